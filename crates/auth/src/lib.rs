@@ -1,0 +1,1 @@
+//! cephx, keyrings and the capability grammar, without I/O.

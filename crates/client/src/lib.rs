@@ -1,0 +1,1 @@
+//! Monitor client and native RADOS client.

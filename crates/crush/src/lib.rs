@@ -1,0 +1,1 @@
+//! CRUSH: the placement function, bit-exact with Ceph's.

@@ -1,0 +1,1 @@
+//! Every message of the protocol, client-facing and our own.

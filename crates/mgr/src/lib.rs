@@ -1,0 +1,1 @@
+//! The manager endpoint: statistics and the commands that read them.

@@ -1,0 +1,1 @@
+//! A placement group as a pure state machine.

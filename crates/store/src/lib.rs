@@ -1,0 +1,1 @@
+//! The object store on one file or block device.

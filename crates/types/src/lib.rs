@@ -1,0 +1,1 @@
+//! The shared vocabulary: identifiers, objects, placement groups and the cluster maps.
