@@ -1,0 +1,191 @@
+//! The values that hold in one running daemon.
+
+use crate::schema::{self, OptionSpec};
+use crate::value::Value;
+use crate::{ConfError, value};
+use std::collections::BTreeMap;
+
+/// Where a value came from; the later in this list wins (Ceph: `CONF_DEFAULT` ... `CONF_OVERRIDE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The table.
+    Default,
+    /// The monitors' configuration database.
+    Mon,
+    /// `ceph.conf`.
+    File,
+    /// The command line.
+    CommandLine,
+    /// Set in the running daemon (`config set` through the admin socket, `tell`, `injectargs`).
+    Override,
+}
+
+impl Source {
+    /// Ceph's name of the source in `config diff` and `config show`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Default => "default",
+            Source::Mon => "mon",
+            Source::File => "file",
+            Source::CommandLine => "cmdline",
+            Source::Override => "override",
+        }
+    }
+}
+
+/// One daemon's configuration. Reading an option that is not in the table is a bug and panics.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    values: BTreeMap<&'static str, Vec<(Source, Value)>>,
+    revision: u64,
+}
+
+impl Config {
+    /// Only defaults.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// Counts changes: a reader that caches values compares it with what it saw last.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn spec(name: &str) -> Result<&'static OptionSpec, ConfError> {
+        schema::find(name).ok_or_else(|| ConfError::Unknown(name.to_string()))
+    }
+
+    /// Sets a value from text; refuses what the table does not allow.
+    pub fn set(&mut self, source: Source, name: &str, text: &str) -> Result<(), ConfError> {
+        let spec = Self::spec(name)?;
+        let value = spec.parse(text)?;
+        let slot = self.values.entry(spec.name).or_default();
+        slot.retain(|(s, _)| *s != source);
+        slot.push((source, value));
+        slot.sort_by_key(|(s, _)| *s);
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Takes back what `source` set; false if it had set nothing.
+    pub fn unset(&mut self, source: Source, name: &str) -> Result<bool, ConfError> {
+        let spec = Self::spec(name)?;
+        let Some(slot) = self.values.get_mut(spec.name) else { return Ok(false) };
+        let before = slot.len();
+        slot.retain(|(s, _)| *s != source);
+        let changed = slot.len() != before;
+        if slot.is_empty() {
+            self.values.remove(spec.name);
+        }
+        self.revision += changed as u64;
+        Ok(changed)
+    }
+
+    /// Replaces everything that came from the monitors. Settings that this version does not know are
+    /// returned, so that the caller can log them.
+    pub fn set_from_mon<'a>(&mut self, settings: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<ConfError> {
+        for slot in self.values.values_mut() {
+            slot.retain(|(s, _)| *s != Source::Mon);
+        }
+        self.values.retain(|_, s| !s.is_empty());
+        self.revision += 1;
+        settings.filter_map(|(n, v)| self.set(Source::Mon, n, v).err()).collect()
+    }
+
+    /// The value that holds and where it came from.
+    pub fn lookup(&self, name: &str) -> Result<(Value, Source), ConfError> {
+        let spec = Self::spec(name)?;
+        Ok(match self.values.get(spec.name).and_then(|s| s.last()) {
+            Some((s, v)) => (v.clone(), *s),
+            None => (spec.default_value(), Source::Default),
+        })
+    }
+
+    fn known(&self, name: &str) -> Value {
+        match self.lookup(name) {
+            Ok((v, _)) => v,
+            Err(e) => panic!("{e}: the code reads an option that the table lacks"),
+        }
+    }
+
+    /// A [`value::Kind::Uint`], size or duration option.
+    pub fn u64(&self, name: &str) -> u64 {
+        match self.known(name) {
+            Value::Uint(v) => v,
+            Value::Int(v) => v.max(0) as u64,
+            v => panic!("option {name} is not a number but {v:?}"),
+        }
+    }
+
+    /// A [`value::Kind::Int`] option.
+    pub fn i64(&self, name: &str) -> i64 {
+        match self.known(name) {
+            Value::Int(v) => v,
+            Value::Uint(v) => i64::try_from(v).unwrap_or(i64::MAX),
+            v => panic!("option {name} is not a number but {v:?}"),
+        }
+    }
+
+    /// A [`value::Kind::Float`] option, or any other number.
+    pub fn f64(&self, name: &str) -> f64 {
+        match self.known(name) {
+            Value::Float(v) => v,
+            Value::Uint(v) => v as f64,
+            Value::Int(v) => v as f64,
+            v => panic!("option {name} is not a number but {v:?}"),
+        }
+    }
+
+    /// A [`value::Kind::Bool`] option.
+    pub fn bool(&self, name: &str) -> bool {
+        match self.known(name) {
+            Value::Bool(v) => v,
+            v => panic!("option {name} is not a boolean but {v:?}"),
+        }
+    }
+
+    /// Any option as text.
+    pub fn str(&self, name: &str) -> String {
+        self.known(name).to_string()
+    }
+
+    /// What differs from the defaults: (name, source, value).
+    pub fn changed(&self) -> impl Iterator<Item = (&'static str, Source, String)> + '_ {
+        self.values.iter().filter_map(|(n, s)| s.last().map(|(src, v)| (*n, *src, v.to_string())))
+    }
+
+    /// Checks a value without setting it, and returns it in its canonical notation.
+    pub fn check(name: &str, text: &str) -> Result<String, ConfError> {
+        Ok(Self::spec(name)?.parse(text)?.to_string())
+    }
+}
+
+/// Re-exported for callers that match on kinds.
+pub use value::Kind;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_override_each_other() {
+        let mut c = Config::new();
+        assert_eq!(c.u64("osd_pool_default_size"), 3);
+        c.set(Source::Override, "osd_pool_default_size", "5").unwrap();
+        c.set(Source::Mon, "osd_pool_default_size", "2").unwrap();
+        assert_eq!(c.u64("osd_pool_default_size"), 5);
+        assert!(c.unset(Source::Override, "osd_pool_default_size").unwrap());
+        assert_eq!(c.u64("osd_pool_default_size"), 2);
+        assert!(c.set_from_mon([("no_such_option", "1")].into_iter()).len() == 1);
+        assert_eq!(c.u64("osd_pool_default_size"), 3);
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        let mut c = Config::new();
+        assert!(matches!(c.set(Source::Mon, "osd_nonsense", "1"), Err(ConfError::Unknown(_))));
+        assert!(matches!(c.set(Source::Mon, "osd_pool_default_size", "x"), Err(ConfError::Parse { .. })));
+        assert!(matches!(c.set(Source::Mon, "osd_pool_default_size", "0"), Err(ConfError::Range { .. })));
+        assert!(matches!(c.set(Source::Mon, "osd_op_queue", "lottery"), Err(ConfError::Range { .. })));
+    }
+}

@@ -1,0 +1,351 @@
+//! Every option that exists.
+//!
+//! Three groups: what our daemons read (declared below, each with the daemons that read it; an option
+//! stands here only if the code honours it), what the client libraries and tools read (a table of facts
+//! in `library_options.tsv`; the monitors keep the values and hand them to those clients), and the log
+//! levels `debug_*`.
+
+use crate::ConfError;
+use crate::value::{self, Kind, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// For whom an option is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Operators set it.
+    Basic,
+    /// Operators who measured set it.
+    Advanced,
+    /// Tests set it.
+    Dev,
+}
+
+impl Level {
+    /// Ceph's name of the level.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Basic => "basic",
+            Level::Advanced => "advanced",
+            Level::Dev => "dev",
+        }
+    }
+}
+
+/// One option.
+#[derive(Clone, Debug)]
+pub struct OptionSpec {
+    /// Ceph's name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// For whom it is meant.
+    pub level: Level,
+    /// Default, in text.
+    pub default: &'static str,
+    /// Smallest allowed value.
+    pub min: Option<f64>,
+    /// Largest allowed value.
+    pub max: Option<f64>,
+    /// If not empty, the only allowed values.
+    pub allowed: Vec<&'static str>,
+    /// Whether a change takes effect in a running daemon.
+    pub runtime: bool,
+    /// One sentence on what it does.
+    pub description: &'static str,
+    /// Which daemons read it.
+    pub services: Vec<&'static str>,
+}
+
+impl OptionSpec {
+    /// Reads a value and checks it against bounds and allowed words.
+    pub fn parse(&self, text: &str) -> Result<Value, ConfError> {
+        let v = value::parse(self.kind, text).map_err(|why| ConfError::Parse { name: self.name.into(), value: text.into(), why })?;
+        let range = |why: String| ConfError::Range { name: self.name.into(), value: text.into(), why };
+        let number = match &v {
+            Value::Uint(n) => Some(*n as f64),
+            Value::Int(n) => Some(*n as f64),
+            Value::Float(n) => Some(*n),
+            Value::Bool(_) | Value::Str(_) => None,
+        };
+        if let Some(n) = number {
+            if let Some(min) = self.min.filter(|m| n < *m) {
+                return Err(range(format!("the smallest allowed value is {min}")));
+            }
+            if let Some(max) = self.max.filter(|m| n > *m) {
+                return Err(range(format!("the largest allowed value is {max}")));
+            }
+        }
+        if let Value::Str(s) = &v
+            && !self.allowed.is_empty()
+            && !self.allowed.contains(&s.as_str())
+        {
+            return Err(range(format!("allowed are {}", self.allowed.join(", "))));
+        }
+        Ok(v)
+    }
+
+    /// The default as a typed value.
+    pub fn default_value(&self) -> Value {
+        value::parse(self.kind, self.default).unwrap_or_else(|_| match self.kind {
+            Kind::Uint | Kind::Size | Kind::Secs | Kind::Millisecs => Value::Uint(0),
+            Kind::Int => Value::Int(0),
+            Kind::Float => Value::Float(0.0),
+            Kind::Bool => Value::Bool(false),
+            Kind::Str | Kind::Addr | Kind::Addrvec | Kind::Uuid => Value::Str(self.default.into()),
+        })
+    }
+}
+
+/// The option of that name.
+pub fn find(name: &str) -> Option<&'static OptionSpec> {
+    TABLE.get(name)
+}
+
+/// All options, by name.
+pub fn all() -> Vec<&'static OptionSpec> {
+    let mut v: Vec<_> = TABLE.values().collect();
+    v.sort_by_key(|s| s.name);
+    v
+}
+
+/// `name type level default [min..max | word,word] r|s services: description`, columns separated by `|`.
+/// `r`: a change takes effect at once; `s`: at the next start.
+const SERVER_OPTIONS: &str = "
+fsid|uuid|basic|||s|mon,mgr,osd,client|Identity of the cluster.
+mon_host|str|basic|||s|mon,mgr,osd,client|Addresses of the monitors.
+keyring|str|advanced|||s|mon,mgr,osd,client|File with the keys.
+public_addr|addr|basic|||s|mon,mgr,osd|Address that clients connect to.
+public_network|str|advanced|||s|mon,mgr,osd|Network in which daemons choose the address for clients.
+cluster_network|str|advanced|||s|osd|Network for the traffic between OSDs.
+auth_cluster_required|str|advanced|cephx|cephx|s|mon,mgr,osd|How daemons prove who they are.
+auth_service_required|str|advanced|cephx|cephx|s|mon,mgr,osd|How clients prove who they are to services.
+auth_client_required|str|advanced|cephx|cephx|s|client|How services prove who they are to clients.
+auth_mon_ticket_ttl|float|advanced|259200|60..|r|mon|Seconds that a ticket for the monitors is valid.
+auth_service_ticket_ttl|float|advanced|3600|60..|r|mon|Seconds that a ticket for a service is valid, and how often service keys rotate.
+mon_allow_pool_delete|bool|advanced|false||r|mon|Whether pools may be deleted at all.
+mon_max_pg_per_osd|uint|advanced|250|1..|r|mon|Largest number of PG replicas per OSD that pool creation may lead to.
+mon_max_pool_pg_num|uint|advanced|65536|1..|r|mon|Largest pg_num of a pool.
+mon_min_osdmap_epochs|int|advanced|500|1..|r|mon|How many OSD map epochs are kept at least.
+mon_max_log_entries|uint|advanced|10000|100..|r|mon|How many entries of the cluster log are kept.
+mon_osd_full_ratio|float|advanced|0.95|0..1|s|mon|Used part of an OSD from which writes stop; read when the cluster is created.
+mon_osd_backfillfull_ratio|float|advanced|0.90|0..1|s|mon|Used part of an OSD from which it takes no backfill; read when the cluster is created.
+mon_osd_nearfull_ratio|float|advanced|0.85|0..1|s|mon|Used part of an OSD from which there is a warning; read when the cluster is created.
+mon_osd_down_out_interval|int|advanced|600|0..|r|mon|Seconds after which a down OSD is marked out; 0 is never.
+mon_osd_min_in_ratio|float|advanced|0.75|0..1|r|mon|No OSD is marked out automatically below this part of OSDs that are in.
+mon_osd_report_timeout|int|advanced|900|10..|r|mon|Seconds without a beacon after which an OSD is marked down.
+mon_osd_blocklist_default_expire|float|advanced|3600|0..|r|mon|Seconds that a blocklist entry lasts if no duration is given.
+mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
+mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
+mon_warn_on_pool_pg_num_not_power_of_two|bool|dev|true||r|mon|Warn about pools whose pg_num is not a power of two.
+mon_warn_on_osd_down_out_interval_zero|bool|advanced|true||r|mon|Warn when down OSDs are never marked out.
+mon_warn_on_crush_straw_calc_version_zero|bool|advanced|true||r|mon|Warn about an obsolete straw calculation in the CRUSH map.
+mon_warn_on_legacy_crush_tunables|bool|advanced|true||r|mon|Warn about obsolete CRUSH tunables.
+mon_max_snap_prune_per_epoch|uint|advanced|100|1..|r|mon|How many removed snapshots per pool are pruned from the map in one epoch.
+mon_data_avail_warn|int|advanced|30|0..100|r|mon|Percent of free space below which the monitor's own disk raises a warning.
+mon_data_avail_crit|int|advanced|5|0..100|r|mon|Percent of free space below which the monitor's own disk raises an error.
+mon_subscribe_interval|float|dev|86400|1..|r|mon|Seconds after which subscriptions must be renewed.
+mon_osdmap_full_prune_enabled|bool|advanced|true||r|mon|Whether old full maps are dropped in favour of incrementals.
+osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.
+osd_map_message_max_bytes|size|advanced|10M|4K..|r|mon,osd|How many bytes of maps one message carries at most.
+osd_pool_default_size|uint|advanced|3|1..10|r|mon|Replicas of a new pool.
+osd_pool_default_min_size|uint|advanced|0|0..255|r|mon|min_size of a new pool; 0 is size - size / 2.
+osd_pool_default_pg_num|uint|advanced|32|1..65536|r|mon|pg_num of a new pool.
+osd_pool_default_pgp_num|uint|advanced|0|0..65536|r|mon|pgp_num of a new pool; 0 is pg_num.
+osd_pool_default_crush_rule|int|advanced|-1|-1..255|r|mon|CRUSH rule of a new replicated pool; -1 is the lowest rule.
+osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a new pool.
+osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
+osd_pool_default_flag_hashpspool|bool|advanced|true||r|mon|Spread the PGs of pools differently.
+osd_pool_default_flag_nodelete|bool|advanced|false||r|mon|New pools may not be deleted.
+osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new pools may not change.
+osd_pool_default_flag_nosizechange|bool|advanced|false||r|mon|The size of new pools may not change.
+osd_crush_chooseleaf_type|int|dev|1|0..|s|mon|Bucket type over which replicas of the first rule are spread; read when the cluster is created.
+osd_crush_update_on_start|bool|advanced|true||s|osd|An OSD that starts puts itself at its place in the CRUSH map.
+osd_crush_initial_weight|float|advanced|-1|-1..|s|osd|CRUSH weight of a new OSD; negative is its size in TiB.
+crush_location|str|advanced|||s|osd,client|Place in the CRUSH map.
+mgr_stats_period|int|basic|5|1..|r|mgr,osd|Seconds between the statistics that daemons report.
+mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
+mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PG replicas per OSD that are recommended.
+osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler|s|osd|How operations are scheduled.
+osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
+osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work.
+osd_mclock_max_capacity_iops_hdd|float|basic|315|1..|r|osd|Random 4 KiB writes per second that a rotating disk does.
+osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.
+osd_mclock_max_sequential_bandwidth_hdd|size|basic|150M|1..|r|osd|Sequential bytes per second that a rotating disk does.
+osd_mclock_max_sequential_bandwidth_ssd|size|basic|1200M|1..|r|osd|Sequential bytes per second that a flash device does.
+osd_mclock_scheduler_client_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for clients (profile custom).
+osd_mclock_scheduler_client_wgt|uint|advanced|1|1..|r|osd|Weight of clients (profile custom).
+osd_mclock_scheduler_client_lim|float|advanced|0|0..1|r|osd|Largest part of the OSD for clients, 0 is no limit (profile custom).
+osd_mclock_scheduler_background_recovery_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for recovery (profile custom).
+osd_mclock_scheduler_background_recovery_wgt|uint|advanced|1|1..|r|osd|Weight of recovery (profile custom).
+osd_mclock_scheduler_background_recovery_lim|float|advanced|0|0..1|r|osd|Largest part of the OSD for recovery, 0 is no limit (profile custom).
+osd_mclock_scheduler_background_best_effort_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for best-effort work (profile custom).
+osd_mclock_scheduler_background_best_effort_wgt|uint|advanced|1|1..|r|osd|Weight of best-effort work (profile custom).
+osd_mclock_scheduler_background_best_effort_lim|float|advanced|0|0..1|r|osd|Largest part of the OSD for best-effort work, 0 is no limit (profile custom).
+osd_client_op_priority|uint|advanced|63|1..63|r|osd|Priority of client operations in WPQ.
+osd_recovery_op_priority|uint|advanced|3|1..63|r|osd|Priority of recovery in WPQ.
+osd_snap_trim_priority|uint|advanced|5|1..63|r|osd|Priority of snapshot trimming in WPQ.
+osd_max_object_size|size|advanced|128M|1..4294967295|r|osd|Largest size of an object.
+osd_max_object_name_len|uint|advanced|2048|1..8192|r|osd|Longest name of an object, in bytes.
+osd_max_object_namespace_len|uint|advanced|256|0..4096|r|osd|Longest namespace, in bytes.
+osd_max_attr_name_len|uint|advanced|100|1..4096|r|osd|Longest name of an attribute, in bytes.
+osd_max_attr_size|uint|advanced|0|0..|r|osd|Largest attribute in bytes; 0 is no limit.
+osd_max_write_size|size|advanced|90|4..1024|r|osd|Largest write operation, in MiB.
+osd_max_omap_entries_per_request|uint|advanced|1024|1..|r|osd|How many omap rows one operation returns at most.
+osd_max_omap_bytes_per_request|size|advanced|1G|4K..|r|osd|How many bytes of omap one operation returns at most.
+osd_max_pgls|uint|advanced|1024|1..|r|osd|How many objects one listing operation returns at most.
+osd_max_write_op_reply_len|size|advanced|32|0..|r|osd|Longest result of an operation that also writes, in bytes.
+osd_client_message_size_cap|size|advanced|500M|1M..|s|osd|Bytes of client messages that one OSD holds at a time.
+osd_client_message_cap|uint|advanced|256|1..|s|osd|Client messages that one OSD holds at a time for each connection.
+osd_min_pg_log_entries|uint|dev|250|1..|r|osd|Entries to which a PG's log is trimmed when it is clean.
+osd_max_pg_log_entries|uint|dev|10000|1..|r|osd|Largest number of entries in a PG's log.
+osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at once.
+osd_pg_log_dups_tracked|uint|dev|3000|0..|r|osd|How far back repeated requests are recognised, in operations.
+osd_memory_target|size|basic|1G|128M..|r|osd|Memory that the OSD's caches stay within.
+osd_snap_trim_sleep|float|advanced|0|0..|r|osd|Seconds between two objects of a snapshot that is being trimmed.
+osd_pg_max_concurrent_snap_trims|uint|advanced|2|1..|r|osd|Objects of one PG that are trimmed at the same time.
+osd_op_complaint_time|float|advanced|30|0..|r|osd|Seconds after which an operation counts as slow.
+osd_op_history_size|uint|advanced|20|0..10000|r|osd|How many completed operations dump_historic_ops keeps.
+osd_op_history_duration|uint|advanced|600|0..|r|osd|Seconds that dump_historic_ops keeps completed operations.
+osd_recovery_max_active|uint|advanced|3|1..|r|osd|Objects that one OSD recovers at the same time.
+osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that one recovery message carries.
+osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
+osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer.
+osd_heartbeat_grace|int|advanced|20|1..|r|mon,osd|Seconds without an answer after which a peer is reported.
+osd_beacon_report_interval|int|advanced|300|1..|r|osd|Seconds between two beacons to the monitors.
+osd_mon_report_interval|int|advanced|5|1..|r|osd|Seconds between two reports to the monitors.
+osd_backoff_on_peering|bool|advanced|false||r|osd|Tell clients to hold back operations while a PG peers.
+osd_failsafe_full_ratio|float|advanced|0.97|0..1|r|osd|Used part from which an OSD refuses writes whatever the map says.
+log_to_stderr|bool|basic|true||s|mon,mgr,osd|Write the log to the standard error output.
+";
+
+fn parse_table() -> HashMap<&'static str, OptionSpec> {
+    let mut table = HashMap::new();
+    for line in include_str!("library_options.tsv").lines().filter(|l| !l.starts_with('#')) {
+        let c: Vec<&str> = line.split('\t').collect();
+        let [name, kind, level, default, min, max, allowed, when] = c[..] else { panic!("library_options.tsv: {line:?}") };
+        table.insert(
+            name,
+            OptionSpec {
+                name,
+                kind: Kind::by_name(kind).unwrap_or_else(|| panic!("library_options.tsv: type of {line:?}")),
+                level: level_by_name(level),
+                default,
+                min: min.parse().ok(),
+                max: max.parse().ok(),
+                allowed: allowed.split(',').filter(|w| !w.is_empty()).collect(),
+                runtime: when != "s",
+                description: "Read by the client libraries and tools; the cluster stores it and hands it to them.",
+                services: vec!["client"],
+            },
+        );
+    }
+    for (name, default) in SUBSYSTEMS {
+        table.insert(
+            name,
+            OptionSpec {
+                name,
+                kind: Kind::Str,
+                level: Level::Dev,
+                default,
+                min: None,
+                max: None,
+                allowed: vec![],
+                runtime: true,
+                description: "Log level and in-memory level of the subsystem, as LOG or LOG/MEMORY, 0 to 20.",
+                services: vec!["client"],
+            },
+        );
+    }
+    for line in SERVER_OPTIONS.lines().filter(|l| !l.is_empty()) {
+        let c: Vec<&str> = line.split('|').collect();
+        let [name, kind, level, default, bounds, when, services, description] = c[..] else { panic!("option table: {line:?}") };
+        let (min, max, allowed) = match bounds.split_once("..") {
+            Some((a, b)) => (a.parse().ok(), b.parse().ok(), vec![]),
+            None => (None, None, bounds.split(',').filter(|w| !w.is_empty()).collect()),
+        };
+        table.insert(
+            name,
+            OptionSpec {
+                name,
+                kind: Kind::by_name(kind).unwrap_or_else(|| panic!("option table: type of {line:?}")),
+                level: level_by_name(level),
+                default,
+                min,
+                max,
+                allowed,
+                runtime: when == "r",
+                description,
+                services: services.split(',').collect(),
+            },
+        );
+    }
+    table
+}
+
+fn level_by_name(name: &str) -> Level {
+    match name {
+        "basic" => Level::Basic,
+        "dev" => Level::Dev,
+        _ => Level::Advanced,
+    }
+}
+
+static TABLE: LazyLock<HashMap<&'static str, OptionSpec>> = LazyLock::new(parse_table);
+
+/// Log levels of the client libraries' subsystems (Ceph 16.2: `src/common/subsys.h`).
+const SUBSYSTEMS: &[(&str, &str)] = &[
+    ("debug_asok", "1/5"),
+    ("debug_auth", "1/5"),
+    ("debug_buffer", "0/1"),
+    ("debug_client", "0/5"),
+    ("debug_context", "0/1"),
+    ("debug_crush", "1/1"),
+    ("debug_filer", "0/1"),
+    ("debug_finisher", "1/1"),
+    ("debug_heartbeatmap", "1/5"),
+    ("debug_journaler", "0/5"),
+    ("debug_lockdep", "0/1"),
+    ("debug_mds", "1/5"),
+    ("debug_mgr", "2/5"),
+    ("debug_mgrc", "1/5"),
+    ("debug_mon", "1/5"),
+    ("debug_monc", "0/10"),
+    ("debug_ms", "0/0"),
+    ("debug_none", "0/5"),
+    ("debug_objclass", "0/5"),
+    ("debug_objectcacher", "0/5"),
+    ("debug_objecter", "0/1"),
+    ("debug_osd", "1/5"),
+    ("debug_paxos", "1/5"),
+    ("debug_perfcounter", "1/5"),
+    ("debug_rados", "0/5"),
+    ("debug_rbd", "0/5"),
+    ("debug_rbd_mirror", "0/5"),
+    ("debug_rbd_pwl", "0/5"),
+    ("debug_rbd_replay", "0/5"),
+    ("debug_rgw", "1/5"),
+    ("debug_striper", "0/1"),
+    ("debug_throttle", "1/1"),
+    ("debug_timer", "0/1"),
+    ("debug_tp", "0/5"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_allowed() {
+        assert!(all().len() > 400, "{} options", all().len());
+        for o in all() {
+            if o.default.is_empty() {
+                continue;
+            }
+            o.parse(o.default).unwrap_or_else(|e| panic!("{e}"));
+        }
+        assert_eq!(find("rbd_cache").unwrap().kind, Kind::Bool);
+        assert_eq!(find("osd_memory_target").unwrap().default_value(), Value::Uint(1 << 30));
+        assert!(find("osd_no_such").is_none());
+    }
+}
