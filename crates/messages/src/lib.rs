@@ -1,1 +1,37 @@
-//! Every message of the protocol, client-facing and our own.
+//! Every message that travels over `msgr`: Ceph's, byte for byte, and our own between daemons.
+//!
+//! One struct per message. [`Payload`] gives its number, its header versions and the two
+//! conversions, `encode` to and `decode` from [`msgr::Message`]. [`AnyMessage`] decodes by number.
+//! Payloads that can be large (object data, command input) are slices of the message's data
+//! segment and are never copied here.
+//!
+//! Layouts are those of Ceph 16.2 (`src/messages/M*.h`); where a newer client sends a newer header
+//! version, the struct's page says what is understood.
+
+mod any;
+mod cluster;
+mod command;
+mod config;
+mod maps;
+mod mgr;
+mod mon;
+mod ops;
+mod osd;
+mod osd_mon;
+mod own;
+mod payload;
+#[cfg(test)]
+mod sample;
+
+pub use any::AnyMessage;
+pub use cluster::*;
+pub use command::*;
+pub use config::*;
+pub use maps::*;
+pub use mgr::*;
+pub use mon::*;
+pub use ops::*;
+pub use osd::*;
+pub use osd_mon::*;
+pub use own::*;
+pub use payload::*;

@@ -1,0 +1,199 @@
+//! Sessions of clients and daemons with the mgr.
+
+use crate::payload::{Parts, Payload, Received, message};
+use bytes::{Bytes, BytesMut};
+use denc::{Encode, Features};
+use denc_derive::Denc;
+use std::collections::BTreeMap;
+
+message! {
+    /// Ends a session with the mgr (Ceph: `MMgrClose`).
+    MgrClose = 0x708, "mgrclose", version 1, compat 1 {
+        /// The id part of the sender's name.
+        daemon_name: String,
+        /// Service that the sender registered as, otherwise empty.
+        service_name: String,
+    }
+}
+
+/// Opens a session with the mgr (Ceph: `MMgrOpen`, up to version 4 of 17.2, whose additions after
+/// the configuration are skipped).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MgrOpen {
+    /// The id part of the sender's name.
+    pub daemon_name: String,
+    /// Service that the sender registers as, otherwise empty.
+    pub service_name: String,
+    /// Metadata and status of a service daemon.
+    pub service: Option<(BTreeMap<String, String>, BTreeMap<String, String>)>,
+    /// `map<string, map<int32, string>>` of the configuration in force.
+    pub config: Bytes,
+    /// `map<string, string>` of the compiled-in defaults.
+    pub config_defaults: Bytes,
+}
+
+impl Payload for MgrOpen {
+    const TYPE: u16 = 0x700;
+    const NAME: &'static str = "mgropen";
+    const HEAD_VERSION: u16 = 3;
+    const COMPAT_VERSION: u16 = 1;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::new();
+        self.daemon_name.encode(&mut out, f);
+        self.service_name.encode(&mut out, f);
+        self.service.encode(&mut out, f);
+        self.config.encode(&mut out, f);
+        self.config_defaults.encode(&mut out, f);
+        Parts { version: 3, compat: 1, front: out.freeze(), data: vec![] }
+    }
+
+    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+        let mut m = MgrOpen { daemon_name: r.get()?, ..Default::default() };
+        if version >= 2 {
+            m.service_name = r.get()?;
+            m.service = r.get()?;
+        }
+        if version >= 3 {
+            m.config = r.get()?;
+            m.config_defaults = r.get()?;
+        }
+        Ok(m)
+    }
+}
+
+/// What the mgr wants to be told (Ceph: `MMgrConfigure`). Queries for per-object OSD metrics and for
+/// MDS metrics are written as none and skipped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MgrConfigure {
+    /// Seconds between two reports.
+    pub stats_period: u32,
+    /// Counters below this priority are left out.
+    pub stats_threshold: u32,
+}
+
+impl Payload for MgrConfigure {
+    const TYPE: u16 = 0x701;
+    const NAME: &'static str = "mgrconfigure";
+    const HEAD_VERSION: u16 = 4;
+    const COMPAT_VERSION: u16 = 1;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::new();
+        self.stats_period.encode(&mut out, f);
+        self.stats_threshold.encode(&mut out, f);
+        0u32.encode(&mut out, f); // no OSD metric queries
+        false.encode(&mut out, f); // no MDS metric configuration
+        Parts { version: 4, compat: 1, front: out.freeze(), data: vec![] }
+    }
+
+    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+        Ok(MgrConfigure {
+            stats_period: r.get()?,
+            stats_threshold: if version >= 2 { r.get()? } else { 0 },
+        })
+    }
+}
+
+/// Counters and state of a daemon or client (Ceph: `MMgrReport`). Reports on per-object OSD metrics
+/// and what follows them are skipped unless they are empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MgrReport {
+    /// The id part of the sender's name.
+    pub daemon_name: String,
+    /// Counters that are reported from now on.
+    pub declare_types: Vec<PerfCounterType>,
+    /// The counters' values, in the order of their paths.
+    pub packed: Bytes,
+    /// Counters that are no longer reported.
+    pub undeclare_types: Vec<String>,
+    /// Service that the sender registered as, otherwise empty.
+    pub service_name: String,
+    /// Status of a service daemon.
+    pub daemon_status: Option<BTreeMap<String, String>>,
+    /// Slow operations and the like.
+    pub health_metrics: Vec<DaemonHealthMetric>,
+    /// `map<string, map<int32, string>>` of the configuration in force; empty if unchanged.
+    pub config: Bytes,
+    /// Progress of tasks.
+    pub task_status: Option<BTreeMap<String, String>>,
+}
+
+/// Schema of one counter (Ceph: `PerfCounterType`, `MMgrReport.h`).
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 3, compat = 1)]
+pub struct PerfCounterType {
+    /// Full name.
+    pub path: String,
+    /// For people.
+    pub description: String,
+    /// Short name.
+    pub nick: String,
+    /// `perfcounter_type_d` bits.
+    pub kind: u8,
+    /// How useful it is (10 is critical, 5 useful).
+    #[denc(since = 2)]
+    pub priority: u8,
+    /// `unit_t`.
+    #[denc(since = 3)]
+    pub unit: u8,
+}
+
+/// One reason for a health warning (Ceph: `DaemonHealthMetric`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct DaemonHealthMetric {
+    /// 0 slow operations, 1 placement groups that wait for their creation.
+    pub kind: u8,
+    /// The low half is the count, the high half the age of the oldest in seconds.
+    pub value: u64,
+}
+
+impl Payload for MgrReport {
+    const TYPE: u16 = 0x702;
+    const NAME: &'static str = "mgrreport";
+    const HEAD_VERSION: u16 = 9;
+    const COMPAT_VERSION: u16 = 1;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::new();
+        self.daemon_name.encode(&mut out, f);
+        self.declare_types.encode(&mut out, f);
+        self.packed.encode(&mut out, f);
+        self.undeclare_types.encode(&mut out, f);
+        self.service_name.encode(&mut out, f);
+        self.daemon_status.encode(&mut out, f);
+        self.health_metrics.encode(&mut out, f);
+        self.config.encode(&mut out, f);
+        0u32.encode(&mut out, f); // no OSD metric reports
+        self.task_status.encode(&mut out, f);
+        false.encode(&mut out, f); // no MDS metric report
+        Parts { version: 9, compat: 1, front: out.freeze(), data: vec![] }
+    }
+
+    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+        let mut m = MgrReport {
+            daemon_name: r.get()?,
+            declare_types: r.get()?,
+            packed: r.get()?,
+            ..Default::default()
+        };
+        if version >= 2 {
+            m.undeclare_types = r.get()?;
+        }
+        if version >= 3 {
+            m.service_name = r.get()?;
+            m.daemon_status = r.get()?;
+        }
+        if version >= 5 {
+            m.health_metrics = r.get()?;
+        }
+        if version >= 6 {
+            m.config = r.get()?;
+        }
+        if version >= 8 && r.get::<u32>()? == 0 {
+            m.task_status = r.get()?;
+        }
+        Ok(m)
+    }
+}

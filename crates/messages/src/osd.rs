@@ -1,0 +1,391 @@
+//! Between clients and OSDs: requests, answers, backoffs, notifications.
+
+use crate::ops::{OP_SIZE, Op};
+use crate::payload::{Parts, Payload, Received, message};
+use bytes::{Bytes, BytesMut};
+use denc::{Decode, DecodeError, Encode, Features, Reader};
+use denc_derive::Denc;
+use types::{Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapId, SpgId, Utime, features};
+
+/// A request on one object or placement group (Ceph: `MOSDOp`). Read in versions 7, 8 and 9; written
+/// as 8, or as 9 to peers since 19.2. Older clients than 10.2 are not understood.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OsdOp {
+    /// The placement group (in version 7: without its shard, and with the raw hash as seed).
+    pub pgid: SpgId,
+    /// The object's raw hash.
+    pub hash: u32,
+    /// The sender's map epoch.
+    pub epoch: Epoch,
+    /// [`crate::osd_flags`].
+    pub flags: u32,
+    /// Identity of the request; its name and tid are empty if those of the connection and of the
+    /// message count.
+    pub reqid: ReqId,
+    /// Incarnation of the client.
+    pub client_inc: u32,
+    /// When the client made the change.
+    pub mtime: Utime,
+    /// Pool, key and namespace of the object.
+    pub locator: ObjectLocator,
+    /// Name of the object.
+    pub object: Bytes,
+    /// What to do, in order.
+    pub ops: Vec<Op>,
+    /// Snapshot to read.
+    pub snapid: SnapId,
+    /// Newest snapshot of the writer's context.
+    pub snap_seq: SnapId,
+    /// The writer's snapshots, newest first.
+    pub snaps: Vec<SnapId>,
+    /// 0 for the first attempt, -1 if unknown.
+    pub retry_attempt: i32,
+    /// Features of the sender.
+    pub features: u64,
+}
+
+impl OsdOp {
+    /// The object that the request names.
+    pub fn object_id(&self) -> ObjectId {
+        ObjectId::new(
+            self.object.clone(),
+            self.locator.key.clone(),
+            self.locator.namespace.clone(),
+            self.snapid,
+            self.hash,
+            self.pgid.pgid.pool,
+        )
+    }
+
+    /// Whether the bit is set.
+    pub fn has_flag(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Takes each operation's payload off the data segment.
+fn split(ops: Vec<(Op, u32)>, data: Bytes, input: bool) -> denc::Result<Vec<Op>> {
+    let mut r = Reader::new(data);
+    ops.into_iter()
+        .map(|(mut op, len)| {
+            let payload = if len == 0 { Bytes::new() } else { r.bytes("payload of an operation", len as usize)? };
+            if input {
+                op.indata = payload;
+            } else {
+                op.outdata = payload;
+            }
+            Ok(op)
+        })
+        .collect()
+}
+
+fn read_ops(r: &mut Reader, count: usize) -> denc::Result<Vec<(Op, u32)>> {
+    let needed = count.saturating_mul(OP_SIZE);
+    if needed > r.left() {
+        return Err(DecodeError::Short { what: "operations", needed, left: r.left() });
+    }
+    (0..count).map(|_| Op::get(r)).collect()
+}
+
+/// Three ids of a tracing system that is no longer there (Ceph: `blkin_trace_info`).
+const TRACE_SIZE: usize = 24;
+
+impl Payload for OsdOp {
+    const TYPE: u16 = 42;
+    const NAME: &'static str = "osd_op";
+    const HEAD_VERSION: u16 = 9;
+    const COMPAT_VERSION: u16 = 3;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let version = if f.has(features::SERVER_SQUID) { 9 } else { 8 };
+        let mut out = BytesMut::with_capacity(256);
+        self.pgid.encode(&mut out, f);
+        self.hash.encode(&mut out, f);
+        self.epoch.encode(&mut out, f);
+        self.flags.encode(&mut out, f);
+        self.reqid.encode(&mut out, f);
+        out.resize(out.len() + TRACE_SIZE, 0);
+        if version >= 9 {
+            denc::envelope(&mut out, 1, 1, |out| false.encode(out, f)); // no span
+        }
+        self.client_inc.encode(&mut out, f);
+        self.mtime.encode(&mut out, f);
+        self.locator.encode(&mut out, f);
+        self.object.encode(&mut out, f);
+        u16::try_from(self.ops.len()).expect("a request has under 65536 operations").encode(&mut out, f);
+        for op in &self.ops {
+            op.put(op.indata.len(), &mut out);
+        }
+        self.snapid.encode(&mut out, f);
+        self.snap_seq.encode(&mut out, f);
+        self.snaps.encode(&mut out, f);
+        self.retry_attempt.encode(&mut out, f);
+        self.features.encode(&mut out, f);
+        let data = self.ops.iter().filter(|op| !op.indata.is_empty()).map(|op| op.indata.clone()).collect();
+        Parts { version, compat: 3, front: out.freeze(), data }
+    }
+
+    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
+        let mut m = OsdOp::default();
+        match version {
+            0..=6 => {
+                let struct_v = u8::try_from(version).unwrap_or(0);
+                return Err(DecodeError::TooOld { what: "MOSDOp", struct_v, oldest: 7 });
+            }
+            7 => {
+                m.pgid.pgid = r.get()?;
+                m.hash = m.pgid.pgid.seed;
+                m.epoch = r.get()?;
+                m.flags = r.get()?;
+                Eversion::decode(&mut r)?;
+                m.reqid = r.get()?;
+            }
+            _ => {
+                m.pgid = r.get()?;
+                m.hash = r.get()?;
+                m.epoch = r.get()?;
+                m.flags = r.get()?;
+                m.reqid = r.get()?;
+                r.skip("blkin_trace_info", TRACE_SIZE)?;
+                if version >= 9 {
+                    r.envelope("jspan_context", 1)?;
+                }
+            }
+        }
+        m.client_inc = r.get()?;
+        m.mtime = r.get()?;
+        m.locator = r.get()?;
+        m.object = r.get()?;
+        let count = u16::decode(&mut r)?;
+        let ops = read_ops(&mut r, count.into())?;
+        m.snapid = r.get()?;
+        m.snap_seq = r.get()?;
+        m.snaps = r.get()?;
+        m.retry_attempt = r.get()?;
+        m.features = r.get()?;
+        m.ops = split(ops, data, true)?;
+        Ok(m)
+    }
+}
+
+/// The answer to [`OsdOp`] (Ceph: `MOSDOpReply`). Read in versions 4 and later, written as 8.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OsdOpReply {
+    /// Name of the object.
+    pub object: Bytes,
+    /// The placement group.
+    pub pgid: PgId,
+    /// Flags of the request with [`crate::osd_flags::ONDISK`].
+    pub flags: i64,
+    /// 0, a count, or a negative errno.
+    pub result: i32,
+    /// What clients before 0.70 take for the version. See [`OsdOpReply::set_versions`].
+    pub bad_replay_version: Eversion,
+    /// The OSD's map epoch.
+    pub epoch: Epoch,
+    /// The operations with their results and output.
+    pub ops: Vec<Op>,
+    /// From the request.
+    pub retry_attempt: i32,
+    /// Version of the change, zero for a read.
+    pub replay_version: Eversion,
+    /// Version of the object as users see it.
+    pub user_version: u64,
+    /// The object is elsewhere.
+    pub redirect: Option<Redirect>,
+}
+
+/// Where an object is to be found instead (Ceph: `request_redirect_t`).
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Redirect {
+    /// Its pool, key and namespace.
+    pub locator: ObjectLocator,
+    /// Its name, if another.
+    pub object: Bytes,
+    /// Unused.
+    pub legacy_instructions: Bytes,
+}
+
+impl OsdOpReply {
+    /// The answer to `request`: its operations without their input.
+    pub fn to(request: &OsdOp, result: i32, epoch: Epoch, ack_flags: u32) -> Self {
+        use crate::osd_flags::{ACK, ONDISK, ONNVRAM};
+        OsdOpReply {
+            object: request.object.clone(),
+            pgid: request.pgid.pgid,
+            flags: i64::from((request.flags & !(ONDISK | ONNVRAM | ACK)) | ack_flags),
+            result,
+            epoch,
+            ops: request.ops.iter().map(|op| Op { indata: Bytes::new(), ..op.clone() }).collect(),
+            retry_attempt: request.retry_attempt,
+            ..Default::default()
+        }
+    }
+
+    /// Sets the three versions of a change.
+    pub fn set_versions(&mut self, version: Eversion, user_version: u64) {
+        self.replay_version = version;
+        self.user_version = user_version;
+        self.bad_replay_version = version;
+        if user_version != 0 {
+            self.bad_replay_version.version = user_version;
+        }
+    }
+
+    /// Sets the versions of an answer that is not a change.
+    pub fn set_read_versions(&mut self, version: Eversion, user_version: u64) {
+        self.user_version = user_version;
+        self.bad_replay_version = version;
+    }
+}
+
+impl Payload for OsdOpReply {
+    const TYPE: u16 = 43;
+    const NAME: &'static str = "osd_op_reply";
+    const HEAD_VERSION: u16 = 8;
+    const COMPAT_VERSION: u16 = 2;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::with_capacity(192);
+        self.object.encode(&mut out, f);
+        self.pgid.encode(&mut out, f);
+        self.flags.encode(&mut out, f);
+        self.result.encode(&mut out, f);
+        self.bad_replay_version.encode(&mut out, f);
+        self.epoch.encode(&mut out, f);
+        u32::try_from(self.ops.len()).expect("a request has under 65536 operations").encode(&mut out, f);
+        for op in &self.ops {
+            op.put(op.outdata.len(), &mut out);
+        }
+        self.retry_attempt.encode(&mut out, f);
+        for op in &self.ops {
+            op.rval.encode(&mut out, f);
+        }
+        self.replay_version.encode(&mut out, f);
+        self.user_version.encode(&mut out, f);
+        self.redirect.encode(&mut out, f);
+        out.resize(out.len() + TRACE_SIZE, 0);
+        let data = self.ops.iter().filter(|op| !op.outdata.is_empty()).map(|op| op.outdata.clone()).collect();
+        Parts { version: 8, compat: 2, front: out.freeze(), data }
+    }
+
+    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
+        if version < 5 {
+            let struct_v = u8::try_from(version).unwrap_or(0);
+            return Err(DecodeError::TooOld { what: "MOSDOpReply", struct_v, oldest: 5 });
+        }
+        let mut m = OsdOpReply {
+            object: r.get()?,
+            pgid: r.get()?,
+            flags: r.get()?,
+            result: r.get()?,
+            bad_replay_version: r.get()?,
+            epoch: r.get()?,
+            ..Default::default()
+        };
+        let count = r.count("operations", OP_SIZE)?;
+        let ops = read_ops(&mut r, count)?;
+        m.retry_attempt = r.get()?;
+        m.ops = split(ops, data, false)?;
+        for op in &mut m.ops {
+            op.rval = r.get()?;
+        }
+        m.replay_version = r.get()?;
+        m.user_version = r.get()?;
+        m.redirect = match version {
+            5 => None,
+            6 => Some(r.get()?).filter(|redirect| *redirect != Redirect::default()),
+            _ => r.get()?,
+        };
+        Ok(m)
+    }
+}
+
+message! {
+    /// Do not send, or send again, requests on a range of objects (Ceph: `MOSDBackoff`).
+    OsdBackoff = 61, "osd_backoff", version 1, compat 1 {
+        /// The placement group.
+        pgid: SpgId,
+        /// The sender's map epoch.
+        epoch: Epoch,
+        /// [`OsdBackoff::BLOCK`] and its siblings.
+        op: u8,
+        /// Identity of the backoff within the session.
+        id: u64,
+        /// First object of the range.
+        begin: ObjectId,
+        /// End of the range, not included; equal to `begin` for a single object.
+        end: ObjectId,
+    }
+}
+
+impl OsdBackoff {
+    /// Stop.
+    pub const BLOCK: u8 = 1;
+    /// Stopped.
+    pub const ACK_BLOCK: u8 = 2;
+    /// Go on.
+    pub const UNBLOCK: u8 = 3;
+}
+
+/// An event on a watched object (Ceph: `MWatchNotify`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WatchNotify {
+    /// The client's id of the watch or notification.
+    pub cookie: u64,
+    /// Unused.
+    pub ver: u64,
+    /// The OSD's id of the notification.
+    pub notify_id: u64,
+    /// [`WatchNotify::NOTIFY`] and its siblings.
+    pub opcode: u8,
+    /// Payload of the notification, or the watchers' answers.
+    pub payload: Bytes,
+    /// Result of a notification: 0 or a negative errno.
+    pub return_code: i32,
+    /// Global id of the notifier.
+    pub notifier_gid: u64,
+}
+
+impl WatchNotify {
+    /// A notification for a watcher.
+    pub const NOTIFY: u8 = 1;
+    /// The answers for the notifier.
+    pub const NOTIFY_COMPLETE: u8 = 2;
+    /// The watch has ended.
+    pub const DISCONNECT: u8 = 3;
+}
+
+impl Payload for WatchNotify {
+    const TYPE: u16 = 44;
+    const NAME: &'static str = "watch-notify";
+    const HEAD_VERSION: u16 = 3;
+    const COMPAT_VERSION: u16 = 1;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::new();
+        1u8.encode(&mut out, f); // version inside the payload, from before messages had one
+        self.opcode.encode(&mut out, f);
+        self.cookie.encode(&mut out, f);
+        self.ver.encode(&mut out, f);
+        self.notify_id.encode(&mut out, f);
+        self.payload.encode(&mut out, f);
+        self.return_code.encode(&mut out, f);
+        self.notifier_gid.encode(&mut out, f);
+        Parts { version: 3, compat: 1, front: out.freeze(), data: vec![] }
+    }
+
+    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+        let inner = u8::decode(&mut r)?;
+        Ok(WatchNotify {
+            opcode: r.get()?,
+            cookie: r.get()?,
+            ver: r.get()?,
+            notify_id: r.get()?,
+            payload: if inner >= 1 { r.get()? } else { Bytes::new() },
+            return_code: if version >= 2 { r.get()? } else { 0 },
+            notifier_gid: if version >= 3 { r.get()? } else { 0 },
+        })
+    }
+}

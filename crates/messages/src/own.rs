@@ -1,0 +1,131 @@
+//! Messages between our own daemons: numbers from `0x7000`, where Ceph has none. Both ends are of
+//! the same release or one apart; a field that is added gets `since` and a new header version.
+
+use crate::HealthChecks;
+use crate::payload::message;
+use bytes::Bytes;
+use denc_derive::Denc;
+use std::collections::BTreeMap;
+use types::{EntityAddrVec, Epoch, OsdId, PgId, SpgId};
+
+message! {
+    /// Between the OSDs of a placement group.
+    PeerMessage = 0x7000, "siphon_peer", version 1, compat 1 {
+        /// The sender's map epoch.
+        epoch: Epoch,
+        /// The OSD that sends: on a shared connection the peer's name is not enough.
+        from: OsdId,
+        /// The group, with the receiver's shard.
+        pgid: SpgId,
+        /// What the placement group says; its own encoding.
+        payload: Bytes,
+    }, data data
+
+    /// What an OSD tells the mgr.
+    OsdStatsReport = 0x7001, "siphon_osd_stats", version 1, compat 1 {
+        /// The OSD.
+        osd: OsdId,
+        /// Epoch in which this process was marked up.
+        up_from: Epoch,
+        /// The sender's map epoch.
+        epoch: Epoch,
+        /// Counts the reports of this process.
+        seq: u64,
+        /// Whether groups and pools that are not listed are gone; otherwise they are unchanged.
+        full: bool,
+        /// `osd_stat_t`.
+        osd_stat: Bytes,
+        /// `pg_stat_t` of the groups that the OSD leads.
+        pg_stats: Vec<(PgId, Bytes)>,
+        /// Groups that the OSD no longer leads.
+        removed: Vec<PgId>,
+        /// `store_statfs_t` by pool.
+        pool_statfs: Vec<(i64, Bytes)>,
+        /// Demand and service per class and tenant; the scheduler's own encoding.
+        qos: Bytes,
+        /// Named numbers, for what has no field of its own.
+        counters: BTreeMap<String, u64>,
+    }
+
+    /// What the mgr tells the monitors: that it lives, and what it knows.
+    MgrDigest = 0x7002, "siphon_mgr_digest", version 1, compat 1 {
+        /// Global id of the mgr.
+        gid: u64,
+        /// Its name.
+        name: String,
+        /// Where clients find it.
+        addrs: EntityAddrVec,
+        /// Whether it can serve.
+        available: bool,
+        /// URLs of its services by name.
+        services: BTreeMap<String, String>,
+        /// What `ceph mgr metadata` shows.
+        metadata: BTreeMap<String, String>,
+        /// `PGMapDigest`; empty if unchanged.
+        pg_digest: Bytes,
+        /// Health checks that it raises.
+        health: HealthChecks,
+        /// `ServiceMap`; empty if unchanged.
+        service_map: Bytes,
+    }
+
+    /// Between monitors: the consensus library's bytes.
+    RaftMessage = 0x7003, "siphon_raft", version 1, compat 1 {
+        /// Rank or node id of the sender.
+        from: u64,
+        /// Kind of request or answer; the monitor's own numbering.
+        kind: u8,
+        /// Pairs request and answer.
+        seq: u64,
+        /// The content.
+        payload: Bytes,
+    }, data data
+
+    /// A follower passes a session's message to the leader.
+    MonForward = 0x7004, "siphon_forward", version 1, compat 1 {
+        /// The follower's id of the session.
+        session: u64,
+        /// Who the session is with; the monitor's own encoding (name, address, global id, caps).
+        peer: Bytes,
+        /// The message.
+        message: Embedded,
+    }, data data
+
+    /// The leader's answer to a forwarded message.
+    MonRoute = 0x7005, "siphon_route", version 1, compat 1 {
+        /// From [`MonForward`].
+        session: u64,
+        /// For the session's peer; `None` ends the session.
+        message: Option<Embedded>,
+    }, data data
+
+    /// The coordinator's split of cluster-wide floors and ceilings, for one OSD.
+    QosShares = 0x7006, "siphon_qos_shares", version 1, compat 1 {
+        /// Orders the coordinator's decisions.
+        epoch: u64,
+        /// The scheduler's own encoding.
+        shares: Bytes,
+    }
+}
+
+/// A message inside another. Its data segment is that of the outer message.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Embedded {
+    /// Number.
+    pub msg_type: u16,
+    /// Header version.
+    pub version: u16,
+    /// Header compat version.
+    pub compat_version: u16,
+    /// Priority.
+    pub priority: u16,
+    /// Transaction id.
+    pub tid: u64,
+    /// Features that its sender encoded it for.
+    pub features: u64,
+    /// Front segment.
+    pub front: Bytes,
+    /// Middle segment.
+    pub middle: Bytes,
+}

@@ -1,0 +1,198 @@
+//! Values for round trip tests: every field type makes one from a seeded generator.
+
+use crate::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::*;
+
+/// A small generator (splitmix64); tests need variety, not quality.
+pub(crate) struct Gen(u64);
+
+impl Gen {
+    pub(crate) fn new(seed: u64) -> Self {
+        Gen(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+pub(crate) trait Sample {
+    fn sample(g: &mut Gen) -> Self;
+}
+
+macro_rules! ints {
+    ($($t:ty),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { g.next() as $t } } )*};
+}
+ints!(u8, u16, u32, u64, i16, i32, i64);
+
+macro_rules! newtypes {
+    ($($t:ident),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { $t(Sample::sample(g)) } } )*};
+}
+newtypes!(Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode);
+
+impl Sample for bool {
+    fn sample(g: &mut Gen) -> Self {
+        g.below(2) == 0
+    }
+}
+impl Sample for f64 {
+    fn sample(g: &mut Gen) -> Self {
+        g.below(1000) as f64 / 7.0
+    }
+}
+impl<const N: usize> Sample for [u8; N] {
+    fn sample(g: &mut Gen) -> Self {
+        std::array::from_fn(|_| g.next() as u8)
+    }
+}
+impl Sample for String {
+    fn sample(g: &mut Gen) -> Self {
+        (0..g.below(8)).map(|_| char::from(b'a' + g.below(26) as u8)).collect()
+    }
+}
+impl Sample for Bytes {
+    fn sample(g: &mut Gen) -> Self {
+        (0..g.below(16)).map(|_| g.next() as u8).collect::<Vec<_>>().into()
+    }
+}
+impl<T: Sample> Sample for Vec<T> {
+    fn sample(g: &mut Gen) -> Self {
+        (0..g.below(4)).map(|_| T::sample(g)).collect()
+    }
+}
+impl<K: Sample + Ord, V: Sample> Sample for BTreeMap<K, V> {
+    fn sample(g: &mut Gen) -> Self {
+        (0..g.below(4)).map(|_| (K::sample(g), V::sample(g))).collect()
+    }
+}
+impl<T: Sample> Sample for Option<T> {
+    fn sample(g: &mut Gen) -> Self {
+        bool::sample(g).then(|| T::sample(g))
+    }
+}
+impl<A: Sample, B: Sample> Sample for (A, B) {
+    fn sample(g: &mut Gen) -> Self {
+        (A::sample(g), B::sample(g))
+    }
+}
+impl<A: Sample, B: Sample, C: Sample> Sample for (A, B, C) {
+    fn sample(g: &mut Gen) -> Self {
+        (A::sample(g), B::sample(g), C::sample(g))
+    }
+}
+impl<T: Sample> Sample for OrDefault<T> {
+    fn sample(g: &mut Gen) -> Self {
+        OrDefault(T::sample(g))
+    }
+}
+impl Sample for Rest {
+    fn sample(g: &mut Gen) -> Self {
+        Rest(Sample::sample(g))
+    }
+}
+impl Sample for Enveloped {
+    fn sample(_: &mut Gen) -> Self {
+        Enveloped(Bytes::from_static(&[3, 1, 2, 0, 0, 0, 7, 8]))
+    }
+}
+
+/// Structs whose fields are all samples.
+macro_rules! structs {
+    ($($t:ident { $($f:ident),* $(,)? })*) => {$(
+        impl Sample for $t {
+            fn sample(g: &mut Gen) -> Self {
+                $t { $( $f: Sample::sample(g) ),* }
+            }
+        }
+    )*};
+}
+structs! {
+    SubscribeItem { start, flags }
+    PoolOp { paxos, fsid, pool, op, snapid, name, crush_rule }
+    AuthName { entity_type, id }
+    MgrOpen { daemon_name, service_name, service, config, config_defaults }
+    MgrConfigure { stats_period, stats_threshold }
+    MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status }
+    PerfCounterType { path, description, nick, kind, priority, unit }
+    DaemonHealthMetric { kind, value }
+    HealthChecks { checks }
+    HealthCheck { severity, summary, detail, count }
+    BootSuperblock { cluster_fsid, whoami, current_epoch, oldest_map, newest_map, weight, compat_features, clean_thru,
+        mounted, osd_fsid, last_epoch_marked_full, pool_last_epoch_marked_full, purged_snaps_last, last_purged_snaps_scrub }
+    FeatureSet { mask, names }
+    OsdMapMsg { fsid, incremental_maps, maps, oldest, newest }
+    Embedded { msg_type, version, compat_version, priority, tid, features, front, middle }
+    OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snap_seq, snaps, retry_attempt, features }
+    Redirect { locator, object, legacy_instructions }
+    WatchNotify { cookie, ver, notify_id, opcode, payload, return_code, notifier_gid }
+}
+
+impl Sample for OsdPing {
+    fn sample(g: &mut Gen) -> Self {
+        OsdPing {
+            fsid: Sample::sample(g),
+            map_epoch: Sample::sample(g),
+            op: OsdPing::PING,
+            ping_stamp: Sample::sample(g),
+            mono_ping_stamp: Sample::sample(g),
+            mono_send_stamp: Sample::sample(g),
+            delta_ub: Sample::sample(g),
+            up_from: Sample::sample(g),
+            padding: g.below(5000) as u32,
+        }
+    }
+}
+
+impl Sample for OpArgs {
+    fn sample(_: &mut Gen) -> Self {
+        OpArgs::default()
+    }
+}
+
+/// A request's operation: any code, with arguments of its kind.
+impl Sample for Op {
+    fn sample(g: &mut Gen) -> Self {
+        let info = &table()[g.below(table().len() as u64) as usize];
+        let raw: [u8; 28] = Sample::sample(g);
+        let mut bytes = bytes::BytesMut::new();
+        Op::new(OpCode(0), OpArgs::Unknown(raw)).put(0, &mut bytes);
+        bytes[..2].copy_from_slice(&info.code.0.to_le_bytes());
+        let (mut op, _) = Op::get(&mut denc::Reader::new(bytes.freeze())).unwrap();
+        op.flags = Sample::sample(g);
+        op.indata = Sample::sample(g);
+        op
+    }
+}
+
+impl Sample for OsdOpReply {
+    fn sample(g: &mut Gen) -> Self {
+        let mut ops: Vec<Op> = Sample::sample(g);
+        for op in &mut ops {
+            op.outdata = std::mem::take(&mut op.indata);
+            op.rval = Sample::sample(g);
+        }
+        OsdOpReply {
+            object: Sample::sample(g),
+            pgid: Sample::sample(g),
+            flags: Sample::sample(g),
+            result: Sample::sample(g),
+            bad_replay_version: Sample::sample(g),
+            epoch: Sample::sample(g),
+            ops,
+            retry_attempt: Sample::sample(g),
+            replay_version: Sample::sample(g),
+            user_version: Sample::sample(g),
+            redirect: Sample::sample(g),
+        }
+    }
+}
