@@ -1,1 +1,4 @@
-//! The monitor.
+//! The monitor: the replicated cluster state and the daemon that serves it.
+
+pub mod command;
+pub mod replica;
