@@ -1,0 +1,396 @@
+//! A store in memory: the plain statement of what every operation means.
+//!
+//! It is the model that the store on a device is compared with, and a store for simulations. A transaction
+//! is durable as soon as it is submitted.
+
+use crate::check::{self, View};
+use crate::commit::{Commit, CommitLine};
+use crate::error::StoreError;
+use crate::report::{DumpReport, FsckReport, ObjectDump};
+use crate::txn::{Op, Transaction};
+use crate::types::{AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
+use bytes::{Bytes, BytesMut};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+
+/// Bytes of zeros to slice from.
+static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+
+/// Appends `len` zero bytes without allocating them.
+pub(crate) fn push_zeros(out: &mut Buffers, mut len: u64) {
+    while len > 0 {
+        let n = len.min(BLOCK);
+        out.push(Bytes::from_static(&ZEROS[..n as usize]));
+        len -= n;
+    }
+}
+
+#[derive(Clone, Default)]
+struct Object {
+    size: u64,
+    /// Allocated blocks by logical block number. Bytes beyond `size` are zero.
+    blocks: BTreeMap<u64, Bytes>,
+    attrs: BTreeMap<Bytes, Bytes>,
+    header: Bytes,
+    omap: BTreeMap<Bytes, Bytes>,
+    hint: AllocHint,
+}
+
+#[derive(Default)]
+struct State {
+    colls: BTreeMap<Coll, BTreeMap<Key, Object>>,
+}
+
+/// See the module.
+pub(crate) struct MemStore {
+    state: RefCell<State>,
+    line: Rc<CommitLine>,
+    capacity: u64,
+}
+
+impl MemStore {
+    pub(crate) fn new(capacity: u64) -> MemStore {
+        MemStore { state: RefCell::default(), line: CommitLine::new(), capacity }
+    }
+
+    pub(crate) fn submit(&self, txn: Transaction) -> Result<Commit, StoreError> {
+        let mut state = self.state.borrow_mut();
+        check::check(&txn, &*state)?;
+        if txn.payload_bytes() > 0 && self.capacity < u64::MAX && state.used() + txn.payload_bytes() > self.capacity {
+            return Err(StoreError::NoSpace);
+        }
+        for op in txn.ops {
+            state.apply(op);
+        }
+        drop(state);
+        let commit = self.line.next();
+        self.line.advance(commit.seq());
+        Ok(commit)
+    }
+
+    pub(crate) fn last(&self) -> Commit {
+        self.line.last()
+    }
+
+    fn with<T>(&self, coll: Coll, key: &Key, f: impl FnOnce(&Object) -> T) -> Result<T, StoreError> {
+        let state = self.state.borrow();
+        let c = state.colls.get(&coll).ok_or(StoreError::NoCollection(coll))?;
+        c.get(key).map(f).ok_or_else(|| StoreError::NoObject { coll, key: key.clone() })
+    }
+
+    pub(crate) fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+        self.with(coll, key, |o| o.read(off, len))
+    }
+
+    pub(crate) fn stat(&self, coll: Coll, key: &Key) -> Result<Stat, StoreError> {
+        self.with(coll, key, Object::stat)
+    }
+
+    pub(crate) fn attr(&self, coll: Coll, key: &Key, name: &[u8]) -> Result<Bytes, StoreError> {
+        self.with(coll, key, |o| o.attrs.get(name).cloned())?.ok_or(StoreError::NoAttr)
+    }
+
+    pub(crate) fn attrs(&self, coll: Coll, key: &Key) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        self.with(coll, key, |o| o.attrs.iter().map(|(k, v)| (k.clone(), v.clone())).collect())
+    }
+
+    pub(crate) fn omap_header(&self, coll: Coll, key: &Key) -> Result<Bytes, StoreError> {
+        self.with(coll, key, |o| o.header.clone())
+    }
+
+    pub(crate) fn omap_get(&self, coll: Coll, key: &Key, rows: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        self.with(coll, key, |o| {
+            rows.iter().filter_map(|k| o.omap.get_key_value(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        })
+    }
+
+    pub(crate) fn omap_iter(
+        &self,
+        coll: Coll,
+        key: &Key,
+        from: Bound<&[u8]>,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<OmapPage, StoreError> {
+        self.with(coll, key, |o| {
+            let mut page = OmapPage::default();
+            let mut bytes = 0;
+            for (k, v) in o.omap.range::<[u8], _>((from, Bound::Unbounded)) {
+                let full = page.rows.len() >= max_rows || bytes >= max_bytes;
+                if full {
+                    page.more = true;
+                    break;
+                }
+                bytes += k.len() + v.len();
+                page.rows.push((k.clone(), v.clone()));
+            }
+            page
+        })
+    }
+
+    pub(crate) fn list(
+        &self,
+        coll: Coll,
+        start: &[u8],
+        end: Option<&[u8]>,
+        max: usize,
+    ) -> Result<ListPage, StoreError> {
+        let state = self.state.borrow();
+        let c = state.colls.get(&coll).ok_or(StoreError::NoCollection(coll))?;
+        let mut page = ListPage::default();
+        if end.is_some_and(|e| e <= start) {
+            return Ok(page);
+        }
+        for k in c.range::<[u8], _>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded))) {
+            if page.keys.len() >= max {
+                page.next = Some(k.0.clone());
+                break;
+            }
+            page.keys.push(k.0.clone());
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn extents(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Vec<Range>, StoreError> {
+        self.with(coll, key, |o| {
+            let end = off.saturating_add(len).min(o.size);
+            let mut out = Vec::new();
+            for &lblk in o.blocks.range(off / BLOCK..end.div_ceil(BLOCK).max(off / BLOCK)).map(|(b, _)| b) {
+                push_range(&mut out, lblk * BLOCK, (lblk + 1) * BLOCK, off, end);
+            }
+            out
+        })
+    }
+
+    pub(crate) fn collections(&self) -> Vec<Coll> {
+        self.state.borrow().colls.keys().copied().collect()
+    }
+
+    pub(crate) fn statfs(&self) -> StatFs {
+        let used = self.state.borrow().used();
+        let total = if self.capacity == u64::MAX { 1 << 40 } else { self.capacity };
+        StatFs { total, available: total.saturating_sub(used), data: used, ..StatFs::default() }
+    }
+
+    pub(crate) fn fsck(&self) -> FsckReport {
+        let state = self.state.borrow();
+        let objects = || state.colls.values().flat_map(BTreeMap::values);
+        FsckReport {
+            collections: state.colls.len() as u64,
+            objects: objects().count() as u64,
+            omap_rows: objects().map(|o| o.omap.len() as u64).sum(),
+            data_blocks: objects().map(|o| o.blocks.len() as u64).sum(),
+            ..FsckReport::default()
+        }
+    }
+
+    pub(crate) fn dump(&self, coll: Option<Coll>, max: usize) -> DumpReport {
+        let state = self.state.borrow();
+        let mut report = DumpReport { collections: state.colls.keys().copied().collect(), ..DumpReport::default() };
+        report.facts.push(("kind".into(), "memory".into()));
+        for (&c, objects) in state.colls.iter().filter(|(c, _)| coll.is_none_or(|want| want == **c)) {
+            for (key, o) in objects.iter().take(max.saturating_sub(report.objects.len())) {
+                report.objects.push(ObjectDump {
+                    coll: c,
+                    key: key.clone(),
+                    stat: o.stat(),
+                    attrs: o.attrs.iter().map(|(k, v)| (k.clone(), v.len() as u64)).collect(),
+                    omap_rows: o.omap.len() as u64,
+                    extents: o.blocks.keys().map(|b| (*b, 0, 1, false)).collect(),
+                });
+            }
+        }
+        report
+    }
+}
+
+/// Appends the part of `[start, end)` that lies in `[lo, hi)`, joining it to the last range if they touch.
+pub(crate) fn push_range(out: &mut Vec<Range>, start: u64, end: u64, lo: u64, hi: u64) {
+    let (start, end) = (start.max(lo), end.min(hi));
+    if start >= end {
+        return;
+    }
+    match out.last_mut() {
+        Some(last) if last.off + last.len == start => last.len = end - last.off,
+        _ => out.push(Range { off: start, len: end - start }),
+    }
+}
+
+impl View for State {
+    fn has_coll(&self, coll: Coll) -> bool {
+        self.colls.contains_key(&coll)
+    }
+
+    fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError> {
+        Ok(self.colls.get(&coll).is_some_and(|c| c.contains_key(key)))
+    }
+
+    fn any_object(&self, coll: Coll, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+        if let Some(c) = self.colls.get(&coll) {
+            c.keys().all(f);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.colls.values().flat_map(BTreeMap::values).map(|o| o.blocks.len() as u64 * BLOCK).sum()
+    }
+
+    fn object(&mut self, coll: Coll, key: Key) -> &mut Object {
+        self.colls.entry(coll).or_default().entry(key).or_default()
+    }
+
+    /// Applies a checked operation.
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::CreateCollection { coll } => {
+                self.colls.insert(coll, BTreeMap::new());
+            }
+            Op::RemoveCollection { coll } => {
+                self.colls.remove(&coll);
+            }
+            Op::Touch { coll, key } => {
+                self.object(coll, key);
+            }
+            Op::Write { coll, key, off, data, .. } => self.object(coll, key).write(off, &data.to_bytes()),
+            Op::Zero { coll, key, off, len } => self.object(coll, key).zero(off, len),
+            Op::Truncate { coll, key, size } => self.object(coll, key).truncate(size),
+            Op::Remove { coll, key } => {
+                self.colls.entry(coll).or_default().remove(&key);
+            }
+            Op::Clone { coll, from, to } => {
+                let o = self.object(coll, from).clone();
+                *self.object(coll, to) = o;
+            }
+            Op::CloneRange { coll, from, off, len, to, to_off } => {
+                let source = self.object(coll, from).clone();
+                self.object(coll, to).clone_range(&source, off, len, to_off);
+            }
+            Op::SetAttrs { coll, key, attrs } => self.object(coll, key).attrs.extend(attrs),
+            Op::RmAttr { coll, key, name } => {
+                self.object(coll, key).attrs.remove(&name);
+            }
+            Op::ClearAttrs { coll, key } => self.object(coll, key).attrs.clear(),
+            Op::OmapSet { coll, key, rows } => self.object(coll, key).omap.extend(rows),
+            Op::OmapRm { coll, key, rows } => {
+                let o = self.object(coll, key);
+                for r in rows {
+                    o.omap.remove(&r);
+                }
+            }
+            Op::OmapRmRange { coll, key, start, end } => {
+                let o = self.object(coll, key);
+                let mut tail = o.omap.split_off(&start);
+                if let Some(end) = end {
+                    let mut keep = if end > start { tail.split_off(&end) } else { tail };
+                    o.omap.append(&mut keep);
+                }
+            }
+            Op::OmapClear { coll, key } => {
+                let o = self.object(coll, key);
+                o.omap.clear();
+                o.header = Bytes::new();
+            }
+            Op::OmapHeader { coll, key, header } => self.object(coll, key).header = header,
+            Op::Move { from, from_key, to, to_key } => {
+                if let Some(o) = self.colls.get_mut(&from).and_then(|c| c.remove(&from_key)) {
+                    self.colls.entry(to).or_default().insert(to_key, o);
+                }
+            }
+            Op::Hint { coll, key, hint } => self.object(coll, key).hint = hint,
+        }
+    }
+}
+
+impl Object {
+    fn stat(&self) -> Stat {
+        Stat { size: self.size, allocated: self.blocks.len() as u64 * BLOCK, hint: self.hint }
+    }
+
+    fn read(&self, off: u64, len: u64) -> Buffers {
+        let end = off.saturating_add(len).min(self.size);
+        let mut out = Buffers::new();
+        let mut at = off;
+        while at < end {
+            let (lblk, from) = (at / BLOCK, at % BLOCK);
+            let n = (BLOCK - from).min(end - at);
+            match self.blocks.get(&lblk) {
+                Some(b) => out.push(b.slice(from as usize..(from + n) as usize)),
+                None => push_zeros(&mut out, n),
+            }
+            at += n;
+        }
+        out
+    }
+
+    /// Replaces part of one block; an absent block is taken as zeros.
+    fn patch(&mut self, lblk: u64, from: usize, bytes: &[u8]) {
+        let mut b = BytesMut::from(self.blocks.get(&lblk).map_or(&ZEROS[..], |b| &b[..]));
+        b[from..from + bytes.len()].copy_from_slice(bytes);
+        self.blocks.insert(lblk, b.freeze());
+    }
+
+    fn write(&mut self, off: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = off + done as u64;
+            let n = ((BLOCK - at % BLOCK) as usize).min(data.len() - done);
+            self.patch(at / BLOCK, (at % BLOCK) as usize, &data[done..done + n]);
+            done += n;
+        }
+        self.size = self.size.max(off + data.len() as u64);
+    }
+
+    fn zero(&mut self, off: u64, len: u64) {
+        self.punch(off, off + len);
+        self.size = self.size.max(off + len);
+    }
+
+    fn punch(&mut self, off: u64, end: u64) {
+        if off >= end {
+            return;
+        }
+        let touched: Vec<u64> = self.blocks.range(off / BLOCK..end.div_ceil(BLOCK)).map(|(b, _)| *b).collect();
+        for lblk in touched {
+            let (from, to) = (off.max(lblk * BLOCK), end.min((lblk + 1) * BLOCK));
+            if to - from == BLOCK {
+                self.blocks.remove(&lblk);
+            } else {
+                self.patch(lblk, (from % BLOCK) as usize, &ZEROS[..(to - from) as usize]);
+            }
+        }
+    }
+
+    fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            self.punch(size, self.size.next_multiple_of(BLOCK));
+        }
+        self.size = size;
+    }
+
+    /// Blocks that both ranges cover as a whole at the same offset within a block are taken over as they
+    /// are, absent ones too; the rest is written as bytes.
+    fn clone_range(&mut self, source: &Object, off: u64, len: u64, to_off: u64) {
+        let mut at = 0;
+        while at < len {
+            let (s, d) = (off + at, to_off + at);
+            let n = (BLOCK - d % BLOCK).min(len - at);
+            if n == BLOCK && s % BLOCK == 0 {
+                match source.blocks.get(&(s / BLOCK)) {
+                    Some(b) => self.blocks.insert(d / BLOCK, b.clone()),
+                    None => self.blocks.remove(&(d / BLOCK)),
+                };
+                self.size = self.size.max(d + n);
+            } else {
+                let mut bytes = source.read(s, n).to_bytes().to_vec();
+                bytes.resize(n as usize, 0);
+                self.write(d, &bytes);
+            }
+            at += n;
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What can be tuned when a store is opened.
+
+/// Tunables. Sizes are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Writes up to this size carry their data in the log and reach their place later; larger ones go to
+    /// fresh extents once.
+    pub deferred_max: u64,
+    /// Budget of the data cache.
+    pub data_cache: u64,
+    /// Budget of the object record cache (clean records; dirty ones are bounded by `dirty_max`).
+    pub onode_cache: u64,
+    /// Budget of the metadata tree's node cache.
+    pub node_cache: u64,
+    /// Deferred data and dirty metadata beyond this start a checkpoint.
+    pub dirty_max: u64,
+    /// A checkpoint starts when this many bytes of log are in use; 0 means two fifths of the log.
+    pub log_checkpoint: u64,
+    /// Log size at mkfs; 0 chooses by the device size.
+    pub log_size: u64,
+    /// Metadata work done between two yields to the reactor, in microseconds.
+    pub step_us: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            deferred_max: 64 << 10,
+            data_cache: 256 << 20,
+            onode_cache: 64 << 20,
+            node_cache: 64 << 20,
+            dirty_max: 256 << 20,
+            log_checkpoint: 0,
+            log_size: 0,
+            step_us: 200,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Transactions: a list of changes that happens as a whole or not at all.
+
+use crate::types::{AllocHint, Buffers, Coll, Key, WriteHint};
+use bytes::Bytes;
+
+/// One change. Later operations of a transaction see the effects of earlier ones.
+///
+/// Operations that give an object something (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttrs`, `OmapSet`,
+/// `OmapHeader`, `Hint`, the destination of `Clone` and `CloneRange`) create it when it does not exist. All
+/// others fail with [`crate::StoreError::NoObject`] then, and the whole transaction with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
+pub enum Op {
+    /// Makes a collection; it must not exist.
+    CreateCollection { coll: Coll },
+    /// Removes a collection; it must be empty.
+    RemoveCollection { coll: Coll },
+    /// Makes the object exist.
+    Touch { coll: Coll, key: Key },
+    /// Writes bytes; the object grows if needed.
+    Write { coll: Coll, key: Key, off: u64, data: Buffers, hint: WriteHint },
+    /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
+    Zero { coll: Coll, key: Key, off: u64, len: u64 },
+    /// Sets the size; a longer object reads zeros at its end.
+    Truncate { coll: Coll, key: Key, size: u64 },
+    /// Removes the object with all that belongs to it.
+    Remove { coll: Coll, key: Key },
+    /// Makes `to` equal to `from` (data, attributes, omap); data is shared, not copied.
+    Clone { coll: Coll, from: Key, to: Key },
+    /// Makes a range of `to` equal to a range of `from`. What `from` does not have reads as zeros.
+    /// Block-aligned parts are shared, not copied.
+    CloneRange { coll: Coll, from: Key, off: u64, len: u64, to: Key, to_off: u64 },
+    /// Sets attributes.
+    SetAttrs { coll: Coll, key: Key, attrs: Vec<(Bytes, Bytes)> },
+    /// Removes one attribute; one that is absent is no error.
+    RmAttr { coll: Coll, key: Key, name: Bytes },
+    /// Removes all attributes.
+    ClearAttrs { coll: Coll, key: Key },
+    /// Sets omap rows.
+    OmapSet { coll: Coll, key: Key, rows: Vec<(Bytes, Bytes)> },
+    /// Removes omap rows; absent ones are no error.
+    OmapRm { coll: Coll, key: Key, rows: Vec<Bytes> },
+    /// Removes the omap rows in `[start, end)`; no `end` means all from `start` on.
+    OmapRmRange { coll: Coll, key: Key, start: Bytes, end: Option<Bytes> },
+    /// Removes all omap rows and the header.
+    OmapClear { coll: Coll, key: Key },
+    /// Sets the omap header.
+    OmapHeader { coll: Coll, key: Key, header: Bytes },
+    /// Renames an object, also into another collection; the destination must not exist.
+    Move { from: Coll, from_key: Key, to: Coll, to_key: Key },
+    /// Notes what the client expects of the object.
+    Hint { coll: Coll, key: Key, hint: AllocHint },
+}
+
+/// A list of operations that is applied as a whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// In the order of application.
+    pub ops: Vec<Op>,
+}
+
+impl Transaction {
+    /// An empty transaction.
+    pub fn new() -> Transaction {
+        Transaction::default()
+    }
+
+    /// True when nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Appends all operations of `other`.
+    pub fn append(&mut self, mut other: Transaction) {
+        self.ops.append(&mut other.ops);
+    }
+
+    /// Bytes of data, attributes and omap that the transaction carries.
+    pub fn payload_bytes(&self) -> u64 {
+        let rows = |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
+        self.ops
+            .iter()
+            .map(|op| match op {
+                Op::Write { data, .. } => data.len(),
+                Op::SetAttrs { attrs, .. } => rows(attrs),
+                Op::OmapSet { rows: r, .. } => rows(r),
+                Op::OmapHeader { header, .. } => header.len() as u64,
+                _ => 0,
+            })
+            .sum()
+    }
+
+    /// See [`Op::CreateCollection`].
+    pub fn create_collection(&mut self, coll: Coll) -> &mut Self {
+        self.push(Op::CreateCollection { coll })
+    }
+
+    /// See [`Op::RemoveCollection`].
+    pub fn remove_collection(&mut self, coll: Coll) -> &mut Self {
+        self.push(Op::RemoveCollection { coll })
+    }
+
+    /// See [`Op::Touch`].
+    pub fn touch(&mut self, coll: Coll, key: &Key) -> &mut Self {
+        self.push(Op::Touch { coll, key: key.clone() })
+    }
+
+    /// See [`Op::Write`].
+    pub fn write(&mut self, coll: Coll, key: &Key, off: u64, data: impl Into<Buffers>, hint: WriteHint) -> &mut Self {
+        self.push(Op::Write { coll, key: key.clone(), off, data: data.into(), hint })
+    }
+
+    /// See [`Op::Zero`].
+    pub fn zero(&mut self, coll: Coll, key: &Key, off: u64, len: u64) -> &mut Self {
+        self.push(Op::Zero { coll, key: key.clone(), off, len })
+    }
+
+    /// See [`Op::Truncate`].
+    pub fn truncate(&mut self, coll: Coll, key: &Key, size: u64) -> &mut Self {
+        self.push(Op::Truncate { coll, key: key.clone(), size })
+    }
+
+    /// See [`Op::Remove`].
+    pub fn remove(&mut self, coll: Coll, key: &Key) -> &mut Self {
+        self.push(Op::Remove { coll, key: key.clone() })
+    }
+
+    /// See [`Op::Clone`].
+    pub fn clone_object(&mut self, coll: Coll, from: &Key, to: &Key) -> &mut Self {
+        self.push(Op::Clone { coll, from: from.clone(), to: to.clone() })
+    }
+
+    /// See [`Op::CloneRange`].
+    pub fn clone_range(&mut self, coll: Coll, from: &Key, off: u64, len: u64, to: &Key, to_off: u64) -> &mut Self {
+        self.push(Op::CloneRange { coll, from: from.clone(), off, len, to: to.clone(), to_off })
+    }
+
+    /// Sets one attribute; see [`Op::SetAttrs`].
+    pub fn set_attr(&mut self, coll: Coll, key: &Key, name: impl Into<Bytes>, value: impl Into<Bytes>) -> &mut Self {
+        self.push(Op::SetAttrs { coll, key: key.clone(), attrs: vec![(name.into(), value.into())] })
+    }
+
+    /// See [`Op::SetAttrs`].
+    pub fn set_attrs(&mut self, coll: Coll, key: &Key, attrs: Vec<(Bytes, Bytes)>) -> &mut Self {
+        self.push(Op::SetAttrs { coll, key: key.clone(), attrs })
+    }
+
+    /// See [`Op::RmAttr`].
+    pub fn rm_attr(&mut self, coll: Coll, key: &Key, name: impl Into<Bytes>) -> &mut Self {
+        self.push(Op::RmAttr { coll, key: key.clone(), name: name.into() })
+    }
+
+    /// See [`Op::ClearAttrs`].
+    pub fn clear_attrs(&mut self, coll: Coll, key: &Key) -> &mut Self {
+        self.push(Op::ClearAttrs { coll, key: key.clone() })
+    }
+
+    /// See [`Op::OmapSet`].
+    pub fn omap_set(&mut self, coll: Coll, key: &Key, rows: Vec<(Bytes, Bytes)>) -> &mut Self {
+        self.push(Op::OmapSet { coll, key: key.clone(), rows })
+    }
+
+    /// See [`Op::OmapRm`].
+    pub fn omap_rm(&mut self, coll: Coll, key: &Key, rows: Vec<Bytes>) -> &mut Self {
+        self.push(Op::OmapRm { coll, key: key.clone(), rows })
+    }
+
+    /// See [`Op::OmapRmRange`].
+    pub fn omap_rm_range(&mut self, coll: Coll, key: &Key, start: impl Into<Bytes>, end: Option<Bytes>) -> &mut Self {
+        self.push(Op::OmapRmRange { coll, key: key.clone(), start: start.into(), end })
+    }
+
+    /// See [`Op::OmapClear`].
+    pub fn omap_clear(&mut self, coll: Coll, key: &Key) -> &mut Self {
+        self.push(Op::OmapClear { coll, key: key.clone() })
+    }
+
+    /// See [`Op::OmapHeader`].
+    pub fn omap_header(&mut self, coll: Coll, key: &Key, header: impl Into<Bytes>) -> &mut Self {
+        self.push(Op::OmapHeader { coll, key: key.clone(), header: header.into() })
+    }
+
+    /// See [`Op::Move`].
+    pub fn move_object(&mut self, from: Coll, from_key: &Key, to: Coll, to_key: &Key) -> &mut Self {
+        self.push(Op::Move { from, from_key: from_key.clone(), to, to_key: to_key.clone() })
+    }
+
+    /// See [`Op::Hint`].
+    pub fn alloc_hint(&mut self, coll: Coll, key: &Key, hint: AllocHint) -> &mut Self {
+        self.push(Op::Hint { coll, key: key.clone(), hint })
+    }
+
+    fn push(&mut self, op: Op) -> &mut Self {
+        self.ops.push(op);
+        self
+    }
+}
