@@ -1,0 +1,172 @@
+"""Stock Ceph clients against a live cluster.
+
+By default a Siphon cluster of three OSDs is started for the session. With SIPHON_TEST_CONF the tests
+run against the cluster of that ceph.conf instead (a stock one, say): what they expect is Ceph's
+behaviour, not ours. SIPHON_TEST_CHROOT names a root directory with other client versions in it.
+"""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
+CHROOT = os.environ.get("SIPHON_TEST_CHROOT")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Siphon:
+    """A cluster process that the tests own."""
+
+    def __init__(self, directory, osds=3, extra=()):
+        self.directory = Path(directory)
+        self.osds = osds
+        self.extra = list(extra)
+        self.port = free_port()
+        self.process = None
+
+    @property
+    def conf(self):
+        return self.directory / "ceph.conf"
+
+    def start(self, timeout=60):
+        log = open(self.directory.parent / (self.directory.name + ".log"), "ab")
+        argv = [str(BINARY), "up", "--data-dir", str(self.directory), "--osds", str(self.osds),
+                "--bind", f"127.0.0.1:{self.port}", *self.extra]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
+        deadline = time.monotonic() + timeout
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if "healthy" in line.lower():
+                return lines
+            if time.monotonic() > deadline:
+                break
+        raise RuntimeError(f"the cluster did not become healthy; it printed: {''.join(lines)}; log: {log.name}")
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=30)
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture(scope="session")
+def siphon_factory():
+    """Makes further clusters; all are stopped at the end."""
+    base = Path(tempfile.mkdtemp(prefix="siphon-clients."))
+    made = []
+
+    def make(**kw):
+        c = Siphon(base / f"data{len(made)}", **kw)
+        made.append(c)
+        return c
+
+    yield make
+    for c in made:
+        if c.process and c.process.poll() is None:
+            c.stop()
+    if not os.environ.get("SIPHON_TEST_KEEP"):
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def base_conf(siphon_factory):
+    given = os.environ.get("SIPHON_TEST_CONF")
+    if given:
+        return Path(given)
+    c = siphon_factory()
+    c.start()
+    return c.conf
+
+
+class Cluster:
+    """How the tests talk to the cluster: the stock command line tools with one configuration."""
+
+    def __init__(self, conf, mode):
+        self.conf = conf
+        self.mode = mode
+        self.args = []
+        if mode == "secure":
+            self.args = ["--ms_client_mode=secure", "--ms_mon_client_mode=secure"]
+        elif mode == "crc":
+            self.args = ["--ms_client_mode=crc", "--ms_mon_client_mode=crc"]
+
+    def run(self, tool, *args, check=True, data=None, timeout=120, keyring=None, name=None):
+        argv = [tool, "-c", str(self.conf), *self.args]
+        if name:
+            argv += ["-n", name]
+        if keyring:
+            argv += ["-k", str(keyring)]
+        argv += [str(a) for a in args]
+        if CHROOT:
+            argv = ["chroot", CHROOT, *argv]
+        r = subprocess.run(argv, input=data, capture_output=True, timeout=timeout)
+        if check and r.returncode != 0:
+            raise AssertionError(f"{' '.join(argv)}: exit {r.returncode}\n{r.stdout.decode(errors='replace')}\n{r.stderr.decode(errors='replace')}")
+        return r
+
+    def ceph(self, *args, **kw):
+        return self.run("ceph", *args, **kw).stdout.decode()
+
+    def ceph_json(self, *args, **kw):
+        return json.loads(self.run("ceph", *args, "--format", "json", **kw).stdout)
+
+    def rados(self, *args, **kw):
+        return self.run("rados", *args, **kw)
+
+    def fails(self, tool, *args, errno, text=None, **kw):
+        """The command must fail with that errno as its exit code, and say `text`."""
+        r = self.run(tool, *args, check=False, **kw)
+        both = (r.stdout + r.stderr).decode(errors="replace")
+        assert r.returncode == errno, f"{tool} {args}: exit {r.returncode}, expected {errno}: {both}"
+        if text:
+            assert text in both, both
+        return both
+
+
+@pytest.fixture(scope="session", params=["crc", "secure"])
+def cluster(request, base_conf):
+    c = Cluster(base_conf, request.param)
+    c.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
+    return c
+
+
+@pytest.fixture
+def pool(cluster):
+    """A fresh pool, deleted afterwards."""
+    name = "t-" + uuid.uuid4().hex[:8]
+    cluster.ceph("osd", "pool", "create", name, "8")
+    cluster.ceph("osd", "pool", "application", "enable", name, "rados")
+    yield name
+    cluster.ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
+
+
+def eventually(check, timeout=60, what="condition"):
+    """Polls `check` until it is true: for what the cluster promises to reach, not when."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"gave up waiting for {what}"
+        time.sleep(0.2)
