@@ -1,9 +1,9 @@
 //! The cluster log and health checks.
 
-use crate::payload::{Paxos, message};
+use crate::payload::{Enveloped, Paxos, message};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::{Fsid, LogEntry};
+use types::Fsid;
 
 message! {
     /// Lines for the cluster log (Ceph: `MLog`).
@@ -12,8 +12,8 @@ message! {
         paxos: Paxos,
         /// Of the cluster.
         fsid: Fsid,
-        /// The lines.
-        entries: Vec<LogEntry>,
+        /// The lines: `LogEntry` each.
+        entries: Vec<Enveloped>,
     }
 
     /// Lines up to `last` are stored (Ceph: `MLogAck`).

@@ -2,8 +2,8 @@
 
 use crate::payload::message;
 use bytes::Bytes;
-use denc_derive::Denc;
 use std::collections::BTreeMap;
+use types::EntityType;
 
 message! {
     /// Options for the receiver (Ceph: `MConfig`).
@@ -14,8 +14,10 @@ message! {
 
     /// Asks for the options of an entity (Ceph: `MGetConfig`).
     GetConfig = 63, "get_config", version 1, compat 1 {
-        /// Who asks.
-        name: AuthName,
+        /// What asks.
+        entity_type: EntityType,
+        /// The part of its name after the dot.
+        entity_id: String,
         /// On which host.
         host: String,
         /// Of an OSD, its device class.
@@ -33,13 +35,4 @@ message! {
         /// Values; `None` for a key that was removed.
         data: BTreeMap<String, Option<Bytes>>,
     }
-}
-
-/// The name of an entity in a keyring, such as `client.admin` (Ceph: `EntityName`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Denc)]
-pub struct AuthName {
-    /// `CEPH_ENTITY_TYPE_*`.
-    pub entity_type: u32,
-    /// What comes after the dot.
-    pub id: String,
 }

@@ -5,12 +5,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader};
+use types::rados::{OpCode, OpFlags};
 use types::{SnapId, Utime};
-
-/// Number of an operation (Ceph: `CEPH_OSD_OP_*`, `rados.h`). The bits `0xf000` say whether it reads
-/// or writes, `0x0f00` what it works on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct OpCode(pub u16);
 
 /// Which member of the union in `ceph_osd_op` an operation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +50,6 @@ pub enum Support {
     Yes,
     /// Answered with `EOPNOTSUPP`.
     No,
-    /// Between OSDs of old releases; never sent by a client.
-    Internal,
 }
 
 /// One row of the table of operations.
@@ -63,8 +57,6 @@ pub enum Support {
 pub struct OpInfo {
     /// Number.
     pub code: OpCode,
-    /// Ceph's name for it.
-    pub name: &'static str,
     /// Form of its arguments.
     pub args: ArgsKind,
     /// What we do with it.
@@ -72,119 +64,105 @@ pub struct OpInfo {
 }
 
 macro_rules! op_table {
-    ($( $id:ident = $code:literal $name:literal $args:ident $support:ident; )*) => {
-        #[allow(missing_docs)]
-        impl OpCode {
-            $( pub const $id: OpCode = OpCode($code); )*
-        }
-
+    ($( $id:ident $args:ident $support:ident; )*) => {
         const TABLE: &[OpInfo] = &[
-            $( OpInfo { code: OpCode::$id, name: $name, args: ArgsKind::$args, support: Support::$support }, )*
+            $( OpInfo { code: OpCode::$id, args: ArgsKind::$args, support: Support::$support }, )*
         ];
 
-        impl OpCode {
-            /// The operation's row, if there is such an operation.
-            pub const fn info(self) -> Option<&'static OpInfo> {
-                const fn at(id: OpCode) -> usize {
-                    let mut i = 0;
-                    while TABLE[i].code.0 != id.0 {
-                        i += 1;
-                    }
-                    i
+        /// The operation's row, if there is such an operation.
+        pub const fn op_info(code: OpCode) -> Option<&'static OpInfo> {
+            /// Where the row is; runs at compile time only.
+            const fn at(code: u16) -> usize {
+                let mut i = 0;
+                while TABLE[i].code.0 != code {
+                    i += 1;
                 }
-                match self {
-                    $( OpCode::$id => {
-                        const AT: usize = at(OpCode::$id);
-                        Some(&TABLE[AT])
-                    } )*
-                    _ => None,
-                }
+                i
+            }
+            match code {
+                $( OpCode::$id => {
+                    const AT: usize = at(OpCode::$id.0);
+                    Some(&TABLE[AT])
+                } )*
+                _ => None,
             }
         }
     };
 }
 
 op_table! {
-    READ              = 0x1201 "read"                  Extent    Yes;
-    STAT              = 0x1202 "stat"                  Extent    Yes;
-    MAPEXT            = 0x1203 "mapext"                Extent    Yes;
-    CHECKSUM          = 0x121f "checksum"              Checksum  Yes;
-    MASKTRUNC         = 0x1204 "masktrunc"             Extent    No;
-    SPARSE_READ       = 0x1205 "sparse-read"           Extent    Yes;
-    NOTIFY            = 0x1206 "notify"                Notify    Yes;
-    NOTIFY_ACK        = 0x1207 "notify-ack"            Watch     Yes;
-    ASSERT_VER        = 0x1208 "assert-version"        AssertVer Yes;
-    LIST_WATCHERS     = 0x1209 "list-watchers"         Extent    Yes;
-    LIST_SNAPS        = 0x120a "list-snaps"            Extent    Yes;
-    SYNC_READ         = 0x120b "sync_read"             Extent    Yes;
-    TMAPGET           = 0x120c "tmapget"               Extent    No;
-    OMAPGETKEYS       = 0x1211 "omap-get-keys"         Extent    Yes;
-    OMAPGETVALS       = 0x1212 "omap-get-vals"         Extent    Yes;
-    OMAPGETHEADER     = 0x1213 "omap-get-header"       Extent    Yes;
-    OMAPGETVALSBYKEYS = 0x1214 "omap-get-vals-by-keys" Extent    Yes;
-    OMAP_CMP          = 0x1219 "omap-cmp"              Extent    Yes;
-    ISDIRTY           = 0x121d "isdirty"               Extent    No;
-    COPY_GET          = 0x121e "copy-get"              CopyGet   Yes;
-    CMPEXT            = 0x1220 "cmpext"                Extent    Yes;
-    WRITE             = 0x2201 "write"                 Extent    Yes;
-    WRITEFULL         = 0x2202 "writefull"             Extent    Yes;
-    TRUNCATE          = 0x2203 "truncate"              Extent    Yes;
-    ZERO              = 0x2204 "zero"                  Extent    Yes;
-    DELETE            = 0x2205 "delete"                Extent    Yes;
-    APPEND            = 0x2206 "append"                Extent    Yes;
-    STARTSYNC         = 0x2207 "startsync"             Extent    No;
-    SETTRUNC          = 0x2208 "settrunc"              Extent    No;
-    TRIMTRUNC         = 0x2209 "trimtrunc"             Extent    No;
-    TMAPPUT           = 0x220b "tmapput"               Extent    No;
-    CREATE            = 0x220d "create"                Extent    Yes;
-    ROLLBACK          = 0x220e "rollback"              Snap      Yes;
-    WATCH             = 0x220f "watch"                 Watch     Yes;
-    OMAPSETVALS       = 0x2215 "omap-set-vals"         Extent    Yes;
-    OMAPSETHEADER     = 0x2216 "omap-set-header"       Extent    Yes;
-    OMAPCLEAR         = 0x2217 "omap-clear"            Extent    Yes;
-    OMAPRMKEYS        = 0x2218 "omap-rm-keys"          Extent    Yes;
-    COPY_FROM         = 0x221a "copy-from"             CopyFrom  Yes;
-    UNDIRTY           = 0x221c "undirty"               Extent    No;
-    SETALLOCHINT      = 0x2223 "set-alloc-hint"        AllocHint Yes;
-    CACHE_PIN         = 0x2224 "cache-pin"             Extent    No;
-    CACHE_UNPIN       = 0x2225 "cache-unpin"           Extent    No;
-    WRITESAME         = 0x2226 "write-same"            WriteSame Yes;
-    SET_REDIRECT      = 0x2227 "set-redirect"          CopyFrom  No;
-    TIER_PROMOTE      = 0x2229 "tier-promote"          Extent    No;
-    UNSET_MANIFEST    = 0x222a "unset-manifest"        Extent    No;
-    OMAPRMKEYRANGE    = 0x222c "omap-rm-key-range"     Extent    Yes;
-    COPY_FROM2        = 0x222d "copy-from2"            CopyFrom  Yes;
-    TMAPUP            = 0x320a "tmapup"                Extent    No;
-    TMAP2OMAP         = 0x3222 "tmap2omap"             Tmap2Omap No;
-    CACHE_FLUSH       = 0x821f "cache-flush"           Extent    No;
-    CACHE_EVICT       = 0x8220 "cache-evict"           Extent    No;
-    CACHE_TRY_FLUSH   = 0x8221 "cache-try-flush"       Extent    No;
-    SET_CHUNK         = 0x8228 "set-chunk"             Extent    No;
-    TIER_FLUSH        = 0x822b "tier-flush"            Extent    No;
-    TIER_EVICT        = 0x822c "tier-evict"            Extent    No;
-    GETXATTR          = 0x1301 "getxattr"              Xattr     Yes;
-    GETXATTRS         = 0x1302 "getxattrs"             Xattr     Yes;
-    CMPXATTR          = 0x1303 "cmpxattr"              Xattr     Yes;
-    SETXATTR          = 0x2301 "setxattr"              Xattr     Yes;
-    SETXATTRS         = 0x2302 "setxattrs"             Xattr     No;
-    RESETXATTRS       = 0x2303 "resetxattrs"           Xattr     No;
-    RMXATTR           = 0x2304 "rmxattr"               Xattr     Yes;
-    CALL              = 0x1401 "call"                  Call      Yes;
-    PGLS              = 0x1501 "pgls"                  Pgls      Yes;
-    PGLS_FILTER       = 0x1502 "pgls-filter"           Pgls      Yes;
-    PG_HITSET_LS      = 0x1503 "pg-hitset-ls"          Pgls      No;
-    PG_HITSET_GET     = 0x1504 "pg-hitset-get"         HitSetGet No;
-    PGNLS             = 0x1505 "pgnls"                 Pgls      Yes;
-    PGNLS_FILTER      = 0x1506 "pgnls-filter"          Pgls      Yes;
-    SCRUBLS           = 0x1507 "scrubls"               Pgls      Yes;
-    PULL              = 0x4001 "pull"                  Extent    Internal;
-    PUSH              = 0x4002 "push"                  Extent    Internal;
-    BALANCEREADS      = 0x4003 "balance-reads"         Extent    Internal;
-    UNBALANCEREADS    = 0x4004 "unbalance-reads"       Extent    Internal;
-    SCRUB             = 0x4005 "scrub"                 Extent    Internal;
-    SCRUB_RESERVE     = 0x4006 "scrub-reserve"         Extent    Internal;
-    SCRUB_UNRESERVE   = 0x4007 "scrub-unreserve"       Extent    Internal;
-    SCRUB_MAP         = 0x4009 "scrub-map"             Extent    Internal;
+    READ               Extent    Yes;
+    STAT               Extent    Yes;
+    MAPEXT             Extent    Yes;
+    CHECKSUM           Checksum  Yes;
+    MASKTRUNC          Extent    No;
+    SPARSE_READ        Extent    Yes;
+    NOTIFY             Notify    Yes;
+    NOTIFY_ACK         Watch     Yes;
+    ASSERT_VER         AssertVer Yes;
+    LIST_WATCHERS      Extent    Yes;
+    LIST_SNAPS         Extent    Yes;
+    SYNC_READ          Extent    Yes;
+    TMAPGET            Extent    No;
+    OMAPGETKEYS        Extent    Yes;
+    OMAPGETVALS        Extent    Yes;
+    OMAPGETHEADER      Extent    Yes;
+    OMAPGETVALSBYKEYS  Extent    Yes;
+    OMAP_CMP           Extent    Yes;
+    ISDIRTY            Extent    No;
+    COPY_GET           CopyGet   Yes;
+    CMPEXT             Extent    Yes;
+    WRITE              Extent    Yes;
+    WRITEFULL          Extent    Yes;
+    TRUNCATE           Extent    Yes;
+    ZERO               Extent    Yes;
+    DELETE             Extent    Yes;
+    APPEND             Extent    Yes;
+    STARTSYNC          Extent    No;
+    SETTRUNC           Extent    No;
+    TRIMTRUNC          Extent    No;
+    TMAPPUT            Extent    No;
+    CREATE             Extent    Yes;
+    ROLLBACK           Snap      Yes;
+    WATCH              Watch     Yes;
+    OMAPSETVALS        Extent    Yes;
+    OMAPSETHEADER      Extent    Yes;
+    OMAPCLEAR          Extent    Yes;
+    OMAPRMKEYS         Extent    Yes;
+    COPY_FROM          CopyFrom  Yes;
+    UNDIRTY            Extent    No;
+    SETALLOCHINT       AllocHint Yes;
+    CACHE_PIN          Extent    No;
+    CACHE_UNPIN        Extent    No;
+    WRITESAME          WriteSame Yes;
+    SET_REDIRECT       CopyFrom  No;
+    TIER_PROMOTE       Extent    No;
+    UNSET_MANIFEST     Extent    No;
+    OMAPRMKEYRANGE     Extent    Yes;
+    COPY_FROM2         CopyFrom  Yes;
+    TMAPUP             Extent    No;
+    TMAP2OMAP          Tmap2Omap No;
+    CACHE_FLUSH        Extent    No;
+    CACHE_EVICT        Extent    No;
+    CACHE_TRY_FLUSH    Extent    No;
+    SET_CHUNK          Extent    No;
+    TIER_FLUSH         Extent    No;
+    TIER_EVICT         Extent    No;
+    GETXATTR           Xattr     Yes;
+    GETXATTRS          Xattr     Yes;
+    CMPXATTR           Xattr     Yes;
+    SETXATTR           Xattr     Yes;
+    SETXATTRS          Xattr     No;
+    RESETXATTRS        Xattr     No;
+    RMXATTR            Xattr     Yes;
+    CALL               Call      Yes;
+    PGLS               Pgls      Yes;
+    PGLS_FILTER        Pgls      Yes;
+    PG_HITSET_LS       Pgls      No;
+    PG_HITSET_GET      HitSetGet No;
+    PGNLS              Pgls      Yes;
+    PGNLS_FILTER       Pgls      Yes;
+    SCRUBLS            Pgls      Yes;
 }
 
 /// All operations.
@@ -194,135 +172,14 @@ pub fn table() -> &'static [OpInfo] {
 
 /// The table of operations as Markdown, for the documentation.
 pub fn table_markdown() -> String {
-    let mut rows: Vec<&OpInfo> = TABLE.iter().filter(|i| i.support != Support::Internal).collect();
-    rows.sort_by_key(|i| i.code);
+    let mut rows: Vec<&OpInfo> = TABLE.iter().collect();
+    rows.sort_by_key(|i| i.code.0);
     let mut out = String::from("| operation | number | supported |\n| --- | --- | --- |\n");
     for i in rows {
         let yes = if i.support == Support::Yes { "yes" } else { "no (`EOPNOTSUPP`)" };
-        out.push_str(&format!("| `{}` | `{:#06x}` | {yes} |\n", i.name, i.code.0));
+        out.push_str(&format!("| `{}` | `{:#06x}` | {yes} |\n", i.code.name(), i.code.0));
     }
     out
-}
-
-impl OpCode {
-    const MODE_RD: u16 = 0x1000;
-    const MODE_WR: u16 = 0x2000;
-    const MODE_CACHE: u16 = 0x8000;
-
-    /// Ceph's name, or `???`.
-    pub fn name(self) -> &'static str {
-        self.info().map_or("???", |i| i.name)
-    }
-
-    /// Whether it reads. A class call counts as neither; its method's flags decide.
-    pub const fn reads(self) -> bool {
-        self.0 & Self::MODE_RD != 0 && self.0 != Self::CALL.0
-    }
-
-    /// Whether it changes the object.
-    pub const fn writes(self) -> bool {
-        self.0 & Self::MODE_WR != 0
-    }
-
-    /// Whether it manages a cache tier.
-    pub const fn is_cache(self) -> bool {
-        self.0 & Self::MODE_CACHE != 0
-    }
-
-    /// Whether it works on a placement group, not on an object.
-    pub const fn is_pg(self) -> bool {
-        self.0 & 0x0f00 == 0x0500
-    }
-}
-
-impl std::fmt::Debug for OpCode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.info() {
-            Some(i) => f.write_str(i.name),
-            None => write!(f, "op {:#06x}", self.0),
-        }
-    }
-}
-impl std::fmt::Display for OpCode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
-    }
-}
-
-/// Flags of one operation (Ceph: `CEPH_OSD_OP_FLAG_*`).
-pub mod op_flags {
-    /// Create fails if the object exists.
-    pub const EXCL: u32 = 0x1;
-    /// Go on with the next operation if this one fails.
-    pub const FAILOK: u32 = 0x2;
-    /// Random access.
-    pub const FADVISE_RANDOM: u32 = 0x4;
-    /// Sequential access.
-    pub const FADVISE_SEQUENTIAL: u32 = 0x8;
-    /// Will be needed soon.
-    pub const FADVISE_WILLNEED: u32 = 0x10;
-    /// Will not be needed soon.
-    pub const FADVISE_DONTNEED: u32 = 0x20;
-    /// Needed once only.
-    pub const FADVISE_NOCACHE: u32 = 0x40;
-    /// Needs reference counting.
-    pub const WITH_REFERENCE: u32 = 0x80;
-    /// Reads past a clean cache.
-    pub const BYPASS_CLEAN_CACHE: u32 = 0x100;
-}
-
-/// Flags of a whole request (Ceph: `CEPH_OSD_FLAG_*`).
-pub mod osd_flags {
-    /// Acknowledgement of old.
-    pub const ACK: u32 = 0x1;
-    /// In non-volatile memory.
-    pub const ONNVRAM: u32 = 0x2;
-    /// On disk; the only kind of acknowledgement there is.
-    pub const ONDISK: u32 = 0x4;
-    /// Sent before.
-    pub const RETRY: u32 = 0x8;
-    /// May read.
-    pub const READ: u32 = 0x10;
-    /// May write.
-    pub const WRITE: u32 = 0x20;
-    /// Fail with `EOLDSNAPC` if the snap context is older than the object's.
-    pub const ORDERSNAP: u32 = 0x40;
-    /// Any replica may answer.
-    pub const BALANCE_READS: u32 = 0x100;
-    /// Operations may run in parallel.
-    pub const PARALLELEXEC: u32 = 0x200;
-    /// Works on a placement group.
-    pub const PGOP: u32 = 0x400;
-    /// May execute classes.
-    pub const EXEC: u32 = 0x800;
-    /// The nearest replica may answer.
-    pub const LOCALIZE_READS: u32 = 0x2000;
-    /// Ordered after writes that are in flight.
-    pub const RWORDERED: u32 = 0x4000;
-    /// Past the cache tier logic.
-    pub const IGNORE_CACHE: u32 = 0x8000;
-    /// Without object locks.
-    pub const SKIPRWLOCKS: u32 = 0x1_0000;
-    /// Past the pool's overlay.
-    pub const IGNORE_OVERLAY: u32 = 0x2_0000;
-    /// Part of a flush.
-    pub const FLUSH: u32 = 0x4_0000;
-    /// The snapshot id is a clone id.
-    pub const MAP_SNAP_CLONE: u32 = 0x8_0000;
-    /// The given snap context counts even if the pool has pool snapshots.
-    pub const ENFORCE_SNAPC: u32 = 0x10_0000;
-    /// Was redirected.
-    pub const REDIRECTED: u32 = 0x20_0000;
-    /// `REDIRECTED` is set correctly.
-    pub const KNOWN_REDIR: u32 = 0x40_0000;
-    /// Try even if full.
-    pub const FULL_TRY: u32 = 0x80_0000;
-    /// Do it even if full.
-    pub const FULL_FORCE: u32 = 0x100_0000;
-    /// Do not follow redirections.
-    pub const IGNORE_REDIRECT: u32 = 0x200_0000;
-    /// A write may return data and positive results per operation.
-    pub const RETURNVEC: u32 = 0x400_0000;
 }
 
 /// Arguments of an operation: the union in `ceph_osd_op`.
@@ -379,7 +236,7 @@ pub enum OpArgs {
         cookie: u64,
         /// Unused.
         ver: u64,
-        /// `CEPH_OSD_WATCH_OP_*`: see [`watch_op`].
+        /// `CEPH_OSD_WATCH_OP_*`: see [`types::rados::watch_op`].
         op: u8,
         /// Generation of the registration.
         gen_: u32,
@@ -453,20 +310,6 @@ pub enum OpArgs {
     },
     /// Of an operation that is not in the table: the bytes.
     Unknown([u8; 28]),
-}
-
-/// What a watch operation does (Ceph: `CEPH_OSD_WATCH_OP_*`).
-pub mod watch_op {
-    /// Ends a watch.
-    pub const UNWATCH: u8 = 0;
-    /// A watch as clients before 2014 set it.
-    pub const LEGACY_WATCH: u8 = 1;
-    /// Begins a watch.
-    pub const WATCH: u8 = 3;
-    /// Takes a watch up again.
-    pub const RECONNECT: u8 = 5;
-    /// Keeps a watch alive.
-    pub const PING: u8 = 7;
 }
 
 impl Default for OpArgs {
@@ -552,7 +395,7 @@ impl OpArgs {
     /// Reads the 28 bytes of the union as the operation means them. What the member leaves unused
     /// is ignored, as clients do not clear it.
     fn get(code: OpCode, raw: &mut Reader) -> denc::Result<Self> {
-        let Some(info) = code.info() else {
+        let Some(info) = op_info(code) else {
             return Ok(OpArgs::Unknown(raw.array("ceph_osd_op")?));
         };
         let r = raw;
@@ -615,8 +458,8 @@ impl OpArgs {
 pub struct Op {
     /// What to do.
     pub code: OpCode,
-    /// [`op_flags`].
-    pub flags: u32,
+    /// Flags of this operation.
+    pub flags: OpFlags,
     /// With what.
     pub args: OpArgs,
     /// Input, in a request: a slice of the message's data segment.
@@ -703,7 +546,7 @@ impl Op {
     /// Writes `ceph_osd_op`.
     pub(crate) fn put(&self, payload_len: usize, out: &mut BytesMut) {
         out.put_u16_le(self.code.0);
-        out.put_u32_le(self.flags);
+        out.put_u32_le(self.flags.0);
         self.args.put(out);
         out.put_u32_le(u32::try_from(payload_len).expect("a segment is under 4 GiB"));
     }
@@ -712,7 +555,7 @@ impl Op {
     pub(crate) fn get(r: &mut Reader) -> denc::Result<(Op, u32)> {
         let mut r = r.sub("ceph_osd_op", OP_SIZE)?;
         let code = OpCode(r.get()?);
-        let flags = r.get()?;
+        let flags = OpFlags(r.get()?);
         let mut union = r.sub("ceph_osd_op", 28)?;
         let args = OpArgs::get(code, &mut union)?;
         Ok((Op { code, flags, args, ..Default::default() }, u32::decode(&mut r)?))

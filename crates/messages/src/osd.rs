@@ -5,7 +5,7 @@ use crate::payload::{Parts, Payload, Received, message};
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
-use types::{Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapId, SpgId, Utime, features};
+use types::{Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapContext, SnapId, SpgId, Utime, features, rados::OsdFlags};
 
 /// A request on one object or placement group (Ceph: `MOSDOp`). Read in versions 7, 8 and 9; written
 /// as 8, or as 9 to peers since 19.2. Older clients than 10.2 are not understood.
@@ -17,8 +17,8 @@ pub struct OsdOp {
     pub hash: u32,
     /// The sender's map epoch.
     pub epoch: Epoch,
-    /// [`crate::osd_flags`].
-    pub flags: u32,
+    /// Flags of the request.
+    pub flags: OsdFlags,
     /// Identity of the request; its name and tid are empty if those of the connection and of the
     /// message count.
     pub reqid: ReqId,
@@ -34,10 +34,8 @@ pub struct OsdOp {
     pub ops: Vec<Op>,
     /// Snapshot to read.
     pub snapid: SnapId,
-    /// Newest snapshot of the writer's context.
-    pub snap_seq: SnapId,
-    /// The writer's snapshots, newest first.
-    pub snaps: Vec<SnapId>,
+    /// The writer's snapshots.
+    pub snapc: SnapContext,
     /// 0 for the first attempt, -1 if unknown.
     pub retry_attempt: i32,
     /// Features of the sender.
@@ -47,19 +45,14 @@ pub struct OsdOp {
 impl OsdOp {
     /// The object that the request names.
     pub fn object_id(&self) -> ObjectId {
-        ObjectId::new(
+        ObjectId::with_hash(
+            self.pgid.pgid.pool,
+            self.locator.namespace.clone(),
             self.object.clone(),
             self.locator.key.clone(),
-            self.locator.namespace.clone(),
             self.snapid,
             self.hash,
-            self.pgid.pgid.pool,
         )
-    }
-
-    /// Whether the bit is set.
-    pub fn has_flag(&self, flag: u32) -> bool {
-        self.flags & flag != 0
     }
 }
 
@@ -117,8 +110,8 @@ impl Payload for OsdOp {
             op.put(op.indata.len(), &mut out);
         }
         self.snapid.encode(&mut out, f);
-        self.snap_seq.encode(&mut out, f);
-        self.snaps.encode(&mut out, f);
+        self.snapc.seq.encode(&mut out, f);
+        self.snapc.snaps.encode(&mut out, f);
         self.retry_attempt.encode(&mut out, f);
         self.features.encode(&mut out, f);
         let data = self.ops.iter().filter(|op| !op.indata.is_empty()).map(|op| op.indata.clone()).collect();
@@ -159,8 +152,8 @@ impl Payload for OsdOp {
         let count = u16::decode(&mut r)?;
         let ops = read_ops(&mut r, count.into())?;
         m.snapid = r.get()?;
-        m.snap_seq = r.get()?;
-        m.snaps = r.get()?;
+        m.snapc.seq = r.get()?;
+        m.snapc.snaps = r.get()?;
         m.retry_attempt = r.get()?;
         m.features = r.get()?;
         m.ops = split(ops, data, true)?;
@@ -175,7 +168,7 @@ pub struct OsdOpReply {
     pub object: Bytes,
     /// The placement group.
     pub pgid: PgId,
-    /// Flags of the request with [`crate::osd_flags::ONDISK`].
+    /// Flags of the request with [`OsdFlags::ONDISK`].
     pub flags: i64,
     /// 0, a count, or a negative errno.
     pub result: i32,
@@ -209,12 +202,12 @@ pub struct Redirect {
 
 impl OsdOpReply {
     /// The answer to `request`: its operations without their input.
-    pub fn to(request: &OsdOp, result: i32, epoch: Epoch, ack_flags: u32) -> Self {
-        use crate::osd_flags::{ACK, ONDISK, ONNVRAM};
+    pub fn to(request: &OsdOp, result: i32, epoch: Epoch, ack: OsdFlags) -> Self {
+        let acks = OsdFlags::ONDISK | OsdFlags::ONNVRAM | OsdFlags::ACK;
         OsdOpReply {
             object: request.object.clone(),
             pgid: request.pgid.pgid,
-            flags: i64::from((request.flags & !(ONDISK | ONNVRAM | ACK)) | ack_flags),
+            flags: i64::from(((request.flags & !acks) | ack).0),
             result,
             epoch,
             ops: request.ops.iter().map(|op| Op { indata: Bytes::new(), ..op.clone() }).collect(),

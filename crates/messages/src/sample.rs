@@ -3,6 +3,7 @@
 use crate::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use types::rados::*;
 use types::*;
 
 /// A small generator (splitmix64); tests need variety, not quality.
@@ -33,12 +34,12 @@ pub(crate) trait Sample {
 macro_rules! ints {
     ($($t:ty),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { g.next() as $t } } )*};
 }
-ints!(u8, u16, u32, u64, i16, i32, i64);
+ints!(i8, u8, u16, u32, u64, i16, i32, i64);
 
 macro_rules! newtypes {
     ($($t:ident),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { $t(Sample::sample(g)) } } )*};
 }
-newtypes!(Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode);
+newtypes!(EntityType, Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode, OpFlags, OsdFlags, ShardId);
 
 impl Sample for bool {
     fn sample(g: &mut Gen) -> Self {
@@ -119,7 +120,6 @@ macro_rules! structs {
 structs! {
     SubscribeItem { start, flags }
     PoolOp { paxos, fsid, pool, op, snapid, name, crush_rule }
-    AuthName { entity_type, id }
     MgrOpen { daemon_name, service_name, service, config, config_defaults }
     MgrConfigure { stats_period, stats_threshold }
     MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status }
@@ -132,7 +132,12 @@ structs! {
     FeatureSet { mask, names }
     OsdMapMsg { fsid, incremental_maps, maps, oldest, newest }
     Embedded { msg_type, version, compat_version, priority, tid, features, front, middle }
-    OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snap_seq, snaps, retry_attempt, features }
+    OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
+    Eversion { epoch, version }
+    PgId { pool, seed }
+    SpgId { pgid, shard }
+    ReqId { name, tid, inc }
+    SnapContext { seq, snaps }
     Redirect { locator, object, legacy_instructions }
     WatchNotify { cookie, ver, notify_id, opcode, payload, return_code, notifier_gid }
 }
@@ -165,7 +170,7 @@ impl Sample for Op {
         let info = &table()[g.below(table().len() as u64) as usize];
         let raw: [u8; 28] = Sample::sample(g);
         let mut bytes = bytes::BytesMut::new();
-        Op::new(OpCode(0), OpArgs::Unknown(raw)).put(0, &mut bytes);
+        Op::new(OpCode(0xfff), OpArgs::Unknown(raw)).put(0, &mut bytes);
         bytes[..2].copy_from_slice(&info.code.0.to_le_bytes());
         let (mut op, _) = Op::get(&mut denc::Reader::new(bytes.freeze())).unwrap();
         op.flags = Sample::sample(g);
@@ -194,5 +199,41 @@ impl Sample for OsdOpReply {
             user_version: Sample::sample(g),
             redirect: Sample::sample(g),
         }
+    }
+}
+
+impl Sample for Utime {
+    fn sample(g: &mut Gen) -> Self {
+        Utime { sec: Sample::sample(g), nsec: g.below(1_000_000_000) as u32 }
+    }
+}
+impl Sample for EntityName {
+    fn sample(g: &mut Gen) -> Self {
+        EntityName { kind: EntityType::CLIENT, num: Sample::sample(g) }
+    }
+}
+impl Sample for EntityAddrVec {
+    fn sample(g: &mut Gen) -> Self {
+        let addrs: Vec<u16> = Sample::sample(g);
+        EntityAddrVec(
+            addrs.into_iter().map(|port| EntityAddr::msgr2(([127, 0, 0, 1], port).into(), u32::from(port))).collect(),
+        )
+    }
+}
+impl Sample for ObjectLocator {
+    fn sample(g: &mut Gen) -> Self {
+        ObjectLocator { pool: Sample::sample(g), key: Sample::sample(g), namespace: Sample::sample(g), hash: -1 }
+    }
+}
+impl Sample for ObjectId {
+    fn sample(g: &mut Gen) -> Self {
+        ObjectId::with_hash(
+            PoolId(g.below(9) as i64),
+            Sample::sample(g),
+            Sample::sample(g),
+            Sample::sample(g),
+            Sample::sample(g),
+            Sample::sample(g),
+        )
     }
 }
