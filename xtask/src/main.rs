@@ -1,1 +1,59 @@
-fn main() {}
+//! The project's chores: `cargo xtask test`, `cargo xtask bench`, `cargo xtask docs`.
+
+mod docs;
+mod run;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Chores of the Siphon project")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run all tests: unit, simulation, crash, oracle and stock clients. Installs the stock clients it
+    /// needs on Debian (as root).
+    Test {
+        /// Longer seeds and soaks: ten times the simulation seeds, crash cuts and fuzz inputs, and the
+        /// durability rounds in full.
+        #[arg(long)]
+        long: bool,
+        /// Only what needs no live cluster.
+        #[arg(long)]
+        no_clients: bool,
+        /// Also run the client tests with the 18.2 clients of Debian 13, unpacked to this directory.
+        #[arg(long, value_name = "DIR")]
+        debian13: Option<std::path::PathBuf>,
+        /// Do not install packages.
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side; further arguments go to
+    /// bench/peer.py (`--help` lists them).
+    Bench {
+        /// Which one.
+        #[arg(value_parser = ["peer"])]
+        which: String,
+        /// Arguments of the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Write docs/compatibility.md from the code, or check with --check that it is fresh.
+    Docs {
+        /// Fail instead of writing when the file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Test { long, no_clients, debian13, no_install } => run::test(long, no_clients, debian13, no_install),
+        Command::Bench { which: _, args } => run::bench_peer(&args),
+        Command::Docs { check } => docs::compatibility(check),
+    }
+}

@@ -1,0 +1,86 @@
+//! Running the tests and benchmarks.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian packages with the stock clients, the oracles, and what the client tests use.
+const PACKAGES: &[&str] =
+    &["ceph-common", "ceph-base", "python3-rados", "python3-rbd", "python3-pytest", "fio", "jq", "build-essential"];
+
+/// The same for the benchmark, which also starts stock servers.
+const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
+
+/// The checkout's top directory.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands in the workspace").to_path_buf()
+}
+
+fn run(what: &str, command: &mut Command) -> Result<()> {
+    eprintln!("== {what}");
+    let status = command.current_dir(root()).status().with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{what} failed ({status})");
+    }
+    Ok(())
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .copied()
+        .filter(|p| {
+            let known = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", p]).output();
+            !known.is_ok_and(|o| o.stdout == b"installed")
+        })
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    run("package lists", Command::new("apt-get").args(["update", "-qq"]))?;
+    run(
+        "stock clients",
+        Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq", "--no-install-recommends"]).args(missing),
+    )
+}
+
+/// All tests.
+pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, no_install: bool) -> Result<()> {
+    if !no_install {
+        install(PACKAGES)?;
+    }
+    let mut unit = Command::new("cargo");
+    unit.args(["test", "--workspace", "--exclude", "xtask"]).env("SIPHON_REQUIRE_ORACLES", "1");
+    if long {
+        for (name, value) in [("SIPHON_SIM_SEEDS", "5000"), ("SIPHON_CRASH_CUTS", "50000"), ("SIPHON_FUZZ_ITERATIONS", "2000000")] {
+            unit.env(name, value);
+        }
+    }
+    run("unit, simulation, crash and oracle tests", &mut unit)?;
+    run("the documentation is fresh", Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]))?;
+    if no_clients {
+        return Ok(());
+    }
+    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon", "-p", "client", "--bins"]))?;
+    let mut clients = Command::new("/usr/bin/python3");
+    clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
+    if long {
+        clients.env("SIPHON_TEST_LONG", "1");
+    }
+    run("stock clients", &mut clients)?;
+    if let Some(dir) = debian13 {
+        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(&dir))?;
+        let mut clients = Command::new("/usr/bin/python3");
+        clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
+        run("stock clients, 18.2", clients.env("SIPHON_TEST_CHROOT", &dir))?;
+    }
+    Ok(())
+}
+
+/// The side-by-side benchmark.
+pub fn bench_peer(args: &[String]) -> Result<()> {
+    install(PACKAGES)?;
+    install(PEER_PACKAGES)?;
+    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon"]))?;
+    run("siphon beside ceph", Command::new("/usr/bin/python3").arg("bench/peer.py").args(args))
+}
