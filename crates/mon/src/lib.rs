@@ -1,4 +1,4 @@
 //! The monitor: the replicated cluster state and the daemon that serves it.
 
-pub mod command;
+pub use ::command;
 pub mod replica;

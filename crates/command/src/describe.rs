@@ -1,6 +1,6 @@
 //! The table told to others: to the stock tool as JSON, to readers as a page.
 
-use super::{Command, Signature, Word, flags};
+use crate::{Command, Signature, Word, flags};
 use serde_json::{Map, Value, json};
 
 /// One entry as any daemon describes it: signature, help, module, permissions, flags.

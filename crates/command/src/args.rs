@@ -1,8 +1,8 @@
 //! The arguments of a command, as a client sent them: a JSON object (Ceph: `cmdmap_t`,
 //! `src/common/cmdparse.cc`).
 
-use super::Signature;
-use super::signature::Arg;
+use crate::Signature;
+use crate::signature::Arg;
 use serde_json::{Map, Value};
 use types::errno::Errno;
 
@@ -49,9 +49,9 @@ pub enum ArgsError {
     },
 }
 
-impl From<ArgsError> for super::Refusal {
+impl From<ArgsError> for crate::Refusal {
     fn from(e: ArgsError) -> Self {
-        super::Refusal::new(Errno::EINVAL, e.to_string())
+        crate::Refusal::new(Errno::EINVAL, e.to_string())
     }
 }
 

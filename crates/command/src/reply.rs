@@ -1,6 +1,6 @@
 //! What a command answers.
 
-use super::Args;
+use crate::Args;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
