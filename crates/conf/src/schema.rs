@@ -145,6 +145,17 @@ mon_max_snap_prune_per_epoch|uint|advanced|100|1..|r|mon|How many removed snapsh
 mon_data_avail_warn|int|advanced|30|0..100|r|mon|Percent of free space below which the monitor's own disk raises a warning.
 mon_data_avail_crit|int|advanced|5|0..100|r|mon|Percent of free space below which the monitor's own disk raises an error.
 mon_subscribe_interval|float|dev|86400|1..|r|mon|Seconds after which subscriptions must be renewed.
+mon_config_key_max_entry_size|size|advanced|64K|0..|r|mon|Largest value of the configuration-key store.
+mon_allow_pool_size_one|bool|advanced|false||r|mon|Whether pools may keep a single copy.
+mon_max_osd|int|advanced|10000|1..|r|mon|Largest number of an OSD.
+mon_osd_min_down_reporters|uint|advanced|2|1..|r|mon|How many OSDs, in different subtrees, must report an OSD before it is marked down.
+mon_osd_reporter_subtree_level|str|advanced|host||r|mon|CRUSH level on which reporters of a failure are counted once.
+mon_osd_min_up_ratio|float|advanced|0.3|0..1|r|mon|No OSD is marked down automatically below this part of OSDs that are up.
+mon_osd_auto_mark_in|bool|advanced|false||r|mon|Mark every OSD in that boots.
+mon_osd_auto_mark_auto_out_in|bool|advanced|true||r|mon|Mark an OSD in that boots and was marked out automatically.
+mon_osd_auto_mark_new_in|bool|advanced|true||r|mon|Mark new OSDs in.
+mon_tick_interval|int|advanced|5|1..|r|mon|Seconds between two rounds of the monitor's own work.
+mon_mgr_beacon_grace|secs|advanced|30|1..|r|mon|Seconds without a beacon after which the manager is replaced.
 mon_osdmap_full_prune_enabled|bool|advanced|true||r|mon|Whether old full maps are dropped in favour of incrementals.
 osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.
 osd_map_message_max_bytes|size|advanced|10M|4K..|r|mon,osd|How many bytes of maps one message carries at most.
