@@ -12,8 +12,10 @@ pub mod ids;
 pub mod interval_set;
 pub mod object;
 pub mod pgid;
+pub mod pool;
 pub mod rados;
 pub mod snap;
+pub mod stats;
 pub mod time;
 
 pub use dump::Dump;
@@ -23,5 +25,7 @@ pub use ids::{Epoch, Eversion, Fsid, OsdId, PoolId, SnapId};
 pub use interval_set::IntervalSet;
 pub use object::{ObjectId, ObjectLocator};
 pub use pgid::{PgId, PgShard, ShardId, SpgId};
+pub use pool::{PgPool, PoolOpts, PoolSnapInfo};
 pub use snap::SnapContext;
+pub use stats::{ObjectStatCollection, ObjectStatSum, OsdStat, PgStat, PgState, PoolStat, StoreStatfs};
 pub use time::Utime;

@@ -54,6 +54,19 @@ impl Utime {
         f64::from(self.sec) + f64::from(self.nsec) / 1e9
     }
 
+    /// The time in UTC as C's `ctime` writes it: `Sun Sep  9 01:46:40 2001`.
+    pub fn ctime(self) -> String {
+        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let days = self.sec / 86_400;
+        let (year, month, day) = civil(days.into());
+        let s = self.sec % 86_400;
+        let week_day = DAYS[(days % 7) as usize];
+        let month = MONTHS[(month - 1) as usize];
+        format!("{week_day} {month} {day:2} {:02}:{:02}:{:02} {year}", s / 3600, s / 60 % 60, s % 60)
+    }
+
     /// Time from `earlier` to this, zero if it is not later.
     pub fn since(self, earlier: Utime) -> Duration {
         self.as_duration().saturating_sub(earlier.as_duration())
@@ -111,6 +124,11 @@ mod tests {
         assert_eq!(Utime::new(1_600_000_000, 123_456_789).to_string(), "2020-09-13T12:26:40.123456+0000");
         assert_eq!(Utime::new(951_827_696, 0).to_string(), "2000-02-29T12:34:56.000000+0000");
         assert_eq!(Utime::new(u32::MAX, 0).to_string(), "2106-02-07T06:28:15.000000+0000");
+    }
+
+    #[test]
+    fn ctime_is_padded() {
+        assert_eq!(Utime::new(1_000_000_000, 0).ctime(), "Sun Sep  9 01:46:40 2001");
     }
 
     #[test]
