@@ -1,0 +1,62 @@
+//! Reading objects of one collection of the store.
+
+use super::reader::{ObjectReader, OmapRows};
+use bytes::Bytes;
+use std::ops::Bound;
+use std::rc::Rc;
+use store::{Coll, Store, StoreError};
+use types::errno::Errno;
+
+/// The objects of one PG.
+#[derive(Clone)]
+pub struct StoreReader {
+    /// The store.
+    pub store: Rc<Store>,
+    /// The PG's collection.
+    pub coll: Coll,
+}
+
+/// What a client is told about a failure of the store.
+pub fn errno(e: StoreError) -> Errno {
+    Errno(e.errno())
+}
+
+impl ObjectReader for StoreReader {
+    async fn read(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<Bytes>, Errno> {
+        Ok(self.store.read(self.coll, key, offset, length).await.map_err(errno)?.into_vec())
+    }
+
+    async fn extents(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Errno> {
+        let found = self.store.extents(self.coll, key, offset, length).await.map_err(errno)?;
+        Ok(found.into_iter().map(|r| (r.off, r.len)).collect())
+    }
+
+    async fn attr(&self, key: &Bytes, name: &[u8]) -> Result<Bytes, Errno> {
+        self.store.get_attr(self.coll, key, name).await.map_err(errno)
+    }
+
+    async fn attrs(&self, key: &Bytes) -> Result<Vec<(Bytes, Bytes)>, Errno> {
+        self.store.get_attrs(self.coll, key).await.map_err(errno)
+    }
+
+    async fn omap_header(&self, key: &Bytes) -> Result<Bytes, Errno> {
+        self.store.omap_header(self.coll, key).await.map_err(errno)
+    }
+
+    async fn omap_get(&self, key: &Bytes, names: Vec<Bytes>) -> Result<Vec<(Bytes, Bytes)>, Errno> {
+        self.store.omap_get(self.coll, key, &names).await.map_err(errno)
+    }
+
+    async fn omap_list(
+        &self,
+        key: &Bytes,
+        start: &Bytes,
+        inclusive: bool,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<OmapRows, Errno> {
+        let from = if inclusive { Bound::Included(&start[..]) } else { Bound::Excluded(&start[..]) };
+        let page = self.store.omap_iter(self.coll, key, from, max_rows, max_bytes).await.map_err(errno)?;
+        Ok(OmapRows { rows: page.rows, more: page.more })
+    }
+}

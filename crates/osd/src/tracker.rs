@@ -1,0 +1,390 @@
+//! Operations in flight and the slowest ones of the recent past (Ceph: `common/TrackedOp.*`).
+//!
+//! Tracking one operation costs a slot and a few clock readings. Text is made when somebody asks, or
+//! when an operation is slow enough to enter the history.
+
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How an operation is described to an operator.
+pub trait Describe {
+    /// One line, as Ceph prints the message.
+    fn describe(&self) -> String;
+
+    /// The client's name, address and transaction id.
+    fn client_info(&self) -> Value;
+}
+
+/// Points in an operation's life, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Entered the scheduler.
+    Queued,
+    /// Taken from the scheduler.
+    ReachedPg,
+    /// Execution began.
+    Started,
+    /// Handed to the store and the replicas.
+    WaitingForSubOps,
+    /// Everything committed and the reply sent.
+    CommitSent,
+    /// Over.
+    Done,
+}
+
+impl Stage {
+    const COUNT: usize = 6;
+
+    fn event(self) -> &'static str {
+        match self {
+            Stage::Queued => "queued_for_pg",
+            Stage::ReachedPg => "reached_pg",
+            Stage::Started => "started",
+            Stage::WaitingForSubOps => "waiting for subops",
+            Stage::CommitSent => "commit_sent",
+            Stage::Done => "done",
+        }
+    }
+
+    fn flag_point(self) -> &'static str {
+        match self {
+            Stage::Queued => "queued for pg",
+            Stage::ReachedPg => "reached pg",
+            Stage::Started => "started",
+            Stage::WaitingForSubOps => "waiting for sub ops",
+            Stage::CommitSent => "commit sent; apply or cleanup",
+            Stage::Done => "done",
+        }
+    }
+
+    const ALL: [Stage; Stage::COUNT] = [
+        Stage::Queued,
+        Stage::ReachedPg,
+        Stage::Started,
+        Stage::WaitingForSubOps,
+        Stage::CommitSent,
+        Stage::Done,
+    ];
+}
+
+struct Record {
+    what: Rc<dyn Describe>,
+    started: Instant,
+    started_wall: SystemTime,
+    marks: Cell<[Option<Duration>; Stage::COUNT]>,
+    delayed: Cell<Option<&'static str>>,
+}
+
+impl Record {
+    fn last_stage(&self) -> Option<Stage> {
+        let marks = self.marks.get();
+        Stage::ALL.into_iter().rev().find(|s| marks[*s as usize].is_some())
+    }
+
+    fn dump(&self, age: Duration, duration: Duration) -> Value {
+        let mut events = vec![json!({"time": wall(self.started_wall), "event": "initiated"})];
+        for (stage, mark) in Stage::ALL.into_iter().zip(self.marks.get()) {
+            if let Some(at) = mark {
+                events.push(json!({"time": wall(self.started_wall + at), "event": stage.event()}));
+            }
+        }
+        let flag_point = match (self.last_stage(), self.delayed.get()) {
+            (Some(Stage::Done), _) | (_, None) => {
+                self.last_stage().map_or("initiated", Stage::flag_point).to_owned()
+            }
+            (_, Some(why)) => format!("delayed ({why})"),
+        };
+        json!({
+            "description": self.what.describe(),
+            "initiated_at": wall(self.started_wall),
+            "age": age.as_secs_f64(),
+            "duration": duration.as_secs_f64(),
+            "type_data": {
+                "flag_point": flag_point,
+                "client_info": self.what.client_info(),
+                "events": events,
+            },
+        })
+    }
+}
+
+/// A time as Ceph prints it, in UTC: `2026-01-02T03:04:05.678901+0000`.
+pub fn wall(t: SystemTime) -> String {
+    let since = t.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (days, secs) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    // Civil date from a day count, with years starting in March so that leap days come last.
+    let z = days as i64 + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}+0000",
+        secs / 3600,
+        secs / 60 % 60,
+        secs % 60,
+        since.subsec_micros()
+    )
+}
+
+/// An operation being tracked; dropping it retires the operation.
+pub struct Tracked {
+    tracker: Rc<Tracker>,
+    slot: usize,
+    record: Rc<Record>,
+}
+
+impl Tracked {
+    /// The operation reached `stage`.
+    pub fn mark(&self, stage: Stage) {
+        let mut marks = self.record.marks.get();
+        marks[stage as usize] = Some(self.record.started.elapsed());
+        self.record.marks.set(marks);
+        if stage != Stage::Done {
+            self.record.delayed.set(None);
+        }
+    }
+
+    /// The operation waits for something.
+    pub fn delayed(&self, why: &'static str) {
+        self.record.delayed.set(Some(why));
+    }
+
+    /// When it arrived.
+    pub fn started(&self) -> Instant {
+        self.record.started
+    }
+
+    /// When it reached `stage`, if it did.
+    pub fn reached(&self, stage: Stage) -> Option<Duration> {
+        self.record.marks.get()[stage as usize]
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.mark(Stage::Done);
+        self.tracker.retire(self.slot, &self.record);
+    }
+}
+
+/// A finished operation in the history.
+struct Past {
+    finished: Instant,
+    duration: Duration,
+    dump: Value,
+}
+
+/// Limits of the history (`osd_op_history_*`, `osd_op_complaint_time`).
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryLimits {
+    /// `osd_op_history_size`.
+    pub size: usize,
+    /// `osd_op_history_duration`.
+    pub duration: Duration,
+    /// `osd_op_history_slow_op_size`.
+    pub slow_size: usize,
+    /// `osd_op_history_slow_op_threshold`.
+    pub slow_threshold: Duration,
+    /// `osd_op_complaint_time`.
+    pub complaint: Duration,
+}
+
+impl Default for HistoryLimits {
+    fn default() -> Self {
+        HistoryLimits {
+            size: 20,
+            duration: Duration::from_secs(600),
+            slow_size: 20,
+            slow_threshold: Duration::from_secs(10),
+            complaint: Duration::from_secs(30),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Tracker {
+    in_flight: RefCell<slab::Slab<Rc<Record>>>,
+    history: RefCell<VecDeque<Past>>,
+    slow: RefCell<VecDeque<Past>>,
+    limits: Cell<HistoryLimits>,
+    slow_total: Cell<u64>,
+}
+
+impl Tracker {
+    /// Starts tracking an operation that arrived at `now`.
+    pub fn start(self: &Rc<Self>, what: Rc<dyn Describe>, now: Instant) -> Tracked {
+        let record = Rc::new(Record {
+            what,
+            started: now,
+            started_wall: SystemTime::now(),
+            marks: Cell::default(),
+            delayed: Cell::default(),
+        });
+        let slot = self.in_flight.borrow_mut().insert(record.clone());
+        Tracked { tracker: self.clone(), slot, record }
+    }
+
+    /// Changes the limits.
+    pub fn set_limits(&self, limits: HistoryLimits) {
+        self.limits.set(limits);
+    }
+
+    fn retire(&self, slot: usize, record: &Record) {
+        self.in_flight.borrow_mut().try_remove(slot);
+        let now = Instant::now();
+        let duration = now.duration_since(record.started);
+        let limits = self.limits.get();
+        if duration >= limits.complaint {
+            self.slow_total.set(self.slow_total.get() + 1);
+        }
+        if duration >= limits.slow_threshold && limits.slow_size > 0 {
+            let mut slow = self.slow.borrow_mut();
+            slow.push_back(Past { finished: now, duration, dump: record.dump(duration, duration) });
+            while slow.len() > limits.slow_size {
+                slow.pop_front();
+            }
+        }
+        let mut history = self.history.borrow_mut();
+        history.retain(|p| now.duration_since(p.finished) < limits.duration);
+        if limits.size == 0 {
+            return;
+        }
+        if history.len() >= limits.size {
+            let shortest = history.iter().enumerate().min_by_key(|(_, p)| p.duration);
+            match shortest.map(|(i, p)| (i, p.duration)) {
+                Some((i, d)) if d < duration => {
+                    history.remove(i);
+                }
+                _ => return,
+            }
+        }
+        history.push_back(Past { finished: now, duration, dump: record.dump(duration, duration) });
+    }
+
+    /// `dump_ops_in_flight`; with `blocked_only`, those older than the complaint time.
+    pub fn dump_in_flight(&self, blocked_only: bool) -> Value {
+        let complaint = self.limits.get().complaint;
+        let mut records: Vec<Rc<Record>> =
+            self.in_flight.borrow().iter().map(|(_, r)| r.clone()).collect();
+        records.sort_by_key(|r| r.started);
+        let ops: Vec<Value> = records
+            .iter()
+            .filter(|r| !blocked_only || r.started.elapsed() >= complaint)
+            .map(|r| r.dump(r.started.elapsed(), r.started.elapsed()))
+            .collect();
+        if blocked_only {
+            json!({"num_blocked_ops": ops.len(), "complaint_time": complaint.as_secs_f64(), "ops": ops})
+        } else {
+            json!({"num_ops": ops.len(), "ops": ops})
+        }
+    }
+
+    /// `dump_historic_ops`, in order of completion or, with `by_duration`, slowest first.
+    pub fn dump_historic(&self, by_duration: bool) -> Value {
+        let history = self.history.borrow();
+        let mut past: Vec<&Past> = history.iter().collect();
+        if by_duration {
+            past.sort_by_key(|p| std::cmp::Reverse(p.duration));
+        }
+        let limits = self.limits.get();
+        json!({
+            "size": limits.size,
+            "duration": limits.duration.as_secs(),
+            "num_ops": past.len(),
+            "ops": past.iter().map(|p| &p.dump).collect::<Vec<_>>(),
+        })
+    }
+
+    /// `dump_historic_slow_ops`.
+    pub fn dump_slow(&self) -> Value {
+        let slow = self.slow.borrow();
+        let limits = self.limits.get();
+        json!({
+            "num_slow_ops": slow.len(),
+            "threshold": limits.slow_threshold.as_secs_f64(),
+            "slow_ops": slow.iter().map(|p| &p.dump).collect::<Vec<_>>(),
+        })
+    }
+
+    /// How many operations are older than the complaint time, and the age of the oldest.
+    pub fn slow_now(&self) -> (u64, Duration) {
+        let complaint = self.limits.get().complaint;
+        let mut n = 0;
+        let mut oldest = Duration::ZERO;
+        for (_, r) in self.in_flight.borrow().iter() {
+            let age = r.started.elapsed();
+            if age >= complaint {
+                n += 1;
+                oldest = oldest.max(age);
+            }
+        }
+        (n, oldest)
+    }
+
+    /// How many operations took longer than the complaint time since the start.
+    pub fn slow_total(&self) -> u64 {
+        self.slow_total.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Named(&'static str);
+    impl Describe for Named {
+        fn describe(&self) -> String {
+            self.0.into()
+        }
+        fn client_info(&self) -> Value {
+            json!({"client": "client.1"})
+        }
+    }
+
+    #[test]
+    fn operations_move_from_flight_to_history() {
+        let t = Rc::new(Tracker::default());
+        let op = t.start(Rc::new(Named("a")), Instant::now());
+        op.mark(Stage::Queued);
+        op.delayed("waiting for ondisk");
+        let d = t.dump_in_flight(false);
+        assert_eq!(d["num_ops"], 1);
+        assert_eq!(d["ops"][0]["type_data"]["flag_point"], "delayed (waiting for ondisk)");
+        drop(op);
+        assert_eq!(t.dump_in_flight(false)["num_ops"], 0);
+        let h = t.dump_historic(false);
+        assert_eq!(h["ops"][0]["description"], "a");
+        assert_eq!(h["ops"][0]["type_data"]["flag_point"], "done");
+    }
+
+    #[test]
+    fn the_history_keeps_the_slowest() {
+        let t = Rc::new(Tracker::default());
+        t.set_limits(HistoryLimits { size: 2, ..HistoryLimits::default() });
+        let ago = |s| Instant::now().checked_sub(Duration::from_secs(s)).unwrap();
+        for (name, s) in [("short", 1), ("long", 9), ("middle", 5)] {
+            drop(t.start(Rc::new(Named(name)), ago(s)));
+        }
+        let h = t.dump_historic(true);
+        assert_eq!(h["ops"][0]["description"], "long");
+        assert_eq!(h["ops"][1]["description"], "middle");
+        drop(t.start(Rc::new(Named("very long")), ago(40)));
+        assert_eq!(t.slow_total(), 1);
+        assert_eq!(t.dump_slow()["num_slow_ops"], 1);
+    }
+
+    #[test]
+    fn dates_are_civil() {
+        let t = SystemTime::UNIX_EPOCH + Duration::from_micros(1_709_210_096_000_005);
+        assert_eq!(wall(t), "2024-02-29T12:34:56.000005+0000");
+    }
+}
