@@ -1,1 +1,60 @@
 //! A placement group as a pure state machine.
+//!
+//! A PG takes [`Event`]s (maps, messages from peers, commits, finished reads, client proposals) and is
+//! then drained of [`Action`]s (persist, send, reply, read, ask the monitor). It does no I/O, reads no
+//! clock and draws no random numbers, so that a run of it is decided by its events alone.
+//!
+//! ```text
+//!          AdvanceMap*, ActivateMap                    propose()
+//!                  │                                      │
+//!   ┌──────────────▼────────────────┐          ┌──────────▼───────────┐
+//!   │ peering: infos, log, missing, │  Active  │ replication: Persist │
+//!   │ up_thru, activation           ├─────────►│ + RepOp, then Reply  │
+//!   └──────────────▲────────────────┘          └──────────┬───────────┘
+//!                  │ new interval                         │ missing objects
+//!                  └──────────────────────────────────────┤
+//!                                              ┌──────────▼───────────┐
+//!                                              │ recovery: pull, push │──► Clean
+//!                                              └──────────────────────┘
+//! ```
+//!
+//! The algorithm is Ceph's log-based peering (`doc/dev/peering.rst`, `src/osd/PeeringState.h`,
+//! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was left out.
+//!
+//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`log_entry`], [`msg`], [`state`].
+//! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
+//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`].
+//! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
+
+pub mod action;
+pub mod conf;
+pub mod creation;
+pub mod event;
+pub mod info;
+pub mod log;
+pub mod log_entry;
+pub mod machine;
+pub mod map;
+pub mod merge;
+pub mod missing;
+pub mod msg;
+pub mod past_intervals;
+pub mod prior_set;
+pub mod proposal;
+pub mod rows;
+pub mod snap_mapper;
+pub mod state;
+pub mod stats;
+
+pub use action::{Action, Persist, Peers, Source};
+pub use conf::PgConf;
+pub use event::Event;
+pub use info::{Backfill, PgHistory, PgInfo};
+pub use log_entry::{LogEntry, LogOp};
+pub use machine::Pg;
+pub use map::{MapRef, MapView, Mapping, PoolView};
+pub use msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
+pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
+pub use rows::{LoadError, RowBatch};
+pub use state::PgState;
+pub use stats::StatSum;

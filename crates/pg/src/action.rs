@@ -1,0 +1,119 @@
+//! Everything a PG can cause.
+
+use smallvec::SmallVec;
+use types::{Epoch, Eversion, ObjectId, OsdId, SnapId};
+
+use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
+use crate::proposal::{OpToken, PersistToken, ReadToken};
+use crate::rows::RowBatch;
+
+/// Receivers of one message.
+pub type Peers = SmallVec<[OsdId; 3]>;
+
+/// Everything a PG can cause. The host carries actions out in the order in which it drains them.
+///
+/// Every action may be carried out at once. What must not be visible before something is durable (a
+/// replica's acknowledgement, the reply to a client) is kept inside the machine and comes out only after
+/// [`Event::Committed`](crate::Event::Committed) with the token it depends on; there is no way to drain
+/// it early.
+#[derive(Debug)]
+pub enum Action {
+    /// Apply and make durable, in one store transaction. Later actions and events may rely on it being
+    /// applied; only [`Event::Committed`](crate::Event::Committed) says that it is durable.
+    Persist(Box<Persist>),
+    /// Send the same message to these OSDs. Encode it once.
+    Send {
+        /// Receivers, never this OSD.
+        to: Peers,
+        /// Goes in front of the message.
+        header: PeerHeader,
+        /// The message.
+        msg: PeerMsg,
+    },
+    /// The proposal is durable on every acting OSD: answer the client. Comes in proposal order.
+    Reply {
+        /// The proposal.
+        token: OpToken,
+        /// The version of its last entry.
+        version: Eversion,
+    },
+    /// A new interval began. Proposals in flight will get no reply: the host forgets them, drops every
+    /// cached object context, and runs or forwards waiting client operations again once the PG is active.
+    IntervalChange,
+    /// Clients may be served from now on ([`Pg::is_active`](crate::Pg::is_active) is true): run the
+    /// operations that wait for the PG.
+    Active,
+    /// The object is no longer missing or degraded: run the operations that wait for it.
+    ObjectReady(ObjectId),
+    /// The object has no reachable copy: operations that wait for it go on waiting, `ceph health` should say so.
+    ObjectUnfound(ObjectId),
+    /// Read one chunk of a whole object for a push; answer with
+    /// [`Event::ObjectRead`](crate::Event::ObjectRead).
+    ReadObject {
+        /// Goes into the answer.
+        token: ReadToken,
+        /// The object.
+        oid: ObjectId,
+        /// The version that its object info must have.
+        version: Eversion,
+        /// Where the chunk starts.
+        from: Progress,
+        /// Bounds the data bytes of the chunk.
+        max_bytes: u64,
+        /// Bounds the omap rows of the chunk.
+        max_omap: u64,
+    },
+    /// There are objects to recover: queue one grant with the scheduler, and answer with
+    /// [`Event::StartRecovery`](crate::Event::StartRecovery).
+    QueueRecovery,
+    /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The answer is
+    /// a map.
+    WantUpThru(Epoch),
+    /// Ask the monitor for this acting set (Ceph: `MOSDPGTemp`); empty asks to go back to `up`. The answer is a map.
+    WantPgTemp(Vec<OsdId>),
+    /// A peer knows a map that this OSD has not: fetch maps up to this epoch.
+    WantMap(Epoch),
+    /// Trim objects of this removed snapshot: list its rows of the [`snap_mapper`](crate::snap_mapper), and
+    /// propose the change of each clone found. When a listing finds none, answer with
+    /// [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Stop at an interval change.
+    SnapTrim(SnapId),
+    /// Remove up to this many objects of the PG's collection as background work, then answer with
+    /// [`Event::ObjectsRemoved`](crate::Event::ObjectsRemoved).
+    RemoveObjects {
+        /// Bounds one step.
+        max: usize,
+    },
+    /// Nothing is left: remove the collection with its rows and forget this machine.
+    Gone,
+}
+
+/// One store transaction of a PG.
+#[derive(Debug, Default)]
+pub struct Persist {
+    /// Reported back when durable.
+    pub token: PersistToken,
+    /// Object changes that come first.
+    pub source: Source,
+    /// Objects to remove, if they exist, after `source`: their content is divergent or deleted. Cached
+    /// contexts of them are void. Their snap-mapper rows may stay (see [`crate::snap_mapper`]).
+    pub remove_objects: Vec<ObjectId>,
+    /// Rows of the PG's own omap object to set and remove.
+    pub rows: RowBatch,
+    /// The PG is new: create its collection (and its own omap object) first.
+    pub create_collection: bool,
+}
+
+/// Object changes of a [`Persist`].
+#[derive(Debug, Default)]
+pub enum Source {
+    /// None.
+    #[default]
+    None,
+    /// What the host proposed under this token.
+    Proposal(OpToken),
+    /// What the primary proposed.
+    RepOp(Payload),
+    /// A chunk of a recovered object: if it is the first, remove the object and create it again; then
+    /// write data, attributes and omap rows; if it is the last, also set its snap-mapper rows.
+    Push(Box<ObjectChunk>),
+}

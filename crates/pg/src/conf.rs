@@ -1,0 +1,46 @@
+//! Options of a PG. The daemon fills them from its configuration; the defaults are Ceph's.
+
+/// Options of a PG, named as in Ceph.
+#[derive(Clone, Debug)]
+pub struct PgConf {
+    /// `osd_min_pg_log_entries`: entries that no log is trimmed below.
+    pub min_pg_log_entries: u64,
+    /// `osd_max_pg_log_entries`: entries that no log is kept above.
+    pub max_pg_log_entries: u64,
+    /// Entries that a clean PG keeps: the host divides `osd_target_pg_log_entries_per_osd` by its number of
+    /// PGs. Kept between the two limits above; a degraded PG keeps the maximum, so that the OSD that is away
+    /// can be filled from the log.
+    pub target_pg_log_entries: u64,
+    /// `osd_pg_log_trim_min`: entries that are trimmed together, so that most operations trim nothing.
+    pub pg_log_trim_min: u64,
+    /// `osd_pg_log_dups_tracked`: trimmed request ids that are still recognised.
+    pub pg_log_dups_tracked: u64,
+    /// `osd_recovery_max_active`: objects in recovery at a time, not counting those that clients wait for.
+    pub recovery_max_active: usize,
+    /// `osd_recovery_max_chunk`: data bytes in one push.
+    pub recovery_max_chunk: u64,
+    /// `osd_recovery_max_omap_entries_per_chunk`: omap rows in one push.
+    pub recovery_max_omap_entries: u64,
+    /// `osd_pg_epoch_persisted_max_stale`: maps after which the epoch row is rewritten even if nothing
+    /// changed, so that old maps can be dropped.
+    pub epoch_persisted_max_stale: u32,
+    /// `osd_target_transaction_size`: objects that one step of a PG's removal deletes.
+    pub removal_batch: usize,
+}
+
+impl Default for PgConf {
+    fn default() -> Self {
+        Self {
+            min_pg_log_entries: 250,
+            max_pg_log_entries: 10_000,
+            target_pg_log_entries: 3_000,
+            pg_log_trim_min: 100,
+            pg_log_dups_tracked: 3_000,
+            recovery_max_active: 3,
+            recovery_max_chunk: 8 << 20,
+            recovery_max_omap_entries: 8_096,
+            epoch_persisted_max_stale: 40,
+            removal_batch: 30,
+        }
+    }
+}

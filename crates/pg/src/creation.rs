@@ -1,0 +1,109 @@
+//! Which OSD instantiates a PG that nobody has yet.
+//!
+//! Nobody tells OSDs to create PGs: they see it in the maps. A PG is born in the first epoch in which its
+//! pool exists and its acting set is not empty; the OSDs that act in that epoch instantiate it, however late
+//! they process the map. Whoever acts later learns of the PG from them, by a message. An OSD must have made
+//! the new PGs durable before it records that it processed the map.
+
+use denc_derive::Denc;
+use types::{OsdId, PgId, PoolId};
+
+use crate::map::MapView;
+use crate::msg::{PeerHeader, PeerMsg, Query};
+use crate::past_intervals::{PastIntervals, place};
+use crate::info::{Backfill, PgInfo};
+
+/// PGs that had no acting OSD in any map so far: the host keeps one for all pools, feeds it every map in
+/// order, and stores it with the map epoch that it processed.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct UnbornPgs {
+    /// PGs without a birth epoch, ascending.
+    waiting: Vec<PgId>,
+    /// Pools seen, with the `pg_num` they had.
+    pools: Vec<(PoolId, u32)>,
+}
+
+impl UnbornPgs {
+    /// Processes the next map. `pools` are the pools of that map. Returns the PGs that `me` must instantiate
+    /// with [`Pg::create`](crate::Pg::create) in this epoch.
+    ///
+    /// If the host cannot get the maps from a pool's creation on (they were trimmed, which means that the PGs
+    /// were clean once), it calls [`UnbornPgs::skip`] for the first map it has.
+    pub fn advance(&mut self, me: OsdId, map: &dyn MapView, pools: &[PoolId]) -> Vec<PgId> {
+        self.discover(map, pools);
+        let mut mine = Vec::new();
+        self.waiting.retain(|&pgid| match place(map, pgid) {
+            None => false,
+            Some((mapping, _)) => {
+                if mapping.acting.contains(&me) {
+                    mine.push(pgid);
+                }
+                mapping.acting.is_empty()
+            }
+        });
+        mine
+    }
+
+    /// Takes all PGs of this map for born elsewhere.
+    pub fn skip(&mut self, map: &dyn MapView, pools: &[PoolId]) {
+        self.discover(map, pools);
+        self.waiting.clear();
+    }
+
+    /// PGs that nobody could instantiate yet.
+    pub fn waiting(&self) -> &[PgId] {
+        &self.waiting
+    }
+
+    fn discover(&mut self, map: &dyn MapView, pools: &[PoolId]) {
+        self.pools.retain(|(pool, _)| pools.contains(pool));
+        for &pool in pools {
+            let Some(view) = map.pool(pool) else { continue };
+            if self.pools.iter().any(|(p, _)| *p == pool) {
+                // A grown pg_num is a split, not a birth.
+                continue;
+            }
+            self.pools.push((pool, view.pg_num));
+            self.waiting.extend((0..view.pg_num).map(|seed| PgId { pool, seed }));
+        }
+    }
+}
+
+/// What to do with a message for a PG that this OSD does not have.
+#[derive(Debug)]
+pub enum Stranger {
+    /// Instantiate the PG with [`Pg::adopt`](crate::Pg::adopt), then hand it the message.
+    Adopt,
+    /// Send this answer.
+    Answer(PeerHeader, PeerMsg),
+    /// Drop it.
+    Drop,
+    /// Fetch the maps up to `header.sent`, process them, then ask again.
+    WaitForMap,
+}
+
+/// Decides what to do with a message for a PG that this OSD does not have.
+pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map: &dyn MapView) -> Stranger {
+    if header.sent > map.epoch() {
+        return Stranger::WaitForMap;
+    }
+    let Some((mapping, _)) = place(map, header.pgid) else { return Stranger::Drop };
+    let answer_header = PeerHeader { pgid: header.pgid, sent: map.epoch(), asked: header.sent };
+    match msg {
+        // Somebody has the PG and takes us for its primary, which we are.
+        PeerMsg::Notify { info, .. } if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 => Stranger::Adopt,
+        // The primary makes us a replica.
+        PeerMsg::Activate { .. } if mapping.primary == Some(from) && mapping.acting.contains(&me) => Stranger::Adopt,
+        PeerMsg::Query { query: Query::Info, history } if mapping.primary == Some(from) => {
+            let info = PgInfo { pgid: header.pgid, history: *history, last_backfill: Backfill::Complete, ..PgInfo::default() };
+            Stranger::Answer(answer_header, PeerMsg::Notify { info, past: PastIntervals::default() })
+        }
+        PeerMsg::Query { query: Query::Log(_), history } if mapping.primary == Some(from) => {
+            let info = PgInfo { pgid: header.pgid, history: *history, ..PgInfo::default() };
+            let (log, missing) = Default::default();
+            Stranger::Answer(answer_header, PeerMsg::Log { info, log, missing })
+        }
+        _ => Stranger::Drop,
+    }
+}

@@ -1,0 +1,55 @@
+//! What can happen to a PG.
+
+use crate::map::MapRef;
+use crate::msg::{ObjectChunk, PeerHeader, PeerMsg};
+use crate::proposal::{PersistToken, ReadToken};
+use types::{ObjectId, OsdId, SnapId};
+
+/// What can happen to a PG. A client's write is not here: see [`Pg::propose`](crate::Pg::propose).
+#[derive(Debug)]
+pub enum Event {
+    /// The next map. The host hands over every epoch that it can get, in order, so that the machine sees
+    /// every interval. Nothing is sent until [`Event::ActivateMap`].
+    AdvanceMap(MapRef),
+    /// The last map given is the newest that the host has, and in it this OSD is up with its present
+    /// address. A PG that entered a new interval starts to peer. The host sends this after each batch of
+    /// maps, but never while it is still booting: peers would take it for its former life.
+    ActivateMap,
+    /// A message from the PG's copy on another OSD. Messages of one sender arrive in the order in which
+    /// they were sent for as long as both are up.
+    Peer {
+        /// The sender.
+        from: OsdId,
+        /// For which PG and of which epoch it is.
+        header: PeerHeader,
+        /// What it says.
+        msg: PeerMsg,
+    },
+    /// What [`Action::Persist`](crate::Action::Persist) asked for with this token is durable, and so is
+    /// everything this PG asked for before it. The host may report every token or only the newest.
+    Committed(PersistToken),
+    /// The answer to [`Action::ReadObject`](crate::Action::ReadObject).
+    ObjectRead {
+        /// The token of the request.
+        token: ReadToken,
+        /// The chunk, or `None` if the object is absent, has another version, or cannot be read. The
+        /// machine then looks for another source.
+        chunk: Option<ObjectChunk>,
+    },
+    /// The scheduler grants recovery of up to `max_objects` more objects
+    /// (answer to [`Action::QueueRecovery`](crate::Action::QueueRecovery)).
+    StartRecovery {
+        /// How many objects may be started.
+        max_objects: usize,
+    },
+    /// A client operation waits for this object: recover it before all others, without a grant.
+    RecoverNow(ObjectId),
+    /// The host found no object left that holds this removed snapshot
+    /// (answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
+    SnapTrimmed(SnapId),
+    /// One batch of [`Action::RemoveObjects`](crate::Action::RemoveObjects) is durable.
+    ObjectsRemoved {
+        /// Whether the collection still holds objects.
+        more: bool,
+    },
+}

@@ -1,0 +1,140 @@
+//! What a copy of a PG says about itself.
+
+use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
+use denc_derive::Denc;
+use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId};
+
+use crate::stats::StatSum;
+
+/// Summary of one OSD's copy of a PG (Ceph: `pg_info_t`).
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct PgInfo {
+    /// The PG.
+    pub pgid: PgId,
+    /// Version of the newest log entry. Zero together with `log_tail` means that the copy is empty.
+    pub last_update: Eversion,
+    /// Every object is here in the version that the log up to this entry gives it.
+    pub last_complete: Eversion,
+    /// The version just before the oldest log entry. Never above `last_update`.
+    pub log_tail: Eversion,
+    /// Largest user-visible version given.
+    pub last_user_version: u64,
+    /// The epoch in which this copy last took part in an activation. Whoever has the largest is nearest to
+    /// the truth: nothing was acknowledged in later intervals without raising it on every acting OSD.
+    pub last_epoch_started: Epoch,
+    /// First epoch of the interval of that activation.
+    pub last_interval_started: Epoch,
+    /// Up to which object the copy is filled.
+    pub last_backfill: Backfill,
+    /// Removed snapshots whose objects are trimmed.
+    pub purged_snaps: IntervalSet,
+    /// Totals as of `last_update`.
+    pub stats: StatSum,
+    /// The totals are known to be wrong (a divergent entry was undone); a scrub must count again.
+    pub stats_invalid: bool,
+    /// What all copies should agree on.
+    pub history: PgHistory,
+}
+
+impl PgInfo {
+    /// Whether the copy holds nothing, not even a log.
+    pub fn is_empty(&self) -> bool {
+        self.last_update == Eversion::default()
+    }
+
+    /// Whether objects are missing beyond what the log tells.
+    pub fn is_incomplete(&self) -> bool {
+        self.last_backfill != Backfill::Complete
+    }
+}
+
+/// Milestones of a PG's life, the same for all copies once they have talked (Ceph: `pg_history_t`).
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct PgHistory {
+    /// The epoch in which the PG was created.
+    pub epoch_created: Epoch,
+    /// The last epoch whose activation is durable on every acting OSD.
+    pub last_epoch_started: Epoch,
+    /// First epoch of that interval.
+    pub last_interval_started: Epoch,
+    /// The last epoch in which the PG was clean. What was before needs not be asked for.
+    pub last_epoch_clean: Epoch,
+    /// First epoch of that interval.
+    pub last_interval_clean: Epoch,
+    /// First epoch with the present `up` set.
+    pub same_up_since: Epoch,
+    /// First epoch of the present interval.
+    pub same_interval_since: Epoch,
+    /// First epoch with the present primary.
+    pub same_primary_since: Epoch,
+}
+
+impl PgHistory {
+    /// Takes over what another copy knows better. The `same_*_since` come from maps and stay. Returns
+    /// whether anything changed.
+    pub fn merge(&mut self, other: &PgHistory) -> bool {
+        let before = *self;
+        if self.epoch_created == Epoch(0) {
+            self.epoch_created = other.epoch_created;
+        }
+        if self.last_epoch_started < other.last_epoch_started {
+            self.last_epoch_started = other.last_epoch_started;
+            self.last_interval_started = other.last_interval_started;
+        }
+        if self.last_epoch_clean < other.last_epoch_clean {
+            self.last_epoch_clean = other.last_epoch_clean;
+            self.last_interval_clean = other.last_interval_clean;
+        }
+        *self != before
+    }
+}
+
+/// Up to where a copy is filled (Ceph: `last_backfill`, an `hobject_t` whose maximum means everything).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Backfill {
+    /// The copy has every object, apart from its missing set.
+    #[default]
+    Complete,
+    /// Objects up to this one are present; those after it were never copied. The log alone cannot fill
+    /// the rest.
+    UpTo(Box<ObjectId>),
+    /// Nothing was copied yet.
+    Nothing,
+}
+
+impl Backfill {
+    /// Whether the copy is responsible for this object.
+    pub fn covers(&self, oid: &ObjectId) -> bool {
+        match self {
+            Self::Complete => true,
+            Self::UpTo(last) => *oid <= **last,
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl Encode for Backfill {
+    fn encode(&self, out: &mut BytesMut, features: Features) {
+        match self {
+            Self::Complete => out.put_u8(0),
+            Self::UpTo(oid) => {
+                out.put_u8(1);
+                oid.encode(out, features);
+            }
+            Self::Nothing => out.put_u8(2),
+        }
+    }
+}
+
+impl Decode for Backfill {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        Ok(match r.get::<u8>()? {
+            0 => Self::Complete,
+            1 => Self::UpTo(Box::new(r.get()?)),
+            2 => Self::Nothing,
+            found => return Err(DecodeError::Invalid { what: "Backfill", found: found.into() }),
+        })
+    }
+}

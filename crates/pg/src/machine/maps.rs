@@ -1,0 +1,158 @@
+//! Following the cluster map.
+
+use crate::action::{Action, Persist};
+use crate::map::MapRef;
+use crate::msg::{PeerHeader, PeerMsg, Query};
+use crate::past_intervals::{PastInterval, is_new_interval, may_have_written, place};
+use types::OsdId;
+
+use super::{Pg, Phase};
+
+impl Pg {
+    pub(super) fn advance_map(&mut self, map: MapRef) {
+        if map.epoch() <= self.map.epoch() || self.phase == Phase::Gone {
+            return;
+        }
+        let Some((mapping, pool)) = place(&*map, self.info.pgid) else {
+            self.map = map;
+            self.start_removal();
+            return;
+        };
+        if self.phase == Phase::Removing {
+            self.map = map;
+            return;
+        }
+        let old_map = std::mem::replace(&mut self.map, map);
+        if is_new_interval(&*old_map, &*self.map, (&self.mapping, &self.pool), (&mapping, &pool)) {
+            let interval = PastInterval {
+                first: self.info.history.same_interval_since,
+                last: old_map.epoch(),
+                acting: self.mapping.acting.clone(),
+            };
+            let written = may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
+            self.past.add(interval, written);
+            let epoch = self.map.epoch();
+            let history = &mut self.info.history;
+            if mapping.up != self.mapping.up || mapping.up_primary != self.mapping.up_primary {
+                history.same_up_since = epoch;
+            }
+            if mapping.primary != self.mapping.primary {
+                history.same_primary_since = epoch;
+            }
+            history.same_interval_since = epoch;
+            self.mapping = mapping;
+            self.pool = pool;
+            self.leave_interval();
+            let mut persist = Persist::default();
+            self.info_rows(&mut persist);
+            self.persist(persist);
+        } else {
+            self.pool = pool;
+            if self.map.epoch().0 - self.persisted_epoch.0 >= self.conf.epoch_persisted_max_stale {
+                self.persist_all();
+            }
+        }
+    }
+
+    /// Forgets everything that belongs to the interval that ended.
+    pub(super) fn leave_interval(&mut self) {
+        self.phase = Phase::Reset;
+        self.deferred.clear();
+        self.peers.clear();
+        self.inflight.clear();
+        self.recovery = Default::default();
+        self.trimming = None;
+        self.clean = false;
+        self.actions.push_back(Action::IntervalChange);
+    }
+
+    pub(super) fn activate_map(&mut self) {
+        match self.phase {
+            Phase::Gone | Phase::Removing => {}
+            Phase::Reset => {
+                if self.is_primary() {
+                    self.start_peering();
+                } else {
+                    self.phase = Phase::Stray;
+                    if let Some(primary) = self.mapping.primary {
+                        let msg = PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() };
+                        self.send(primary, msg);
+                    }
+                }
+            }
+            Phase::Stray | Phase::ReplicaActive => {}
+            Phase::GetInfo { .. }
+            | Phase::Down
+            | Phase::GetLog { .. }
+            | Phase::Incomplete
+            | Phase::WaitActing
+            | Phase::GetMissing { .. } => self.check_prior_set(),
+            Phase::WaitUpThru => {
+                self.check_prior_set();
+                if self.phase == Phase::WaitUpThru {
+                    self.activate_if_up_thru();
+                }
+            }
+            Phase::Activating { .. } => {}
+            Phase::Active => self.active_map(),
+        }
+        let waiting = std::mem::take(&mut self.future);
+        for (from, header, msg) in waiting {
+            self.handle_peer(from, header, msg);
+        }
+    }
+
+    pub(super) fn handle_peer(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
+        if matches!(self.phase, Phase::Gone | Phase::Removing) || header.pgid != self.info.pgid {
+            return;
+        }
+        if header.sent > self.map.epoch() {
+            if self.future.is_empty() {
+                self.actions.push_back(Action::WantMap(header.sent));
+            }
+            self.future.push((from, header, msg));
+            return;
+        }
+        let since = self.info.history.same_interval_since;
+        if header.sent < since || header.asked < since {
+            return;
+        }
+        if self.phase == Phase::Reset {
+            self.future.push((from, header, msg));
+            return;
+        }
+        let primary = self.mapping.primary == Some(from);
+        match msg {
+            PeerMsg::Query { query, history } if primary => self.answer_query(from, header, query, history),
+            PeerMsg::Notify { info, past } if self.is_primary() => self.handle_notify(from, info, past),
+            PeerMsg::Log { info, log, missing } if self.is_primary() => self.handle_log(from, info, log, missing),
+            PeerMsg::Activate { info, log, past } if primary => self.handle_activate(from, header, info, log, past),
+            PeerMsg::Activated if self.is_primary() => self.handle_activated(from),
+            PeerMsg::History { history, purged_snaps } if primary => self.handle_history(history, purged_snaps),
+            PeerMsg::RepOp(op) if primary => self.handle_rep_op(*op),
+            PeerMsg::RepOpReply { version } if self.is_primary() => self.handle_rep_op_reply(from, version),
+            PeerMsg::Pull { oid, version, from: at } if primary => self.handle_pull(from, header.sent, oid, version, at),
+            PeerMsg::Push(chunk) => self.handle_push(from, header.sent, chunk),
+            PeerMsg::PullFailed { oid, version } if self.is_primary() => self.handle_pull_failed(from, oid, version),
+            PeerMsg::PushReply { oid, version, to } if self.is_primary() => self.handle_push_reply(from, oid, version, to),
+            PeerMsg::Trim(to) if primary => self.handle_trim(to),
+            PeerMsg::Remove if primary => self.handle_remove(),
+            // From somebody who is not what it takes itself for; the map will tell it.
+            _ => {}
+        }
+    }
+
+    fn answer_query(&mut self, from: OsdId, header: PeerHeader, query: Query, history: crate::info::PgHistory) {
+        if self.info.history.merge(&history) {
+            self.past.trim(self.info.history.last_epoch_started);
+            self.persist_all();
+        }
+        let msg = match query {
+            Query::Info => PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() },
+            Query::Log(since) => {
+                PeerMsg::Log { info: self.info.clone(), log: self.log.after(since), missing: self.missing.clone() }
+            }
+        };
+        self.answer(from, header.sent, msg);
+    }
+}

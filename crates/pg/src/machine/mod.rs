@@ -1,0 +1,464 @@
+//! The machine: one copy of a PG on one OSD.
+//!
+//! ```text
+//!                      new interval
+//!   any phase ───────────────────────────► Reset ── ActivateMap ──┬─► primary: GetInfo
+//!                                                                 └─► others:  Stray
+//!   GetInfo ─► GetLog ─► GetMissing ─► WaitUpThru ─► Activating ─► Active
+//!      │          └─► Incomplete, WaitActing
+//!      └─► Down                                       Stray ─ Activate ─► ReplicaActive
+//! ```
+//!
+//! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
+//! `recovery` copies objects, `maps` follows the cluster map, `status` is for people.
+
+mod activate;
+mod invariants;
+mod maps;
+mod peering;
+mod recovery;
+mod removal;
+mod replicate;
+mod snaptrim;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use smallvec::{SmallVec, smallvec};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, ReqId, SnapId, Utime};
+
+use crate::action::{Action, Peers, Persist};
+use crate::conf::PgConf;
+use crate::event::Event;
+use crate::info::{PgHistory, PgInfo};
+use crate::log::PgLog;
+use crate::map::{MapRef, Mapping, PoolView};
+use crate::missing::MissingSet;
+use crate::msg::{PeerHeader, PeerMsg};
+use crate::past_intervals::{PastIntervals, place};
+use crate::prior_set::PriorSet;
+use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
+use crate::rows;
+
+pub use status::{PeerStatus, PgStatus};
+
+/// What this copy is doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Phase {
+    /// A new interval began; waits for [`Event::ActivateMap`].
+    Reset,
+    /// Not the primary, and not (yet) activated by it.
+    Stray,
+    /// Takes writes from the primary.
+    ReplicaActive,
+    /// Primary: asks who has what.
+    GetInfo { waiting: BTreeSet<OsdId> },
+    /// Primary: OSDs that may hold newer writes are down.
+    Down,
+    /// Primary: fetches the authoritative log.
+    GetLog { from: OsdId, full: bool },
+    /// Primary: no copy is complete.
+    Incomplete,
+    /// Primary: asked the monitor for another acting set.
+    WaitActing,
+    /// Primary: asks replicas for what they lack.
+    GetMissing { waiting: BTreeSet<OsdId> },
+    /// Primary: waits for its `up_thru` in the map.
+    WaitUpThru,
+    /// Primary: waits until the activation is durable everywhere.
+    Activating { waiting: BTreeSet<OsdId>, own: Option<PersistToken> },
+    /// Primary: serves, if there are `min_size` OSDs.
+    Active,
+    /// The copy is going away.
+    Removing,
+    /// The copy is gone.
+    Gone,
+}
+
+/// What the primary knows of another copy.
+#[derive(Clone, Debug)]
+struct Peer {
+    info: PgInfo,
+    /// What it lacks of *our* log, divergent entries resolved; `None` until it told.
+    missing: Option<MissingSet>,
+    /// The newest point that its log shares with ours.
+    common: Eversion,
+    /// Whether its whole log was asked for.
+    asked_full: bool,
+    /// Writes of this interval up to here are durable there.
+    acked: Eversion,
+}
+
+/// A proposal on its way.
+#[derive(Debug)]
+struct InFlight {
+    version: Eversion,
+    token: OpToken,
+    persist: PersistToken,
+    oids: SmallVec<[ObjectId; 1]>,
+}
+
+/// What waits for something to be durable.
+#[derive(Debug)]
+enum Deferred {
+    /// Send a message.
+    Send(OsdId, Epoch, PeerMsg),
+    /// Acknowledge writes to the primary; a later one includes the earlier ones.
+    AckWrite(Eversion),
+    /// A part of an object that the primary pulls is durable.
+    Pulled { oid: ObjectId, last: bool },
+    /// The removal of the copy may go on.
+    Remove,
+}
+
+/// One copy of a PG.
+#[derive(Debug)]
+pub struct Pg {
+    me: OsdId,
+    conf: PgConf,
+    now: Utime,
+
+    // What is on disk.
+    info: PgInfo,
+    log: PgLog,
+    missing: MissingSet,
+    past: PastIntervals,
+    persisted_epoch: Epoch,
+    uncreated: bool,
+
+    // Where the PG is.
+    map: MapRef,
+    mapping: Mapping,
+    pool: PoolView,
+
+    // What goes out.
+    actions: VecDeque<Action>,
+    last_token: PersistToken,
+    committed: PersistToken,
+    deferred: VecDeque<(PersistToken, Deferred)>,
+    /// Messages of epochs that this copy has not reached.
+    future: Vec<(OsdId, PeerHeader, PeerMsg)>,
+
+    // What the primary does.
+    phase: Phase,
+    prior: PriorSet,
+    peers: BTreeMap<OsdId, Peer>,
+    inflight: VecDeque<InFlight>,
+    /// Every acting OSD has this version on disk.
+    all_committed: Eversion,
+    /// No acting OSD lacks an object that the log up to here changed.
+    min_last_complete_ondisk: Eversion,
+    clean: bool,
+    recovery: recovery::Recovery,
+    trimming: Option<SnapId>,
+    times: status::Times,
+}
+
+impl Pg {
+    /// A PG that nobody has yet, in the first epoch in which it has an acting set (see
+    /// [`creation`](crate::creation)). `None` if the map does not know it.
+    pub fn create(me: OsdId, pgid: PgId, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
+        let epoch = map.epoch();
+        let history = PgHistory {
+            epoch_created: epoch,
+            last_epoch_clean: epoch,
+            last_interval_clean: epoch,
+            same_up_since: epoch,
+            same_interval_since: epoch,
+            same_primary_since: epoch,
+            ..PgHistory::default()
+        };
+        let info = PgInfo { pgid, history, ..PgInfo::default() };
+        let mut pg = Self::new(me, info, map, conf, now)?;
+        pg.uncreated = true;
+        pg.persist_all();
+        Some(pg)
+    }
+
+    /// An empty copy of a PG that others have, as [`creation::stranger`](crate::creation::stranger) said.
+    /// The message that caused it is handed over afterwards, as an event.
+    pub fn adopt(me: OsdId, map: MapRef, conf: PgConf, header: &PeerHeader, msg: &PeerMsg, now: Utime) -> Option<Self> {
+        let (info, past) = match msg {
+            PeerMsg::Notify { info, past } | PeerMsg::Activate { info, past, .. } => (info, past),
+            _ => return None,
+        };
+        let mut history = info.history;
+        if history.same_interval_since > map.epoch() {
+            return None;
+        }
+        history.same_up_since = history.same_interval_since;
+        history.same_primary_since = history.same_interval_since;
+        let info = PgInfo { pgid: header.pgid, history, ..PgInfo::default() };
+        let mut pg = Self::new(me, info, map, conf, now)?;
+        pg.past = past.clone();
+        pg.uncreated = true;
+        pg.persist_all();
+        pg.activate_map();
+        Some(pg)
+    }
+
+    /// A PG from its rows (see [`rows`](crate::rows)). `map` is that of [`rows::Loaded::epoch`], or the
+    /// oldest that the host has if that is newer. The host then hands over all later maps.
+    pub fn load(
+        me: OsdId,
+        loaded: rows::Loaded,
+        map: MapRef,
+        conf: PgConf,
+        now: Utime,
+    ) -> Option<Self> {
+        let mut pg = Self::new(me, loaded.info, map, conf, now)?;
+        pg.log = loaded.log;
+        pg.missing = loaded.missing;
+        pg.past = loaded.past;
+        pg.persisted_epoch = loaded.epoch;
+        Some(pg)
+    }
+
+    fn new(me: OsdId, info: PgInfo, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
+        let (mapping, pool) = place(&*map, info.pgid)?;
+        Some(Self {
+            me,
+            conf,
+            now,
+            info,
+            log: PgLog::default(),
+            missing: MissingSet::default(),
+            past: PastIntervals::default(),
+            persisted_epoch: Epoch(0),
+            uncreated: false,
+            map,
+            mapping,
+            pool,
+            actions: VecDeque::new(),
+            last_token: PersistToken(0),
+            committed: PersistToken(0),
+            deferred: VecDeque::new(),
+            future: Vec::new(),
+            phase: Phase::Reset,
+            prior: PriorSet::default(),
+            peers: BTreeMap::new(),
+            inflight: VecDeque::new(),
+            all_committed: Eversion::default(),
+            min_last_complete_ondisk: Eversion::default(),
+            clean: false,
+            recovery: recovery::Recovery::default(),
+            trimming: None,
+            times: status::Times::new(now),
+        })
+    }
+
+    /// Takes one event. Drain the actions afterwards with [`Pg::poll_action`].
+    pub fn handle(&mut self, event: Event, now: Utime) {
+        self.now = now;
+        match event {
+            Event::AdvanceMap(map) => self.advance_map(map),
+            Event::ActivateMap => self.activate_map(),
+            Event::Peer { from, header, msg } => self.handle_peer(from, header, msg),
+            Event::Committed(token) => self.handle_committed(token),
+            Event::ObjectRead { token, chunk } => self.handle_object_read(token, chunk),
+            Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
+            Event::RecoverNow(oid) => self.recover_now(oid),
+            Event::SnapTrimmed(snap) => self.handle_snap_trimmed(snap),
+            Event::ObjectsRemoved { more } => self.handle_objects_removed(more),
+        }
+        self.update_times();
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+    }
+
+    /// The next action, in order.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The PG.
+    pub fn pgid(&self) -> PgId {
+        self.info.pgid
+    }
+
+    /// The map epoch that the machine is at.
+    pub fn epoch(&self) -> Epoch {
+        self.map.epoch()
+    }
+
+    /// The epoch on disk: maps after it must be kept until this advances.
+    pub fn persisted_epoch(&self) -> Epoch {
+        self.persisted_epoch
+    }
+
+    /// Where the PG lives in the current map.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Whether this OSD is the acting primary.
+    pub fn is_primary(&self) -> bool {
+        self.mapping.primary == Some(self.me)
+    }
+
+    /// Whether clients may be served here: primary, peered, and at least `min_size` OSDs.
+    pub fn is_active(&self) -> bool {
+        self.phase == Phase::Active && self.enough()
+    }
+
+    /// Whether every object is on every OSD where it should be.
+    pub fn is_clean(&self) -> bool {
+        self.clean
+    }
+
+    /// Summary of this copy.
+    pub fn info(&self) -> &PgInfo {
+        &self.info
+    }
+
+    /// This copy's log.
+    pub fn log(&self) -> &PgLog {
+        &self.log
+    }
+
+    /// What this copy lacks.
+    pub fn missing(&self) -> &MissingSet {
+        &self.missing
+    }
+
+    /// Intervals since the PG was last clean.
+    pub fn past_intervals(&self) -> &PastIntervals {
+        &self.past
+    }
+
+    /// Options; the host may change them at any time.
+    pub fn conf_mut(&mut self) -> &mut PgConf {
+        &mut self.conf
+    }
+
+    /// The version that the first entry of the next proposal gets.
+    pub fn next_version(&self) -> Eversion {
+        Eversion { epoch: self.map.epoch(), version: self.info.last_update.version + 1 }
+    }
+
+    /// Whether a request was already executed. Ask [`Pg::object_status`] first.
+    pub fn find_dup(&self, reqid: &ReqId) -> Option<Dup> {
+        if let Some(e) = self.log.find_request(reqid) {
+            return Some(Dup {
+                version: e.entry.version,
+                user_version: e.entry.user_version,
+                return_code: e.entry.return_code,
+                op_returns: e.entry.op_returns.clone(),
+                committed: e.entry.version <= self.all_committed,
+            });
+        }
+        self.log.find_dup(reqid).map(|d| Dup {
+            version: d.version,
+            user_version: d.user_version,
+            return_code: d.return_code,
+            op_returns: d.op_returns.clone(),
+            committed: true,
+        })
+    }
+
+    /// What an operation on this object must wait for. Only on an active primary.
+    pub fn object_status(&self, oid: &ObjectId) -> ObjectStatus {
+        if self.missing.contains(oid) {
+            return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
+        }
+        if !self.all_recovered() && self.is_degraded_object(oid) {
+            return ObjectStatus::Degraded;
+        }
+        if self.inflight.iter().any(|op| op.oids.contains(oid)) {
+            return ObjectStatus::InFlight;
+        }
+        ObjectStatus::Ready
+    }
+
+    /// Whether writes of this object are in flight, in any state.
+    pub fn has_writes_in_flight(&self, oid: &ObjectId) -> bool {
+        self.inflight.iter().any(|op| op.oids.contains(oid))
+    }
+
+    // ---- helpers of all parts ----
+
+    fn enough(&self) -> bool {
+        self.mapping.acting.len() >= (self.pool.min_size as usize).max(1)
+    }
+
+    fn replicas(&self) -> Peers {
+        self.mapping.acting.iter().copied().filter(|&o| o != self.me).collect()
+    }
+
+    fn header(&self) -> PeerHeader {
+        PeerHeader { pgid: self.info.pgid, sent: self.map.epoch(), asked: self.map.epoch() }
+    }
+
+    fn send(&mut self, to: OsdId, msg: PeerMsg) {
+        let header = self.header();
+        self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
+    }
+
+    fn answer(&mut self, to: OsdId, asked: Epoch, msg: PeerMsg) {
+        let header = PeerHeader { asked, ..self.header() };
+        self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
+    }
+
+    fn send_all(&mut self, to: Peers, msg: PeerMsg) {
+        if !to.is_empty() {
+            let header = self.header();
+            self.actions.push_back(Action::Send { to, header, msg });
+        }
+    }
+
+    fn persist(&mut self, mut persist: Persist) -> PersistToken {
+        self.last_token = PersistToken(self.last_token.0 + 1);
+        persist.token = self.last_token;
+        persist.create_collection = std::mem::take(&mut self.uncreated);
+        self.actions.push_back(Action::Persist(Box::new(persist)));
+        self.last_token
+    }
+
+    /// Adds the rows of everything that is not log or missing objects.
+    fn info_rows(&mut self, persist: &mut Persist) {
+        persist.rows.set.extend(rows::info_rows(&self.info));
+        persist.rows.set.push(rows::past_row(&self.past));
+        persist.rows.set.push(rows::epoch_row(self.map.epoch()));
+        self.persisted_epoch = self.map.epoch();
+    }
+
+    fn persist_all(&mut self) -> PersistToken {
+        let mut persist = Persist::default();
+        self.info_rows(&mut persist);
+        self.persist(persist)
+    }
+
+    fn defer(&mut self, token: PersistToken, what: Deferred) {
+        self.deferred.push_back((token, what));
+    }
+
+    fn update_last_complete(&mut self) {
+        self.info.last_complete = match self.missing.oldest_need() {
+            None => self.info.last_update,
+            Some(need) => {
+                let before = Eversion { version: need.version.saturating_sub(1), ..need };
+                self.log.floor(before).min(self.info.last_update)
+            }
+        };
+    }
+
+    fn handle_committed(&mut self, token: PersistToken) {
+        if token <= self.committed {
+            return;
+        }
+        self.committed = token.min(self.last_token);
+        let mut ack = None;
+        while let Some((_, what)) = self.deferred.pop_front_if(|(t, _)| *t <= token) {
+            match what {
+                Deferred::Send(to, asked, msg) => self.answer(to, asked, msg),
+                Deferred::AckWrite(version) => ack = Some(version),
+                Deferred::Pulled { oid, last } => self.pulled(oid, last),
+                Deferred::Remove => self.removal_step(),
+            }
+        }
+        if let (Some(version), Some(primary)) = (ack, self.mapping.primary) {
+            self.send(primary, PeerMsg::RepOpReply { version });
+        }
+        self.check_activated();
+        self.complete_writes();
+    }
+}

@@ -1,0 +1,401 @@
+//! The primary finds out what is true: infos, the authoritative log, what each replica lacks.
+
+use std::collections::BTreeSet;
+
+use types::{Epoch, Eversion, OsdId};
+
+use crate::action::{Action, Persist};
+use crate::info::{Backfill, PgInfo};
+use crate::log_entry::LoggedRef;
+use crate::merge;
+use crate::missing::MissingSet;
+use crate::msg::{LogSegment, PeerMsg, Query};
+use crate::past_intervals::PastIntervals;
+use crate::prior_set::PriorSet;
+use crate::rows;
+
+use super::{Peer, Pg, Phase};
+
+impl Peer {
+    pub(super) fn new(info: PgInfo) -> Self {
+        Self { info, missing: None, common: Eversion::default(), asked_full: false, acked: Eversion::default() }
+    }
+}
+
+/// The copy with the authoritative log (Ceph: `PeeringState::find_best_info`).
+///
+/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not filled.
+/// Among the rest the newest `last_update` wins, so that nothing acknowledged is lost (and some writes that
+/// were not acknowledged survive); then the longest log, then the primary itself.
+fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone) -> Option<OsdId> {
+    let started = infos
+        .clone()
+        .map(|(_, i)| if i.is_incomplete() { i.history.last_epoch_started } else { i.history.last_epoch_started.max(i.last_epoch_started) })
+        .max()?;
+    infos
+        .filter(|(_, i)| !i.is_incomplete() && i.last_epoch_started >= started)
+        .max_by_key(|&(osd, i)| (i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
+        .map(|(osd, _)| osd)
+}
+
+/// Whether the log that starts at `tail` can bring a copy up to date.
+fn overlaps(info: &PgInfo, tail: Eversion) -> bool {
+    !info.is_incomplete() && info.last_update >= tail
+}
+
+impl Pg {
+    pub(super) fn start_peering(&mut self) {
+        self.peers.clear();
+        if self.needs_up_thru() {
+            self.actions.push_back(Action::WantUpThru(self.info.history.same_interval_since));
+        }
+        self.prior = self.build_prior_set();
+        let probe: BTreeSet<_> = self.prior.probe.iter().copied().filter(|&o| o != self.me).collect();
+        self.send_all(probe.iter().copied().collect(), self.query(Query::Info));
+        self.phase = Phase::GetInfo { waiting: probe };
+        self.check_infos();
+    }
+
+    fn build_prior_set(&self) -> PriorSet {
+        PriorSet::build(&*self.map, &self.mapping, &self.past, &self.info.history)
+    }
+
+    fn query(&self, query: Query) -> PeerMsg {
+        PeerMsg::Query { query, history: self.info.history }
+    }
+
+    fn needs_up_thru(&self) -> bool {
+        self.map.up_thru(self.me) < self.info.history.same_interval_since
+    }
+
+    /// A map came that did not change the interval: start over if it changed who can be asked.
+    pub(super) fn check_prior_set(&mut self) {
+        let prior = self.build_prior_set();
+        let lost_a_peer = self.peers.keys().any(|&o| !self.map.is_up(o));
+        if prior != self.prior || lost_a_peer {
+            self.start_peering();
+        }
+    }
+
+    pub(super) fn handle_notify(&mut self, from: OsdId, info: PgInfo, past: PastIntervals) {
+        if !self.map.is_up(from) {
+            return;
+        }
+        let mut learned = self.info.history.merge(&info.history);
+        let before = self.past.clone();
+        self.past.adopt(&past, self.info.history.same_interval_since);
+        self.past.trim(self.info.history.last_epoch_started);
+        learned |= self.past != before;
+        match &mut self.phase {
+            Phase::GetInfo { waiting } => {
+                waiting.remove(&from);
+                self.peers.insert(from, Peer::new(info));
+                if learned {
+                    self.reconsider_probes();
+                }
+                self.check_infos();
+            }
+            Phase::Down => {
+                self.peers.insert(from, Peer::new(info));
+                if learned {
+                    self.reconsider_probes();
+                    self.check_infos();
+                }
+            }
+            Phase::Incomplete => {
+                self.peers.insert(from, Peer::new(info));
+                self.check_infos();
+            }
+            _ => {
+                // A stray that nobody asked: it may have what is missing, or it is superfluous.
+                if !self.peers.contains_key(&from) && !self.mapping.acting.contains(&from) {
+                    self.peers.insert(from, Peer::new(info));
+                    if self.phase == Phase::Active {
+                        self.recovery.forget_unfound();
+                        self.check_recovery();
+                    }
+                }
+            }
+        }
+        if learned {
+            self.persist_all();
+        }
+    }
+
+    /// The history moved: other OSDs may have to be asked, or fewer.
+    fn reconsider_probes(&mut self) {
+        self.prior = self.build_prior_set();
+        let me = self.me;
+        let new: Vec<_> =
+            self.prior.probe.iter().copied().filter(|o| *o != me && !self.peers.contains_key(o)).collect();
+        let mut waiting = BTreeSet::new();
+        let asked = match &self.phase {
+            Phase::GetInfo { waiting } => waiting.clone(),
+            _ => BTreeSet::new(),
+        };
+        for osd in new {
+            if !asked.contains(&osd) {
+                self.send(osd, self.query(Query::Info));
+            }
+            waiting.insert(osd);
+        }
+        self.phase = Phase::GetInfo { waiting };
+    }
+
+    fn check_infos(&mut self) {
+        if let Phase::GetInfo { waiting } = &self.phase
+            && !waiting.is_empty()
+        {
+            return;
+        }
+        if self.prior.blocked {
+            self.phase = Phase::Down;
+            return;
+        }
+        self.choose_log();
+    }
+
+    fn info_of(&self, osd: OsdId) -> Option<&PgInfo> {
+        if osd == self.me { Some(&self.info) } else { self.peers.get(&osd).map(|p| &p.info) }
+    }
+
+    fn choose_log(&mut self) {
+        let infos = self.peers.iter().map(|(o, p)| (*o, &p.info)).chain([(self.me, &self.info)]);
+        let Some(best) = find_best(self.me, infos) else {
+            self.phase = Phase::Incomplete;
+            return;
+        };
+        let tail = self.info_of(best).map(|i| i.log_tail).unwrap_or_default();
+        let usable = |osd: &OsdId| self.info_of(*osd).is_some_and(|i| overlaps(i, tail));
+
+        // Who can take part by log alone. Nobody else may be in the acting set, because being in it means
+        // to have every acknowledged write.
+        let up = &self.mapping.up;
+        let want: Vec<OsdId> = if !up.is_empty() && up.iter().all(usable) {
+            up.clone()
+        } else {
+            let mut want: Vec<_> = self.mapping.acting.iter().copied().filter(usable).collect();
+            for osd in up.iter().chain(self.peers.keys()).chain([&best]) {
+                if want.len() < self.pool.size as usize && usable(osd) && !want.contains(osd) {
+                    want.push(*osd);
+                }
+            }
+            want
+        };
+        if want.is_empty() {
+            self.phase = Phase::Incomplete;
+            return;
+        }
+        let same = want.len() == self.mapping.acting.len() && want.iter().all(|o| self.mapping.acting.contains(o));
+        if !same {
+            let temp = if want == self.mapping.up { Vec::new() } else { want };
+            self.actions.push_back(Action::WantPgTemp(temp));
+            self.phase = Phase::WaitActing;
+            return;
+        }
+        if best == self.me {
+            self.got_log();
+            return;
+        }
+        let since = self
+            .mapping
+            .acting
+            .iter()
+            .filter_map(|o| self.info_of(*o))
+            .map(|i| i.last_update)
+            .min()
+            .unwrap_or_default();
+        self.phase = Phase::GetLog { from: best, full: false };
+        self.send(best, self.query(Query::Log(since)));
+    }
+
+    pub(super) fn handle_log(&mut self, from: OsdId, info: PgInfo, log: LogSegment, missing: MissingSet) {
+        match &mut self.phase {
+            Phase::GetLog { from: f, full } if *f == from => {
+                let full = *full;
+                if log.entries.last().map_or(log.tail, |e| e.entry.version) != info.last_update {
+                    return;
+                }
+                let Some(common) = merge::newest_common(&self.log, log.tail, &log.entries) else {
+                    if full {
+                        self.phase = Phase::Incomplete;
+                    } else {
+                        self.phase = Phase::GetLog { from, full: true };
+                        self.send(from, self.query(Query::Log(Eversion::default())));
+                    }
+                    return;
+                };
+                self.extend_log(&log);
+                self.merge_log(common, &info, &log.entries);
+                let mut peer = Peer::new(info);
+                peer.missing = Some(missing);
+                peer.common = self.info.last_update;
+                self.peers.insert(from, peer);
+                self.got_log();
+            }
+            Phase::GetMissing { waiting } => {
+                if !waiting.contains(&from) {
+                    return;
+                }
+                if self.reconcile(from, info, log, missing) {
+                    if let Phase::GetMissing { waiting } = &mut self.phase {
+                        waiting.remove(&from);
+                    }
+                    self.check_missing();
+                }
+            }
+            Phase::Active => {
+                if self.peers.get(&from).is_some_and(|p| p.missing.is_none()) && self.reconcile(from, info, log, missing) {
+                    self.recovery.forget_unfound();
+                    self.check_recovery();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes over older entries, so that replicas further behind can be filled from this log.
+    fn extend_log(&mut self, log: &LogSegment) {
+        let older = log.entries.partition_point(|e| e.entry.version <= self.log.tail());
+        let older = &log.entries[..older];
+        if self.log.extend_back(log.tail, older) {
+            self.info.log_tail = log.tail;
+            let mut persist = Persist::default();
+            persist.rows.set.extend(older.iter().map(|e| rows::log_row(e)));
+            persist.rows.set.push(rows::fast_row(&self.info));
+            self.persist(persist);
+        }
+    }
+
+    /// Brings this copy to the authoritative log: `entries` run up to its head and include everything after
+    /// `common`. Objects that become void are removed in the same transaction.
+    pub(super) fn merge_log(&mut self, common: Eversion, auth: &PgInfo, entries: &[LoggedRef]) -> super::PersistToken {
+        let mut persist = Persist::default();
+        let divergent = self.log.rewind(common);
+        let from = entries.partition_point(|e| e.entry.version <= common);
+        let learn = &entries[from..];
+        let out = merge::merge(&mut self.missing, &self.info.last_backfill, common, &divergent, learn);
+        let new_keys: BTreeSet<_> = learn.iter().map(|e| e.entry.version).collect();
+        for e in &divergent {
+            if !new_keys.contains(&e.entry.version) {
+                persist.rows.remove.push(rows::log_key(e.entry.version));
+            }
+        }
+        for e in learn {
+            persist.rows.set.push(rows::log_row(e));
+            self.log.push(e.clone());
+        }
+        for oid in &out.touched {
+            match self.missing.get(oid) {
+                Some(item) => persist.rows.set.push(rows::missing_row(oid, item)),
+                None => persist.rows.remove.push(rows::missing_key(oid)),
+            }
+        }
+        persist.remove_objects = out.remove.into_iter().collect();
+        self.info.last_update = self.log.head();
+        self.info.log_tail = self.log.tail();
+        self.info.last_user_version = auth.last_user_version;
+        self.info.stats = auth.stats;
+        self.info.stats_invalid = auth.stats_invalid;
+        self.info.purged_snaps.union(&auth.purged_snaps);
+        self.update_last_complete();
+        self.info_rows(&mut persist);
+        self.persist(persist)
+    }
+
+    /// This copy's log is the authoritative one: find out what the replicas lack.
+    fn got_log(&mut self) {
+        // Nothing that happened before can be in flight any more.
+        self.all_committed = Eversion::default();
+        self.min_last_complete_ondisk = Eversion::default();
+        let mut waiting = BTreeSet::new();
+        for osd in self.replicas() {
+            let Some(peer) = self.peers.get_mut(&osd) else { continue };
+            if peer.missing.is_some() {
+                continue;
+            }
+            let info = &peer.info;
+            if info.last_update == info.last_complete && self.log.has_point(info.last_update) {
+                // Nothing divergent and nothing missing up to there.
+                let mut missing = MissingSet::default();
+                let common = info.last_update;
+                let learn = self.log.after(common).entries;
+                merge::merge(&mut missing, &info.last_backfill, common, &[], &learn);
+                peer.common = common;
+                peer.missing = Some(missing);
+            } else {
+                // Divergence is only possible after its last activation.
+                let since = Eversion { epoch: info.last_epoch_started, version: 0 };
+                waiting.insert(osd);
+                self.send(osd, self.query(Query::Log(since)));
+            }
+        }
+        self.phase = Phase::GetMissing { waiting };
+        self.check_missing();
+    }
+
+    /// Works out what a peer lacks of our log. False if its whole log was asked for, because what it sent
+    /// does not reach back far enough.
+    fn reconcile(&mut self, from: OsdId, info: PgInfo, log: LogSegment, mut missing: MissingSet) -> bool {
+        let Some(common) = merge::newest_common(&self.log, log.tail, &log.entries) else {
+            let asked_full = self.peers.get(&from).is_some_and(|p| p.asked_full);
+            if asked_full {
+                // It shares nothing with us although its numbers said so. It cannot be used.
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.info.last_backfill = Backfill::Nothing;
+                }
+                if self.mapping.acting.contains(&from) {
+                    self.choose_log();
+                }
+            } else {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.asked_full = true;
+                }
+                self.send(from, self.query(Query::Log(Eversion::default())));
+            }
+            return false;
+        };
+        let at = log.entries.partition_point(|e| e.entry.version <= common);
+        let learn = self.log.after(common).entries;
+        merge::merge(&mut missing, &info.last_backfill, common, &log.entries[at..], &learn);
+        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone()));
+        peer.info = info;
+        peer.common = common;
+        peer.missing = Some(missing);
+        true
+    }
+
+    /// Asks strays what they lack, because an object has no other source. Returns whether any was asked.
+    pub(super) fn ask_strays(&mut self) -> bool {
+        let mut ask = Vec::new();
+        for (osd, peer) in &mut self.peers {
+            if peer.missing.is_none() && !peer.asked_full && !peer.info.is_empty() && self.map.is_up(*osd) {
+                peer.asked_full = true;
+                ask.push(*osd);
+            }
+        }
+        for osd in &ask {
+            self.send(*osd, self.query(Query::Log(Eversion::default())));
+        }
+        !ask.is_empty()
+    }
+
+    fn check_missing(&mut self) {
+        let Phase::GetMissing { waiting } = &self.phase else { return };
+        if !waiting.is_empty() {
+            return;
+        }
+        self.phase = Phase::WaitUpThru;
+        self.activate_if_up_thru();
+    }
+
+    pub(super) fn activate_if_up_thru(&mut self) {
+        if !self.needs_up_thru() {
+            self.activate();
+        }
+    }
+
+    pub(super) fn activation_epoch(&self) -> Epoch {
+        self.map.epoch()
+    }
+}

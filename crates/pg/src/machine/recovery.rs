@@ -1,0 +1,375 @@
+//! Copying objects that somebody lacks: the primary pulls what it lacks itself, then pushes.
+//!
+//! One object at a time goes through
+//!
+//! ```text
+//!   Pull ──(each part: Push, persist, next Pull)──► Push ──(each part: read, Push to all, PushReply from all)──► done
+//! ```
+//!
+//! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver writes the
+//! parts straight into the object: until the last part is durable the object stays in the missing set on
+//! disk, with nothing to `have`, and is never read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{Epoch, Eversion, ObjectId, OsdId};
+
+use crate::action::{Action, Persist, Source};
+use crate::missing::MissingItem;
+use crate::msg::{ObjectChunk, PeerMsg, Progress};
+use crate::proposal::ReadToken;
+use crate::rows;
+
+use super::{Deferred, Pg, Phase};
+
+/// Objects that are being copied.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    active: BTreeMap<ObjectId, Copy>,
+    unfound: BTreeSet<ObjectId>,
+    reads: BTreeMap<u64, Read>,
+    next_read: u64,
+    /// A grant was asked for and has not come.
+    asked: bool,
+    /// Recovery was granted at least once since there was something to do.
+    started: bool,
+    /// Clients wait for it: does not count against the limit.
+    urgent: BTreeSet<ObjectId>,
+}
+
+#[derive(Debug)]
+enum Copy {
+    Pull { from: OsdId, version: Eversion, next: Progress },
+    Push { version: Eversion, targets: Vec<OsdId>, waiting: Vec<OsdId>, next: Progress, last: bool },
+}
+
+#[derive(Debug)]
+enum Read {
+    /// For a push to several replicas.
+    Push(ObjectId, Eversion),
+    /// For a primary that pulls.
+    Answer { to: OsdId, asked: Epoch, oid: ObjectId, version: Eversion },
+}
+
+impl Recovery {
+    pub(super) fn is_unfound(&self, oid: &ObjectId) -> bool {
+        self.unfound.contains(oid)
+    }
+
+    pub(super) fn unfound(&self) -> usize {
+        self.unfound.len()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.active.is_empty() || self.started
+    }
+
+    pub(super) fn forget_unfound(&mut self) {
+        self.unfound.clear();
+    }
+}
+
+impl Pg {
+    /// Whether neither this copy nor an acting replica lacks anything.
+    pub(super) fn all_recovered(&self) -> bool {
+        self.missing.is_empty()
+            && (self.peers.is_empty()
+                || self.mapping.acting.iter().all(|o| {
+                    self.peers.get(o).is_none_or(|p| p.missing.as_ref().is_some_and(|m| m.is_empty()))
+                }))
+    }
+
+    /// Whether an acting replica lacks this object.
+    pub(super) fn is_degraded_object(&self, oid: &ObjectId) -> bool {
+        self.mapping
+            .acting
+            .iter()
+            .any(|o| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
+    }
+
+    /// Asks for a grant if there is something to start, and sees whether the PG became clean.
+    pub(super) fn check_recovery(&mut self) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        if self.all_recovered() {
+            self.recovery.started = false;
+            self.min_last_complete_ondisk = self.all_committed;
+            self.check_clean();
+            return;
+        }
+        if !self.recovery.asked
+            && self.recovery.active.len() < self.conf.recovery_max_active.max(1)
+            && self.next_to_recover().is_some()
+        {
+            self.recovery.asked = true;
+            self.actions.push_back(Action::QueueRecovery);
+        }
+    }
+
+    /// What to copy next: what this copy lacks, oldest first, then what replicas lack.
+    fn next_to_recover(&self) -> Option<ObjectId> {
+        let idle = |oid: &&ObjectId| !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid);
+        self.missing
+            .oldest_first()
+            .find(idle)
+            .or_else(|| {
+                self.mapping.acting.iter().filter_map(|o| self.peers.get(o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
+            })
+            .cloned()
+    }
+
+    pub(super) fn start_recovery(&mut self, max_objects: usize) {
+        self.recovery.asked = false;
+        if self.phase != Phase::Active {
+            return;
+        }
+        self.recovery.started = true;
+        for _ in 0..max_objects {
+            let running = self.recovery.active.keys().filter(|o| !self.recovery.urgent.contains(*o)).count();
+            if running >= self.conf.recovery_max_active.max(1) {
+                break;
+            }
+            let Some(oid) = self.next_to_recover() else { break };
+            self.recover(oid);
+        }
+        self.check_recovery();
+    }
+
+    pub(super) fn recover_now(&mut self, oid: ObjectId) {
+        if self.phase != Phase::Active || self.recovery.active.contains_key(&oid) || self.recovery.unfound.contains(&oid) {
+            return;
+        }
+        if self.missing.contains(&oid) || self.is_degraded_object(&oid) {
+            self.recovery.urgent.insert(oid.clone());
+            self.recover(oid);
+            self.check_recovery();
+        } else {
+            // It was recovered between the question and this event.
+            self.actions.push_back(Action::ObjectReady(oid));
+        }
+    }
+
+    /// Starts, or starts over, the copy of one object.
+    fn recover(&mut self, oid: ObjectId) {
+        let Some(item) = self.missing.get(&oid).copied() else {
+            self.start_push(oid);
+            return;
+        };
+        let source = self.peers.iter().find(|(osd, peer)| {
+            self.map.is_up(**osd)
+                && !peer.info.is_incomplete()
+                && peer.info.last_update >= item.need
+                && peer.missing.as_ref().is_some_and(|m| !m.contains(&oid))
+        });
+        // An activated replica's info is older than its log; it shares ours.
+        let source = source.map(|(osd, _)| *osd).or_else(|| {
+            let acting = &self.mapping.acting;
+            self.peers
+                .iter()
+                .find(|(osd, peer)| acting.contains(osd) && peer.missing.as_ref().is_some_and(|m| !m.contains(&oid)))
+                .map(|(osd, _)| *osd)
+        });
+        let Some(from) = source else {
+            self.recovery.active.remove(&oid);
+            if self.recovery.unfound.insert(oid.clone()) && !self.ask_strays() {
+                self.actions.push_back(Action::ObjectUnfound(oid));
+            }
+            return;
+        };
+        let next = Progress::default();
+        self.send(from, PeerMsg::Pull { oid: oid.clone(), version: item.need, from: next.clone() });
+        self.recovery.active.insert(oid, Copy::Pull { from, version: item.need, next });
+    }
+
+    fn start_push(&mut self, oid: ObjectId) {
+        let mut targets = Vec::new();
+        let mut version = Eversion::default();
+        for osd in &self.mapping.acting {
+            if let Some(item) = self.peers.get(osd).and_then(|p| p.missing.as_ref()?.get(&oid)) {
+                targets.push(*osd);
+                version = item.need;
+            }
+        }
+        if targets.is_empty() {
+            self.recovered(oid);
+            return;
+        }
+        let copy = Copy::Push { version, targets, waiting: Vec::new(), next: Progress::default(), last: false };
+        self.recovery.active.insert(oid.clone(), copy);
+        self.read(Read::Push(oid.clone(), version), oid, version, Progress::default());
+    }
+
+    fn read(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress) {
+        let token = self.recovery.next_read;
+        // Tokens of an earlier interval must not be taken for those of this one.
+        self.recovery.next_read += 1;
+        let token = ReadToken(u64::from(self.info.history.same_interval_since.0) << 32 | token);
+        self.recovery.reads.insert(token.0, what);
+        self.actions.push_back(Action::ReadObject {
+            token,
+            oid,
+            version,
+            from,
+            max_bytes: self.conf.recovery_max_chunk,
+            max_omap: self.conf.recovery_max_omap_entries,
+        });
+    }
+
+    pub(super) fn handle_object_read(&mut self, token: ReadToken, chunk: Option<ObjectChunk>) {
+        match self.recovery.reads.remove(&token.0) {
+            None => {}
+            Some(Read::Answer { to, asked, oid, version }) => {
+                let msg = match chunk {
+                    Some(chunk) => PeerMsg::Push(Box::new(chunk)),
+                    None => PeerMsg::PullFailed { oid, version },
+                };
+                self.answer(to, asked, msg);
+            }
+            Some(Read::Push(oid, version)) => {
+                let Some(Copy::Push { targets, waiting, next, last, .. }) = self.recovery.active.get_mut(&oid) else { return };
+                let Some(chunk) = chunk else {
+                    // The own copy cannot be read: it is as good as missing.
+                    self.recovery.active.remove(&oid);
+                    self.lose_own(oid, version);
+                    return;
+                };
+                waiting.clone_from(targets);
+                next.clone_from(&chunk.to);
+                *last = chunk.last;
+                let to = targets.iter().copied().collect();
+                self.send_all(to, PeerMsg::Push(Box::new(chunk)));
+            }
+        }
+    }
+
+    /// The content of an object turned out unreadable here: recover it like any other missing one.
+    fn lose_own(&mut self, oid: ObjectId, version: Eversion) {
+        let item = MissingItem { need: version, have: Eversion::default() };
+        let mut persist = Persist::default();
+        persist.rows.set.push(rows::missing_row(&oid, &item));
+        self.missing.set(oid.clone(), item);
+        self.update_last_complete();
+        persist.rows.set.push(rows::fast_row(&self.info));
+        self.persist(persist);
+        self.recover(oid);
+    }
+
+    pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress) {
+        if self.missing.contains(&oid) || self.info.is_incomplete() {
+            self.answer(from, asked, PeerMsg::PullFailed { oid, version });
+            return;
+        }
+        self.read(Read::Answer { to: from, asked, oid: oid.clone(), version }, oid, version, at);
+    }
+
+    /// A part of an object that this copy lacks.
+    pub(super) fn handle_push(&mut self, from: OsdId, asked: Epoch, chunk: Box<ObjectChunk>) {
+        let Some(item) = self.missing.get(&chunk.oid).copied() else { return };
+        if item.need != chunk.version {
+            return;
+        }
+        if self.is_primary() {
+            match self.recovery.active.get_mut(&chunk.oid) {
+                Some(Copy::Pull { from: f, next, .. }) if *f == from && *next == chunk.from => next.clone_from(&chunk.to),
+                _ => return,
+            }
+        } else if self.phase != Phase::ReplicaActive || self.mapping.primary != Some(from) {
+            return;
+        }
+        let (oid, version, to, last) = (chunk.oid.clone(), chunk.version, chunk.to.clone(), chunk.last);
+        let mut persist = Persist::default();
+        if last {
+            self.missing.remove(&oid);
+            persist.rows.remove.push(rows::missing_key(&oid));
+            self.update_last_complete();
+            persist.rows.set.push(rows::fast_row(&self.info));
+        } else if item.have != Eversion::default() {
+            let item = MissingItem { have: Eversion::default(), ..item };
+            persist.rows.set.push(rows::missing_row(&oid, &item));
+            self.missing.set(oid.clone(), item);
+        }
+        persist.source = Source::Push(chunk);
+        let token = self.persist(persist);
+        let then = if self.is_primary() {
+            Deferred::Pulled { oid, last }
+        } else {
+            Deferred::Send(from, asked, PeerMsg::PushReply { oid, version, to })
+        };
+        self.defer(token, then);
+    }
+
+    /// A pulled part is durable.
+    pub(super) fn pulled(&mut self, oid: ObjectId, last: bool) {
+        if last {
+            self.recovery.active.remove(&oid);
+            self.start_push(oid);
+            return;
+        }
+        if let Some(Copy::Pull { from, version, next }) = self.recovery.active.get(&oid) {
+            let (from, version, next) = (*from, *version, next.clone());
+            self.send(from, PeerMsg::Pull { oid, version, from: next });
+        }
+    }
+
+    pub(super) fn handle_pull_failed(&mut self, from: OsdId, oid: ObjectId, version: Eversion) {
+        match self.recovery.active.get(&oid) {
+            Some(Copy::Pull { from: f, .. }) if *f == from => {}
+            _ => return,
+        }
+        if let Some(missing) = self.peers.get_mut(&from).and_then(|p| p.missing.as_mut()) {
+            missing.set(oid.clone(), MissingItem { need: version, have: Eversion::default() });
+        }
+        self.recover(oid);
+        self.check_recovery();
+    }
+
+    pub(super) fn handle_push_reply(&mut self, from: OsdId, oid: ObjectId, version: Eversion, to: Progress) {
+        let Some(Copy::Push { version: v, waiting, next, last, targets }) = self.recovery.active.get_mut(&oid) else { return };
+        if *v != version || *next != to {
+            return;
+        }
+        waiting.retain(|o| *o != from);
+        if !waiting.is_empty() {
+            return;
+        }
+        if !*last {
+            let next = next.clone();
+            self.read(Read::Push(oid.clone(), version), oid, version, next);
+            return;
+        }
+        let targets = std::mem::take(targets);
+        for osd in targets {
+            if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
+                missing.remove(&oid);
+            }
+        }
+        self.recovered(oid);
+    }
+
+    fn recovered(&mut self, oid: ObjectId) {
+        self.recovery.active.remove(&oid);
+        self.recovery.urgent.remove(&oid);
+        self.actions.push_back(Action::ObjectReady(oid));
+        self.check_recovery();
+    }
+
+    /// A map came that did not change the interval: strays may have gone.
+    pub(super) fn active_map(&mut self) {
+        let gone: Vec<_> = self.peers.keys().copied().filter(|o| !self.map.is_up(*o)).collect();
+        for osd in gone {
+            self.peers.remove(&osd);
+            let stuck: Vec<_> = self
+                .recovery
+                .active
+                .iter()
+                .filter(|(_, c)| matches!(c, Copy::Pull { from, .. } if *from == osd))
+                .map(|(oid, _)| oid.clone())
+                .collect();
+            for oid in stuck {
+                self.recover(oid);
+            }
+        }
+        self.check_recovery();
+    }
+}

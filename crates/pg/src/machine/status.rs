@@ -1,0 +1,262 @@
+//! What operators see.
+
+use std::collections::BTreeSet;
+
+use types::{Epoch, Eversion, IntervalSet, OsdId, Utime};
+
+use crate::info::PgInfo;
+use crate::log::PgLog;
+use crate::state::PgState;
+use crate::stats::StatSum;
+
+use super::{Pg, Phase};
+
+/// When the PG was last in a state (Ceph: `pg_stat_t::last_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// The state changed.
+    pub change: Utime,
+    /// It was active.
+    pub active: Utime,
+    /// It was active or peered.
+    pub peered: Utime,
+    /// It was clean.
+    pub clean: Utime,
+    /// It became active.
+    pub became_active: Utime,
+    /// It became active or peered.
+    pub became_peered: Utime,
+    /// It was not degraded.
+    pub undegraded: Utime,
+    /// It was not undersized.
+    pub fullsized: Utime,
+    state: PgState,
+}
+
+impl Times {
+    pub(super) fn new(now: Utime) -> Self {
+        Self {
+            change: now,
+            active: now,
+            peered: now,
+            clean: now,
+            became_active: now,
+            became_peered: now,
+            undegraded: now,
+            fullsized: now,
+            state: PgState::default(),
+        }
+    }
+}
+
+/// What the primary reports of a PG (the source of Ceph's `pg_stat_t`).
+#[derive(Clone, PartialEq, Debug)]
+pub struct PgStatus {
+    /// State bits.
+    pub state: PgState,
+    /// Up set.
+    pub up: Vec<OsdId>,
+    /// Primary of the up set.
+    pub up_primary: Option<OsdId>,
+    /// Acting set.
+    pub acting: Vec<OsdId>,
+    /// Acting primary.
+    pub primary: Option<OsdId>,
+    /// OSDs that keep the PG from peering.
+    pub blocked_by: BTreeSet<OsdId>,
+    /// Epoch of the map behind this.
+    pub epoch: Epoch,
+    /// Newest log entry.
+    pub last_update: Eversion,
+    /// Log tail.
+    pub log_start: Eversion,
+    /// Log entries.
+    pub log_size: usize,
+    /// Trimmed requests still known.
+    pub log_dups_size: usize,
+    /// Milestones.
+    pub history: crate::info::PgHistory,
+    /// Totals.
+    pub stats: StatSum,
+    /// Whether the totals are known to be wrong.
+    pub stats_invalid: bool,
+    /// Objects that the primary lacks.
+    pub missing_on_primary: u64,
+    /// Copies of objects that are missing, those of absent OSDs included.
+    pub degraded: u64,
+    /// Copies that exist on other OSDs than they should.
+    pub misplaced: u64,
+    /// Objects without a reachable copy.
+    pub unfound: u64,
+    /// Removed snapshots still to trim.
+    pub snap_trimq_len: u64,
+    /// Removed snapshots that are trimmed.
+    pub purged_snaps: IntervalSet,
+    /// When it was last in which state.
+    pub times: Times,
+}
+
+/// What the primary knows of another copy, for `pg query`.
+#[derive(Clone, Debug)]
+pub struct PeerStatus<'a> {
+    /// Its OSD.
+    pub osd: OsdId,
+    /// Its info when it last told.
+    pub info: &'a PgInfo,
+    /// How many objects it lacks, if it told.
+    pub missing: Option<usize>,
+}
+
+impl Pg {
+    /// State bits.
+    pub fn state(&self) -> PgState {
+        let mut s = PgState::default();
+        if !self.is_primary() {
+            return match self.phase {
+                Phase::ReplicaActive => PgState::ACTIVE,
+                _ => s,
+            };
+        }
+        match &self.phase {
+            Phase::Reset | Phase::GetInfo { .. } | Phase::GetLog { .. } | Phase::WaitActing => s |= PgState::PEERING,
+            Phase::GetMissing { .. } | Phase::WaitUpThru => s |= PgState::PEERING,
+            Phase::Down => s |= PgState::DOWN,
+            Phase::Incomplete => s |= PgState::INCOMPLETE,
+            Phase::Activating { .. } => s |= PgState::ACTIVATING,
+            Phase::Active if self.enough() => s |= PgState::ACTIVE,
+            Phase::Active => s |= PgState::PEERED,
+            _ => {}
+        }
+        if self.info.history.last_epoch_started == Epoch(0) {
+            s |= PgState::CREATING;
+        }
+        if self.mapping.up != self.mapping.acting {
+            s |= PgState::REMAPPED;
+        }
+        let decided = matches!(self.phase, Phase::Activating { .. } | Phase::Active);
+        if decided && self.mapping.acting.len() < self.pool.size as usize {
+            s |= PgState::UNDERSIZED | PgState::DEGRADED;
+        }
+        if decided && !self.all_recovered() {
+            s |= PgState::DEGRADED;
+            if self.phase == Phase::Active {
+                if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects() {
+                    s |= PgState::RECOVERY_UNFOUND;
+                } else if self.recovery.is_running() {
+                    s |= PgState::RECOVERING;
+                } else {
+                    s |= PgState::RECOVERY_WAIT;
+                }
+            }
+        }
+        if self.clean {
+            s |= PgState::CLEAN;
+            if self.trimming.is_some() {
+                s |= PgState::SNAPTRIM;
+            }
+        }
+        s
+    }
+
+    fn lacking_objects(&self) -> usize {
+        let mut objects: BTreeSet<_> = self.missing.iter().map(|(oid, _)| oid).collect();
+        for peer in self.mapping.acting.iter().filter_map(|o| self.peers.get(o)) {
+            objects.extend(peer.missing.iter().flat_map(|m| m.iter()).map(|(oid, _)| oid));
+        }
+        objects.len()
+    }
+
+    /// What the primary reports. Costs time in proportion to what is missing.
+    pub fn status(&self) -> PgStatus {
+        let objects = self.info.stats.num_objects.max(0) as u64;
+        let mut degraded = self.missing.len() as u64;
+        for peer in self.mapping.acting.iter().filter_map(|o| self.peers.get(o)) {
+            degraded += peer.missing.as_ref().map_or(0, |m| m.len()) as u64;
+        }
+        let absent = (self.pool.size as usize).saturating_sub(self.mapping.acting.len()) as u64;
+        let elsewhere = self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
+        PgStatus {
+            state: self.state(),
+            up: self.mapping.up.clone(),
+            up_primary: self.mapping.up_primary,
+            acting: self.mapping.acting.clone(),
+            primary: self.mapping.primary,
+            blocked_by: if self.phase == Phase::Down { self.prior.down.clone() } else { BTreeSet::new() },
+            epoch: self.map.epoch(),
+            last_update: self.info.last_update,
+            log_start: self.log.tail(),
+            log_size: self.log.len(),
+            log_dups_size: PgLog::dups(&self.log).len(),
+            history: self.info.history,
+            stats: self.info.stats,
+            stats_invalid: self.info.stats_invalid,
+            missing_on_primary: self.missing.len() as u64,
+            degraded: degraded + absent * objects,
+            misplaced: elsewhere * objects,
+            unfound: self.recovery.unfound() as u64,
+            snap_trimq_len: self.snap_trim_queue().size(),
+            purged_snaps: self.info.purged_snaps.clone(),
+            times: self.times,
+        }
+    }
+
+    /// What the primary knows of other copies.
+    pub fn peers(&self) -> impl Iterator<Item = PeerStatus<'_>> {
+        self.peers.iter().map(|(osd, p)| PeerStatus { osd: *osd, info: &p.info, missing: p.missing.as_ref().map(|m| m.len()) })
+    }
+
+    /// Name of the state of the machine, for `pg query` (Ceph: `recovery_state`).
+    pub fn phase_name(&self) -> &'static str {
+        match self.phase {
+            Phase::Reset => "Reset",
+            Phase::Stray => "Started/Stray",
+            Phase::ReplicaActive => "Started/ReplicaActive",
+            Phase::GetInfo { .. } => "Started/Primary/Peering/GetInfo",
+            Phase::Down => "Started/Primary/Peering/Down",
+            Phase::GetLog { .. } => "Started/Primary/Peering/GetLog",
+            Phase::Incomplete => "Started/Primary/Peering/Incomplete",
+            Phase::WaitActing => "Started/Primary/WaitActingChange",
+            Phase::GetMissing { .. } => "Started/Primary/Peering/GetMissing",
+            Phase::WaitUpThru => "Started/Primary/Peering/WaitUpThru",
+            Phase::Activating { .. } => "Started/Primary/Active/Activating",
+            Phase::Active if self.clean => "Started/Primary/Active/Clean",
+            Phase::Active if self.all_recovered() => "Started/Primary/Active/Recovered",
+            Phase::Active => "Started/Primary/Active/Recovering",
+            Phase::Removing => "Started/ToDelete/Deleting",
+            Phase::Gone => "Deleted",
+        }
+    }
+
+    /// Keeps the `last_*` times.
+    pub(super) fn update_times(&mut self) {
+        let (now, state) = (self.now, self.state());
+        let t = &mut self.times;
+        let is = |bit| state.has(bit);
+        let peered = is(PgState::ACTIVE) || is(PgState::PEERED);
+        if state != t.state {
+            t.change = now;
+            if is(PgState::ACTIVE) && !t.state.has(PgState::ACTIVE) {
+                t.became_active = now;
+            }
+            if peered && !t.state.has(PgState::ACTIVE) && !t.state.has(PgState::PEERED) {
+                t.became_peered = now;
+            }
+            t.state = state;
+        }
+        if is(PgState::ACTIVE) {
+            t.active = now;
+        }
+        if peered {
+            t.peered = now;
+        }
+        if is(PgState::CLEAN) {
+            t.clean = now;
+        }
+        if !is(PgState::DEGRADED) {
+            t.undegraded = now;
+        }
+        if !is(PgState::UNDERSIZED) {
+            t.fullsized = now;
+        }
+    }
+}

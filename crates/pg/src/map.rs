@@ -1,0 +1,64 @@
+//! What a PG must know of an OSDMap. The daemon answers from the real map; simulations from a small one.
+
+use std::fmt;
+use std::rc::Rc;
+
+use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
+
+/// A map shared by all PGs of a shard.
+pub type MapRef = Rc<dyn MapView>;
+
+/// One epoch of the cluster map, seen from a PG. Every answer belongs to the same epoch and never
+/// changes.
+pub trait MapView {
+    /// The epoch of this map.
+    fn epoch(&self) -> Epoch;
+    /// Whether the OSD exists (it may be down).
+    fn exists(&self, osd: OsdId) -> bool;
+    /// Whether the OSD is up.
+    fn is_up(&self, osd: OsdId) -> bool;
+    /// The epoch at which the OSD was last marked up (`osd_info_t::up_from`), 0 if never.
+    fn up_from(&self, osd: OsdId) -> Epoch;
+    /// The last epoch up to which the OSD is known to have been alive (`osd_info_t::up_thru`).
+    fn up_thru(&self, osd: OsdId) -> Epoch;
+    /// The epoch at which an operator declared the OSD's data lost (`osd_info_t::lost_at`), 0 if never.
+    fn lost_at(&self, osd: OsdId) -> Epoch;
+    /// The pool, or `None` if it does not exist in this epoch.
+    fn pool(&self, pool: PoolId) -> Option<PoolView>;
+    /// Snapshots of the pool that are deleted and not yet trimmed everywhere (`OSDMap::removed_snaps_queue`).
+    fn removed_snaps(&self, pool: PoolId) -> IntervalSet;
+    /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`). Holes of replicated pools are left out.
+    fn mapping(&self, pg: PgId) -> Mapping;
+}
+
+impl fmt::Debug for dyn MapView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map {}", self.epoch().0)
+    }
+}
+
+/// The numbers of a pool that peering needs (Ceph: `pg_pool_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolView {
+    /// How many replicas the pool wants.
+    pub size: u32,
+    /// How many replicas must take part before clients are served.
+    pub min_size: u32,
+    /// `pg_num`: a PG whose seed is not below it does not exist.
+    pub pg_num: u32,
+    /// The epoch in which the pool was created.
+    pub created: Epoch,
+}
+
+/// Where a PG lives in one epoch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Mapping {
+    /// What CRUSH chose, primary first.
+    pub up: Vec<OsdId>,
+    /// The primary of `up`.
+    pub up_primary: Option<OsdId>,
+    /// Who serves: `up`, or what `pg_temp` says.
+    pub acting: Vec<OsdId>,
+    /// The primary of `acting`.
+    pub primary: Option<OsdId>,
+}

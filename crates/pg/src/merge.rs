@@ -1,0 +1,105 @@
+//! What a copy lacks when its log meets the authoritative one.
+//!
+//! ```text
+//!    authoritative   ── a ── b ── c ── f ── g        common = c
+//!    this copy       ── a ── b ── c ── d ── e        divergent = d, e    to learn = f, g
+//! ```
+//!
+//! An entry's version names it uniquely (one primary of one interval gave it), so two logs that share a
+//! version share everything before it. The copy gives up its divergent entries and learns the others.
+//!
+//! A divergent change cannot be undone in place; the object is removed and, if it existed before, copied
+//! again. For each object with divergent entries, where `prior` is its version before the first of them:
+//!
+//! * the copy had not yet recovered the divergent content: what it has is older and stays;
+//! * otherwise the object is removed: it has nothing;
+//! * if the authoritative log goes on to change the object, learning that decides what is needed;
+//! * else if `prior` is zero the object must not exist: nothing is missing;
+//! * else `prior` is needed, unless the copy still has exactly that.
+//!
+//! Learning an update makes its version needed; learning a deletion removes the object.
+//! (Ceph: `PGLog::_merge_object_divergent_entries`, `PGLog::merge_log`, `PGLog::proc_replica_log`.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{Eversion, ObjectId};
+
+use crate::info::Backfill;
+use crate::log::PgLog;
+use crate::log_entry::LoggedRef;
+use crate::missing::{MissingItem, MissingSet};
+
+/// What must follow a merge besides the change of the missing set.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Objects to remove from the store, if they are there.
+    pub remove: BTreeSet<ObjectId>,
+    /// Objects whose missing item may have changed.
+    pub touched: BTreeSet<ObjectId>,
+    /// Whether anything was divergent.
+    pub diverged: bool,
+}
+
+/// The newest point of `segment` (its tail or one of its entries) that `log` has too.
+pub fn newest_common(log: &PgLog, tail: Eversion, entries: &[LoggedRef]) -> Option<Eversion> {
+    entries
+        .iter()
+        .rev()
+        .map(|e| e.entry.version)
+        .chain([tail])
+        .find(|&v| log.has_point(v))
+}
+
+/// Brings `missing` of a copy from its own log to the authoritative one. `divergent` are the copy's
+/// entries after `common`, `learn` the authoritative ones; both oldest first. Objects that the copy is
+/// not yet responsible for (`filled`) are left alone.
+pub fn merge(
+    missing: &mut MissingSet,
+    filled: &Backfill,
+    common: Eversion,
+    divergent: &[LoggedRef],
+    learn: &[LoggedRef],
+) -> Outcome {
+    let mut out = Outcome::default();
+    let mut first_divergent: BTreeMap<&ObjectId, Eversion> = BTreeMap::new();
+    for e in divergent {
+        out.diverged = true;
+        if (e.entry.op.is_update() || e.entry.op.is_delete()) && filled.covers(&e.entry.oid) {
+            first_divergent.entry(&e.entry.oid).or_insert(e.entry.prior_version);
+        }
+    }
+    for (oid, prior) in first_divergent {
+        out.touched.insert(oid.clone());
+        // What is in the store: something older than the divergence, or something void.
+        let have = match missing.get(oid) {
+            Some(item) if item.have != Eversion::default() && item.have <= common => item.have,
+            _ => {
+                out.remove.insert(oid.clone());
+                Eversion::default()
+            }
+        };
+        if prior == Eversion::default() {
+            missing.remove(oid);
+        } else if have == prior {
+            missing.remove(oid);
+        } else {
+            missing.set(oid.clone(), MissingItem { need: prior, have });
+        }
+    }
+    for e in learn {
+        let entry = &e.entry;
+        if !filled.covers(&entry.oid) || !(entry.op.is_update() || entry.op.is_delete()) {
+            continue;
+        }
+        out.touched.insert(entry.oid.clone());
+        if entry.op.is_delete() {
+            out.remove.insert(entry.oid.clone());
+        }
+        missing.add_next(entry);
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "merge_test.rs"]
+mod tests;

@@ -1,0 +1,417 @@
+//! What copies of a PG say to each other.
+//!
+//! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`, which
+//! carries the payload of a write or a push untouched, so that it is never copied. The tag of a message is
+//! one byte; tags 32 to 39 are reserved for read leases, which come with failure detection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
+use denc_derive::Denc;
+use smallvec::SmallVec;
+use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, SnapId};
+
+use crate::info::{PgHistory, PgInfo};
+use crate::log_entry::{Logged, LoggedRef};
+use crate::missing::MissingSet;
+use crate::past_intervals::PastIntervals;
+use crate::stats::StatSum;
+
+/// In front of every message.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerHeader {
+    /// The PG.
+    pub pgid: PgId,
+    /// The sender's map epoch. A receiver with an older map waits for this one before it looks inside.
+    pub sent: Epoch,
+    /// For an answer, `sent` of the question; otherwise the same as `sent`. A receiver that entered a new
+    /// interval after either drops the message.
+    pub asked: Epoch,
+}
+
+/// The object changes of a write, opaque to the PG. `ops` describes them and may refer to ranges of
+/// `data`, typically the data segment of the client's message.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Payload {
+    /// Encoded store operations.
+    pub ops: Bytes,
+    /// Bulk bytes.
+    pub data: Bytes,
+}
+
+/// Part of a log: the entries after `tail`, oldest first, without gaps.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct LogSegment {
+    /// The version just before the first entry.
+    pub tail: Eversion,
+    /// The entries.
+    pub entries: Vec<LoggedRef>,
+}
+
+/// What a primary asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Query {
+    /// [`PeerMsg::Notify`].
+    Info,
+    /// [`PeerMsg::Log`] with the entries after this version, or all if the log starts later.
+    Log(Eversion),
+}
+
+/// How far the copy of one object got.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Data up to this offset is done.
+    pub data_to: u64,
+    /// Omap rows up to and with this key are done.
+    pub omap_to: Option<Bytes>,
+}
+
+/// A part of an object on its way to a copy that lacks it. The first part (`from` is the default) carries
+/// the attributes and the omap header; all parts are of the same version.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ObjectChunk {
+    /// The object.
+    pub oid: ObjectId,
+    /// Its version.
+    pub version: Eversion,
+    /// Where this part starts.
+    pub from: Progress,
+    /// Where the next part starts.
+    pub to: Progress,
+    /// Whether this is the last part.
+    pub last: bool,
+    /// Size of the object.
+    pub size: u64,
+    /// Allocated ranges of the object in this part: `(offset, length)`, their bytes follow one another in `data`.
+    pub extents: Vec<(u64, u64)>,
+    /// Bytes of the extents.
+    pub data: Bytes,
+    /// All attributes; only in the first part.
+    pub attrs: Vec<(Bytes, Bytes)>,
+    /// Omap header; only in the first part.
+    pub omap_header: Bytes,
+    /// Omap rows of this part.
+    pub omap: Vec<(Bytes, Bytes)>,
+    /// The snapshots of a clone (its snap-mapper row by object); only in the last part.
+    pub snaps: Vec<SnapId>,
+}
+
+impl ObjectChunk {
+    /// Whether this is the first part.
+    pub fn first(&self) -> bool {
+        self.from == Progress::default()
+    }
+}
+
+/// A write on its way from the primary to a replica.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RepOp {
+    /// Log entries.
+    pub entries: SmallVec<[LoggedRef; 1]>,
+    /// How the totals change.
+    pub stats: StatSum,
+    /// The log may be trimmed up to this version: every acting OSD has all of it on disk, objects included.
+    pub trim_to: Eversion,
+    /// What to apply.
+    pub payload: Payload,
+}
+
+/// What copies of a PG say to each other.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PeerMsg {
+    /// Primary asks. Carries the primary's history so that the answer can be up to date with it.
+    Query {
+        /// For what.
+        query: Query,
+        /// The primary's history.
+        history: PgHistory,
+    },
+    /// Answer to [`Query::Info`]; also sent unasked to a new primary by whoever holds a copy.
+    Notify {
+        /// The sender's info; `last_update` zero and `epoch_created` zero if it has no copy.
+        info: PgInfo,
+        /// Intervals that the sender knows.
+        past: PastIntervals,
+    },
+    /// Answer to [`Query::Log`].
+    Log {
+        /// The sender's info.
+        info: PgInfo,
+        /// Its log.
+        log: LogSegment,
+        /// Its missing objects.
+        missing: MissingSet,
+    },
+    /// Primary makes a replica active: the authoritative info, and what of the log the replica lacks.
+    Activate {
+        /// The authoritative info; its `last_epoch_started` is this activation.
+        info: PgInfo,
+        /// Starts at a version that the replica shares with the authoritative log.
+        log: LogSegment,
+        /// Intervals, so that the replica can answer for the PG later.
+        past: PastIntervals,
+    },
+    /// The activation is durable.
+    Activated,
+    /// Primary tells replicas of progress that all share (started, clean, snapshots purged).
+    History {
+        /// The new history.
+        history: PgHistory,
+        /// Purged snapshots.
+        purged_snaps: IntervalSet,
+    },
+    /// A write.
+    RepOp(Box<RepOp>),
+    /// Every write of this interval up to this version is durable on the sender.
+    RepOpReply {
+        /// The version.
+        version: Eversion,
+    },
+    /// Primary asks for a part of an object that it lacks.
+    Pull {
+        /// The object.
+        oid: ObjectId,
+        /// The version needed.
+        version: Eversion,
+        /// Where to start.
+        from: Progress,
+    },
+    /// A part of an object: answers a pull, or fills a replica.
+    Push(Box<ObjectChunk>),
+    /// The source of a pull cannot deliver.
+    PullFailed {
+        /// The object.
+        oid: ObjectId,
+        /// The version asked for.
+        version: Eversion,
+    },
+    /// A part that the primary pushed is durable.
+    PushReply {
+        /// The object.
+        oid: ObjectId,
+        /// Its version.
+        version: Eversion,
+        /// `to` of the part.
+        to: Progress,
+    },
+    /// Trim the log up to this version although no write comes along.
+    Trim(Eversion),
+    /// The PG is clean elsewhere: the sender, its primary, does not need this copy.
+    Remove,
+}
+
+impl PeerMsg {
+    /// The bytes: front with header and message, and data.
+    pub fn encode(&self, header: &PeerHeader) -> (Bytes, Bytes) {
+        let f = Features::ALL;
+        let mut out = BytesMut::with_capacity(512);
+        let mut data = Bytes::new();
+        out.put_u8(1);
+        header.encode(&mut out, f);
+        match self {
+            Self::Query { query, history } => {
+                out.put_u8(1);
+                match query {
+                    Query::Info => None,
+                    Query::Log(since) => Some(*since),
+                }
+                .encode(&mut out, f);
+                history.encode(&mut out, f);
+            }
+            Self::Notify { info, past } => {
+                out.put_u8(2);
+                info.encode(&mut out, f);
+                past.encode(&mut out, f);
+            }
+            Self::Log { info, log, missing } => {
+                out.put_u8(3);
+                info.encode(&mut out, f);
+                log.encode(&mut out, f);
+                missing.encode(&mut out, f);
+            }
+            Self::Activate { info, log, past } => {
+                out.put_u8(4);
+                info.encode(&mut out, f);
+                log.encode(&mut out, f);
+                past.encode(&mut out, f);
+            }
+            Self::Activated => out.put_u8(5),
+            Self::History { history, purged_snaps } => {
+                out.put_u8(6);
+                history.encode(&mut out, f);
+                purged_snaps.encode(&mut out, f);
+            }
+            Self::RepOp(op) => {
+                out.put_u8(7);
+                out.put_u32_le(u32::try_from(op.entries.len()).expect("an operation has few entries"));
+                for entry in &op.entries {
+                    entry.encode(&mut out, f);
+                }
+                op.stats.encode(&mut out, f);
+                op.trim_to.encode(&mut out, f);
+                op.payload.ops.encode(&mut out, f);
+                data = op.payload.data.clone();
+            }
+            Self::RepOpReply { version } => {
+                out.put_u8(8);
+                version.encode(&mut out, f);
+            }
+            Self::Pull { oid, version, from } => {
+                out.put_u8(9);
+                oid.encode(&mut out, f);
+                version.encode(&mut out, f);
+                from.encode(&mut out, f);
+            }
+            Self::Push(chunk) => {
+                out.put_u8(10);
+                chunk.encode(&mut out, f);
+                data = chunk.data.clone();
+            }
+            Self::PullFailed { oid, version } => {
+                out.put_u8(11);
+                oid.encode(&mut out, f);
+                version.encode(&mut out, f);
+            }
+            Self::PushReply { oid, version, to } => {
+                out.put_u8(12);
+                oid.encode(&mut out, f);
+                version.encode(&mut out, f);
+                to.encode(&mut out, f);
+            }
+            Self::Trim(to) => {
+                out.put_u8(13);
+                to.encode(&mut out, f);
+            }
+            Self::Remove => out.put_u8(14),
+        }
+        (out.freeze(), data)
+    }
+
+    /// Reads what [`PeerMsg::encode`] wrote.
+    pub fn decode(front: Bytes, data: Bytes) -> denc::Result<(PeerHeader, Self)> {
+        let mut r = Reader::new(front);
+        let version: u8 = r.get()?;
+        if version != 1 {
+            return Err(DecodeError::Invalid { what: "PeerMsg version", found: version.into() });
+        }
+        let header = r.get()?;
+        let msg = Self::decode_body(&mut r, data)?;
+        r.expect_end("PeerMsg")?;
+        Ok((header, msg))
+    }
+
+    fn decode_body(r: &mut Reader, data: Bytes) -> denc::Result<Self> {
+        Ok(match r.get::<u8>()? {
+            1 => {
+                let since: Option<Eversion> = r.get()?;
+                Self::Query { query: since.map_or(Query::Info, Query::Log), history: r.get()? }
+            }
+            2 => Self::Notify { info: r.get()?, past: r.get()? },
+            3 => Self::Log { info: r.get()?, log: r.get()?, missing: r.get()? },
+            4 => Self::Activate { info: r.get()?, log: r.get()?, past: r.get()? },
+            5 => Self::Activated,
+            6 => Self::History { history: r.get()?, purged_snaps: r.get()? },
+            7 => {
+                let n = r.count("RepOp entries", 4)?;
+                let mut entries = SmallVec::with_capacity(n);
+                for _ in 0..n {
+                    entries.push(Arc::new(r.get::<Logged>()?));
+                }
+                Self::RepOp(Box::new(RepOp {
+                    entries,
+                    stats: r.get()?,
+                    trim_to: r.get()?,
+                    payload: Payload { ops: r.get()?, data },
+                }))
+            }
+            8 => Self::RepOpReply { version: r.get()? },
+            9 => Self::Pull { oid: r.get()?, version: r.get()?, from: r.get()? },
+            10 => {
+                let mut chunk: ObjectChunk = r.get()?;
+                let mut total = 0u64;
+                for &(offset, len) in &chunk.extents {
+                    total = total.saturating_add(len);
+                    if offset.checked_add(len).is_none_or(|end| end > chunk.size) {
+                        return Err(DecodeError::Invalid { what: "ObjectChunk extent", found: offset });
+                    }
+                }
+                if total != data.len() as u64 {
+                    return Err(DecodeError::Invalid { what: "ObjectChunk data", found: total });
+                }
+                chunk.data = data;
+                Self::Push(Box::new(chunk))
+            }
+            11 => Self::PullFailed { oid: r.get()?, version: r.get()? },
+            12 => Self::PushReply { oid: r.get()?, version: r.get()?, to: r.get()? },
+            13 => Self::Trim(r.get()?),
+            14 => Self::Remove,
+            found => return Err(DecodeError::Invalid { what: "PeerMsg tag", found: found.into() }),
+        })
+    }
+}
+
+impl Encode for LogSegment {
+    fn encode(&self, out: &mut BytesMut, features: Features) {
+        self.tail.encode(out, features);
+        out.put_u32_le(u32::try_from(self.entries.len()).expect("a log is bounded"));
+        for entry in &self.entries {
+            entry.encode(out, features);
+        }
+    }
+}
+
+impl Decode for LogSegment {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        let tail: Eversion = r.get()?;
+        let n = r.count("LogSegment", 4)?;
+        let mut entries: Vec<LoggedRef> = Vec::with_capacity(n);
+        let mut last = tail;
+        for _ in 0..n {
+            let logged: Logged = r.get()?;
+            let v = logged.entry.version;
+            if v <= last || v.version != last.version.wrapping_add(1) {
+                return Err(DecodeError::Invalid { what: "LogSegment order", found: v.version });
+            }
+            last = v;
+            entries.push(Arc::new(logged));
+        }
+        Ok(Self { tail, entries })
+    }
+}
+
+/// All but `data`, which travels beside it.
+impl Encode for ObjectChunk {
+    fn encode(&self, out: &mut BytesMut, f: Features) {
+        self.oid.encode(out, f);
+        self.version.encode(out, f);
+        self.from.encode(out, f);
+        self.to.encode(out, f);
+        self.last.encode(out, f);
+        self.size.encode(out, f);
+        self.extents.encode(out, f);
+        self.attrs.encode(out, f);
+        self.omap_header.encode(out, f);
+        self.omap.encode(out, f);
+        self.snaps.encode(out, f);
+    }
+}
+
+impl Decode for ObjectChunk {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        Ok(Self {
+            oid: r.get()?,
+            version: r.get()?,
+            from: r.get()?,
+            to: r.get()?,
+            last: r.get()?,
+            size: r.get()?,
+            extents: r.get()?,
+            data: Bytes::new(),
+            attrs: r.get()?,
+            omap_header: r.get()?,
+            omap: r.get()?,
+            snaps: r.get()?,
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Intervals since the PG was last clean.
+
+use std::cmp::max;
+
+use denc_derive::Denc;
+use types::{Epoch, OsdId, PgId};
+
+use crate::info::PgHistory;
+use crate::map::{MapView, Mapping, PoolView};
+
+/// A range of epochs in which the mapping did not change and writes may have been accepted
+/// (Ceph: `PastIntervals::pg_interval_t` with `maybe_went_rw`).
+#[derive(Denc, Clone, PartialEq, Eq, Debug)]
+pub struct PastInterval {
+    /// First epoch.
+    pub first: Epoch,
+    /// Last epoch.
+    pub last: Epoch,
+    /// Who served. Each of them has every write acknowledged in the interval.
+    pub acting: Vec<OsdId>,
+}
+
+/// Intervals since the PG was last clean in which writes may have been accepted (Ceph: `PastIntervals`).
+///
+/// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever satisfies
+/// the later one satisfies it.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct PastIntervals {
+    /// First epoch that is accounted for, 0 if none is.
+    pub first: Epoch,
+    /// Last epoch that is accounted for.
+    pub last: Epoch,
+    /// The intervals, ascending.
+    pub intervals: Vec<PastInterval>,
+}
+
+impl PastIntervals {
+    /// Adds the interval that ends with `last_map`.
+    pub fn add(&mut self, interval: PastInterval, may_have_written: bool) {
+        if self.first == Epoch(0) {
+            self.first = interval.first;
+        }
+        self.last = max(self.last, interval.last);
+        if !may_have_written {
+            return;
+        }
+        self.intervals.retain(|old| !interval.acting.iter().all(|osd| old.acting.contains(osd)));
+        self.intervals.push(interval);
+    }
+
+    /// Forgets everything: the PG is clean.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Forgets what was over before `epoch`.
+    pub fn trim(&mut self, epoch: Epoch) {
+        self.intervals.retain(|i| i.last >= epoch);
+    }
+
+    /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch of the
+    /// present interval: the other may have seen more intervals than have ended here.
+    pub fn adopt(&mut self, other: &PastIntervals, since: Epoch) {
+        if other.first == Epoch(0) || other.first >= since || (self.first != Epoch(0) && self.first <= other.first) {
+            return;
+        }
+        let own = std::mem::replace(self, Self { first: other.first, last: other.last, intervals: Vec::new() });
+        for i in &other.intervals {
+            if i.first < since && (own.first == Epoch(0) || i.first < own.first) {
+                self.intervals.push(i.clone());
+            }
+        }
+        for i in own.intervals {
+            self.add(i, true);
+        }
+        self.last = if own.last != Epoch(0) { own.last } else { other.last };
+    }
+}
+
+/// Whether `new` begins a new interval after `old` (Ceph: `PastIntervals::is_new_interval`). A restart of an
+/// acting OSD counts even if no map shows it down: its in-flight work is lost.
+pub fn is_new_interval(
+    old_map: &dyn MapView,
+    new_map: &dyn MapView,
+    old: (&Mapping, &PoolView),
+    new: (&Mapping, &PoolView),
+) -> bool {
+    let ((om, op), (nm, np)) = (old, new);
+    om.up != nm.up
+        || om.acting != nm.acting
+        || om.primary != nm.primary
+        || om.up_primary != nm.up_primary
+        || op.min_size != np.min_size
+        || op.size != np.size
+        || nm.acting.iter().any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
+}
+
+/// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to
+/// `last_map`: the primary must have had its `up_thru` recorded before it went active, and `min_size` OSDs
+/// must have taken part.
+pub fn may_have_written(last_map: &dyn MapView, mapping: &Mapping, pool: &PoolView, history: &PgHistory) -> bool {
+    let first = history.same_interval_since;
+    let Some(primary) = mapping.primary else { return false };
+    if mapping.acting.is_empty() || mapping.acting.len() < pool.min_size as usize {
+        return false;
+    }
+    (last_map.up_thru(primary) >= first && last_map.up_from(primary) <= first)
+        || (history.last_epoch_clean >= first && history.last_epoch_clean <= last_map.epoch())
+}
+
+/// The PG exists in this map and has a place.
+pub fn place(map: &dyn MapView, pgid: PgId) -> Option<(Mapping, PoolView)> {
+    let pool = map.pool(pgid.pool)?;
+    if pgid.seed >= pool.pg_num {
+        return None;
+    }
+    Some((map.mapping(pgid), pool))
+}

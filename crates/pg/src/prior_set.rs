@@ -1,0 +1,46 @@
+//! Whom a primary must ask before it may decide.
+
+use std::collections::BTreeSet;
+
+use types::OsdId;
+
+use crate::info::PgHistory;
+use crate::map::{MapView, Mapping};
+use crate::past_intervals::PastIntervals;
+
+/// Whom a primary must ask before it may decide (Ceph: `PastIntervals::PriorSet`).
+///
+/// A write was acknowledged only after every acting OSD of its interval had it, so one survivor of each
+/// interval that may have taken writes is enough to know them all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PriorSet {
+    /// OSDs to ask; all are up.
+    pub probe: BTreeSet<OsdId>,
+    /// OSDs that would be asked if they were up.
+    pub down: BTreeSet<OsdId>,
+    /// Of some interval nobody can be asked, and somebody may come back.
+    pub blocked: bool,
+}
+
+impl PriorSet {
+    /// Works the set out. Intervals before `last_epoch_started` do not matter: whoever took part in that
+    /// activation knows what was before it.
+    pub fn build(map: &dyn MapView, mapping: &Mapping, past: &PastIntervals, history: &PgHistory) -> Self {
+        let mut set = Self::default();
+        set.probe.extend(mapping.up.iter().chain(&mapping.acting).copied().filter(|&o| map.is_up(o)));
+        for interval in past.intervals.iter().filter(|i| i.last >= history.last_epoch_started) {
+            let (mut any_up, mut any_down) = (false, false);
+            for &osd in &interval.acting {
+                if map.is_up(osd) {
+                    set.probe.insert(osd);
+                    any_up = true;
+                } else if map.exists(osd) && map.lost_at(osd) <= interval.first {
+                    set.down.insert(osd);
+                    any_down = true;
+                }
+            }
+            set.blocked |= any_down && !any_up;
+        }
+        set
+    }
+}
