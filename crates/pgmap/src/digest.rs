@@ -1,0 +1,87 @@
+//! What the monitors know about data: the manager's extract of its [`crate::PgMap`].
+
+use denc_derive::Denc;
+use std::collections::BTreeMap;
+use types::stats::{ObjectStatSum, OsdStat, PoolStat};
+use types::{OsdId, PgId, PoolId};
+
+/// Work per second over the last few reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Rates {
+    /// Bytes that clients read.
+    pub read_bytes: u64,
+    /// Bytes that clients wrote.
+    pub write_bytes: u64,
+    /// Operations of clients that read.
+    pub read_ops: u64,
+    /// Operations of clients that wrote.
+    pub write_ops: u64,
+    /// Bytes recovered.
+    pub recovered_bytes: u64,
+    /// Omap keys recovered.
+    pub recovered_keys: u64,
+    /// Objects recovered.
+    pub recovered_objects: u64,
+}
+
+impl Rates {
+    /// The rate from two sums that were `seconds` apart. A sum that went back (a group whose new primary
+    /// reports less) counts as no work.
+    pub fn between(before: &ObjectStatSum, after: &ObjectStatSum, seconds: f64) -> Rates {
+        let per = |a: i64, b: i64, unit: f64| if seconds > 0.0 { ((b - a).max(0) as f64 * unit / seconds) as u64 } else { 0 };
+        Rates {
+            read_bytes: per(before.num_rd_kb, after.num_rd_kb, 1024.0),
+            write_bytes: per(before.num_wr_kb, after.num_wr_kb, 1024.0),
+            read_ops: per(before.num_rd, after.num_rd, 1.0),
+            write_ops: per(before.num_wr, after.num_wr, 1.0),
+            recovered_bytes: per(before.num_bytes_recovered, after.num_bytes_recovered, 1.0),
+            recovered_keys: per(before.num_keys_recovered, after.num_keys_recovered, 1.0),
+            recovered_objects: per(before.num_objects_recovered, after.num_objects_recovered, 1.0),
+        }
+    }
+}
+
+/// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Digest {
+    /// Counts the digests of one manager.
+    pub version: u64,
+    /// Groups of all pools; those that nobody reported are `unknown`, state 0.
+    pub pgs_by_state: BTreeMap<u64, u32>,
+    /// Sums over all groups.
+    pub pg_sum: PoolStat,
+    /// Sums over all OSDs.
+    pub osd_sum: OsdStat,
+    /// The same by device class.
+    pub osd_sum_by_class: BTreeMap<String, OsdStat>,
+    /// Sums by pool.
+    pub pools: BTreeMap<PoolId, PoolStat>,
+    /// Work per second, all pools together.
+    pub rates: Rates,
+    /// Work per second by pool, idle pools left out.
+    pub pool_rates: BTreeMap<PoolId, Rates>,
+    /// Raw bytes that can still be written under each CRUSH rule before its first OSD is full.
+    pub rule_avail: BTreeMap<u32, u64>,
+    /// Group replicas by OSD.
+    pub pgs_by_osd: BTreeMap<OsdId, u32>,
+    /// (total, available) bytes by OSD: the monitors set the full states from it.
+    pub usage_by_osd: BTreeMap<OsdId, (u64, u64)>,
+    /// Groups that are active, for the monitors' record of what was created.
+    pub active_pgs: Vec<PgId>,
+    /// Snapshots that all groups of a pool have trimmed, as (first, count) ranges.
+    pub purged_snaps: BTreeMap<PoolId, Vec<(u64, u64)>>,
+}
+
+impl Digest {
+    /// How many groups there are.
+    pub fn num_pgs(&self) -> u32 {
+        self.pgs_by_state.values().sum()
+    }
+
+    /// How many groups have all bits of `state`.
+    pub fn num_pgs_with(&self, state: types::stats::PgState) -> u32 {
+        self.pgs_by_state.iter().filter(|(s, _)| **s & state.0 == state.0).map(|(_, n)| n).sum()
+    }
+}

@@ -1,0 +1,139 @@
+//! Health checks that follow from the states of placement groups (Ceph: `PGMap::get_health_checks`).
+
+use crate::map::PgMap;
+use messages::{HealthCheck, HealthChecks};
+use std::collections::BTreeMap;
+use types::stats::{PgStat, PgState};
+use types::{PgId, Utime};
+
+/// How long a group may be in passing before it counts as stuck, in seconds (`mon_pg_stuck_threshold`).
+const STUCK_AFTER_SECS: f64 = 60.0;
+/// Detail lines per check (`mon_health_max_detail`).
+const DETAIL_MAX: usize = 50;
+
+/// What a state means for clients.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Consequence {
+    Unavailable,
+    Degraded,
+    RecoveryFull,
+    BackfillFull,
+    Damaged,
+}
+
+impl Consequence {
+    fn check(self) -> (&'static str, u8, &'static str) {
+        match self {
+            Consequence::Unavailable => ("PG_AVAILABILITY", HealthCheck::WARN, "Reduced data availability: "),
+            Consequence::Degraded => ("PG_DEGRADED", HealthCheck::WARN, "Degraded data redundancy: "),
+            Consequence::RecoveryFull => ("PG_RECOVERY_FULL", HealthCheck::ERR, "Full OSDs blocking recovery: "),
+            Consequence::BackfillFull => ("PG_BACKFILL_FULL", HealthCheck::WARN, "Low space hindering backfill (add storage if this doesn't resolve itself): "),
+            Consequence::Damaged => ("PG_DAMAGED", HealthCheck::ERR, "Possible data damage: "),
+        }
+    }
+}
+
+/// Reports the state only after it lasted: gives the time since when the group was not otherwise.
+type Since = fn(&PgStat) -> Utime;
+
+/// Which states are reported, as what, and from when on. `true`: it is the absence that counts.
+const RESPONSES: &[(PgState, Consequence, Option<Since>, bool)] = &[
+    (PgState::INCONSISTENT, Consequence::Damaged, None, false),
+    (PgState::INCOMPLETE, Consequence::Unavailable, None, false),
+    (PgState::SNAPTRIM_ERROR, Consequence::Damaged, None, false),
+    (PgState::RECOVERY_UNFOUND, Consequence::Damaged, None, false),
+    (PgState::BACKFILL_UNFOUND, Consequence::Damaged, None, false),
+    (PgState::BACKFILL_TOOFULL, Consequence::BackfillFull, None, false),
+    (PgState::RECOVERY_TOOFULL, Consequence::RecoveryFull, None, false),
+    (PgState::DEGRADED, Consequence::Degraded, None, false),
+    (PgState::DOWN, Consequence::Unavailable, None, false),
+    (PgState::PEERING, Consequence::Unavailable, Some(|s| s.last_peered), false),
+    (PgState::UNDERSIZED, Consequence::Degraded, Some(|s| s.last_fullsized), false),
+    (PgState::STALE, Consequence::Unavailable, Some(|s| s.last_unstale), false),
+    (PgState::ACTIVE, Consequence::Unavailable, Some(|s| s.last_active), true),
+];
+
+impl PgMap {
+    /// The checks that the groups' states give at `now`.
+    pub fn health_checks(&self, now: Utime) -> HealthChecks {
+        let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
+        let mut found: BTreeMap<Consequence, (BTreeMap<String, u32>, BTreeMap<PgId, String>)> = BTreeMap::new();
+        for (pgid, stat) in &self.pgs {
+            for (state, consequence, since, inverted) in RESPONSES {
+                if stat.state.has(*state) == *inverted {
+                    continue;
+                }
+                let name = if *inverted { "inactive".to_string() } else { state.to_string() };
+                let message = match since {
+                    None => format!("pg {pgid} is {}", stat.state),
+                    Some(since) => {
+                        let since = since(stat);
+                        if since.is_zero() && stat.last_change.as_secs_f64() >= cutoff || since.as_secs_f64() >= cutoff {
+                            continue;
+                        }
+                        let age = if since.is_zero() { "forever".into() } else { format!("{:.0}s", now.as_secs_f64() - since.as_secs_f64()) };
+                        format!("pg {pgid} is stuck {name} for {age}, current state {}", stat.state)
+                    }
+                };
+                let (states, pgs) = found.entry(*consequence).or_default();
+                *states.entry(name).or_default() += 1;
+                pgs.insert(*pgid, format!("{message}, last acting {:?}", stat.acting.iter().map(|o| o.0).collect::<Vec<_>>()));
+            }
+        }
+        let mut checks = HealthChecks::default();
+        for (consequence, (states, pgs)) in found {
+            let (code, severity, prefix) = consequence.check();
+            let mut parts: Vec<String> = states.iter().map(|(s, n)| format!("{n} pg{} {s}", if *n == 1 { "" } else { "s" })).collect();
+            let sum = self.pgs.values().fold((0, 0), |(d, c), s| (d + s.stats.sum.num_objects_degraded, c + s.stats.sum.num_object_copies));
+            if consequence == Consequence::Degraded && sum.0 > 0 && sum.1 > 0 {
+                parts.insert(0, format!("{}/{} objects degraded ({:.3}%)", sum.0, sum.1, sum.0 as f64 / sum.1 as f64 * 100.0));
+            }
+            checks.checks.insert(
+                code.into(),
+                HealthCheck {
+                    severity,
+                    summary: format!("{prefix}{}", parts.join(", ")),
+                    detail: pgs.into_values().take(DETAIL_MAX).collect(),
+                    count: states.values().map(|n| i64::from(*n)).sum(),
+                },
+            );
+        }
+        let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
+        if slow > 0 {
+            let who: Vec<String> = self.osds.iter().filter(|(_, r)| r.counters.get("slow_ops").is_some_and(|n| *n > 0)).map(|(o, _)| format!("osd.{}", o.0)).collect();
+            let oldest = self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_sec")).max().copied().unwrap_or(0);
+            checks.checks.insert(
+                "SLOW_OPS".into(),
+                HealthCheck {
+                    severity: HealthCheck::WARN,
+                    summary: format!("{slow} slow ops, oldest one blocked for {oldest} sec, daemons [{}] have slow ops.", who.join(",")),
+                    detail: vec![],
+                    count: slow as i64,
+                },
+            );
+        }
+        checks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::PoolShape;
+    use types::{Epoch, PoolId};
+
+    #[test]
+    fn passing_states_are_not_reported_at_once() {
+        let mut m = PgMap::default();
+        let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
+        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1 })].into(), |_| true, |_| true, t(0));
+        assert!(m.health_checks(t(10)).checks.is_empty());
+        let c = m.health_checks(t(100)).checks;
+        assert!(c["PG_AVAILABILITY"].summary.contains("1 pg inactive"), "{c:?}");
+        let stat = m.pgs.values_mut().next().unwrap();
+        stat.state = PgState::ACTIVE | PgState::DEGRADED;
+        stat.last_active = t(100);
+        let c = m.health_checks(t(100)).checks;
+        assert_eq!(c.keys().collect::<Vec<_>>(), ["PG_DEGRADED"]);
+    }
+}

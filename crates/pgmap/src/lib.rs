@@ -1,0 +1,19 @@
+//! Statistics of placement groups, pools and OSDs: gathered by the manager, digested for the monitors,
+//! and shown to people. Ceph's counterparts are `PGMap` and `PGMapDigest` (`src/mon/PGMap.cc`).
+//!
+//! * [`map`]: everything the manager knows, from the OSDs' reports;
+//! * [`digest`]: the part that the monitors need, small however many groups there are;
+//! * [`summary`], [`df`]: `ceph -s`, `ceph pg stat`, `ceph df`;
+//! * [`health`]: health checks that follow from group states;
+//! * [`table`], [`units`]: how Ceph lays out tables and writes numbers.
+
+pub mod df;
+pub mod digest;
+pub mod health;
+pub mod map;
+pub mod summary;
+pub mod table;
+pub mod units;
+
+pub use digest::{Digest, Rates};
+pub use map::PgMap;
