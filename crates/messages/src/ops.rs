@@ -561,3 +561,69 @@ impl Op {
         Ok((Op { code, flags, args, ..Default::default() }, u32::decode(&mut r)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(op: &Op) -> BytesMut {
+        let mut out = BytesMut::new();
+        op.put(op.indata.len(), &mut out);
+        out
+    }
+
+    #[test]
+    fn the_table_names_every_operation_once() {
+        for (i, info) in TABLE.iter().enumerate() {
+            assert_ne!(info.code.name(), "???", "{:#x}", info.code.0);
+            assert_eq!(op_info(info.code).unwrap().code, info.code);
+            assert!(TABLE[i + 1..].iter().all(|other| other.code != info.code), "{}", info.code);
+        }
+        let named = (0..=u16::MAX).filter(|&code| OpCode(code).name() != "???").count();
+        assert_eq!(named, TABLE.len());
+        assert!(op_info(OpCode(0x1234)).is_none());
+        assert_eq!(table_markdown().lines().count(), TABLE.len() + 2);
+    }
+
+    #[test]
+    fn ceph_osd_op_is_38_bytes_with_the_union_at_6() {
+        let op = Op {
+            flags: OpFlags::FADVISE_DONTNEED,
+            ..Op::with_input(
+                OpCode::WRITE,
+                OpArgs::Extent { offset: 0x1000, length: 3, truncate_size: 7, truncate_seq: 9 },
+                Bytes::from_static(b"abc"),
+            )
+        };
+        let mut want = vec![0x01, 0x22, 0x20, 0, 0, 0];
+        want.extend(0x1000u64.to_le_bytes());
+        want.extend(3u64.to_le_bytes());
+        want.extend(7u64.to_le_bytes());
+        want.extend(9u32.to_le_bytes());
+        want.extend(3u32.to_le_bytes());
+        assert_eq!(wire(&op), want);
+        assert_eq!(want.len(), OP_SIZE);
+    }
+
+    #[test]
+    fn packed_members_have_no_padding() {
+        let watch = Op::new(OpCode::WATCH, OpArgs::Watch { cookie: 1, ver: 2, op: 3, gen_: 4, timeout: 30 });
+        let raw = wire(&watch);
+        assert_eq!(raw[6 + 16], 3);
+        assert_eq!(raw[6 + 17..6 + 21], 4u32.to_le_bytes());
+        assert_eq!(raw[6 + 21..6 + 25], 30u32.to_le_bytes());
+        let call = Op::call("rbd", "get_id", b"in").unwrap();
+        let raw = wire(&call);
+        assert_eq!(raw[6..13], [3, 6, 0, 2, 0, 0, 0]);
+        assert_eq!(call.call_parts().unwrap(), ("rbd".into(), "get_id".into(), "in".into()));
+    }
+
+    #[test]
+    fn lengths_beyond_the_input_are_refused() {
+        let mut op = Op::xattr(OpCode::SETXATTR, b"user.a", b"1");
+        assert_eq!(op.xattr_parts().unwrap(), ("user.a".into(), "1".into()));
+        op.args = OpArgs::Xattr { name_len: 6, value_len: u32::MAX, cmp_op: 0, cmp_mode: 0 };
+        assert!(op.xattr_parts().is_err());
+        assert!(op.call_parts().is_err());
+    }
+}

@@ -382,3 +382,74 @@ impl Payload for WatchNotify {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpArgs;
+    use types::PoolId;
+    use types::rados::OpCode;
+
+    fn request() -> OsdOp {
+        OsdOp {
+            pgid: PgId::new(PoolId(2), 5).into(),
+            hash: 0x1234_5678,
+            epoch: Epoch(9),
+            locator: ObjectLocator { pool: PoolId(2), ..ObjectLocator::default() },
+            object: Bytes::from_static(b"foo"),
+            ops: vec![
+                Op::with_input(OpCode::WRITE, OpArgs::extent(0, 3), Bytes::from_static(b"abc")),
+                Op::new(OpCode::STAT, OpArgs::default()),
+                Op::with_input(OpCode::APPEND, OpArgs::extent(0, 2), Bytes::from_static(b"de")),
+            ],
+            snapid: SnapId::NOSNAP,
+            retry_attempt: 0,
+            ..OsdOp::default()
+        }
+    }
+
+    #[test]
+    fn payloads_are_slices_of_the_data_segment() {
+        let mut m = request().encode(features::PACIFIC);
+        assert_eq!((m.version, m.compat_version), (8, 3));
+        let data = Bytes::from(m.data.concat());
+        assert_eq!(data, "abcde");
+        m.data = [data.clone()].into_iter().collect();
+        let back = OsdOp::decode(&m).unwrap();
+        assert_eq!(back, request());
+        assert_eq!(back.ops[0].indata.as_ptr(), data.as_ptr());
+        assert_eq!(back.ops[2].indata.as_ptr(), data[3..].as_ptr());
+    }
+
+    #[test]
+    fn a_payload_longer_than_the_data_is_refused() {
+        let mut m = request().encode(features::PACIFIC);
+        m.data.clear();
+        assert!(OsdOp::decode(&m).is_err());
+    }
+
+    #[test]
+    fn version_9_differs_by_the_span_after_the_trace() {
+        let v8 = request().encode(features::PACIFIC);
+        let v9 = request().encode(features::SQUID);
+        assert_eq!(v9.version, 9);
+        let at = 24 + 4 + 4 + 4 + (6 + 9 + 8 + 4) + TRACE_SIZE;
+        assert_eq!(v9.front[..at], v8.front[..at]);
+        assert_eq!(v9.front[at..at + 7], [1, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(v9.front[at + 7..], v8.front[at..]);
+        assert_eq!(OsdOp::decode(&v9).unwrap(), request());
+    }
+
+    #[test]
+    fn a_reply_keeps_results_and_output_by_operation() {
+        let mut reply = OsdOpReply::to(&request(), 0, Epoch(9), OsdFlags::ONDISK);
+        reply.ops[1].outdata = Bytes::from_static(b"stat");
+        reply.ops[2].rval = -2;
+        reply.set_versions(Eversion::new(Epoch(9), 77), 70);
+        let m = reply.encode(features::SQUID);
+        let back = OsdOpReply::decode(&m).unwrap();
+        assert_eq!(back, reply);
+        assert_eq!(back.bad_replay_version.version, 70);
+        assert!(back.ops[0].indata.is_empty());
+    }
+}

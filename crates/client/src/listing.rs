@@ -1,0 +1,56 @@
+//! The objects of a pool, group by group.
+
+use crate::error::Result;
+use bytes::{Bytes, BytesMut};
+use denc::{Encode, Features, Reader};
+use messages::{Op, OpArgs};
+use types::rados::OpCode;
+use types::{Epoch, ObjectId};
+
+/// How far a listing has come. Objects come in the order of their reversed hash; a cursor stays valid
+/// when groups split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListCursor(pub ObjectId);
+
+impl ListCursor {
+    /// Before all objects.
+    pub const START: ListCursor = ListCursor(ObjectId::MIN);
+
+    /// Whether everything was listed.
+    pub fn is_end(&self) -> bool {
+        self.0.is_max()
+    }
+}
+
+/// One object of a listing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListedObject {
+    /// Its namespace.
+    pub namespace: Bytes,
+    /// Its name.
+    pub name: Bytes,
+    /// Its locator key, or empty.
+    pub locator: Bytes,
+}
+
+/// The namespace that stands for all (Ceph: `LIBRADOS_ALL_NSPACES`).
+pub(crate) const ALL_NAMESPACES: Bytes = Bytes::from_static(b"\x01");
+
+/// The operation that lists a group from `cursor` on.
+pub(crate) fn list_op(cursor: &ListCursor, count: u64, epoch: Epoch) -> Op {
+    let mut data = BytesMut::new();
+    cursor.0.encode(&mut data, Features::ALL);
+    Op::with_input(OpCode::PGNLS, OpArgs::Pgls { count, start_epoch: epoch.0 }, data.freeze())
+}
+
+/// Reads the answer (Ceph: `pg_nls_response_t`): where to go on, and the objects.
+pub(crate) fn decode_listing(output: Bytes) -> Result<(ListCursor, Vec<ListedObject>)> {
+    let (_, mut r) = Reader::new(output).envelope("pg_nls_response_t", 1)?;
+    let cursor = ListCursor(r.get()?);
+    let n = r.count("pg_nls_response_t", 12)?;
+    let mut objects = Vec::with_capacity(n);
+    for _ in 0..n {
+        objects.push(ListedObject { namespace: r.get()?, name: r.get()?, locator: r.get()? });
+    }
+    Ok((cursor, objects))
+}
