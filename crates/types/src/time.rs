@@ -54,6 +54,11 @@ impl Utime {
         f64::from(self.sec) + f64::from(self.nsec) / 1e9
     }
 
+    /// The time as Ceph's `utime_t::gmtime` shows it: with a `Z`.
+    pub fn gmtime(self) -> String {
+        self.to_string().replace("+0000", "Z")
+    }
+
     /// The time in UTC as C's `ctime` writes it: `Sun Sep  9 01:46:40 2001`.
     pub fn ctime(self) -> String {
         const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
