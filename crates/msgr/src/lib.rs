@@ -4,8 +4,13 @@
 //! * [`frame`]: the wire form of frames. [`protocol`]: one connection as a state machine.
 //! * [`transport`]: sockets on a single-threaded runtime. Start reading at [`Messenger`].
 
+mod aligned;
+pub mod frame;
 pub mod message;
+pub mod out;
 pub mod policy;
+pub mod protocol;
+pub mod session;
 pub mod transport;
 
 pub use message::{Message, priority};
