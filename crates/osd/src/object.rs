@@ -2,84 +2,64 @@
 
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features};
-use denc_derive::Denc;
-use std::collections::BTreeMap;
 use types::errno::Errno;
-use types::{Eversion, IntervalSet, ObjectId, ReqId, SnapId, Utime};
+use types::object_info::flag;
+use types::{ObjectId, SnapId};
 
-/// What is known about an object (Ceph: `object_info_t`; the encoding is our own). Kept in the attribute
-/// [`crate::op::OI_ATTR`] of the object, which also carries its name: the key in the store is enough to
-/// find an object, but not always to name it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
-#[denc(version = 1, compat = 1)]
-pub struct ObjectInfo {
-    /// Version of the last change.
-    pub version: Eversion,
-    /// Version of the change before that.
-    pub prior_version: Eversion,
-    /// Version as users see it; does not change when a snapshot is trimmed, for example.
-    pub user_version: u64,
-    /// Who made the last change.
-    pub last_reqid: ReqId,
-    /// Bytes.
-    pub size: u64,
-    /// Modification time that the client gave.
-    pub mtime: Utime,
-    /// Modification time on the primary's clock.
-    pub local_mtime: Utime,
-    /// Number of the last truncation that a client numbered.
-    pub truncate_seq: u64,
-    /// What it cut to.
-    pub truncate_size: u64,
-    /// Bits, see the getters.
-    pub flags: u32,
+pub use types::{ObjectInfo, SnapSet};
+
+/// Views on an object's info.
+pub trait InfoExt {
+    /// The object does not exist for clients: its record is kept for the sake of its clones.
+    fn is_whiteout(&self) -> bool;
+    /// It has, or had, omap rows or an omap header.
+    fn is_omap(&self) -> bool;
+    /// It was changed since it was last flushed to a base pool; so, without tiers, always.
+    fn is_dirty(&self) -> bool;
+    /// See [`InfoExt::is_whiteout`].
+    fn set_whiteout(&mut self, on: bool);
+    /// See [`InfoExt::is_omap`].
+    fn set_omap(&mut self, on: bool);
+    /// See [`InfoExt::is_dirty`].
+    fn set_dirty(&mut self, on: bool);
+    /// A new or removed object has no omap rows, whatever it had before.
+    fn forget_content(&mut self);
 }
 
-const FLAG_WHITEOUT: u32 = 1 << 1;
-const FLAG_DIRTY: u32 = 1 << 2;
-const FLAG_OMAP: u32 = 1 << 3;
+fn set(info: &mut ObjectInfo, bits: u32, on: bool) {
+    if on {
+        info.flags |= bits;
+    } else {
+        info.flags &= !bits;
+    }
+}
 
-impl ObjectInfo {
-    /// The object does not exist for clients: its record is kept for the sake of its clones.
-    pub fn is_whiteout(&self) -> bool {
-        self.flags & FLAG_WHITEOUT != 0
+impl InfoExt for ObjectInfo {
+    fn is_whiteout(&self) -> bool {
+        self.has(flag::WHITEOUT)
     }
 
-    /// It has, or had, omap rows or an omap header.
-    pub fn is_omap(&self) -> bool {
-        self.flags & FLAG_OMAP != 0
+    fn is_omap(&self) -> bool {
+        self.has(flag::OMAP)
     }
 
-    /// It was changed since it was last flushed to a base pool; so, without tiers, always.
-    pub fn is_dirty(&self) -> bool {
-        self.flags & FLAG_DIRTY != 0
+    fn is_dirty(&self) -> bool {
+        self.has(flag::DIRTY)
     }
 
-    /// See [`ObjectInfo::is_whiteout`].
-    pub fn set_whiteout(&mut self, on: bool) {
-        self.set(FLAG_WHITEOUT, on);
+    fn set_whiteout(&mut self, on: bool) {
+        set(self, flag::WHITEOUT, on);
     }
 
-    /// See [`ObjectInfo::is_omap`].
-    pub fn set_omap(&mut self, on: bool) {
-        self.set(FLAG_OMAP, on);
+    fn set_omap(&mut self, on: bool) {
+        set(self, flag::OMAP, on);
     }
 
-    /// See [`ObjectInfo::is_dirty`].
-    pub fn set_dirty(&mut self, on: bool) {
-        self.set(FLAG_DIRTY, on);
+    fn set_dirty(&mut self, on: bool) {
+        set(self, flag::DIRTY, on);
     }
 
-    fn set(&mut self, flag: u32, on: bool) {
-        if on {
-            self.flags |= flag;
-        } else {
-            self.flags &= !flag;
-        }
-    }
-
-    /// A new or removed object has no omap rows, whatever it had before.
-    pub fn forget_content(&mut self) {
+    fn forget_content(&mut self) {
         self.set_omap(false);
     }
 }
@@ -107,23 +87,6 @@ impl ObjectState {
     }
 }
 
-/// The clones of an object (Ceph: `SnapSet`; the encoding is our own). Kept in the attribute
-/// [`crate::op::SS_ATTR`] of its head.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
-#[denc(version = 1, compat = 1)]
-pub struct SnapSet {
-    /// The newest snapshot that a writer of the head knew.
-    pub seq: SnapId,
-    /// Clone ids, ascending.
-    pub clones: Vec<SnapId>,
-    /// Bytes that each clone shares with the next newer clone, or with the head. An entry for each clone.
-    pub clone_overlap: BTreeMap<SnapId, IntervalSet>,
-    /// Size of each clone.
-    pub clone_size: BTreeMap<SnapId, u64>,
-    /// Snapshots that each clone stands for, descending.
-    pub clone_snaps: BTreeMap<SnapId, Vec<SnapId>>,
-}
-
 /// Which object has the content of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
@@ -135,9 +98,16 @@ pub enum At {
     Nothing,
 }
 
-impl SnapSet {
+/// Finding the object of a snapshot.
+pub trait SnapSetExt {
     /// Which object has the content at `snap`.
-    pub fn locate(&self, snap: SnapId) -> At {
+    fn locate(&self, snap: SnapId) -> At;
+    /// Which object a clone id names (`CEPH_OSD_FLAG_MAP_SNAP_CLONE`).
+    fn locate_clone(&self, clone: SnapId) -> At;
+}
+
+impl SnapSetExt for SnapSet {
+    fn locate(&self, snap: SnapId) -> At {
         if snap > self.seq {
             return At::Head;
         }
@@ -147,8 +117,7 @@ impl SnapSet {
         }
     }
 
-    /// Which object a clone id names (`CEPH_OSD_FLAG_MAP_SNAP_CLONE`).
-    pub fn locate_clone(&self, clone: SnapId) -> At {
+    fn locate_clone(&self, clone: SnapId) -> At {
         if clone > self.seq {
             At::Head
         } else if self.clones.contains(&clone) {
@@ -156,13 +125,6 @@ impl SnapSet {
         } else {
             At::Nothing
         }
-    }
-
-    /// Bytes that only this clone has.
-    pub fn clone_bytes(&self, clone: SnapId) -> u64 {
-        let size = self.clone_size.get(&clone).copied().unwrap_or(0);
-        let shared = self.clone_overlap.get(&clone).map_or(0, IntervalSet::size);
-        size.saturating_sub(shared)
     }
 }
 

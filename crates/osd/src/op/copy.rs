@@ -4,6 +4,7 @@ use super::class::LocalFuture;
 use super::code::{Op, OpOutcome};
 use super::exec::Exec;
 use super::reader::ObjectReader;
+use crate::object::InfoExt;
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;

@@ -9,7 +9,7 @@ use super::class::{ClassObject, ClassOrigin, LocalFuture, ObjectClasses};
 use super::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
 use super::copy::CopySource;
 use super::reader::ObjectReader;
-use crate::object::{ObjectState, PoolRules, SnapSet};
+use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
@@ -673,10 +673,13 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     fn set_alloc_hint(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
-        self.maybe_create();
         let OpArgs::AllocHint { expected_object_size, expected_write_size, flags } = op.args else {
             return Err(Errno::EINVAL);
         };
+        self.maybe_create();
+        let oi = &mut self.new.oi;
+        (oi.expected_object_size, oi.expected_write_size) = (expected_object_size, expected_write_size);
+        oi.alloc_hint_flags = flags;
         self.push(Change::Hint {
             object_size: expected_object_size,
             write_size: expected_write_size,

@@ -7,7 +7,7 @@ use super::seal::SealArgs;
 use super::snaps::trim;
 use super::store_reader::StoreReader;
 use super::*;
-use crate::object::{At, ObjectState, PoolRules, SnapSet, decode_attr};
+use crate::object::{At, ObjectState, PoolRules, SnapSet, SnapSetExt, decode_attr};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use pg::LogOp;

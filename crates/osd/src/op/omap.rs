@@ -3,6 +3,7 @@
 use super::code::{Op, OpOutcome};
 use super::exec::{Exec, kib, put};
 use super::reader::{ObjectReader, OmapRows};
+use crate::object::InfoExt;
 use crate::txn::Change;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};

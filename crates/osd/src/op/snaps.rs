@@ -3,7 +3,7 @@
 use super::code::OpOutcome;
 use super::exec::Exec;
 use super::reader::{OI_ATTR, ObjectReader};
-use crate::object::{At, ObjectInfo, ObjectState, SnapSet, decode_attr, encode_attr};
+use crate::object::{At, InfoExt, ObjectInfo, ObjectState, SnapSet, SnapSetExt, decode_attr, encode_attr};
 use crate::op::SS_ATTR;
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
