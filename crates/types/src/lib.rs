@@ -4,6 +4,7 @@
 //! C++ counterpart. [`Dump`] gives the JSON that `ceph ... -f json` shows for it.
 
 pub mod compat_set;
+pub mod dencode;
 pub mod dump;
 pub mod entity;
 pub mod errno;

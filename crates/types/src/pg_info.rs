@@ -427,9 +427,10 @@ impl Encode for ModDesc {
 }
 impl Decode for ModDesc {
     fn decode(r: &mut Reader) -> Result<Self> {
-        let (required_version, mut r) = r.envelope("ObjectModDesc", 2)?;
+        let (struct_v, mut r) = r.envelope("ObjectModDesc", 2)?;
         Ok(ModDesc {
-            required_version,
+            // A later writer that still claims compatibility wrote nothing that needs more.
+            required_version: struct_v.clamp(1, 2),
             can_local_rollback: r.get()?,
             rollback_info_completed: r.get()?,
             ops: Bytes::copy_from_slice(&r.get::<Bytes>()?),
