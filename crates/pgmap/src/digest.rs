@@ -3,6 +3,7 @@
 use denc_derive::Denc;
 use std::collections::BTreeMap;
 use types::stats::{ObjectStatSum, OsdStat, PoolStat};
+use types::pool::PgPool;
 use types::{OsdId, PgId, PoolId};
 
 /// Work per second over the last few reports.
@@ -83,5 +84,32 @@ impl Digest {
     /// How many groups have all bits of `state`.
     pub fn num_pgs_with(&self, state: types::stats::PgState) -> u32 {
         self.pgs_by_state.iter().filter(|(s, _)| **s & state.0 == state.0).map(|(_, n)| n).sum()
+    }
+}
+
+impl Digest {
+    /// A pool's sums.
+    pub fn pool_stat(&self, pool: PoolId) -> Option<&PoolStat> {
+        self.pools.get(&pool)
+    }
+
+    /// A pool's counters.
+    pub fn pool_sum(&self, pool: PoolId) -> Option<&ObjectStatSum> {
+        self.pools.get(&pool).map(|p| &p.stats.sum)
+    }
+
+    /// (total, used, available) KiB and the number of objects, as `statfs` answers: of the whole cluster,
+    /// or of one pool, where space counts once for all replicas.
+    pub fn statfs(&self, pools: &BTreeMap<PoolId, PgPool>, pool: Option<PoolId>) -> (u64, u64, u64, u64) {
+        let objects = |s: &ObjectStatSum| s.num_objects.max(0) as u64;
+        if let Some((id, p)) = pool.and_then(|id| Some((id, pools.get(&id)?))) {
+            let stat = self.pools.get(&id).copied().unwrap_or_default();
+            let size = u64::from(p.size).max(1);
+            let used = stat.store_stats.allocated.max(0) as u64 / size;
+            let avail = self.rule_avail.get(&u32::from(p.crush_rule)).copied().unwrap_or(0) / size;
+            return ((used + avail) >> 10, used >> 10, avail >> 10, objects(&stat.stats.sum));
+        }
+        let fs = &self.osd_sum.statfs;
+        (fs.total >> 10, fs.used_raw() >> 10, fs.available >> 10, objects(&self.pg_sum.stats.sum))
     }
 }
