@@ -2,7 +2,7 @@
 
 use crate::mon_host::{MonHost, ParseMonHostError, parse_mon_host};
 use auth::{AuthMethod, AuthName, AuthPolicy, CryptoKey, Keyring, KeyringError};
-use conf::ConfFile;
+use conf::file::ConfFile;
 use std::path::{Path, PathBuf};
 
 /// Why a configuration cannot be used.

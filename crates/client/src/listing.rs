@@ -2,10 +2,10 @@
 
 use crate::error::Result;
 use bytes::{Bytes, BytesMut};
-use denc::{Encode, Features, Reader};
+use denc::{Decode, Encode, Features, Reader};
 use messages::{Op, OpArgs};
 use types::rados::OpCode;
-use types::{Epoch, ObjectId};
+use types::{Epoch, ListObject, ObjectId, PgNlsResponse};
 
 /// How far a listing has come. Objects come in the order of their reversed hash; a cursor stays valid
 /// when groups split.
@@ -22,17 +22,6 @@ impl ListCursor {
     }
 }
 
-/// One object of a listing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListedObject {
-    /// Its namespace.
-    pub namespace: Bytes,
-    /// Its name.
-    pub name: Bytes,
-    /// Its locator key, or empty.
-    pub locator: Bytes,
-}
-
 /// The namespace that stands for all (Ceph: `LIBRADOS_ALL_NSPACES`).
 pub(crate) const ALL_NAMESPACES: Bytes = Bytes::from_static(b"\x01");
 
@@ -43,14 +32,8 @@ pub(crate) fn list_op(cursor: &ListCursor, count: u64, epoch: Epoch) -> Op {
     Op::with_input(OpCode::PGNLS, OpArgs::Pgls { count, start_epoch: epoch.0 }, data.freeze())
 }
 
-/// Reads the answer (Ceph: `pg_nls_response_t`): where to go on, and the objects.
-pub(crate) fn decode_listing(output: Bytes) -> Result<(ListCursor, Vec<ListedObject>)> {
-    let (_, mut r) = Reader::new(output).envelope("pg_nls_response_t", 1)?;
-    let cursor = ListCursor(r.get()?);
-    let n = r.count("pg_nls_response_t", 12)?;
-    let mut objects = Vec::with_capacity(n);
-    for _ in 0..n {
-        objects.push(ListedObject { namespace: r.get()?, name: r.get()?, locator: r.get()? });
-    }
-    Ok((cursor, objects))
+/// Reads the answer: where to go on, and the objects.
+pub(crate) fn decode_listing(output: Bytes) -> Result<(ListCursor, Vec<ListObject>)> {
+    let response = PgNlsResponse::decode(&mut Reader::new(output))?;
+    Ok((ListCursor(response.handle), response.entries))
 }

@@ -518,8 +518,8 @@ impl Inner {
         let known: Vec<MonHost> = st
             .monmap
             .iter()
-            .flat_map(|m| m.mons.values())
-            .filter_map(|mon| mon.addrs.0.iter().find(|a| a.kind == types::AddrType::MSGR2))
+            .flat_map(|m| m.mon_info.values())
+            .filter_map(|mon| mon.public_addrs.0.iter().find(|a| a.kind == types::AddrType::MSGR2))
             .map(|addr| MonHost::Addr(*addr))
             .collect();
         if known.is_empty() { self.config.mon_hosts.clone() } else { known }

@@ -2,7 +2,7 @@
 
 use crate::config::ClusterConfig;
 use crate::error::{ClientError, Result};
-use crate::listing::{ALL_NAMESPACES, ListCursor, ListedObject, decode_listing, list_op};
+use crate::listing::{ALL_NAMESPACES, ListCursor, decode_listing, list_op};
 use crate::mon_client::{CommandOutput, MonClient, MonConfig, MonEvents};
 use crate::objecter::{Objecter, OpOutcome, Request, Scope};
 use crate::operation::{Operation, Stat, decode_omap};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::rados::OsdFlags;
-use types::{Epoch, OsdId, PgId, PoolId, SnapContext, SnapId, Utime};
+use types::{Epoch, ListObject, OsdId, PgId, PoolId, SnapContext, SnapId, Utime};
 
 /// A connection with a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -289,7 +289,7 @@ impl IoCtx {
         cursor: &ListCursor,
         max: u64,
         all_namespaces: bool,
-    ) -> Result<(ListCursor, Vec<ListedObject>)> {
+    ) -> Result<(ListCursor, Vec<ListObject>)> {
         if cursor.is_end() {
             return Ok((cursor.clone(), Vec::new()));
         }
@@ -304,7 +304,7 @@ impl IoCtx {
     }
 
     /// Lists all of the namespace's objects.
-    pub async fn list_all(&self) -> Result<Vec<ListedObject>> {
+    pub async fn list_all(&self) -> Result<Vec<ListObject>> {
         let mut objects = Vec::new();
         let mut cursor = ListCursor::START;
         while !cursor.is_end() {

@@ -95,7 +95,7 @@ impl Target {
 /// Whether requests with these flags have to wait for another map.
 pub(crate) fn is_paused(map: &OsdMap, pool: &PgPool, flags: OsdFlags) -> bool {
     let forced = flags.any(OsdFlags::FULL_TRY | OsdFlags::FULL_FORCE);
-    let full = map.flags & osdmap_flag::FULL != 0 || pool.has_flag(types::PgPool::FULL);
+    let full = map.flags & osdmap_flag::FULL != 0 || pool.has_flag(types::pool::flag::FULL);
     let reads = map.flags & osdmap_flag::PAUSERD != 0;
     let writes = map.flags & osdmap_flag::PAUSEWR != 0 || (full && !forced);
     (flags.any(OsdFlags::READ) && reads) || (flags.any(OsdFlags::WRITE) && writes)

@@ -1,23 +1,23 @@
 //! The cluster log and health checks.
 
-use crate::payload::{Enveloped, Paxos, message};
+use crate::payload::{Paxos, message};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::Fsid;
+use types::{Fsid, LogEntry};
 
 message! {
     /// Lines for the cluster log (Ceph: `MLog`).
-    Log = 52, "log", version 1, compat 0 {
+    Log = 52, "log", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// Of the cluster.
         fsid: Fsid,
-        /// The lines: `LogEntry` each.
-        entries: Vec<Enveloped>,
+        /// The lines.
+        entries: Vec<LogEntry>,
     }
 
     /// Lines up to `last` are stored (Ceph: `MLogAck`).
-    LogAck = 53, "log_ack", version 1, compat 0 {
+    LogAck = 53, "log_ack", version 1, compat 1 {
         /// Of the cluster.
         fsid: Fsid,
         /// Sequence number of the last stored line.

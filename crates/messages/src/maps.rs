@@ -9,13 +9,13 @@ use types::{Epoch, Fsid};
 
 message! {
     /// The monitor map (Ceph: `MMonMap`).
-    MonMapMsg = 4, "mon_map", version 1, compat 0 {
+    MonMapMsg = 4, "mon_map", version 1, compat 1 {
         /// `MonMap`, encoded for the receiver's features.
         map: Bytes,
     }
 
     /// Asks a monitor for a range of OSD maps (Ceph: `MMonGetOSDMap`); both zero: none.
-    MonGetOsdMap = 6, "mon_get_osdmap", version 1, compat 0 {
+    MonGetOsdMap = 6, "mon_get_osdmap", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// First full map.
@@ -29,13 +29,13 @@ message! {
     }
 
     /// The mgr map (Ceph: `MMgrMap`).
-    MgrMapMsg = 0x704, "mgrmap", version 1, compat 0 {
+    MgrMapMsg = 0x704, "mgrmap", version 1, compat 1 {
         /// `MgrMap`, encoded for the receiver's features.
         map: Rest,
     }
 
     /// The file system map (Ceph: `MFSMap`).
-    FsMapMsg = 45, "fsmap", version 1, compat 0 {
+    FsMapMsg = 45, "fsmap", version 1, compat 1 {
         /// Its epoch.
         epoch: Epoch,
         /// `FSMap`.
@@ -43,7 +43,7 @@ message! {
     }
 
     /// The file system map for clients that only look for names (Ceph: `MFSMapUser`).
-    FsMapUserMsg = 103, "fsmap.user", version 1, compat 0 {
+    FsMapUserMsg = 103, "fsmap.user", version 1, compat 1 {
         /// Its epoch.
         epoch: Epoch,
         /// `FSMapUser`.
@@ -63,7 +63,7 @@ message! {
     }
 
     /// Daemons that registered as a service (Ceph: `MServiceMap`).
-    ServiceMapMsg = 0x707, "service_map", version 1, compat 0 {
+    ServiceMapMsg = 0x707, "service_map", version 1, compat 1 {
         /// `ServiceMap`.
         map: Rest,
     }

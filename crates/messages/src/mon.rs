@@ -5,15 +5,15 @@ use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::{Epoch, Fsid, PoolId, SnapId};
+use types::{Epoch, Fsid, PoolId, PoolStat, SnapId};
 
 message! {
     /// Asks for the monitor map (Ceph: `MMonGetMap`).
-    MonGetMap = 5, "mon_getmap", version 1, compat 0 {}
+    MonGetMap = 5, "mon_getmap", version 1, compat 1 {}
 
     /// One step of authentication inside a session (Ceph: `MAuth`): with msgr v2 only ticket
     /// renewals and rotating keys.
-    Auth = 17, "auth", version 1, compat 0 {
+    Auth = 17, "auth", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// `CEPH_AUTH_*`; 0 when the payload lists the protocols that the client can do.
@@ -25,7 +25,7 @@ message! {
     }
 
     /// Answer to [`Auth`] (Ceph: `MAuthReply`).
-    AuthReply = 18, "auth_reply", version 1, compat 0 {
+    AuthReply = 18, "auth_reply", version 1, compat 1 {
         /// `CEPH_AUTH_*`.
         protocol: u32,
         /// 0 or a negative errno.
@@ -48,7 +48,7 @@ message! {
     }
 
     /// Answer to a subscriber that cannot keep subscriptions in its session (Ceph: `MMonSubscribeAck`).
-    MonSubscribeAck = 16, "mon_subscribe_ack", version 1, compat 0 {
+    MonSubscribeAck = 16, "mon_subscribe_ack", version 1, compat 1 {
         /// Seconds after which the subscription has to be renewed.
         interval: u32,
         /// Of the cluster.
@@ -56,7 +56,7 @@ message! {
     }
 
     /// Asks for the newest version of a map (Ceph: `MMonGetVersion`).
-    MonGetVersion = 19, "mon_get_version", version 1, compat 0 {
+    MonGetVersion = 19, "mon_get_version", version 1, compat 1 {
         /// Chosen by the asker, returned in the answer.
         handle: u64,
         /// The map's name (`osdmap`, `monmap`, `mdsmap`, ...).
@@ -64,7 +64,7 @@ message! {
     }
 
     /// Answer to [`MonGetVersion`] (Ceph: `MMonGetVersionReply`).
-    MonGetVersionReply = 20, "mon_get_version_reply", version 2, compat 0 {
+    MonGetVersionReply = 20, "mon_get_version_reply", version 2, compat 2 {
         /// From the question.
         handle: u64,
         /// Newest committed version.
@@ -74,7 +74,7 @@ message! {
     }
 
     /// Asks another monitor for a range of global ids (Ceph: `MMonGlobalID`).
-    MonGlobalId = 60, "global_id", version 1, compat 0 {
+    MonGlobalId = 60, "global_id", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// The end of the range that is used up.
@@ -92,7 +92,7 @@ message! {
     }
 
     /// Answer to [`Statfs`] (Ceph: `MStatfsReply`, `ceph_mon_statfs_reply`).
-    StatfsReply = 14, "statfs_reply", version 1, compat 0 {
+    StatfsReply = 14, "statfs_reply", version 1, compat 1 {
         /// Of the cluster.
         fsid: Fsid,
         /// Version of the statistics.
@@ -108,7 +108,7 @@ message! {
     }
 
     /// Answer to [`PoolOp`] (Ceph: `MPoolOpReply`).
-    PoolOpReply = 48, "poolop_reply", version 1, compat 0 {
+    PoolOpReply = 48, "poolop_reply", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// Of the cluster.
@@ -122,7 +122,7 @@ message! {
     }
 
     /// Asks for the statistics of pools (Ceph: `MGetPoolStats`).
-    GetPoolStats = 58, "getpoolstats", version 1, compat 0 {
+    GetPoolStats = 58, "getpoolstats", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// Of the cluster.
@@ -137,14 +137,14 @@ message! {
         paxos: Paxos,
         /// Of the cluster.
         fsid: Fsid,
-        /// `pool_stat_t` by pool name.
-        pool_stats: BTreeMap<String, crate::Enveloped>,
+        /// Statistics by pool name.
+        pool_stats: BTreeMap<String, PoolStat>,
         /// Whether all OSDs count per pool.
         per_pool: bool = since 2,
     }
 
     /// Nothing; proves that the peer is alive (Ceph: `MPing`).
-    Ping = 2, "ping", version 1, compat 0 {}
+    Ping = 2, "ping", version 1, compat 1 {}
 }
 
 /// One subscription (Ceph: `ceph_mon_subscribe_item`).

@@ -333,12 +333,14 @@ pub struct WatchNotify {
     pub notify_id: u64,
     /// [`WatchNotify::NOTIFY`] and its siblings.
     pub opcode: u8,
-    /// Payload of the notification, or the watchers' answers.
+    /// Payload of the notification.
     pub payload: Bytes,
     /// Result of a notification: 0 or a negative errno.
     pub return_code: i32,
     /// Global id of the notifier.
     pub notifier_gid: u64,
+    /// On completion, the watchers' answers and the watches that did not answer; the data segment.
+    pub answers: Bytes,
 }
 
 impl WatchNotify {
@@ -366,10 +368,11 @@ impl Payload for WatchNotify {
         self.payload.encode(&mut out, f);
         self.return_code.encode(&mut out, f);
         self.notifier_gid.encode(&mut out, f);
-        Parts { version: 3, compat: 1, front: out.freeze(), data: vec![] }
+        let data = if self.answers.is_empty() { vec![] } else { vec![self.answers.clone()] };
+        Parts { version: 3, compat: 1, front: out.freeze(), data }
     }
 
-    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
         let inner = u8::decode(&mut r)?;
         Ok(WatchNotify {
             opcode: r.get()?,
@@ -379,6 +382,7 @@ impl Payload for WatchNotify {
             payload: if inner >= 1 { r.get()? } else { Bytes::new() },
             return_code: if version >= 2 { r.get()? } else { 0 },
             notifier_gid: if version >= 3 { r.get()? } else { 0 },
+            answers: data,
         })
     }
 }

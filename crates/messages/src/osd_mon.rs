@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use denc::{Encode, Features};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::{EntityAddrVec, Epoch, Fsid, OsdId, PgId, SpgId, Utime};
+use types::{CompatSet, EntityAddrVec, Epoch, Fsid, OsdId, PgId, SpgId, Utime};
 
 message! {
     /// An OSD wants to be marked up (Ceph: `MOSDBoot`, version 7).
@@ -43,7 +43,7 @@ message! {
     }
 
     /// Asks for `up_thru` (Ceph: `MOSDAlive`).
-    OsdAlive = 73, "osd_alive", version 1, compat 0 {
+    OsdAlive = 73, "osd_alive", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// The epoch that `up_thru` has to reach.
@@ -111,7 +111,7 @@ message! {
     }
 
     /// A new placement group exists (Ceph: `MOSDPGCreated`).
-    OsdPgCreated = 116, "pg_created", version 1, compat 0 {
+    OsdPgCreated = 116, "pg_created", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// The group.
@@ -119,7 +119,7 @@ message! {
     }
 
     /// How full the sender is, as state bits of the OSD map (Ceph: `MOSDFull`).
-    OsdFull = 75, "osd_full", version 1, compat 0 {
+    OsdFull = 75, "osd_full", version 1, compat 1 {
         /// Version header.
         paxos: Paxos,
         /// The sender's map epoch.
@@ -176,8 +176,8 @@ pub struct BootSuperblock {
     pub newest_map: Epoch,
     /// Unused.
     pub weight: f64,
-    /// On-disk features: compatible, read-only compatible, incompatible.
-    pub compat_features: (FeatureSet, FeatureSet, FeatureSet),
+    /// On-disk features.
+    pub compat_features: CompatSet,
     /// Last epoch that it was clean through.
     pub clean_thru: Epoch,
     /// Epoch in which it was mounted.
@@ -192,21 +192,6 @@ pub struct BootSuperblock {
     pub purged_snaps_last: Epoch,
     /// When purged snapshots were last checked.
     pub last_purged_snaps_scrub: Utime,
-}
-
-/// Named feature bits of a store (Ceph: `CompatSet::FeatureSet`).
-#[derive(Clone, Debug, PartialEq, Denc)]
-pub struct FeatureSet {
-    /// Bits of the ids below; bit 0 is always set.
-    pub mask: u64,
-    /// Names by id.
-    pub names: BTreeMap<u64, String>,
-}
-
-impl Default for FeatureSet {
-    fn default() -> Self {
-        FeatureSet { mask: 1, names: BTreeMap::new() }
-    }
 }
 
 /// A heartbeat (Ceph: `MOSDPing`, versions 4 and 5).

@@ -173,35 +173,12 @@ impl Decode for Rest {
     }
 }
 
-/// One enveloped value (version, compat, length, body), kept as bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enveloped(pub Bytes);
-
-impl Default for Enveloped {
-    fn default() -> Self {
-        Enveloped(Bytes::from_static(&[1, 1, 0, 0, 0, 0]))
-    }
-}
-impl Encode for Enveloped {
-    fn encode(&self, out: &mut BytesMut, _: Features) {
-        out.extend_from_slice(&self.0);
-    }
-}
-impl Decode for Enveloped {
-    fn decode(r: &mut Reader) -> denc::Result<Self> {
-        let mut ahead = r.clone();
-        ahead.envelope("enveloped value", u8::MAX)?;
-        let len = ahead.position() - r.position();
-        Ok(Enveloped(r.bytes("enveloped value", len)?))
-    }
-}
-
 /// Declares messages whose front is their fields one after the other.
 ///
 /// ```text
 /// message! {
 ///     /// What it is for.
-///     MonCommand = 50, "mon_command", version 1, compat 0 {
+///     MonCommand = 50, "mon_command", version 1, compat 1 {
 ///         /// ...
 ///         cmd: Vec<String>,
 ///         /// absent before header version 2

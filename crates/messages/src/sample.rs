@@ -101,9 +101,19 @@ impl Sample for Rest {
         Rest(Sample::sample(g))
     }
 }
-impl Sample for Enveloped {
+impl Sample for PoolStat {
     fn sample(_: &mut Gen) -> Self {
-        Enveloped(Bytes::from_static(&[3, 1, 2, 0, 0, 0, 7, 8]))
+        PoolStat::default()
+    }
+}
+impl Sample for CompatSet {
+    fn sample(_: &mut Gen) -> Self {
+        CompatSet::default()
+    }
+}
+impl Sample for LogPriority {
+    fn sample(_: &mut Gen) -> Self {
+        LogPriority::default()
     }
 }
 
@@ -129,7 +139,8 @@ structs! {
     HealthCheck { severity, summary, detail, count }
     BootSuperblock { cluster_fsid, whoami, current_epoch, oldest_map, newest_map, weight, compat_features, clean_thru,
         mounted, osd_fsid, last_epoch_marked_full, pool_last_epoch_marked_full, purged_snaps_last, last_purged_snaps_scrub }
-    FeatureSet { mask, names }
+    LogName { kind, id }
+    LogEntry { name, rank, addrs, stamp, seq, prio, msg, channel }
     OsdMapMsg { fsid, incremental_maps, maps, oldest, newest }
     Embedded { msg_type, version, compat_version, priority, tid, features, front, middle }
     OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
@@ -139,7 +150,7 @@ structs! {
     ReqId { name, tid, inc }
     SnapContext { seq, snaps }
     Redirect { locator, object, legacy_instructions }
-    WatchNotify { cookie, ver, notify_id, opcode, payload, return_code, notifier_gid }
+    WatchNotify { cookie, ver, notify_id, opcode, payload, return_code, notifier_gid, answers }
 }
 
 impl Sample for OsdPing {
