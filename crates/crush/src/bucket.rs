@@ -135,6 +135,9 @@ impl Bucket {
             let weight = items.first().map_or(0, |i| i.1);
             *item_weight = weight;
             b.items = items.iter().map(|i| i.0).collect();
+            if weight == 0 && !items.is_empty() {
+                return Err(CrushError::Invalid("items of a uniform bucket need a weight".into()));
+            }
             let n = u32::try_from(items.len()).map_err(|_| CrushError::Overflow)?;
             b.weight = weight.checked_mul(n).ok_or(CrushError::Overflow)?;
             return Ok(b);

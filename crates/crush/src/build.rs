@@ -305,14 +305,9 @@ impl CrushMap {
             }
         }
         let mut found = false;
-        for index in 0..self.buckets.len() {
-            while let Some(Some(b)) = self.buckets.get(index)
-                && b.items.contains(&item)
-            {
-                let id = b.id;
-                self.unlink_from(id, item)?;
-                found = true;
-            }
+        let holders: Vec<i32> = self.buckets().map(|b| b.id).collect();
+        for bucket in holders {
+            found |= self.unlink_from(bucket, item)?;
         }
         found |= self.maybe_remove_last_instance(item, unlink_only)?;
         if found { Ok(()) } else { Err(CrushError::NotFound(format!("item {item}"))) }
@@ -330,10 +325,7 @@ impl CrushMap {
         let mut found = false;
         let mut queue = vec![ancestor];
         while let Some(id) = queue.pop() {
-            while self.bucket(id).is_some_and(|b| b.items.contains(&item)) {
-                self.unlink_from(id, item)?;
-                found = true;
-            }
+            found |= self.unlink_from(id, item)?;
             if let Some(b) = self.bucket(id) {
                 queue.extend(b.items.iter().filter(|i| **i < 0));
             }
@@ -356,9 +348,17 @@ impl CrushMap {
         }
     }
 
-    fn unlink_from(&mut self, bucket: i32, item: i32) -> Result<()> {
-        self.adjust_in_bucket(item, 0, bucket, true);
-        self.bucket_remove_item(bucket, item)
+    /// Takes an item out of one bucket; returns whether it was there. It is counted before, because an
+    /// empty place in a tree bucket looks like device 0.
+    fn unlink_from(&mut self, bucket: i32, item: i32) -> Result<bool> {
+        let times = self.bucket(bucket).map_or(0, |b| b.items.iter().filter(|i| **i == item).count());
+        for _ in 0..times {
+            if self.bucket(bucket).is_some_and(|b| b.position(item).is_some()) {
+                self.adjust_in_bucket(item, 0, bucket, true);
+                self.bucket_remove_item(bucket, item)?;
+            }
+        }
+        Ok(times > 0)
     }
 
     fn maybe_remove_last_instance(&mut self, item: i32, unlink_only: bool) -> Result<bool> {

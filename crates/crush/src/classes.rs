@@ -183,6 +183,17 @@ impl CrushMap {
         Ok(true)
     }
 
+    /// Puts all devices below a bucket into a class, whatever class they were in. The shadow trees are
+    /// left to the caller, who may have more to change.
+    pub fn set_subtree_class(&mut self, bucket: &str, class: &str) -> Result<()> {
+        let id = self.names.id(bucket).ok_or_else(|| CrushError::NotFound(format!("'{bucket}'")))?;
+        let class = self.get_or_create_class(class)?;
+        for device in self.leaves(id) {
+            self.class_map.insert(device, class);
+        }
+        Ok(())
+    }
+
     /// Unbinds a device from its class. Returns whether it had one.
     pub fn remove_device_class(&mut self, id: i32) -> Result<bool> {
         if !self.names.contains(id) {

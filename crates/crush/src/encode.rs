@@ -147,7 +147,7 @@ impl Decode for CrushMap {
         map.rule_names = decode_names(r)?;
         decode_tail(&mut map, r)?;
         map.update_choose_args();
-        map.count_devices();
+        map.finalize();
         Ok(map)
     }
 }
@@ -219,8 +219,9 @@ fn decode_tail(map: &mut CrushMap, r: &mut Reader) -> Result<()> {
 const GROWTH_MAX: usize = 1 << 20;
 
 impl CrushMap {
-    /// Recomputes `max_devices` from the items and names (Ceph: `crush_finalize`).
-    fn count_devices(&mut self) {
+    /// Recomputes `max_devices` from the items and names (Ceph: `CrushWrapper::finalize`). Decoding does
+    /// it; a map under construction needs it before its devices can be mapped to.
+    pub fn finalize(&mut self) {
         let items = self.buckets().flat_map(|b| b.items.iter().copied()).max().unwrap_or(-1);
         let named = self.names.last_id().unwrap_or(-1);
         self.max_devices = items.max(named).max(-1).saturating_add(1);
