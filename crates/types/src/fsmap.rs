@@ -136,8 +136,22 @@ impl Dump for FsMap {
                 "ever_enabled_multiple": self.ever_enabled_multiple,
             },
             "standbys": self.standby_epochs.iter().map(|(gid, epoch)| json!({"gid": gid, "epoch": epoch})).collect::<Vec<_>>(),
-            "filesystems": vec![Value::Object(Default::default()); self.filesystems.len()],
+            "filesystems": self.filesystems.iter().map(dump_filesystem).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// What can be shown of a file system (Ceph: `Filesystem`, version 2: its number, its map, mirroring).
+fn dump_filesystem(fs: &Opaque) -> Value {
+    let mut r = Reader::new(fs.0.clone());
+    let mut parts = || -> Result<(i32, MdsMap)> {
+        let (_, mut body) = r.envelope("Filesystem", u8::MAX)?;
+        let id = body.get()?;
+        Ok((id, MdsMap::decode(&mut Reader::new(body.get()?))?))
+    };
+    match parts() {
+        Ok((id, map)) => json!({"mdsmap": map.dump(), "id": id}),
+        Err(e) => json!({"error": e.to_string()}),
     }
 }
 

@@ -21,9 +21,9 @@ pub struct LogName {
 
 impl fmt::Display for LogName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An unset name is shown with neither.
+        // A name that was never set is shown as nothing.
         match self.kind {
-            EntityType(0) if self.id.is_empty() => f.write_str("."),
+            EntityType(0) if self.id.is_empty() => Ok(()),
             kind => write!(f, "{kind}.{}", self.id),
         }
     }

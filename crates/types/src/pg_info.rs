@@ -676,11 +676,11 @@ impl Dump for PgLogEntry {
         if !self.snaps.is_empty() {
             put("snaps", json!(self.snap_list().unwrap_or_default()));
         }
-        put("mod_desc", json!({
+        put("mod_desc", json!({"object_mod_desc": {
             "can_local_rollback": self.mod_desc.can_local_rollback,
             "rollback_info_completed": self.mod_desc.rollback_info_completed,
             "ops": [],
-        }));
+        }}));
         put("clean_regions", self.clean_regions.dump());
         Value::Object(map)
     }

@@ -228,14 +228,8 @@ impl Encode for HitSetParams {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         envelope(out, 1, 1, |out| match self {
             Self::None => 0u8.encode(out, f),
-            Self::ExplicitHash => {
-                1u8.encode(out, f);
-                envelope(out, 1, 1, |_| {});
-            }
-            Self::ExplicitObject => {
-                2u8.encode(out, f);
-                envelope(out, 1, 1, |_| {});
-            }
+            Self::ExplicitHash => 1u8.encode(out, f),
+            Self::ExplicitObject => 2u8.encode(out, f),
             Self::Bloom { fpp_micro, target_size, seed } => {
                 3u8.encode(out, f);
                 envelope(out, 1, 1, |out| {
@@ -250,15 +244,14 @@ impl Encode for HitSetParams {
 impl Decode for HitSetParams {
     fn decode(r: &mut Reader) -> Result<Self> {
         let (_, mut r) = r.envelope("HitSet::Params", 1)?;
-        let kind: u8 = r.get()?;
-        if kind == 0 {
-            return Ok(Self::None);
-        }
-        let (_, mut r) = r.envelope("HitSet::Params", 1)?;
-        Ok(match kind {
+        Ok(match r.get::<u8>()? {
+            0 => Self::None,
             1 => Self::ExplicitHash,
             2 => Self::ExplicitObject,
-            3 => Self::Bloom { fpp_micro: r.get()?, target_size: r.get()?, seed: r.get()? },
+            3 => {
+                let (_, mut r) = r.envelope("BloomHitSet::Params", 1)?;
+                Self::Bloom { fpp_micro: r.get()?, target_size: r.get()?, seed: r.get()? }
+            }
             other => return Err(DecodeError::Invalid { what: "hit set type", found: other.into() }),
         })
     }

@@ -1,0 +1,226 @@
+//! Every registered type against `ceph-dencoder`.
+//!
+//! For each of its test values the program says which bytes and which JSON it has for it. Here those
+//! bytes are decoded and encoded again: they must be the same, or, where the form has grown since
+//! that release, the program must read our bytes as the same value. The JSON must agree too.
+//!
+//! The program is found through `SIPHON_CEPH_DENCODER`, or in `target/oracle`, where
+//! `tests/oracle/fetch-dencoder.sh` puts it. Without it the test is skipped, unless
+//! `SIPHON_REQUIRE_ORACLES=1`.
+
+use bytes::Bytes;
+use denc::Features;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use types::dencode::{NamedType, TYPES};
+use types::features;
+
+/// Types whose form is newer than the program's (14.2), with what is new.
+const GROWN: &[(&str, &str)] = &[
+    ("MDSMap", "extended version 16: required_client_features"),
+    ("MgrMap", "version 11: clients; 14.2 has 9"),
+    ("MonMap", "version 9: stretch mode; mon_info_t 5: crush_loc"),
+    ("pg_history_t", "version 10: prior_readable_until_ub"),
+    ("pg_info_t", "contains pg_history_t"),
+    ("pg_log_dup_t", "version 2: op_returns"),
+    ("pg_log_entry_t", "version 14: return codes and clean regions"),
+];
+
+/// Types that stay between servers of one release, so that forms for older peers are neither read nor
+/// written.
+const SERVERS_ONLY: &[&str] = &["LogSummary", "PGMapDigest"];
+
+/// Fields that the program shows in another way than 16.2 does, by type and end of path, with the
+/// reason.
+const JSON_DIFFERS: &[(&str, &str, &str)] = &[
+    ("FSMap", ".min_compat_client", "a name of required_client_features before 16.2"),
+    ("MDSMap", ".min_compat_client", "a name of required_client_features before 16.2"),
+    ("SnapSet", ".snap_context", "gone since 15.2"),
+    ("pg_info_t", ".last_backfill_bitwise", "always true since 16.2, and not shown"),
+    ("pg_info_t", ".reported_seq", "text before 16.2, a number since"),
+    ("pg_info_t", ".reported_epoch", "text before 16.2, a number since"),
+    ("pg_stat_t", ".reported_seq", "text before 16.2, a number since"),
+    ("pg_stat_t", ".reported_epoch", "text before 16.2, a number since"),
+];
+
+/// A blank address is `:` in 14.2 and a sentence since.
+const BLANK_ADDR: &str = "(unrecognized address family 0)";
+
+struct Dencoder(PathBuf);
+
+impl Dencoder {
+    fn find() -> Option<Self> {
+        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/oracle/ceph-dencoder");
+        let path = std::env::var_os("SIPHON_CEPH_DENCODER").map_or(fetched, PathBuf::from);
+        let works = Command::new(&path).arg("version").output().is_ok_and(|o| o.status.success());
+        works.then_some(Dencoder(path))
+    }
+
+    fn run(&self, args: &[&str]) -> Result<String, String> {
+        let out = Command::new(&self.0).args(args).output().expect("the program starts");
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        match out.status.success() && out.stderr.is_empty() {
+            true => Ok(text(&out.stdout)),
+            false => Err(format!("{args:?}: {}{}", text(&out.stdout), text(&out.stderr))),
+        }
+    }
+
+    fn types(&self) -> Vec<String> {
+        self.run(&["list_types"]).expect("lists types").lines().map(|l| l.trim().to_owned()).collect()
+    }
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("not JSON ({e}): {text}"))
+}
+
+/// Where `ours` lacks or contradicts what is in `theirs`. Fields that only we have are newer ones.
+fn differences(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
+    match (theirs, ours) {
+        (Value::Object(t), Value::Object(o)) => {
+            for (name, value) in t {
+                let path = format!("{path}.{name}");
+                match o.get(name) {
+                    Some(mine) => differences(&path, value, mine, found),
+                    None => found.push(format!("{path}: missing, should be {value}")),
+                }
+            }
+        }
+        (Value::Array(t), Value::Array(o)) if t.len() == o.len() => {
+            for (t, o) in t.iter().zip(o) {
+                differences(path, t, o, found);
+            }
+        }
+        (Value::Number(t), Value::Number(o)) => {
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-5 * a.abs().max(1.0);
+            if t != o && !close(t.as_f64().unwrap_or(0.0), o.as_f64().unwrap_or(1.0)) {
+                found.push(format!("{path}: {o}, should be {t}"));
+            }
+        }
+        (Value::String(t), Value::String(o)) if *t == o.replace(BLANK_ADDR, ":") => {}
+        (t, o) if t == o => {}
+        (t, o) => found.push(format!("{path}: {o}, should be {t}")),
+    }
+}
+
+/// Differences for which there is no reason.
+fn unexpected(t: &NamedType, theirs: &Value, ours: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    differences("", theirs, ours, &mut found);
+    found.retain(|f| {
+        let path = f.split(": ").next().unwrap_or_default();
+        !JSON_DIFFERS.iter().any(|(name, end, _)| *name == t.name && path.ends_with(end))
+    });
+    found
+}
+
+/// Peers of several ages, by the features that they have.
+fn peers() -> Vec<(&'static str, Features)> {
+    let pacific = features::PACIFIC.0;
+    let without = |bits: u64| Features(pacific & !bits);
+    // The bits alone, without the markers of their incarnation.
+    let (nautilus, mimic, luminous) = (1 << 2, 1 << 28, 1 << 21);
+    vec![
+        ("pacific", features::PACIFIC),
+        ("mimic", without(nautilus)),
+        ("luminous", without(nautilus | mimic)),
+        ("jewel", without(nautilus | mimic | luminous | features::MSG_ADDR2)),
+    ]
+}
+
+struct Sample<'a> {
+    dencoder: &'a Dencoder,
+    t: &'a NamedType,
+    n: String,
+    dir: &'a Path,
+    problems: Vec<String>,
+    /// Whether any peer gets other bytes from us than from the program.
+    differs: bool,
+}
+
+impl Sample<'_> {
+    fn problem(&mut self, text: String) {
+        self.problems.push(format!("{} #{}: {text}", self.t.name, self.n));
+    }
+
+    fn check(&mut self) {
+        let shown = self.dencoder.run(&["type", self.t.name, "select_test", &self.n, "dump_json"]).unwrap();
+        let expected = json(&shown);
+        for (peer, f) in peers() {
+            if peer != "pacific" && SERVERS_ONLY.contains(&self.t.name) {
+                continue;
+            }
+            self.check_for(peer, f, &expected);
+        }
+    }
+
+    fn check_for(&mut self, peer: &str, f: Features, expected: &Value) {
+        let (theirs, mine) = (self.dir.join("theirs"), self.dir.join("mine"));
+        let (theirs_arg, mine_arg) = (theirs.to_str().unwrap(), mine.to_str().unwrap());
+        let (d, t, features_arg) = (self.dencoder, self.t, f.0.to_string());
+        let made = d.run(&["set_features", &features_arg, "type", t.name, "select_test", &self.n, "encode", "export", theirs_arg]);
+        made.unwrap();
+        let bytes = Bytes::from(std::fs::read(&theirs).unwrap());
+        let value = match t.decode(&bytes) {
+            Ok(value) => value,
+            Err(e) => return self.problem(format!("{peer}: does not decode: {e}: {bytes:?}")),
+        };
+        let again = value.encode_for(f);
+        if again != bytes {
+            self.differs = true;
+            if !GROWN.iter().any(|(name, _)| *name == t.name) {
+                self.problem(format!("{peer}: encodes differently:\n  theirs {bytes:?}\n  ours   {again:?}"));
+            }
+        }
+        if peer != "pacific" {
+            return;
+        }
+        for found in unexpected(t, expected, &value.to_json()) {
+            self.problem(format!("JSON {found}"));
+        }
+        // What we wrote, read by the program.
+        std::fs::write(&mine, &again).unwrap();
+        match d.run(&["type", t.name, "import", mine_arg, "decode", "dump_json"]) {
+            Ok(text) => {
+                for found in unexpected(t, expected, &json(&text)) {
+                    self.problem(format!("the program reads of our bytes {found}"));
+                }
+            }
+            Err(e) => self.problem(format!("the program does not read our bytes: {e}")),
+        }
+    }
+}
+
+#[test]
+fn bytes_and_json_are_those_of_ceph_dencoder() {
+    let Some(d) = Dencoder::find() else {
+        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "no ceph-dencoder; run tests/oracle/fetch-dencoder.sh");
+        eprintln!("skipped: no ceph-dencoder; tests/oracle/fetch-dencoder.sh fetches one");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let known = d.types();
+    let mut problems = Vec::new();
+    let (mut checked, mut samples) = (0, 0);
+    for t in TYPES.iter().filter(|t| known.iter().any(|k| k == t.name)) {
+        let count: usize = d.run(&["type", t.name, "count_tests"]).unwrap().trim().parse().unwrap();
+        assert!(count > 0, "{}", t.name);
+        checked += 1;
+        let mut differs = false;
+        for n in 1..=count {
+            samples += 1;
+            let n = n.to_string();
+            let mut sample = Sample { dencoder: &d, t, n, dir: dir.path(), problems: Vec::new(), differs: false };
+            sample.check();
+            differs |= sample.differs;
+            problems.append(&mut sample.problems);
+        }
+        if !differs && GROWN.iter().any(|(name, _)| *name == t.name) {
+            problems.push(format!("{}: listed as grown, but is the same", t.name));
+        }
+    }
+    eprintln!("{checked} types, {samples} values");
+    assert!(checked >= 40, "only {checked} types are known to the program");
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
