@@ -83,8 +83,13 @@ pub enum Action {
         /// Bounds one step.
         max: usize,
     },
-    /// Nothing is left: remove the collection with its rows and forget this machine.
-    Gone,
+    /// Nothing is left: remove the collection with its rows and forget this machine. Then deal with the
+    /// messages that came meanwhile as with those for any PG that this OSD does not have
+    /// ([`creation::stranger`](crate::creation::stranger)).
+    Gone {
+        /// Messages, oldest first.
+        undelivered: Vec<(OsdId, PeerHeader, PeerMsg)>,
+    },
 }
 
 /// One store transaction of a PG.

@@ -27,6 +27,9 @@ pub struct PgInfo {
     pub last_interval_started: Epoch,
     /// Up to which object the copy is filled.
     pub last_backfill: Backfill,
+    /// The copy is being removed: it counts for nothing any more. Set before the first object goes, so that
+    /// a removal that was interrupted goes on after a restart.
+    pub removing: bool,
     /// Removed snapshots whose objects are trimmed.
     pub purged_snaps: IntervalSet,
     /// Totals as of `last_update`.
@@ -45,7 +48,7 @@ impl PgInfo {
 
     /// Whether objects are missing beyond what the log tells.
     pub fn is_incomplete(&self) -> bool {
-        self.last_backfill != Backfill::Complete
+        self.removing || self.last_backfill != Backfill::Complete
     }
 }
 

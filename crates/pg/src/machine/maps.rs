@@ -103,7 +103,12 @@ impl Pg {
     }
 
     pub(super) fn handle_peer(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
-        if matches!(self.phase, Phase::Gone | Phase::Removing) || header.pgid != self.info.pgid {
+        if self.phase == Phase::Gone || header.pgid != self.info.pgid {
+            return;
+        }
+        if self.phase == Phase::Removing {
+            // Once this copy is gone, its OSD may be given a new one.
+            self.future.push((from, header, msg));
             return;
         }
         if header.sent > self.map.epoch() {

@@ -198,25 +198,39 @@ impl Pg {
     }
 
     /// A PG from its rows (see [`rows`](crate::rows)). `map` is that of [`rows::Loaded::epoch`], or the
-    /// oldest that the host has if that is newer. The host then hands over all later maps.
+    /// oldest that the host has if that is newer. The host then hands over all later maps. A removal that was
+    /// interrupted goes on: drain the actions.
     pub fn load(
         me: OsdId,
         loaded: rows::Loaded,
         map: MapRef,
         conf: PgConf,
         now: Utime,
-    ) -> Option<Self> {
-        let mut pg = Self::new(me, loaded.info, map, conf, now)?;
+    ) -> Self {
+        let place = place(&*map, loaded.info.pgid);
+        let exists = place.is_some();
+        let (mapping, pool) = place.unwrap_or((Mapping::default(), PoolView { size: 0, min_size: 0, pg_num: 0, created: Epoch(0) }));
+        let mut pg = Self::at(me, loaded.info, map, mapping, pool, conf, now);
         pg.log = loaded.log;
         pg.missing = loaded.missing;
         pg.past = loaded.past;
         pg.persisted_epoch = loaded.epoch;
-        Some(pg)
+        if pg.info.removing {
+            pg.phase = Phase::Removing;
+            pg.removal_step();
+        } else if !exists {
+            pg.start_removal();
+        }
+        pg
     }
 
     fn new(me: OsdId, info: PgInfo, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
         let (mapping, pool) = place(&*map, info.pgid)?;
-        Some(Self {
+        Some(Self::at(me, info, map, mapping, pool, conf, now))
+    }
+
+    fn at(me: OsdId, info: PgInfo, map: MapRef, mapping: Mapping, pool: PoolView, conf: PgConf, now: Utime) -> Self {
+        Self {
             me,
             conf,
             now,
@@ -244,7 +258,7 @@ impl Pg {
             recovery: recovery::Recovery::default(),
             trimming: None,
             times: status::Times::new(now),
-        })
+        }
     }
 
     /// Takes one event. Drain the actions afterwards with [`Pg::poll_action`].

@@ -22,7 +22,6 @@ impl Pg {
             return;
         }
         self.leave_interval();
-        self.future.clear();
         self.phase = Phase::Removing;
         // From the first removed object on this copy is not what its log says. If the OSD stops half way,
         // it must not be taken for a copy when it comes back.
@@ -32,6 +31,7 @@ impl Pg {
         persist.rows.remove.extend(self.missing.iter().map(|(oid, _)| rows::missing_key(oid)));
         self.log = Default::default();
         self.missing = Default::default();
+        self.info.removing = true;
         self.info.last_backfill = Backfill::Nothing;
         self.info.last_update = Eversion::default();
         self.info.last_complete = Eversion::default();
@@ -56,7 +56,8 @@ impl Pg {
             self.removal_step();
         } else {
             self.phase = Phase::Gone;
-            self.actions.push_back(Action::Gone);
+            let undelivered = std::mem::take(&mut self.future);
+            self.actions.push_back(Action::Gone { undelivered });
         }
     }
 }

@@ -1,0 +1,193 @@
+//! A store that applies transactions at once and makes them durable later, in order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use denc::{Decode, Encode, Features};
+use pg::{ObjectChunk, PersistToken, Progress};
+use types::{Epoch, Eversion, ObjectId, PgId};
+
+/// Content of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Object {
+    /// Its version, as the object info says.
+    pub version: Eversion,
+    /// Data.
+    pub data: Vec<u8>,
+    /// Omap rows.
+    pub omap: BTreeMap<Bytes, Bytes>,
+}
+
+/// One PG's collection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Coll {
+    /// Rows of the PG.
+    pub rows: BTreeMap<Bytes, Bytes>,
+    /// Objects.
+    pub objects: BTreeMap<ObjectId, Object>,
+}
+
+/// Everything on a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// Maps up to this epoch were processed.
+    pub epoch: Epoch,
+    /// Encoded [`pg::creation::UnbornPgs`].
+    pub unborn: Bytes,
+    /// Collections.
+    pub colls: BTreeMap<PgId, Coll>,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub enum StoreOp {
+    /// New collection.
+    Create(PgId),
+    /// No collection.
+    Drop(PgId),
+    /// Set a row.
+    Set(PgId, Bytes, Bytes),
+    /// Remove a row.
+    Unset(PgId, Bytes),
+    /// Replace an object.
+    Write(PgId, ObjectId, Object),
+    /// Remove an object.
+    Remove(PgId, ObjectId),
+    /// Part of a recovered object.
+    Push(PgId, Box<ObjectChunk>),
+    /// Progress of the OSD itself.
+    Super(Epoch, Bytes),
+}
+
+impl State {
+    fn apply(&mut self, op: &StoreOp) {
+        match op {
+            StoreOp::Create(pg) => {
+                let old = self.colls.insert(*pg, Coll::default());
+                assert!(old.is_none(), "{pg} is created twice");
+            }
+            StoreOp::Drop(pg) => drop(self.colls.remove(pg)),
+            StoreOp::Super(epoch, unborn) => (self.epoch, self.unborn) = (*epoch, unborn.clone()),
+            StoreOp::Set(pg, k, v) => drop(self.coll(pg).rows.insert(k.clone(), v.clone())),
+            StoreOp::Unset(pg, k) => drop(self.coll(pg).rows.remove(k)),
+            StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone())),
+            StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
+            StoreOp::Push(pg, chunk) => {
+                let objects = &mut self.coll(pg).objects;
+                if chunk.first() {
+                    objects.remove(&chunk.oid);
+                }
+                let object = objects.entry(chunk.oid.clone()).or_default();
+                if let Some((_, v)) = chunk.attrs.first() {
+                    object.version = Eversion::from_bytes(v).expect("written by this model");
+                }
+                object.data.resize(chunk.size as usize, 0);
+                let mut at = 0;
+                for &(offset, len) in &chunk.extents {
+                    object.data[offset as usize..(offset + len) as usize].copy_from_slice(&chunk.data[at..at + len as usize]);
+                    at += len as usize;
+                }
+                object.omap.extend(chunk.omap.iter().cloned());
+            }
+        }
+    }
+
+    fn coll(&mut self, pg: &PgId) -> &mut Coll {
+        self.colls.get_mut(pg).expect("the collection was created")
+    }
+}
+
+/// A transaction and whom to tell.
+#[derive(Debug)]
+struct Txn {
+    seq: u64,
+    ops: Vec<StoreOp>,
+    tell: Option<(PgId, PersistToken)>,
+}
+
+/// The disk of one OSD. Survives its process.
+#[derive(Debug, Default)]
+pub struct Disk {
+    durable: State,
+    applied: State,
+    pending: VecDeque<Txn>,
+    seq: u64,
+}
+
+impl Disk {
+    /// What the process sees.
+    pub fn state(&self) -> &State {
+        &self.applied
+    }
+
+    /// Applies a transaction. Returns its number.
+    pub fn submit(&mut self, ops: Vec<StoreOp>, tell: Option<(PgId, PersistToken)>) -> u64 {
+        for op in &ops {
+            self.applied.apply(op);
+        }
+        self.seq += 1;
+        self.pending.push_back(Txn { seq: self.seq, ops, tell });
+        self.seq
+    }
+
+    /// Makes everything up to `seq` durable. Returns whom to tell.
+    pub fn flush(&mut self, seq: u64) -> Vec<(PgId, PersistToken)> {
+        let mut told = Vec::new();
+        while let Some(txn) = self.pending.pop_front_if(|t| t.seq <= seq) {
+            for op in &txn.ops {
+                self.durable.apply(op);
+            }
+            told.extend(txn.tell);
+        }
+        told
+    }
+
+    /// The process died, or the power went: of what was not yet durable, some first transactions happen to
+    /// have reached the disk.
+    pub fn crash(&mut self, survivors: usize) {
+        if let Some(txn) = self.pending.get(survivors.wrapping_sub(1)) {
+            let seq = txn.seq;
+            self.flush(seq);
+        }
+        self.pending.clear();
+        self.applied = self.durable.clone();
+    }
+
+    /// How many transactions are not durable.
+    pub fn unflushed(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Reads one part of an object.
+    pub fn read_chunk(&self, pg: &PgId, oid: &ObjectId, version: Eversion, from: Progress, max_bytes: u64, max_omap: u64) -> Option<ObjectChunk> {
+        let object = self.applied.colls.get(pg)?.objects.get(oid)?;
+        if object.version != version {
+            return None;
+        }
+        let size = object.data.len() as u64;
+        let end = size.min(from.data_to + max_bytes.max(1));
+        let data = Bytes::copy_from_slice(&object.data[from.data_to as usize..end as usize]);
+        let mut omap: Vec<(Bytes, Bytes)> = Vec::new();
+        if end == size {
+            let rows = object.omap.iter().filter(|(k, _)| from.omap_to.as_ref().is_none_or(|to| *k > to));
+            omap.extend(rows.take(max_omap.max(1) as usize).map(|(k, v)| (k.clone(), v.clone())));
+        }
+        let omap_to = omap.last().map(|(k, _)| k.clone()).or(from.omap_to.clone());
+        let last = end == size && omap_to.as_ref() == object.omap.keys().next_back();
+        let first = from == Progress::default();
+        Some(ObjectChunk {
+            oid: oid.clone(),
+            version,
+            to: Progress { data_to: end, omap_to },
+            last,
+            size,
+            extents: if end > from.data_to { vec![(from.data_to, end - from.data_to)] } else { Vec::new() },
+            from,
+            data,
+            attrs: if first { vec![(Bytes::from_static(b"_"), version.to_bytes(Features::ALL))] } else { Vec::new() },
+            omap_header: Bytes::new(),
+            omap,
+            snaps: Vec::new(),
+        })
+    }
+}

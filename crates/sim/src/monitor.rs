@@ -1,0 +1,201 @@
+//! A monitor that never fails: one map after the other.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pg::{MapRef, MapView, Mapping, PoolView};
+use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
+
+use crate::rng::mix;
+
+/// An OSD in the map.
+#[derive(Clone, Debug, Default)]
+pub struct OsdState {
+    /// Up.
+    pub up: bool,
+    /// Takes part in placement.
+    pub is_in: bool,
+    /// Incarnation of the process that is up: stands for its address.
+    pub incarnation: u64,
+    /// Last marked up.
+    pub up_from: Epoch,
+    /// Known alive until.
+    pub up_thru: Epoch,
+}
+
+/// One epoch of the map.
+#[derive(Clone, Debug)]
+pub struct MapModel {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// OSDs by number.
+    pub osds: Vec<OsdState>,
+    /// Pools.
+    pub pools: BTreeMap<PoolId, PoolView>,
+    /// Acting sets that primaries asked for.
+    pub pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+}
+
+impl MapModel {
+    fn osd(&self, osd: OsdId) -> Option<&OsdState> {
+        self.osds.get(usize::try_from(osd.0).ok()?)
+    }
+
+    /// Incarnation of an OSD if it is up.
+    pub fn incarnation(&self, osd: OsdId) -> Option<u64> {
+        self.osd(osd).filter(|o| o.up).map(|o| o.incarnation)
+    }
+}
+
+impl MapView for MapModel {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    fn exists(&self, osd: OsdId) -> bool {
+        self.osd(osd).is_some()
+    }
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.osd(osd).is_some_and(|o| o.up)
+    }
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        self.osd(osd).map_or(Epoch(0), |o| o.up_from)
+    }
+    fn up_thru(&self, osd: OsdId) -> Epoch {
+        self.osd(osd).map_or(Epoch(0), |o| o.up_thru)
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+    fn pool(&self, pool: PoolId) -> Option<PoolView> {
+        self.pools.get(&pool).copied()
+    }
+    fn removed_snaps(&self, _: PoolId) -> IntervalSet {
+        IntervalSet::new()
+    }
+    /// The `size` best of a ranking by hash, without those that are down.
+    fn mapping(&self, pg: PgId) -> Mapping {
+        let Some(pool) = self.pools.get(&pg.pool) else { return Mapping::default() };
+        let mut ranked: Vec<_> = (0..self.osds.len())
+            .filter(|&i| self.osds[i].is_in)
+            .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(pg.seed) << 20 ^ i as u64), OsdId(i as i32)))
+            .collect();
+        ranked.sort();
+        let up: Vec<_> = ranked.iter().take(pool.size as usize).map(|r| r.1).filter(|&o| self.is_up(o)).collect();
+        let temp: Vec<_> = self.pg_temp.get(&pg).into_iter().flatten().copied().filter(|&o| self.is_up(o)).collect();
+        let acting = if temp.is_empty() { up.clone() } else { temp };
+        Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }
+    }
+}
+
+/// What OSDs and faults tell the monitor.
+#[derive(Clone, Debug)]
+pub enum MonMsg {
+    /// A process started.
+    Boot(OsdId, u64),
+    /// A process was found dead.
+    Failed(OsdId, u64),
+    /// `MOSDAlive`.
+    UpThru(OsdId, u64, Epoch),
+    /// `MOSDPGTemp`.
+    PgTemp(PgId, Vec<OsdId>, Epoch),
+    /// Operator: take an OSD out, or in again.
+    SetIn(OsdId, bool),
+    /// Operator: create a pool.
+    CreatePool(PoolId, PoolView),
+    /// Operator: delete a pool.
+    DeletePool(PoolId),
+}
+
+/// The monitor.
+#[derive(Debug)]
+pub struct Monitor {
+    /// Every epoch from 1 on.
+    pub history: Vec<Rc<MapModel>>,
+}
+
+impl Monitor {
+    /// A cluster of OSDs that have not started.
+    pub fn new(osds: usize) -> Self {
+        let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
+        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new() };
+        Self { history: vec![Rc::new(map)] }
+    }
+
+    /// The newest map.
+    pub fn map(&self) -> &Rc<MapModel> {
+        self.history.last().expect("there is always a first map")
+    }
+
+    /// A map by epoch.
+    pub fn at(&self, epoch: Epoch) -> Option<Rc<MapModel>> {
+        self.history.get((epoch.0 as usize).checked_sub(1)?).cloned()
+    }
+
+    /// A map by epoch, for a PG.
+    pub fn view(&self, epoch: Epoch) -> Option<MapRef> {
+        self.at(epoch).map(|m| m as MapRef)
+    }
+
+    /// Takes a message. Returns how many new epochs there are.
+    pub fn handle(&mut self, msg: MonMsg) -> usize {
+        let before = self.history.len();
+        let map = self.map().clone();
+        match msg {
+            MonMsg::Boot(osd, incarnation) => {
+                if map.osd(osd).is_some_and(|o| o.up && o.incarnation == incarnation) {
+                    return 0;
+                }
+                if map.is_up(osd) {
+                    self.publish(|m| m.osds[osd.0 as usize].up = false);
+                }
+                self.publish(|m| {
+                    let epoch = m.epoch;
+                    let o = &mut m.osds[osd.0 as usize];
+                    o.up = true;
+                    o.incarnation = incarnation;
+                    o.up_from = epoch;
+                });
+            }
+            MonMsg::Failed(osd, incarnation) => {
+                if map.incarnation(osd) == Some(incarnation) {
+                    self.publish(|m| m.osds[osd.0 as usize].up = false);
+                }
+            }
+            MonMsg::UpThru(osd, incarnation, epoch) => {
+                if map.incarnation(osd) == Some(incarnation) && map.up_thru(osd) < epoch {
+                    // Up to the present: the process is alive now.
+                    let now = map.epoch;
+                    self.publish(|m| m.osds[osd.0 as usize].up_thru = now);
+                }
+            }
+            MonMsg::PgTemp(pg, want, _) => {
+                if map.pools.contains_key(&pg.pool) && map.pg_temp.get(&pg).cloned().unwrap_or_default() != want {
+                    self.publish(|m| {
+                        if want.is_empty() { m.pg_temp.remove(&pg) } else { m.pg_temp.insert(pg, want) };
+                    });
+                }
+            }
+            MonMsg::SetIn(osd, is_in) => {
+                if map.osds[osd.0 as usize].is_in != is_in {
+                    self.publish(|m| m.osds[osd.0 as usize].is_in = is_in);
+                }
+            }
+            MonMsg::CreatePool(id, mut view) => self.publish(|m| {
+                view.created = m.epoch;
+                m.pools.insert(id, view);
+            }),
+            MonMsg::DeletePool(id) => self.publish(|m| {
+                m.pools.remove(&id);
+                m.pg_temp.retain(|pg, _| pg.pool != id);
+            }),
+        }
+        self.history.len() - before
+    }
+
+    fn publish(&mut self, change: impl FnOnce(&mut MapModel)) {
+        let mut map = MapModel::clone(self.map());
+        map.epoch = Epoch(map.epoch.0 + 1);
+        change(&mut map);
+        self.history.push(Rc::new(map));
+    }
+}

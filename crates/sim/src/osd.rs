@@ -1,0 +1,637 @@
+//! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes three operations.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use denc::{Decode, Encode, Features, Reader};
+use pg::creation::{self, Stranger, UnbornPgs};
+use pg::{
+    Action, Event, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
+    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, Source, StatSum,
+};
+use smallvec::smallvec;
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId, ReqId, SnapId, Utime};
+
+use crate::disk::{Disk, Object, StoreOp};
+use crate::history::Did;
+use crate::monitor::{MapModel, MonMsg, Monitor};
+
+/// Bugs to put back, to see that they are caught.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Bug {
+    /// None.
+    #[default]
+    None,
+    /// Replicas acknowledge before their disk has it.
+    AckBeforeCommit,
+    /// A log merge forgets what became missing.
+    ForgetMissing,
+    /// A log merge leaves divergent and deleted objects where they are.
+    KeepDivergent,
+    /// Reads do not wait for writes in flight.
+    ReadUncommitted,
+    /// Resent writes are executed again.
+    NoDups,
+    /// The primary answers without waiting for replicas.
+    AckAlone,
+    /// Recovery writes nothing but the last part of an object.
+    PushLastOnly,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// Replace the object by this value, in this many words.
+    Write(u64, u32),
+    /// Delete it.
+    Delete,
+    /// Read it.
+    Read,
+}
+
+/// A client's operation.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOp {
+    /// Who.
+    pub client: usize,
+    /// Number of the request; the same when resent.
+    pub tid: u64,
+    /// Which object.
+    pub object: u64,
+    /// Which PG it is in.
+    pub pgid: PgId,
+    /// What.
+    pub ask: Ask,
+    /// The client's map.
+    pub epoch: Epoch,
+}
+
+impl ClientOp {
+    fn reqid(&self) -> ReqId {
+        ReqId { name: types::EntityName::new(types::EntityType::CLIENT, self.client as i64), tid: self.tid, inc: 0 }
+    }
+
+    /// The object's identifier.
+    pub fn oid(&self) -> ObjectId {
+        object_id(self.pgid.pool, self.object)
+    }
+}
+
+/// The identifier of an object.
+pub fn object_id(pool: PoolId, object: u64) -> ObjectId {
+    let name = Bytes::copy_from_slice(format!("object{object}").as_bytes());
+    ObjectId::with_hash(pool, Bytes::new(), name, Bytes::new(), SnapId::NOSNAP, crate::rng::mix(object) as u32)
+}
+
+/// What an OSD causes outside.
+#[derive(Debug)]
+pub enum Effect {
+    /// A message to peers, encoded.
+    Peer {
+        /// Receivers.
+        to: Peers,
+        /// Front.
+        front: Bytes,
+        /// Data.
+        data: Bytes,
+    },
+    /// A message to the monitor.
+    Mon(MonMsg),
+    /// An answer to a client.
+    Answer {
+        /// Who asked.
+        client: usize,
+        /// Which request.
+        tid: u64,
+        /// What was done.
+        did: Did,
+    },
+    /// The disk has work up to here.
+    Flush(u64),
+    /// Something of a PG that takes time.
+    Later(PgId, Local),
+}
+
+/// Something of a PG that takes time.
+#[derive(Debug)]
+pub enum Local {
+    /// A recovery grant.
+    Grant,
+    /// A read for recovery.
+    Read(ReadToken, Option<ObjectChunk>),
+    /// A step of removal.
+    RemoveObjects(usize),
+}
+
+#[derive(Debug)]
+struct Hosted {
+    pg: Pg,
+    waiting: Vec<ClientOp>,
+    running: BTreeMap<OpToken, (ClientOp, Eversion)>,
+    txns: BTreeMap<OpToken, (ObjectId, Option<Object>)>,
+    removal: Option<(u64, bool)>,
+}
+
+/// An OSD: a disk, and a process when it runs.
+#[derive(Debug)]
+pub struct Osd {
+    /// Its number.
+    pub id: OsdId,
+    /// Incarnation of the process, 0 if it does not run.
+    pub incarnation: u64,
+    /// Its disk.
+    pub disk: Disk,
+    bug: Bug,
+    conf: PgConf,
+    now: Utime,
+    map: Option<Rc<MapModel>>,
+    booted: bool,
+    unborn: UnbornPgs,
+    pgs: BTreeMap<PgId, Hosted>,
+    early: Vec<(OsdId, PeerHeader, PeerMsg)>,
+    early_ops: Vec<ClientOp>,
+    tokens: u64,
+    out: Vec<Effect>,
+    /// How often something rare happened.
+    pub marks: BTreeMap<&'static str, u64>,
+}
+
+impl Osd {
+    /// An OSD with an empty disk that does not run.
+    pub fn new(id: OsdId, conf: PgConf, bug: Bug) -> Self {
+        Self {
+            id,
+            incarnation: 0,
+            disk: Disk::default(),
+            bug,
+            conf,
+            now: Utime::default(),
+            map: None,
+            booted: false,
+            unborn: UnbornPgs::default(),
+            pgs: BTreeMap::new(),
+            early: Vec::new(),
+            early_ops: Vec::new(),
+            tokens: 0,
+            out: Vec::new(),
+            marks: BTreeMap::new(),
+        }
+    }
+
+    /// What it caused since the last call.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The PGs and their machines.
+    pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &Pg)> {
+        self.pgs.iter().map(|(id, h)| (id, &h.pg))
+    }
+
+    /// The process dies.
+    pub fn stop(&mut self, survivors: usize) {
+        self.incarnation = 0;
+        self.disk.crash(survivors);
+        self.pgs.clear();
+        self.early.clear();
+        self.early_ops.clear();
+        self.map = None;
+        self.booted = false;
+        self.out.clear();
+    }
+
+    /// A process starts, with what is on the disk.
+    pub fn start(&mut self, incarnation: u64, monitor: &Monitor, now: Utime) {
+        self.incarnation = incarnation;
+        self.now = now;
+        let state = self.disk.state();
+        self.unborn = if state.unborn.is_empty() { UnbornPgs::default() } else { UnbornPgs::from_bytes(&state.unborn).expect("own bytes") };
+        self.map = monitor.at(state.epoch);
+        for (pgid, coll) in &state.colls {
+            let loaded = pg::rows::load(coll.rows.clone()).unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
+            let map = monitor.view(loaded.epoch).expect("maps are kept");
+            let pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
+            self.pgs.insert(*pgid, Hosted::new(pg));
+        }
+        for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+            self.drain(pgid);
+        }
+        // PGs are as old as their rows; bring them to the OSD's epoch.
+        for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+            let (from, to) = (self.pgs[&pgid].pg.epoch(), self.disk.state().epoch);
+            for e in from.0 + 1..=to.0 {
+                let Some(map) = monitor.view(Epoch(e)) else { break };
+                self.feed(pgid, Event::AdvanceMap(map));
+            }
+        }
+        self.out.push(Effect::Mon(MonMsg::Boot(self.id, incarnation)));
+    }
+
+    /// Maps up to `epoch` arrived.
+    pub fn maps(&mut self, monitor: &Monitor, epoch: Epoch, now: Utime) {
+        self.now = now;
+        let from = self.map.as_ref().map_or(0, |m| m.epoch.0);
+        for e in from + 1..=epoch.0 {
+            let Some(map) = monitor.at(Epoch(e)) else { break };
+            let view: MapRef = map.clone();
+            for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+                self.feed(pgid, Event::AdvanceMap(view.clone()));
+            }
+            let pools: Vec<_> = map.pools.keys().copied().collect();
+            for pgid in self.unborn.advance(self.id, &*map, &pools) {
+                if let Some(pg) = Pg::create(self.id, pgid, view.clone(), self.conf.clone(), now)
+                    && !self.pgs.contains_key(&pgid)
+                {
+                    self.host(pgid, pg);
+                }
+            }
+            self.map = Some(map);
+        }
+        let Some(map) = self.map.clone() else { return };
+        if map.epoch.0 == from {
+            return;
+        }
+        let seq = self.disk.submit(vec![StoreOp::Super(map.epoch, self.unborn.to_bytes(Features::ALL))], None);
+        self.out.push(Effect::Flush(seq));
+        if map.incarnation(self.id) == Some(self.incarnation) {
+            self.booted = true;
+            for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+                self.feed(pgid, Event::ActivateMap);
+            }
+            for (from, header, msg) in std::mem::take(&mut self.early) {
+                self.deliver(from, header, msg);
+            }
+        }
+    }
+
+    /// A message from a peer arrived.
+    pub fn peer(&mut self, from: OsdId, front: Bytes, data: Bytes, now: Utime) {
+        self.now = now;
+        let (header, msg) = PeerMsg::decode(front, data).expect("a peer's bytes decode");
+        self.deliver(from, header, msg);
+    }
+
+    fn deliver(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
+        if self.pgs.contains_key(&header.pgid) {
+            self.feed(header.pgid, Event::Peer { from, header, msg });
+            return;
+        }
+        let Some(map) = self.map.clone().filter(|_| self.booted) else {
+            self.early.push((from, header, msg));
+            return;
+        };
+        match creation::stranger(self.id, from, &header, &msg, &*map) {
+            Stranger::WaitForMap => self.early.push((from, header, msg)),
+            Stranger::Drop => {}
+            Stranger::Answer(header, msg) => {
+                let (front, data) = msg.encode(&header);
+                self.out.push(Effect::Peer { to: smallvec![from], front, data });
+            }
+            Stranger::Adopt => {
+                if let Some(pg) = Pg::adopt(self.id, map, self.conf.clone(), &header, &msg, self.now) {
+                    *self.marks.entry("adopted").or_default() += 1;
+                    self.host(header.pgid, pg);
+                    self.feed(header.pgid, Event::Peer { from, header, msg });
+                }
+            }
+        }
+    }
+
+    /// The disk flushed up to `seq`.
+    pub fn flushed(&mut self, seq: u64, now: Utime) {
+        self.now = now;
+        for (pgid, token) in self.disk.flush(seq) {
+            self.feed(pgid, Event::Committed(token));
+        }
+        for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+            let Some(hosted) = self.pgs.get_mut(&pgid) else { continue };
+            if let Some((_, more)) = hosted.removal.take_if(|(s, _)| *s <= seq) {
+                self.feed(pgid, Event::ObjectsRemoved { more });
+            }
+        }
+    }
+
+    /// Something of a PG is done.
+    pub fn local(&mut self, pgid: PgId, local: Local, now: Utime) {
+        self.now = now;
+        match local {
+            Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
+            Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
+            Local::RemoveObjects(max) => {
+                let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
+                let gone: Vec<_> = coll.objects.keys().take(max).cloned().collect();
+                let more = coll.objects.len() > gone.len();
+                let seq = self.disk.submit(gone.into_iter().map(|o| StoreOp::Remove(pgid, o)).collect(), None);
+                self.out.push(Effect::Flush(seq));
+                if let Some(hosted) = self.pgs.get_mut(&pgid) {
+                    hosted.removal = Some((seq, more));
+                }
+            }
+        }
+    }
+
+    /// A client's operation arrived.
+    pub fn client(&mut self, op: ClientOp, now: Utime) {
+        self.now = now;
+        let Some(hosted) = self.pgs.get_mut(&op.pgid) else {
+            // The client knows the PG from a newer map.
+            self.early_ops.push(op);
+            return;
+        };
+        if !hosted.pg.is_primary() && op.epoch <= hosted.pg.epoch() {
+            return;
+        }
+        hosted.waiting.push(op);
+        self.run_waiting(op.pgid);
+        self.drain(op.pgid);
+    }
+
+    fn host(&mut self, pgid: PgId, pg: Pg) {
+        let mut hosted = Hosted::new(pg);
+        hosted.waiting = self.early_ops.extract_if(.., |op| op.pgid == pgid).collect();
+        self.pgs.insert(pgid, hosted);
+        self.drain(pgid);
+    }
+
+    fn feed(&mut self, pgid: PgId, event: Event) {
+        let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+        hosted.pg.handle(event, self.now);
+        self.drain(pgid);
+    }
+
+    fn drain(&mut self, pgid: PgId) {
+        let mut run = false;
+        loop {
+            let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+            let Some(action) = hosted.pg.poll_action() else {
+                if std::mem::take(&mut run) {
+                    self.run_waiting(pgid);
+                    continue;
+                }
+                return;
+            };
+            match action {
+                Action::Persist(persist) => self.persist(pgid, *persist),
+                Action::Send { to, header, msg } => {
+                    let (front, data) = msg.encode(&header);
+                    self.out.push(Effect::Peer { to, front, data });
+                }
+                Action::Reply { token, version } => {
+                    run = true;
+                    if let Some((op, v)) = hosted.running.remove(&token) {
+                        assert_eq!(v, version);
+                        self.answer(op);
+                    }
+                }
+                Action::IntervalChange => {
+                    let Hosted { pg, waiting, running, txns, .. } = hosted;
+                    txns.clear();
+                    waiting.extend(std::mem::take(running).into_values().map(|(op, _)| op));
+                    if !pg.is_primary() {
+                        // Those of a client with a newer map wait for that map.
+                        let epoch = pg.epoch();
+                        waiting.retain(|op| op.epoch > epoch);
+                    }
+                }
+                Action::Active | Action::ObjectReady(_) => run = true,
+                Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
+                Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
+                    let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
+                    if chunk.is_none() {
+                        *self.marks.entry("read failed").or_default() += 1;
+                    }
+                    self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
+                }
+                Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
+                Action::WantUpThru(epoch) => {
+                    let msg = MonMsg::UpThru(self.id, self.incarnation, epoch);
+                    self.out.push(Effect::Mon(msg));
+                }
+                Action::WantPgTemp(want) => {
+                    *self.marks.entry("pg_temp").or_default() += 1;
+                    self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
+                }
+                Action::WantMap(_) => {}
+                Action::SnapTrim(_) => unreachable!("no snapshots in this model"),
+                Action::RemoveObjects { max } => self.out.push(Effect::Later(pgid, Local::RemoveObjects(max))),
+                Action::Gone { undelivered } => {
+                    *self.marks.entry("removed").or_default() += 1;
+                    let seq = self.disk.submit(vec![StoreOp::Drop(pgid)], None);
+                    self.out.push(Effect::Flush(seq));
+                    self.pgs.remove(&pgid);
+                    for (from, header, msg) in undelivered {
+                        self.deliver(from, header, msg);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn persist(&mut self, pgid: PgId, persist: Persist) {
+        let mut ops = Vec::new();
+        if persist.create_collection {
+            ops.push(StoreOp::Create(pgid));
+        }
+        let mut early_ack = false;
+        match persist.source {
+            Source::None => {}
+            Source::Proposal(token) => {
+                let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
+                let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
+                ops.push(match object {
+                    Some(object) => StoreOp::Write(pgid, oid, object),
+                    None => StoreOp::Remove(pgid, oid),
+                });
+            }
+            Source::RepOp(payload) => {
+                early_ack = self.bug == Bug::AckBeforeCommit;
+                let (oid, object) = decode_payload(payload);
+                ops.push(match object {
+                    Some(object) => StoreOp::Write(pgid, oid, object),
+                    None => StoreOp::Remove(pgid, oid),
+                });
+            }
+            Source::Push(chunk) => {
+                *self.marks.entry(if chunk.last { "pushed" } else { "pushed part" }).or_default() += 1;
+                if self.bug != Bug::PushLastOnly || chunk.last {
+                    ops.push(StoreOp::Push(pgid, chunk));
+                }
+            }
+        }
+        if !persist.remove_objects.is_empty() {
+            *self.marks.entry("merge removed objects").or_default() += 1;
+            if self.bug != Bug::KeepDivergent {
+                ops.extend(persist.remove_objects.into_iter().map(|o| StoreOp::Remove(pgid, o)));
+            }
+        }
+        for (k, v) in persist.rows.set {
+            if k.first() == Some(&b'm') {
+                *self.marks.entry("missing").or_default() += 1;
+                if self.bug == Bug::ForgetMissing {
+                    continue;
+                }
+            }
+            ops.push(StoreOp::Set(pgid, k, v));
+        }
+        ops.extend(persist.rows.remove.into_iter().map(|k| StoreOp::Unset(pgid, k)));
+        let seq = self.disk.submit(ops, Some((pgid, persist.token)));
+        self.out.push(Effect::Flush(seq));
+        if early_ack {
+            self.early_commit(pgid, persist.token);
+        }
+    }
+
+    fn early_commit(&mut self, pgid: PgId, token: PersistToken) {
+        if let Some(hosted) = self.pgs.get_mut(&pgid) {
+            hosted.pg.handle(Event::Committed(token), self.now);
+        }
+    }
+
+    fn answer(&mut self, op: ClientOp) {
+        let did = match op.ask {
+            Ask::Write(value, _) => Did::Write(value),
+            Ask::Delete => Did::Delete,
+            Ask::Read => {
+                let objects = self.disk.state().colls.get(&op.pgid).map(|c| &c.objects);
+                Did::Read(objects.and_then(|o| o.get(&op.oid())).map(value_of))
+            }
+        };
+        self.out.push(Effect::Answer { client: op.client, tid: op.tid, did });
+    }
+
+    /// Tries every waiting operation of a PG once.
+    fn run_waiting(&mut self, pgid: PgId) {
+        let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+        if !hosted.pg.is_active() {
+            return;
+        }
+        for op in std::mem::take(&mut hosted.waiting) {
+            if !self.run(op) {
+                let hosted = self.pgs.get_mut(&pgid).expect("operations do not remove PGs");
+                hosted.waiting.push(op);
+            }
+        }
+    }
+
+    /// Runs an operation, or says that it must wait.
+    fn run(&mut self, op: ClientOp) -> bool {
+        let oid = op.oid();
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        let status = hosted.pg.object_status(&oid);
+        if status == ObjectStatus::Missing || (status == ObjectStatus::Degraded && op.ask != Ask::Read) {
+            *self.marks.entry("operation waited for recovery").or_default() += 1;
+            hosted.pg.handle(Event::RecoverNow(oid), self.now);
+            return false;
+        }
+        if status == ObjectStatus::Unfound {
+            return false;
+        }
+        let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
+        let dup = hosted.pg.find_dup(&op.reqid()).filter(|_| self.bug != Bug::NoDups);
+        let read_only = op.ask == Ask::Read || (op.ask == Ask::Delete && exists.is_none());
+        if let Some(dup) = dup {
+            *self.marks.entry("resent write recognised").or_default() += 1;
+            if dup.committed {
+                self.answer(op);
+            }
+            return dup.committed;
+        }
+        if read_only {
+            if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
+                return false;
+            }
+            self.answer(op);
+            return true;
+        }
+        let version = hosted.pg.next_version();
+        self.tokens += 1;
+        let token = OpToken(self.tokens);
+        let object = match op.ask {
+            Ask::Write(value, words) => Some(object_with(value, words, version)),
+            _ => None,
+        };
+        let payload = encode_payload(&oid, object.as_ref());
+        let stats = StatSum { num_objects: i64::from(object.is_some()) - i64::from(exists.is_some()), ..StatSum::default() };
+        let entry = NewEntry {
+            op: if object.is_some() { LogOp::Modify } else { LogOp::Delete },
+            oid: oid.clone(),
+            prior_version: exists.unwrap_or_default(),
+            user_version: version.version,
+            reqid: op.reqid(),
+            mtime: self.now,
+            return_code: 0,
+            snaps: Vec::new(),
+            op_returns: Vec::new(),
+        };
+        hosted.txns.insert(token, (oid, object));
+        hosted.running.insert(token, (op, version));
+        let got = hosted.pg.propose(Proposal { token, entries: smallvec![entry], payload, stats });
+        assert_eq!(got, Ok(version));
+        // Apply at once: the next operation reads what this one wrote.
+        self.drain_persists(op.pgid);
+        if self.bug == Bug::AckAlone
+            && let Some((op, _)) = self.pgs.get_mut(&op.pgid).and_then(|h| h.running.remove(&token))
+        {
+            self.answer(op);
+        }
+        true
+    }
+
+    /// Carries out what a proposal caused: messages and one transaction.
+    fn drain_persists(&mut self, pgid: PgId) {
+        self.drain(pgid);
+    }
+}
+
+impl Hosted {
+    fn new(pg: Pg) -> Self {
+        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), txns: BTreeMap::new(), removal: None }
+    }
+}
+
+/// The content that stands for a value: every word of it and every row says so.
+fn object_with(value: u64, words: u32, version: Eversion) -> Object {
+    let data = (0..words).flat_map(|_| value.to_le_bytes()).collect();
+    let rows = value % 4;
+    let omap = (0..rows).map(|i| (Bytes::from(format!("row{i}")), Bytes::copy_from_slice(&value.to_le_bytes()))).collect();
+    Object { version, data, omap }
+}
+
+/// The value of an object; all parts of it must agree.
+pub fn value_of(object: &Object) -> u64 {
+    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
+    let value = word(&object.data[..8]);
+    assert!(object.data.chunks(8).all(|c| word(c) == value), "an object is torn: {object:?}");
+    assert_eq!(object.omap.len() as u64, value % 4, "rows are torn: {object:?}");
+    assert!(object.omap.values().all(|v| word(v) == value), "a row is torn: {object:?}");
+    value
+}
+
+fn encode_payload(oid: &ObjectId, object: Option<&Object>) -> Payload {
+    let mut ops = BytesMut::new();
+    oid.encode(&mut ops, Features::ALL);
+    let mut data = Bytes::new();
+    match object {
+        None => ops.put_u8(0),
+        Some(object) => {
+            ops.put_u8(1);
+            object.version.encode(&mut ops, Features::ALL);
+            object.omap.encode(&mut ops, Features::ALL);
+            data = Bytes::copy_from_slice(&object.data);
+        }
+    }
+    Payload { ops: ops.freeze(), data }
+}
+
+fn decode_payload(payload: Payload) -> (ObjectId, Option<Object>) {
+    let mut r = Reader::new(payload.ops);
+    let oid = r.get().expect("own bytes");
+    let object = (r.get::<u8>().expect("own bytes") == 1).then(|| Object {
+        version: r.get().expect("own bytes"),
+        omap: r.get().expect("own bytes"),
+        data: payload.data.to_vec(),
+    });
+    (oid, object)
+}

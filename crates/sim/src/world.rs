@@ -1,0 +1,624 @@
+//! The world: virtual time, the network, clients, faults.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt::Write as _;
+use std::hash::Hasher;
+
+use bytes::Bytes;
+use pg::{MapView, PgConf, PoolView};
+use types::{Epoch, OsdId, PgId, PoolId, Utime};
+
+use crate::history::{Did, Done, History};
+use crate::monitor::{MonMsg, Monitor};
+use crate::osd::{Ask, Bug, ClientOp, Effect, Local, Osd, object_id, value_of};
+use crate::rng::{Rng, mix};
+
+/// What a run is made of. Everything else follows from the seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// OSDs.
+    pub osds: usize,
+    /// Replicas wanted.
+    pub size: u32,
+    /// Replicas needed.
+    pub min_size: u32,
+    /// PGs of the pool.
+    pub pg_num: u32,
+    /// Clients; each has one operation under way.
+    pub clients: usize,
+    /// Operations of each client.
+    pub ops: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Thousandths of a chance that a fault is the crash of one OSD; otherwise all crash, or the placement changes.
+    pub crash_one: u64,
+    /// Thousandths: all OSDs lose power.
+    pub power_cut: u64,
+    /// Thousandths: an OSD goes out or comes in.
+    pub reweight: u64,
+    /// Whether a second pool is created and deleted.
+    pub second_pool: bool,
+    /// Options of the PGs.
+    pub conf: PgConf,
+    /// A bug to put back.
+    pub bug: Bug,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let conf = PgConf {
+            recovery_max_chunk: 16,
+            recovery_max_omap_entries: 1,
+            recovery_max_active: 2,
+            epoch_persisted_max_stale: 3,
+            removal_batch: 2,
+            ..PgConf::default()
+        };
+        Self {
+            osds: 4,
+            size: 3,
+            min_size: 2,
+            pg_num: 2,
+            clients: 4,
+            ops: 40,
+            objects: 8,
+            crash_one: 700,
+            power_cut: 150,
+            reweight: 150,
+            second_pool: true,
+            conf,
+            bug: Bug::None,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Hash over everything that happened.
+    pub trace: u64,
+    /// Events processed.
+    pub events: u64,
+    /// Map epochs.
+    pub epochs: u32,
+    /// Operations answered.
+    pub answered: u64,
+    /// How often something rare happened.
+    pub marks: BTreeMap<&'static str, u64>,
+}
+
+/// Microseconds.
+type Time = u64;
+const MS: Time = 1_000;
+
+#[derive(Debug)]
+enum Ev {
+    Peer { from: OsdId, from_incarnation: u64, to: OsdId, to_incarnation: u64, front: Bytes, data: Bytes },
+    Mon(MonMsg),
+    OsdMap(OsdId, Epoch),
+    ClientMap(usize, Epoch),
+    Op { to: OsdId, incarnation: u64, op: ClientOp },
+    Answer { client: usize, tid: u64, did: Did },
+    Flush(OsdId, u64, u64),
+    Local(OsdId, u64, PgId, Local),
+    Start(OsdId),
+    Fault,
+    NextOp(usize),
+}
+
+#[derive(Debug)]
+struct Client {
+    epoch: Epoch,
+    left: u64,
+    tid: u64,
+    current: Option<(ClientOp, u64)>,
+    sent_to: Option<(OsdId, u64, Epoch)>,
+}
+
+struct World {
+    scenario: Scenario,
+    rng: Rng,
+    now: Time,
+    seq: u64,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    events: BTreeMap<u64, Ev>,
+    monitor: Monitor,
+    osds: Vec<Osd>,
+    clients: Vec<Client>,
+    /// When the last message of a pair arrives: the next one is later.
+    links: BTreeMap<(i64, i64), Time>,
+    incarnations: u64,
+    values: u64,
+    history: History,
+    trace: u64,
+    processed: u64,
+    answered: u64,
+    calm: bool,
+    log: Option<String>,
+}
+
+const POOL: PoolId = PoolId(1);
+const SECOND: PoolId = PoolId(2);
+const MON: i64 = -1;
+
+/// Runs one seed: faults under load, then calm, then judgement. The error says what is wrong.
+pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
+    let mut world = World::new(seed, scenario.clone());
+    world.begin();
+    // Faults under load.
+    let chaos = world.rng.range(5, 20) * 1_000 * MS;
+    world.run_until(chaos)?;
+    // Calm: everybody comes back, and clients finish.
+    world.calm = true;
+    world.settle();
+    let deadline = world.now + 600_000 * MS;
+    while !world.is_settled() {
+        if world.now > deadline || !world.step()? {
+            return Err(format!("not active+clean in calm at {} s\n{}", world.now / 1_000_000, world.describe()));
+        }
+    }
+    // Trailing messages (history, removal of strays) may still be on their way.
+    world.run_until(world.now + 5_000 * MS)?;
+    world.judge()?;
+    let mut marks = BTreeMap::new();
+    for osd in &world.osds {
+        for (what, n) in &osd.marks {
+            *marks.entry(*what).or_default() += n;
+        }
+    }
+    Ok(Report { trace: world.trace, events: world.processed, epochs: world.monitor.map().epoch.0, answered: world.answered, marks })
+}
+
+impl World {
+    fn new(seed: u64, scenario: Scenario) -> Self {
+        let osds = (0..scenario.osds).map(|i| Osd::new(OsdId(i as i32), scenario.conf.clone(), scenario.bug)).collect();
+        let clients = (0..scenario.clients)
+            .map(|_| Client { epoch: Epoch(0), left: scenario.ops, tid: 0, current: None, sent_to: None })
+            .collect();
+        Self {
+            rng: Rng::new(seed),
+            now: 0,
+            seq: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            monitor: Monitor::new(scenario.osds),
+            osds,
+            clients,
+            links: BTreeMap::new(),
+            incarnations: 0,
+            values: 0,
+            history: History::default(),
+            trace: seed,
+            processed: 0,
+            answered: 0,
+            calm: false,
+            log: std::env::var_os("SIPHON_SIM_TRACE").map(|_| String::new()),
+            scenario,
+        }
+    }
+
+    fn utime(&self) -> Utime {
+        Utime { sec: (self.now / 1_000_000) as u32, nsec: (self.now % 1_000_000) as u32 * 1_000 }
+    }
+
+    fn at(&mut self, time: Time, ev: Ev) {
+        self.seq += 1;
+        self.queue.push(Reverse((time, self.seq)));
+        self.events.insert(self.seq, ev);
+    }
+
+    fn after(&mut self, delay: Time, ev: Ev) {
+        self.at(self.now + delay, ev);
+    }
+
+    /// Mostly fast, sometimes very slow.
+    fn network_delay(&mut self) -> Time {
+        match self.rng.range(0, 100) {
+            0 => self.rng.range(50 * MS, 800 * MS),
+            1..=9 => self.rng.range(2 * MS, 20 * MS),
+            _ => self.rng.range(50, 1_000),
+        }
+    }
+
+    /// A message on a link arrives after those before it.
+    fn on_link(&mut self, link: (i64, i64), ev: Ev) {
+        let delay = self.network_delay();
+        let last = self.links.entry(link).or_default();
+        *last = (self.now + delay).max(*last + 1);
+        let time = *last;
+        self.at(time, ev);
+    }
+
+    fn begin(&mut self) {
+        let s = self.scenario.clone();
+        let pool = PoolView { size: s.size, min_size: s.min_size, pg_num: s.pg_num, created: Epoch(0) };
+        // The pool may come before, between or after the first OSDs.
+        let when = self.rng.range(0, 2_000 * MS);
+        self.after(when, Ev::Mon(MonMsg::CreatePool(POOL, pool)));
+        if s.second_pool {
+            let when = self.rng.range(1_000 * MS, 8_000 * MS);
+            self.after(when, Ev::Mon(MonMsg::CreatePool(SECOND, PoolView { pg_num: 2, ..pool })));
+            let when = self.rng.range(8_000 * MS, 15_000 * MS);
+            self.after(when, Ev::Mon(MonMsg::DeletePool(SECOND)));
+        }
+        for i in 0..s.osds {
+            let when = self.rng.range(0, 1_500 * MS);
+            self.after(when, Ev::Start(OsdId(i as i32)));
+        }
+        for c in 0..s.clients {
+            let when = self.rng.range(500 * MS, 3_000 * MS);
+            self.after(when, Ev::NextOp(c));
+        }
+        let when = self.rng.range(2_000 * MS, 5_000 * MS);
+        self.after(when, Ev::Fault);
+    }
+
+    fn run_until(&mut self, time: Time) -> Result<(), String> {
+        while self.queue.peek().is_some_and(|Reverse((t, _))| *t <= time) {
+            self.step()?;
+        }
+        self.now = self.now.max(time);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<bool, String> {
+        let Some(Reverse((time, seq))) = self.queue.pop() else { return Ok(false) };
+        let ev = self.events.remove(&seq).expect("every queued number has an event");
+        self.now = time;
+        self.processed += 1;
+        self.hash(&ev);
+        self.process(ev);
+        Ok(true)
+    }
+
+    fn hash(&mut self, ev: &Ev) {
+        let mut text = String::new();
+        let _ = match ev {
+            Ev::Peer { from, to, front, data, .. } => {
+                let mut h = Fold(0);
+                h.write(front);
+                h.write(data);
+                write!(text, "peer {from}->{to} {:x}", h.0)
+            }
+            Ev::Local(osd, _, pg, Local::Read(token, _)) => write!(text, "read {osd} {pg} {token:?}"),
+            other => write!(text, "{other:?}"),
+        };
+        let mut h = Fold(self.trace);
+        h.write_u64(self.now);
+        h.write(text.as_bytes());
+        self.trace = h.0;
+        if let Some(log) = &mut self.log {
+            if let Ev::Peer { from, to, front, data, .. } = ev {
+                let _ = writeln!(log, "{:>9} {from}->{to} {:?}", self.now, pg::PeerMsg::decode(front.clone(), data.clone()));
+            } else {
+                let _ = writeln!(log, "{:>9} {text}", self.now);
+            }
+            eprint!("{log}");
+            log.clear();
+        }
+    }
+
+    fn process(&mut self, ev: Ev) {
+        let now = self.utime();
+        match ev {
+            Ev::Peer { from, from_incarnation, to, to_incarnation, front, data } => {
+                let sender = self.osds[from.0 as usize].incarnation;
+                let osd = &mut self.osds[to.0 as usize];
+                // A dead sender's last bytes may arrive, but not after its next life has spoken.
+                if osd.incarnation == to_incarnation && (sender == from_incarnation || sender == 0) {
+                    osd.peer(from, front, data, now);
+                    self.carry_out(to);
+                }
+            }
+            Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
+            Ev::Mon(msg) => {
+                if self.monitor.handle(msg) > 0 {
+                    self.publish();
+                }
+            }
+            Ev::OsdMap(osd, epoch) => {
+                if self.osds[osd.0 as usize].incarnation != 0 {
+                    self.osds[osd.0 as usize].maps(&self.monitor, epoch, now);
+                    self.carry_out(osd);
+                }
+            }
+            Ev::ClientMap(client, epoch) => {
+                let c = &mut self.clients[client];
+                c.epoch = c.epoch.max(epoch);
+                self.send_op(client);
+            }
+            Ev::Op { to, incarnation, op } => {
+                if self.osds[to.0 as usize].incarnation == incarnation {
+                    self.osds[to.0 as usize].client(op, now);
+                    self.carry_out(to);
+                }
+            }
+            Ev::Answer { client, tid, did } => self.answer(client, tid, did),
+            Ev::Flush(osd, incarnation, seq) => {
+                if self.osds[osd.0 as usize].incarnation == incarnation {
+                    self.osds[osd.0 as usize].flushed(seq, now);
+                    self.carry_out(osd);
+                }
+            }
+            Ev::Local(osd, incarnation, pgid, local) => {
+                if self.osds[osd.0 as usize].incarnation == incarnation {
+                    self.osds[osd.0 as usize].local(pgid, local, now);
+                    self.carry_out(osd);
+                }
+            }
+            Ev::Start(osd) => self.start(osd),
+            Ev::Fault => self.fault(),
+            Ev::NextOp(client) => self.next_op(client),
+        }
+    }
+
+    fn publish(&mut self) {
+        let epoch = self.monitor.map().epoch;
+        for osd in 0..self.osds.len() {
+            if self.osds[osd].incarnation != 0 {
+                self.on_link((MON, osd as i64), Ev::OsdMap(OsdId(osd as i32), epoch));
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.on_link((MON, 1000 + client as i64), Ev::ClientMap(client, epoch));
+        }
+    }
+
+    fn carry_out(&mut self, osd: OsdId) {
+        let index = osd.0 as usize;
+        let incarnation = self.osds[index].incarnation;
+        // A fast disk, or one whose flushes take long, so that much is lost with the power.
+        let effects = self.osds[index].effects();
+        for effect in effects {
+            match effect {
+                Effect::Peer { to, front, data } => {
+                    for to in to {
+                        // The address in the newest map that the sender may know; a dead one gets nothing.
+                        let Some(to_incarnation) = self.monitor.map().incarnation(to) else { continue };
+                        let ev = Ev::Peer { from: osd, from_incarnation: incarnation, to, to_incarnation, front: front.clone(), data: data.clone() };
+                        self.on_link((osd.0.into(), to.0.into()), ev);
+                    }
+                }
+                Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::Mon(msg)),
+                Effect::Answer { client, tid, did } => {
+                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { client, tid, did });
+                }
+                Effect::Flush(seq) => {
+                    let delay = if self.rng.permille(50) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
+                    self.after(delay, Ev::Flush(osd, incarnation, seq));
+                }
+                Effect::Later(pgid, local) => {
+                    let delay = self.rng.range(100, 30 * MS);
+                    self.after(delay, Ev::Local(osd, incarnation, pgid, local));
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, osd: OsdId) {
+        if self.osds[osd.0 as usize].incarnation != 0 {
+            return;
+        }
+        self.incarnations += 1;
+        let (incarnation, now) = (self.incarnations, self.utime());
+        self.osds[osd.0 as usize].start(incarnation, &self.monitor, now);
+        self.carry_out(osd);
+        let epoch = self.monitor.map().epoch;
+        self.on_link((MON, osd.0.into()), Ev::OsdMap(osd, epoch));
+    }
+
+    fn crash(&mut self, osd: OsdId) {
+        let incarnation = self.osds[osd.0 as usize].incarnation;
+        if incarnation == 0 {
+            return;
+        }
+        let unflushed = self.osds[osd.0 as usize].disk.unflushed();
+        let survivors = self.rng.range(0, unflushed as u64 + 1) as usize;
+        self.osds[osd.0 as usize].stop(survivors);
+        let noticed = self.rng.range(100 * MS, 2_000 * MS);
+        self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation)));
+        let back = match self.rng.range(0, 4) {
+            0 => self.rng.range(10 * MS, 200 * MS),
+            3 => self.rng.range(3_000 * MS, 8_000 * MS),
+            _ => self.rng.range(500 * MS, 3_000 * MS),
+        };
+        self.after(back, Ev::Start(osd));
+    }
+
+    fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let s = &self.scenario;
+        let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
+        let dice = self.rng.range(0, 1_000);
+        if dice < one {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            self.crash(osd);
+        } else if dice < one + all {
+            for osd in 0..n {
+                self.crash(OsdId(osd as i32));
+            }
+        } else if dice < one + all + weight {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            let map = self.monitor.map();
+            let is_in = map.osds[osd.0 as usize].is_in;
+            let ins = map.osds.iter().filter(|o| o.is_in).count();
+            if !is_in || ins > s_size(&self.scenario) {
+                self.after(0, Ev::Mon(MonMsg::SetIn(osd, !is_in)));
+            }
+        }
+        let next = if self.rng.permille(300) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
+        self.after(next, Ev::Fault);
+    }
+
+    fn settle(&mut self) {
+        for osd in 0..self.osds.len() {
+            let osd = OsdId(osd as i32);
+            self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
+            self.after(1, Ev::Start(osd));
+        }
+        self.after(0, Ev::Mon(MonMsg::DeletePool(SECOND)));
+    }
+
+    fn pgid_of(&self, object: u64) -> PgId {
+        PgId { pool: POOL, seed: (mix(object) % u64::from(self.scenario.pg_num)) as u32 }
+    }
+
+    fn next_op(&mut self, client: usize) {
+        if self.clients[client].current.is_some() || self.clients[client].left == 0 {
+            return;
+        }
+        let object = self.rng.range(0, self.scenario.objects);
+        let ask = match self.rng.range(0, 10) {
+            0..=4 => {
+                self.values += 1;
+                Ask::Write(self.values, self.rng.range(1, 8) as u32)
+            }
+            5 => Ask::Delete,
+            _ => Ask::Read,
+        };
+        let pgid = self.pgid_of(object);
+        let c = &mut self.clients[client];
+        c.left -= 1;
+        c.tid += 1;
+        let op = ClientOp { client, tid: c.tid, object, pgid, ask, epoch: c.epoch };
+        c.current = Some((op, self.processed));
+        c.sent_to = None;
+        self.send_op(client);
+    }
+
+    /// Sends the client's operation to the primary, if it was not sent to it in this interval.
+    fn send_op(&mut self, client: usize) {
+        let c = &self.clients[client];
+        let Some((mut op, _)) = c.current else { return };
+        let Some(map) = self.monitor.at(c.epoch) else { return };
+        let Some(primary) = map.mapping(op.pgid).primary else { return };
+        let Some(incarnation) = map.incarnation(primary) else { return };
+        // An interval is told by its acting set and when its members came up.
+        let acting = map.mapping(op.pgid).acting;
+        let newest = acting.iter().map(|o| map.up_from(*o)).max().unwrap_or_default();
+        let target = (primary, incarnation ^ mix(acting.len() as u64), newest);
+        if c.sent_to == Some(target) {
+            return;
+        }
+        op.epoch = c.epoch;
+        let c = &mut self.clients[client];
+        c.sent_to = Some(target);
+        self.on_link((1000 + client as i64, primary.0.into()), Ev::Op { to: primary, incarnation, op });
+    }
+
+    fn answer(&mut self, client: usize, tid: u64, did: Did) {
+        let Some((op, start)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) else { return };
+        self.clients[client].current = None;
+        self.answered += 1;
+        self.history.objects.entry(op.object).or_default().push(Done { client, did, start, end: self.processed });
+        let think = if self.calm { 1 } else { self.rng.range(1, 400 * MS) };
+        self.after(think, Ev::NextOp(client));
+    }
+
+    fn pgids(&self) -> Vec<PgId> {
+        let pools = &self.monitor.map().pools;
+        pools.iter().flat_map(|(pool, v)| (0..v.pg_num).map(|seed| PgId { pool: *pool, seed })).collect()
+    }
+
+    /// All PGs are clean with the newest map, and clients are done.
+    fn is_settled(&self) -> bool {
+        let map = self.monitor.map();
+        map.pools.contains_key(&POOL)
+            && !map.pools.contains_key(&SECOND)
+            && self.clients.iter().all(|c| c.left == 0 && c.current.is_none())
+            && map.osds.iter().all(|o| o.up)
+            && self.pgids().into_iter().all(|pgid| {
+                map.mapping(pgid).primary.is_some_and(|primary| {
+                    self.osds[primary.0 as usize].pgs().any(|(id, pg)| *id == pgid && pg.is_clean() && pg.epoch() == map.epoch)
+                })
+            })
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for osd in &self.osds {
+            let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osds[osd.id.0 as usize]);
+            for (pgid, pg) in osd.pgs() {
+                let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing());
+            }
+        }
+        for c in self.clients.iter().filter(|c| c.current.is_some()) {
+            let _ = writeln!(text, "client {c:?}");
+        }
+        text
+    }
+
+    /// Replicas are identical, what is there is what clients wrote, and no copy is where it should not be.
+    fn judge(&mut self) -> Result<(), String> {
+        let map = self.monitor.map().clone();
+        for osd in &mut self.osds {
+            let all = osd.disk.unflushed();
+            osd.disk.crash(all);
+        }
+        for pgid in self.pgids() {
+            let acting = map.mapping(pgid).acting;
+            if acting.len() != self.scenario.size as usize {
+                return Err(format!("{pgid}: acting {acting:?}"));
+            }
+            let coll = |o: &OsdId| self.osds[o.0 as usize].disk.state().colls.get(&pgid).cloned();
+            let first = coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
+            for osd in &acting[1..] {
+                let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
+                if first.objects != other.objects {
+                    return Err(format!("{pgid}: replicas differ\nosd.{}: {:#?}\nosd.{osd}: {:#?}", acting[0], first.objects, other.objects));
+                }
+                let log = |c: &crate::disk::Coll| c.rows.iter().filter(|(k, _)| k[0] == b'l').map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+                if log(&first) != log(&other) {
+                    return Err(format!("{pgid}: logs differ between osd.{} and osd.{osd}", acting[0]));
+                }
+            }
+            for osd in &self.osds {
+                if !acting.contains(&osd.id) && osd.disk.state().colls.contains_key(&pgid) {
+                    return Err(format!("{pgid}: osd.{} still has a copy", osd.id));
+                }
+            }
+            let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
+            if !loaded.missing.is_empty() || loaded.info.stats.num_objects != first.objects.len() as i64 {
+                return Err(format!("{pgid}: {} objects, {:?}", first.objects.len(), loaded.info.stats));
+            }
+        }
+        for osd in &self.osds {
+            if osd.disk.state().colls.keys().any(|pg| pg.pool == SECOND) {
+                return Err(format!("osd.{} still has a copy of a deleted pool", osd.id));
+            }
+        }
+        // One last read of everything, straight from the primary's disk.
+        for object in 0..self.scenario.objects {
+            let pgid = self.pgid_of(object);
+            let primary = map.mapping(pgid).primary.ok_or("no primary")?;
+            let state = self.osds[primary.0 as usize].disk.state();
+            let value = state.colls[&pgid].objects.get(&object_id(POOL, object)).map(value_of);
+            let done = Done { client: usize::MAX, did: Did::Read(value), start: u64::MAX - 1, end: u64::MAX };
+            self.history.objects.entry(object).or_default().push(done);
+        }
+        self.history.check()
+    }
+}
+
+fn s_size(s: &Scenario) -> usize {
+    s.size as usize
+}
+
+/// A hash that is the same everywhere.
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = mix(self.0 ^ u64::from_le_bytes(word));
+        }
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,68 @@
+//! Many seeds, several kinds of trouble.
+
+use sim::{Scenario, run};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The seed also decides the shape of the cluster.
+fn scenario(seed: u64) -> Scenario {
+    let base = Scenario::default();
+    match seed % 6 {
+        0 => Scenario { osds: 3, reweight: 0, crash_one: 850, ..base },
+        1 => Scenario { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
+        2 => Scenario { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 850, ..base },
+        3 => Scenario { osds: 6, pg_num: 4, crash_one: 400, reweight: 500, power_cut: 100, ..base },
+        4 => Scenario { objects: 3, clients: 3, ops: 25, ..base },
+        _ => base,
+    }
+}
+
+fn check(seed: u64) -> sim::Report {
+    let result = std::panic::catch_unwind(|| run(seed, &scenario(seed)));
+    let line = format!("replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p sim --test seeds one_seed -- --nocapture");
+    match result {
+        Ok(Ok(report)) => report,
+        Ok(Err(wrong)) => panic!("{wrong}\n{line}"),
+        Err(_) => panic!("{line}"),
+    }
+}
+
+#[test]
+fn seeds() {
+    let count = number("SIPHON_SIM_SEEDS").unwrap_or(300);
+    let first = number("SIPHON_SIM_FIRST").unwrap_or(0);
+    let mut marks = std::collections::BTreeMap::new();
+    let mut answered = 0;
+    for seed in first..first + count {
+        let report = check(seed);
+        answered += report.answered;
+        for (what, n) in report.marks {
+            *marks.entry(what).or_insert(0) += n;
+        }
+    }
+    eprintln!("{count} seeds, {answered} operations, {marks:?}");
+    if count >= 100 {
+        // The hard cases were reached.
+        for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery"] {
+            assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..6 {
+        let (a, b) = (check(seed), check(seed));
+        assert_eq!((a.trace, a.events), (b.trace, b.events), "seed {seed}");
+    }
+    assert_ne!(check(0).trace, check(6).trace);
+}
