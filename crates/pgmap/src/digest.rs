@@ -4,7 +4,7 @@ use denc_derive::Denc;
 use std::collections::BTreeMap;
 use types::stats::{ObjectStatSum, OsdStat, PoolStat};
 use types::pool::PgPool;
-use types::{OsdId, PgId, PoolId};
+use types::{IntervalSet, OsdId, PgId, PoolId};
 
 /// Work per second over the last few reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
@@ -71,8 +71,8 @@ pub struct Digest {
     pub usage_by_osd: BTreeMap<OsdId, (u64, u64)>,
     /// Groups that are active, for the monitors' record of what was created.
     pub active_pgs: Vec<PgId>,
-    /// Snapshots that all groups of a pool have trimmed, as (first, count) ranges.
-    pub purged_snaps: BTreeMap<PoolId, Vec<(u64, u64)>>,
+    /// Snapshots that all groups of a pool have trimmed.
+    pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
 }
 
 impl Digest {

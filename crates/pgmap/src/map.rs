@@ -5,7 +5,7 @@ use denc::{Bytes, Decode};
 use messages::OsdStatsReport;
 use std::collections::{BTreeMap, VecDeque};
 use types::stats::{OsdStat, PgStat, PgState, PoolStat, StoreStatfs};
-use types::{Epoch, OsdId, PgId, PoolId, Utime};
+use types::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
 
 /// Over how many digests rates are smoothed (Ceph: `mon_stat_smooth_intervals`).
 const SMOOTHING: usize = 6;
@@ -216,41 +216,19 @@ impl PgMap {
     }
 
     /// What every group of a pool has purged: the monitors forget a removed snapshot once all have.
-    fn purged_snaps(&self) -> BTreeMap<PoolId, Vec<(u64, u64)>> {
+    fn purged_snaps(&self) -> BTreeMap<PoolId, IntervalSet> {
         let mut out = BTreeMap::new();
         for pool in self.pools.keys() {
             let range = PgId { pool: *pool, seed: 0 }..=PgId { pool: *pool, seed: u32::MAX };
-            let mut common: Option<Vec<(u64, u64)>> = None;
-            for (_, stat) in self.pgs.range(range) {
-                let mine: Vec<(u64, u64)> = stat.purged_snaps.iter().collect();
-                common = Some(match common {
-                    None => mine,
-                    Some(c) => intersect(&c, &mine),
-                });
-                if common.as_ref().is_some_and(Vec::is_empty) {
-                    break;
-                }
-            }
-            if let Some(c) = common.filter(|c| !c.is_empty()) {
-                out.insert(*pool, c);
+            let mut groups = self.pgs.range(range).map(|(_, stat)| &stat.purged_snaps);
+            let Some(first) = groups.next().cloned() else { continue };
+            let common = groups.fold(first, |c, mine| c.intersection(mine));
+            if !common.is_empty() {
+                out.insert(*pool, common);
             }
         }
         out
     }
-}
-
-/// What is in both of two sorted lists of (start, length) ranges.
-fn intersect(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let (mut i, mut j, mut out) = (0, 0, Vec::new());
-    while let (Some(&(sa, la)), Some(&(sb, lb))) = (a.get(i), b.get(j)) {
-        let (ea, eb) = (sa.saturating_add(la), sb.saturating_add(lb));
-        let (start, end) = (sa.max(sb), ea.min(eb));
-        if start < end {
-            out.push((start, end - start));
-        }
-        if ea <= eb { i += 1 } else { j += 1 }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -305,11 +283,5 @@ mod tests {
         assert!(m.pgs[&pg(1, 0)].state.has(PgState::STALE));
         m.handle_osd_map(Epoch(7), BTreeMap::new(), |o| o != OsdId(0), |_| true, t(14));
         assert!(m.pgs.is_empty() && m.osds.len() == 1);
-    }
-
-    #[test]
-    fn ranges_intersect() {
-        assert_eq!(intersect(&[(1, 5), (10, 5)], &[(3, 10)]), [(3, 3), (10, 3)]);
-        assert_eq!(intersect(&[(1, 2)], &[(3, 1)]), []);
     }
 }
