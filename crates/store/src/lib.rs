@@ -11,17 +11,26 @@
 //! It lives on one single-threaded reactor (a tokio `current_thread` runtime with a `LocalSet`); every handle
 //! is `!Send`. What is cached in memory is answered without yielding.
 
+mod alloc;
 mod check;
+mod codec;
 mod commit;
+pub mod dev;
+mod engine;
 mod error;
+mod log;
 mod mem;
+mod onode;
 mod options;
 mod report;
 mod store;
+mod superblock;
+mod tree;
 mod txn;
 mod types;
 
 pub use commit::Commit;
+pub use dev::{Device, Engine};
 pub use error::StoreError;
 pub use options::Options;
 pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};

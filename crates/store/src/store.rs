@@ -1,8 +1,11 @@
 //! The handle that callers hold.
 
 use crate::commit::Commit;
+use crate::dev::Device;
+use crate::engine::{self, Handle};
 use crate::error::StoreError;
 use crate::mem::MemStore;
+use crate::options::Options;
 use crate::report::{DumpReport, FsckReport};
 use crate::txn::Transaction;
 use crate::types::{Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
@@ -17,12 +20,41 @@ pub struct Store(Backend);
 #[derive(Clone)]
 enum Backend {
     Memory(Rc<MemStore>),
+    Disk(Rc<Handle>),
 }
 
 impl Store {
     /// A store in memory without a limit, whose transactions are durable at once.
     pub fn memory() -> Store {
         Store(Backend::Memory(Rc::new(MemStore::new(u64::MAX))))
+    }
+
+    /// Makes an empty store on a device; what was on it is lost. `store_id` should be random; `label` (at most
+    /// 2048 bytes) says whose store it is and is given back by [`Store::label`].
+    pub async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: impl Into<Bytes>) -> Result<(), StoreError> {
+        engine::mkfs(dev, opts, store_id, label.into()).await
+    }
+
+    /// Opens the store on a device. Must be called inside a `LocalSet`; background tasks run there until the
+    /// last handle is dropped.
+    ///
+    /// # Errors
+    /// `Foreign` when there is no store on the device or one of another layout version; `Corrupt`; `Io`.
+    pub async fn open(dev: Device, opts: Options) -> Result<Store, StoreError> {
+        Ok(Store(Backend::Disk(Rc::new(Handle(engine::open(dev, opts).await?)))))
+    }
+
+    /// The label of the store on a device, without opening it.
+    pub async fn peek_label(dev: &Device) -> Result<Bytes, StoreError> {
+        Ok(engine::read_superblock(dev).await?.label)
+    }
+
+    /// The label given at [`Store::mkfs`]; empty for a store in memory.
+    pub fn label(&self) -> Bytes {
+        match &self.0 {
+            Backend::Memory(_) => Bytes::new(),
+            Backend::Disk(d) => d.0.label(),
+        }
     }
 
     /// Checks a transaction and applies it to memory. Later reads see it; the token resolves when it is
@@ -34,15 +66,16 @@ impl Store {
     pub fn submit(&self, txn: Transaction) -> Result<Commit, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.submit(txn),
+            Backend::Disk(d) => d.0.submit(txn),
         }
     }
 
     /// Brings into memory what [`Store::submit`] of this transaction will look at, so that it need not
     /// block the thread on the device. Optional; objects that were just read or written are there already.
     pub async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
-        let _ = txn;
         match &self.0 {
             Backend::Memory(_) => Ok(()),
+            Backend::Disk(d) => d.0.prepare(txn).await,
         }
     }
 
@@ -51,6 +84,7 @@ impl Store {
     pub async fn admit(&self) -> Result<(), StoreError> {
         match &self.0 {
             Backend::Memory(_) => Ok(()),
+            Backend::Disk(d) => d.0.admit().await,
         }
     }
 
@@ -58,6 +92,7 @@ impl Store {
     pub fn congested(&self) -> bool {
         match &self.0 {
             Backend::Memory(_) => false,
+            Backend::Disk(d) => d.0.congested(),
         }
     }
 
@@ -65,6 +100,7 @@ impl Store {
     pub fn last_commit(&self) -> Commit {
         match &self.0 {
             Backend::Memory(m) => m.last(),
+            Backend::Disk(d) => d.0.last(),
         }
     }
 
@@ -75,6 +111,7 @@ impl Store {
     pub async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.read(coll, key, off, len),
+            Backend::Disk(d) => d.0.read(coll, key, off, len).await,
         }
     }
 
@@ -82,6 +119,7 @@ impl Store {
     pub async fn stat(&self, coll: Coll, key: &Key) -> Result<Stat, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.stat(coll, key),
+            Backend::Disk(d) => d.0.stat(coll, key).await,
         }
     }
 
@@ -101,6 +139,7 @@ impl Store {
     pub async fn get_attr(&self, coll: Coll, key: &Key, name: &[u8]) -> Result<Bytes, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.attr(coll, key, name),
+            Backend::Disk(d) => d.0.attr(coll, key, name).await,
         }
     }
 
@@ -108,6 +147,7 @@ impl Store {
     pub async fn get_attrs(&self, coll: Coll, key: &Key) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.attrs(coll, key),
+            Backend::Disk(d) => d.0.attrs(coll, key).await,
         }
     }
 
@@ -115,6 +155,7 @@ impl Store {
     pub async fn omap_header(&self, coll: Coll, key: &Key) -> Result<Bytes, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.omap_header(coll, key),
+            Backend::Disk(d) => d.0.omap_header(coll, key).await,
         }
     }
 
@@ -122,6 +163,7 @@ impl Store {
     pub async fn omap_get(&self, coll: Coll, key: &Key, rows: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.omap_get(coll, key, rows),
+            Backend::Disk(d) => d.0.omap_get(coll, key, rows).await,
         }
     }
 
@@ -137,6 +179,7 @@ impl Store {
     ) -> Result<OmapPage, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.omap_iter(coll, key, from, max_rows, max_bytes),
+            Backend::Disk(d) => d.0.omap_iter(coll, key, from, max_rows, max_bytes).await,
         }
     }
 
@@ -150,6 +193,7 @@ impl Store {
     ) -> Result<ListPage, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.list(coll, start, end, max),
+            Backend::Disk(d) => d.0.list(coll, start, end, max).await,
         }
     }
 
@@ -158,6 +202,7 @@ impl Store {
     pub async fn extents(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Vec<Range>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.extents(coll, key, off, len),
+            Backend::Disk(d) => d.0.extents(coll, key, off, len).await,
         }
     }
 
@@ -165,6 +210,7 @@ impl Store {
     pub fn collections(&self) -> Vec<Coll> {
         match &self.0 {
             Backend::Memory(m) => m.collections(),
+            Backend::Disk(d) => d.0.collections(),
         }
     }
 
@@ -172,14 +218,15 @@ impl Store {
     pub fn statfs(&self) -> StatFs {
         match &self.0 {
             Backend::Memory(m) => m.statfs(),
+            Backend::Disk(d) => d.0.statfs(),
         }
     }
 
     /// Checks the consistency of everything; `deep` also reads and verifies all data.
     pub async fn fsck(&self, deep: bool) -> Result<FsckReport, StoreError> {
-        let _ = deep;
         match &self.0 {
             Backend::Memory(m) => Ok(m.fsck()),
+            Backend::Disk(d) => d.0.fsck(deep).await,
         }
     }
 
@@ -187,12 +234,25 @@ impl Store {
     pub async fn dump(&self, coll: Option<Coll>, max: usize) -> Result<DumpReport, StoreError> {
         match &self.0 {
             Backend::Memory(m) => Ok(m.dump(coll, max)),
+            Backend::Disk(d) => d.0.dump(coll, max).await,
         }
     }
 
     /// Makes everything durable, brings the log down to nothing and stops background work. The store must
     /// not be used afterwards. A store that is dropped without this is as after a crash: it replays its log.
     pub async fn close(self) -> Result<(), StoreError> {
-        self.last_commit().await
+        match &self.0 {
+            Backend::Memory(m) => m.last().await,
+            Backend::Disk(d) => d.0.close().await,
+        }
+    }
+
+    /// Brings everything to its place now; the log is empty then as of this moment. Not needed in normal
+    /// operation.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        match &self.0 {
+            Backend::Memory(_) => Ok(()),
+            Backend::Disk(d) => d.0.checkpoint_now().await,
+        }
     }
 }

@@ -46,6 +46,21 @@ impl Buffers {
         }
     }
 
+    /// The part `[off, off + len)`, without copying; shorter if there is not that much.
+    pub fn slice(&self, off: u64, len: u64) -> Buffers {
+        let (mut skip, mut left) = (off, len);
+        let mut out = Buffers::new();
+        for b in &self.0 {
+            let n = b.len() as u64;
+            let from = skip.min(n);
+            skip -= from;
+            let take = (n - from).min(left);
+            left -= take;
+            out.push(b.slice(from as usize..(from + take) as usize));
+        }
+        out
+    }
+
     /// The slices in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Bytes> {
         self.0.iter()

@@ -1,0 +1,73 @@
+//! Clean blocks in memory, by physical block.
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+/// A cache with a fixed number of places and second-chance replacement.
+pub(super) struct BlockCache {
+    index: FxHashMap<u64, u32>,
+    places: Vec<Place>,
+    hand: usize,
+    max: usize,
+}
+
+struct Place {
+    block: u64,
+    bytes: Bytes,
+    hot: bool,
+}
+
+impl BlockCache {
+    pub(super) fn new(max: usize) -> BlockCache {
+        BlockCache { index: FxHashMap::default(), places: Vec::new(), hand: 0, max }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(super) fn get(&mut self, block: u64) -> Option<&Bytes> {
+        let p = &mut self.places[*self.index.get(&block)? as usize];
+        p.hot = true;
+        Some(&p.bytes)
+    }
+
+    pub(super) fn insert(&mut self, block: u64, bytes: Bytes) {
+        if self.max == 0 {
+            return;
+        }
+        if let Some(i) = self.index.get(&block) {
+            self.places[*i as usize].bytes = bytes;
+            return;
+        }
+        let place = Place { block, bytes, hot: false };
+        if self.places.len() < self.max {
+            self.index.insert(block, self.places.len() as u32);
+            self.places.push(place);
+            return;
+        }
+        loop {
+            let i = self.hand;
+            self.hand = (self.hand + 1) % self.places.len();
+            let p = &mut self.places[i];
+            if std::mem::take(&mut p.hot) {
+                continue;
+            }
+            // A place whose block was removed is found under another index or none.
+            if self.index.get(&p.block) == Some(&(i as u32)) {
+                self.index.remove(&p.block);
+            }
+            self.index.insert(block, i as u32);
+            *p = place;
+            return;
+        }
+    }
+
+    pub(super) fn remove(&mut self, block: u64) {
+        if let Some(i) = self.index.remove(&block) {
+            let p = &mut self.places[i as usize];
+            p.bytes = Bytes::new();
+            p.hot = false;
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Checkpoints: what is in memory goes to its place, then the log's tail advances.
+//!
+//! 1. *Freeze*: what has changed is set aside at one instant, in constant time. Transactions go on in fresh
+//!    structures. An object record that changes again is encoded for the checkpoint just before.
+//! 2. Wait until all records up to the freeze are durable.
+//! 3. Write the deferred data to its place, in the order of the device.
+//! 4. Encode the changed object records and merge all rows into the tree, in steps.
+//! 5. Write the changed pages of the allocation map; flush.
+//! 6. Write the superblock; flush. Only now old tree nodes and the log before the freeze are free.
+
+use super::Disk;
+use super::state::{Delta, Frozen, State};
+use crate::alloc::Run;
+use crate::dev::{AlignedBuf, Device, Gather, Io};
+use crate::error::StoreError;
+use crate::superblock::{LogPos, Superblock};
+use crate::tree::{self, Node, NodePtr, Pages};
+use crate::types::BLOCK;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+/// Runs checkpoints when they are wanted, until the store goes.
+pub(super) async fn run(disk: Weak<Disk>) {
+    loop {
+        let Some(disk) = disk.upgrade() else { return };
+        disk.checkpoint.notified().await;
+        if disk.closing.get() || disk.check_failed().is_err() {
+            return;
+        }
+        let wanted = {
+            let st = disk.state.borrow();
+            st.log_reserved() > disk.checkpoint_at() || st.dirty_bytes() > disk.opts.dirty_max
+        };
+        if (wanted || disk.congested())
+            && let Err(e) = disk.checkpoint_once().await
+        {
+            disk.fail(e);
+            return;
+        }
+    }
+}
+
+/// Set aside by a freeze besides [`Frozen`].
+struct Freeze {
+    slots: Vec<u32>,
+    deltas: Vec<Delta>,
+    /// The last transaction that the checkpoint contains.
+    last: u64,
+    next_id: u64,
+    /// Where the log goes on if there was nothing in the queue.
+    pos: Option<LogPos>,
+}
+
+impl State {
+    fn freeze(&mut self, last: u64) -> Freeze {
+        debug_assert!(self.frozen.is_none());
+        let mut layer = std::mem::take(&mut self.layer);
+        for id in std::mem::take(&mut self.dirty_families).into_keys() {
+            let Some(f) = self.families.get(&id) else { continue };
+            let value = if f.0.is_empty() { None } else { Some(Bytes::from(f.encode())) };
+            if value.is_none() {
+                self.families.remove(&id);
+            }
+            layer.put(Self::family_key(id), value);
+        }
+        let slots = std::mem::take(&mut self.slots.dirty);
+        for &i in &slots {
+            let s = self.slots.get_mut(i);
+            s.dirty = false;
+            s.frozen = true;
+        }
+        self.frozen = Some(Frozen {
+            layer: Rc::new(layer),
+            names: std::mem::take(&mut self.names),
+            pending: Rc::new(std::mem::take(&mut self.pending)),
+        });
+        self.sealed_end = None;
+        let pos = match self.queue.back_mut() {
+            Some(batch) => {
+                batch.sealed = true;
+                None
+            }
+            // The batch under way is the last one, and `head` is behind it already.
+            None => Some(self.head),
+        };
+        Freeze { slots, deltas: std::mem::take(&mut self.deltas), last, next_id: self.next_id, pos }
+    }
+
+    /// Applies what has happened to blocks to the allocation map.
+    fn mark(&mut self, delta: Delta) {
+        let wrong = match delta {
+            Delta::Used(run) => self.image.mark(run, true),
+            Delta::Free(run) => self.image.mark(run, false),
+        };
+        debug_assert_eq!(wrong, 0, "the allocation map disagrees with the change");
+    }
+}
+
+impl Disk {
+    /// A checkpoint of everything submitted so far.
+    pub(crate) async fn checkpoint_now(&self) -> Result<(), StoreError> {
+        loop {
+            self.check_failed()?;
+            if self.running.replace(true) {
+                let mut progress = std::pin::pin!(self.progress.notified());
+                progress.as_mut().enable();
+                if self.running.get() {
+                    progress.await;
+                }
+                continue;
+            }
+            let result = self.checkpoint_steps().await;
+            self.running.set(false);
+            self.progress.notify_waiters();
+            return result;
+        }
+    }
+
+    async fn checkpoint_once(&self) -> Result<(), StoreError> {
+        if self.running.get() { Ok(()) } else { self.checkpoint_now().await }
+    }
+
+    async fn checkpoint_steps(&self) -> Result<(), StoreError> {
+        let freeze = self.state.borrow_mut().freeze(self.line.submitted());
+        self.wait_durable(freeze.last).await?;
+        let tail = match freeze.pos {
+            Some(pos) => pos,
+            None => {
+                let sealed = self.state.borrow_mut().sealed_end.take();
+                let Some((last, pos)) = sealed else {
+                    return Err(StoreError::Corrupt("the sealed batch did not report its end".into()));
+                };
+                debug_assert_eq!(last, freeze.last);
+                pos
+            }
+        };
+        self.write_pending().await?;
+        let mut pager = Pager::new(self);
+        for chunk in freeze.slots.chunks(32) {
+            {
+                let mut st = self.state.borrow_mut();
+                chunk.iter().for_each(|&i| st.encode_frozen(i));
+            }
+            pager.breathe().await;
+        }
+        let (layer, root) = {
+            let st = self.state.borrow();
+            let Some(f) = &st.frozen else { return Err(StoreError::Corrupt("no frozen state".into())) };
+            (f.layer.clone(), st.tree.root.clone())
+        };
+        let root = if layer.is_empty() { root } else { tree::merge(&mut pager, root, &layer).await?.0 };
+        drop(layer);
+        pager.writes.finish().await?;
+        let Pager { dropped, stored, .. } = pager;
+
+        // From here on lookups use the new tree; old nodes stay allocated until the superblock is durable.
+        let old_blocks: u64 = dropped.iter().map(NodePtr::blocks).sum();
+        let new_blocks: u64 = stored.iter().map(|r| u64::from(r.1)).sum();
+        let (pages, sb) = {
+            let mut st = self.state.borrow_mut();
+            st.tree.root = root.clone();
+            st.tree_version += 1;
+            st.tree_blocks = st.tree_blocks + new_blocks - old_blocks;
+            st.frozen = None;
+            st.release_late();
+            dropped.iter().for_each(|p| st.tree.forget(p));
+            for chunk in freeze.deltas {
+                st.mark(chunk);
+            }
+            stored.iter().for_each(|r| st.mark(Delta::Used(*r)));
+            dropped.iter().flat_map(|p| &p.runs).for_each(|r| st.mark(Delta::Free(*r)));
+            let old = self.sb.borrow();
+            let sb = Superblock {
+                generation: old.generation + 1,
+                tail,
+                next_id: freeze.next_id,
+                root,
+                tree_blocks: st.tree_blocks,
+                ..old.clone()
+            };
+            (st.image.take_dirty(sb.generation), sb)
+        };
+        let mut writes = Writes::new(self.dev.clone());
+        for (at, _, page) in &pages {
+            writes.push(sb.map_start() + at, page.clone()).await?;
+        }
+        writes.finish().await?;
+        self.dev.flush().await?;
+        self.dev.write(sb.place(), smallvec::smallvec![sb.encode()], true).await?;
+        {
+            let mut st = self.state.borrow_mut();
+            let numbers: Vec<u32> = pages.iter().map(|(_, p, _)| *p).collect();
+            st.image.written(&numbers);
+            st.tail = tail;
+            for p in &dropped {
+                for r in &p.runs {
+                    let wrong = st.alloc.release(*r);
+                    debug_assert_eq!(wrong, 0, "a tree node is freed twice");
+                }
+            }
+            st.prune_families();
+            *self.sb.borrow_mut() = sb;
+        }
+        self.checkpoints.set(self.checkpoints.get() + 1);
+        self.progress.notify_waiters();
+        Ok(())
+    }
+
+    async fn wait_durable(&self, seq: u64) -> Result<(), StoreError> {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            self.check_failed()?;
+            if self.line.durable() >= seq {
+                return Ok(());
+            }
+            progress.await;
+        }
+    }
+
+    /// Brings the frozen deferred writes to their place.
+    async fn write_pending(&self) -> Result<(), StoreError> {
+        let pending = match &self.state.borrow().frozen {
+            Some(f) => f.pending.clone(),
+            None => return Ok(()),
+        };
+        let mut order: Vec<u64> = pending.keys().copied().collect();
+        order.sort_unstable();
+        let mut writes = Writes::new(self.dev.clone());
+        let mut clock = Clock::new(self.opts.step_us);
+        for at in order {
+            if let Some(b) = pending.get(&at) {
+                writes.push(at * BLOCK, b.clone()).await?;
+            }
+            clock.breathe().await;
+        }
+        writes.finish().await?;
+        let mut st = self.state.borrow_mut();
+        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that were
+        // overwritten are found in the newer writes first.
+        for (at, b) in pending.iter() {
+            if !st.pending.contains_key(at) {
+                st.cache.insert(*at, b.clone());
+            }
+        }
+        if let Some(f) = &mut st.frozen {
+            f.pending = Rc::default();
+        }
+        Ok(())
+    }
+}
+
+/// Decides when a long computation lets others run.
+struct Clock {
+    step: Duration,
+    last: Instant,
+}
+
+impl Clock {
+    fn new(step_us: u64) -> Clock {
+        Clock { step: Duration::from_micros(step_us), last: Instant::now() }
+    }
+
+    async fn breathe(&mut self) {
+        if self.last.elapsed() >= self.step {
+            tokio::task::yield_now().await;
+            self.last = Instant::now();
+        }
+    }
+}
+
+/// Writes under way. Ones that follow each other on the device are sent as one.
+struct Writes {
+    dev: Device,
+    at: u64,
+    len: u64,
+    gather: Gather,
+    under_way: VecDeque<Io<()>>,
+}
+
+/// Bytes of one write, and writes at a time.
+const WRITE_MAX: u64 = 256 << 10;
+const WRITES_MAX: usize = 16;
+
+impl Writes {
+    fn new(dev: Device) -> Writes {
+        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new() }
+    }
+
+    async fn push(&mut self, at: u64, bytes: Bytes) -> Result<(), StoreError> {
+        let n = bytes.len() as u64;
+        if self.at + self.len != at || self.len + n > WRITE_MAX {
+            self.send().await?;
+            self.at = at;
+        }
+        self.len += n;
+        self.gather.push(bytes);
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<(), StoreError> {
+        if self.len > 0 {
+            self.under_way.push_back(self.dev.write(self.at, std::mem::take(&mut self.gather), false));
+            self.len = 0;
+        }
+        while self.under_way.len() > WRITES_MAX
+            && let Some(io) = self.under_way.pop_front()
+        {
+            io.await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), StoreError> {
+        self.send().await?;
+        while let Some(io) = self.under_way.pop_front() {
+            io.await?;
+        }
+        Ok(())
+    }
+}
+
+/// The store as the tree's merge sees it.
+struct Pager<'a> {
+    disk: &'a Disk,
+    writes: Writes,
+    dropped: Vec<NodePtr>,
+    stored: Vec<Run>,
+    clock: Clock,
+}
+
+impl<'a> Pager<'a> {
+    fn new(disk: &'a Disk) -> Pager<'a> {
+        let clock = Clock::new(disk.opts.step_us);
+        Pager { disk, writes: Writes::new(disk.dev.clone()), dropped: Vec::new(), stored: Vec::new(), clock }
+    }
+}
+
+impl Pages for Pager<'_> {
+    async fn load(&mut self, ptr: &NodePtr) -> Result<Rc<Node>, StoreError> {
+        loop {
+            if let Some(node) = self.disk.state.borrow_mut().tree.cached(ptr) {
+                return Ok(node);
+            }
+            self.disk.load_node(ptr).await?;
+        }
+    }
+
+    async fn store(&mut self, node: AlignedBuf) -> Result<NodePtr, StoreError> {
+        let bytes = node.freeze();
+        let mut runs = smallvec::SmallVec::new();
+        {
+            let mut st = self.disk.state.borrow_mut();
+            if !st.alloc.allocate((bytes.len() as u64 / BLOCK) as u32, &mut runs) {
+                return Err(StoreError::NoSpace);
+            }
+        }
+        let ptr = NodePtr { crc: crc32c::crc32c(&bytes), runs };
+        let mut done = 0;
+        for (at, n) in &ptr.runs {
+            let len = *n as usize * BLOCK as usize;
+            self.writes.push(at * BLOCK, bytes.slice(done..done + len)).await?;
+            done += len;
+        }
+        self.stored.extend(ptr.runs.iter().copied());
+        let node = Rc::new(Node::parse(bytes)?);
+        self.disk.state.borrow_mut().tree.insert(&ptr, node);
+        Ok(ptr)
+    }
+
+    fn drop_node(&mut self, ptr: &NodePtr) {
+        self.dropped.push(ptr.clone());
+    }
+
+    async fn breathe(&mut self) {
+        self.clock.breathe().await;
+    }
+}
+
+impl State {
+    /// Forgets families that are as the tree has them, when there are many.
+    fn prune_families(&mut self) {
+        if self.families.len() > 4096 {
+            let dirty = &self.dirty_families;
+            self.families.retain(|id, _| dirty.contains_key(id));
+        }
+    }
+}
+

@@ -1,0 +1,150 @@
+//! The store on a device.
+//!
+//! What a transaction does to memory happens in [`state`]; [`submit`] decides where its data goes and writes
+//! its record; [`commit`] writes batches of records to the log; [`checkpoint`] brings what is in memory to its
+//! place and lets the log's tail advance; [`open`] makes a store, and opens one by replaying the log through
+//! the same functions of [`state`] that ran when the records were written.
+//!
+//! What must stay true:
+//!
+//! - A deferred write goes to its place only when its record is durable.
+//! - A freed block is reused only when the record that frees it is durable and no deferred write to it is
+//!   under way. A block freed by a checkpoint (an old tree node) is reused only when the checkpoint's
+//!   superblock is durable.
+//! - The tail passes a record only when a superblock is durable whose tree, allocation map and data blocks
+//!   contain the record's effects.
+//! - A batch is written only when the one before is durable. So only the last batch in the log can refer to
+//!   data blocks that never became durable; opening verifies those.
+
+mod cache;
+mod checkpoint;
+mod commit;
+mod family;
+mod fsck;
+mod open;
+mod read;
+mod record;
+mod slots;
+mod state;
+mod submit;
+
+pub(crate) use open::{mkfs, open, read_superblock};
+
+use crate::commit::{Commit, CommitLine};
+use crate::dev::Device;
+use crate::error::StoreError;
+use crate::options::Options;
+use crate::superblock::Superblock;
+use crate::types::{BLOCK, Coll, StatFs};
+use state::State;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// A store on a device: shared by the handle and the background tasks.
+pub(crate) struct Disk {
+    pub(crate) dev: Device,
+    opts: Options,
+    state: RefCell<State>,
+    line: Rc<CommitLine>,
+    /// The last durable checkpoint.
+    sb: RefCell<Superblock>,
+    /// A batch is waiting to be written.
+    work: Notify,
+    /// A checkpoint is wanted.
+    checkpoint: Notify,
+    /// The tail has advanced, or a batch was written.
+    progress: Notify,
+    closing: Cell<bool>,
+    /// A checkpoint is under way.
+    running: Cell<bool>,
+    failed: RefCell<Option<StoreError>>,
+    /// Checkpoints completed since the store was opened.
+    checkpoints: Cell<u64>,
+}
+
+/// The callers' handle: when the last one goes, the background tasks end.
+pub(crate) struct Handle(pub(crate) Rc<Disk>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Disk {
+    fn stop(&self) {
+        self.closing.set(true);
+        self.work.notify_one();
+        self.checkpoint.notify_one();
+        self.progress.notify_waiters();
+    }
+
+    /// Stops everything after an error that leaves memory and device apart.
+    fn fail(&self, e: StoreError) {
+        tracing::error!("the store stops: {e}");
+        self.failed.borrow_mut().get_or_insert(e.clone());
+        self.line.fail(StoreError::Failed(e.to_string()));
+        self.progress.notify_waiters();
+    }
+
+    fn check_failed(&self) -> Result<(), StoreError> {
+        match &*self.failed.borrow() {
+            Some(e) => Err(StoreError::Failed(e.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn last(&self) -> Commit {
+        self.line.last()
+    }
+
+    pub(crate) fn collections(&self) -> Vec<Coll> {
+        self.state.borrow().colls.keys().copied().collect()
+    }
+
+    pub(crate) fn congested(&self) -> bool {
+        let st = self.state.borrow();
+        st.log_reserved() > self.sb.borrow().log_len / 8 * 5 || st.dirty_bytes() > self.opts.dirty_max * 2
+    }
+
+    pub(crate) async fn admit(&self) -> Result<(), StoreError> {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            self.check_failed()?;
+            if !self.congested() {
+                return Ok(());
+            }
+            self.checkpoint.notify_one();
+            progress.await;
+        }
+    }
+
+    pub(crate) fn statfs(&self) -> StatFs {
+        let st = self.state.borrow();
+        let sb = self.sb.borrow();
+        let free = st.alloc.free_blocks();
+        let used = sb.blocks() - sb.data_start() - free;
+        StatFs {
+            total: sb.device,
+            available: free.saturating_sub(st.reserve()) * BLOCK,
+            data: used.saturating_sub(st.tree_blocks) * BLOCK,
+            metadata: (sb.data_start() + st.tree_blocks) * BLOCK,
+            deferred: st.pending_blocks() * BLOCK,
+            cached: st.cached_bytes(),
+        }
+    }
+
+    /// Label given at mkfs.
+    pub(crate) fn label(&self) -> bytes::Bytes {
+        self.sb.borrow().label.clone()
+    }
+
+    /// Ends with nothing in the log.
+    pub(crate) async fn close(&self) -> Result<(), StoreError> {
+        self.checkpoint_now().await?;
+        self.stop();
+        Ok(())
+    }
+}

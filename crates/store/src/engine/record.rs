@@ -1,0 +1,363 @@
+//! Log records: one transaction each, as resolved operations.
+//!
+//! A record says what was done, not what was asked for: where data went, with which checksums. Each operation
+//! is a tag byte, its object (or only the tag with [`SAME`] set when it is the object of the operation before)
+//! and its arguments.
+
+use super::state::State;
+use crate::alloc::Run;
+use crate::codec::{Decoded, Put, Take, corrupt};
+use crate::error::StoreError;
+use crate::types::{AllocHint, BLOCK, Coll, Key};
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// The operation's object is the one of the operation before.
+const SAME: u8 = 0x80;
+
+mod op {
+    pub const CREATE_COLL: u8 = 1;
+    pub const REMOVE_COLL: u8 = 2;
+    pub const TOUCH: u8 = 3;
+    pub const PUT_INLINE: u8 = 4;
+    pub const PUT_DIRECT: u8 = 5;
+    pub const PUNCH: u8 = 6;
+    pub const SIZE: u8 = 7;
+    pub const REMOVE: u8 = 8;
+    pub const CLONE: u8 = 9;
+    pub const SHARE: u8 = 10;
+    pub const SET_ATTRS: u8 = 11;
+    pub const RM_ATTR: u8 = 12;
+    pub const CLEAR_ATTRS: u8 = 13;
+    pub const OMAP_SET: u8 = 14;
+    pub const OMAP_RM: u8 = 15;
+    pub const OMAP_RM_RANGE: u8 = 16;
+    pub const OMAP_CLEAR: u8 = 17;
+    pub const OMAP_HEADER: u8 = 18;
+    pub const MOVE: u8 = 19;
+    pub const HINT: u8 = 20;
+}
+
+/// A resolved operation on one object.
+#[derive(Debug)]
+pub(super) enum Change<'a> {
+    Touch,
+    Put { lblk: u32, segs: &'a [Run], crcs: &'a [u32], size: u64, inline: Option<&'a [Bytes]> },
+    Punch { lo: u32, hi: u32 },
+    Size(u64),
+    Remove,
+    Clone { to: &'a Key },
+    Share { lblk: u32, n: u32, to: &'a Key, to_lblk: u32, size: u64 },
+    SetAttrs(&'a [(Bytes, Bytes)]),
+    RmAttr(&'a Bytes),
+    ClearAttrs,
+    OmapSet(&'a [(Bytes, Bytes)]),
+    OmapRm(&'a [Bytes]),
+    OmapRmRange { start: &'a Bytes, end: Option<&'a Bytes> },
+    OmapClear,
+    OmapHeader(&'a Bytes),
+    Move { to: Coll, to_key: &'a Key },
+    Hint(AllocHint),
+}
+
+/// Writes one record, remembering the object of the operation before.
+pub(super) struct RecordWriter<'a, W: Put> {
+    out: &'a mut W,
+    last: Option<(Coll, Key)>,
+}
+
+impl<'a, W: Put> RecordWriter<'a, W> {
+    pub(super) fn new(out: &'a mut W) -> Self {
+        RecordWriter { out, last: None }
+    }
+
+    pub(super) fn collection(&mut self, coll: Coll, exists: bool) {
+        self.out.u8(if exists { op::CREATE_COLL } else { op::REMOVE_COLL });
+        self.out.var(coll.0);
+    }
+
+    fn head(&mut self, tag: u8, coll: Coll, key: &Key) {
+        if self.last.as_ref().is_some_and(|(c, k)| *c == coll && k == key) {
+            self.out.u8(tag | SAME);
+        } else {
+            self.out.u8(tag);
+            self.out.var(coll.0);
+            self.out.blob(key);
+            self.last = Some((coll, key.clone()));
+        }
+    }
+
+    fn pairs(&mut self, rows: &[(Bytes, Bytes)]) {
+        self.out.var(rows.len() as u64);
+        for (k, v) in rows {
+            self.out.blob(k);
+            self.out.blob(v);
+        }
+    }
+
+    pub(super) fn change(&mut self, coll: Coll, key: &Key, change: &Change<'_>) {
+        let mut head = |tag| self.head(tag, coll, key);
+        match change {
+            Change::Touch => head(op::TOUCH),
+            Change::Put { lblk, segs, crcs, size, inline } => {
+                head(if inline.is_some() { op::PUT_INLINE } else { op::PUT_DIRECT });
+                self.out.var((*lblk).into());
+                self.out.var(*size);
+                self.out.var(segs.len() as u64);
+                for (at, n) in *segs {
+                    self.out.var(*at);
+                    self.out.var((*n).into());
+                }
+                for c in *crcs {
+                    self.out.u32(*c);
+                }
+                for b in inline.unwrap_or_default() {
+                    self.out.bytes(b);
+                }
+            }
+            Change::Punch { lo, hi } => {
+                head(op::PUNCH);
+                self.out.var((*lo).into());
+                self.out.var((*hi).into());
+            }
+            Change::Size(size) => {
+                head(op::SIZE);
+                self.out.var(*size);
+            }
+            Change::Remove => head(op::REMOVE),
+            Change::Clone { to } => {
+                head(op::CLONE);
+                self.out.blob(to);
+            }
+            Change::Share { lblk, n, to, to_lblk, size } => {
+                head(op::SHARE);
+                self.out.var((*lblk).into());
+                self.out.var((*n).into());
+                self.out.blob(to);
+                self.out.var((*to_lblk).into());
+                self.out.var(*size);
+            }
+            Change::SetAttrs(attrs) => {
+                head(op::SET_ATTRS);
+                self.pairs(attrs);
+            }
+            Change::RmAttr(name) => {
+                head(op::RM_ATTR);
+                self.out.blob(name);
+            }
+            Change::ClearAttrs => head(op::CLEAR_ATTRS),
+            Change::OmapSet(rows) => {
+                head(op::OMAP_SET);
+                self.pairs(rows);
+            }
+            Change::OmapRm(rows) => {
+                head(op::OMAP_RM);
+                self.out.var(rows.len() as u64);
+                rows.iter().for_each(|r| self.out.blob(r));
+            }
+            Change::OmapRmRange { start, end } => {
+                head(op::OMAP_RM_RANGE);
+                self.out.blob(start);
+                self.out.u8(end.is_some().into());
+                if let Some(end) = end {
+                    self.out.blob(end);
+                }
+            }
+            Change::OmapClear => head(op::OMAP_CLEAR),
+            Change::OmapHeader(h) => {
+                head(op::OMAP_HEADER);
+                self.out.blob(h);
+            }
+            Change::Move { to, to_key } => {
+                head(op::MOVE);
+                self.out.var(to.0);
+                self.out.blob(to_key);
+            }
+            Change::Hint(h) => {
+                head(op::HINT);
+                self.out.var(h.object_size);
+                self.out.var(h.write_size);
+                self.out.var(h.flags.into());
+            }
+        }
+    }
+}
+
+impl State {
+    /// Does to memory what a resolved operation says. The object and what it shares are in memory already,
+    /// or are brought in while the thread waits.
+    pub(super) fn apply(&mut self, coll: Coll, key: &Key, change: &Change<'_>) -> Result<(), StoreError> {
+        let slot = self.slot(coll, key)?;
+        match change {
+            Change::Touch => drop(self.modify(slot)),
+            Change::Put { lblk, segs, crcs, size, inline } => {
+                self.families_of(slot)?;
+                self.put(slot, *lblk, segs, crcs, *size, *inline);
+            }
+            Change::Punch { lo, hi } => {
+                self.families_of(slot)?;
+                self.punch(slot, *lo, *hi);
+            }
+            Change::Size(size) => self.set_size(slot, *size),
+            Change::Remove => {
+                self.families_of(slot)?;
+                self.remove(slot);
+            }
+            Change::Clone { to } => {
+                let to = self.slot(coll, to)?;
+                self.families_of(slot)?;
+                self.families_of(to)?;
+                self.clone_object(slot, to)?;
+            }
+            Change::Share { lblk, n, to, to_lblk, size } => {
+                let to = self.slot(coll, to)?;
+                self.families_of(slot)?;
+                self.families_of(to)?;
+                self.share_range(slot, *lblk, *n, to, *to_lblk, *size);
+            }
+            Change::SetAttrs(attrs) => {
+                let o = self.modify(slot);
+                attrs.iter().for_each(|(k, v)| o.set_attr(k.clone(), v.clone()));
+            }
+            Change::RmAttr(name) => self.modify(slot).rm_attr(name),
+            Change::ClearAttrs => self.modify(slot).attrs.clear(),
+            Change::OmapSet(rows) => self.omap_set(slot, rows),
+            Change::OmapRm(rows) => self.omap_rm(slot, rows),
+            Change::OmapRmRange { start, end } => self.omap_rm_range(slot, start, end.map(|e| &e[..])),
+            Change::OmapClear => self.omap_clear(slot),
+            Change::OmapHeader(h) => self.omap_header(slot, Bytes::clone(h)),
+            Change::Move { to, to_key } => {
+                let to = self.slot(*to, to_key)?;
+                self.move_object(slot, to);
+            }
+            Change::Hint(h) => self.modify(slot).hint = *h,
+        }
+        Ok(())
+    }
+
+    /// Replays one record.
+    pub(super) fn replay_record(&mut self, record: &Bytes) -> Result<(), StoreError> {
+        let mut r = Take::new(record);
+        let mut object: Option<(Coll, Key)> = None;
+        while r.left() > 0 {
+            let tag = r.u8()?;
+            let plain = tag & !SAME;
+            if plain == op::CREATE_COLL || plain == op::REMOVE_COLL {
+                let coll = Coll(r.var()?);
+                if plain == op::CREATE_COLL { self.create_collection(coll) } else { self.remove_collection(coll) }
+                continue;
+            }
+            if tag & SAME == 0 {
+                object = Some((Coll(r.var()?), copied(&mut r)?));
+            }
+            let (coll, key) = object.clone().ok_or_else(|| corrupt("log record without an object"))?;
+            self.replay_change(plain, coll, &key, &mut r)?;
+        }
+        Ok(())
+    }
+
+    fn replay_change(&mut self, tag: u8, coll: Coll, key: &Key, r: &mut Take<'_>) -> Result<(), StoreError> {
+        match tag {
+            op::PUT_INLINE | op::PUT_DIRECT => {
+                let (lblk, size) = (r.var32()?, r.var()?);
+                let n = r.count(2)?;
+                let mut segs: SmallVec<[Run; 4]> = SmallVec::with_capacity(n);
+                let mut blocks = 0usize;
+                for _ in 0..n {
+                    let run = (r.var()?, r.var32()?);
+                    self.check_run(run)?;
+                    blocks = blocks.checked_add(run.1 as usize).ok_or_else(|| corrupt("log record"))?;
+                    segs.push(run);
+                }
+                let each = if tag == op::PUT_INLINE { 4 + BLOCK as usize } else { 4 };
+                if blocks.checked_mul(each).is_none_or(|need| need > r.left()) || lblk.checked_add(blocks as u32).is_none() {
+                    return Err(corrupt("log record"));
+                }
+                let crcs = (0..blocks).map(|_| r.u32()).collect::<Decoded<Vec<u32>>>()?;
+                let data = if tag == op::PUT_INLINE {
+                    // One copy for all blocks, so that the log's memory is not kept.
+                    let all = Bytes::copy_from_slice(&r.slice(blocks * BLOCK as usize)?);
+                    Some((0..blocks).map(|i| all.slice(i * 4096..(i + 1) * 4096)).collect::<Vec<_>>())
+                } else {
+                    None
+                };
+                let inline = data.as_deref();
+                return self.apply(coll, key, &Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline });
+            }
+            op::PUNCH => {
+                let (lo, hi) = (r.var32()?, r.var32()?);
+                return self.apply(coll, key, &Change::Punch { lo, hi });
+            }
+            op::SIZE => {
+                let size = r.var()?;
+                return self.apply(coll, key, &Change::Size(size));
+            }
+            op::CLONE => {
+                let to = copied(r)?;
+                return self.apply(coll, key, &Change::Clone { to: &to });
+            }
+            op::SHARE => {
+                let (lblk, n) = (r.var32()?, r.var32()?);
+                let to = copied(r)?;
+                let (to_lblk, size) = (r.var32()?, r.var()?);
+                if lblk.checked_add(n).is_none() || to_lblk.checked_add(n).is_none() {
+                    return Err(corrupt("log record"));
+                }
+                return self.apply(coll, key, &Change::Share { lblk, n, to: &to, to_lblk, size });
+            }
+            op::SET_ATTRS | op::OMAP_SET => {
+                let n = r.count(2)?;
+                let rows = (0..n).map(|_| Ok((copied(r)?, copied(r)?))).collect::<Decoded<Vec<_>>>()?;
+                let change = if tag == op::SET_ATTRS { Change::SetAttrs(&rows) } else { Change::OmapSet(&rows) };
+                return self.apply(coll, key, &change);
+            }
+            op::OMAP_RM => {
+                let n = r.count(1)?;
+                let rows = (0..n).map(|_| copied(r)).collect::<Decoded<Vec<_>>>()?;
+                return self.apply(coll, key, &Change::OmapRm(&rows));
+            }
+            op::OMAP_RM_RANGE => {
+                let start = copied(r)?;
+                let end = if r.u8()? != 0 { Some(copied(r)?) } else { None };
+                return self.apply(coll, key, &Change::OmapRmRange { start: &start, end: end.as_ref() });
+            }
+            op::MOVE => {
+                let to = Coll(r.var()?);
+                let to_key = copied(r)?;
+                return self.apply(coll, key, &Change::Move { to, to_key: &to_key });
+            }
+            op::HINT => {
+                let hint = AllocHint { object_size: r.var()?, write_size: r.var()?, flags: r.var32()? };
+                return self.apply(coll, key, &Change::Hint(hint));
+            }
+            op::RM_ATTR | op::OMAP_HEADER => {
+                let b = copied(r)?;
+                let change = if tag == op::RM_ATTR { Change::RmAttr(&b) } else { Change::OmapHeader(&b) };
+                return self.apply(coll, key, &change);
+            }
+            _ => {}
+        }
+        let change = match tag {
+            op::TOUCH => Change::Touch,
+            op::REMOVE => Change::Remove,
+            op::CLEAR_ATTRS => Change::ClearAttrs,
+            op::OMAP_CLEAR => Change::OmapClear,
+            _ => return Err(corrupt("log record with an unknown operation")),
+        };
+        self.apply(coll, key, &change)
+    }
+
+    /// A run from the device lies inside the data area.
+    pub(super) fn check_run(&self, (start, n): Run) -> Result<(), StoreError> {
+        let end = start.checked_add(n.into());
+        if n == 0 || start < self.data_start || end.is_none_or(|e| e > self.blocks) {
+            return Err(corrupt("block number out of range"));
+        }
+        Ok(())
+    }
+}
+
+/// A string that does not keep the log's memory.
+fn copied(r: &mut Take<'_>) -> Decoded<Bytes> {
+    Ok(Bytes::copy_from_slice(&r.blob()?))
+}

@@ -1,0 +1,96 @@
+//! Object records in memory.
+
+use crate::onode::Onode;
+use crate::types::{Coll, Key};
+use rustc_hash::FxHashMap;
+
+/// One object that is known to exist or known not to.
+pub(super) struct Slot {
+    pub coll: Coll,
+    pub key: Key,
+    pub onode: Option<Box<Onode>>,
+    /// Changed since the last freeze.
+    pub dirty: bool,
+    /// Frozen for the checkpoint under way and not encoded for it yet.
+    pub frozen: bool,
+    hot: bool,
+    weight: u32,
+}
+
+/// The records, by name.
+#[derive(Default)]
+pub(super) struct Slots {
+    index: FxHashMap<(Coll, Key), u32>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    hand: usize,
+    bytes: usize,
+    /// Slots with `dirty` set, each once.
+    pub dirty: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn find(&mut self, coll: Coll, key: &Key) -> Option<u32> {
+        let i = *self.index.get(&(coll, key.clone()))?;
+        self.get_mut(i).hot = true;
+        Some(i)
+    }
+
+    pub(super) fn get(&self, i: u32) -> &Slot {
+        self.slots[i as usize].as_ref().expect("a slot in use")
+    }
+
+    pub(super) fn get_mut(&mut self, i: u32) -> &mut Slot {
+        self.slots[i as usize].as_mut().expect("a slot in use")
+    }
+
+    pub(super) fn insert(&mut self, coll: Coll, key: Key, onode: Option<Box<Onode>>) -> u32 {
+        let weight = 200 + key.len() as u32 + onode.as_ref().map_or(0, |o| o.weight() as u32);
+        self.bytes += weight as usize;
+        let slot =
+            Slot { coll, key: key.clone(), onode, dirty: false, frozen: false, hot: true, weight };
+        let i = match self.free.pop() {
+            Some(i) => {
+                self.slots[i as usize] = Some(slot);
+                i
+            }
+            None => {
+                self.slots.push(Some(slot));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.index.insert((coll, key), i);
+        i
+    }
+
+    /// Notes that the record has changed its size in memory.
+    pub(super) fn reweigh(&mut self, i: u32) {
+        let slot = self.get_mut(i);
+        let weight = 200 + slot.key.len() as u32 + slot.onode.as_ref().map_or(0, |o| o.weight() as u32);
+        let old = std::mem::replace(&mut slot.weight, weight);
+        self.bytes = self.bytes + weight as usize - old as usize;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Drops clean records that were not used lately, until the budget is kept or a lap is done. No index
+    /// into the slots may be held across this.
+    pub(super) fn trim(&mut self, budget: usize) {
+        let mut steps = self.slots.len().min(4096);
+        while self.bytes > budget && steps > 0 {
+            steps -= 1;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let Some(slot) = &mut self.slots[self.hand] else { continue };
+            if slot.dirty || slot.frozen || std::mem::take(&mut slot.hot) {
+                continue;
+            }
+            if let Some(slot) = self.slots[self.hand].take() {
+                self.bytes -= slot.weight as usize;
+                self.index.remove(&(slot.coll, slot.key));
+                self.free.push(self.hand as u32);
+            }
+        }
+    }
+}

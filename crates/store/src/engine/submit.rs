@@ -1,0 +1,623 @@
+//! From a transaction to changed memory and a record in the queue.
+
+use super::Disk;
+use super::record::{Change, RecordWriter};
+use super::state::{Batch, State};
+use crate::alloc::Run;
+use crate::check::{self, View};
+use crate::commit::Commit;
+use crate::dev::{AlignedBuf, Gather, Io};
+use crate::error::StoreError;
+use crate::log;
+use crate::txn::{Op, Transaction};
+use crate::types::{BLOCK, Buffers, Coll, Key, WriteHint};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const B: u64 = BLOCK;
+
+static ZERO_BLOCK: [u8; BLOCK as usize] = [0; BLOCK as usize];
+
+/// The state as the check sees it. The device is read while the thread waits if the caller has not prepared.
+struct StateView<'a>(&'a RefCell<State>);
+
+impl View for StateView<'_> {
+    fn has_coll(&self, coll: Coll) -> bool {
+        self.0.borrow().colls.contains_key(&coll)
+    }
+
+    fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError> {
+        let mut st = self.0.borrow_mut();
+        let slot = st.slot(coll, key)?;
+        Ok(st.slots.get(slot).onode.is_some())
+    }
+
+    fn any_object(&self, coll: Coll, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+        let mut at = Some(Bytes::new());
+        while let Some(start) = at {
+            let page = self.0.borrow_mut().now(|st| st.list(coll, &start, None, 64))?;
+            if !page.keys.iter().all(&mut *f) {
+                return Ok(());
+            }
+            at = page.next;
+        }
+        Ok(())
+    }
+}
+
+/// What applying a transaction carries along.
+struct Apply<'a> {
+    st: &'a mut State,
+    rec: RecordWriter<'a, log::LogBuf>,
+    /// Writes larger than this go to fresh extents.
+    deferred_max: u64,
+    ios: Vec<Io<()>>,
+    /// The blocks of `ios`.
+    direct: Vec<Run>,
+}
+
+impl Disk {
+    pub(crate) fn submit(self: &Rc<Self>, txn: Transaction) -> Result<Commit, StoreError> {
+        self.check_failed()?;
+        check::check(&txn, &StateView(&self.state))?;
+        let mut guard = self.state.borrow_mut();
+        let st = &mut *guard;
+        let log_len = self.sb.borrow().log_len;
+        let reserved = st.log_reserved();
+        // Under pressure data takes the other way, so that the log holds on until the checkpoint is done.
+        let pressed = reserved > log_len / 8 * 5;
+        let deferred_max = if pressed { 0 } else { self.opts.deferred_max };
+        let size = record_bound(&txn, deferred_max);
+        if size > log_len / 8 {
+            return Err(StoreError::TooBig("transaction"));
+        }
+        // What is left over at the ring's end and in half-filled blocks is in the margin.
+        if reserved + size + log_len / 8 + 2 * log::BATCH_FULL as u64 > log_len {
+            drop(guard);
+            self.checkpoint.notify_one();
+            return Err(StoreError::Busy);
+        }
+        prefetch(st, &txn)?;
+        st.room_for(&txn)?;
+
+        let full = |b: &Batch| b.sealed || b.buf.len() >= log::BATCH_FULL;
+        if st.queue.back().is_none_or(full) {
+            st.queue.push_back(Batch::new());
+            st.queued += log::HEAD as u64;
+        }
+        // The buffer leaves the batch while the record is written, so that the state can be changed.
+        let Some(batch) = st.queue.back_mut() else { return Err(StoreError::Busy) };
+        let mut buf = std::mem::replace(&mut batch.buf, log::LogBuf::new());
+        let mark = buf.begin_record();
+        let mut a = Apply { st, rec: RecordWriter::new(&mut buf), deferred_max, ios: Vec::new(), direct: Vec::new() };
+        let result = txn.ops.into_iter().try_for_each(|op| a.op(op));
+        let Apply { ios, direct, .. } = a;
+        let st = &mut *guard;
+        if let Err(e) = result {
+            // The checks passed, so that memory is half changed and the metadata below is damaged.
+            drop(guard);
+            self.fail(e.clone());
+            return Err(e);
+        }
+        buf.end_record(mark);
+        st.queued += (buf.len() - mark) as u64;
+        let commit = self.line.next();
+        if let Some(batch) = st.queue.back_mut() {
+            batch.buf = buf;
+            batch.last = commit.seq();
+            batch.ios.extend(ios);
+            batch.direct.extend(direct);
+        }
+        let wants = st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.opts.dirty_max;
+        drop(guard);
+        self.work.notify_one();
+        if wants {
+            self.checkpoint.notify_one();
+        }
+        Ok(commit)
+    }
+
+    /// Log bytes in use at which a checkpoint starts.
+    pub(super) fn checkpoint_at(&self) -> u64 {
+        match self.opts.log_checkpoint {
+            0 => self.sb.borrow().log_len / 5 * 2,
+            n => n,
+        }
+    }
+
+    pub(crate) async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
+        for op in &txn.ops {
+            let (coll, keys, ranges): (_, SmallVec<[&Key; 2]>, SmallVec<[(u64, u64); 2]>) = match op {
+                Op::CreateCollection { .. } | Op::RemoveCollection { .. } => continue,
+                Op::Move { from, from_key, to, to_key } => {
+                    // Fails for what is not there; submit says so better.
+                    let _ = self.slot_of(*to, to_key).await;
+                    (*from, SmallVec::from_slice(&[from_key]), SmallVec::new())
+                }
+                Op::Clone { coll, from, to } => (*coll, SmallVec::from_slice(&[from, to]), SmallVec::new()),
+                Op::CloneRange { coll, from, to, to_off, len, .. } => {
+                    (*coll, SmallVec::from_slice(&[to, from]), SmallVec::from_slice(&[(*to_off, *len)]))
+                }
+                Op::Write { coll, key, off, data, .. } => {
+                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*off, data.len())]))
+                }
+                Op::Zero { coll, key, off, len } => {
+                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*off, *len)]))
+                }
+                Op::Truncate { coll, key, size } => {
+                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*size, 0)]))
+                }
+                Op::Touch { coll, key }
+                | Op::Remove { coll, key }
+                | Op::SetAttrs { coll, key, .. }
+                | Op::RmAttr { coll, key, .. }
+                | Op::ClearAttrs { coll, key }
+                | Op::OmapSet { coll, key, .. }
+                | Op::OmapRm { coll, key, .. }
+                | Op::OmapRmRange { coll, key, .. }
+                | Op::OmapClear { coll, key }
+                | Op::OmapHeader { coll, key, .. }
+                | Op::Hint { coll, key, .. } => (*coll, SmallVec::from_slice(&[key]), SmallVec::new()),
+            };
+            for key in &keys {
+                if self.slot_of(coll, key).await.is_ok() {
+                    for (off, len) in &ranges {
+                        for edge in edges(*off, off.saturating_add(*len)) {
+                            // Into the cache; a damaged block is reported by submit.
+                            let _ = self.read(coll, key, u64::from(edge) * B, B).await;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The blocks that a change of `[off, end)` covers only in part.
+fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
+    let first = (off % B != 0).then_some((off / B) as u32);
+    let last = (end % B != 0).then_some((end / B) as u32).filter(|l| Some(*l) != first);
+    first.into_iter().chain(last)
+}
+
+/// An upper bound of the record's bytes.
+fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
+    let object = |k: &Key| k.len() as u64 + 24;
+    txn.ops
+        .iter()
+        .map(|op| match op {
+            Op::Write { key, data, .. } => {
+                let n = data.len() / B + 2;
+                // Where one run is not to be had, each block may be a run of its own.
+                let direct = object(key) + 64 + n * 16;
+                if data.len() <= deferred_max { direct + n * B } else { direct }
+            }
+            Op::Zero { key, .. } | Op::Truncate { key, .. } => object(key) + 2 * (B + 96),
+            Op::CloneRange { from, to, off, to_off, len, .. } => {
+                let whole = off % B == to_off % B;
+                let copied = if whole { 2 * (B + 96) } else { (len / B + 2) * 16 + (*len).min(deferred_max) + 2 * B };
+                object(from) + object(to) + 64 + copied
+            }
+            Op::SetAttrs { key, attrs: rows, .. } | Op::OmapSet { key, rows, .. } => {
+                object(key) + rows.iter().map(|(k, v)| (k.len() + v.len() + 10) as u64).sum::<u64>() + 16
+            }
+            Op::OmapRm { key, rows, .. } => object(key) + rows.iter().map(|k| k.len() as u64 + 5).sum::<u64>() + 16,
+            Op::OmapHeader { key, header, .. } => object(key) + header.len() as u64 + 16,
+            Op::OmapRmRange { key, start, end, .. } => {
+                object(key) + (start.len() + end.as_ref().map_or(0, Bytes::len)) as u64 + 32
+            }
+            Op::RmAttr { key, name, .. } => object(key) + name.len() as u64 + 16,
+            Op::Clone { from, to, .. } => object(from) + object(to),
+            Op::Move { from_key, to_key, .. } => object(from_key) + object(to_key),
+            Op::Touch { key, .. }
+            | Op::Remove { key, .. }
+            | Op::ClearAttrs { key, .. }
+            | Op::OmapClear { key, .. }
+            | Op::Hint { key, .. } => object(key) + 40,
+            Op::CreateCollection { .. } | Op::RemoveCollection { .. } => 16,
+        })
+        .sum::<u64>()
+        + 8
+}
+
+/// Brings in what the application will look at, and fails, before anything has changed, if that is damaged.
+fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
+    for op in &txn.ops {
+        match op {
+            Op::Write { coll, key, off, data, .. } => st.fetch_edges(*coll, key, *off, off + data.len())?,
+            Op::Zero { coll, key, off, len } => st.fetch_edges(*coll, key, *off, off + len)?,
+            Op::Truncate { coll, key, size } => st.fetch_edges(*coll, key, *size, *size)?,
+            Op::Remove { coll, key } => {
+                let slot = st.slot(*coll, key)?;
+                st.families_of(slot)?;
+            }
+            Op::Clone { coll, from, to } => {
+                for key in [from, to] {
+                    let slot = st.slot(*coll, key)?;
+                    st.families_of(slot)?;
+                }
+            }
+            Op::CloneRange { coll, from, off, len, to, to_off } => {
+                st.fetch_edges(*coll, to, *to_off, to_off + len)?;
+                if off % B == to_off % B {
+                    st.fetch_edges(*coll, from, *off, off + len)?;
+                } else {
+                    let slot = st.slot(*coll, from)?;
+                    for lblk in off / B..(off + len).div_ceil(B) {
+                        st.content(slot, lblk as u32)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl State {
+    fn fetch_edges(&mut self, coll: Coll, key: &Key, off: u64, end: u64) -> Result<(), StoreError> {
+        let slot = self.slot(coll, key)?;
+        self.families_of(slot)?;
+        edges(off, end).try_for_each(|lblk| self.content(slot, lblk).map(drop))
+    }
+
+    /// The content of a logical block, `None` for a hole. Read while the thread waits if it is not in memory,
+    /// and kept then.
+    fn content(&mut self, slot: u32, lblk: u32) -> Result<Option<Bytes>, StoreError> {
+        let s = self.slots.get(slot);
+        let Some((_, pblk, crc)) = s.onode.as_ref().and_then(|o| o.block(lblk)) else { return Ok(None) };
+        if let Some(b) = self.cached_block(pblk) {
+            return Ok(Some(b));
+        }
+        let b = self.dev.read_now(pblk * B, BLOCK as usize)?;
+        if crc32c::crc32c(&b) != crc {
+            let s = self.slots.get(slot);
+            return Err(StoreError::Checksum { coll: s.coll, key: s.key.clone(), off: u64::from(lblk) * B });
+        }
+        self.cache.insert(pblk, b.clone());
+        Ok(Some(b))
+    }
+
+    /// Fails if the transaction may need more blocks than it may have.
+    fn room_for(&self, txn: &Transaction) -> Result<(), StoreError> {
+        let partial = |off: u64, end: u64| edges(off, end).count() as u64;
+        let mut frees = false;
+        let need: u64 = txn
+            .ops
+            .iter()
+            .map(|op| match op {
+                Op::Write { off, data, .. } => (off % B + data.len()).div_ceil(B),
+                Op::Zero { off, len, .. } => {
+                    frees |= *len >= B;
+                    partial(*off, off + len)
+                }
+                Op::Truncate { size, .. } => {
+                    frees = true;
+                    partial(*size, *size)
+                }
+                Op::CloneRange { off, to_off, len, .. } if off % B == to_off % B => partial(*to_off, to_off + len),
+                Op::CloneRange { to_off, len, .. } => (to_off % B + len).div_ceil(B),
+                Op::Remove { .. } | Op::OmapClear { .. } | Op::OmapRmRange { .. } | Op::RemoveCollection { .. } => {
+                    frees = true;
+                    0
+                }
+                _ => 0,
+            })
+            .sum();
+        let (free, reserve) = (self.alloc.free_blocks(), self.reserve());
+        let floor = match (need, frees) {
+            // What gives space back may use the last of it.
+            (_, true) if need <= 2 => need,
+            // Attributes and rows take space at the next checkpoint, not now.
+            (0, _) => reserve / 2 + txn.payload_bytes() / B,
+            _ => reserve + need,
+        };
+        if free < floor { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+}
+
+impl Apply<'_> {
+    fn op(&mut self, op: Op) -> Result<(), StoreError> {
+        match op {
+            Op::CreateCollection { coll } => {
+                self.rec.collection(coll, true);
+                self.st.create_collection(coll);
+                Ok(())
+            }
+            Op::RemoveCollection { coll } => {
+                self.rec.collection(coll, false);
+                self.st.remove_collection(coll);
+                Ok(())
+            }
+            Op::Touch { coll, key } => self.change(coll, &key, Change::Touch),
+            Op::Write { coll, key, off, data, hint } => self.write(coll, &key, off, &data, hint),
+            Op::Zero { coll, key, off, len } => self.zero(coll, &key, off, off + len, true),
+            Op::Truncate { coll, key, size } => {
+                let slot = self.st.slot(coll, &key)?;
+                let old = self.st.slots.get(slot).onode.as_ref().map_or(0, |o| o.size);
+                if size < old {
+                    self.zero(coll, &key, size, old.next_multiple_of(B), false)?;
+                }
+                self.change(coll, &key, Change::Size(size))
+            }
+            Op::Remove { coll, key } => self.change(coll, &key, Change::Remove),
+            Op::Clone { coll, from, to } => self.change(coll, &from, Change::Clone { to: &to }),
+            Op::CloneRange { coll, from, off, len, to, to_off } => {
+                self.clone_range(coll, &from, off, len, &to, to_off)
+            }
+            Op::SetAttrs { coll, key, attrs } => self.change(coll, &key, Change::SetAttrs(&attrs)),
+            Op::RmAttr { coll, key, name } => self.change(coll, &key, Change::RmAttr(&name)),
+            Op::ClearAttrs { coll, key } => self.change(coll, &key, Change::ClearAttrs),
+            Op::OmapSet { coll, key, rows } => self.change(coll, &key, Change::OmapSet(&rows)),
+            Op::OmapRm { coll, key, rows } => self.change(coll, &key, Change::OmapRm(&rows)),
+            Op::OmapRmRange { coll, key, start, end } => {
+                self.change(coll, &key, Change::OmapRmRange { start: &start, end: end.as_ref() })
+            }
+            Op::OmapClear { coll, key } => self.change(coll, &key, Change::OmapClear),
+            Op::OmapHeader { coll, key, header } => self.change(coll, &key, Change::OmapHeader(&header)),
+            Op::Move { from, from_key, to, to_key } => {
+                self.change(from, &from_key, Change::Move { to, to_key: &to_key })
+            }
+            Op::Hint { coll, key, hint } => self.change(coll, &key, Change::Hint(hint)),
+        }
+    }
+
+    fn change(&mut self, coll: Coll, key: &Key, change: Change<'_>) -> Result<(), StoreError> {
+        self.rec.change(coll, key, &change);
+        self.st.apply(coll, key, &change)
+    }
+
+    fn size(&mut self, coll: Coll, key: &Key) -> Result<u64, StoreError> {
+        let slot = self.st.slot(coll, key)?;
+        Ok(self.st.slots.get(slot).onode.as_ref().map_or(0, |o| o.size))
+    }
+
+    fn write(&mut self, coll: Coll, key: &Key, off: u64, data: &Buffers, hint: WriteHint) -> Result<(), StoreError> {
+        let len = data.len();
+        if len == 0 {
+            // Grows the object like any write that ends there: to nothing beyond what it is.
+            return self.change(coll, key, Change::Touch);
+        }
+        let end = off + len;
+        let size = self.size(coll, key)?.max(end);
+        let slot = self.st.slot(coll, key)?;
+        let (first, last) = ((off / B) as u32, ((end - 1) / B) as u32);
+        let n = (last - first + 1) as usize;
+        let mut source = Cursor::new(data);
+        let mut blocks: SmallVec<[Bytes; 16]> = SmallVec::with_capacity(n);
+        let mut crcs: SmallVec<[u32; 16]> = SmallVec::with_capacity(n);
+        for lblk in first..=last {
+            let start = u64::from(lblk) * B;
+            let (from, to) = (off.max(start) - start, end.min(start + B) - start);
+            let whole = if to - from == B { source.slice(BLOCK as usize) } else { None };
+            let block = match whole {
+                Some(b) => b,
+                None => {
+                    let mut b = AlignedBuf::recycled(BLOCK as usize);
+                    let base = if to - from == B { None } else { self.base(slot, lblk) };
+                    match base {
+                        Some(Ok(base)) => b.copy_from_slice(&base),
+                        _ => b.fill(0),
+                    }
+                    source.copy(&mut b[from as usize..to as usize]);
+                    b.freeze()
+                }
+            };
+            crcs.push(crc32c::crc32c(&block));
+            blocks.push(block);
+        }
+        self.poison(slot, first, last, off, end, &mut crcs);
+
+        if len <= self.deferred_max {
+            let segs = self.place_inline(slot, first, n)?;
+            let change = Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: Some(&blocks) };
+            return self.change(coll, key, change);
+        }
+        let segs = self.allocate(n as u32)?;
+        let mut done = 0;
+        for (at, n) in &segs {
+            let (lo, hi) = (done, done + *n as usize);
+            // Whole blocks as the caller's slices, blocks covered in part as assembled above.
+            let start = |i: usize| (u64::from(first) + i as u64) * B;
+            let (mid_lo, mid_hi) = (lo + usize::from(start(lo) < off), hi - usize::from(start(hi) > end));
+            let mut gather = Gather::new();
+            if mid_lo >= mid_hi {
+                gather.extend(blocks[lo..hi].iter().cloned());
+            } else {
+                gather.extend(blocks[lo..mid_lo].iter().cloned());
+                gather.extend(data.slice(start(mid_lo) - off, (mid_hi - mid_lo) as u64 * B));
+                gather.extend(blocks[mid_hi..hi].iter().cloned());
+            }
+            self.ios.push(self.st.dev.write(at * B, gather, false));
+            done = hi;
+        }
+        self.change(coll, key, Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None })?;
+        let keep = hint == WriteHint::WillNeed || (hint == WriteHint::Normal && n <= 16);
+        let places = segs.iter().flat_map(|(at, n)| *at..at + u64::from(*n));
+        for (at, b) in places.zip(&blocks) {
+            // Served from memory until it is known to be on the device.
+            self.st.direct.insert(at, b.clone());
+            if keep {
+                self.st.cache.insert(at, b.clone());
+            }
+        }
+        self.direct.extend(segs);
+        Ok(())
+    }
+
+    /// What a partly changed block holds before: `None` for a hole.
+    fn base(&mut self, slot: u32, lblk: u32) -> Option<Result<Bytes, StoreError>> {
+        self.st.content(slot, lblk).transpose()
+    }
+
+    /// A block whose old content could not be read keeps being unreadable: its checksum is made wrong. This
+    /// happens only when the damage was not seen by `prefetch`, because an operation before in the same
+    /// transaction has brought the block here.
+    fn poison(&mut self, slot: u32, first: u32, last: u32, off: u64, end: u64, crcs: &mut [u32]) {
+        for lblk in edges(off, end).filter(|l| (first..=last).contains(l)) {
+            if let Some(Err(_)) = self.base(slot, lblk) {
+                let crc = &mut crcs[(lblk - first) as usize];
+                *crc = !*crc;
+            }
+        }
+    }
+
+    fn allocate(&mut self, n: u32) -> Result<SmallVec<[Run; 4]>, StoreError> {
+        let mut runs = SmallVec::new();
+        if n > 0 && !self.st.alloc.allocate(n, &mut runs) {
+            return Err(StoreError::NoSpace);
+        }
+        Ok(runs)
+    }
+
+    /// Where blocks go that are written by way of the log: to their place, or to a new one if they have none
+    /// of their own.
+    fn place_inline(&mut self, slot: u32, first: u32, n: usize) -> Result<SmallVec<[Run; 4]>, StoreError> {
+        let st = &*self.st;
+        let own: SmallVec<[Option<u64>; 16]> = match &st.slots.get(slot).onode {
+            None => SmallVec::from_elem(None, n),
+            Some(o) => (first..first + n as u32)
+                .map(|lblk| o.block(lblk).filter(|(e, p, _)| st.is_sole(e, *p)).map(|(_, p, _)| p))
+                .collect(),
+        };
+        let fresh = self.allocate(own.iter().filter(|p| p.is_none()).count() as u32)?;
+        let mut fresh = fresh.iter().flat_map(|(at, n)| *at..at + u64::from(*n));
+        let mut segs: SmallVec<[Run; 4]> = SmallVec::new();
+        for p in own {
+            let Some(p) = p.or_else(|| fresh.next()) else { return Err(StoreError::NoSpace) };
+            match segs.last_mut() {
+                Some((at, n)) if *at + u64::from(*n) == p => *n += 1,
+                _ => segs.push((p, 1)),
+            }
+        }
+        Ok(segs)
+    }
+
+    /// Makes `[off, end)` a hole where it covers whole blocks, and zeros where it does not.
+    fn zero(&mut self, coll: Coll, key: &Key, off: u64, end: u64, grow: bool) -> Result<(), StoreError> {
+        let slot = self.st.slot(coll, key)?;
+        let size = self.size(coll, key)?;
+        for lblk in edges(off, end) {
+            let start = u64::from(lblk) * B;
+            let (from, to) = ((off.max(start) - start) as usize, (end.min(start + B) - start) as usize);
+            let Some(base) = self.base(slot, lblk) else { continue };
+            let mut b = AlignedBuf::zeroed(BLOCK as usize);
+            let broken = base.is_err();
+            if let Ok(base) = base {
+                b.copy_from_slice(&base);
+                b[from..to].fill(0);
+            }
+            let crc = crc32c::crc32c(&b);
+            let crcs = [if broken { !crc } else { crc }];
+            let segs = self.place_inline(slot, lblk, 1)?;
+            let block = [b.freeze()];
+            let change = Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) };
+            self.change(coll, key, change)?;
+        }
+        let (lo, hi) = (off.div_ceil(B) as u32, (end / B) as u32);
+        if lo < hi {
+            self.change(coll, key, Change::Punch { lo, hi })?;
+        }
+        if grow {
+            self.change(coll, key, Change::Size(size.max(end)))?;
+        }
+        Ok(())
+    }
+
+    fn clone_range(
+        &mut self,
+        coll: Coll,
+        from: &Key,
+        off: u64,
+        len: u64,
+        to: &Key,
+        to_off: u64,
+    ) -> Result<(), StoreError> {
+        if len == 0 {
+            return self.change(coll, to, Change::Touch);
+        }
+        if off % B != to_off % B {
+            let data = self.bytes(coll, from, off, len)?;
+            return self.write(coll, to, to_off, &data, WriteHint::Normal);
+        }
+        // Read before anything changes: the ranges may overlap.
+        let end = off + len;
+        let (lo, hi) = (off.div_ceil(B) * B, end / B * B);
+        let (head, tail) = if lo >= hi {
+            (self.bytes(coll, from, off, len)?, Buffers::new())
+        } else {
+            (self.bytes(coll, from, off, lo - off)?, self.bytes(coll, from, hi, end - hi)?)
+        };
+        if lo < hi {
+            let to_lo = to_off + (lo - off);
+            let n = ((hi - lo) / B) as u32;
+            let size = self.size(coll, to)?.max(to_lo + (hi - lo));
+            let change = Change::Share { lblk: (lo / B) as u32, n, to, to_lblk: (to_lo / B) as u32, size };
+            self.change(coll, from, change)?;
+        }
+        if !head.is_empty() {
+            self.write(coll, to, to_off, &head, WriteHint::Normal)?;
+        }
+        if !tail.is_empty() {
+            self.write(coll, to, to_off + (hi - off), &tail, WriteHint::Normal)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a range, zeros where there are none.
+    fn bytes(&mut self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+        let slot = self.st.slot(coll, key)?;
+        let size = self.size(coll, key)?;
+        let mut out = Buffers::new();
+        let mut at = off;
+        while at < off + len {
+            let from = at % B;
+            let n = (B - from).min(off + len - at);
+            let block = if at < size { self.st.content(slot, (at / B) as u32)? } else { None };
+            let block = block.unwrap_or(Bytes::from_static(&ZERO_BLOCK));
+            out.push(block.slice(from as usize..(from + n) as usize));
+            at += n;
+        }
+        Ok(out)
+    }
+}
+
+/// Takes bytes off a list of slices.
+struct Cursor<'a> {
+    rest: std::slice::Iter<'a, Bytes>,
+    here: Bytes,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(data: &'a Buffers) -> Cursor<'a> {
+        Cursor { rest: data.iter(), here: Bytes::new() }
+    }
+
+    /// The next `n` bytes without copying, if they are in one slice.
+    fn slice(&mut self, n: usize) -> Option<Bytes> {
+        self.fill();
+        (self.here.len() >= n).then(|| self.here.split_to(n))
+    }
+
+    fn copy(&mut self, out: &mut [u8]) {
+        let mut done = 0;
+        while done < out.len() {
+            self.fill();
+            let n = self.here.len().min(out.len() - done);
+            out[done..done + n].copy_from_slice(&self.here.split_to(n));
+            done += n;
+        }
+    }
+
+    fn fill(&mut self) {
+        while self.here.is_empty() {
+            match self.rest.next() {
+                Some(b) => self.here = b.clone(),
+                None => return,
+            }
+        }
+    }
+}
