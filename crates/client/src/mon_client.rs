@@ -6,7 +6,7 @@ use crate::mon_host::MonHost;
 use auth::{AuthName, AuthPolicy, CephxClient, Context, CryptoKey, RotatingKeyRing};
 use bytes::Bytes;
 use messages::{
-    Auth, AuthReply, MessageError, MonCommand, MonCommandAck, MonGetVersion, MonGetVersionReply, MonMapMsg,
+    Auth, AuthReply, Log, LogAck, MessageError, MonCommand, MonCommandAck, MonGetVersion, MonGetVersionReply, MonMapMsg,
     MonSubscribe, MonSubscribeAck, Paxos, Payload, SubscribeItem,
 };
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, PolicySet, ReceiveGuard};
@@ -17,7 +17,10 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Fsid, MonMap, Utime};
+use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Fsid, LogEntry, LogName, LogPriority, MonMap, Utime};
+
+/// Lines for the cluster log that are kept for a monitor; older ones are lost.
+const LOG_KEPT: usize = 1000;
 
 /// `CEPH_AUTH_CEPHX`.
 const CEPHX: u32 = 2;
@@ -180,12 +183,16 @@ struct State {
     commands: BTreeMap<u64, PendingCommand>,
     versions: BTreeMap<u64, PendingVersion>,
     outbox: VecDeque<Message>,
+    /// Lines for the cluster log that no monitor has acknowledged; at most [`LOG_KEPT`].
+    log: VecDeque<LogEntry>,
+    log_seq: u64,
     /// When the last keepalive went out that has not been answered yet.
     pinged: Option<Instant>,
 }
 
 struct PendingCommand {
-    message: Message,
+    cmd: Vec<String>,
+    input: Bytes,
     reply: oneshot::Sender<Result<CommandOutput>>,
 }
 
@@ -364,6 +371,23 @@ impl MonClient {
         tokio::time::timeout(limit, ready).await.unwrap_or(Err(ClientError::Timeout("waiting for a ticket")))
     }
 
+    /// Waits until a daemon has its service's rotating secrets, without which it can accept nobody.
+    pub async fn wait_rotating(&self, limit: Duration) -> Result<()> {
+        let ready = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if self.0.state.borrow().down {
+                    return Err(ClientError::Shutdown);
+                }
+                if !self.0.uses_tickets() || self.0.auth.borrow().rotating_request(now()).is_none() {
+                    return Ok(());
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(limit, ready).await.unwrap_or(Err(ClientError::Timeout("waiting for rotating secrets")))
+    }
+
     /// A service refused our ticket: it is thrown away and another one asked for.
     pub fn ticket_refused(&self, service: EntityType) {
         self.0.auth.borrow_mut().invalidate_ticket(service);
@@ -418,24 +442,15 @@ impl MonClient {
     pub async fn command(&self, json: &str, input: Bytes) -> Result<CommandOutput> {
         let (reply, answer) = oneshot::channel();
         let tid = self.0.next_tid();
-        let mut message = MonCommand {
-            paxos: Paxos::default(),
-            fsid: self.fsid().unwrap_or_default(),
-            cmd: vec![json.to_owned()],
-            input,
-        }
-        .encode(types::features::SUPPORTED);
-        message.tid = tid;
-        let session = {
+        {
             let mut st = self.0.state.borrow_mut();
             if st.down {
                 return Err(ClientError::Shutdown);
             }
-            st.commands.insert(tid, PendingCommand { message: message.clone(), reply });
-            st.session.clone()
-        };
-        if let Some(session) = session {
-            session.send(message);
+            st.commands.insert(tid, PendingCommand { cmd: vec![json.to_owned()], input, reply });
+        }
+        if let Some(session) = self.session() {
+            self.0.send_commands(&session, Some(tid));
         }
         let _forget = Forget(|| {
             self.0.state.borrow_mut().commands.remove(&tid);
@@ -462,6 +477,33 @@ impl MonClient {
             self.0.state.borrow_mut().versions.remove(&handle);
         });
         answer.await.unwrap_or(Err(ClientError::Shutdown))
+    }
+
+    /// Writes a line to the cluster log. It is sent again after the loss of a session, until a monitor
+    /// acknowledges it.
+    pub fn log(&self, prio: LogPriority, channel: &str, msg: String) {
+        let (entry, session) = {
+            let mut st = self.0.state.borrow_mut();
+            st.log_seq += 1;
+            let entry = LogEntry {
+                name: LogName { kind: self.0.config.name.kind, id: self.0.config.name.id.clone() },
+                rank: self.0.me(),
+                addrs: self.0.messenger.addrs(),
+                stamp: now(),
+                seq: st.log_seq,
+                prio,
+                msg,
+                channel: channel.to_owned(),
+            };
+            if st.log.len() >= LOG_KEPT {
+                st.log.pop_front();
+            }
+            st.log.push_back(entry.clone());
+            (entry, st.session.clone())
+        };
+        if let Some(session) = session {
+            self.0.send_log(&session, Some(entry));
+        }
     }
 
     /// Ends the session. Waiting requests fail.
@@ -509,6 +551,38 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
+    /// Who we are in messages.
+    fn me(&self) -> EntityName {
+        match self.config.entity.kind {
+            EntityType::CLIENT => EntityName::client(i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1)),
+            _ => self.config.entity,
+        }
+    }
+
+    /// Sends the waiting commands, or one of them. Monitors refuse those that do not name their
+    /// cluster: before the first monitor map they wait.
+    fn send_commands(&self, conn: &Connection, only: Option<u64>) {
+        let st = self.state.borrow();
+        let Some(fsid) = st.fsid else { return };
+        for (tid, c) in st.commands.iter().filter(|(tid, _)| only.is_none_or(|o| o == **tid)) {
+            let command =
+                MonCommand { paxos: Paxos::default(), fsid, cmd: c.cmd.clone(), input: c.input.clone() };
+            let mut message = command.encode(conn.features());
+            message.tid = *tid;
+            conn.send(message);
+        }
+    }
+
+    /// Sends the lines that were not acknowledged, or one of them; see [`Self::send_commands`].
+    fn send_log(&self, conn: &Connection, only: Option<LogEntry>) {
+        let st = self.state.borrow();
+        let Some(fsid) = st.fsid else { return };
+        let entries = only.map_or_else(|| st.log.iter().cloned().collect(), |entry| vec![entry]);
+        if !entries.is_empty() {
+            conn.send(Log { paxos: Paxos::default(), fsid, entries }.encode(conn.features()));
+        }
+    }
+
     fn uses_tickets(&self) -> bool {
         self.config.policy.methods(EntityType::MON).first() == Some(&auth::AuthMethod::Cephx)
     }
@@ -546,16 +620,12 @@ impl Inner {
             st.session = Some(conn);
             st.pinged = None;
         }
-        if self.config.entity.kind == EntityType::CLIENT {
-            let num = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
-            self.messenger.set_name(EntityName::client(num));
-        }
+        self.messenger.set_name(self.me());
         tracing::debug!(mon = %conn.peer_name(), "session with a monitor");
         self.send_subs(conn, None);
-        let (again, versions, outbox): (Vec<Message>, Vec<Message>, VecDeque<Message>) = {
+        let (versions, outbox): (Vec<Message>, VecDeque<Message>) = {
             let mut st = self.state.borrow_mut();
             (
-                st.commands.values().map(|c| c.message.clone()).collect(),
                 st.versions
                     .iter()
                     .map(|(&handle, v)| MonGetVersion { handle, what: v.what.clone() }.encode(conn.features()))
@@ -563,9 +633,11 @@ impl Inner {
                 std::mem::take(&mut st.outbox),
             )
         };
-        for message in outbox.into_iter().chain(again).chain(versions) {
+        for message in outbox.into_iter().chain(versions) {
             conn.send(message);
         }
+        self.send_commands(conn, None);
+        self.send_log(conn, None);
         self.renew_tickets();
         let events = self.events.borrow().clone();
         events.on_session();
@@ -630,10 +702,15 @@ impl Inner {
                 let map: MonMap = denc::Decode::from_bytes(&map.map)
                     .map_err(|source| MessageError::Malformed { name: MonMapMsg::NAME, source })?;
                 self.got("monmap", map.epoch.0.into());
-                {
+                let first = {
                     let mut st = self.state.borrow_mut();
-                    st.fsid = Some(map.fsid);
+                    let first = st.fsid.replace(map.fsid).is_none();
                     st.monmap = Some(Rc::new(map));
+                    first
+                };
+                if first {
+                    self.send_commands(conn, None);
+                    self.send_log(conn, None);
                 }
                 self.changed.notify_waiters();
                 self.pass(message);
@@ -660,6 +737,10 @@ impl Inner {
                 }
                 self.changed.notify_waiters();
                 self.work.notify_one();
+            }
+            LogAck::TYPE => {
+                let ack = LogAck::decode(&message)?;
+                self.state.borrow_mut().log.retain(|entry| entry.seq > ack.last);
             }
             MonCommandAck::TYPE => {
                 let ack = MonCommandAck::decode(&message)?;

@@ -2,18 +2,24 @@
 //! `SIPHON_TEST_POOL`, by default `rbd`. Ignored unless asked for:
 //! `SIPHON_TEST_CEPH_CONF=/etc/ceph/ceph.conf cargo test -p client --test live -- --ignored`.
 
-use auth::{AuthName, ConMode};
+use auth::{AuthName, ConMode, Keyring, RotatingKeyRing};
 use bytes::Bytes;
 use client::{ClusterConfig, MonClient, MonConfig};
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
-use types::EntityType;
+use types::{EntityType, LogPriority, Utime};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn cluster() -> ClusterConfig {
     let conf = PathBuf::from(std::env::var_os("SIPHON_TEST_CEPH_CONF").expect("SIPHON_TEST_CEPH_CONF names a ceph.conf"));
     ClusterConfig::read(&conf, AuthName::new(EntityType::CLIENT, "admin")).unwrap()
+}
+
+fn now() -> Utime {
+    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap())
 }
 
 fn with_mode(mode: ConMode) -> ClusterConfig {
@@ -65,5 +71,43 @@ fn a_wrong_key_gets_no_session() {
         cluster.key = auth::CryptoKey::generate(types::Utime::default(), &mut rand::rng());
         let mon = MonClient::new(MonConfig::new(&cluster));
         assert!(mon.wait_ready(Duration::from_secs(3)).await.is_err());
+    });
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn a_daemon_gets_rotating_keys() {
+    run(async {
+        let conf = PathBuf::from(std::env::var_os("SIPHON_TEST_CEPH_CONF").unwrap());
+        let Ok(cluster) = ClusterConfig::read(&conf, AuthName::new(EntityType::OSD, "0")) else {
+            eprintln!("skipped: the configuration leads to no key of osd.0");
+            return;
+        };
+        let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, Keyring::default())));
+        let mut config = MonConfig::new(&cluster);
+        config.rotating = Some(keys.clone());
+        let mon = MonClient::new(config);
+        mon.wait_ready(LIMIT).await.unwrap();
+        mon.wait_rotating(LIMIT).await.unwrap();
+        assert!(!keys.borrow().need_new_secrets(now()));
+    });
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn a_log_line_reaches_the_cluster_log() {
+    run(async {
+        let mon = MonClient::new(MonConfig::new(&cluster()));
+        let text = format!("a line of client test {}", rand::random::<u64>());
+        // Before there is a session: it is kept.
+        mon.log(LogPriority::INFO, "cluster", text.clone());
+        mon.wait_ready(LIMIT).await.unwrap();
+        loop {
+            let last = mon.command(r#"{"prefix": "log last", "num": 20}"#, Bytes::new()).await.unwrap().ok().unwrap();
+            if String::from_utf8_lossy(&last).contains(&text) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     });
 }
