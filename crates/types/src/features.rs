@@ -92,8 +92,8 @@ features! {
     CEPHX_V2 = 61;
 }
 
-/// What 16.2 (Pacific) advertises.
-pub const PACIFIC: Features = Features(0x3f01_cfb9_fffd_ffff);
+/// What 16.2.15 (Pacific) advertises.
+pub const PACIFIC: Features = Features(0x3f01_cfbd_fffd_ffff);
 /// What 18.2 (Reef) advertises.
 pub const REEF: Features = Features(0x3f01_cfbf_fffd_ffff);
 /// What 19.2 (Squid) advertises and we encode: without the CRUSH and gateway features that only new
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn pacific_is_the_sum_of_its_features() {
-        let new = ["SERVER_REEF", "SERVER_QUINCY", "RANGE_BLOCKLIST", "CRUSH_MSR", "NVMEOFHA", "SERVER_SQUID", "SERVER_TENTACLE"];
+        let new = ["SERVER_REEF", "SERVER_QUINCY", "CRUSH_MSR", "NVMEOFHA", "SERVER_SQUID", "SERVER_TENTACLE"];
         // Bit 17 is known but not advertised; bit 31 was still advertised with its first meaning.
         let sum = NAMES
             .iter()

@@ -28,6 +28,7 @@ pub mod service_map;
 pub mod snap;
 pub mod stats;
 pub mod time;
+pub mod version;
 
 pub use compat_set::CompatSet;
 pub use dump::Dump;

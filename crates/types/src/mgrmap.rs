@@ -133,7 +133,7 @@ impl Decode for StandbyInfo {
     }
 }
 
-/// The managers (Ceph: `MgrMap`, `mon/MgrMap.h`, version 11, compat 6; version 5 to peers before
+/// The managers (Ceph: `MgrMap`, `mon/MgrMap.h`, version 12, compat 6; version 5 to peers before
 /// Nautilus).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MgrMap {
@@ -153,8 +153,8 @@ pub struct MgrMap {
     pub active_change: Utime,
     /// Its features.
     pub active_mgr_features: u64,
-    /// Its own clients, for the blocklist.
-    pub clients: Vec<EntityAddrVec>,
+    /// Clients that its modules are, with the modules' names, for the blocklist.
+    pub clients: Vec<(String, EntityAddrVec)>,
     /// Who waits, by global id.
     pub standbys: BTreeMap<u64, StandbyInfo>,
     /// Enabled modules.
@@ -196,7 +196,7 @@ impl Encode for MgrMap {
             });
             return;
         }
-        envelope(out, 11, 6, |out| {
+        envelope(out, 12, 6, |out| {
             self.epoch.encode(out, f);
             self.active_addrs.encode(out, f);
             self.active_gid.encode(out, f);
@@ -210,13 +210,16 @@ impl Encode for MgrMap {
             self.always_on_modules.encode(out, f);
             self.active_mgr_features.encode(out, f);
             self.last_failure_osd_epoch.encode(out, f);
-            self.clients.encode(out, f);
+            // Addresses first: until version 12 there were no names.
+            let (names, addrs): (Vec<&String>, Vec<&EntityAddrVec>) = self.clients.iter().map(|(n, a)| (n, a)).unzip();
+            addrs.encode(out, f);
+            names.encode(out, f);
         });
     }
 }
 impl Decode for MgrMap {
     fn decode(r: &mut Reader) -> Result<Self> {
-        let (struct_v, mut r) = r.envelope("MgrMap", 11)?;
+        let (struct_v, mut r) = r.envelope("MgrMap", 12)?;
         if struct_v < 5 {
             return Err(DecodeError::TooOld { what: "MgrMap", struct_v, oldest: 5 });
         }
@@ -248,7 +251,10 @@ impl Decode for MgrMap {
             map.last_failure_osd_epoch = r.get()?;
         }
         if struct_v >= 11 {
-            map.clients = r.get()?;
+            let addrs: Vec<EntityAddrVec> = r.get()?;
+            let mut names: Vec<String> = if struct_v >= 12 { r.get()? } else { Vec::new() };
+            names.resize(addrs.len(), String::new());
+            map.clients = names.into_iter().zip(addrs).collect();
         }
         Ok(map)
     }
@@ -261,8 +267,7 @@ impl Dump for MgrMap {
             "mgr_features": s.mgr_features,
             "available_modules": crate::dump::list(&s.available_modules),
         });
-        // Ceph leaves the last two inside of this object.
-        let mut always_on: Map<String, Value> = self
+        let always_on: Map<String, Value> = self
             .always_on_modules
             .iter()
             .map(|(release, modules)| {
@@ -270,8 +275,9 @@ impl Dump for MgrMap {
                 (release.name().to_owned(), json!(modules))
             })
             .collect();
-        always_on.insert("last_failure_osd_epoch".into(), self.last_failure_osd_epoch.into());
-        always_on.insert("active_clients".into(), crate::dump::list(&self.clients));
+        let client = |(name, addrs): &(String, EntityAddrVec)| {
+            json!({"name": name, "addrvec": crate::dump::list(&addrs.0)})
+        };
         json!({
             "epoch": self.epoch,
             "active_gid": self.active_gid as i64,
@@ -286,6 +292,8 @@ impl Dump for MgrMap {
             "available_modules": crate::dump::list(&self.available_modules),
             "services": self.services,
             "always_on_modules": always_on,
+            "last_failure_osd_epoch": self.last_failure_osd_epoch,
+            "active_clients": self.clients.iter().map(client).collect::<Vec<_>>(),
         })
     }
 }
@@ -306,6 +314,7 @@ mod tests {
             always_on_modules: [(16, ["balancer".to_owned()].into())].into(),
             standbys: [(7, StandbyInfo { gid: 7, available_modules: vec![module.clone()], ..Default::default() })].into(),
             available_modules: vec![module],
+            clients: vec![("volumes".into(), "v2:127.0.0.1:0/7".parse().unwrap())],
             ..Default::default()
         };
         assert_eq!(MgrMap::from_bytes(&map.to_bytes(Features::ALL)).unwrap(), map);

@@ -19,7 +19,7 @@ use types::features;
 /// Types whose form is newer than the program's (14.2), with what is new.
 const GROWN: &[(&str, &str)] = &[
     ("MDSMap", "extended version 16: required_client_features"),
-    ("MgrMap", "version 11: clients; 14.2 has 9"),
+    ("MgrMap", "version 12: clients; 14.2 has 9"),
     ("MonMap", "version 9: stretch mode; mon_info_t 5: crush_loc"),
     ("pg_history_t", "version 10: prior_readable_until_ub"),
     ("pg_info_t", "contains pg_history_t"),
