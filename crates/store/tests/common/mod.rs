@@ -168,6 +168,15 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
     t
 }
 
+/// The transaction every history starts with.
+pub fn collections(s: &Shape) -> Transaction {
+    let mut t = Transaction::new();
+    for c in 1..=s.colls {
+        t.create_collection(Coll(c));
+    }
+    t
+}
+
 /// The objects that an operation may change.
 pub fn touched(op: &Op) -> Vec<(Coll, Key)> {
     match op {
