@@ -2,10 +2,24 @@
 //! placement groups.
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
+//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests)
+//!   and `host_background`; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
+//! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`perf`], [`tracker`]: what an operator can see.
 
+pub mod client_op;
+pub mod core;
+#[cfg(test)]
+mod core_test;
+pub mod gate;
+pub mod host;
+mod host_background;
+mod host_ops;
+pub mod map;
 pub mod object;
 pub mod op;
+pub mod peer_net;
 pub mod perf;
 pub mod tracker;
 pub mod txn;
+pub mod work;

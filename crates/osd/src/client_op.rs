@@ -1,0 +1,210 @@
+//! One request of a client on its way through the OSD.
+
+use crate::op::{OpInfo, OpOutcome, OsdFlags};
+use crate::tracker::{Describe, Tracked};
+use messages::{Op, OpArgs, OsdOp, OsdOpReply};
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+use types::{EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, ReqId, SnapId};
+
+/// Where answers go: a client's connection, or a test.
+pub trait ReplySink {
+    /// Sends an answer. `data_off` is the offset of the first read.
+    fn reply(&self, reply: OsdOpReply, tid: u64, data_off: u16);
+}
+
+/// The request as it was received, for those who describe it.
+pub struct Request {
+    /// The message.
+    pub m: OsdOp,
+    /// Who sent it.
+    pub source: EntityName,
+    /// From where.
+    pub addr: EntityAddr,
+    /// Transaction id of the message.
+    pub tid: u64,
+}
+
+impl Describe for Request {
+    fn describe(&self) -> String {
+        let m = &self.m;
+        let ops: Vec<String> = m.ops.iter().map(describe_op).collect();
+        let snapc: Vec<String> = m.snapc.snaps.iter().map(|s| s.to_string()).collect();
+        format!(
+            "osd_op({}.{}:{} {} {} [{}] snapc {}=[{}] {} e{})",
+            self.source,
+            m.client_inc,
+            self.tid,
+            m.pgid.pgid,
+            m.object_id(),
+            ops.join(","),
+            m.snapc.seq,
+            snapc.join(","),
+            m.flags,
+            m.epoch
+        )
+    }
+
+    fn client_info(&self) -> Value {
+        json!({"client": self.source.to_string(), "client_addr": self.addr.to_string(), "tid": self.tid})
+    }
+}
+
+fn describe_op(op: &Op) -> String {
+    match op.args {
+        OpArgs::Extent { offset, length, .. } if op.code.uses_extent() => format!("{} {offset}~{length}", op.code),
+        OpArgs::Call { .. } => match op.call_parts() {
+            Ok((class, method, _)) => {
+                format!("call {}.{}", String::from_utf8_lossy(&class), String::from_utf8_lossy(&method))
+            }
+            Err(_) => "call".into(),
+        },
+        _ => op.code.to_string(),
+    }
+}
+
+/// A request in work. It is dropped when it has been answered or discarded.
+pub struct ClientOp {
+    /// What was asked.
+    pub request: Rc<Request>,
+    /// Identity across resends.
+    pub reqid: ReqId,
+    /// What it may do.
+    pub info: OpInfo,
+    /// The group, folded to the map's `pg_num`.
+    pub pgid: PgId,
+    /// The object named, at its snapshot.
+    pub oid: ObjectId,
+    /// Its head: what orders operations.
+    pub head: ObjectId,
+    /// When it arrived.
+    pub received: Instant,
+    /// In the list of operations in flight.
+    pub tracked: Tracked,
+    /// Its place in the admission window; given back when the operation ends.
+    pub slot: RefCell<Option<Slot>>,
+    /// Holds the request's bytes against the connection's throttle.
+    pub guard: Option<msgr::ReceiveGuard>,
+    sink: Rc<dyn ReplySink>,
+    replied: Cell<bool>,
+}
+
+/// A place in the admission window. Dropping it lets the next operation in.
+pub struct Slot(pub Box<dyn Fn()>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// The result of an executed request.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// 0, a count, or a negative errno.
+    pub result: i32,
+    /// One for each operation that ran.
+    pub ops: Vec<OpOutcome>,
+    /// Leave output away: a write of a client that did not ask for it.
+    pub no_output: bool,
+    /// Offset of the first read.
+    pub data_offset: Option<u64>,
+}
+
+/// Versions in an answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Versions {
+    /// None: the request never got to the object.
+    None,
+    /// Of a change.
+    Change(Eversion, u64),
+    /// Of an object that was read.
+    Read(u64),
+    /// Of the group, because the object does not exist.
+    Absent(Eversion, u64),
+}
+
+impl ClientOp {
+    /// A request that has arrived.
+    #[allow(clippy::too_many_arguments, reason = "called in one place")]
+    pub fn new(
+        request: Rc<Request>,
+        info: OpInfo,
+        pgid: PgId,
+        sink: Rc<dyn ReplySink>,
+        tracked: Tracked,
+        guard: Option<msgr::ReceiveGuard>,
+    ) -> Self {
+        let m = &request.m;
+        let mut reqid = m.reqid;
+        if reqid.name == EntityName::default() {
+            reqid = ReqId { name: request.source, tid: request.tid, inc: m.client_inc as i32 };
+        }
+        let oid = m.object_id();
+        let head = if oid.is_head() { oid.clone() } else { oid.head() };
+        // Listing the snapshots is asked of the head.
+        let oid = if oid.snap == SnapId::SNAPDIR { head.clone() } else { oid };
+        ClientOp {
+            reqid,
+            info,
+            pgid,
+            oid,
+            head,
+            received: tracked.started(),
+            tracked,
+            slot: RefCell::new(None),
+            guard,
+            sink,
+            replied: Cell::new(false),
+            request,
+        }
+    }
+
+    /// The message.
+    pub fn m(&self) -> &OsdOp {
+        &self.request.m
+    }
+
+    /// Whether the request has this flag.
+    pub fn has(&self, flag: OsdFlags) -> bool {
+        self.m().flags.has(flag)
+    }
+
+    /// Whether it was answered.
+    pub fn is_replied(&self) -> bool {
+        self.replied.get()
+    }
+
+    /// Answers with an error that stopped the request before, or instead of, its execution.
+    pub fn reply_error(&self, e: Errno, epoch: Epoch) {
+        self.reply(&Outcome { result: e.as_result(), no_output: true, ..Outcome::default() }, epoch, Versions::None);
+    }
+
+    /// Answers. A second answer to the same request is dropped.
+    pub fn reply(&self, outcome: &Outcome, epoch: Epoch, versions: Versions) {
+        if self.replied.replace(true) {
+            return;
+        }
+        let acks = OsdFlags::ACK | OsdFlags::ONDISK;
+        let mut reply = OsdOpReply::to(self.m(), outcome.result, epoch, acks);
+        for (op, done) in reply.ops.iter_mut().zip(&outcome.ops) {
+            op.rval = done.rval;
+            if let (Some(n), OpArgs::Extent { length, .. }) = (done.echo_length, &mut op.args) {
+                *length = n;
+            }
+            if !outcome.no_output {
+                op.outdata = done.out_bytes();
+            }
+        }
+        match versions {
+            Versions::None => {}
+            Versions::Change(version, user) => reply.set_versions(version, user),
+            Versions::Read(user) => reply.set_versions(Eversion::ZERO, user),
+            Versions::Absent(version, user) => reply.set_read_versions(version, user),
+        }
+        let data_off = outcome.data_offset.unwrap_or(0) as u16;
+        self.sink.reply(reply, self.request.tid, data_off);
+    }
+}

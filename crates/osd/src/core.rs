@@ -1,0 +1,541 @@
+//! One OSD without its network: groups, the store, the scheduler, the map. It takes maps, requests and
+//! peers' messages, whoever brings them.
+
+use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
+use crate::host::PgHost;
+use crate::map::ClusterMapRef;
+use crate::op::copy::CopySource;
+use crate::op::{Limits, ObjectClasses, OpInfo, OsdFlags};
+use crate::peer_net::{Envelope, PeerNet};
+use crate::perf::PerfCounters;
+use crate::tracker::{Stage, Tracker};
+use crate::work::{Queue, Work};
+use pg::{MapRef, PeerMsg, Pg, PgConf, creation};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+use store::{Commit, Store, StoreError, Transaction};
+use types::{Epoch, Errno, OsdId, PgId, Utime};
+
+/// What an OSD asks of the monitors.
+pub trait MonLink {
+    /// Record that this OSD was alive in this epoch.
+    fn want_up_thru(&self, epoch: Epoch);
+    /// Ask for another acting set; empty takes the wish back.
+    fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>);
+    /// Fetch maps up to this epoch.
+    fn want_map(&self, epoch: Epoch);
+}
+
+/// Settings that operations depend on. Changed while the OSD runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits of operations.
+    pub limits: Limits,
+    /// Options of groups.
+    pub pg: PgConf,
+    /// Operations in execution at a time; others wait in the scheduler.
+    pub window: usize,
+    /// Object contexts that a group keeps without use.
+    pub idle_contexts: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { limits: Limits::default(), pg: PgConf::default(), window: 256, idle_contexts: 64 }
+    }
+}
+
+/// What an OSD is made of.
+pub struct Parts {
+    /// Its number.
+    pub whoami: OsdId,
+    /// Where it keeps its objects.
+    pub store: Rc<Store>,
+    /// How it reaches others.
+    pub net: Rc<dyn PeerNet>,
+    /// How it reaches the monitors.
+    pub mon: Rc<dyn MonLink>,
+    /// Object classes.
+    pub classes: Rc<dyn ObjectClasses>,
+    /// How it reads objects of other groups.
+    pub copies: Rc<dyn CopySource>,
+    /// The scheduler.
+    pub queue: Box<dyn Queue>,
+    /// Settings.
+    pub settings: Settings,
+}
+
+/// See the module.
+pub struct Core {
+    /// The OSD's number.
+    pub whoami: OsdId,
+    /// The store.
+    pub store: Rc<Store>,
+    /// Counters.
+    pub perf: Rc<PerfCounters>,
+    /// Operations in flight and recent slow ones.
+    pub tracker: Rc<Tracker>,
+    pub(crate) net: Rc<dyn PeerNet>,
+    pub(crate) mon: Rc<dyn MonLink>,
+    pub(crate) classes: Rc<dyn ObjectClasses>,
+    pub(crate) copies: Rc<dyn CopySource>,
+    settings: RefCell<Rc<Settings>>,
+    map: RefCell<Option<ClusterMapRef>>,
+    hosts: RefCell<FxHashMap<PgId, Rc<PgHost>>>,
+    unborn: RefCell<creation::UnbornPgs>,
+    waiting_map: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
+    /// Requests for groups that this OSD leads by the map, but does not have yet.
+    waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
+    queue: RefCell<Box<dyn Queue>>,
+    running: Cell<usize>,
+    dispatching: Cell<bool>,
+    timer_armed: Cell<bool>,
+    next_token: Cell<u64>,
+    /// Transactions that the store could not take yet, in order.
+    backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
+    failed: RefCell<Option<String>>,
+    me: Weak<Core>,
+}
+
+/// Called with the outcome of a transaction.
+type Done = Box<dyn FnOnce(Result<(), StoreError>)>;
+
+/// What waits for a map.
+enum Waiting {
+    Op(Rc<ClientOp>),
+    Peer(Envelope),
+}
+
+/// The wall clock.
+pub fn wall_now() -> Utime {
+    Utime::from_duration(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+impl Core {
+    /// An OSD without groups and without a map.
+    pub fn new(parts: Parts) -> Rc<Core> {
+        Rc::new_cyclic(|me| Core {
+            whoami: parts.whoami,
+            store: parts.store,
+            perf: Rc::default(),
+            tracker: Rc::default(),
+            net: parts.net,
+            mon: parts.mon,
+            classes: parts.classes,
+            copies: parts.copies,
+            settings: RefCell::new(Rc::new(parts.settings)),
+            map: RefCell::new(None),
+            hosts: RefCell::default(),
+            unborn: RefCell::default(),
+            waiting_map: RefCell::default(),
+            waiting_pg: RefCell::default(),
+            queue: RefCell::new(parts.queue),
+            running: Cell::new(0),
+            dispatching: Cell::new(false),
+            timer_armed: Cell::new(false),
+            next_token: Cell::new(0),
+            backlog: RefCell::default(),
+            failed: RefCell::default(),
+            me: me.clone(),
+        })
+    }
+
+    pub(crate) fn rc(&self) -> Rc<Core> {
+        self.me.upgrade().expect("a core in use is alive")
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> Rc<Settings> {
+        self.settings.borrow().clone()
+    }
+
+    /// Changes the settings.
+    pub fn set_settings(&self, settings: Settings) {
+        for host in self.hosts() {
+            host.set_conf(&settings.pg);
+        }
+        *self.settings.borrow_mut() = Rc::new(settings);
+        self.dispatch();
+    }
+
+    /// The scheduler.
+    pub fn with_queue<R>(&self, f: impl FnOnce(&mut dyn Queue) -> R) -> R {
+        f(&mut **self.queue.borrow_mut())
+    }
+
+    /// The newest map.
+    pub fn map(&self) -> Option<ClusterMapRef> {
+        self.map.borrow().clone()
+    }
+
+    /// The newest map's epoch, 0 without a map.
+    pub fn epoch(&self) -> Epoch {
+        self.map.borrow().as_ref().map_or(Epoch(0), |m| m.epoch())
+    }
+
+    /// All groups.
+    pub fn hosts(&self) -> Vec<Rc<PgHost>> {
+        self.hosts.borrow().values().cloned().collect()
+    }
+
+    /// A group, if this OSD has it.
+    pub fn host(&self, pgid: PgId) -> Option<Rc<PgHost>> {
+        self.hosts.borrow().get(&pgid).cloned()
+    }
+
+    /// The error that stopped this OSD, if one did.
+    pub fn failed(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+
+    pub(crate) fn fail(&self, why: String) {
+        tracing::error!(osd = self.whoami.0, "{why}");
+        self.failed.borrow_mut().get_or_insert(why);
+    }
+
+    pub(crate) fn new_token(&self) -> u64 {
+        self.next_token.set(self.next_token.get() + 1);
+        self.next_token.get()
+    }
+
+    // --- maps ---
+
+    /// The state of unborn groups, to be stored with the epoch processed.
+    pub fn unborn(&self) -> creation::UnbornPgs {
+        self.unborn.borrow().clone()
+    }
+
+    /// Takes what the store knew of unborn groups.
+    pub fn set_unborn(&self, unborn: creation::UnbornPgs) {
+        *self.unborn.borrow_mut() = unborn;
+    }
+
+    /// Adds a group that was loaded from the store. Later maps follow with [`Core::advance_map`].
+    pub fn add_loaded(&self, pg: Pg) {
+        let host = PgHost::new(self.rc(), pg);
+        self.hosts.borrow_mut().insert(host.pgid, host);
+    }
+
+    /// Takes the next map. With `first`, maps before it are not known: groups are not born in it.
+    pub fn advance_map(&self, map: ClusterMapRef, first: bool) {
+        let view: MapRef = map.clone();
+        let born = {
+            let mut unborn = self.unborn.borrow_mut();
+            let pools = map.pools();
+            if first {
+                unborn.skip(&*view, &pools);
+                Vec::new()
+            } else {
+                unborn.advance(self.whoami, &*view, &pools)
+            }
+        };
+        for host in self.hosts() {
+            host.handle(pg::Event::AdvanceMap(view.clone()));
+        }
+        *self.map.borrow_mut() = Some(map);
+        for pgid in born {
+            if self.host(pgid).is_none() {
+                let conf = self.settings().pg.clone();
+                if let Some(pg) = Pg::create(self.whoami, pgid, view.clone(), conf, wall_now()) {
+                    self.add_host(pg);
+                }
+            }
+        }
+    }
+
+    /// The last map given is the newest, and this OSD is up in it: groups may peer, and what waited for
+    /// maps goes on.
+    pub fn activate_map(&self) {
+        for host in self.hosts() {
+            host.handle(pg::Event::ActivateMap);
+        }
+        let epoch = self.epoch();
+        let ready = {
+            let mut waiting = self.waiting_map.borrow_mut();
+            let later = waiting.split_off(&epoch.next());
+            std::mem::replace(&mut *waiting, later)
+        };
+        for w in ready.into_values().flatten() {
+            match w {
+                Waiting::Op(op) => self.route(op),
+                Waiting::Peer(e) => self.handle_peer(e),
+            }
+        }
+        let stale: Vec<PgId> = self.waiting_pg.borrow().keys().copied().collect();
+        for pgid in stale {
+            self.requeue_waiting_pg(pgid);
+        }
+    }
+
+    fn add_host(&self, pg: Pg) -> Rc<PgHost> {
+        let host = PgHost::new(self.rc(), pg);
+        self.hosts.borrow_mut().insert(host.pgid, host.clone());
+        host.pump();
+        self.requeue_waiting_pg(host.pgid);
+        host
+    }
+
+    pub(crate) fn forget_host(&self, pgid: PgId) {
+        self.hosts.borrow_mut().remove(&pgid);
+    }
+
+    fn requeue_waiting_pg(&self, pgid: PgId) {
+        let ops = self.waiting_pg.borrow_mut().remove(&pgid);
+        for op in ops.into_iter().flatten() {
+            self.route(op);
+        }
+    }
+
+    // --- peers ---
+
+    /// Takes a message from another OSD.
+    pub fn handle_peer(&self, e: Envelope) {
+        let pgid = e.header.pgid;
+        if let Some(host) = self.host(pgid) {
+            if matches!(e.msg, PeerMsg::RepOp(_)) {
+                self.perf.subop.inc();
+                self.perf.subop_w.inc();
+            }
+            host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
+            return;
+        }
+        let Some(map) = self.map() else {
+            self.wait_map(e.header.sent, Waiting::Peer(e));
+            return;
+        };
+        let view: MapRef = map;
+        match creation::stranger(self.whoami, e.from, &e.header, &e.msg, &*view) {
+            creation::Stranger::Adopt => {
+                let conf = self.settings().pg.clone();
+                let pg = Pg::adopt(self.whoami, view, conf, &e.header, &e.msg, wall_now());
+                if let Some(pg) = pg {
+                    let host = self.add_host(pg);
+                    host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
+                }
+            }
+            creation::Stranger::Answer(header, msg) => self.net.send(&[e.from], header, msg),
+            creation::Stranger::Drop => {}
+            creation::Stranger::WaitForMap => self.wait_map(e.header.sent, Waiting::Peer(e)),
+        }
+    }
+
+    fn wait_map(&self, epoch: Epoch, what: Waiting) {
+        self.perf.messages_delayed_for_map.inc();
+        self.waiting_map.borrow_mut().entry(epoch).or_default().push(what);
+        self.mon.want_map(epoch);
+    }
+
+    // --- requests ---
+
+    /// Takes a client's request. `allowed` decides whether the client's capabilities cover it.
+    pub fn handle_request(
+        &self,
+        request: Request,
+        sink: Rc<dyn ReplySink>,
+        guard: Option<msgr::ReceiveGuard>,
+        allowed: impl FnOnce(&Request, &OpInfo) -> bool,
+    ) {
+        let request = Rc::new(request);
+        let tracked = self.tracker.start(request.clone(), Instant::now());
+        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &*self.classes) {
+            Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => (info, Some(Errno::EINVAL)),
+            Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
+            Ok(info) => (info, None),
+            Err(e) => (OpInfo::default(), Some(e)),
+        };
+        let raw = PgId { pool: request.m.pgid.pgid.pool, seed: request.m.pgid.pgid.seed };
+        let op = Rc::new(ClientOp::new(request, info, raw, sink, tracked, guard));
+        if let Some(e) = refused {
+            op.reply_error(e, self.epoch());
+            return;
+        }
+        self.route(op);
+    }
+
+    /// Finds the group of a request and queues it there, or lets it wait, or drops it.
+    pub(crate) fn route(&self, op: Rc<ClientOp>) {
+        let m = op.m();
+        if m.epoch > self.epoch() {
+            op.tracked.delayed("waiting for map");
+            self.wait_map(m.epoch, Waiting::Op(op));
+            return;
+        }
+        let Some(map) = self.map() else { return };
+        let Some(pgid) = map.fold(op.pgid) else {
+            // The pool is gone, or the client is mistaken; its Objecter finds out from the map.
+            return;
+        };
+        let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
+        match self.host(pgid) {
+            Some(host) if host.may_serve(&op) => {
+                op.tracked.mark(Stage::Queued);
+                self.enqueue(Work::Client(op));
+            }
+            Some(_) => self.misdirected(&op),
+            None if map.mapping(pgid).primary == Some(self.whoami) => {
+                op.tracked.delayed("waiting for pg");
+                self.waiting_pg.borrow_mut().entry(pgid).or_default().push(op);
+            }
+            None => self.misdirected(&op),
+        }
+    }
+
+    /// A request whose group was split meanwhile.
+    fn refold(&self, op: Rc<ClientOp>, pgid: PgId) -> Rc<ClientOp> {
+        match Rc::try_unwrap(op) {
+            Ok(mut op) => {
+                op.pgid = pgid;
+                Rc::new(op)
+            }
+            Err(shared) => shared,
+        }
+    }
+
+    /// The client has an older map than its request says, or ours is ahead of the client's: it will send
+    /// the request to the right OSD when it has seen the same map.
+    fn misdirected(&self, op: &ClientOp) {
+        tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, "misdirected request dropped");
+    }
+
+    // --- scheduling ---
+
+    /// Queues work.
+    pub fn enqueue(&self, work: Work) {
+        let now = Instant::now();
+        self.queue.borrow_mut().enqueue(work, now);
+        self.dispatch();
+    }
+
+    /// Runs queued work while the admission window has room.
+    pub fn dispatch(&self) {
+        if self.dispatching.replace(true) {
+            return;
+        }
+        let window = self.settings.borrow().window;
+        while self.running.get() < window {
+            let next = self.queue.borrow_mut().dequeue(Instant::now());
+            match next {
+                crate::work::Next::Work(work) => self.start(work),
+                crate::work::Next::Empty => break,
+                crate::work::Next::At(t) => {
+                    self.arm_timer(t);
+                    break;
+                }
+            }
+        }
+        self.dispatching.set(false);
+    }
+
+    fn arm_timer(&self, at: Instant) {
+        if self.timer_armed.replace(true) {
+            return;
+        }
+        let me = self.me.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep_until(at.into()).await;
+            if let Some(core) = me.upgrade() {
+                core.timer_armed.set(false);
+                core.dispatch();
+            }
+        });
+    }
+
+    fn slot(&self) -> Slot {
+        self.running.set(self.running.get() + 1);
+        let me = self.me.clone();
+        Slot(Box::new(move || {
+            if let Some(core) = me.upgrade() {
+                core.running.set(core.running.get() - 1);
+                core.dispatch();
+            }
+        }))
+    }
+
+    fn start(&self, work: Work) {
+        let slot = self.slot();
+        match work {
+            Work::Client(op) => {
+                op.tracked.mark(Stage::ReachedPg);
+                *op.slot.borrow_mut() = Some(slot);
+                match self.host(op.pgid) {
+                    Some(host) => host.run_client_op(op),
+                    None => self.misdirected(&op),
+                }
+            }
+            Work::Background(job) => {
+                if let Some(host) = self.host(job.pgid) {
+                    host.run_background(job.kind, slot);
+                }
+            }
+        }
+    }
+
+    // --- the store ---
+
+    /// Applies a transaction and calls `done` when it is durable. Transactions take effect in the order of
+    /// the calls.
+    pub(crate) fn submit(&self, txn: Transaction, done: impl FnOnce(Result<(), StoreError>) + 'static) {
+        if self.backlog.borrow().is_empty() && !self.store.congested() {
+            match self.store.submit(txn) {
+                Ok(commit) => return commit.then(done),
+                Err(e) => return done(Err(e)),
+            }
+        }
+        let first = {
+            let mut backlog = self.backlog.borrow_mut();
+            backlog.push_back((txn, Box::new(done)));
+            backlog.len() == 1
+        };
+        if first {
+            let me = self.rc();
+            tokio::task::spawn_local(async move { me.drain_backlog().await });
+        }
+    }
+
+    /// Whether transactions wait for the store. What they change cannot be read yet, so nothing may be
+    /// executed meanwhile.
+    pub(crate) fn is_stalled(&self) -> bool {
+        !self.backlog.borrow().is_empty()
+    }
+
+    async fn drain_backlog(self: Rc<Self>) {
+        loop {
+            if let Err(e) = self.store.admit().await {
+                self.fail(format!("the store does not take transactions: {e}"));
+                return;
+            }
+            let Some((txn, done)) = self.backlog.borrow_mut().pop_front() else { break };
+            let submitted: Result<Commit, StoreError> = self.store.submit(txn);
+            match submitted {
+                Ok(commit) => commit.then(done),
+                Err(e) => done(Err(e)),
+            }
+            if self.backlog.borrow().is_empty() {
+                break;
+            }
+        }
+        for host in self.hosts() {
+            host.resume_stalled();
+        }
+    }
+
+    /// Counts a finished request.
+    pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64) {
+        let total = op.received.elapsed();
+        let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
+        let (r, w) = (op.info.may_read(), op.info.may_write());
+        self.perf.client_op(r, w, in_bytes, out_bytes, total, total.saturating_sub(queued));
+    }
+
+    /// Answers with an error.
+    pub(crate) fn reply_error(&self, op: &ClientOp, e: Errno) {
+        op.reply(
+            &crate::client_op::Outcome { result: e.as_result(), no_output: true, ..Default::default() },
+            self.epoch(),
+            Versions::None,
+        );
+    }
+}

@@ -1,0 +1,514 @@
+//! Three OSDs on one thread, with stores in memory, a small map and a test client.
+
+use crate::client_op::{ReplySink, Request};
+use crate::core::{Core, MonLink, Parts, Settings};
+use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
+use crate::object::PoolRules;
+use crate::op::code::{on_extent, write_op};
+use crate::op::copy::NoCopies;
+use crate::op::{NoClasses, OpCode, OsdFlags};
+use crate::peer_net::{Envelope, PeerNet};
+use crate::work::Fifo;
+use bytes::Bytes;
+use messages::{Op, OpArgs, OsdOp, OsdOpReply};
+use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use store::Store;
+use tokio::sync::{mpsc, oneshot};
+use types::{
+    EntityAddr, EntityAddrVec, EntityName, Epoch, Errno, IntervalSet, ObjectId, ObjectLocator, OsdId, PgId, PoolId,
+    SnapContext, SnapId, SpgId,
+};
+
+const POOL: PoolId = PoolId(1);
+const PG_NUM: u32 = 4;
+
+/// A map in which every group is on all OSDs that are up, led by another one each.
+#[derive(Clone, Default)]
+struct TestMap {
+    epoch: u32,
+    /// OSD → epoch in which it came up.
+    up: BTreeMap<i32, u32>,
+    up_thru: BTreeMap<i32, u32>,
+    removed: IntervalSet,
+    full: bool,
+    blocked: Vec<EntityAddr>,
+}
+
+impl MapView for TestMap {
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+    fn exists(&self, osd: OsdId) -> bool {
+        osd.0 < 3
+    }
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.up.contains_key(&osd.0)
+    }
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        Epoch(self.up.get(&osd.0).copied().unwrap_or(0))
+    }
+    fn up_thru(&self, osd: OsdId) -> Epoch {
+        Epoch(self.up_thru.get(&osd.0).copied().unwrap_or(0))
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+    fn pool(&self, pool: PoolId) -> Option<PoolView> {
+        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: PG_NUM, created: Epoch(1) })
+    }
+    fn removed_snaps(&self, _: PoolId) -> IntervalSet {
+        self.removed.clone()
+    }
+    fn mapping(&self, pg: PgId) -> Mapping {
+        let mut up: Vec<OsdId> = self.up.keys().map(|o| OsdId(*o)).collect();
+        if !up.is_empty() {
+            let n = pg.seed as usize % up.len();
+            up.rotate_left(n);
+        }
+        Mapping { up_primary: up.first().copied(), acting: up.clone(), primary: up.first().copied(), up }
+    }
+}
+
+impl ClusterMap for TestMap {
+    fn pools(&self) -> Vec<PoolId> {
+        vec![POOL]
+    }
+    fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>> {
+        let rules = PoolRules { full: self.full, ..PoolRules::default() };
+        (pool == POOL).then(|| Rc::new(PoolOps { rules, ..PoolOps::default() }))
+    }
+    fn fold(&self, raw: PgId) -> Option<PgId> {
+        (raw.pool == POOL).then_some(PgId { pool: POOL, seed: raw.seed % PG_NUM })
+    }
+    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId> {
+        (pool == POOL).then(|| ObjectId::new(pool, namespace.clone(), name.clone(), key.clone(), snap))
+    }
+    fn is_blocklisted(&self, addr: &EntityAddr) -> bool {
+        self.blocked.contains(addr)
+    }
+    fn snap_removed(&self, _: PoolId, snap: SnapId) -> bool {
+        self.removed.contains(snap.0)
+    }
+    fn addrs(&self, _: OsdId) -> EntityAddrVec {
+        EntityAddrVec::default()
+    }
+}
+
+struct TestNet {
+    me: OsdId,
+    to: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
+    down: Rc<RefCell<Vec<OsdId>>>,
+}
+
+impl PeerNet for TestNet {
+    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg) {
+        for osd in to {
+            if self.down.borrow().contains(osd) || self.down.borrow().contains(&self.me) {
+                continue;
+            }
+            // Through the encoding, as between processes.
+            let (front, data) = msg.encode(&header);
+            let (header, msg) = PeerMsg::decode(front, data).expect("own encoding");
+            if let Some(tx) = self.to.borrow().get(osd) {
+                let _ = tx.send(Envelope { from: self.me, header, msg });
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct TestMon {
+    up_thru: Cell<bool>,
+}
+
+impl MonLink for TestMon {
+    fn want_up_thru(&self, _: Epoch) {
+        self.up_thru.set(true);
+    }
+    fn want_pg_temp(&self, _: PgId, _: Vec<OsdId>) {}
+    fn want_map(&self, _: Epoch) {}
+}
+
+struct Sink(RefCell<Option<oneshot::Sender<OsdOpReply>>>);
+
+impl ReplySink for Sink {
+    fn reply(&self, reply: OsdOpReply, _: u64, _: u16) {
+        if let Some(tx) = self.0.borrow_mut().take() {
+            let _ = tx.send(reply);
+        }
+    }
+}
+
+struct Cluster {
+    cores: Vec<Rc<Core>>,
+    mons: Vec<Rc<TestMon>>,
+    stores: Vec<Rc<Store>>,
+    net: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
+    down: Rc<RefCell<Vec<OsdId>>>,
+    map: TestMap,
+    tid: u64,
+    snapc: SnapContext,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let mut c = Cluster {
+            cores: Vec::new(),
+            mons: Vec::new(),
+            stores: Vec::new(),
+            net: Rc::default(),
+            down: Rc::default(),
+            map: TestMap { epoch: 1, up: (0..3).map(|o| (o, 1)).collect(), ..TestMap::default() },
+            tid: 0,
+            snapc: SnapContext::default(),
+        };
+        for i in 0..3 {
+            c.stores.push(Rc::new(Store::memory()));
+            c.add_core(i);
+        }
+        c
+    }
+
+    fn add_core(&mut self, i: i32) {
+        let mon = Rc::new(TestMon::default());
+        let net = TestNet { me: OsdId(i), to: self.net.clone(), down: self.down.clone() };
+        let core = Core::new(Parts {
+            whoami: OsdId(i),
+            store: self.stores[i as usize].clone(),
+            net: Rc::new(net),
+            mon: mon.clone(),
+            classes: Rc::new(NoClasses),
+            copies: Rc::new(NoCopies),
+            queue: Box::new(Fifo::default()),
+            settings: Settings::default(),
+        });
+        let (tx, mut rx) = mpsc::unbounded_channel();
+        self.net.borrow_mut().insert(OsdId(i), tx);
+        let receiver = core.clone();
+        tokio::task::spawn_local(async move {
+            while let Some(e) = rx.recv().await {
+                receiver.handle_peer(e);
+            }
+        });
+        if (i as usize) < self.cores.len() {
+            self.cores[i as usize] = core;
+            self.mons[i as usize] = mon;
+        } else {
+            self.cores.push(core);
+            self.mons.push(mon);
+        }
+    }
+
+    fn publish(&self) {
+        let map: ClusterMapRef = Rc::new(self.map.clone());
+        let live: Vec<&Rc<Core>> = self.live().collect();
+        for core in &live {
+            core.advance_map(map.clone(), false);
+        }
+        for core in &live {
+            core.activate_map();
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Rc<Core>> {
+        self.cores.iter().filter(|c| self.map.up.contains_key(&c.whoami.0))
+    }
+
+    fn next_map(&mut self, change: impl FnOnce(&mut TestMap)) {
+        self.map.epoch += 1;
+        change(&mut self.map);
+        self.publish();
+    }
+
+    /// Lets everybody work until all groups are active (and clean, if everybody is up).
+    async fn settle(&mut self) {
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            let wish = self.mons.iter().position(|m| m.up_thru.replace(false));
+            if let Some(i) = wish {
+                let epoch = self.map.epoch;
+                self.next_map(|m| {
+                    m.up_thru.insert(i as i32, epoch);
+                });
+                continue;
+            }
+            let want = if self.map.up.len() == 3 { PgState::CLEAN } else { PgState::ACTIVE };
+            let done = (0..PG_NUM).all(|seed| {
+                let pgid = PgId { pool: POOL, seed };
+                let primary = self.map.mapping(pgid).primary.unwrap();
+                let host = self.cores[primary.0 as usize].host(pgid);
+                host.is_some_and(|h| h.with_pg(|pg| pg.state().has(want)))
+            });
+            if done {
+                for core in self.live() {
+                    assert_eq!(core.failed(), None);
+                }
+                return;
+            }
+        }
+        for core in &self.cores {
+            for h in core.hosts() {
+                eprintln!("osd.{} {}", core.whoami, h.with_pg(|p| format!("{} {:?} {}", p.pgid(), p.state(), p.phase_name())));
+            }
+        }
+        panic!("the groups do not settle");
+    }
+
+    fn message(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> (Request, OsdId) {
+        self.tid += 1;
+        let oid = ObjectId::new(POOL, "", name.to_owned(), "", snap);
+        let pgid = self.map.fold(PgId { pool: POOL, seed: oid.hash }).unwrap();
+        let m = OsdOp {
+            pgid: SpgId { pgid, ..SpgId::default() },
+            hash: oid.hash,
+            epoch: Epoch(self.map.epoch),
+            locator: ObjectLocator { pool: POOL, ..ObjectLocator::default() },
+            object: oid.name.clone(),
+            ops,
+            snapid: snap,
+            snapc: self.snapc.clone(),
+            mtime: types::Utime::new(1_700_000_000, 0),
+            ..OsdOp::default()
+        };
+        let request = Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: self.tid };
+        (request, self.map.mapping(pgid).primary.unwrap())
+    }
+
+    fn send(&mut self, request: Request, to: OsdId) -> oneshot::Receiver<OsdOpReply> {
+        let (tx, rx) = oneshot::channel();
+        let sink = Rc::new(Sink(RefCell::new(Some(tx))));
+        self.cores[to.0 as usize].handle_request(request, sink, None, |_, _| true);
+        rx
+    }
+
+    async fn op_at(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> OsdOpReply {
+        let (request, to) = self.message(name, snap, ops);
+        let mut rx = self.send(request, to);
+        for _ in 0..10_000 {
+            if let Ok(reply) = rx.try_recv() {
+                return reply;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("no answer");
+    }
+
+    async fn op(&mut self, name: &str, ops: Vec<Op>) -> OsdOpReply {
+        self.op_at(name, SnapId::NOSNAP, ops).await
+    }
+
+    async fn read(&mut self, name: &str) -> Bytes {
+        let r = self.op(name, vec![on_extent(OpCode::READ, 0, 0)]).await;
+        assert_eq!(r.result, 0);
+        r.ops[0].outdata.clone()
+    }
+
+    async fn put(&mut self, name: &str, data: &'static str) {
+        let op = Op { indata: data.into(), ..on_extent(OpCode::WRITEFULL, 0, data.len() as u64) };
+        let r = self.op(name, vec![op]).await;
+        assert_eq!(r.result, 0);
+    }
+}
+
+fn run(test: impl AsyncFnOnce()) {
+    let rt = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&rt, test());
+}
+
+#[test]
+fn writes_are_replicated_and_survive_a_primary() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        for i in 0..20 {
+            c.put(&format!("o{i}"), "data").await;
+        }
+        let reply = c.op("o1", vec![write_op(1, "ATA"), on_extent(OpCode::STAT, 0, 0)]).await;
+        assert_eq!(reply.result, 0);
+        assert!(reply.user_version > 1);
+        assert_eq!(reply.flags & 5, 5, "acknowledged and on disk");
+        // One OSD goes: the others have everything, and take writes.
+        c.down.borrow_mut().push(OsdId(0));
+        c.next_map(|m| {
+            m.up.remove(&0);
+        });
+        c.settle().await;
+        assert_eq!(c.read("o1").await, "dATA");
+        for i in 0..20 {
+            c.put(&format!("o{i}"), "newer").await;
+        }
+        assert_eq!(c.op("o5", vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
+        // It comes back, and gets what it missed.
+        c.down.borrow_mut().clear();
+        c.map.epoch += 1;
+        let epoch = c.map.epoch;
+        c.map.up.insert(0, epoch);
+        c.publish();
+        c.settle().await;
+        for i in (0..20).filter(|i| *i != 5) {
+            assert_eq!(c.read(&format!("o{i}")).await, "newer");
+        }
+        assert_eq!(c.op("o5", vec![on_extent(OpCode::STAT, 0, 0)]).await.result, Errno::ENOENT.as_result());
+        // All three stores hold the same objects with the same content.
+        for seed in 0..PG_NUM {
+            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+            let mut copies = Vec::new();
+            for s in &c.stores {
+                let keys = s.list(coll, b"\x01", None, 1000).await.unwrap().keys;
+                let mut all = Vec::new();
+                for k in keys {
+                    all.push((s.read(coll, &k, 0, 100).await.unwrap().to_bytes(), s.get_attrs(coll, &k).await.unwrap(), k));
+                }
+                copies.push(all);
+            }
+            assert_eq!(copies[0], copies[1]);
+            assert_eq!(copies[1], copies[2]);
+        }
+    });
+}
+
+#[test]
+fn requests_are_recognised_when_resent() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let append = Op { indata: "x".into(), ..on_extent(OpCode::APPEND, 0, 1) };
+        let (request, to) = c.message("log", SnapId::NOSNAP, vec![append]);
+        let again = Request { m: request.m.clone(), ..request };
+        let (a, b) = (c.send(request, to), c.send(again, to));
+        let (a, b) = (a.await.unwrap(), b.await.unwrap());
+        assert_eq!((a.result, b.result), (0, 0));
+        assert_eq!(a.replay_version, b.replay_version);
+        assert_eq!(c.read("log").await, "x");
+        // So is a failure.
+        let excl = Op { flags: crate::op::OpFlags::EXCL, ..on_extent(OpCode::CREATE, 0, 0) };
+        let (request, to) = c.message("log", SnapId::NOSNAP, vec![excl]);
+        let again = Request { m: request.m.clone(), ..request };
+        assert_eq!(c.send(request, to).await.unwrap().result, Errno::EEXIST.as_result());
+        c.op("log", vec![on_extent(OpCode::DELETE, 0, 0)]).await;
+        assert_eq!(c.send(again, to).await.unwrap().result, Errno::EEXIST.as_result());
+    });
+}
+
+#[test]
+fn reads_wait_for_the_writes_before_them() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        let (w, to) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "2")]);
+        let (r, _) = c.message("a", SnapId::NOSNAP, vec![on_extent(OpCode::READ, 0, 0)]);
+        let mut w = c.send(w, to);
+        let mut r = c.send(r, to);
+        assert!(w.try_recv().is_err(), "replicas have not answered");
+        assert!(r.try_recv().is_err(), "what is not durable everywhere is not shown");
+        assert_eq!((&mut w).await.unwrap().result, 0);
+        assert_eq!(r.await.unwrap().ops[0].outdata, "2");
+    });
+}
+
+#[test]
+fn errors_have_the_numbers_that_clients_expect() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let read = || vec![on_extent(OpCode::READ, 0, 0)];
+        assert_eq!(c.op("none", read()).await.result, Errno::ENOENT.as_result());
+        assert_eq!(c.op("", read()).await.result, Errno::EINVAL.as_result());
+        assert_eq!(c.op(&"x".repeat(3000), read()).await.result, Errno::ENAMETOOLONG.as_result());
+        let write = || vec![write_op(0, "x")];
+        assert_eq!(c.op_at("o", SnapId(3), write()).await.result, Errno::EINVAL.as_result());
+        assert_eq!(c.op_at("o", SnapId::SNAPDIR, read()).await.result, Errno::EINVAL.as_result());
+        c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(2)] };
+        assert_eq!(c.op("o", write()).await.result, Errno::EINVAL.as_result());
+        c.snapc = SnapContext::default();
+        let (request, to) = c.message("o", SnapId::NOSNAP, write());
+        let (tx, rx) = oneshot::channel();
+        let sink = Rc::new(Sink(RefCell::new(Some(tx))));
+        c.cores[to.0 as usize].handle_request(request, sink, None, |_, info| !info.need_write_cap());
+        assert_eq!(rx.await.unwrap().result, Errno::EPERM.as_result());
+        c.next_map(|m| m.blocked.push(EntityAddr::default()));
+        assert_eq!(c.op("o", write()).await.result, Errno::EBLOCKLISTED.as_result());
+        c.next_map(|m| m.blocked.clear());
+        c.next_map(|m| m.full = true);
+        let (mut request, to) = c.message("o", SnapId::NOSNAP, write());
+        request.m.flags = OsdFlags::FULL_TRY;
+        assert_eq!(c.send(request, to).await.unwrap().result, Errno::ENOSPC.as_result());
+    });
+}
+
+#[test]
+fn snapshots_are_read_and_trimmed() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("s", "one").await;
+        c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
+        c.put("s", "two").await;
+        let read = || vec![on_extent(OpCode::READ, 0, 0)];
+        assert_eq!(c.op_at("s", SnapId(1), read()).await.ops[0].outdata, "one");
+        assert_eq!(c.op_at("s", SnapId::NOSNAP, read()).await.ops[0].outdata, "two");
+        assert_eq!(c.op("s", vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
+        assert_eq!(c.op_at("s", SnapId(1), read()).await.ops[0].outdata, "one");
+        let listing = c.op_at("s", SnapId::SNAPDIR, vec![on_extent(OpCode::LIST_SNAPS, 0, 0)]).await;
+        assert_eq!(listing.result, 0);
+        c.next_map(|m| m.removed.insert(1, 1));
+        c.settle().await;
+        assert_eq!(c.op_at("s", SnapId(1), read()).await.result, Errno::ENOENT.as_result());
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        for seed in 0..PG_NUM {
+            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+            for s in &c.stores {
+                assert!(s.list(coll, b"\x01", None, 10).await.unwrap().keys.is_empty(), "clone and whiteout are gone");
+            }
+        }
+    });
+}
+
+#[test]
+fn listings_page_through_all_objects() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let mut names: Vec<String> = (0..25).map(|i| format!("n{i}")).collect();
+        for n in &names {
+            c.put(n, "").await;
+        }
+        let mut found = Vec::new();
+        for seed in 0..PG_NUM {
+            let pgid = PgId { pool: POOL, seed };
+            let mut at = ObjectId::MIN;
+            loop {
+                let mut input = bytes::BytesMut::new();
+                denc::Encode::encode(&at, &mut input, denc::Features::ALL);
+                let op = Op::with_input(OpCode::PGNLS, OpArgs::Pgls { count: 2, start_epoch: 0 }, input.freeze());
+                let (mut request, _) = c.message("", SnapId::NOSNAP, vec![op]);
+                request.m.pgid.pgid = pgid;
+                let to = c.map.mapping(pgid).primary.unwrap();
+                let reply = c.send(request, to).await.unwrap();
+                assert!(reply.result >= 0);
+                let page: types::PgNlsResponse = denc::Decode::from_bytes(&reply.ops[0].outdata).unwrap();
+                assert!(page.entries.len() <= 2);
+                found.extend(page.entries.iter().map(|e| String::from_utf8(e.name.to_vec()).unwrap()));
+                if reply.result == 1 {
+                    break;
+                }
+                at = page.handle;
+            }
+        }
+        names.sort();
+        found.sort();
+        assert_eq!(found, names);
+    });
+}

@@ -1,0 +1,159 @@
+//! Order of operations on one object.
+//!
+//! Writes execute one at a time, in the order of arrival, but do not wait for earlier writes to be
+//! durable: what they read is what was applied, and their answers come in order anyway. Reads wait until
+//! the writes before them are durable everywhere, otherwise they could return what a failure takes back.
+//! Nobody overtakes.
+
+use crate::object::{ObjectState, SnapSet};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// How an operation takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Shares the object with other reads.
+    Read,
+    /// Alone.
+    Write,
+}
+
+/// What is known of a head: its state and its clones.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The head.
+    pub state: ObjectState,
+    /// Its snap set; default if it does not exist.
+    pub snapset: SnapSet,
+}
+
+/// An object in use (Ceph: `ObjectContext`).
+pub struct ObjectContext<T> {
+    /// Loaded when the first operation needs it.
+    pub head: RefCell<Option<Rc<Head>>>,
+    readers: Cell<u32>,
+    writer: Cell<bool>,
+    /// Writes that are applied here and not yet durable everywhere.
+    in_flight: Cell<u32>,
+    waiting: RefCell<VecDeque<(Mode, T)>>,
+    /// Somebody is running those whose turn has come.
+    pub kicking: Cell<bool>,
+}
+
+impl<T> Default for ObjectContext<T> {
+    fn default() -> Self {
+        ObjectContext {
+            head: RefCell::default(),
+            readers: Cell::default(),
+            writer: Cell::default(),
+            in_flight: Cell::default(),
+            waiting: RefCell::default(),
+            kicking: Cell::default(),
+        }
+    }
+}
+
+impl<T> ObjectContext<T> {
+    fn free_for(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Read => !self.writer.get() && self.in_flight.get() == 0,
+            Mode::Write => !self.writer.get() && self.readers.get() == 0,
+        }
+    }
+
+    fn take(&self, mode: Mode) {
+        match mode {
+            Mode::Read => self.readers.set(self.readers.get() + 1),
+            Mode::Write => self.writer.set(true),
+        }
+    }
+
+    /// Takes the object for an operation, or keeps the operation until its turn comes.
+    pub fn enter(&self, mode: Mode, op: T) -> Option<T> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() && self.free_for(mode) {
+            self.take(mode);
+            return Some(op);
+        }
+        waiting.push_back((mode, op));
+        None
+    }
+
+    /// Execution of an operation is over.
+    pub fn leave(&self, mode: Mode) {
+        match mode {
+            Mode::Read => self.readers.set(self.readers.get().saturating_sub(1)),
+            Mode::Write => self.writer.set(false),
+        }
+    }
+
+    /// A write was proposed.
+    pub fn proposed(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// A write is durable everywhere.
+    pub fn committed(&self) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+    }
+
+    /// The next operation whose turn has come; the object is taken for it.
+    pub fn next(&self) -> Option<(Mode, T)> {
+        let mut waiting = self.waiting.borrow_mut();
+        let mode = waiting.front()?.0;
+        if !self.free_for(mode) {
+            return None;
+        }
+        self.take(mode);
+        waiting.pop_front()
+    }
+
+    /// Whether nobody uses the object or waits for it.
+    pub fn is_idle(&self) -> bool {
+        self.readers.get() == 0
+            && !self.writer.get()
+            && self.in_flight.get() == 0
+            && self.waiting.borrow().is_empty()
+    }
+
+    /// Everybody who waits.
+    pub fn drain(&self) -> Vec<T> {
+        self.waiting.borrow_mut().drain(..).map(|(_, op)| op).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_alone_and_reads_wait_for_durability() {
+        let o = ObjectContext::default();
+        assert_eq!(o.enter(Mode::Write, 1), Some(1));
+        assert_eq!(o.enter(Mode::Write, 2), None);
+        assert_eq!(o.enter(Mode::Read, 3), None);
+        assert_eq!(o.enter(Mode::Read, 4), None);
+        assert_eq!(o.next(), None);
+        o.proposed();
+        o.leave(Mode::Write);
+        assert_eq!(o.next(), Some((Mode::Write, 2)), "a write need not wait for durability");
+        o.proposed();
+        o.leave(Mode::Write);
+        assert_eq!(o.next(), None);
+        o.committed();
+        assert_eq!(o.next(), None);
+        o.committed();
+        assert_eq!(o.next(), Some((Mode::Read, 3)));
+        assert_eq!(o.next(), Some((Mode::Read, 4)), "reads share");
+        assert_eq!(o.enter(Mode::Write, 5), None);
+        assert_eq!(o.enter(Mode::Read, 6), None, "nobody overtakes a waiting write");
+        o.leave(Mode::Read);
+        o.leave(Mode::Read);
+        assert_eq!(o.next(), Some((Mode::Write, 5)));
+        o.leave(Mode::Write);
+        assert_eq!(o.next(), Some((Mode::Read, 6)));
+        o.leave(Mode::Read);
+        assert!(o.is_idle());
+    }
+}

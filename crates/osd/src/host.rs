@@ -1,0 +1,476 @@
+//! A placement group on this OSD: drives its state machine, carries out what it asks for.
+//!
+//! The machine ([`pg::Pg`]) decides; this is its driver. Events go in through [`PgHost::handle`], one at a
+//! time and never while an earlier one is handled; actions are carried out in their order. Requests of
+//! clients are in [`crate::host_ops`], background work in [`crate::host_background`].
+
+use crate::client_op::{ClientOp, Outcome, Slot, Versions};
+use crate::core::{Core, wall_now};
+use crate::gate::ObjectContext;
+use crate::op::store_reader::StoreReader;
+use crate::tracker::Stage;
+use crate::txn::Mutations;
+use crate::work::{Background, Kind, ReadObject, Work};
+use bytes::Bytes;
+use crate::peer_net::Envelope;
+use pg::{
+    Action, Dup, Event, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
+    Source, StatSum,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use store::{Coll, Key, Op, Transaction, WriteHint};
+use types::{Eversion, ObjectId, OsdId, PgId, SnapId};
+
+/// A job that takes its turn at an object.
+pub(crate) enum Job {
+    /// A client's request.
+    Client(Rc<ClientOp>),
+    /// Trim this clone of a removed snapshot.
+    Trim(SnapId, ObjectId, Slot),
+}
+
+pub(crate) type Context = ObjectContext<Job>;
+
+/// Who hears that a proposal is durable.
+pub(crate) enum Completion {
+    /// A client.
+    Client { op: Rc<ClientOp>, outcome: Outcome, user_version: u64, context: Option<Rc<Context>>, in_bytes: u64 },
+    /// The trimmer of a snapshot.
+    Trim { snap: SnapId, context: Rc<Context>, slot: Slot },
+}
+
+struct Proposed {
+    txn: Option<Mutations>,
+    completion: Completion,
+}
+
+/// What changes while the group runs.
+pub(crate) struct State {
+    pub(crate) pg: Pg,
+    proposals: FxHashMap<OpToken, Proposed>,
+    pub(crate) contexts: FxHashMap<ObjectId, Rc<Context>>,
+    /// Requests in execution or in flight, by address.
+    pub(crate) running: FxHashMap<usize, Rc<ClientOp>>,
+    pub(crate) waiting_active: VecDeque<Rc<ClientOp>>,
+    pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
+    pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
+    pub(crate) waiting_store: VecDeque<Rc<ClientOp>>,
+}
+
+/// See the module.
+pub struct PgHost {
+    /// The group.
+    pub pgid: PgId,
+    /// Its collection.
+    pub coll: Coll,
+    /// The group's own object, which has its rows.
+    pub meta: Key,
+    pub(crate) core: Rc<Core>,
+    pub(crate) reader: StoreReader,
+    pub(crate) st: RefCell<State>,
+    /// Counts intervals: what was begun in an earlier one must not go on.
+    pub(crate) generation: Cell<u64>,
+    events: RefCell<VecDeque<Event>>,
+    pumping: Cell<bool>,
+}
+
+/// The collection of a group.
+pub fn coll_of(pgid: PgId) -> Coll {
+    // Pools count from 1 and stay far below 2^31.
+    Coll((pgid.pool.0 as u64) << 32 | u64::from(pgid.seed))
+}
+
+/// The group of a collection, `None` for the OSD's own collection.
+pub fn pgid_of(coll: Coll) -> Option<PgId> {
+    let pool = (coll.0 >> 32) as i64;
+    (pool > 0 && pool < i64::from(i32::MAX)).then_some(PgId { pool: types::PoolId(pool), seed: coll.0 as u32 })
+}
+
+/// Key of a group's own object: before every object of a pool.
+pub const META_KEY: &[u8] = b"\0pg";
+
+impl PgHost {
+    pub(crate) fn new(core: Rc<Core>, pg: Pg) -> Rc<Self> {
+        let pgid = pg.pgid();
+        let coll = coll_of(pgid);
+        Rc::new(PgHost {
+            pgid,
+            coll,
+            meta: Bytes::from_static(META_KEY),
+            reader: StoreReader { store: core.store.clone(), coll },
+            core,
+            st: RefCell::new(State {
+                pg,
+                proposals: FxHashMap::default(),
+                contexts: FxHashMap::default(),
+                running: FxHashMap::default(),
+                waiting_active: VecDeque::new(),
+                waiting_object: FxHashMap::default(),
+                waiting_dup: BTreeMap::new(),
+                waiting_store: VecDeque::new(),
+            }),
+            generation: Cell::new(0),
+            events: RefCell::default(),
+            pumping: Cell::new(false),
+        })
+    }
+
+    /// Looks at the machine.
+    pub fn with_pg<R>(&self, f: impl FnOnce(&Pg) -> R) -> R {
+        f(&self.st.borrow().pg)
+    }
+
+    pub(crate) fn set_conf(&self, conf: &PgConf) {
+        *self.st.borrow_mut().pg.conf_mut() = conf.clone();
+    }
+
+    /// Hands an event to the machine and carries out what it asks for.
+    pub fn handle(self: &Rc<Self>, event: Event) {
+        self.events.borrow_mut().push_back(event);
+        self.pump();
+    }
+
+    /// Carries out everything that the machine asks for.
+    pub(crate) fn pump(self: &Rc<Self>) {
+        if self.pumping.replace(true) {
+            return;
+        }
+        loop {
+            // Actions first: an event must not be handled before the actions of the one before it.
+            let action = self.st.borrow_mut().pg.poll_action();
+            if let Some(action) = action {
+                self.act(action);
+                continue;
+            }
+            let Some(event) = self.events.borrow_mut().pop_front() else { break };
+            self.st.borrow_mut().pg.handle(event, wall_now());
+        }
+        self.pumping.set(false);
+    }
+
+    fn act(self: &Rc<Self>, action: Action) {
+        match action {
+            Action::Persist(p) => self.persist(*p),
+            Action::Send { to, header, msg } => self.core.net.send(&to, header, msg),
+            Action::Reply { token, version } => self.completed(token, version),
+            Action::IntervalChange => self.interval_changed(),
+            Action::Active => self.activated(),
+            Action::ObjectReady(oid) => self.object_ready(&oid),
+            Action::ObjectUnfound(oid) => {
+                tracing::warn!(pg = %self.pgid, %oid, "no copy of the object can be reached");
+            }
+            Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
+                let r = ReadObject { token, oid, version, from, max_bytes, max_omap };
+                self.background(Kind::ReadObject(Box::new(r)));
+            }
+            Action::QueueRecovery => self.background(Kind::Recover),
+            Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
+            Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
+            Action::WantMap(epoch) => self.core.mon.want_map(epoch),
+            Action::SnapTrim(snap) => self.background(Kind::SnapTrim(snap)),
+            Action::RemoveObjects { max } => self.background(Kind::RemoveObjects(max)),
+            Action::Gone { undelivered } => self.gone(undelivered),
+        }
+    }
+
+    pub(crate) fn background(self: &Rc<Self>, kind: Kind) {
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind }));
+    }
+
+    // --- persisting ---
+
+    fn persist(self: &Rc<Self>, p: Persist) {
+        let mut t = Transaction::new();
+        if p.create_collection {
+            t.create_collection(self.coll);
+            t.touch(self.coll, &self.meta);
+        }
+        let coll = self.coll;
+        let meta = &self.meta;
+        let snaps = |t: &mut Transaction, oid: &ObjectId, old: &[SnapId], new: &[SnapId]| {
+            let (set, remove) = pg::snap_mapper::change(oid, old, new);
+            put_rows(t, coll, meta, set, remove);
+        };
+        match p.source {
+            Source::None => {}
+            Source::Proposal(token) => {
+                let txn = self.st.borrow_mut().proposals.get_mut(&token).and_then(|p| p.txn.take());
+                if let Some(txn) = txn {
+                    txn.into_store(coll, &mut t, snaps);
+                }
+            }
+            Source::RepOp(payload) => {
+                match Mutations::from_wire(&payload.ops, std::slice::from_ref(&payload.data)) {
+                    Ok(m) => {
+                        self.core.perf.subop_in_bytes.add(payload.data.len() as u64);
+                        self.core.perf.subop_w_in_bytes.add(payload.data.len() as u64);
+                        m.into_store(coll, &mut t, snaps);
+                    }
+                    Err(e) => {
+                        // To go on without the change would make this copy differ from the primary's.
+                        self.core.fail(format!("{}: a write from the primary cannot be read: {e}", self.pgid));
+                        return;
+                    }
+                }
+            }
+            Source::Push(chunk) => {
+                self.core.perf.recovery_ops.inc();
+                self.core.perf.recovery_bytes.add(chunk.data.len() as u64);
+                self.forget(&chunk.oid);
+                push_chunk(coll, &mut t, *chunk, snaps);
+            }
+        }
+        for oid in &p.remove_objects {
+            self.forget(oid);
+            let key = oid.to_key();
+            // Whether it exists is not known; this makes it gone either way.
+            t.touch(coll, &key).remove(coll, &key);
+        }
+        put_rows(&mut t, coll, meta, p.rows.set.into_vec(), p.rows.remove);
+        let host = self.clone();
+        let token = p.token;
+        self.core.submit(t, move |done| match done {
+            Ok(()) => host.handle(Event::Committed(token)),
+            Err(e) => host.core.fail(format!("{}: the store refused a transaction: {e}", host.pgid)),
+        });
+    }
+
+    /// What is cached of an object is void.
+    fn forget(&self, oid: &ObjectId) {
+        let head = if oid.is_head() { oid.clone() } else { oid.head() };
+        if let Some(c) = self.st.borrow().contexts.get(&head) {
+            *c.head.borrow_mut() = None;
+        }
+    }
+
+    fn gone(self: &Rc<Self>, undelivered: Vec<(OsdId, PeerHeader, PeerMsg)>) {
+        let mut t = Transaction::new();
+        t.remove(self.coll, &self.meta);
+        t.remove_collection(self.coll);
+        let host = self.clone();
+        self.core.submit(t, move |done| {
+            if let Err(e) = done {
+                host.core.fail(format!("{}: cannot remove the group: {e}", host.pgid));
+            }
+        });
+        self.core.forget_host(self.pgid);
+        for (from, header, msg) in undelivered {
+            self.core.handle_peer(Envelope { from, header, msg });
+        }
+    }
+
+    // --- proposals ---
+
+    /// Hands a change to the machine. False if the group does not serve any more; then the change is
+    /// dropped and the caller's request must be queued again.
+    pub(crate) fn propose(
+        self: &Rc<Self>,
+        entries: SmallVec<[NewEntry; 1]>,
+        txn: Mutations,
+        stats: StatSum,
+        completion: Completion,
+    ) -> bool {
+        let token = OpToken(self.core.new_token());
+        let ok = {
+            let mut st = self.st.borrow_mut();
+            let payload = if st.pg.mapping().acting.len() > 1 {
+                let wire = txn.to_wire();
+                let data = match wire.data.len() {
+                    0 => Bytes::new(),
+                    1 => wire.data.into_iter().next().unwrap_or_default(),
+                    // Several writes in one request are rare and small.
+                    _ => wire.data.concat().into(),
+                };
+                Payload { ops: wire.meta, data }
+            } else {
+                Payload::default()
+            };
+            st.proposals.insert(token, Proposed { txn: Some(txn), completion });
+            let ok = st.pg.propose(Proposal { token, entries, payload, stats }).is_ok();
+            if !ok {
+                st.proposals.remove(&token);
+            }
+            ok
+        };
+        if ok {
+            self.core.perf.op_wip.inc();
+            self.pump();
+        }
+        ok
+    }
+
+    fn completed(self: &Rc<Self>, token: OpToken, version: Eversion) {
+        let proposed = self.st.borrow_mut().proposals.remove(&token);
+        self.core.perf.op_wip.dec();
+        match proposed.map(|p| p.completion) {
+            Some(Completion::Client { op, outcome, user_version, context, in_bytes }) => {
+                let absent = outcome.result == types::Errno::ENOENT.as_result();
+                let versions = if absent {
+                    let (v, u) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
+                    Versions::Absent(v, u)
+                } else {
+                    Versions::Change(version, user_version)
+                };
+                op.reply(&outcome, self.core.epoch(), versions);
+                op.tracked.mark(Stage::CommitSent);
+                let out: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
+                self.core.count(&op, in_bytes, out as u64);
+                self.finish(&op);
+                if let Some(c) = context {
+                    c.committed();
+                    self.kick(&op.head, &c);
+                }
+            }
+            Some(Completion::Trim { snap, context, slot }) => {
+                context.committed();
+                drop(slot);
+                self.kick_any(&context);
+                self.background(Kind::SnapTrim(snap));
+            }
+            None => {}
+        }
+        self.answer_dups(version);
+    }
+
+    fn answer_dups(&self, version: Eversion) {
+        let done = {
+            let mut st = self.st.borrow_mut();
+            if st.waiting_dup.is_empty() {
+                return;
+            }
+            let later = st.waiting_dup.split_off(&Eversion { version: version.version + 1, ..version });
+            std::mem::replace(&mut st.waiting_dup, later)
+        };
+        for (op, dup) in done.into_values().flatten() {
+            self.reply_dup(&op, &dup);
+        }
+    }
+
+    /// The request is over.
+    pub(crate) fn finish(&self, op: &Rc<ClientOp>) {
+        self.st.borrow_mut().running.remove(&(Rc::as_ptr(op) as usize));
+        let slot = op.slot.borrow_mut().take();
+        drop(slot);
+    }
+
+    // --- intervals ---
+
+    fn interval_changed(self: &Rc<Self>) {
+        self.generation.set(self.generation.get() + 1);
+        let (primary, mut ops) = {
+            let mut st = self.st.borrow_mut();
+            let contexts = std::mem::take(&mut st.contexts);
+            let mut ops: Vec<Rc<ClientOp>> = std::mem::take(&mut st.running).into_values().collect();
+            for c in contexts.values() {
+                ops.extend(c.drain().into_iter().filter_map(|job| match job {
+                    Job::Client(op) => Some(op),
+                    Job::Trim(..) => None,
+                }));
+            }
+            let n = st.proposals.len();
+            st.proposals.clear();
+            for _ in 0..n {
+                self.core.perf.op_wip.dec();
+            }
+            ops.extend(std::mem::take(&mut st.waiting_object).into_values().flatten());
+            ops.extend(std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op));
+            ops.extend(std::mem::take(&mut st.waiting_active));
+            ops.extend(std::mem::take(&mut st.waiting_store));
+            (st.pg.is_primary(), ops)
+        };
+        for op in &ops {
+            let slot = op.slot.borrow_mut().take();
+            drop(slot);
+        }
+        if !primary {
+            // The clients see the same map and send their requests to the new primary.
+            return;
+        }
+        ops.retain(|op| !op.is_replied());
+        ops.sort_by_key(|op| op.received);
+        ops.iter().for_each(|op| op.tracked.delayed("waiting for peered"));
+        self.st.borrow_mut().waiting_active = ops.into();
+    }
+
+    fn activated(self: &Rc<Self>) {
+        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_active);
+        for op in ops {
+            self.core.enqueue(Work::Client(op));
+        }
+    }
+
+    fn object_ready(self: &Rc<Self>, oid: &ObjectId) {
+        let ops = self.st.borrow_mut().waiting_object.remove(oid);
+        for op in ops.into_iter().flatten() {
+            self.core.enqueue(Work::Client(op));
+        }
+    }
+
+    /// The store takes transactions again.
+    pub(crate) fn resume_stalled(self: &Rc<Self>) {
+        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_store);
+        for op in ops {
+            self.core.enqueue(Work::Client(op));
+        }
+    }
+}
+
+fn put_rows(t: &mut Transaction, coll: Coll, meta: &Key, set: Vec<(Bytes, Bytes)>, remove: Vec<Bytes>) {
+    if !remove.is_empty() {
+        t.ops.push(Op::OmapRm { coll, key: meta.clone(), rows: remove });
+    }
+    if !set.is_empty() {
+        t.ops.push(Op::OmapSet { coll, key: meta.clone(), rows: set });
+    }
+}
+
+/// Writes a part of a recovered object.
+fn push_chunk(
+    coll: Coll,
+    t: &mut Transaction,
+    mut chunk: ObjectChunk,
+    mut snaps: impl FnMut(&mut Transaction, &ObjectId, &[SnapId], &[SnapId]),
+) {
+    let key = chunk.oid.to_key();
+    if chunk.first() {
+        t.touch(coll, &key).remove(coll, &key).touch(coll, &key);
+        t.truncate(coll, &key, chunk.size);
+        if !chunk.attrs.is_empty() {
+            t.set_attrs(coll, &key, std::mem::take(&mut chunk.attrs));
+        }
+        if !chunk.omap_header.is_empty() {
+            t.omap_header(coll, &key, chunk.omap_header.clone());
+        }
+    }
+    let mut at = 0usize;
+    for &(offset, length) in &chunk.extents {
+        // The sum of the extents is the length of the data; what is beyond it was never sent.
+        let end = at.saturating_add(length as usize).min(chunk.data.len());
+        t.write(coll, &key, offset, chunk.data.slice(at..end), WriteHint::DontNeed);
+        at = end;
+    }
+    if !chunk.omap.is_empty() {
+        t.omap_set(coll, &key, std::mem::take(&mut chunk.omap));
+    }
+    if chunk.last && !chunk.snaps.is_empty() {
+        snaps(t, &chunk.oid, &[], &chunk.snaps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collections_and_groups_are_one_to_one() {
+        let pgid = PgId { pool: types::PoolId(7), seed: 0x1f };
+        assert_eq!(pgid_of(coll_of(pgid)), Some(pgid));
+        assert_eq!(pgid_of(Coll(0)), None);
+        assert_eq!(pgid_of(Coll(u64::MAX)), None);
+        assert!(META_KEY < &pgid.first_object().to_key()[..]);
+    }
+}

@@ -1,0 +1,630 @@
+//! Requests of clients in a placement group (Ceph: `PrimaryLogPG::do_op` and `execute_ctx`).
+//!
+//! ```text
+//! run_client_op ─► object's turn ─► start ─► execute ──► reply (reads, errors of reads)
+//!      │                              │          └─► propose ─► (durable) ─► reply
+//!      └─ not active: waits           └─ missing object, resent request: waits
+//! ```
+
+use crate::client_op::{ClientOp, Outcome, Versions};
+use crate::gate::{Head, Mode};
+use crate::host::{Completion, Context, Job, PgHost};
+use crate::map::ClusterMapRef;
+use crate::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
+use crate::op::pgls::{self, Filter};
+use crate::op::seal::{SealArgs, error_entry};
+use crate::op::{ClassOrigin, Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
+use crate::tracker::Stage;
+use crate::txn::Mutations;
+use bytes::Bytes;
+use messages::Op;
+use pg::{Dup, ObjectStatus, StatSum};
+use smallvec::smallvec;
+use std::future::Future;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use types::{EntityType, Errno, ObjectId, SnapContext, SnapId};
+
+/// What became of an executed request.
+enum Done {
+    /// It was answered, proposed or dropped.
+    Over,
+    /// It waits for an object and runs again when that is there.
+    Waits,
+}
+
+impl PgHost {
+    /// Whether requests of this kind may be served here at all.
+    pub(crate) fn may_serve(&self, op: &ClientOp) -> bool {
+        self.with_pg(|pg| pg.is_primary()) || (self.may_read_here(op) && self.with_pg(|pg| pg.state().0 != 0))
+    }
+
+    /// A read that its client allows any replica to serve.
+    fn may_read_here(&self, op: &ClientOp) -> bool {
+        op.m().flags.any(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS)
+            && op.info.may_read()
+            && !op.info.rwordered()
+    }
+
+    /// Runs a request that the scheduler let in.
+    pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
+        let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
+        if self.core.is_stalled() {
+            op.tracked.delayed("waiting for the store");
+            release(&op);
+            self.st.borrow_mut().waiting_store.push_back(op);
+            return;
+        }
+        let (primary, active, since) =
+            self.with_pg(|pg| (pg.is_primary(), pg.is_active(), pg.info().history.same_primary_since));
+        if !primary {
+            if self.may_read_here(&op) {
+                // Replicas do not serve reads yet; the client goes to the primary.
+                self.core.reply_error(&op, Errno::EAGAIN);
+            }
+            return;
+        }
+        let Some(map) = self.core.map() else { return };
+        let Some(pool) = map.pool_ops(self.pgid.pool) else { return };
+        let sent = op.m().epoch;
+        if sent < since || sent < pool.last_force_op_resend {
+            // Its sender sends it again when it sees the map.
+            return;
+        }
+        if !active {
+            op.tracked.delayed("waiting for peered");
+            release(&op);
+            self.st.borrow_mut().waiting_active.push_back(op);
+            return;
+        }
+        if op.info.includes_pg_op() {
+            let host = self.clone();
+            run_now(async move { host.pg_op(op).await });
+            return;
+        }
+        if let Err(e) = self.check(&op, &map) {
+            self.core.reply_error(&op, e);
+            return;
+        }
+        let mode = if op.info.rwordered() { Mode::Write } else { Mode::Read };
+        let context = self.context(&op.head);
+        match context.enter(mode, Job::Client(op.clone())) {
+            Some(job) => self.begin(&context, mode, job),
+            None => {
+                op.tracked.delayed("waiting for rw locks");
+                release(&op);
+            }
+        }
+    }
+
+    /// What can be refused before the object is looked at.
+    fn check(&self, op: &ClientOp, map: &ClusterMapRef) -> Result<(), Errno> {
+        let settings = self.core.settings();
+        let limits = &settings.limits;
+        let m = op.m();
+        let too_long = m.object.len() > limits.object_name
+            || m.locator.key.len() > limits.object_name
+            || m.locator.namespace.len() > limits.object_namespace;
+        if too_long {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        if m.object.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        if map.is_blocklisted(&op.request.addr) {
+            return Err(Errno::EBLOCKLISTED);
+        }
+        if op.info.may_write() {
+            if m.snapid != SnapId::NOSNAP {
+                return Err(Errno::EINVAL);
+            }
+            let bytes: usize = m.ops.iter().map(|o| o.indata.len()).sum();
+            if limits.write_size > 0 && bytes as u64 > limits.write_size {
+                return Err(Errno::EMSGSIZE);
+            }
+        }
+        // Only the listing of snapshots addresses all clones at once.
+        if m.ops.iter().any(|o| (o.code == OpCode::LIST_SNAPS) != (m.snapid == SnapId::SNAPDIR)) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn context(&self, head: &ObjectId) -> Rc<Context> {
+        let perf = &self.core.perf;
+        perf.object_ctx_cache_total.inc();
+        let mut st = self.st.borrow_mut();
+        if let Some(c) = st.contexts.get(head) {
+            perf.object_ctx_cache_hit.inc();
+            return c.clone();
+        }
+        let c = Rc::new(Context::default());
+        // The name would otherwise hold the client's message.
+        st.contexts.insert(head.detached(), c.clone());
+        c
+    }
+
+    /// Runs those whose turn has come.
+    pub(crate) fn kick(self: &Rc<Self>, head: &ObjectId, context: &Rc<Context>) {
+        self.kick_any(context);
+        if context.is_idle() {
+            let cap = self.core.settings().idle_contexts;
+            let mut st = self.st.borrow_mut();
+            if st.contexts.len() > cap && st.contexts.get(head).is_some_and(|c| Rc::ptr_eq(c, context)) {
+                st.contexts.remove(head);
+            }
+        }
+    }
+
+    pub(crate) fn kick_any(self: &Rc<Self>, context: &Rc<Context>) {
+        // Whoever runs to its end at once comes back here; only the outermost call goes on.
+        if context.kicking.replace(true) {
+            return;
+        }
+        while let Some((mode, job)) = context.next() {
+            self.begin(context, mode, job);
+        }
+        context.kicking.set(false);
+    }
+
+    pub(crate) fn begin_job(self: &Rc<Self>, context: &Rc<Context>, job: Job) {
+        self.begin(context, Mode::Write, job);
+    }
+
+    fn begin(self: &Rc<Self>, context: &Rc<Context>, mode: Mode, job: Job) {
+        let host = self.clone();
+        let context = context.clone();
+        let generation = self.generation.get();
+        match job {
+            Job::Client(op) => {
+                self.st.borrow_mut().running.insert(Rc::as_ptr(&op) as usize, op.clone());
+                op.tracked.mark(Stage::Started);
+                run_now(async move {
+                    let head = op.head.clone();
+                    let done = host.execute(&context, &op, generation).await;
+                    if host.generation.get() != generation {
+                        // The new interval has the request, and the context is gone.
+                        return;
+                    }
+                    if matches!(done, Done::Waits) || op.is_replied() {
+                        host.finish(&op);
+                    }
+                    context.leave(mode);
+                    host.kick(&head, &context);
+                });
+            }
+            Job::Trim(snap, clone, slot) => {
+                run_now(async move {
+                    let head = clone.head();
+                    host.trim_clone(&context, snap, clone, slot, generation).await;
+                    if host.generation.get() == generation {
+                        context.leave(mode);
+                        host.kick(&head, &context);
+                    }
+                });
+            }
+        }
+    }
+
+    /// The head, from the store if it is not cached.
+    pub(crate) async fn head(&self, context: &Context, oid: &ObjectId) -> Result<Rc<Head>, Errno> {
+        if let Some(h) = &*context.head.borrow() {
+            return Ok(h.clone());
+        }
+        let state = self.load(oid).await?;
+        let snapset = if state.exists {
+            match self.reader.attr(&oid.to_key(), SS_ATTR).await {
+                Ok(b) => decode_attr(&b)?,
+                Err(Errno::ENODATA) => SnapSet::default(),
+                Err(e) => return Err(e),
+            }
+        } else {
+            SnapSet::default()
+        };
+        let head = Rc::new(Head { state, snapset });
+        *context.head.borrow_mut() = Some(head.clone());
+        Ok(head)
+    }
+
+    pub(crate) async fn load(&self, oid: &ObjectId) -> Result<ObjectState, Errno> {
+        match self.reader.attr(&oid.to_key(), OI_ATTR).await {
+            Ok(b) => Ok(ObjectState { oid: oid.clone(), exists: true, oi: decode_attr(&b)? }),
+            Err(Errno::ENOENT) => Ok(ObjectState::absent(oid.clone())),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn wait_object(&self, oid: &ObjectId, op: &Rc<ClientOp>, why: &'static str) -> Done {
+        op.tracked.delayed(why);
+        self.st.borrow_mut().waiting_object.entry(oid.clone()).or_default().push(op.clone());
+        Done::Waits
+    }
+
+    async fn execute(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, generation: u64) -> Done {
+        let write = op.info.may_write();
+        match self.with_pg(|pg| pg.object_status(&op.head)) {
+            ObjectStatus::Missing | ObjectStatus::Unfound => {
+                self.handle(pg::Event::RecoverNow(op.head.clone()));
+                return self.wait_object(&op.head, op, "waiting for missing object");
+            }
+            ObjectStatus::Degraded if op.info.rwordered() => {
+                self.handle(pg::Event::RecoverNow(op.head.clone()));
+                return self.wait_object(&op.head, op, "waiting for degraded object");
+            }
+            _ => {}
+        }
+        if write && let Some(dup) = self.with_pg(|pg| pg.find_dup(&op.reqid)) {
+            if dup.committed {
+                self.reply_dup(op, &dup);
+            } else {
+                op.tracked.delayed("waiting for ondisk");
+                self.st.borrow_mut().waiting_dup.entry(dup.version).or_default().push((op.clone(), dup));
+                return Done::Waits;
+            }
+            return Done::Over;
+        }
+        match self.execute_on(context, op, generation).await {
+            Ok(done) => done,
+            Err(e) => {
+                if self.generation.get() == generation {
+                    self.refuse(op, Outcome { result: e.as_result(), no_output: true, ..Outcome::default() });
+                }
+                Done::Over
+            }
+        }
+    }
+
+    /// Answers a request that failed before or in its execution. A write's failure is remembered, so that
+    /// the same request fails in the same way when it is sent again.
+    fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
+        if op.info.may_write() {
+            self.remember(op, outcome);
+            return;
+        }
+        let versions = match outcome.result == Errno::ENOENT.as_result() {
+            true => self.with_pg(|p| Versions::Absent(p.info().last_update, p.info().last_user_version)),
+            false => Versions::None,
+        };
+        op.reply(&outcome, self.core.epoch(), versions);
+    }
+
+    /// Logs a request that changes nothing, and answers it when that is durable.
+    fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
+        let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
+        let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
+        let completion = Completion::Client {
+            op: op.clone(),
+            user_version: self.with_pg(|p| p.info().last_user_version),
+            outcome,
+            context: None,
+            in_bytes: 0,
+        };
+        if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
+            self.park(op);
+        }
+    }
+
+    /// The group stopped serving in the middle.
+    fn park(&self, op: &Rc<ClientOp>) {
+        self.finish(op);
+        self.st.borrow_mut().waiting_active.push_back(op.clone());
+    }
+
+    async fn execute_on(
+        self: &Rc<Self>,
+        context: &Rc<Context>,
+        op: &Rc<ClientOp>,
+        generation: u64,
+    ) -> Result<Done, Errno> {
+        let m = op.m();
+        let write = op.info.may_write();
+        let map = self.core.map().ok_or(Errno::EAGAIN)?;
+        let pool = map.pool_ops(self.pgid.pool).ok_or(Errno::ENOENT)?;
+        let head = self.head(context, &op.head).await?;
+        if self.generation.get() != generation {
+            return Ok(Done::Over);
+        }
+        // Which object: the head, or the clone that has the snapshot.
+        let clone;
+        let target = if op.oid.is_head() {
+            &head.state
+        } else {
+            if !head.state.exists {
+                return Err(Errno::ENOENT);
+            }
+            let snap = op.oid.snap;
+            let by_id = op.has(OsdFlags::MAP_SNAP_CLONE);
+            let at = if by_id { head.snapset.locate_clone(snap) } else { head.snapset.locate(snap) };
+            match at {
+                At::Head => &head.state,
+                At::Nothing => return Err(Errno::ENOENT),
+                At::Clone(id) => {
+                    let oid = op.head.at(id);
+                    if matches!(
+                        self.with_pg(|pg| pg.object_status(&oid)),
+                        ObjectStatus::Missing | ObjectStatus::Unfound
+                    ) {
+                        self.handle(pg::Event::RecoverNow(oid.clone()));
+                        return Ok(self.wait_object(&oid, op, "waiting for missing object"));
+                    }
+                    if !by_id && map.snap_removed(self.pgid.pool, snap) {
+                        return Err(Errno::ENOENT);
+                    }
+                    clone = self.load(&oid).await?;
+                    &clone
+                }
+            }
+        };
+        let snapdir = m.snapid == SnapId::SNAPDIR;
+        if !write && !op.info.may_cache() && !(if snapdir { target.exists } else { target.visible() }) {
+            return Err(Errno::ENOENT);
+        }
+        let snapc = self.snap_context(op, &pool.pool_snapc, &map);
+        if write {
+            if op.has(OsdFlags::ORDERSNAP) && snapc.seq < head.snapset.seq {
+                op.reply_error(Errno::EOLDSNAPC, self.core.epoch());
+                return Ok(Done::Over);
+            }
+            if !snapc.is_valid() {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let settings = self.core.settings();
+        let now = crate::core::wall_now();
+        let origin = ClassOrigin {
+            entity: op.request.source,
+            addr: op.request.addr,
+            user_version: target.oi.user_version,
+            snap_seq: head.snapset.seq.0,
+            mtime: m.mtime,
+            now,
+            features: denc::Features(m.features),
+        };
+        let removed = |s| map.snap_removed(self.pgid.pool, s);
+        let env = Env {
+            reader: &self.reader,
+            classes: &*self.core.classes,
+            copies: &*self.core.copies,
+            limits: &settings.limits,
+            pool: pool.rules,
+            snapc: &snapc,
+            snap_removed: &removed,
+            origin: &origin,
+        };
+        let mut exec = Exec::new(&env, target.oid.to_key(), target, &head.snapset);
+        let (result, ops) = exec.run(&m.ops).await;
+        if self.generation.get() != generation {
+            return Ok(Done::Over);
+        }
+        let mut outcome = Outcome { result, ops, no_output: false, data_offset: exec.data_offset };
+        if result < 0 {
+            self.refuse(op, outcome);
+            return Ok(Done::Over);
+        }
+        if !exec.changes() {
+            if write {
+                self.remember(op, outcome);
+            } else {
+                let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
+                op.reply(&outcome, self.core.epoch(), Versions::Read(exec.reply_user_version()));
+                self.core.count(op, 0, bytes as u64);
+            }
+            return Ok(Done::Over);
+        }
+        let grows = exec.stats.num_bytes > 0 || exec.stats.num_objects > 0;
+        let force = op.has(OsdFlags::FULL_FORCE) || op.request.source.kind == EntityType::MDS;
+        if grows && pool.rules.full && !force {
+            if op.has(OsdFlags::FULL_TRY) {
+                return Err(if pool.rules.full_quota { Errno::EDQUOT } else { Errno::ENOSPC });
+            }
+            // Dropped: the client sends it again when the pool is no longer full.
+            self.finish(op);
+            return Ok(Done::Waits);
+        }
+        let in_bytes = exec.txn.bytes_written();
+        if grows && !force && self.core.store.statfs().available < in_bytes.saturating_add(RESERVE) {
+            return Err(Errno::ENOSPC);
+        }
+        let returnvec = op.info.allows_returnvec();
+        if returnvec {
+            for done in &mut outcome.ops {
+                if done.out_len() > settings.limits.write_reply {
+                    outcome.result = Errno::EOVERFLOW.as_result();
+                    done.rval = Errno::EOVERFLOW.as_result();
+                    done.outdata.clear();
+                }
+            }
+        } else {
+            outcome.result = 0;
+            outcome.no_output = true;
+        }
+        if outcome.result < 0 {
+            self.refuse(op, outcome);
+            return Ok(Done::Over);
+        }
+        let (first_version, last_user_version) = self.with_pg(|p| (p.next_version(), p.info().last_user_version));
+        let sealed = exec.seal(SealArgs {
+            first_version,
+            last_user_version,
+            reqid: op.reqid,
+            mtime: m.mtime,
+            now,
+            return_code: if returnvec { outcome.result } else { 0 },
+            op_returns: if returnvec { op_returns(&outcome) } else { Vec::new() },
+        });
+        op.tracked.mark(Stage::WaitingForSubOps);
+        // The next operation on the object sees the new state; the store has it as soon as this is proposed.
+        let before = context.head.borrow_mut().replace(Rc::new(Head { state: sealed.new, snapset: sealed.snapset }));
+        let completion = Completion::Client {
+            op: op.clone(),
+            outcome,
+            user_version: sealed.user_version,
+            context: Some(context.clone()),
+            in_bytes,
+        };
+        context.proposed();
+        if !self.propose(sealed.entries, sealed.txn, sealed.stats, completion) {
+            context.committed();
+            *context.head.borrow_mut() = before;
+            self.park(op);
+        }
+        Ok(Done::Over)
+    }
+
+    fn snap_context(&self, op: &ClientOp, pool: &Option<SnapContext>, map: &ClusterMapRef) -> SnapContext {
+        if !op.info.may_write() {
+            return SnapContext::default();
+        }
+        match pool {
+            Some(snapc) if !op.has(OsdFlags::ENFORCE_SNAPC) => snapc.clone(),
+            _ => {
+                let m = op.m();
+                let live = |s: &SnapId| !map.snap_removed(self.pgid.pool, *s);
+                SnapContext { seq: m.snapc.seq, snaps: m.snapc.snaps.iter().copied().filter(live).collect() }
+            }
+        }
+    }
+
+    pub(crate) fn reply_dup(&self, op: &Rc<ClientOp>, dup: &Dup) {
+        let ops = dup.op_returns.iter().map(|(rval, out)| crate::op::OpOutcome {
+            rval: *rval,
+            outdata: vec![out.clone()],
+            echo_length: None,
+        });
+        let outcome = Outcome {
+            result: dup.return_code,
+            ops: ops.collect(),
+            no_output: !op.info.allows_returnvec(),
+            data_offset: None,
+        };
+        op.reply(&outcome, self.core.epoch(), Versions::Change(dup.version, dup.user_version));
+        self.finish(op);
+    }
+
+    // --- the group itself ---
+
+    async fn pg_op(self: &Rc<Self>, op: Rc<ClientOp>) {
+        let mut outcome = Outcome::default();
+        for o in &op.m().ops {
+            let mut out = crate::op::OpOutcome::default();
+            let result = match o.code {
+                OpCode::PGNLS | OpCode::PGLS | OpCode::PGNLS_FILTER | OpCode::PGLS_FILTER => {
+                    self.list(&op, o, &mut out.outdata).await
+                }
+                OpCode::PG_HITSET_LS => {
+                    // There are no hit sets.
+                    out.outdata.push(Bytes::from_static(&[0; 4]));
+                    Ok(0)
+                }
+                OpCode::PG_HITSET_GET => Err(Errno::ENOENT),
+                _ => Err(Errno::EINVAL),
+            };
+            outcome.result = result.unwrap_or_else(Errno::as_result);
+            outcome.ops.push(out);
+            if outcome.result < 0 {
+                break;
+            }
+        }
+        let (version, user) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
+        op.reply(&outcome, self.core.epoch(), Versions::Change(version, user));
+        let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
+        self.core.count(&op, 0, bytes as u64);
+        drop(op.slot.borrow_mut().take());
+    }
+
+    /// Lists heads in hash order. 1 means that the group is exhausted.
+    async fn list(&self, op: &ClientOp, o: &Op, out: &mut Vec<Bytes>) -> Result<i32, Errno> {
+        let m = op.m();
+        if m.snapid != SnapId::NOSNAP {
+            return Err(Errno::EINVAL);
+        }
+        let map = self.core.map().ok_or(Errno::EAGAIN)?;
+        let pg_num = map.pool(self.pgid.pool).ok_or(Errno::ENOENT)?.pg_num;
+        let l = pgls::parse(o, self.core.settings().limits.pgls)?;
+        let first = self.pgid.first_object();
+        let end = self.pgid.end_object(pg_num);
+        if l.with_namespace {
+            let behind = !l.start.is_max() && l.start >= end;
+            let before = !l.start.is_min() && l.start < first;
+            if behind || before {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let mut at = if l.start < first { first } else { l.start.clone() };
+        let end_key = (!end.is_max()).then(|| end.to_key());
+        let mut entries = Vec::new();
+        let mut next = None;
+        // Not more work per request than a page of keys, however few of them match.
+        let mut budget = l.max.max(1) * 4;
+        'pages: while !at.is_max() {
+            let page = self
+                .core
+                .store
+                .list(self.coll, &at.to_key(), end_key.as_deref(), l.max.max(1))
+                .await
+                .map_err(crate::op::store_reader::errno)?;
+            let found: Vec<ObjectId> = page.keys.iter().filter_map(|k| ObjectId::from_key(k).ok()).collect();
+            // Objects that this copy lacks exist all the same.
+            let limit = page.next.as_ref().and_then(|k| ObjectId::from_key(k).ok());
+            let lacking: Vec<ObjectId> = self.with_pg(|pg| {
+                let missing = pg.missing().iter().map(|(o, _)| o);
+                missing.filter(|o| **o >= at && limit.as_ref().is_none_or(|l| *o < l)).cloned().collect()
+            });
+            let mut all = found;
+            all.extend(lacking);
+            all.sort();
+            all.dedup();
+            for oid in all {
+                if entries.len() >= l.max || budget == 0 {
+                    next = Some(oid);
+                    break 'pages;
+                }
+                budget -= 1;
+                if oid.is_head()
+                    && pgls::in_namespace(&oid, &m.locator.namespace, l.with_namespace)
+                    && self.matches(&l.filter, &oid).await
+                {
+                    entries.push(oid);
+                }
+            }
+            match limit {
+                Some(l) => at = l,
+                None => break,
+            }
+        }
+        let result = i32::from(next.is_none());
+        let handle = match next {
+            Some(o) => o,
+            None if l.with_namespace => end,
+            None => ObjectId::MAX,
+        };
+        out.push(pgls::encode(&handle, &entries, l.with_namespace));
+        Ok(result)
+    }
+
+    async fn matches(&self, filter: &Option<Filter>, oid: &ObjectId) -> bool {
+        match filter {
+            None => true,
+            Some(Filter::Plain { attr, value }) => {
+                self.reader.attr(&oid.to_key(), attr).await.is_ok_and(|v| v == *value)
+            }
+        }
+    }
+}
+
+/// Space that writes of clients leave to the store's own work and to recovery.
+const RESERVE: u64 = 16 << 20;
+
+fn op_returns(outcome: &Outcome) -> Vec<(i32, Bytes)> {
+    outcome.ops.iter().map(|o| (o.rval, o.out_bytes())).collect()
+}
+
+/// Runs a future to its end if it need not wait, otherwise leaves it to the thread's executor. Most
+/// operations never wait, and then cost no task.
+pub(crate) fn run_now(f: impl Future<Output = ()> + 'static) {
+    let mut f = Box::pin(f);
+    if let Poll::Pending = f.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())) {
+        // It is polled again with the task's waker, whatever woke in between.
+        tokio::task::spawn_local(f);
+    }
+}

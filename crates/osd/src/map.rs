@@ -1,0 +1,43 @@
+//! The cluster map as an OSD uses it. The daemon answers from the real OSDMap, tests from a small one.
+
+use bytes::Bytes;
+use std::rc::Rc;
+use types::{EntityAddr, EntityAddrVec, Epoch, ObjectId, OsdId, PgId, PoolId, SnapContext, SnapId};
+
+use crate::object::PoolRules;
+
+/// What operations must know of a pool.
+#[derive(Clone, Debug, Default)]
+pub struct PoolOps {
+    /// What it allows.
+    pub rules: PoolRules,
+    /// The snap context of writes, if the pool has pool snapshots.
+    pub pool_snapc: Option<SnapContext>,
+    /// Requests sent before this epoch are dropped: their senders send them again.
+    pub last_force_op_resend: Epoch,
+    /// The pool's name.
+    pub name: String,
+    /// Applications and their keys and values, for capabilities.
+    pub applications: Vec<(String, Vec<(String, String)>)>,
+}
+
+/// One epoch of the cluster map.
+pub trait ClusterMap: pg::MapView {
+    /// All pools.
+    fn pools(&self) -> Vec<PoolId>;
+    /// A pool's rules; `None` if there is no such pool.
+    fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>>;
+    /// The group that a raw placement (an object's hash) falls into.
+    fn fold(&self, raw: PgId) -> Option<PgId>;
+    /// The full name of an object.
+    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId>;
+    /// Whether a client's address is on the blocklist.
+    fn is_blocklisted(&self, addr: &EntityAddr) -> bool;
+    /// Whether the snapshot was deleted and is not trimmed everywhere.
+    fn snap_removed(&self, pool: PoolId, snap: SnapId) -> bool;
+    /// Where other OSDs find this one.
+    fn addrs(&self, osd: OsdId) -> EntityAddrVec;
+}
+
+/// A map shared on one thread.
+pub type ClusterMapRef = Rc<dyn ClusterMap>;

@@ -1,0 +1,63 @@
+//! How OSDs reach each other.
+//!
+//! Two OSDs of one process hand messages over through a channel, whatever threads they live on. Others
+//! use the messenger. Either way the messages of one sender arrive in their order.
+
+use pg::{PeerHeader, PeerMsg};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use types::{EntityAddrVec, OsdId};
+
+/// A message from another OSD.
+#[derive(Debug)]
+pub struct Envelope {
+    /// Who sent it.
+    pub from: OsdId,
+    /// For which group and of which epoch it is.
+    pub header: PeerHeader,
+    /// What it says.
+    pub msg: PeerMsg,
+}
+
+/// Sends messages to other OSDs.
+pub trait PeerNet {
+    /// Sends one message to several OSDs.
+    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg);
+}
+
+type Registry = Mutex<HashMap<EntityAddrVec, UnboundedSender<Envelope>>>;
+
+/// The OSDs of this process. The lock is taken when an OSD starts, stops or meets a new peer, not to send.
+fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(Registry::default)
+}
+
+/// An OSD's place among those of the process.
+pub struct LocalPeer {
+    addrs: EntityAddrVec,
+}
+
+impl LocalPeer {
+    /// Makes the OSD with these addresses reachable from inside the process. The addresses carry the
+    /// nonce, so that an earlier life of the OSD is not meant.
+    pub fn register(addrs: EntityAddrVec) -> (LocalPeer, UnboundedReceiver<Envelope>) {
+        let (tx, rx) = unbounded_channel();
+        registry().lock().expect("no panic while it is held").insert(addrs.clone(), tx);
+        (LocalPeer { addrs }, rx)
+    }
+
+    /// The way to an OSD of this process, if it is one.
+    pub fn find(addrs: &EntityAddrVec) -> Option<UnboundedSender<Envelope>> {
+        registry().lock().expect("no panic while it is held").get(addrs).cloned()
+    }
+}
+
+impl Drop for LocalPeer {
+    fn drop(&mut self) {
+        if let Ok(mut r) = registry().lock() {
+            r.remove(&self.addrs);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the scheduler orders.
+
+use crate::client_op::ClientOp;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+use types::{ObjectId, PgId, SnapId};
+
+/// Something to do that costs the device or the processor.
+pub enum Work {
+    /// A client's request.
+    Client(Rc<ClientOp>),
+    /// Everything else.
+    Background(Background),
+}
+
+/// Work of a group that no client waits for.
+pub struct Background {
+    /// The group.
+    pub pgid: PgId,
+    /// What to do.
+    pub kind: Kind,
+}
+
+/// Kinds of background work.
+#[derive(Debug)]
+pub enum Kind {
+    /// Start recovering an object.
+    Recover,
+    /// Read a part of an object for another OSD.
+    ReadObject(Box<ReadObject>),
+    /// Trim an object of a removed snapshot.
+    SnapTrim(SnapId),
+    /// Remove objects of a group that goes away.
+    RemoveObjects(usize),
+}
+
+/// See [`pg::Action::ReadObject`].
+#[derive(Debug)]
+pub struct ReadObject {
+    /// Goes into the answer.
+    pub token: pg::ReadToken,
+    /// The object.
+    pub oid: ObjectId,
+    /// The version that it must have.
+    pub version: types::Eversion,
+    /// Where to start.
+    pub from: pg::Progress,
+    /// Bounds the data.
+    pub max_bytes: u64,
+    /// Bounds the omap rows.
+    pub max_omap: u64,
+}
+
+/// What to do next.
+pub enum Next {
+    /// This.
+    Work(Work),
+    /// Nothing before this time.
+    At(Instant),
+    /// Nothing.
+    Empty,
+}
+
+/// A scheduler as the OSD uses it.
+pub trait Queue {
+    /// Adds work.
+    fn enqueue(&mut self, work: Work, now: Instant);
+    /// Takes the next.
+    fn dequeue(&mut self, now: Instant) -> Next;
+    /// How much waits.
+    fn len(&self) -> usize;
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The scheduler's name (`osd_op_queue`).
+    fn name(&self) -> &'static str;
+}
+
+/// First come, first served: for tests.
+#[derive(Default)]
+pub struct Fifo(VecDeque<Work>);
+
+impl Queue for Fifo {
+    fn enqueue(&mut self, work: Work, _: Instant) {
+        self.0.push_back(work);
+    }
+
+    fn dequeue(&mut self, _: Instant) -> Next {
+        self.0.pop_front().map_or(Next::Empty, Next::Work)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+}
