@@ -143,8 +143,12 @@ message! {
         per_pool: bool = since 2,
     }
 
-    /// Nothing; proves that the peer is alive (Ceph: `MPing`).
-    Ping = 2, "ping", version 1, compat 1 {}
+    /// Proves that the peer is alive (Ceph: `MPing`). A monitor answers, even without a session, with
+    /// its state for `ceph ping`.
+    Ping = 2, "ping", version 1, compat 1 {
+        /// Nothing, or the answer: an encoded string of JSON.
+        body: crate::Rest,
+    }
 }
 
 /// One subscription (Ceph: `ceph_mon_subscribe_item`).
