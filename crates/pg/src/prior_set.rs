@@ -1,8 +1,8 @@
 //! Whom a primary must ask before it may decide.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use types::OsdId;
+use types::{Epoch, OsdId};
 
 use crate::info::PgHistory;
 use crate::map::{MapView, Mapping};
@@ -14,8 +14,8 @@ use crate::past_intervals::PastIntervals;
 /// interval that may have taken writes is enough to know them all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PriorSet {
-    /// OSDs to ask; all are up.
-    pub probe: BTreeSet<OsdId>,
+    /// OSDs to ask, all of them up, and since when: who restarts must be asked again.
+    pub probe: BTreeMap<OsdId, Epoch>,
     /// OSDs that would be asked if they were up.
     pub down: BTreeSet<OsdId>,
     /// Of some interval nobody can be asked, and somebody may come back.
@@ -27,12 +27,13 @@ impl PriorSet {
     /// activation knows what was before it.
     pub fn build(map: &dyn MapView, mapping: &Mapping, past: &PastIntervals, history: &PgHistory) -> Self {
         let mut set = Self::default();
-        set.probe.extend(mapping.up.iter().chain(&mapping.acting).copied().filter(|&o| map.is_up(o)));
+        let serving = mapping.up.iter().chain(&mapping.acting).copied().filter(|&o| map.is_up(o));
+        set.probe.extend(serving.map(|o| (o, map.up_from(o))));
         for interval in past.intervals.iter().filter(|i| i.last >= history.last_epoch_started) {
             let (mut any_up, mut any_down) = (false, false);
             for &osd in &interval.acting {
                 if map.is_up(osd) {
-                    set.probe.insert(osd);
+                    set.probe.insert(osd, map.up_from(osd));
                     any_up = true;
                 } else if map.exists(osd) && map.lost_at(osd) <= interval.first {
                     set.down.insert(osd);

@@ -37,6 +37,10 @@ pub struct Scenario {
     pub power_cut: u64,
     /// Thousandths: an OSD goes out or comes in.
     pub reweight: u64,
+    /// Thousandths: a flush takes long.
+    pub slow_flush: u64,
+    /// Thousandths: a message takes long.
+    pub slow_net: u64,
     /// Whether a second pool is created and deleted.
     pub second_pool: bool,
     /// Options of the PGs.
@@ -66,9 +70,26 @@ impl Default for Scenario {
             crash_one: 700,
             power_cut: 150,
             reweight: 150,
+            slow_flush: 50,
+            slow_net: 10,
             second_pool: true,
             conf,
             bug: Bug::None,
+        }
+    }
+}
+
+impl Scenario {
+    /// The seed also decides the shape of the cluster and the kind of trouble.
+    pub fn shape(seed: u64) -> Self {
+        let base = Self::default();
+        match seed % 6 {
+            0 => Self { osds: 3, reweight: 0, crash_one: 850, ..base },
+            1 => Self { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
+            2 => Self { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 500, power_cut: 400, slow_flush: 300, ..base },
+            3 => Self { osds: 6, pg_num: 4, crash_one: 400, reweight: 500, power_cut: 100, ..base },
+            4 => Self { objects: 2, clients: 4, ops: 28, slow_net: 150, ..base },
+            _ => base,
         }
     }
 }
@@ -214,9 +235,11 @@ impl World {
 
     /// Mostly fast, sometimes very slow.
     fn network_delay(&mut self) -> Time {
-        match self.rng.range(0, 100) {
-            0 => self.rng.range(50 * MS, 800 * MS),
-            1..=9 => self.rng.range(2 * MS, 20 * MS),
+        if self.rng.permille(self.scenario.slow_net) {
+            return self.rng.range(50 * MS, 800 * MS);
+        }
+        match self.rng.range(0, 10) {
+            0 => self.rng.range(2 * MS, 20 * MS),
             _ => self.rng.range(50, 1_000),
         }
     }
@@ -385,7 +408,7 @@ impl World {
                     self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { client, tid, did });
                 }
                 Effect::Flush(seq) => {
-                    let delay = if self.rng.permille(50) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
+                    let delay = if self.rng.permille(self.scenario.slow_flush) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
                     self.after(delay, Ev::Flush(osd, incarnation, seq));
                 }
                 Effect::Later(pgid, local) => {

@@ -6,21 +6,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The seed also decides the shape of the cluster.
-fn scenario(seed: u64) -> Scenario {
-    let base = Scenario::default();
-    match seed % 6 {
-        0 => Scenario { osds: 3, reweight: 0, crash_one: 850, ..base },
-        1 => Scenario { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
-        2 => Scenario { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 850, ..base },
-        3 => Scenario { osds: 6, pg_num: 4, crash_one: 400, reweight: 500, power_cut: 100, ..base },
-        4 => Scenario { objects: 3, clients: 3, ops: 25, ..base },
-        _ => base,
-    }
-}
-
 fn check(seed: u64) -> sim::Report {
-    let result = std::panic::catch_unwind(|| run(seed, &scenario(seed)));
+    let result = std::panic::catch_unwind(|| run(seed, &Scenario::shape(seed)));
     let line = format!("replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p sim --test seeds one_seed -- --nocapture");
     match result {
         Ok(Ok(report)) => report,

@@ -79,6 +79,8 @@ enum Phase {
 #[derive(Clone, Debug)]
 struct Peer {
     info: PgInfo,
+    /// When its OSD came up: what a former life of it said is void.
+    up_from: Epoch,
     /// What it lacks of *our* log, divergent entries resolved; `None` until it told.
     missing: Option<MissingSet>,
     /// The newest point that its log shares with ours.

@@ -17,8 +17,8 @@ use crate::rows;
 use super::{Peer, Pg, Phase};
 
 impl Peer {
-    pub(super) fn new(info: PgInfo) -> Self {
-        Self { info, missing: None, common: Eversion::default(), asked_full: false, acked: Eversion::default() }
+    pub(super) fn new(info: PgInfo, up_from: Epoch) -> Self {
+        Self { info, up_from, missing: None, common: Eversion::default(), asked_full: false, acked: Eversion::default() }
     }
 }
 
@@ -45,12 +45,17 @@ fn overlaps(info: &PgInfo, tail: Eversion) -> bool {
 
 impl Pg {
     pub(super) fn start_peering(&mut self) {
-        self.peers.clear();
         if self.needs_up_thru() {
             self.actions.push_back(Action::WantUpThru(self.info.history.same_interval_since));
         }
         self.prior = self.build_prior_set();
-        let probe: BTreeSet<_> = self.prior.probe.iter().copied().filter(|&o| o != self.me).collect();
+        // Strays tell once in an interval, even if the primary starts over within it.
+        let (map, prior) = (&self.map, &self.prior);
+        self.peers.retain(|o, p| map.is_up(*o) && map.up_from(*o) == p.up_from && !prior.probe.contains_key(o));
+        for peer in self.peers.values_mut() {
+            *peer = Peer::new(std::mem::take(&mut peer.info), peer.up_from);
+        }
+        let probe: BTreeSet<_> = self.prior.probe.keys().copied().filter(|&o| o != self.me).collect();
         self.send_all(probe.iter().copied().collect(), self.query(Query::Info));
         self.phase = Phase::GetInfo { waiting: probe };
         self.check_infos();
@@ -71,7 +76,7 @@ impl Pg {
     /// A map came that did not change the interval: start over if it changed who can be asked.
     pub(super) fn check_prior_set(&mut self) {
         let prior = self.build_prior_set();
-        let lost_a_peer = self.peers.keys().any(|&o| !self.map.is_up(o));
+        let lost_a_peer = self.peers.iter().any(|(&o, p)| !self.map.is_up(o) || self.map.up_from(o) != p.up_from);
         if prior != self.prior || lost_a_peer {
             self.start_peering();
         }
@@ -81,6 +86,8 @@ impl Pg {
         if !self.map.is_up(from) {
             return;
         }
+        let peer = Peer::new(info, self.map.up_from(from));
+        let info = &peer.info;
         let mut learned = self.info.history.merge(&info.history);
         let before = self.past.clone();
         self.past.adopt(&past, self.info.history.same_interval_since);
@@ -89,27 +96,27 @@ impl Pg {
         match &mut self.phase {
             Phase::GetInfo { waiting } => {
                 waiting.remove(&from);
-                self.peers.insert(from, Peer::new(info));
+                self.peers.insert(from, peer);
                 if learned {
                     self.reconsider_probes();
                 }
                 self.check_infos();
             }
             Phase::Down => {
-                self.peers.insert(from, Peer::new(info));
+                self.peers.insert(from, peer);
                 if learned {
                     self.reconsider_probes();
                     self.check_infos();
                 }
             }
             Phase::Incomplete => {
-                self.peers.insert(from, Peer::new(info));
+                self.peers.insert(from, peer);
                 self.check_infos();
             }
             _ => {
                 // A stray that nobody asked: it may have what is missing, or it is superfluous.
                 if !self.peers.contains_key(&from) && !self.mapping.acting.contains(&from) {
-                    self.peers.insert(from, Peer::new(info));
+                    self.peers.insert(from, peer);
                     if self.phase == Phase::Active {
                         self.recovery.forget_unfound();
                         self.check_recovery();
@@ -127,7 +134,7 @@ impl Pg {
         self.prior = self.build_prior_set();
         let me = self.me;
         let new: Vec<_> =
-            self.prior.probe.iter().copied().filter(|o| *o != me && !self.peers.contains_key(o)).collect();
+            self.prior.probe.keys().copied().filter(|o| *o != me && !self.peers.contains_key(o)).collect();
         let mut waiting = BTreeSet::new();
         let asked = match &self.phase {
             Phase::GetInfo { waiting } => waiting.clone(),
@@ -227,7 +234,7 @@ impl Pg {
                 };
                 self.extend_log(&log);
                 self.merge_log(common, &info, &log.entries);
-                let mut peer = Peer::new(info);
+                let mut peer = Peer::new(info, self.map.up_from(from));
                 peer.missing = Some(missing);
                 peer.common = self.info.last_update;
                 self.peers.insert(from, peer);
@@ -358,7 +365,8 @@ impl Pg {
         let at = log.entries.partition_point(|e| e.entry.version <= common);
         let learn = self.log.after(common).entries;
         merge::merge(&mut missing, &info.last_backfill, common, &log.entries[at..], &learn);
-        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone()));
+        let up_from = self.map.up_from(from);
+        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone(), up_from));
         peer.info = info;
         peer.common = common;
         peer.missing = Some(missing);

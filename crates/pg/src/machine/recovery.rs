@@ -356,7 +356,12 @@ impl Pg {
 
     /// A map came that did not change the interval: strays may have gone.
     pub(super) fn active_map(&mut self) {
-        let gone: Vec<_> = self.peers.keys().copied().filter(|o| !self.map.is_up(*o)).collect();
+        let gone: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(o, p)| !self.map.is_up(**o) || self.map.up_from(**o) != p.up_from)
+            .map(|(o, _)| *o)
+            .collect();
         for osd in gone {
             self.peers.remove(&osd);
             let stuck: Vec<_> = self
