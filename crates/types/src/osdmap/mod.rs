@@ -1,0 +1,28 @@
+//! The OSD map: which OSDs there are and in which state, the pools, the CRUSH map, and with them where
+//! every placement group lives (Ceph: `osd/OSDMap.h`, `OSDMap.cc`, release 16.2).
+//!
+//! * [`OsdMap`] and [`OsdMapIncremental`]: the data, their binary forms, and how one follows from the
+//!   other. The checksums make sure that whoever applies an increment has the very bytes of the
+//!   monitor that made it.
+//! * `mapping`: from object to placement group to OSDs; [`OsdMapMapping`] keeps the result for all groups.
+//! * `dump`, `print`: `ceph osd dump` as JSON and text, and `ceph osd tree`.
+
+mod apply;
+mod dump;
+mod encode;
+mod incremental;
+mod map;
+mod mapping;
+mod print;
+mod release;
+mod table;
+
+pub use apply::OsdMapError;
+pub use incremental::OsdMapIncremental;
+pub use map::{Osd, OsdInfo, OsdMap, OsdXinfo, StretchMode, TreeFilter, flag_names, state_names};
+pub use mapping::UpActing;
+pub use release::Release;
+pub use table::{OsdMapMapping, Placement};
+
+#[cfg(test)]
+mod tests;
