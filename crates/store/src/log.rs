@@ -22,7 +22,9 @@ const MAGIC: u32 = 0x4c4f_4753;
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 32;
 /// A batch that has reached this takes no further record.
-pub(crate) const BATCH_FULL: usize = 1 << 20;
+pub(crate) fn batch_full(ring: u64) -> u64 {
+    (ring / 16).min(1 << 20)
+}
 
 /// The batch under construction: aligned memory that grows.
 pub(crate) struct LogBuf {

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 /// Smallest device a store is made on.
 const DEVICE_MIN: u64 = 16 << 20;
 /// Smallest log.
-const LOG_MIN: u64 = 4 << 20;
+const LOG_MIN: u64 = 1 << 20;
 
 /// Makes an empty store. `store_id` should be random; `label` is the owner's.
 pub(crate) async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: Bytes) -> Result<(), StoreError> {
@@ -31,7 +31,7 @@ pub(crate) async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: Byt
         return Err(StoreError::Foreign(format!("{} bytes are too few for a store", dev.size())));
     }
     let log_len = match opts.log_size {
-        0 => (dev.size() / 32).clamp(LOG_MIN, 1 << 30),
+        0 => (dev.size() / 32).clamp(4 * LOG_MIN, 1 << 30),
         n => n.clamp(LOG_MIN, dev.size() / 2),
     };
     let sb = Superblock {

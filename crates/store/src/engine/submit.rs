@@ -74,7 +74,7 @@ impl Disk {
             return Err(StoreError::TooBig("transaction"));
         }
         // What is left over at the ring's end and in half-filled blocks is in the margin.
-        if reserved + size + log_len / 8 + 2 * log::BATCH_FULL as u64 > log_len {
+        if reserved + size + log_len / 8 + 2 * log::batch_full(log_len) > log_len {
             drop(guard);
             self.checkpoint.notify_one();
             return Err(StoreError::Busy);
@@ -82,7 +82,7 @@ impl Disk {
         prefetch(st, &txn)?;
         st.room_for(&txn)?;
 
-        let full = |b: &Batch| b.sealed || b.buf.len() >= log::BATCH_FULL;
+        let full = |b: &Batch| b.sealed || b.buf.len() as u64 >= log::batch_full(log_len);
         if st.queue.back().is_none_or(full) {
             st.queue.push_back(Batch::new());
             st.queued += log::HEAD as u64;

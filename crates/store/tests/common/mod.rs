@@ -52,8 +52,8 @@ pub fn small() -> Options {
         onode_cache: 4 << 10,
         node_cache: 64 << 10,
         dirty_max: 512 << 10,
-        log_checkpoint: 384 << 10,
-        log_size: 4 << 20,
+        log_checkpoint: 200 << 10,
+        log_size: 1 << 20,
         step_us: 0,
     }
 }
