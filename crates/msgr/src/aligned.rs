@@ -29,11 +29,17 @@ impl AlignedBuf {
     /// Room for `size` bytes (at least one), of which byte `data_at` is aligned.
     pub fn new(size: usize, data_at: usize) -> Self {
         let start = (ALIGN - data_at % ALIGN) % ALIGN;
-        let layout = Layout::from_size_align(start + size.max(1), ALIGN).expect("a frame is far below isize::MAX");
+        let layout = Layout::from_size_align(start + size.max(1), ALIGN)
+            .expect("a frame is far below isize::MAX");
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc(layout) };
         let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBuf { ptr, layout, start, len: start }
+        AlignedBuf {
+            ptr,
+            layout,
+            start,
+            len: start,
+        }
     }
 
     /// Bytes that are still missing.
@@ -44,7 +50,9 @@ impl AlignedBuf {
     /// What was written so far.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         // SAFETY: these bytes are allocated and initialised (invariant), and borrowed with self.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr().add(self.start), self.len - self.start) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.ptr.as_ptr().add(self.start), self.len - self.start)
+        }
     }
 
     /// What was written, shared; the allocation lives as long as any slice of it.
@@ -56,7 +64,9 @@ impl AlignedBuf {
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: these bytes are allocated and initialised (invariant), and borrowed with self.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(self.start), self.len - self.start) }
+        unsafe {
+            std::slice::from_raw_parts(self.ptr.as_ptr().add(self.start), self.len - self.start)
+        }
     }
 }
 
@@ -81,7 +91,10 @@ unsafe impl BufMut for AlignedBuf {
     }
 
     unsafe fn advance_mut(&mut self, n: usize) {
-        assert!(n <= self.missing(), "advanced past the end of a receive buffer");
+        assert!(
+            n <= self.missing(),
+            "advanced past the end of a receive buffer"
+        );
         self.len += n;
     }
 }

@@ -48,9 +48,26 @@ impl Tag {
     fn from_wire(n: u8) -> Option<Self> {
         use Tag::*;
         const ALL: [Tag; 20] = [
-            Hello, AuthRequest, AuthBadMethod, AuthReplyMore, AuthRequestMore, AuthDone, AuthSignature, ClientIdent,
-            ServerIdent, IdentMissingFeatures, SessionReconnect, SessionReset, SessionRetry, SessionRetryGlobal,
-            SessionReconnectOk, Wait, Message, Keepalive2, Keepalive2Ack, Ack,
+            Hello,
+            AuthRequest,
+            AuthBadMethod,
+            AuthReplyMore,
+            AuthRequestMore,
+            AuthDone,
+            AuthSignature,
+            ClientIdent,
+            ServerIdent,
+            IdentMissingFeatures,
+            SessionReconnect,
+            SessionReset,
+            SessionRetry,
+            SessionRetryGlobal,
+            SessionReconnectOk,
+            Wait,
+            Message,
+            Keepalive2,
+            Keepalive2Ack,
+            Ack,
         ];
         ALL.get(usize::from(n).checked_sub(1)?).copied()
     }
@@ -130,7 +147,13 @@ impl Gcm {
         let new = |nonce: &[u8]| {
             let first = u64::from_le_bytes(nonce.get(4..12)?.try_into().ok()?);
             let fixed = nonce.get(..4)?.try_into().ok()?;
-            Some(Gcm { cipher: Aes128Gcm::new(&key.into()), fixed, counter: first, first, started: false })
+            Some(Gcm {
+                cipher: Aes128Gcm::new(&key.into()),
+                fixed,
+                counter: first,
+                first,
+                started: false,
+            })
         };
         let (a, b) = (new(secret.get(16..28)?)?, new(secret.get(28..40)?)?);
         Some(if server { (b, a) } else { (a, b) })
@@ -150,7 +173,9 @@ impl Gcm {
 
     fn encrypt(&mut self, buf: &mut [u8]) -> Result<[u8; TAG_LEN], FrameError> {
         let nonce = self.nonce()?;
-        let tag = self.cipher.encrypt_inout_detached(&nonce.into(), b"", buf.into());
+        let tag = self
+            .cipher
+            .encrypt_inout_detached(&nonce.into(), b"", buf.into());
         Ok(tag.map_err(|_| FrameError::Nonces)?.into())
     }
 
@@ -179,7 +204,12 @@ impl Encoder {
     }
 
     /// Appends a frame of one segment.
-    pub fn control(&mut self, tag: Tag, payload: &[u8], out: &mut OutBuf) -> Result<(), FrameError> {
+    pub fn control(
+        &mut self,
+        tag: Tag,
+        payload: &[u8],
+        out: &mut OutBuf,
+    ) -> Result<(), FrameError> {
         self.frame(tag, payload, &[], out)
     }
 
@@ -206,7 +236,11 @@ impl Encoder {
         for (i, len) in lens.iter().enumerate().take(count) {
             let at = 2 + 6 * i;
             let len = u32::try_from(*len).map_err(|_| FrameError::Segments)?;
-            let align = if i == 3 { DATA_ALIGNMENT } else { DEFAULT_ALIGNMENT };
+            let align = if i == 3 {
+                DATA_ALIGNMENT
+            } else {
+                DEFAULT_ALIGNMENT
+            };
             preamble[at..at + 4].copy_from_slice(&len.to_le_bytes());
             preamble[at + 4..at + 6].copy_from_slice(&align.to_le_bytes());
         }
@@ -321,7 +355,11 @@ impl Head {
     }
 
     fn segment_onwire(&self, i: usize, secure: bool) -> usize {
-        if secure { padded(self.len(i)) } else { self.len(i) }
+        if secure {
+            padded(self.len(i))
+        } else {
+            self.len(i)
+        }
     }
 
     fn epilogue_onwire(&self, secure: bool) -> usize {
@@ -334,7 +372,9 @@ impl Head {
 
     /// Bytes on the wire behind the preamble.
     fn body_onwire(&self, secure: bool) -> usize {
-        let rest: usize = (1..self.count).map(|i| self.segment_onwire(i, secure)).sum();
+        let rest: usize = (1..self.count)
+            .map(|i| self.segment_onwire(i, secure))
+            .sum();
         self.first_onwire(secure) + rest + self.epilogue_onwire(secure)
     }
 }
@@ -365,9 +405,16 @@ pub enum Progress {
 enum Stage {
     Preamble,
     /// The body is collected in the common buffer.
-    Body { head: Head, inline: [u8; INLINE] },
+    Body {
+        head: Head,
+        inline: [u8; INLINE],
+    },
     /// The body is collected in a buffer of its own.
-    Own { head: Head, inline: [u8; INLINE], body: AlignedBuf },
+    Own {
+        head: Head,
+        inline: [u8; INLINE],
+        body: AlignedBuf,
+    },
 }
 
 /// Finds frames in a stream of bytes.
@@ -446,7 +493,11 @@ impl Decoder {
         loop {
             match &mut self.stage {
                 Stage::Preamble => {
-                    let need = if secure { PREAMBLE + INLINE + TAG_LEN } else { PREAMBLE };
+                    let need = if secure {
+                        PREAMBLE + INLINE + TAG_LEN
+                    } else {
+                        PREAMBLE
+                    };
                     if self.buf.len() < need {
                         return Ok(Progress::Starved);
                     }
@@ -474,14 +525,22 @@ impl Decoder {
                             t.extend_from_slice(&body);
                         }
                         self.stage = Stage::Preamble;
-                        return self.finish(head, &inline, Body::Common(body)).map(Progress::Frame);
+                        return self
+                            .finish(head, &inline, Body::Common(body))
+                            .map(Progress::Frame);
                     }
                     if head.len(3) >= OWN_BUFFER_FROM {
-                        let data_at: usize =
-                            head.first_onwire(secure) + (1..3).map(|i| head.segment_onwire(i, secure)).sum::<usize>();
+                        let data_at: usize = head.first_onwire(secure)
+                            + (1..3)
+                                .map(|i| head.segment_onwire(i, secure))
+                                .sum::<usize>();
                         let mut body = AlignedBuf::new(need, data_at);
                         body.put_slice(&self.buf.split());
-                        self.stage = Stage::Own { head: *head, inline: *inline, body };
+                        self.stage = Stage::Own {
+                            head: *head,
+                            inline: *inline,
+                            body,
+                        };
                         continue;
                     }
                     return Ok(Progress::Starved);
@@ -490,20 +549,32 @@ impl Decoder {
                     if body.missing() > 0 {
                         return Ok(Progress::Starved);
                     }
-                    let Stage::Own { head, inline, body } = std::mem::replace(&mut self.stage, Stage::Preamble) else {
+                    let Stage::Own { head, inline, body } =
+                        std::mem::replace(&mut self.stage, Stage::Preamble)
+                    else {
                         unreachable!("matched above")
                     };
-                    return self.finish(head, &inline, Body::Own(body)).map(Progress::Frame);
+                    return self
+                        .finish(head, &inline, Body::Own(body))
+                        .map(Progress::Frame);
                 }
             }
         }
     }
 
     /// Verifies a complete body and cuts it into segments.
-    fn finish(&mut self, head: Head, inline: &[u8; INLINE], mut body: Body) -> Result<Frame, FrameError> {
+    fn finish(
+        &mut self,
+        head: Head,
+        inline: &[u8; INLINE],
+        mut body: Body,
+    ) -> Result<Frame, FrameError> {
         let secure = self.cipher.is_some();
         let first_end = head.first_onwire(secure);
-        let epilogue_at: usize = first_end + (1..head.count).map(|i| head.segment_onwire(i, secure)).sum::<usize>();
+        let epilogue_at: usize = first_end
+            + (1..head.count)
+                .map(|i| head.segment_onwire(i, secure))
+                .sum::<usize>();
         let mut segments: [Bytes; MAX_SEGMENTS] = Default::default();
 
         if let Some(gcm) = &mut self.cipher {
@@ -531,7 +602,11 @@ impl Decoder {
             segments[0] = first;
         }
         if head.count == 1 {
-            return Ok(Frame { tag: head.tag, segments, aborted: false });
+            return Ok(Frame {
+                tag: head.tag,
+                segments,
+                aborted: false,
+            });
         }
         let status = body[epilogue_at] & STATUS_MASK;
         if status != STATUS_COMPLETE && status != STATUS_ABORTED {
@@ -547,7 +622,11 @@ impl Decoder {
             segments[i] = segment;
             at += head.segment_onwire(i, secure);
         }
-        Ok(Frame { tag: head.tag, segments, aborted: status == STATUS_ABORTED })
+        Ok(Frame {
+            tag: head.tag,
+            segments,
+            aborted: status == STATUS_ABORTED,
+        })
     }
 }
 

@@ -57,7 +57,11 @@ impl OutBuf {
 
     /// Fills `slices` with what comes next; returns how many were used.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let parts = self.sealed.iter().map(|b| &b[..]).chain(std::iter::once(&self.tail[..]));
+        let parts = self
+            .sealed
+            .iter()
+            .map(|b| &b[..])
+            .chain(std::iter::once(&self.tail[..]));
         let mut used = 0;
         for (slot, part) in slices.iter_mut().zip(parts.filter(|p| !p.is_empty())) {
             *slot = IoSlice::new(part);
@@ -100,7 +104,11 @@ impl OutBuf {
     /// Appends everything from byte `from` on to `to`, without taking it out.
     pub(crate) fn copy_from(&self, from: usize, to: &mut BytesMut) {
         let mut skip = from;
-        let parts = self.sealed.iter().map(|b| &b[..]).chain(std::iter::once(&self.tail[..]));
+        let parts = self
+            .sealed
+            .iter()
+            .map(|b| &b[..])
+            .chain(std::iter::once(&self.tail[..]));
         for part in parts {
             let n = skip.min(part.len());
             skip -= n;
@@ -120,7 +128,11 @@ mod tests {
         for i in 0..50usize {
             let piece = vec![i as u8; i * 97 % 2500];
             want.extend_from_slice(&piece);
-            if i % 3 == 0 { out.put_slice(&piece) } else { out.put_bytes(&piece.into()) }
+            if i % 3 == 0 {
+                out.put_slice(&piece)
+            } else {
+                out.put_bytes(&piece.into())
+            }
         }
         let mut got = Vec::new();
         let mut step = 1;

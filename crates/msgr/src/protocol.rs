@@ -21,8 +21,8 @@ use crate::out::OutBuf;
 use crate::session::{Opening, Session, Verdict};
 use crate::{Limits, Message, Policy, PolicySet};
 use auth::{
-    AuthError, AuthMethod, Authenticated, ClientAuth, ClientConn, ConMode, Context, CryptoKey, ServerAuth, ServerConn,
-    ServerStep,
+    AuthError, AuthMethod, Authenticated, ClientAuth, ClientConn, ConMode, Context, CryptoKey,
+    ServerAuth, ServerConn, ServerStep,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{DecodeError, Encode, Features, Reader};
@@ -89,7 +89,12 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// Whether trying again cannot help without a change on either side.
     pub fn is_final(&self) -> bool {
-        matches!(self, ProtocolError::Auth(AuthError::Refused(_) | AuthError::Denied(_) | AuthError::Unsupported))
+        matches!(
+            self,
+            ProtocolError::Auth(
+                AuthError::Refused(_) | AuthError::Denied(_) | AuthError::Unsupported
+            )
+        )
     }
 }
 
@@ -146,8 +151,16 @@ enum State {
 }
 
 enum Side {
-    Client { auth: Rc<dyn ClientAuth>, conn: ClientConn, target: EntityAddr },
-    Server { auth: Option<Rc<dyn ServerAuth>>, conn: Option<ServerConn>, policies: PolicySet },
+    Client {
+        auth: Rc<dyn ClientAuth>,
+        conn: ClientConn,
+        target: EntityAddr,
+    },
+    Server {
+        auth: Option<Rc<dyn ServerAuth>>,
+        conn: Option<ServerConn>,
+        policies: PolicySet,
+    },
 }
 
 /// See the module's description.
@@ -180,7 +193,13 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    fn new(side: Side, local: Local, limits: Rc<Limits>, policy: Policy, peer_socket: EntityAddr) -> Self {
+    fn new(
+        side: Side,
+        local: Local,
+        limits: Rc<Limits>,
+        policy: Policy,
+        peer_socket: EntityAddr,
+    ) -> Self {
         let mut this = Protocol {
             side,
             state: State::Banner,
@@ -226,7 +245,11 @@ impl Protocol {
         session: &mut Session,
     ) -> Self {
         session.global_seq = local.global_seq.next(0);
-        let side = Side::Client { auth, conn: ClientConn::new(peer), target };
+        let side = Side::Client {
+            auth,
+            conn: ClientConn::new(peer),
+            target,
+        };
         let mut this = Protocol::new(side, local, limits, policy, target);
         this.peer_type = peer;
         this
@@ -241,7 +264,17 @@ impl Protocol {
         policies: PolicySet,
     ) -> Self {
         let policy = policies.get(EntityType(0));
-        Protocol::new(Side::Server { auth, conn: None, policies }, local, limits, policy, peer_socket)
+        Protocol::new(
+            Side::Server {
+                auth,
+                conn: None,
+                policies,
+            },
+            local,
+            limits,
+            policy,
+            peer_socket,
+        )
     }
 
     /// Whether messages can flow.
@@ -272,7 +305,10 @@ impl Protocol {
 
     /// Who the peer is; its number is -1 until it said so.
     pub fn peer_name(&self) -> EntityName {
-        EntityName { kind: self.peer_type, num: self.peer_num }
+        EntityName {
+            kind: self.peer_type,
+            num: self.peer_num,
+        }
     }
 
     /// What the peer says about where it is.
@@ -339,7 +375,12 @@ impl Protocol {
 
     /// Moves what is queued into [`Self::out`] until that holds `budget` bytes. Messages wait in their
     /// queues as long as possible, so that urgent ones can overtake.
-    pub fn fill(&mut self, session: &mut Session, now: Utime, budget: usize) -> Result<(), ProtocolError> {
+    pub fn fill(
+        &mut self,
+        session: &mut Session,
+        now: Utime,
+        budget: usize,
+    ) -> Result<(), ProtocolError> {
         if self.state != State::Ready {
             return Ok(());
         }
@@ -347,7 +388,9 @@ impl Protocol {
             self.send(Tag::Keepalive2, &now)?;
         }
         while self.out.len() < budget {
-            let Some(message) = session.pop(!self.policy.lossy) else { break };
+            let Some(message) = session.pop(!self.policy.lossy) else {
+                break;
+            };
             session.unacked_in = 0;
             self.put_message(&message, session.in_seq)?;
         }
@@ -373,8 +416,16 @@ impl Protocol {
         at.put_u8(FOOTER_FLAGS);
         at.put_u16_le(m.compat_version);
         at.put_u16_le(0);
-        let (front, middle) = (std::slice::from_ref(&m.front), std::slice::from_ref(&m.middle));
-        Ok(self.enc.frame(Tag::Message, &header, &[front, middle, &m.data], &mut self.out)?)
+        let (front, middle) = (
+            std::slice::from_ref(&m.front),
+            std::slice::from_ref(&m.middle),
+        );
+        Ok(self.enc.frame(
+            Tag::Message,
+            &header,
+            &[front, middle, &m.data],
+            &mut self.out,
+        )?)
     }
 
     fn send(&mut self, tag: Tag, payload: &dyn EncodeDyn) -> Result<(), ProtocolError> {
@@ -394,7 +445,11 @@ impl Protocol {
     }
 
     /// The next event, as far as the received bytes go. After an error the socket is to be closed.
-    pub fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Result<Option<Event>, ProtocolError> {
+    pub fn poll(
+        &mut self,
+        session: &mut Session,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Event>, ProtocolError> {
         loop {
             match self.state {
                 State::Asked => return Ok(None),
@@ -437,18 +492,24 @@ impl Protocol {
                 "not a Ceph peer"
             }));
         }
-        let Some(len) = have.get(BANNER.len()..BANNER.len() + 2) else { return Ok(false) };
+        let Some(len) = have.get(BANNER.len()..BANNER.len() + 2) else {
+            return Ok(false);
+        };
         let len = usize::from(u16::from_le_bytes([len[0], len[1]]));
         if len > BANNER_PAYLOAD_MAX {
             return Err(ProtocolError::Banner("too long"));
         }
-        let Some(raw) = self.dec.take_raw(BANNER.len() + 2 + len) else { return Ok(false) };
+        let Some(raw) = self.dec.take_raw(BANNER.len() + 2 + len) else {
+            return Ok(false);
+        };
         let (supported, required): (u64, u64) = Reader::new(raw.slice(BANNER.len() + 2..)).get()?;
         if supported & REVISION_1 == 0 {
             return Err(ProtocolError::Banner("the peer does not support msgr v2.1"));
         }
         if required & !REVISION_1 != 0 {
-            return Err(ProtocolError::Banner("the peer requires messenger features that we lack"));
+            return Err(ProtocolError::Banner(
+                "the peer requires messenger features that we lack",
+            ));
         }
         Ok(true)
     }
@@ -473,9 +534,17 @@ impl Protocol {
         let limit = if self.is_authenticated() {
             self.limits.control_frame
         } else {
-            self.limits.handshake_frame.min(self.limits.handshake_total.saturating_sub(self.dec.transcript_len()))
+            self.limits.handshake_frame.min(
+                self.limits
+                    .handshake_total
+                    .saturating_sub(self.dec.transcript_len()),
+            )
         };
-        if head.total() > limit { too_large } else { Ok(()) }
+        if head.total() > limit {
+            too_large
+        } else {
+            Ok(())
+        }
     }
 
     fn handle(
@@ -489,7 +558,9 @@ impl Protocol {
         let [payload, front, middle, data] = frame.segments;
         let mut r = Reader::new(payload);
         match (frame.tag, self.state, is_client) {
-            (Tag::Message, State::Ready, _) => return self.on_message(r, front, middle, data, session),
+            (Tag::Message, State::Ready, _) => {
+                return self.on_message(r, front, middle, data, session);
+            }
             (Tag::Ack, State::Ready, _) => session.acked(r.get()?),
             (Tag::Keepalive2, State::Ready, _) => {
                 let stamp: Utime = r.get()?;
@@ -507,7 +578,9 @@ impl Protocol {
             (Tag::AuthBadMethod, State::Auth, true) => self.on_bad_method(r, cx)?,
             (Tag::AuthReplyMore, State::Auth, true) => {
                 let payload: Bytes = r.get()?;
-                let Side::Client { auth, conn, .. } = &mut self.side else { return unexpected };
+                let Side::Client { auth, conn, .. } = &mut self.side else {
+                    return unexpected;
+                };
                 let reply = auth.more(cx, conn, payload)?;
                 self.send(Tag::AuthRequestMore, &reply)?;
             }
@@ -564,23 +637,41 @@ impl Protocol {
                 let (global_seq, connect_seq, msg_seq) = r.get()?;
                 session.peer_global_seq = global_seq;
                 self.state = State::Asked;
-                return Ok(Some(Event::Asked(Opening::Resume { client_cookie, global_seq, connect_seq, msg_seq })));
+                return Ok(Some(Event::Asked(Opening::Resume {
+                    client_cookie,
+                    global_seq,
+                    connect_seq,
+                    msg_seq,
+                })));
             }
             _ => return unexpected,
         }
         Ok(None)
     }
 
-    fn on_hello(&mut self, mut r: Reader, cx: &mut Context<'_>) -> Result<Option<Event>, ProtocolError> {
+    fn on_hello(
+        &mut self,
+        mut r: Reader,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Event>, ProtocolError> {
         let kind = EntityType(u32::from(r.get::<u8>()?));
         let seen_as: EntityAddr = r.get()?;
         let mut event = None;
-        if self.local.addrs.0.first().is_none_or(EntityAddr::is_blank_ip)
+        if self
+            .local
+            .addrs
+            .0
+            .first()
+            .is_none_or(EntityAddr::is_blank_ip)
             && let Some(mut addr) = seen_as.addr
         {
             // Keep the port that we listen on, if we do: the peer sees that of this socket.
             addr.set_port(self.local.addrs.0.first().map_or(0, EntityAddr::port));
-            let learned = EntityAddr { kind: AddrType::MSGR2, nonce: self.local.nonce, addr: Some(addr) };
+            let learned = EntityAddr {
+                kind: AddrType::MSGR2,
+                nonce: self.local.nonce,
+                addr: Some(addr),
+            };
             self.local.addrs = EntityAddrVec::one(learned);
             event = Some(Event::Learned(learned));
         }
@@ -602,7 +693,9 @@ impl Protocol {
     }
 
     fn request_auth(&mut self, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
-        let Side::Client { auth, conn, .. } = &mut self.side else { return Ok(()) };
+        let Side::Client { auth, conn, .. } = &mut self.side else {
+            return Ok(());
+        };
         let req = auth.start(cx, conn)?;
         let modes: Vec<u32> = req.modes.iter().map(|m| *m as u32).collect();
         self.send(Tag::AuthRequest, &(req.method as u32, modes, req.payload))
@@ -611,15 +704,26 @@ impl Protocol {
     fn on_bad_method(&mut self, mut r: Reader, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
         let (_method, result): (u32, i32) = r.get()?;
         let (methods, modes): (Vec<u32>, Vec<u32>) = r.get()?;
-        let Side::Client { auth, conn, .. } = &mut self.side else { return Ok(()) };
+        let Side::Client { auth, conn, .. } = &mut self.side else {
+            return Ok(());
+        };
         auth.bad_method(conn, result, &methods, &modes)?;
         self.request_auth(cx)
     }
 
-    fn on_auth_request(&mut self, mut r: Reader, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
+    fn on_auth_request(
+        &mut self,
+        mut r: Reader,
+        cx: &mut Context<'_>,
+    ) -> Result<(), ProtocolError> {
         let (method, modes, payload): (u32, Vec<u32>, Bytes) = r.get()?;
         self.auth_attempts += 1;
-        let Side::Server { auth: Some(auth), conn, .. } = &mut self.side else {
+        let Side::Server {
+            auth: Some(auth),
+            conn,
+            ..
+        } = &mut self.side
+        else {
             return Err(AuthError::Unsupported.into());
         };
         let peer = self.peer_type;
@@ -640,16 +744,42 @@ impl Protocol {
         if matches!(why, AuthError::Busy(_)) || self.auth_attempts >= AUTH_ATTEMPTS {
             return Err(why.into());
         }
-        let Side::Server { auth: Some(auth), .. } = &self.side else { return Err(why.into()) };
-        let methods: Vec<u32> = auth.methods(self.peer_type).iter().map(|m| *m as u32).collect();
-        let modes: Vec<u32> = auth.modes(self.peer_type).iter().map(|m| *m as u32).collect();
+        let Side::Server {
+            auth: Some(auth), ..
+        } = &self.side
+        else {
+            return Err(why.into());
+        };
+        let methods: Vec<u32> = auth
+            .methods(self.peer_type)
+            .iter()
+            .map(|m| *m as u32)
+            .collect();
+        let modes: Vec<u32> = auth
+            .modes(self.peer_type)
+            .iter()
+            .map(|m| *m as u32)
+            .collect();
         tracing::debug!(peer = %self.peer_socket, %why, "authentication refused");
         self.state = State::Auth;
-        self.send(Tag::AuthBadMethod, &((method, -why.errno()), (methods, modes)))
+        self.send(
+            Tag::AuthBadMethod,
+            &((method, -why.errno()), (methods, modes)),
+        )
     }
 
-    fn authenticate(&mut self, payload: Bytes, more: bool, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
-        let Side::Server { auth: Some(auth), conn: Some(conn), .. } = &mut self.side else {
+    fn authenticate(
+        &mut self,
+        payload: Bytes,
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Result<(), ProtocolError> {
+        let Side::Server {
+            auth: Some(auth),
+            conn: Some(conn),
+            ..
+        } = &mut self.side
+        else {
             return Err(AuthError::Unsupported.into());
         };
         match auth.request(cx, conn, payload, more) {
@@ -675,7 +805,9 @@ impl Protocol {
     fn on_auth_done(&mut self, mut r: Reader, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
         let (global_id, mode, payload): (u64, u32, Bytes) = r.get()?;
         let mode = ConMode::from_wire(mode).ok_or(AuthError::Unsupported)?;
-        let Side::Client { auth, conn, .. } = &mut self.side else { return Ok(()) };
+        let Side::Client { auth, conn, .. } = &mut self.side else {
+            return Ok(());
+        };
         let done = auth.done(cx, conn, global_id, mode, payload)?;
         self.con_mode = mode;
         self.session_key = done.session_key;
@@ -685,8 +817,8 @@ impl Protocol {
     /// Switches to the negotiated mode and signs what was received so far.
     fn sign(&mut self, secret: &[u8], server: bool) -> Result<(), ProtocolError> {
         if self.con_mode == ConMode::Secure {
-            let (rx, tx) =
-                Gcm::pair(secret, server).ok_or(AuthError::Denied("the connection secret is too short"))?;
+            let (rx, tx) = Gcm::pair(secret, server)
+                .ok_or(AuthError::Denied("the connection secret is too short"))?;
             self.dec.secure(rx);
             self.enc.secure(tx);
         }
@@ -700,7 +832,11 @@ impl Protocol {
     }
 
     /// On the client: asks for a session, a new one or the one that there was.
-    fn open_session(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Result<(), ProtocolError> {
+    fn open_session(
+        &mut self,
+        session: &mut Session,
+        cx: &mut Context<'_>,
+    ) -> Result<(), ProtocolError> {
         let addrs = self.local.addrs.clone();
         if session.server_cookie != 0 {
             let cookies = (session.client_cookie, session.server_cookie);
@@ -710,7 +846,9 @@ impl Protocol {
         if !self.policy.lossy && session.client_cookie == 0 {
             session.client_cookie = cx.nonzero();
         }
-        let Side::Client { target, .. } = self.side else { return Ok(()) };
+        let Side::Client { target, .. } = self.side else {
+            return Ok(());
+        };
         let flags = if self.policy.lossy { FLAG_LOSSY } else { 0 };
         let required = self.policy.required.0 | features::MSG_ADDR2;
         self.send(
@@ -726,22 +864,34 @@ impl Protocol {
     fn check_addrs(&self, addrs: &EntityAddrVec) -> Result<(), ProtocolError> {
         match addrs.0.first() {
             None => Err(ProtocolError::WrongPeer("it has no address")),
-            Some(first) if *first == EntityAddr::default() => Err(ProtocolError::WrongPeer("its address is blank")),
-            Some(_) if addrs.0.len() > ADDRS_MAX => Err(ProtocolError::WrongPeer("it has too many addresses")),
+            Some(first) if *first == EntityAddr::default() => {
+                Err(ProtocolError::WrongPeer("its address is blank"))
+            }
+            Some(_) if addrs.0.len() > ADDRS_MAX => {
+                Err(ProtocolError::WrongPeer("it has too many addresses"))
+            }
             Some(_) => Ok(()),
         }
     }
 
-    fn on_server_ident(&mut self, mut r: Reader, session: &mut Session) -> Result<Option<Event>, ProtocolError> {
+    fn on_server_ident(
+        &mut self,
+        mut r: Reader,
+        session: &mut Session,
+    ) -> Result<Option<Event>, ProtocolError> {
         if session.server_cookie != 0 {
             return Err(ProtocolError::Unexpected(Tag::ServerIdent));
         }
         let (addrs, num, global_seq): (EntityAddrVec, i64, u64) = r.get()?;
         let (supported, required): (u64, u64) = r.get()?;
         let (flags, cookie): (u64, u64) = r.get()?;
-        let Side::Client { target, .. } = &self.side else { return Ok(None) };
+        let Side::Client { target, .. } = &self.side else {
+            return Ok(None);
+        };
         if !addrs.contains(target) {
-            return Err(ProtocolError::WrongPeer("it has other addresses than the one connected to"));
+            return Err(ProtocolError::WrongPeer(
+                "it has other addresses than the one connected to",
+            ));
         }
         self.check_addrs(&addrs)?;
         let missing = required & !self.policy.supported.0;
@@ -758,7 +908,11 @@ impl Protocol {
         Ok(Some(Event::Ready))
     }
 
-    fn on_client_ident(&mut self, mut r: Reader, session: &mut Session) -> Result<Option<Event>, ProtocolError> {
+    fn on_client_ident(
+        &mut self,
+        mut r: Reader,
+        session: &mut Session,
+    ) -> Result<Option<Event>, ProtocolError> {
         let (addrs, target, num): (EntityAddrVec, EntityAddr, i64) = r.get()?;
         let (global_seq, supported, _required): (u64, u64, u64) = r.get()?;
         let (_flags, client_cookie): (u64, u64) = r.get()?;
@@ -777,7 +931,10 @@ impl Protocol {
         session.client_cookie = client_cookie;
         session.peer_global_seq = global_seq;
         self.state = State::Asked;
-        Ok(Some(Event::Asked(Opening::New { client_cookie, global_seq })))
+        Ok(Some(Event::Asked(Opening::New {
+            client_cookie,
+            global_seq,
+        })))
     }
 
     /// Answers [`Event::Asked`]. For [`Verdict::Adopt`] and [`Verdict::Resume`] `session` is that of the
@@ -795,7 +952,13 @@ impl Protocol {
         }
         self.state = State::Ident;
         match (verdict, opening) {
-            (Verdict::Accept | Verdict::Replace | Verdict::Adopt { .. }, Opening::New { client_cookie, global_seq }) => {
+            (
+                Verdict::Accept | Verdict::Replace | Verdict::Adopt { .. },
+                Opening::New {
+                    client_cookie,
+                    global_seq,
+                },
+            ) => {
                 if verdict == (Verdict::Adopt { reset: true }) {
                     session.reset();
                 }
@@ -808,11 +971,26 @@ impl Protocol {
                 }
                 let flags = if self.policy.lossy { FLAG_LOSSY } else { 0 };
                 let required = self.policy.required.0 | features::MSG_ADDR2;
-                let ours = (self.local.addrs.clone(), self.local.name.num, self.local.global_seq.next(0));
-                let rest = ((self.policy.supported.0, required), (flags, session.server_cookie));
+                let ours = (
+                    self.local.addrs.clone(),
+                    self.local.name.num,
+                    self.local.global_seq.next(0),
+                );
+                let rest = (
+                    (self.policy.supported.0, required),
+                    (flags, session.server_cookie),
+                );
                 self.send(Tag::ServerIdent, &(ours, rest.0, rest.1))?;
             }
-            (Verdict::Resume, Opening::Resume { global_seq, connect_seq, msg_seq, .. }) => {
+            (
+                Verdict::Resume,
+                Opening::Resume {
+                    global_seq,
+                    connect_seq,
+                    msg_seq,
+                    ..
+                },
+            ) => {
                 session.peer_global_seq = *global_seq;
                 session.connect_seq = *connect_seq;
                 session.resumed(*msg_seq);
@@ -870,9 +1048,23 @@ impl Protocol {
         }
         session.in_seq = seq;
         session.unacked_in += 1;
-        let data = if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
-        let message =
-            Message { msg_type, priority, version, compat_version, tid, data_off, seq, front, middle, data };
+        let data = if data.is_empty() {
+            Default::default()
+        } else {
+            std::iter::once(data).collect()
+        };
+        let message = Message {
+            msg_type,
+            priority,
+            version,
+            compat_version,
+            tid,
+            data_off,
+            seq,
+            front,
+            middle,
+            data,
+        };
         Ok(Some(Event::Message(message)))
     }
 }

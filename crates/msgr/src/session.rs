@@ -36,7 +36,10 @@ impl Session {
     /// Queues a message behind those of its priority.
     pub fn push(&mut self, message: Message) {
         self.queued_bytes += cost(&message);
-        self.queue.entry(message.priority).or_default().push_back(message);
+        self.queue
+            .entry(message.priority)
+            .or_default()
+            .push_back(message);
     }
 
     /// Bytes of messages that are waiting to be sent, for the first time or again, or to be
@@ -94,7 +97,11 @@ impl Session {
     /// The session is resumed and the peer has everything up to `seq`.
     pub(crate) fn resumed(&mut self, seq: u64) {
         // Those that were never sent have no number.
-        while self.again.front().is_some_and(|m| m.seq != 0 && m.seq <= seq) {
+        while self
+            .again
+            .front()
+            .is_some_and(|m| m.seq != 0 && m.seq <= seq)
+        {
             if let Some(m) = self.again.pop_front() {
                 self.queued_bytes = self.queued_bytes.saturating_sub(cost(&m));
                 self.out_seq += 1;
@@ -104,7 +111,10 @@ impl Session {
 
     /// The peer has forgotten the session: so do we, with everything that was queued.
     pub fn reset(&mut self) {
-        *self = Session { global_seq: self.global_seq, ..Session::default() };
+        *self = Session {
+            global_seq: self.global_seq,
+            ..Session::default()
+        };
     }
 
     /// The peer never completed the session; what is queued goes to the next one.
@@ -203,15 +213,29 @@ pub enum Verdict {
 /// (`ProtocolV2::handle_existing_connection`, `handle_reconnect`). Two processes that connect to each
 /// other at the same time must decide alike, so the tie is broken by address: `peer_is_lower` says that
 /// the peer's address sorts before ours.
-pub fn decide(opening: &Opening, existing: Option<&Existing>, resetcheck: bool, peer_is_lower: bool) -> Verdict {
+pub fn decide(
+    opening: &Opening,
+    existing: Option<&Existing>,
+    resetcheck: bool,
+    peer_is_lower: bool,
+) -> Verdict {
     match (*opening, existing) {
         (Opening::New { .. }, None) => Verdict::Accept,
-        (Opening::New { client_cookie, global_seq }, Some(e)) => {
+        (
+            Opening::New {
+                client_cookie,
+                global_seq,
+            },
+            Some(e),
+        ) => {
             if e.peer_global_seq > global_seq {
                 Verdict::Stale
             } else if e.lossy {
                 Verdict::Replace
-            } else if e.server_cookie != 0 && e.client_cookie != 0 && e.client_cookie != client_cookie {
+            } else if e.server_cookie != 0
+                && e.client_cookie != 0
+                && e.client_cookie != client_cookie
+            {
                 Verdict::Adopt { reset: resetcheck }
             } else if e.client_cookie == client_cookie || e.settled || peer_is_lower || e.server {
                 Verdict::Adopt { reset: false }
@@ -220,15 +244,27 @@ pub fn decide(opening: &Opening, existing: Option<&Existing>, resetcheck: bool, 
             }
         }
         (Opening::Resume { .. }, None) => Verdict::Reset { full: true },
-        (Opening::Resume { client_cookie, global_seq, connect_seq, .. }, Some(e)) => {
+        (
+            Opening::Resume {
+                client_cookie,
+                global_seq,
+                connect_seq,
+                ..
+            },
+            Some(e),
+        ) => {
             if e.client_cookie != client_cookie {
                 Verdict::Reset { full: resetcheck }
             } else if e.server_cookie == 0 {
                 Verdict::Reset { full: false }
             } else if e.peer_global_seq > global_seq {
-                Verdict::RetryGlobal { global_seq: e.peer_global_seq }
+                Verdict::RetryGlobal {
+                    global_seq: e.peer_global_seq,
+                }
             } else if e.connect_seq > connect_seq {
-                Verdict::Retry { connect_seq: e.connect_seq }
+                Verdict::Retry {
+                    connect_seq: e.connect_seq,
+                }
             } else if e.connect_seq == connect_seq && !peer_is_lower && !e.server {
                 Verdict::Wait
             } else {
@@ -244,7 +280,11 @@ mod tests {
     use bytes::Bytes;
 
     fn msg(n: u64, priority: u16) -> Message {
-        Message { tid: n, priority, ..Message::new(1, Bytes::new()) }
+        Message {
+            tid: n,
+            priority,
+            ..Message::new(1, Bytes::new())
+        }
     }
 
     #[test]
@@ -257,7 +297,9 @@ mod tests {
         s.acked(1);
         s.requeue_sent();
         s.resumed(2); // the peer got 2, only its acknowledgement was lost
-        let rest: Vec<_> = std::iter::from_fn(|| s.pop(true)).map(|m| (m.seq, m.tid)).collect();
+        let rest: Vec<_> = std::iter::from_fn(|| s.pop(true))
+            .map(|m| (m.seq, m.tid))
+            .collect();
         assert_eq!(rest, [(3, 2), (4, 3), (5, 4), (6, 5)]);
         s.acked(6);
         assert_eq!(s.queued_bytes(), 0);
@@ -287,27 +329,80 @@ mod tests {
     #[test]
     fn races_are_decided_alike_on_both_sides() {
         // Both ends are connecting and neither has a session.
-        let racing = Existing { client_cookie: 9, server_cookie: 0, peer_global_seq: 0, connect_seq: 0, settled: false, ..SESSION };
-        let open = Opening::New { client_cookie: 3, global_seq: 1 };
+        let racing = Existing {
+            client_cookie: 9,
+            server_cookie: 0,
+            peer_global_seq: 0,
+            connect_seq: 0,
+            settled: false,
+            ..SESSION
+        };
+        let open = Opening::New {
+            client_cookie: 3,
+            global_seq: 1,
+        };
         let low = decide(&open, Some(&racing), false, false);
         let high = decide(&open, Some(&racing), false, true);
-        assert_eq!((low, high), (Verdict::Wait, Verdict::Adopt { reset: false }));
+        assert_eq!(
+            (low, high),
+            (Verdict::Wait, Verdict::Adopt { reset: false })
+        );
     }
 
     #[test]
     fn a_session_resumes_only_in_order() {
-        let resume = |client_cookie, global_seq, connect_seq| Opening::Resume { client_cookie, global_seq, connect_seq, msg_seq: 0 };
+        let resume = |client_cookie, global_seq, connect_seq| Opening::Resume {
+            client_cookie,
+            global_seq,
+            connect_seq,
+            msg_seq: 0,
+        };
         let d = |o: Opening| decide(&o, Some(&SESSION), true, true);
         assert_eq!(d(resume(7, 5, 3)), Verdict::Resume);
         assert_eq!(d(resume(7, 4, 3)), Verdict::RetryGlobal { global_seq: 5 });
         assert_eq!(d(resume(7, 5, 1)), Verdict::Retry { connect_seq: 2 });
         assert_eq!(d(resume(1, 5, 3)), Verdict::Reset { full: true });
-        assert_eq!(decide(&resume(7, 5, 3), None, true, true), Verdict::Reset { full: true });
-        let fresh = Existing { server_cookie: 0, ..SESSION };
-        assert_eq!(decide(&resume(7, 5, 3), Some(&fresh), true, true), Verdict::Reset { full: false });
-        assert_eq!(d(Opening::New { client_cookie: 1, global_seq: 4 }), Verdict::Stale);
-        assert_eq!(d(Opening::New { client_cookie: 1, global_seq: 6 }), Verdict::Adopt { reset: true });
-        let lossy = Existing { lossy: true, ..SESSION };
-        assert_eq!(decide(&Opening::New { client_cookie: 0, global_seq: 6 }, Some(&lossy), true, true), Verdict::Replace);
+        assert_eq!(
+            decide(&resume(7, 5, 3), None, true, true),
+            Verdict::Reset { full: true }
+        );
+        let fresh = Existing {
+            server_cookie: 0,
+            ..SESSION
+        };
+        assert_eq!(
+            decide(&resume(7, 5, 3), Some(&fresh), true, true),
+            Verdict::Reset { full: false }
+        );
+        assert_eq!(
+            d(Opening::New {
+                client_cookie: 1,
+                global_seq: 4
+            }),
+            Verdict::Stale
+        );
+        assert_eq!(
+            d(Opening::New {
+                client_cookie: 1,
+                global_seq: 6
+            }),
+            Verdict::Adopt { reset: true }
+        );
+        let lossy = Existing {
+            lossy: true,
+            ..SESSION
+        };
+        assert_eq!(
+            decide(
+                &Opening::New {
+                    client_cookie: 0,
+                    global_seq: 6
+                },
+                Some(&lossy),
+                true,
+                true
+            ),
+            Verdict::Replace
+        );
     }
 }

@@ -38,7 +38,9 @@ impl Constraint {
         match self {
             Constraint::Equal(want) => value == want,
             Constraint::Prefix(want) => value.starts_with(want.as_str()),
-            Constraint::Regex(_, compiled) => compiled.as_ref().is_some_and(|r| r.is_match(value.as_bytes())),
+            Constraint::Regex(_, compiled) => compiled
+                .as_ref()
+                .is_some_and(|r| r.is_match(value.as_bytes())),
         }
     }
 }

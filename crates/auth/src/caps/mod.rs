@@ -94,7 +94,7 @@ impl Perm {
 
     /// The letters that are set.
     pub const fn of(read: bool, write: bool, exec: bool) -> Perm {
-        Perm((read as u8) * Self::R.0 | (write as u8) * Self::W.0 | (exec as u8) * Self::X.0)
+        Perm(((read as u8) * Self::R.0) | ((write as u8) * Self::W.0) | ((exec as u8) * Self::X.0))
     }
 }
 

@@ -88,7 +88,13 @@ pub(super) enum Fault {
 }
 
 impl Connection {
-    pub(super) fn new(messenger: &Rc<Messenger>, id: u64, incoming: bool, peer: EntityType, addrs: EntityAddrVec) -> Rc<Self> {
+    pub(super) fn new(
+        messenger: &Rc<Messenger>,
+        id: u64,
+        incoming: bool,
+        peer: EntityType,
+        addrs: EntityAddrVec,
+    ) -> Rc<Self> {
         let wake = Rc::new(Wake::default());
         let limits = messenger.limits();
         let core = Core {
@@ -97,7 +103,10 @@ impl Connection {
             phase: Phase::Opening,
             generation: 0,
             policy: messenger.policy(peer),
-            peer: EntityName { kind: peer, num: -1 },
+            peer: EntityName {
+                kind: peer,
+                num: -1,
+            },
             peer_addrs: addrs,
             features: Features(0),
             who: None,
@@ -243,7 +252,12 @@ impl Connection {
 
     /// On an accepted connection: what the peer may do here.
     pub fn auth_caps(&self) -> AuthCaps {
-        self.core.borrow().who.as_ref().map(|w| w.caps.clone()).unwrap_or_default()
+        self.core
+            .borrow()
+            .who
+            .as_ref()
+            .map(|w| w.caps.clone())
+            .unwrap_or_default()
     }
 
     /// On an accepted connection: the peer's instance number.
@@ -258,13 +272,23 @@ impl Connection {
 
     /// On a monitor: the state of the peer's authentication, for [`auth::MonAuth::handle_mauth`].
     pub fn with_server_auth<R>(&self, f: impl FnOnce(&mut ServerConn) -> R) -> Option<R> {
-        Some(f(self.core.borrow_mut().protocol.as_mut()?.server_auth()?))
+        Some(f(self
+            .core
+            .borrow_mut()
+            .protocol
+            .as_mut()?
+            .server_auth()?))
     }
 
     /// On a connection to a monitor: the state of our authentication, for
     /// [`auth::CephxClient::mauth_request`].
     pub fn with_client_auth<R>(&self, f: impl FnOnce(&mut auth::ClientConn) -> R) -> Option<R> {
-        Some(f(self.core.borrow_mut().protocol.as_mut()?.client_auth()?))
+        Some(f(self
+            .core
+            .borrow_mut()
+            .protocol
+            .as_mut()?
+            .client_auth()?))
     }
 
     /// When the last keepalive of the peer arrived, on our clock.
@@ -321,7 +345,10 @@ impl Connection {
         let mut core = self.core.borrow_mut();
         let core = &mut *core;
         let Some(p) = &core.protocol else { return };
-        core.policy = Policy { lossy: p.policy().lossy || core.close_when_sent, ..p.policy() };
+        core.policy = Policy {
+            lossy: p.policy().lossy || core.close_when_sent,
+            ..p.policy()
+        };
         core.peer = p.peer_name();
         core.peer_addrs.clone_from(p.peer_addrs());
         core.features = p.features();
@@ -333,7 +360,11 @@ impl Connection {
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.core.try_borrow() {
-            Ok(core) => write!(f, "Connection({} {} {} {:?})", self.id, core.peer, core.peer_addrs, core.phase),
+            Ok(core) => write!(
+                f,
+                "Connection({} {} {} {:?})",
+                self.id, core.peer, core.peer_addrs, core.phase
+            ),
             Err(_) => write!(f, "Connection({})", self.id),
         }
     }

@@ -101,7 +101,11 @@ impl Messenger {
 
     /// Listens on the first free port of the range (a range of one for a fixed port; 0 lets the system
     /// choose) and starts to accept. The address becomes ours, with our nonce.
-    pub fn bind(self: &Rc<Self>, ip: IpAddr, ports: RangeInclusive<u16>) -> Result<EntityAddr, BindError> {
+    pub fn bind(
+        self: &Rc<Self>,
+        ip: IpAddr,
+        ports: RangeInclusive<u16>,
+    ) -> Result<EntityAddr, BindError> {
         let mut last = BindError::NoPorts;
         for port in ports {
             let addr = SocketAddr::new(ip, port);
@@ -211,14 +215,23 @@ impl Messenger {
 
     /// The connection that stands for these addresses, unless it is down.
     pub(super) fn registered(&self, addrs: &EntityAddrVec) -> Option<Rc<Connection>> {
-        self.registered.borrow().get(addrs).filter(|c| !c.is_down()).cloned()
+        self.registered
+            .borrow()
+            .get(addrs)
+            .filter(|c| !c.is_down())
+            .cloned()
     }
 
     pub(super) fn register(&self, addrs: EntityAddrVec, conn: &Rc<Connection>) {
         self.registered.borrow_mut().insert(addrs, conn.clone());
     }
 
-    fn add(self: &Rc<Self>, incoming: bool, peer: EntityType, addrs: EntityAddrVec) -> Rc<Connection> {
+    fn add(
+        self: &Rc<Self>,
+        incoming: bool,
+        peer: EntityType,
+        addrs: EntityAddrVec,
+    ) -> Rc<Connection> {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         let conn = Connection::new(self, id, incoming, peer, addrs);
@@ -270,7 +283,8 @@ impl Messenger {
     /// Pushes out the oldest of those that do not get on with it. Whoever opens thousands of
     /// connections and says nothing gets nowhere; whoever authenticates is no longer counted.
     fn trim_half_open(&self) {
-        let is_half_open = |c: &Weak<Connection>| c.upgrade().is_some_and(|c| c.core.borrow().half_open);
+        let is_half_open =
+            |c: &Weak<Connection>| c.upgrade().is_some_and(|c| c.core.borrow().half_open);
         loop {
             let oldest = {
                 let mut queue = self.half_open.borrow_mut();
@@ -341,7 +355,9 @@ async fn accept(messenger: Weak<Messenger>, listener: TcpListener) {
 
 async fn tick(messenger: Weak<Messenger>) {
     loop {
-        let Some(period) = messenger.upgrade().map(|m| m.limits.handshake_time / 4) else { return };
+        let Some(period) = messenger.upgrade().map(|m| m.limits.handshake_time / 4) else {
+            return;
+        };
         tokio::time::sleep(period.clamp(Duration::from_millis(10), Duration::from_secs(1))).await;
         let Some(m) = messenger.upgrade() else { return };
         m.tick();

@@ -44,5 +44,9 @@ pub trait Dispatcher {
 
 /// Wall clock time.
 fn now() -> Utime {
-    Utime::from_duration(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    )
 }

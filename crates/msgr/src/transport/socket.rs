@@ -49,8 +49,12 @@ pub(super) async fn drive(conn: Rc<Connection>) {
             core.generation
         };
         let mut at = conn.clone();
-        let Ended::Fault(fault) = open(&mut at, generation).await else { return };
-        let Some(delay) = after_fault(&at, fault) else { return };
+        let Ended::Fault(fault) = open(&mut at, generation).await else {
+            return;
+        };
+        let Some(delay) = after_fault(&at, fault) else {
+            return;
+        };
         let generation = at.core.borrow().generation;
         tokio::time::sleep(delay).await;
         if at.core.borrow().generation != generation {
@@ -60,7 +64,9 @@ pub(super) async fn drive(conn: Rc<Connection>) {
 }
 
 async fn open(conn: &mut Rc<Connection>, generation: u64) -> Ended {
-    let Some(m) = conn.messenger.upgrade() else { return Ended::Relieved };
+    let Some(m) = conn.messenger.upgrade() else {
+        return Ended::Relieved;
+    };
     let target = match conn.peer_addrs().msgr2() {
         EntityAddr { addr: None, .. } => conn.peer_addrs().0.first().copied().unwrap_or_default(),
         v2 => v2,
@@ -71,7 +77,9 @@ async fn open(conn: &mut Rc<Connection>, generation: u64) -> Ended {
     let limit = m.limits().handshake_time;
     drop(m);
     let connected = tokio::time::timeout(limit, TcpStream::connect(addr)).await;
-    let Some(m) = conn.messenger.upgrade() else { return Ended::Relieved };
+    let Some(m) = conn.messenger.upgrade() else {
+        return Ended::Relieved;
+    };
     if conn.core.borrow().generation != generation {
         return Ended::Relieved;
     }
@@ -113,15 +121,22 @@ async fn open(conn: &mut Rc<Connection>, generation: u64) -> Ended {
 
 /// Serves a socket that a peer opened.
 pub(super) async fn serve_accepted(conn: Rc<Connection>, stream: TcpStream, addr: SocketAddr) {
-    let Some(m) = conn.messenger.upgrade() else { return };
+    let Some(m) = conn.messenger.upgrade() else {
+        return;
+    };
     let generation = {
         let mut core = conn.core.borrow_mut();
         if core.phase == Phase::Down {
             return;
         }
         let peer = EntityAddr::msgr2(addr, 0);
-        core.protocol =
-            Some(Protocol::server(m.server_auth(), peer, m.local(), m.limits().clone(), m.policies().clone()));
+        core.protocol = Some(Protocol::server(
+            m.server_auth(),
+            peer,
+            m.local(),
+            m.limits().clone(),
+            m.policies().clone(),
+        ));
         core.deadline = Some(Instant::now() + m.limits().handshake_time);
         core.generation
     };
@@ -156,9 +171,16 @@ fn after_fault(conn: &Rc<Connection>, fault: Fault) -> Option<Duration> {
         let refused = matches!(&fault, Fault::Protocol(e) if e.is_final()) && !conn.is_incoming();
         let half_accepted = conn.is_incoming() && !core.announced;
         let lost = core.policy.lossy && (was == Phase::Ready || conn.is_incoming());
-        if refused || half_accepted || lost || core.close_when_sent || matches!(fault, Fault::Overflow(_)) {
+        if refused
+            || half_accepted
+            || lost
+            || core.close_when_sent
+            || matches!(fault, Fault::Overflow(_))
+        {
             (was, core.announced, None)
-        } else if core.policy.server || (core.policy.standby && !core.session.has_queued() && !core.keepalive_due) {
+        } else if core.policy.server
+            || (core.policy.standby && !core.session.has_queued() && !core.keepalive_due)
+        {
             core.phase = Phase::Standby;
             return None;
         } else {
@@ -210,7 +232,9 @@ async fn serve(conn: &mut Rc<Connection>, stream: TcpStream, mut generation: u64
             if core.generation != generation {
                 return Ended::Relieved;
             }
-            let Some(p) = &mut core.protocol else { return Ended::Relieved };
+            let Some(p) = &mut core.protocol else {
+                return Ended::Relieved;
+            };
             match stream.try_read_buf(&mut p.read_slot()) {
                 Ok(0) => return Fault::Eof.into(),
                 Ok(_) => core.last_traffic = Instant::now(),
@@ -268,7 +292,12 @@ fn turn(conn: &mut Rc<Connection>, stream: &TcpStream, generation: &mut u64) -> 
 
 fn ready(m: &Rc<Messenger>, conn: &Rc<Connection>) {
     // A session that is resumed leaves what was known of the peer as it was.
-    let is_new = conn.core.borrow().protocol.as_ref().is_some_and(|p| !p.peer_addrs().is_empty());
+    let is_new = conn
+        .core
+        .borrow()
+        .protocol
+        .as_ref()
+        .is_some_and(|p| !p.peer_addrs().is_empty());
     if is_new {
         let addrs = conn.peer_addrs();
         conn.learn_peer();
@@ -294,16 +323,26 @@ fn asked(m: &Rc<Messenger>, conn: &mut Rc<Connection>, opening: Opening) -> Resu
     conn.learn_peer();
     let (policy, addrs, who) = {
         let core = conn.core.borrow();
-        (core.policy, core.peer_addrs.clone(), core.who.as_ref().map(|w| w.name.clone()))
+        (
+            core.policy,
+            core.peer_addrs.clone(),
+            core.who.as_ref().map(|w| w.name.clone()),
+        )
     };
     let is_registered = !(policy.server && policy.lossy && !policy.register_lossy_clients);
-    let existing = if is_registered { m.registered(&addrs) } else { None };
+    let existing = if is_registered {
+        m.registered(&addrs)
+    } else {
+        None
+    };
     let existing = existing.filter(|c| c.id() != conn.id());
     if let Some(e) = &existing {
         // Addresses are only claimed. Nobody gets at a session by claiming somebody else's.
         let theirs = e.auth_name();
         if e.peer_type() != conn.peer_type() || theirs.is_some_and(|n| Some(n) != who) {
-            return Err(ProtocolError::WrongPeer("somebody else has a session under this address").into());
+            return Err(
+                ProtocolError::WrongPeer("somebody else has a session under this address").into(),
+            );
         }
     }
     let peer_is_lower = addrs.msgr2() < m.addrs().msgr2();
@@ -383,14 +422,35 @@ fn reply(conn: &Connection, opening: &Opening, verdict: Verdict) -> Result<(), E
     let core = &mut *core;
     let p = core.protocol.as_mut().ok_or(Ended::Relieved)?;
     let mut rng = rand::rng();
-    p.answer(opening, verdict, &mut core.session, &mut Context { now: now(), rng: &mut rng })?;
+    p.answer(
+        opening,
+        verdict,
+        &mut core.session,
+        &mut Context {
+            now: now(),
+            rng: &mut rng,
+        },
+    )?;
     Ok(())
 }
 
 /// Writes until the socket takes no more or nothing is left.
-fn write(conn: &Rc<Connection>, stream: &TcpStream, generation: u64, now: types::Utime) -> Result<(), Ended> {
+fn write(
+    conn: &Rc<Connection>,
+    stream: &TcpStream,
+    generation: u64,
+    now: types::Utime,
+) -> Result<(), Ended> {
     let mut core = conn.core.borrow_mut();
-    let Core { session, protocol, keepalive_due, last_traffic, close_when_sent, generation: current, .. } = &mut *core;
+    let Core {
+        session,
+        protocol,
+        keepalive_due,
+        last_traffic,
+        close_when_sent,
+        generation: current,
+        ..
+    } = &mut *core;
     if *current != generation {
         return Err(Ended::Relieved);
     }
@@ -437,13 +497,22 @@ async fn wait(conn: &Rc<Connection>, stream: &TcpStream, generation: u64) -> std
             r?;
             readable = true;
         }
-        let pending = conn.core.borrow_mut().protocol.as_mut().is_some_and(|p| !p.out().is_empty());
+        let pending = conn
+            .core
+            .borrow_mut()
+            .protocol
+            .as_mut()
+            .is_some_and(|p| !p.out().is_empty());
         let mut writable = false;
         if pending && let Poll::Ready(r) = stream.poll_write_ready(cx) {
             r?;
             writable = true;
         }
-        if woken || readable || writable { Poll::Ready(Ok(readable)) } else { Poll::Pending }
+        if woken || readable || writable {
+            Poll::Ready(Ok(readable))
+        } else {
+            Poll::Pending
+        }
     })
     .await
 }

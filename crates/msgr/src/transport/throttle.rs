@@ -40,7 +40,11 @@ pub(super) struct Throttle {
 
 impl Throttle {
     pub fn new(limit: usize, wake: Rc<Wake>) -> Rc<Self> {
-        Rc::new(Throttle { held: Cell::new(0), limit, wake })
+        Rc::new(Throttle {
+            held: Cell::new(0),
+            limit,
+            wake,
+        })
     }
 
     pub fn is_open(&self) -> bool {
@@ -49,7 +53,10 @@ impl Throttle {
 
     pub fn take(self: &Rc<Self>, bytes: usize) -> ReceiveGuard {
         self.held.set(self.held.get() + bytes);
-        ReceiveGuard { bytes, throttle: Some(self.clone()) }
+        ReceiveGuard {
+            bytes,
+            throttle: Some(self.clone()),
+        }
     }
 }
 
