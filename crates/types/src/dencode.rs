@@ -60,6 +60,7 @@ pub fn lookup(name: &str) -> Option<&'static NamedType> {
 /// All registered types.
 pub const TYPES: &[NamedType] = &[
     NamedType::of::<crate::CompatSet>("CompatSet"),
+    NamedType::of::<crush::CrushMap>("CrushWrapper"),
     NamedType::of::<crate::FsMap>("FSMap"),
     NamedType::of::<crate::FsMapUser>("FSMapUser"),
     NamedType::of::<crate::pool::HitSetParams>("HitSet::Params"),

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use crush::float;
+
 /// A type that `ceph ... -f json` or `ceph-dencoder dump_json` shows. Field names, nesting and order
 /// are Ceph's.
 pub trait Dump {
@@ -23,4 +25,10 @@ pub fn shown(value: impl std::fmt::Display) -> Value {
 /// An array of dumped values.
 pub fn list<'a, T: Dump + 'a>(items: impl IntoIterator<Item = &'a T>) -> Value {
     Value::Array(items.into_iter().map(Dump::dump).collect())
+}
+
+impl Dump for crush::CrushMap {
+    fn dump(&self) -> Value {
+        crush::CrushMap::dump(self)
+    }
 }

@@ -1,6 +1,6 @@
 //! What replicas of a placement group tell each other about it.
 
-use crate::dump::{Dump, shown};
+use crate::dump::{Dump, float, shown};
 use crate::entity::ReqId;
 use crate::object::ObjectId;
 use crate::stats::{PgStat, dump_intervals};
@@ -107,7 +107,7 @@ impl Dump for PgHistory {
             "last_deep_scrub": shown(self.last_deep_scrub),
             "last_deep_scrub_stamp": shown(self.last_deep_scrub_stamp),
             "last_clean_scrub_stamp": shown(self.last_clean_scrub_stamp),
-            "prior_readable_until_ub": self.prior_readable_until_ub.as_secs_f64(),
+            "prior_readable_until_ub": float(self.prior_readable_until_ub.as_secs_f64()),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Pools.
 
-use crate::dump::{Dump, shown};
+use crate::dump::{Dump, float, shown};
 use crate::object::{ObjectId, hash_key};
 use crate::pgid::{PgId, mask_of, stable_mod};
 use crate::{Epoch, Eversion, IntervalSet, PoolId, SnapContext, SnapId, Utime, features, hash};
@@ -183,7 +183,7 @@ impl Dump for PoolOpts {
             let value = match value {
                 PoolOptValue::Str(s) => json!(s),
                 PoolOptValue::Int(n) => json!(n),
-                PoolOptValue::Double(d) => json!(d),
+                PoolOptValue::Double(d) => float(*d),
             };
             sorted.insert((*name).to_owned(), value);
         }
@@ -261,7 +261,7 @@ impl Dump for HitSetParams {
         match self {
             Self::Bloom { fpp_micro, target_size, seed } => json!({
                 "type": self.name(),
-                "false_positive_probability": f64::from(*fpp_micro) / 1e6,
+                "false_positive_probability": float(f64::from(*fpp_micro) / 1e6),
                 "target_size": target_size,
                 "seed": seed,
             }),

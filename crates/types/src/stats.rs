@@ -1,6 +1,6 @@
 //! Statistics of objects, groups, pools and OSDs.
 
-use crate::dump::{Dump, shown};
+use crate::dump::{Dump, float, shown};
 use crate::pgid::{PgId, PgShard};
 use crate::{Epoch, Eversion, IntervalSet, OsdId, Utime, features};
 use bytes::BytesMut;
@@ -783,8 +783,8 @@ impl Decode for PerfStat {
 impl Dump for PerfStat {
     fn dump(&self) -> Value {
         json!({
-            "commit_latency_ms": self.commit_latency_ns as f64 / 1e6,
-            "apply_latency_ms": self.apply_latency_ns as f64 / 1e6,
+            "commit_latency_ms": float(self.commit_latency_ns as f64 / 1e6),
+            "apply_latency_ms": float(self.apply_latency_ns as f64 / 1e6),
             "commit_latency_ns": self.commit_latency_ns,
             "apply_latency_ns": self.apply_latency_ns,
         })
@@ -997,7 +997,7 @@ impl OsdStat {
     }
 
     fn dump_ping_times(&self) -> Value {
-        let ms = |us: u32| f64::from(us) / 1000.0;
+        let ms = |us: u32| float(f64::from(us) / 1000.0);
         let three = |v: U32x3| json!({"1min": ms(v.0), "5min": ms(v.1), "15min": ms(v.2)});
         let entry = |(osd, t): (&OsdId, &PingTimes)| {
             let mut interfaces = vec![json!({
