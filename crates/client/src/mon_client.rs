@@ -875,6 +875,14 @@ async fn run(client: Weak<Inner>, work: Rc<Notify>) {
             continue;
         }
         hosts.shuffle(&mut rand::rng());
+        {
+            // Without a valid ticket to prove it, no monitor gives us our old global id again.
+            let Some(inner) = client.upgrade() else { return };
+            let mut auth = inner.auth.borrow_mut();
+            if inner.uses_tickets() && auth.global_id() != 0 && !auth.has_ticket(EntityType::AUTH, now()) {
+                auth.forget_session();
+            }
+        }
         if !hunt(&client, &work, hosts).await {
             tokio::time::sleep(backoff).await;
             let Some(inner) = client.upgrade() else { return };
