@@ -49,7 +49,7 @@ number!(
 impl Epoch {
     /// The following epoch.
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 

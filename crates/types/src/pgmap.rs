@@ -1,7 +1,8 @@
 //! The digest of statistics that the manager gives to monitors.
 
 use crate::dump::{Dump, shown};
-use crate::stats::{OsdStat, PgState, PoolStat, dump_intervals};
+use crate::pg_stat::{PgState, dump_intervals};
+use crate::stats::{OsdStat, PoolStat};
 use crate::{IntervalSet, OsdId, PoolId, Utime};
 use denc_derive::Denc;
 use serde_json::{Map, Value, json};

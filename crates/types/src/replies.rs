@@ -3,7 +3,7 @@
 use crate::dump::{Dump, shown, text};
 use crate::entity::{EntityAddr, EntityName, ReqId};
 use crate::object::{ObjectId, ObjectLocator};
-use crate::pg_info::dump_reqids;
+use crate::pg_log::dump_reqids;
 use crate::{SnapId, Utime};
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope};
