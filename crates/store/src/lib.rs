@@ -12,7 +12,11 @@
 //! is `!Send`. What is cached in memory is answered without yielding.
 
 mod alloc;
+#[cfg(test)]
+mod alloc_test;
 mod check;
+#[cfg(test)]
+mod decode_test;
 mod codec;
 mod commit;
 pub mod dev;
@@ -26,6 +30,8 @@ mod report;
 mod store;
 mod superblock;
 mod tree;
+#[cfg(test)]
+mod tree_test;
 mod txn;
 mod types;
 

@@ -14,6 +14,8 @@ mod node;
 
 pub(crate) use layer::Layer;
 pub(crate) use merge::{Pages, merge};
+#[cfg(test)]
+pub(crate) use node::build as build_for_test;
 pub(crate) use node::{Node, NodePtr};
 
 use bytes::Bytes;

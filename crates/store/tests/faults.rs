@@ -1,0 +1,348 @@
+//! What the world can do to a store: damaged media, full devices, failing devices, foreign devices.
+#![allow(missing_docs)]
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use store::dev::SimDisk;
+use store::{Coll, Device, Key, Options, Store, StoreError, Transaction, WriteHint};
+
+const C: Coll = Coll(7);
+
+fn key(i: usize) -> Key {
+    Bytes::from(format!("k{i:05}"))
+}
+
+async fn fresh(size: u64, opts: &Options) -> (SimDisk, Store) {
+    let disk = SimDisk::new(size);
+    let dev = Device::sim(disk.clone());
+    Store::mkfs(&dev, opts, 42, "faults").await.unwrap();
+    let store = Store::open(dev, opts.clone()).await.unwrap();
+    let mut t = Transaction::new();
+    t.create_collection(C);
+    store.submit(t).unwrap();
+    (disk, store)
+}
+
+fn no_cache() -> Options {
+    Options { data_cache: 0, ..small() }
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_and_never_wrong_data() {
+    run(|| async {
+        let (disk, s) = fresh(32 << 20, &no_cache()).await;
+        let mut r = Rng::new(5);
+        let model = Store::memory();
+        let mut t = Transaction::new();
+        t.create_collection(C);
+        model.submit(t).unwrap();
+        for i in 0..24 {
+            let mut t = Transaction::new();
+            let n = 1 + r.below(60_000) as usize;
+            t.write(C, &key(i), r.below(5000), r.bytes(n), WriteHint::Normal);
+            t.omap_set(C, &key(i), vec![(r.bytes(9), r.bytes(90))]);
+            t.set_attr(C, &key(i), &b"a"[..], r.bytes(50));
+            s.submit(t.clone()).unwrap();
+            model.submit(t).unwrap();
+        }
+        s.close().await.unwrap();
+        let (mut errors, mut clean, mut found_by_fsck) = (0, 0, 0);
+        for round in 0..400u64 {
+            let medium = disk.fork();
+            // Most of the used area is at the start of the data; hit anything now and then.
+            let span = if round % 4 == 0 { medium.size() } else { 6 << 20 };
+            let at = r.below(span);
+            let was = medium.peek(at, 1)[0];
+            medium.poke(at, &[was ^ (1 << r.below(8))]);
+            let s = match Store::open(Device::sim(medium), no_cache()).await {
+                Ok(s) => s,
+                Err(e) => {
+                    assert!(matches!(e, StoreError::Corrupt(_) | StoreError::Foreign(_)), "{e}");
+                    errors += 1;
+                    continue;
+                }
+            };
+            let mut bad = false;
+            for i in 0..24 {
+                match describe(&s, C, &key(i)).await {
+                    Ok(d) => assert_eq!(d, describe(&model, C, &key(i)).await.unwrap(), "wrong data after {at}"),
+                    Err(StoreError::Checksum { coll, key: k, off }) => {
+                        assert_eq!((coll, &k), (C, &key(i)));
+                        assert_eq!(off % 4096, 0);
+                        bad = true;
+                    }
+                    Err(StoreError::Corrupt(_)) => bad = true,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            if bad {
+                errors += 1;
+                let report = s.fsck(true).await.unwrap();
+                found_by_fsck += usize::from(!report.problems.is_empty());
+            } else {
+                clean += 1;
+            }
+        }
+        eprintln!("{errors} errors, {clean} unaffected");
+        assert!(errors > 20 && clean > 20 && found_by_fsck > 10, "{errors} {clean} {found_by_fsck}");
+    });
+}
+
+#[test]
+fn a_partial_write_over_a_damaged_block_is_refused() {
+    run(|| async {
+        let (disk, s) = fresh(32 << 20, &no_cache()).await;
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, vec![7u8; 8192], WriteHint::Normal);
+        s.submit(t).unwrap();
+        let place = s.dump(None, 10).await.unwrap().objects[0].extents[0].1;
+        s.close().await.unwrap();
+        disk.poke(place * 4096 + 100, b"x");
+        let s = Store::open(Device::sim(disk.clone()), no_cache()).await.unwrap();
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 10, vec![1u8; 10], WriteHint::Normal);
+        let e = s.submit(t).unwrap_err();
+        assert_eq!(e, StoreError::Checksum { coll: C, key: key(0), off: 0 });
+        // A whole block replaces the damage.
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, vec![2u8; 4096], WriteHint::Normal);
+        s.submit(t).unwrap().await.unwrap();
+        assert_eq!(s.read(C, &key(0), 0, 5).await.unwrap().to_bytes(), Bytes::from_static(&[2; 5]));
+        assert_consistent(&s, true, "repaired").await;
+    });
+}
+
+#[test]
+fn a_full_store_refuses_writes_and_takes_deletes() {
+    run(|| async {
+        let opts = small();
+        let (mut disk, mut s) = fresh(24 << 20, &opts).await;
+        let mut r = Rng::new(9);
+        for lap in 0..4 {
+            let mut written = Vec::new();
+            let mut full = false;
+            for i in 0..100_000 {
+                let mut t = Transaction::new();
+                let n = [4096, 30_000, 70_000][r.below(3) as usize];
+                t.write(C, &key(i), 0, r.bytes(n), WriteHint::Normal);
+                t.omap_set(C, &Bytes::from_static(b"log"), vec![(key(i), r.bytes(100))]);
+                match s.submit(t) {
+                    Ok(_) => written.push((i, n)),
+                    Err(StoreError::Busy) => s.admit().await.unwrap(),
+                    Err(StoreError::NoSpace) => {
+                        full = true;
+                        break;
+                    }
+                    Err(e) => panic!("{e}"),
+                }
+                if r.chance(10) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            assert!(full && written.len() > 100, "lap {lap}: {}", written.len());
+            assert_eq!(StoreError::NoSpace.errno(), libc::ENOSPC);
+            s.last_commit().await.unwrap();
+            assert!(s.statfs().available < 1 << 20);
+            // Everything is still there, also after a restart.
+            drop(s);
+            disk = disk.fork();
+            s = Store::open(Device::sim(disk.clone()), opts.clone()).await.unwrap();
+            for (i, n) in &written {
+                assert_eq!(s.stat(C, &key(*i)).await.unwrap().size, *n as u64);
+            }
+            for (i, _) in &written {
+                let mut t = Transaction::new();
+                t.remove(C, &key(*i));
+                t.omap_set(C, &Bytes::from_static(b"log"), vec![(key(*i), r.bytes(100))]);
+                loop {
+                    match s.submit(t.clone()) {
+                        Ok(_) => break,
+                        Err(StoreError::Busy) => s.admit().await.unwrap(),
+                        Err(e) => panic!("lap {lap}: a delete on a full store: {e}"),
+                    }
+                }
+            }
+            s.last_commit().await.unwrap();
+            assert_consistent(&s, true, "emptied").await;
+            assert!(s.statfs().available > 18 << 20, "lap {lap}: {:?}", s.statfs());
+            s.close().await.unwrap();
+            s = Store::open(Device::sim(disk.clone()), opts.clone()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn rows_alone_fill_a_store_cleanly() {
+    run(|| async {
+        let (_disk, s) = fresh(16 << 20, &small()).await;
+        let mut r = Rng::new(3);
+        let log = Bytes::from_static(b"index");
+        let mut n = 0u64;
+        loop {
+            let mut t = Transaction::new();
+            let rows = (0..20).map(|i| (Bytes::from(format!("{n:08}{i:03}")), r.bytes(200))).collect();
+            t.omap_set(C, &log, rows);
+            match s.submit(t) {
+                Ok(_) => n += 1,
+                Err(StoreError::Busy) => s.admit().await.unwrap(),
+                Err(StoreError::NoSpace) => break,
+                Err(e) => panic!("{e}"),
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(n > 500, "{n}");
+        s.last_commit().await.unwrap();
+        assert_consistent(&s, false, "full of rows").await;
+        let mut t = Transaction::new();
+        t.omap_clear(C, &log);
+        s.submit(t).unwrap().await.unwrap();
+        s.checkpoint().await.unwrap();
+        assert_consistent(&s, false, "cleared").await;
+        assert!(s.statfs().available > 13 << 20, "{:?}", s.statfs());
+    });
+}
+
+#[test]
+fn after_a_device_error_nothing_is_acknowledged() {
+    run(|| async {
+        let (disk, s) = fresh(24 << 20, &small()).await;
+        s.last_commit().await.unwrap();
+        disk.set_broken(true);
+        let mut t = Transaction::new();
+        t.write(C, &key(1), 0, vec![1u8; 4096], WriteHint::Normal);
+        let commit = s.submit(t.clone()).unwrap();
+        assert!(matches!(commit.await, Err(StoreError::Failed(_))));
+        disk.set_broken(false);
+        assert!(matches!(s.submit(t), Err(StoreError::Failed(_))), "a store that failed stays failed");
+        drop(s);
+        let s = Store::open(Device::sim(disk.fork()), small()).await.unwrap();
+        assert!(!s.exists(C, &key(1)).await.unwrap());
+    });
+}
+
+#[test]
+fn foreign_devices_are_told_apart() {
+    run(|| async {
+        let open = |d: &SimDisk| Store::open(Device::sim(d.clone()), small());
+        let text = |e: StoreError| e.to_string();
+        let empty = SimDisk::new(32 << 20);
+        assert!(text(open(&empty).await.err().unwrap()).contains("empty"));
+        let other = SimDisk::new(32 << 20);
+        other.poke(0, b"XFSB and so on");
+        assert!(text(open(&other).await.err().unwrap()).contains("no store"));
+        let small_disk = SimDisk::new(1 << 20);
+        assert!(matches!(open(&small_disk).await.err().unwrap(), StoreError::Foreign(_)));
+
+        let (disk, s) = fresh(32 << 20, &small()).await;
+        s.close().await.unwrap();
+        assert_eq!(&Store::peek_label(&Device::sim(disk.clone())).await.unwrap()[..], b"faults");
+        // Another layout version in both copies.
+        let newer = disk.fork();
+        for copy in [0, 4096] {
+            newer.poke(copy + 16, &[9]);
+        }
+        assert!(text(open(&newer).await.err().unwrap()).contains("layout version 9"));
+        // One damaged copy is no harm beyond the last checkpoint, which the log makes up for.
+        let (disk, s) = fresh(32 << 20, &small()).await;
+        s.checkpoint().await.unwrap();
+        let mut t = Transaction::new();
+        t.write(C, &key(1), 0, vec![1u8; 4096], WriteHint::Normal);
+        s.submit(t).unwrap().await.unwrap();
+        for copy in [0, 4096] {
+            let d = disk.fork();
+            d.poke(copy + 100, b"damage");
+            let opened = open(&d).await.unwrap();
+            assert!(opened.collections() == [C]);
+        }
+    });
+}
+
+#[test]
+fn the_log_wraps_many_times() {
+    run(|| async {
+        let (disk, s) = fresh(32 << 20, &small()).await;
+        disk.set_jitter(11);
+        let mut r = Rng::new(17);
+        let mut want = std::collections::BTreeMap::new();
+        for i in 0..4000usize {
+            let mut t = Transaction::new();
+            let (k, b) = (key(i % 37), r.bytes(4096));
+            t.write(C, &k, (i % 5) as u64 * 4096, b.clone(), WriteHint::Normal);
+            loop {
+                match s.submit(t.clone()) {
+                    Ok(c) => {
+                        if r.chance(5) {
+                            c.await.unwrap();
+                        }
+                        break;
+                    }
+                    Err(StoreError::Busy) => s.admit().await.unwrap(),
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            want.insert((k, (i % 5) as u64 * 4096), b);
+        }
+        s.last_commit().await.unwrap();
+        drop(s);
+        let s = Store::open(Device::sim(disk.fork()), small()).await.unwrap();
+        for ((k, off), b) in &want {
+            assert_eq!(s.read(C, k, *off, 4096).await.unwrap().to_bytes(), b);
+        }
+        let facts = s.dump(None, 0).await.unwrap().facts;
+        let batch: u64 = facts.iter().find(|f| f.0 == "log_next_batch").unwrap().1.parse().unwrap();
+        assert!(batch > 200, "{batch}");
+        assert_consistent(&s, true, "wrapped").await;
+    });
+}
+
+#[test]
+fn a_large_write_is_readable_at_once_and_shared_by_clones() {
+    run(|| async {
+        let (disk, s) = fresh(64 << 20, &no_cache()).await;
+        disk.set_jitter(3);
+        let mut r = Rng::new(1);
+        let big = r.bytes(4 << 20);
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, big.clone(), WriteHint::Normal);
+        let commit = s.submit(t).unwrap();
+        assert!(!commit.is_durable());
+        assert_eq!(s.read(C, &key(0), 0, 8 << 20).await.unwrap().to_bytes(), big);
+        let free = s.statfs().available;
+        let mut t = Transaction::new();
+        t.clone_object(C, &key(0), &key(1)).clone_object(C, &key(0), &key(2));
+        t.write(C, &key(1), 4096, vec![0xee; 4096], WriteHint::Normal);
+        s.submit(t).unwrap().await.unwrap();
+        assert!(free - s.statfs().available < 1 << 20, "clones share their blocks");
+        assert_eq!(s.read(C, &key(2), 0, 8 << 20).await.unwrap().to_bytes(), big);
+        let report = s.fsck(true).await.unwrap();
+        assert_eq!((report.problems, report.shared_blocks, report.objects), (vec![], 1024, 3));
+        let mut t = Transaction::new();
+        t.remove(C, &key(0)).remove(C, &key(2)).remove(C, &key(1));
+        s.submit(t).unwrap().await.unwrap();
+        assert_consistent(&s, true, "removed").await;
+        assert!(s.statfs().data == 0, "{:?}", s.statfs());
+    });
+}
+
+#[test]
+fn cached_answers_do_not_yield() {
+    use std::task::{Context, Poll, Waker};
+    run(|| async {
+        let (_disk, s) = fresh(32 << 20, &small()).await;
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, vec![1u8; 4096], WriteHint::Normal);
+        t.set_attr(C, &key(0), &b"a"[..], &b"v"[..]);
+        t.omap_set(C, &key(0), vec![(Bytes::from_static(b"r"), Bytes::from_static(b"v"))]);
+        s.submit(t).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let k = key(0);
+        let mut read = std::pin::pin!(s.read(C, &k, 0, 4096));
+        assert!(matches!(read.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+        let mut attr = std::pin::pin!(s.get_attr(C, &k, b"a"));
+        assert!(matches!(attr.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+        let mut omap = std::pin::pin!(s.omap_iter(C, &k, std::ops::Bound::Unbounded, 10, 1000));
+        assert!(matches!(omap.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+    });
+}
