@@ -32,6 +32,37 @@ impl CrushMap {
         })
     }
 
+    /// Relative weight of each device that a rule can choose: for each of its starting points they sum up
+    /// to one (Ceph: `CrushWrapper::get_rule_weight_osd_map`).
+    pub fn rule_weights(&self, rule: i32) -> BTreeMap<i32, f64> {
+        let mut all = BTreeMap::new();
+        for take in self.rule(rule).into_iter().flat_map(|r| r.takes()) {
+            let mut weights: BTreeMap<i32, f64> = BTreeMap::new();
+            let mut seen = BTreeSet::new();
+            let mut queue = vec![take];
+            if take >= 0 {
+                weights.insert(take, 1.0);
+            }
+            while let Some(id) = queue.pop() {
+                if !seen.insert(id) {
+                    continue;
+                }
+                for (item, weight) in self.bucket(id).into_iter().flat_map(|b| b.weighted_items()) {
+                    if item >= 0 {
+                        weights.insert(item, f64::from(weight));
+                    } else {
+                        queue.push(item);
+                    }
+                }
+            }
+            let sum: f64 = weights.values().sum();
+            for (device, weight) in weights {
+                *all.entry(device).or_insert(0.0) += if sum > 0.0 { weight / sum } else { 0.0 };
+            }
+        }
+        all
+    }
+
     /// Sets the item's weight in every bucket that holds it, and the sums above. Returns how many
     /// buckets held it.
     pub fn adjust_item_weight(&mut self, id: i32, weight: u32, update_weight_sets: bool) -> Result<usize> {

@@ -384,7 +384,7 @@ impl OsdMap {
     /// understand them (Ceph: `OSDMap::get_encoding_features`).
     pub fn encoding_features(&self) -> Features {
         let steps = [
-            (Release::SQUID, features::SERVER_SQUID & !features::SERVER_JEWEL),
+            (Release::SQUID, bit(features::SERVER_SQUID)),
             (Release::OCTOPUS, bit(features::SERVER_OCTOPUS)),
             (Release::NAUTILUS, bit(features::SERVER_NAUTILUS)),
             (Release::MIMIC, bit(features::SERVER_MIMIC)),
@@ -417,8 +417,6 @@ impl OsdMap {
             .filter_map(|p| crush.rule(crush.find_rule(i32::from(p.crush_rule), p.kind as u8, u32::from(p.size))?))
             .collect();
         let uses = |code: u32| rules.iter().any(|r| r.steps.iter().any(|s| s.op == code));
-        let default_tunables =
-            t.choose_local_tries == 2 && t.choose_local_fallback_tries == 5 && t.choose_total_tries == 19;
         if !self.pg_upmap_primaries.is_empty() {
             Release::REEF
         } else if !self.pg_upmap.is_empty() || !self.pg_upmap_items.is_empty() || crush.has_incompat_choose_args() {
@@ -438,7 +436,6 @@ impl OsdMap {
         {
             Release(4)
         } else {
-            let _ = default_tunables;
             Release(1)
         }
     }
