@@ -1,10 +1,10 @@
 //! The monitor session against monitors that misbehave: dead, silent, forgetful.
 
-use auth::{AuthName, AuthPolicy, ConMode, CryptoKey, EntityAuth, KeyServer, MonAuth, TicketTtl};
+use auth::{AuthName, AuthPolicy, ConMode, Context, CryptoKey, EntityAuth, KeyServer, MonAuth, TicketTtl};
 use bytes::Bytes;
 use client::{ClientError, ClusterConfig, CommandOutput, MonClient, MonConfig, MonHost};
 use messages::{
-    AnyMessage, Config, Log, LogAck, MonCommandAck, MonGetVersionReply, MonMapMsg, Payload, SubscribeItem,
+    AnyMessage, AuthReply, Config, Log, LogAck, MonCommandAck, MonGetVersionReply, MonMapMsg, Payload, SubscribeItem,
 };
 use msgr::{
     Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard,
@@ -46,6 +46,7 @@ enum Mood {
 
 struct FakeMon {
     name: &'static str,
+    auth: Rc<RefCell<MonAuth>>,
     addr: Cell<EntityAddr>,
     messenger: RefCell<Option<Rc<Messenger>>>,
     mood: Cell<Mood>,
@@ -53,6 +54,7 @@ struct FakeMon {
     subs: RefCell<BTreeMap<String, SubscribeItem>>,
     log: RefCell<Vec<String>>,
     commands: Cell<usize>,
+    renewals: Cell<usize>,
 }
 
 struct Handler(Rc<FakeMon>);
@@ -75,6 +77,15 @@ impl Dispatcher for Handler {
                     reply(&|f| Config::default().encode(f));
                 }
                 mon.subs.borrow_mut().extend(sub.what);
+            }
+            AnyMessage::Auth(request) => {
+                let done = conn.with_server_auth(|peer| {
+                    let cx = &mut Context { now: now(), rng: &mut rand::rng() };
+                    mon.auth.borrow().handle_mauth(cx, peer, request.payload.clone())
+                });
+                let payload = done.unwrap().unwrap().payload;
+                reply(&|f| AuthReply { protocol: 2, payload: payload.clone(), ..Default::default() }.encode(f));
+                mon.renewals.set(mon.renewals.get() + 1);
             }
             AnyMessage::MonCommand(command) => {
                 assert_eq!(command.fsid, FSID);
@@ -133,13 +144,15 @@ fn start(name: &'static str) -> Rc<FakeMon> {
         Some(next_id.get())
     }));
     let mut keys = KeyServer::default();
-    let caps = BTreeMap::from([("mon".to_owned(), "allow *".to_owned())]);
+    let caps = ["mon", "osd", "mgr", "mds"].map(|service| (service.to_owned(), "allow *".to_owned())).into();
     keys.insert(admin(), EntityAuth { key: key(), caps });
     let rotation = keys.prepare_rotation(TicketTtl::default(), now(), &mut rand::rng()).unwrap();
     keys.apply_rotation(rotation);
     server.keys = keys;
+    let server = Rc::new(RefCell::new(server));
     let mon = Rc::new(FakeMon {
         name,
+        auth: server.clone(),
         addr: Cell::default(),
         messenger: RefCell::default(),
         mood: Cell::new(Mood::Answer),
@@ -147,6 +160,7 @@ fn start(name: &'static str) -> Rc<FakeMon> {
         subs: RefCell::default(),
         log: RefCell::default(),
         commands: Cell::default(),
+        renewals: Cell::default(),
     });
     let client_auth = Rc::new(RefCell::new(auth::CephxClient::new(
         AuthPolicy::new(EntityType::MON),
@@ -160,7 +174,7 @@ fn start(name: &'static str) -> Rc<FakeMon> {
             nonce: 0,
             policies: PolicySet::new(Policy::stateless_registered_server()),
             limits: Limits::default(),
-            server_auth: Some(Rc::new(RefCell::new(server))),
+            server_auth: Some(server),
             client_auth,
         },
         Rc::new(Handler(mon.clone())),
@@ -284,6 +298,28 @@ fn a_dropped_request_is_forgotten() {
         mons[0].mood.set(Mood::HangUp);
         answered(mon.command("{}", Bytes::new()).await);
         assert_eq!(mons[0].commands.get(), 3, "the forgotten command was not repeated");
+    });
+}
+
+#[test]
+fn tickets_are_renewed_before_they_expire() {
+    run(async {
+        let mons = monitors(&["a"]);
+        mons[0].auth.borrow_mut().ttl.service = Duration::from_secs(2);
+        let mon = MonClient::new(config(vec![host(&mons[0])]));
+        mon.wait_ready(LIMIT).await.unwrap();
+        mon.wait_ticket(EntityType::OSD, LIMIT).await.unwrap();
+        assert_eq!(mons[0].renewals.get(), 0, "the first tickets came with the session");
+        while mons[0].renewals.get() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        mon.wait_ticket(EntityType::OSD, LIMIT).await.unwrap();
+        // A service that refuses a ticket makes the client ask for another one at once.
+        let before = mons[0].renewals.get();
+        mon.ticket_refused(EntityType::OSD);
+        assert!(!mon.auth().borrow().has_ticket(EntityType::OSD, now()));
+        mon.wait_ticket(EntityType::OSD, LIMIT).await.unwrap();
+        assert!(mons[0].renewals.get() > before);
     });
 }
 
