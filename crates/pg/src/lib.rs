@@ -21,7 +21,7 @@
 //! The algorithm is Ceph's log-based peering (`doc/dev/peering.rst`, `src/osd/PeeringState.h`,
 //! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was left out.
 //!
-//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`log_entry`], [`msg`], [`state`].
+//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`log_entry`], [`msg`], [`PgState`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
 //! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
@@ -43,7 +43,6 @@ pub mod prior_set;
 pub mod proposal;
 pub mod rows;
 pub mod snap_mapper;
-pub mod state;
 pub mod stats;
 
 pub use action::{Action, Persist, Peers, Source};
@@ -56,5 +55,5 @@ pub use map::{MapRef, MapView, Mapping, PoolView};
 pub use msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
 pub use rows::{LoadError, RowBatch};
-pub use state::PgState;
 pub use stats::StatSum;
+pub use types::PgState;

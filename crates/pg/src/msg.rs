@@ -415,3 +415,7 @@ impl Decode for ObjectChunk {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "msg_test.rs"]
+mod tests;

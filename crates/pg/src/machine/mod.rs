@@ -478,3 +478,6 @@ impl Pg {
         self.complete_writes();
     }
 }
+
+#[cfg(test)]
+mod machine_test;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use types::{Epoch, Eversion, IntervalSet, OsdId, Utime};
+use types::stats::{ObjectStatCollection, ObjectStatSum};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgStat, PgState, Utime};
 
 use crate::info::PgInfo;
 use crate::log::PgLog;
-use crate::state::PgState;
 use crate::stats::StatSum;
 
 use super::{Pg, Phase};
@@ -54,6 +54,8 @@ impl Times {
 pub struct PgStatus {
     /// State bits.
     pub state: PgState,
+    /// Replicas that the pool wants.
+    pub size: u32,
     /// Up set.
     pub up: Vec<OsdId>,
     /// Primary of the up set.
@@ -96,6 +98,71 @@ pub struct PgStatus {
     pub times: Times,
 }
 
+impl PgStatus {
+    /// The statistics that go to the manager. `seq` counts the reports of this PG.
+    pub fn to_stat(&self, seq: u64, now: Utime) -> PgStat {
+        let (s, t) = (&self.stats, &self.times);
+        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let sum = ObjectStatSum {
+            num_bytes: s.num_bytes,
+            num_objects: s.num_objects,
+            num_object_clones: s.num_object_clones,
+            num_object_copies: s.num_objects.saturating_mul(i64::from(self.size)),
+            num_objects_missing_on_primary: count(self.missing_on_primary),
+            num_objects_degraded: count(self.degraded),
+            num_objects_unfound: count(self.unfound),
+            num_rd: s.num_rd,
+            num_rd_kb: s.num_rd_kb,
+            num_wr: s.num_wr,
+            num_wr_kb: s.num_wr_kb,
+            num_objects_recovered: s.num_objects_recovered,
+            num_bytes_recovered: s.num_bytes_recovered,
+            num_keys_recovered: s.num_keys_recovered,
+            num_objects_dirty: s.num_objects_dirty,
+            num_whiteouts: s.num_whiteouts,
+            num_objects_omap: s.num_objects_omap,
+            num_objects_misplaced: count(self.misplaced),
+            num_omap_bytes: s.num_omap_bytes,
+            num_omap_keys: s.num_omap_keys,
+            ..ObjectStatSum::default()
+        };
+        let size = i64::try_from(self.log_size).unwrap_or(i64::MAX);
+        PgStat {
+            version: self.last_update,
+            reported_seq: seq,
+            reported_epoch: self.epoch,
+            state: self.state,
+            last_fresh: now,
+            last_change: t.change,
+            last_active: t.active,
+            last_peered: t.peered,
+            last_clean: t.clean,
+            last_unstale: now,
+            last_undegraded: t.undegraded,
+            last_fullsized: t.fullsized,
+            last_became_active: t.became_active,
+            last_became_peered: t.became_peered,
+            log_start: self.log_start,
+            ondisk_log_start: self.log_start,
+            log_size: size,
+            ondisk_log_size: size,
+            created: self.history.epoch_created,
+            last_epoch_clean: self.history.last_epoch_clean,
+            stats: ObjectStatCollection { sum },
+            up: self.up.clone(),
+            acting: self.acting.clone(),
+            up_primary: self.up_primary.unwrap_or(OsdId(-1)),
+            acting_primary: self.primary.unwrap_or(OsdId(-1)),
+            mapping_epoch: self.history.same_interval_since,
+            blocked_by: self.blocked_by.iter().copied().collect(),
+            purged_snaps: self.purged_snaps.clone(),
+            snaptrimq_len: u32::try_from(self.snap_trimq_len).unwrap_or(u32::MAX),
+            stats_invalid: self.stats_invalid,
+            ..PgStat::default()
+        }
+    }
+}
+
 /// What the primary knows of another copy, for `pg query`.
 #[derive(Clone, Debug)]
 pub struct PeerStatus<'a> {
@@ -118,41 +185,41 @@ impl Pg {
             };
         }
         match &self.phase {
-            Phase::Reset | Phase::GetInfo { .. } | Phase::GetLog { .. } | Phase::WaitActing => s |= PgState::PEERING,
-            Phase::GetMissing { .. } | Phase::WaitUpThru => s |= PgState::PEERING,
-            Phase::Down => s |= PgState::DOWN,
-            Phase::Incomplete => s |= PgState::INCOMPLETE,
-            Phase::Activating { .. } => s |= PgState::ACTIVATING,
-            Phase::Active if self.enough() => s |= PgState::ACTIVE,
-            Phase::Active => s |= PgState::PEERED,
+            Phase::Reset | Phase::GetInfo { .. } | Phase::GetLog { .. } | Phase::WaitActing => s.set(PgState::PEERING, true),
+            Phase::GetMissing { .. } | Phase::WaitUpThru => s.set(PgState::PEERING, true),
+            Phase::Down => s.set(PgState::DOWN, true),
+            Phase::Incomplete => s.set(PgState::INCOMPLETE, true),
+            Phase::Activating { .. } => s.set(PgState::ACTIVATING, true),
+            Phase::Active if self.enough() => s.set(PgState::ACTIVE, true),
+            Phase::Active => s.set(PgState::PEERED, true),
             _ => {}
         }
         if self.info.history.last_epoch_started == Epoch(0) {
-            s |= PgState::CREATING;
+            s.set(PgState::CREATING, true);
         }
         if self.mapping.up != self.mapping.acting {
-            s |= PgState::REMAPPED;
+            s.set(PgState::REMAPPED, true);
         }
         let decided = matches!(self.phase, Phase::Activating { .. } | Phase::Active);
         if decided && self.mapping.acting.len() < self.pool.size as usize {
-            s |= PgState::UNDERSIZED | PgState::DEGRADED;
+            s.set(PgState::UNDERSIZED | PgState::DEGRADED, true);
         }
         if decided && !self.all_recovered() {
-            s |= PgState::DEGRADED;
+            s.set(PgState::DEGRADED, true);
             if self.phase == Phase::Active {
                 if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects() {
-                    s |= PgState::RECOVERY_UNFOUND;
+                    s.set(PgState::RECOVERY_UNFOUND, true);
                 } else if self.recovery.is_running() {
-                    s |= PgState::RECOVERING;
+                    s.set(PgState::RECOVERING, true);
                 } else {
-                    s |= PgState::RECOVERY_WAIT;
+                    s.set(PgState::RECOVERY_WAIT, true);
                 }
             }
         }
         if self.clean {
-            s |= PgState::CLEAN;
+            s.set(PgState::CLEAN, true);
             if self.trimming.is_some() {
-                s |= PgState::SNAPTRIM;
+                s.set(PgState::SNAPTRIM, true);
             }
         }
         s
@@ -177,6 +244,7 @@ impl Pg {
         let elsewhere = self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
         PgStatus {
             state: self.state(),
+            size: self.pool.size,
             up: self.mapping.up.clone(),
             up_primary: self.mapping.up_primary,
             acting: self.mapping.acting.clone(),

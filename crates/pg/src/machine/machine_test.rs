@@ -1,0 +1,276 @@
+//! Scripts of one machine; whole clusters are in `crates/sim`.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use smallvec::smallvec;
+use types::{EntityName, EntityType, IntervalSet, PoolId, ReqId};
+
+use super::*;
+use crate::action::Source;
+use crate::log_entry::LogOp;
+use crate::map::MapView;
+use crate::msg::Payload;
+use crate::proposal::{NewEntry, Proposal};
+use crate::stats::StatSum;
+use crate::{PgState, rows};
+
+/// A map in which everybody is up and the first `acting` OSDs serve.
+#[derive(Clone)]
+struct Map {
+    epoch: u32,
+    acting: Vec<OsdId>,
+    up_thru: u32,
+    size: u32,
+}
+
+impl MapView for Map {
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+    fn exists(&self, _: OsdId) -> bool {
+        true
+    }
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.acting.contains(&osd)
+    }
+    fn up_from(&self, _: OsdId) -> Epoch {
+        Epoch(1)
+    }
+    fn up_thru(&self, _: OsdId) -> Epoch {
+        Epoch(self.up_thru)
+    }
+    fn lost_at(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+    fn pool(&self, _: PoolId) -> Option<PoolView> {
+        Some(PoolView { size: self.size, min_size: self.size.min(2), pg_num: 1, created: Epoch(2) })
+    }
+    fn removed_snaps(&self, _: PoolId) -> IntervalSet {
+        IntervalSet::new()
+    }
+    fn mapping(&self, _: PgId) -> Mapping {
+        let primary = self.acting.first().copied();
+        Mapping { up: self.acting.clone(), up_primary: primary, acting: self.acting.clone(), primary }
+    }
+}
+
+const PGID: PgId = PgId { pool: PoolId(1), seed: 0 };
+
+fn osds(n: i32) -> Vec<OsdId> {
+    (0..n).map(OsdId).collect()
+}
+
+fn oid(name: &str) -> ObjectId {
+    ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(name.as_bytes()), Bytes::new(), SnapId::NOSNAP, 7)
+}
+
+fn reqid(tid: u64) -> ReqId {
+    ReqId { name: EntityName::new(EntityType::CLIENT, 1), tid, inc: 0 }
+}
+
+fn proposal(tid: u64, name: &str) -> Proposal {
+    let entry = NewEntry {
+        op: LogOp::Modify,
+        oid: oid(name),
+        prior_version: Eversion::default(),
+        user_version: tid,
+        reqid: reqid(tid),
+        mtime: Utime::default(),
+        return_code: 0,
+        snaps: Vec::new(),
+        op_returns: Vec::new(),
+    };
+    let payload = Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"data") };
+    Proposal { token: OpToken(tid), entries: smallvec![entry], payload, stats: StatSum { num_objects: 1, ..StatSum::default() } }
+}
+
+fn drain(pg: &mut Pg) -> Vec<Action> {
+    std::iter::from_fn(|| pg.poll_action()).collect()
+}
+
+fn commit_all(pg: &mut Pg) -> Vec<Action> {
+    let token = pg.last_token;
+    pg.handle(Event::Committed(token), Utime::default());
+    drain(pg)
+}
+
+fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
+    let header = PeerHeader { pgid: PGID, sent: pg.epoch(), asked: pg.epoch() };
+    pg.handle(Event::Peer { from: OsdId(osd), header, msg }, Utime::default());
+    drain(pg)
+}
+
+/// A new PG on `n` OSDs, up to the point where it is active.
+fn active(n: i32) -> Pg {
+    let map = Map { epoch: 5, acting: osds(n), up_thru: 5, size: n as u32 };
+    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map), PgConf::default(), Utime::default()).unwrap();
+    pg.handle(Event::ActivateMap, Utime::default());
+    drain(&mut pg);
+    for i in 1..n {
+        let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
+        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default() });
+    }
+    for i in 1..n {
+        from(&mut pg, i, PeerMsg::Activated);
+    }
+    commit_all(&mut pg);
+    assert!(pg.is_active() && pg.is_clean(), "{}", pg.state());
+    pg
+}
+
+#[test]
+fn a_pg_on_one_osd_serves_at_once() {
+    let mut pg = active(1);
+    assert_eq!(pg.state(), PgState::ACTIVE | PgState::CLEAN);
+    let version = pg.next_version();
+    assert_eq!(pg.propose(proposal(1, "a")), Ok(version));
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::Persist(p)] if matches!(p.source, Source::Proposal(OpToken(1)))), "{actions:?}");
+    assert!(matches!(&commit_all(&mut pg)[..], [Action::Reply { token: OpToken(1), .. }]));
+}
+
+#[test]
+fn a_write_is_answered_when_every_acting_osd_has_it() {
+    let mut pg = active(3);
+    assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Ready);
+    let v1 = pg.propose(proposal(1, "a")).unwrap();
+    let v2 = pg.propose(proposal(2, "b")).unwrap();
+    let actions = drain(&mut pg);
+    assert!(
+        matches!(&actions[..], [Action::Send { to, msg: PeerMsg::RepOp(_), .. }, Action::Persist(_), Action::Send { .. }, Action::Persist(_)] if to.len() == 2),
+        "{actions:?}"
+    );
+    assert_eq!(pg.object_status(&oid("a")), ObjectStatus::InFlight);
+    assert!(!pg.find_dup(&reqid(1)).unwrap().committed);
+    assert!(from(&mut pg, 1, PeerMsg::RepOpReply { version: v2 }).is_empty());
+    assert!(commit_all(&mut pg).is_empty());
+    // The last replica has the first write only.
+    let actions = from(&mut pg, 2, PeerMsg::RepOpReply { version: v1 });
+    assert!(matches!(&actions[..], [Action::Reply { token: OpToken(1), .. }]), "{actions:?}");
+    assert!(pg.find_dup(&reqid(1)).unwrap().committed && !pg.find_dup(&reqid(2)).unwrap().committed);
+    let actions = from(&mut pg, 2, PeerMsg::RepOpReply { version: v2 });
+    assert!(matches!(&actions[..], [Action::Reply { token: OpToken(2), .. }]), "{actions:?}");
+    assert_eq!(pg.object_status(&oid("b")), ObjectStatus::Ready);
+}
+
+#[test]
+fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
+    let mut primary = active(2);
+    let map = primary.map.clone();
+    let mut replica = Pg::create(OsdId(1), PGID, map, PgConf::default(), Utime::default()).unwrap();
+    replica.handle(Event::ActivateMap, Utime::default());
+    commit_all(&mut replica);
+    let log = primary.log.after(Eversion::default());
+    from(&mut replica, 0, PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() });
+    assert!(matches!(&commit_all(&mut replica)[..], [Action::Send { msg: PeerMsg::Activated, .. }]));
+    for tid in 1..=2 {
+        primary.propose(proposal(tid, "a")).unwrap();
+    }
+    for action in drain(&mut primary) {
+        if let Action::Send { msg, .. } = action {
+            let actions = from(&mut replica, 0, msg);
+            assert!(matches!(&actions[..], [Action::Persist(_)]), "{actions:?}");
+        }
+    }
+    // One answer for both.
+    let actions = commit_all(&mut replica);
+    let head = primary.info.last_update;
+    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::RepOpReply { version }, .. }] if *version == head), "{actions:?}");
+}
+
+#[test]
+fn up_thru_comes_before_activation() {
+    let map = Map { epoch: 5, acting: osds(1), up_thru: 4, size: 1 };
+    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default()).unwrap();
+    pg.handle(Event::ActivateMap, Utime::default());
+    assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::WantUpThru(Epoch(5)))));
+    assert_eq!(pg.phase, Phase::WaitUpThru);
+    pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 6, up_thru: 5, ..map })), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    commit_all(&mut pg);
+    assert!(pg.is_active());
+}
+
+#[test]
+fn too_few_osds_peer_and_do_not_serve() {
+    let mut pg = active(3);
+    let map = Map { epoch: 6, acting: osds(1), up_thru: 6, size: 3 };
+    pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
+    assert!(matches!(&drain(&mut pg)[..], [Action::IntervalChange, Action::Persist(_)]));
+    pg.handle(Event::ActivateMap, Utime::default());
+    drain(&mut pg);
+    commit_all(&mut pg);
+    assert_eq!(pg.state().to_string(), "undersized+degraded+peered");
+    assert_eq!(pg.propose(proposal(1, "a")), Err(crate::NotActive));
+    assert!(pg.info.last_epoch_started < Epoch(6), "an interval without service does not count");
+}
+
+/// Rows after a persist, as a store would have them.
+fn apply(store: &mut BTreeMap<Bytes, Bytes>, actions: Vec<Action>) {
+    for action in actions {
+        if let Action::Persist(p) = action {
+            store.extend(p.rows.set);
+            for key in p.rows.remove {
+                store.remove(&key);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_bring_back_what_was_persisted() {
+    let map = Map { epoch: 5, acting: osds(1), up_thru: 5, size: 1 };
+    let conf = PgConf { min_pg_log_entries: 2, target_pg_log_entries: 4, pg_log_trim_min: 3, pg_log_dups_tracked: 5, ..PgConf::default() };
+    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), conf.clone(), Utime::default()).unwrap();
+    let mut store = BTreeMap::new();
+    pg.handle(Event::ActivateMap, Utime::default());
+    apply(&mut store, drain(&mut pg));
+    apply(&mut store, commit_all(&mut pg));
+    for tid in 1..=40 {
+        pg.propose(proposal(tid, "a")).unwrap();
+        apply(&mut store, drain(&mut pg));
+        apply(&mut store, commit_all(&mut pg));
+    }
+    assert!(pg.log().len() < 8, "the log is trimmed");
+    assert!(pg.find_dup(&reqid(40)).is_some() && pg.find_dup(&reqid(33)).is_some(), "trimmed requests are still known");
+    assert!(pg.find_dup(&reqid(2)).is_none(), "not for ever");
+    let loaded = rows::load(store.clone()).unwrap();
+    assert_eq!(loaded.epoch, Epoch(5));
+    let again = Pg::load(OsdId(0), loaded, Rc::new(map), conf, Utime::default());
+    assert_eq!(again.info, pg.info);
+    assert!(again.log.iter().eq(pg.log.iter()));
+    assert!(again.log.dups().eq(pg.log.dups()));
+    // A hole in the log is noticed.
+    let key = rows::log_key(pg.info.last_update);
+    let mut holed = store.clone();
+    holed.remove(&key);
+    assert!(matches!(rows::load(holed), Err(rows::LoadError::Log { .. })));
+    store.insert(Bytes::from_static(b"info"), Bytes::from_static(b"junk"));
+    assert!(matches!(rows::load(store), Err(rows::LoadError::Row { .. })));
+}
+
+/// The price of a write on the primary: printed, and wrong only if it is absurd.
+#[test]
+fn a_write_costs_microseconds() {
+    let mut pg = active(3);
+    let n = 20_000u64;
+    let start = std::time::Instant::now();
+    for tid in 1..=n {
+        let version = pg.propose(proposal(tid, "object")).unwrap();
+        while let Some(action) = pg.poll_action() {
+            std::hint::black_box(action);
+        }
+        pg.handle(Event::Committed(pg.last_token), Utime::default());
+        for osd in 1..3 {
+            let header = pg.header();
+            pg.handle(Event::Peer { from: OsdId(osd), header, msg: PeerMsg::RepOpReply { version } }, Utime::default());
+        }
+        while let Some(action) = pg.poll_action() {
+            std::hint::black_box(action);
+        }
+    }
+    let each = start.elapsed() / n as u32;
+    eprintln!("{each:?} for a write with two replicas");
+    assert_eq!(pg.info.last_update.version, n);
+}

@@ -1,0 +1,127 @@
+//! Messages come back as they were sent, and no bytes make the reader panic.
+
+use proptest::prelude::*;
+use types::{PoolId, ReqId, Utime};
+
+use super::*;
+use crate::log_entry::{LogEntry, LogOp};
+use crate::missing::MissingItem;
+
+fn header() -> PeerHeader {
+    PeerHeader { pgid: PgId { pool: PoolId(3), seed: 9 }, sent: Epoch(7), asked: Epoch(6) }
+}
+
+fn oid() -> ObjectId {
+    ObjectId::with_hash(PoolId(3), Bytes::new(), Bytes::from_static(b"object"), Bytes::new(), SnapId::NOSNAP, 77)
+}
+
+fn version(n: u64) -> Eversion {
+    Eversion { epoch: Epoch(4), version: n }
+}
+
+fn entry(n: u64) -> LoggedRef {
+    Logged::new(LogEntry {
+        op: LogOp::Modify,
+        oid: oid(),
+        version: version(n),
+        prior_version: version(n - 1),
+        user_version: n,
+        reqid: ReqId::default(),
+        mtime: Utime::default(),
+        return_code: -2,
+        snaps: vec![SnapId(4)],
+        op_returns: vec![(0, Bytes::from_static(b"out"))],
+    })
+}
+
+fn samples() -> Vec<PeerMsg> {
+    let info = PgInfo { pgid: header().pgid, last_update: version(3), ..PgInfo::default() };
+    let past = PastIntervals::default();
+    let log = LogSegment { tail: version(1), entries: vec![entry(2), entry(3)] };
+    let mut missing = MissingSet::default();
+    missing.set(oid(), MissingItem { need: version(3), have: version(2) });
+    let chunk = ObjectChunk {
+        oid: oid(),
+        version: version(3),
+        to: Progress { data_to: 4, omap_to: Some(Bytes::from_static(b"k")) },
+        size: 9,
+        extents: vec![(1, 3)],
+        data: Bytes::from_static(b"abc"),
+        attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(b"oi"))],
+        omap: vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))],
+        snaps: vec![SnapId(1)],
+        ..ObjectChunk::default()
+    };
+    let rep_op = RepOp {
+        entries: [entry(2), entry(3)].into_iter().collect(),
+        stats: StatSum { num_wr: 1, ..StatSum::default() },
+        trim_to: version(1),
+        payload: Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"payload") },
+    };
+    let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
+    vec![
+        PeerMsg::Query { query: Query::Info, history },
+        PeerMsg::Query { query: Query::Log(version(2)), history },
+        PeerMsg::Notify { info: info.clone(), past: past.clone() },
+        PeerMsg::Log { info: info.clone(), log: log.clone(), missing },
+        PeerMsg::Activate { info, log, past },
+        PeerMsg::Activated,
+        PeerMsg::History { history, purged_snaps: IntervalSet::new() },
+        PeerMsg::RepOp(Box::new(rep_op)),
+        PeerMsg::RepOpReply { version: version(3) },
+        PeerMsg::Pull { oid: oid(), version: version(3), from: Progress::default() },
+        PeerMsg::Push(Box::new(chunk)),
+        PeerMsg::PullFailed { oid: oid(), version: version(3) },
+        PeerMsg::PushReply { oid: oid(), version: version(3), to: Progress::default() },
+        PeerMsg::Trim(version(2)),
+        PeerMsg::Remove,
+    ]
+}
+
+#[test]
+fn messages_come_back_as_they_were_sent() {
+    for msg in samples() {
+        let (front, data) = msg.encode(&header());
+        assert_eq!(PeerMsg::decode(front, data), Ok((header(), msg)));
+    }
+}
+
+#[test]
+fn the_payload_is_not_copied() {
+    let payload = Bytes::from(vec![7u8; 4096]);
+    let op = RepOp {
+        entries: [entry(2)].into_iter().collect(),
+        stats: StatSum::default(),
+        trim_to: version(0),
+        payload: Payload { ops: Bytes::new(), data: payload.clone() },
+    };
+    let (front, data) = PeerMsg::RepOp(Box::new(op)).encode(&header());
+    assert_eq!(data.as_ptr(), payload.as_ptr());
+    let Ok((_, PeerMsg::RepOp(op))) = PeerMsg::decode(front, data) else { panic!("it decodes") };
+    assert_eq!(op.payload.data.as_ptr(), payload.as_ptr());
+}
+
+#[test]
+fn pushes_that_contradict_themselves_are_refused() {
+    let Some(PeerMsg::Push(chunk)) = samples().into_iter().find(|m| matches!(m, PeerMsg::Push(_))) else { unreachable!() };
+    for (extents, size) in [(vec![(0, 4)], 9), (vec![(u64::MAX, 3)], 9), (vec![(1, 3)], 2)] {
+        let bad = ObjectChunk { extents, size, ..(*chunk).clone() };
+        let (front, data) = PeerMsg::Push(Box::new(bad)).encode(&header());
+        assert!(PeerMsg::decode(front, data).is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_messages_are_errors_or_messages(which in 0..15usize, at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+        let (front, data) = samples()[which].encode(&header());
+        let mut bytes = front.to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = PeerMsg::decode(bytes.clone().into(), data.clone());
+        bytes.truncate(cut.index(bytes.len()));
+        prop_assert!(PeerMsg::decode(bytes.into(), data).is_err());
+    }
+}
