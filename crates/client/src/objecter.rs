@@ -1,7 +1,7 @@
 //! Requests to OSDs: sent to whom the map says, again when it changes, until they are answered.
 
 use crate::error::{ClientError, Result};
-use crate::mon_client::{CommandOutput, MonClient};
+use crate::mon_client::{CommandOutput, MonClient, MonEvents};
 use crate::target::{Target, is_paused};
 use bytes::Bytes;
 use messages::{
@@ -200,6 +200,17 @@ struct PendingCommand {
 /// Kept by a connection, to find its session.
 struct Link(Peer);
 
+/// Passes maps on.
+struct Maps(Weak<Inner>);
+
+impl MonEvents for Maps {
+    fn on_message(&self, message: Message) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.handle_maps(&message);
+        }
+    }
+}
+
 struct Router(Weak<Inner>);
 
 impl Dispatcher for Router {
@@ -231,7 +242,8 @@ impl<T> Drop for Forget<'_, T> {
 }
 
 impl Objecter {
-    /// Sends through the messenger of `mon`. Its owner passes maps to [`Self::handle_mon_message`].
+    /// Sends through the messenger of `mon`. The maps come through [`Self::events`], or from its owner
+    /// with [`Self::handle_mon_message`].
     pub fn new(mon: MonClient) -> Self {
         let inner = Rc::new(Inner {
             mon: mon.clone(),
@@ -249,6 +261,11 @@ impl Objecter {
         mon.subscribe("osdmap", 0, false);
         mon.subscribe("mgrmap", 0, false);
         Objecter(inner)
+    }
+
+    /// For [`MonClient::set_events`], where nobody else wants to hear. Does not keep the objecter alive.
+    pub fn events(&self) -> Rc<dyn MonEvents> {
+        Rc::new(Maps(Rc::downgrade(&self.0)))
     }
 
     /// Takes a message of the monitors: OSD maps and mgr maps.
@@ -302,7 +319,7 @@ impl Objecter {
         let pending = Pending { request, target: None, sent_to: None, attempts: 0, reply };
         self.0.ops.borrow_mut().insert(tid, pending);
         let _forget = Forget(&self.0.ops, tid);
-        self.0.retarget(tid, false);
+        self.0.dispatch(tid, false);
         answer.await.unwrap_or(Err(ClientError::Shutdown))
     }
 
@@ -331,6 +348,16 @@ impl Objecter {
         let _forget = Forget(&self.0.commands, tid);
         self.0.send_commands(peer);
         answer.await.unwrap_or(Err(ClientError::Shutdown))
+    }
+
+    /// Closes all sessions with OSDs and the mgr, as if the network had failed; they are opened again
+    /// and unanswered requests repeated.
+    pub fn break_sessions(&self) {
+        let broken: Vec<Rc<Connection>> = self.0.sessions.borrow().values().map(|s| s.conn.clone()).collect();
+        for conn in broken {
+            conn.mark_down();
+            self.0.reset(&conn);
+        }
     }
 
     /// Ends all sessions. Waiting requests fail.
@@ -386,7 +413,7 @@ impl Inner {
                 Some(map) => Some(map.epoch.next()),
             };
             let Some(next) = next else { break };
-            let applied = match (maps.maps.get(&next), maps.incremental_maps.get(&next), &current) {
+            let applied: std::result::Result<OsdMap, String> = match (maps.maps.get(&next), maps.incremental_maps.get(&next), &current) {
                 (_, Some(inc), Some(map)) => apply(map, inc),
                 (Some(full), _, _) => denc::Decode::from_bytes(full).map_err(|e| e.to_string()),
                 // A gap: a full map further on bridges it, otherwise the monitor is asked below.
@@ -397,7 +424,8 @@ impl Inner {
             };
             match applied {
                 Ok(map) => {
-                    let map: OsdMap = map;
+                    // Every epoch counts: a group that moves and moves back has dropped its requests.
+                    self.refresh_targets(&map);
                     *self.map.borrow_mut() = Some(Rc::new(map));
                     advanced = true;
                 }
@@ -424,7 +452,7 @@ impl Inner {
         self.close_stale_sessions(&map);
         let tids: Vec<u64> = self.ops.borrow().keys().copied().collect();
         for tid in tids {
-            self.retarget(tid, false);
+            self.dispatch(tid, false);
         }
         let lost: Vec<u64> = {
             let commands = self.commands.borrow();
@@ -458,7 +486,7 @@ impl Inner {
         match peer {
             Peer::Osd(osd) => {
                 let map = self.map.borrow().clone()?;
-                map.is_up(osd).then(|| map.client_addrs(osd)).flatten()
+                if map.is_up(osd) { map.client_addrs(osd).cloned() } else { None }
             }
             Peer::Mgr => Some(self.mgr.borrow().addrs.clone()).filter(|a| !a.is_empty()),
         }
@@ -498,7 +526,7 @@ impl Inner {
             .borrow()
             .iter()
             .filter(|(peer, session)| match peer {
-                Peer::Osd(osd) => !map.is_up(*osd) || map.client_addrs(*osd).as_ref() != Some(&session.addrs),
+                Peer::Osd(osd) => !map.is_up(*osd) || map.client_addrs(*osd) != Some(&session.addrs),
                 Peer::Mgr => false,
             })
             .map(|(peer, _)| *peer)
@@ -554,7 +582,7 @@ impl Inner {
                     ops.iter().filter(|(_, op)| op.sent_to.is_none() && aims(op)).map(|(tid, _)| *tid).collect()
                 };
                 for tid in tids {
-                    self.retarget(tid, false);
+                    self.dispatch(tid, false);
                 }
                 self.send_commands(peer);
             }
@@ -564,24 +592,34 @@ impl Inner {
 
     // ---- requests
 
-    /// Computes where a request goes and sends it if that is news, or if it was not sent yet.
-    fn retarget(&self, tid: u64, again: bool) {
+    /// Computes where requests go under a new map. Those for which that is news have to be sent again.
+    fn refresh_targets(&self, map: &OsdMap) {
+        for op in self.ops.borrow_mut().values_mut() {
+            let target = Target::of(map, &op.request.scope);
+            if op.target != target {
+                op.target = target;
+                op.sent_to = None;
+            }
+        }
+    }
+
+    /// Sends a request if it is due and there is somebody to send it to; with `again`, also if it was
+    /// sent already.
+    fn dispatch(&self, tid: u64, again: bool) {
         let Some(map) = self.map.borrow().clone() else { return };
         let mut ops = self.ops.borrow_mut();
         let Some(op) = ops.get_mut(&tid) else { return };
-        let (Some(pool), Some(target)) = (map.pool(op.request.scope.pool()), Target::of(&map, &op.request.scope)) else {
+        if op.target.is_none() || again {
+            op.target = Target::of(&map, &op.request.scope);
+            op.sent_to = None;
+        }
+        let (Some(pool), Some(target)) = (map.pool(op.request.scope.pool()), &op.target) else {
             if let Some(op) = ops.remove(&tid) {
                 let _ = op.reply.send(Err(ClientError::NoPool));
             }
             return;
         };
-        let moved = again || op.target.as_ref() != Some(&target);
-        if moved {
-            op.sent_to = None;
-        }
-        let primary = target.primary;
-        let pgid = target.pgid;
-        op.target = Some(target);
+        let (primary, pgid) = (target.primary, target.pgid);
         if op.sent_to.is_some() || is_paused(&map, pool, op.request.flags) {
             return;
         }
@@ -678,14 +716,14 @@ impl Inner {
             }
             op.request.flags |= OsdFlags::REDIRECTED | OsdFlags::IGNORE_CACHE | OsdFlags::IGNORE_OVERLAY;
             drop(ops);
-            self.retarget(tid, true);
+            self.dispatch(tid, true);
             return;
         }
         if reply.result == -Errno::EAGAIN.0 {
             // A replica that could not serve a read: ask the primary.
             op.request.flags = op.request.flags & !(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS);
             drop(ops);
-            self.retarget(tid, true);
+            self.dispatch(tid, true);
             return;
         }
         if let Some(op) = ops.remove(&tid) {
@@ -742,7 +780,7 @@ impl Inner {
                     ops.iter().filter(|(_, op)| concerned(op)).map(|(tid, _)| *tid).collect()
                 };
                 for tid in tids {
-                    self.retarget(tid, true);
+                    self.dispatch(tid, true);
                 }
             }
             other => tracing::debug!(op = other, "unknown backoff"),
@@ -794,6 +832,41 @@ fn is_blocked(backoffs: &BTreeMap<ObjectId, Backoff>, object: &ObjectId) -> bool
 fn apply(map: &OsdMap, incremental: &Bytes) -> std::result::Result<OsdMap, String> {
     let inc: OsdMapIncremental = denc::Decode::from_bytes(incremental).map_err(|e| e.to_string())?;
     let mut next = map.clone();
-    next.apply_incremental(&inc).map_err(|e| e.to_string())?;
+    next.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
     Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(hash: u32, name: &'static str) -> ObjectId {
+        ObjectId::with_hash(
+            PoolId(1),
+            Bytes::new(),
+            Bytes::from_static(name.as_bytes()),
+            Bytes::new(),
+            SnapId::NOSNAP,
+            hash,
+        )
+    }
+
+    #[test]
+    fn a_backoff_blocks_its_range_without_the_end() {
+        let (a, b, c) = (object(0, "a"), object(0, "b"), object(0, "c"));
+        let range = BTreeMap::from([(a.clone(), Backoff { id: 1, end: c.clone() })]);
+        assert!(is_blocked(&range, &a) && is_blocked(&range, &b));
+        assert!(!is_blocked(&range, &c));
+        let single = BTreeMap::from([(b.clone(), Backoff { id: 2, end: b.clone() })]);
+        assert!(is_blocked(&single, &b));
+        assert!(!is_blocked(&single, &a) && !is_blocked(&single, &c));
+    }
+
+    #[test]
+    fn a_backoff_of_a_whole_group_covers_listings() {
+        let begin = ObjectId { pool: PoolId(1), hash: 3, ..ObjectId::MIN };
+        let range = BTreeMap::from([(begin.clone(), Backoff { id: 1, end: ObjectId::MAX })]);
+        assert!(is_blocked(&range, &begin));
+        assert!(!is_blocked(&range, &ObjectId::MIN));
+    }
 }

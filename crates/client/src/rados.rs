@@ -3,13 +3,11 @@
 use crate::config::ClusterConfig;
 use crate::error::{ClientError, Result};
 use crate::listing::{ALL_NAMESPACES, ListCursor, decode_listing, list_op};
-use crate::mon_client::{CommandOutput, MonClient, MonConfig, MonEvents};
+use crate::mon_client::{CommandOutput, MonClient, MonConfig};
 use crate::objecter::{Objecter, OpOutcome, Request, Scope};
 use crate::operation::{Operation, Stat, decode_omap};
 use bytes::Bytes;
-use msgr::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::time::Duration;
 use types::rados::OsdFlags;
 use types::{Epoch, ListObject, OsdId, PgId, PoolId, SnapContext, SnapId, Utime};
@@ -19,15 +17,6 @@ use types::{Epoch, ListObject, OsdId, PgId, PoolId, SnapContext, SnapId, Utime};
 pub struct Rados {
     mon: MonClient,
     objecter: Objecter,
-}
-
-/// Passes maps on.
-struct Maps(Objecter);
-
-impl MonEvents for Maps {
-    fn on_message(&self, message: Message) {
-        self.0.handle_mon_message(&message);
-    }
 }
 
 impl Rados {
@@ -41,7 +30,7 @@ impl Rados {
     pub async fn connect_with(config: MonConfig, limit: Duration) -> Result<Self> {
         let mon = MonClient::new(config);
         let objecter = Objecter::new(mon.clone());
-        mon.set_events(Rc::new(Maps(objecter.clone())));
+        mon.set_events(objecter.events());
         let rados = Rados { mon, objecter };
         let ready = async {
             rados.mon.wait_ready(limit).await?;
