@@ -1,4 +1,21 @@
-//! The monitor: the replicated cluster state and the daemon that serves it.
+//! The monitor: the replicated cluster state, and the daemon that serves it.
+//!
+//! * [`state`]: what all monitors agree on, as a deterministic state machine; [`replica`]: its
+//!   replication and storage.
+//! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
+//! * [`osd_state`]: the rules by which the OSD map changes; [`config_db`]: configuration per entity.
+//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon.
 
-pub use ::command;
+pub use command;
+pub mod commands;
+pub mod config_db;
+pub mod host;
+pub mod mkfs;
+mod monitor;
+pub mod osd_state;
 pub mod replica;
+pub mod state;
+pub mod version;
+
+pub use mkfs::{Layout, MkfsArgs, mkfs};
+pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};

@@ -97,6 +97,11 @@ pub enum OpenError {
     Raft(String),
 }
 
+/// Makes a file whose state begins with `rows`. Every member of a new group must begin with the same.
+pub fn seed(path: &Path, rows: &Rows) -> Result<(), OpenError> {
+    Shared::open(path)?.seed(rows)
+}
+
 /// One member of the group: the machine, its log and its file.
 pub struct Replica<M> {
     raft: Raft<TypeConfig>,

@@ -60,6 +60,18 @@ impl Shared {
         self.try_rows().map(|(rows, _)| rows).map_err(|source| OpenError::Store { path: "state".into(), source })
     }
 
+    /// Writes the rows that a new group begins with.
+    pub fn seed(&self, rows: &Rows) -> Result<(), OpenError> {
+        self.write(Durability::Immediate, |t| {
+            let mut table = t.open_table(STATE)?;
+            for (k, v) in rows {
+                table.insert(&k[..], &v[..])?;
+            }
+            Ok(())
+        })
+        .map_err(|source| OpenError::Store { path: "state".into(), source })
+    }
+
     /// The rows and the point in the log that they belong to, of one instant.
     fn try_rows(&self) -> Result<(Rows, Applied), redb::Error> {
         let txn = self.0.begin_read()?;

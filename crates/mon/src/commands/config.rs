@@ -1,0 +1,377 @@
+//! `ceph config ...`: the central configuration.
+
+use super::{Answer, Entry, Read, Write, read, write};
+use crate::command::{Refusal, Reply};
+use crate::config_db::{for_entity, split_key};
+use crate::state::{Change, ConfigLogEntry};
+use conf::sections::Section;
+use conf::{ConfError, OptionSpec};
+use pgmap::table::{Align, Table};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use types::errno::Errno;
+
+pub(super) static COMMANDS: &[Entry] = &[
+    write(
+        "config set name=who,type=CephString name=name,type=CephString name=value,type=CephString name=force,type=CephBool,req=false",
+        "Set an option for one or more entities.",
+        "config",
+        "rw",
+        set,
+    ),
+    write("config rm name=who,type=CephString name=name,type=CephString", "Clear an option for one or more entities.", "config", "rw", rm),
+    read("config get name=who,type=CephString name=key,type=CephString,req=false", "Show the settings of an entity.", "config", "r", get),
+    read("config dump", "Show all settings.", "mon", "r", dump),
+    read("config help name=key,type=CephString", "Describe an option.", "config", "r", help),
+    read("config ls", "List the options that exist.", "config", "r", ls),
+    read("config log name=num,type=CephInt,req=false", "Show recent changes of the configuration.", "config", "r", log),
+    write("config reset name=num,type=CephInt,range=0", "Go back to the configuration of an earlier version.", "config", "rw", reset),
+    write("config assimilate-conf", "Take over the settings of a ceph.conf.", "config", "rw", assimilate),
+    read("config generate-minimal-conf", "Print a ceph.conf with what a client needs.", "config", "r", minimal),
+    read(
+        "config show name=who,type=CephString name=key,type=CephString,req=false",
+        "Show the settings that hold in a daemon.",
+        "mgr",
+        "r",
+        show,
+    ),
+    read("config show-with-defaults name=who,type=CephString", "Show the settings that hold in a daemon, defaults included.", "mgr", "r", show_all),
+];
+
+fn refusal(e: ConfError) -> Refusal {
+    Refusal::invalid(e.to_string())
+}
+
+fn option(name: &str) -> Result<(&'static OptionSpec, String), Refusal> {
+    let name = conf::file::normalize(name);
+    conf::find(&name).map(|o| (o, name.clone())).ok_or_else(|| refusal(ConfError::Unknown(name)))
+}
+
+/// Puts a change of one key and its record.
+fn change(c: &mut Write<'_>, name: &str, diff: BTreeMap<String, (Option<String>, Option<String>)>) {
+    if diff.is_empty() {
+        return;
+    }
+    for (key, (_, after)) in &diff {
+        c.pending.put(Change::Config(key.clone(), after.clone()));
+    }
+    let version = c.pending.state().config_log.keys().next_back().copied().unwrap_or(0) + 1;
+    let entry = ConfigLogEntry { version, stamp: c.env.now, name: name.into(), diff };
+    c.pending.put(Change::ConfigLog(entry));
+}
+
+fn set(c: &mut Write<'_>) -> Answer {
+    let section = Section::parse(c.args.req("who")).map_err(refusal)?;
+    let (spec, name) = option(c.args.req("name"))?;
+    let value = spec.parse(c.args.req("value")).map_err(refusal)?.to_string();
+    let key = format!("{section}/{name}");
+    let before = c.pending.state().config.get(&key).cloned();
+    if before.as_deref() != Some(&value) {
+        change(c, "", [(key, (before, Some(value)))].into());
+    }
+    let mut reply = Reply::empty();
+    if !spec.runtime {
+        reply = reply.with_status(format!("note: {name} takes effect when the daemons start again"));
+    }
+    Ok(reply)
+}
+
+fn rm(c: &mut Write<'_>) -> Answer {
+    let section = Section::parse(c.args.req("who")).map_err(refusal)?;
+    let name = conf::file::normalize(c.args.req("name"));
+    let key = format!("{section}/{name}");
+    if let Some(before) = c.pending.state().config.get(&key).cloned() {
+        change(c, "", [(key, (Some(before), None))].into());
+    }
+    Ok(Reply::empty())
+}
+
+/// The entity of `who`: `osd.3` is one, `osd` stands for any.
+fn entity(who: &str) -> Result<(String, String), Refusal> {
+    let section = Section::parse(who).map_err(refusal)?;
+    match section.name.split_once('.') {
+        Some((kind, id)) => Ok((kind.into(), id.into())),
+        None => Ok((section.name, String::new())),
+    }
+}
+
+fn get(c: &Read<'_>) -> Answer {
+    let (kind, id) = entity(c.args.req("who"))?;
+    let settings = for_entity(c.state, &kind, &id, None);
+    if let Some(key) = c.args.str("key") {
+        let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
+        let value = settings.get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
+        return Ok(c.format().reply(|| value.clone().into(), || format!("{value}\n")));
+    }
+    let rows: Vec<(Section, &'static OptionSpec, &str)> = settings
+        .iter()
+        .filter_map(|(n, v)| {
+            let from = origin(c, &kind, &id, n, v)?;
+            Some((from, conf::find(n)?, v.as_str()))
+        })
+        .collect();
+    Ok(c.format().reply(
+        || {
+            let all: Map<String, Value> = rows
+                .iter()
+                .map(|(s, o, v)| (o.name.to_string(), json!({"value": v, "section": s.name, "mask": mask(s), "can_update_at_runtime": o.runtime})))
+                .collect();
+            Value::Object(all)
+        },
+        || table(&rows),
+    ))
+}
+
+/// The section that a resolved setting came from.
+fn origin(c: &Read<'_>, kind: &str, id: &str, name: &str, value: &str) -> Option<Section> {
+    let full = if id.is_empty() { kind.to_string() } else { format!("{kind}.{id}") };
+    let mut found: Option<Section> = None;
+    for (key, v) in c.state.config.iter() {
+        let (section, n) = split_key(key)?;
+        if n == name && v == value {
+            let s = Section::parse(section).ok()?;
+            if s.name == "global" || s.name == kind || s.name == full {
+                found = Some(found.filter(|f| f.name.len() > s.name.len()).unwrap_or(s));
+            }
+        }
+    }
+    found
+}
+
+fn mask(s: &Section) -> Value {
+    let mut m = Map::new();
+    if let Some((k, v)) = &s.location {
+        m.insert(k.clone(), v.clone().into());
+    }
+    if let Some(class) = &s.device_class {
+        m.insert("device_class".into(), class.clone().into());
+    }
+    Value::Object(m)
+}
+
+fn table(rows: &[(Section, &'static OptionSpec, &str)]) -> String {
+    let mut t = Table::new();
+    for h in ["WHO", "MASK", "LEVEL", "OPTION", "VALUE", "RO"] {
+        t.column(h, Align::Left, Align::Left);
+    }
+    for (s, o, v) in rows {
+        t.row([s.name.clone(), s.mask(), o.level.name().into(), o.name.into(), v.to_string(), if o.runtime { String::new() } else { "*".into() }]);
+    }
+    t.to_string()
+}
+
+fn dump(c: &Read<'_>) -> Answer {
+    let mut rows: Vec<(Section, &'static OptionSpec, &str)> = c
+        .state
+        .config
+        .iter()
+        .filter_map(|(key, v)| {
+            let (section, name) = split_key(key)?;
+            Some((Section::parse(section).ok()?, conf::find(name)?, v.as_str()))
+        })
+        .collect();
+    rows.sort_by(|a, b| (a.0.name != "global", &a.0, a.1.name).cmp(&(b.0.name != "global", &b.0, b.1.name)));
+    Ok(c.format().reply(
+        || {
+            rows.iter()
+                .map(|(s, o, v)| {
+                    json!({
+                        "section": s.name, "name": o.name, "value": v, "level": o.level.name(), "can_update_at_runtime": o.runtime,
+                        "mask": s.mask(),
+                        "location_type": s.location.as_ref().map_or("", |l| l.0.as_str()),
+                        "location_value": s.location.as_ref().map_or("", |l| l.1.as_str()),
+                        "device_class": s.device_class.as_deref().unwrap_or(""),
+                    })
+                })
+                .collect()
+        },
+        || table(&rows),
+    ))
+}
+
+fn help(c: &Read<'_>) -> Answer {
+    let (o, _) = option(c.args.req("key")).map_err(|_| Refusal::new(Errno::ENOENT, format!("configuration option '{}' not recognized", c.args.req("key"))))?;
+    let number = |v: Option<f64>| v.map_or(json!(""), |n| if n.fract() == 0.0 { json!(n as i64) } else { json!(n) });
+    Ok(c.format().reply(
+        || {
+            json!({
+                "name": o.name, "type": o.kind.name(), "level": o.level.name(), "desc": o.description, "long_desc": "", "default": o.default_value().to_string(),
+                "daemon_default": "", "tags": [], "services": o.services, "see_also": [], "enum_values": o.allowed, "min": number(o.min), "max": number(o.max),
+                "can_update_at_runtime": o.runtime, "flags": if o.runtime { vec!["runtime"] } else { vec![] },
+            })
+        },
+        || {
+            let mut s = format!("{} - {}\n  ({}, {})\n  Default: {}\n", o.name, o.description, o.kind.name(), o.level.name(), o.default_value());
+            if let (Some(min), Some(max)) = (o.min, o.max) {
+                s += &format!("  Minimum: {min}\n  Maximum: {max}\n");
+            } else if let Some(min) = o.min {
+                s += &format!("  Minimum: {min}\n");
+            }
+            if !o.allowed.is_empty() {
+                s += &format!("  Possible values: {}\n", o.allowed.join(", "));
+            }
+            s += &format!("  Can update at runtime: {}\n", o.runtime);
+            s += &format!("  Services: [{}]\n", o.services.join(", "));
+            s
+        },
+    ))
+}
+
+fn ls(c: &Read<'_>) -> Answer {
+    let names: Vec<&str> = conf::schema::all().iter().map(|o| o.name).collect();
+    Ok(c.format().reply(|| json!(names), || names.join("\n") + "\n"))
+}
+
+fn log(c: &Read<'_>) -> Answer {
+    let n = c.args.int("num").unwrap_or(10).max(0) as usize;
+    let entries: Vec<&ConfigLogEntry> = c.state.config_log.values().rev().take(n).collect();
+    Ok(c.format().reply(
+        || {
+            entries
+                .iter()
+                .map(|e| {
+                    let changes: Vec<Value> = e
+                        .diff
+                        .iter()
+                        .map(|(k, (before, after))| {
+                            let mut m = Map::new();
+                            m.insert("name".into(), k.clone().into());
+                            if let Some(b) = before {
+                                m.insert("previous_value".into(), b.clone().into());
+                            }
+                            if let Some(a) = after {
+                                m.insert("new_value".into(), a.clone().into());
+                            }
+                            Value::Object(m)
+                        })
+                        .collect();
+                    json!({"version": e.version, "timestamp": e.stamp.to_string(), "name": e.name, "changes": changes})
+                })
+                .collect()
+        },
+        || {
+            let mut out = String::new();
+            for e in &entries {
+                out += &format!("--- {} --- {}", e.version, e.stamp);
+                if !e.name.is_empty() {
+                    out += &format!(" --- {}", e.name);
+                }
+                out += " ---\n";
+                for (k, (before, after)) in &e.diff {
+                    if let Some(b) = before {
+                        out += &format!("- {k} = {b}\n");
+                    }
+                    if let Some(a) = after {
+                        out += &format!("+ {k} = {a}\n");
+                    }
+                }
+            }
+            out
+        },
+    ))
+}
+
+fn reset(c: &mut Write<'_>) -> Answer {
+    let target = c.args.int("num").unwrap_or(0).max(0) as u64;
+    let state = c.pending.state();
+    let newest = state.config_log.keys().next_back().copied().unwrap_or(0);
+    let oldest = state.config_log.keys().next().copied().unwrap_or(1);
+    if target > newest || target + 1 < oldest {
+        return Err(Refusal::new(Errno::ENOENT, format!("version {target} is not in the history ({} to {newest})", oldest.saturating_sub(1))));
+    }
+    let mut then: BTreeMap<String, String> = (*state.config).clone();
+    for entry in state.config_log.range(target + 1..).map(|(_, e)| e).rev() {
+        for (key, (before, _)) in &entry.diff {
+            match before {
+                Some(b) => drop(then.insert(key.clone(), b.clone())),
+                None => drop(then.remove(key)),
+            }
+        }
+    }
+    let now = state.config.clone();
+    let keys: std::collections::BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    let diff = keys
+        .into_iter()
+        .filter(|k| then.get(*k) != now.get(*k))
+        .map(|k| (k.clone(), (now.get(k).cloned(), then.get(k).cloned())))
+        .collect();
+    change(c, &format!("reset to {target}"), diff);
+    Ok(Reply::empty())
+}
+
+fn assimilate(c: &mut Write<'_>) -> Answer {
+    let text = String::from_utf8_lossy(c.env.input).into_owned();
+    let file = conf::file::ConfFile::parse(&text).map_err(refusal)?;
+    let mut diff = BTreeMap::new();
+    let mut left = String::new();
+    for (section, name, value) in &file.entries {
+        let taken = Section::parse(section).ok().zip(conf::find(name).filter(|o| o.parse(value).is_ok()));
+        // Where to find the monitors must stay in the file.
+        let stays = matches!(name.as_str(), "mon_host" | "fsid" | "keyring" | "key" | "keyfile" | "mon_initial_members");
+        match taken {
+            Some((s, _)) if !stays => {
+                let key = format!("{s}/{name}");
+                let before = c.pending.state().config.get(&key).cloned();
+                if before.as_ref() != Some(value) {
+                    diff.insert(key, (before, Some(value.clone())));
+                }
+            }
+            _ => left += &format!("[{section}]\n\t{name} = {value}\n"),
+        }
+    }
+    change(c, "assimilate-conf", diff);
+    Ok(Reply::data(left))
+}
+
+fn minimal(c: &Read<'_>) -> Answer {
+    let hosts: Vec<String> = c.state.monmap.mon_info.values().map(|i| i.public_addrs.to_string()).collect();
+    Ok(Reply::data(format!("# minimal ceph.conf for {}\n[global]\n\tfsid = {}\n\tmon_host = {}\n", c.state.monmap.fsid, c.state.monmap.fsid, hosts.join(" "))))
+}
+
+fn show_rows(c: &Read<'_>, defaults: bool) -> Result<Vec<(&'static OptionSpec, String, &'static str)>, Refusal> {
+    let (kind, id) = entity(c.args.req("who"))?;
+    if id.is_empty() {
+        return Err(Refusal::invalid(format!("'{}' is not a daemon", c.args.req("who"))));
+    }
+    let settings = for_entity(c.state, &kind, &id, None);
+    Ok(conf::schema::all()
+        .into_iter()
+        .filter(|o| o.services.contains(&kind.as_str()) || settings.contains_key(o.name))
+        .filter_map(|o| match settings.get(o.name) {
+            Some(v) => Some((o, v.clone(), "mon")),
+            None if defaults => Some((o, o.default_value().to_string(), "default")),
+            None => None,
+        })
+        .collect())
+}
+
+fn shown(c: &Read<'_>, defaults: bool) -> Answer {
+    if let Some(key) = c.args.str("key") {
+        let (kind, id) = entity(c.args.req("who"))?;
+        let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
+        let value = for_entity(c.state, &kind, &id, None).get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
+        return Ok(Reply::data(value + "\n"));
+    }
+    let rows = show_rows(c, defaults)?;
+    Ok(c.format().reply(
+        || rows.iter().map(|(o, v, s)| json!({"name": o.name, "value": v, "source": s, "overrides": [], "ignores": []})).collect(),
+        || {
+            let mut t = Table::new();
+            for h in ["NAME", "VALUE", "SOURCE", "OVERRIDES", "IGNORES"] {
+                t.column(h, Align::Left, Align::Left);
+            }
+            for (o, v, s) in &rows {
+                t.row([o.name, v, s, "", ""]);
+            }
+            t.to_string()
+        },
+    ))
+}
+
+fn show(c: &Read<'_>) -> Answer {
+    shown(c, false)
+}
+
+fn show_all(c: &Read<'_>) -> Answer {
+    shown(c, true)
+}

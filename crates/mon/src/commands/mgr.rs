@@ -1,0 +1,103 @@
+//! `mgr`: the manager map.
+
+use super::mon::{count, named};
+use super::osd_crush::json_only;
+use super::{Answer, Entry, Read, read, unsupported};
+use crate::command::Refusal;
+use serde_json::json;
+use types::Dump;
+use types::errno::Errno;
+
+const NO_MODULES: &str = "manager modules cannot be added or removed: what the manager does is built in";
+
+pub(super) static COMMANDS: &[Entry] = &[
+    read("mgr stat", "Summarise the manager map.", "mgr", "r", stat),
+    read("mgr dump name=epoch,type=CephInt,range=0,req=false", "Show the manager map.", "mgr", "r", dump),
+    read("mgr services", "List addresses of the manager's services.", "mgr", "r", |c| {
+        Ok(json_only(c, &json!(c.state.mgr.services)))
+    }),
+    read(
+        "mgr metadata name=who,type=CephString,req=false",
+        "Show what managers told about themselves.",
+        "mgr",
+        "r",
+        metadata,
+    ),
+    read("mgr versions", "Count managers by version.", "mgr", "r", |c| {
+        Ok(json_only(c, &count(c.state.mgr_metadata.values(), "ceph_version")))
+    }),
+    read(
+        "mgr count-metadata name=property,type=CephString",
+        "Count managers by a field of their metadata.",
+        "mgr",
+        "r",
+        |c| Ok(json_only(c, &count(c.state.mgr_metadata.values(), c.args.req("property")))),
+    ),
+    read("mgr module ls", "List manager modules.", "mgr", "r", module_ls),
+    unsupported(
+        "mgr module enable name=module,type=CephString name=force,type=CephChoices,strings=--force,req=false",
+        "Enable a manager module.",
+        "mgr",
+        "rw",
+        NO_MODULES,
+    ),
+    unsupported(
+        "mgr module disable name=module,type=CephString",
+        "Disable a manager module.",
+        "mgr",
+        "rw",
+        NO_MODULES,
+    ),
+    unsupported(
+        "mgr fail name=who,type=CephString,req=false",
+        "Replace the active manager.",
+        "mgr",
+        "rw",
+        "there is no standby manager; restart the active one instead",
+    ),
+];
+
+fn stat(c: &Read<'_>) -> Answer {
+    let m = &c.state.mgr;
+    let value = json!({
+        "epoch": m.epoch,
+        "available": m.available,
+        "active_name": m.active_name,
+        "num_standby": m.standbys.len(),
+    });
+    Ok(json_only(c, &value))
+}
+
+fn dump(c: &Read<'_>) -> Answer {
+    match c.args.int("epoch").unwrap_or(0) {
+        n if n == 0 || n == i64::from(c.state.mgr.epoch.0) => Ok(json_only(c, &c.state.mgr.dump())),
+        n => Err(Refusal::new(Errno::ENOENT, format!("there is no map for epoch {n}"))),
+    }
+}
+
+fn metadata(c: &Read<'_>) -> Answer {
+    let all = &c.state.mgr_metadata;
+    match c.args.str("who") {
+        Some(who) => {
+            let who = who.strip_prefix("mgr.").unwrap_or(who);
+            let m = all.get(who).ok_or_else(|| Refusal::new(Errno::ENOENT, ""))?;
+            Ok(json_only(c, &named(("name", json!(who)), m)))
+        }
+        None => Ok(json_only(c, &all.iter().map(|(name, m)| named(("name", json!(name)), m)).collect())),
+    }
+}
+
+fn module_ls(c: &Read<'_>) -> Answer {
+    let m = &c.state.mgr;
+    let always: Vec<&String> = m.always_on_modules.values().flatten().collect();
+    Ok(c.format().reply(
+        || {
+            json!({
+                "always_on_modules": always,
+                "enabled_modules": m.modules,
+                "disabled_modules": [],
+            })
+        },
+        || always.iter().map(|n| format!("{n:<20} on (always on)\n")).collect(),
+    ))
+}

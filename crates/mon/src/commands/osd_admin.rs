@@ -1,0 +1,476 @@
+//! `osd`: life and death of OSDs, the blocklist, erasure code profiles.
+
+use crate::osd_state::OsdMapExt;
+use super::{Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write};
+use crate::command::{Refusal, Reply, flags};
+use crate::osd_state as rules;
+use crate::state::Change;
+use ::auth::{AuthName, CryptoKey, EntityAuth};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::errno::Errno;
+use types::rados::osd_state as state;
+use types::{AddrType, EntityAddr, EntityType, Fsid, OsdId, Utime};
+
+const NO_EC: &str = "erasure-coded pools are not supported";
+
+pub(super) static COMMANDS: &[Entry] = &[
+    write(
+        "osd new name=uuid,type=CephUUID,req=true name=id,type=CephOsdName,req=false",
+        "Create an OSD, or find the one of that uuid; the input may have its secrets.",
+        "osd",
+        "rw",
+        new,
+    ),
+    flagged(
+        write(
+            "osd create name=uuid,type=CephUUID,req=false name=id,type=CephOsdName,req=false",
+            "Create an OSD.",
+            "osd",
+            "rw",
+            create,
+        ),
+        flags::DEPRECATED,
+    ),
+    flagged(
+        write("osd rm name=ids,type=CephString,n=N", "Remove OSDs that are down.", "osd", "rw", rm),
+        flags::DEPRECATED,
+    ),
+    flagged(
+        write(
+            "osd destroy-actual name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
+            "Mark an OSD as destroyed: its keys go, its number stays.",
+            "osd",
+            "rw",
+            destroy,
+        ),
+        flags::HIDDEN,
+    ),
+    write(
+        "osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false \
+         name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Mark an OSD as destroyed: its keys go, its number stays.",
+        "osd",
+        "rw",
+        destroy,
+    ),
+    flagged(
+        write(
+            "osd purge-actual name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
+            "Remove an OSD from the map, the CRUSH map and the keys.",
+            "osd",
+            "rw",
+            purge,
+        ),
+        flags::HIDDEN,
+    ),
+    write(
+        "osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false \
+         name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Remove an OSD from the map, the CRUSH map and the keys.",
+        "osd",
+        "rw",
+        purge,
+    ),
+    write(
+        "osd purge-new name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Remove an OSD that was never started.",
+        "osd",
+        "rw",
+        purge,
+    ),
+    write(
+        "osd lost name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Give up an OSD's data: groups that wait for it go on without.",
+        "osd",
+        "rw",
+        lost,
+    ),
+    write("osd setmaxosd name=newmax,type=CephInt,range=0", "Set the number above the highest OSD.", "osd", "rw", set_max),
+    write(
+        "osd blocklist name=blocklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
+         name=expire,type=CephFloat,range=0.0,req=false",
+        "Refuse an address (for a time, in seconds), or accept it again.",
+        "osd",
+        "rw",
+        blocklist,
+    ),
+    read("osd blocklist ls", "List refused addresses.", "osd", "r", blocklist_ls),
+    write("osd blocklist clear", "Accept all addresses again.", "osd", "rw", blocklist_clear),
+    flagged(
+        write(
+            "osd blacklist name=blacklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
+             name=expire,type=CephFloat,range=0.0,req=false",
+            "See osd blocklist.",
+            "osd",
+            "rw",
+            blocklist,
+        ),
+        flags::DEPRECATED,
+    ),
+    flagged(read("osd blacklist ls", "See osd blocklist.", "osd", "r", blocklist_ls), flags::DEPRECATED),
+    flagged(write("osd blacklist clear", "See osd blocklist.", "osd", "rw", blocklist_clear), flags::DEPRECATED),
+    read("osd erasure-code-profile ls", "List erasure code profiles.", "osd", "r", |c| {
+        let names: Vec<&String> = c.state.osd.map().erasure_code_profiles.keys().collect();
+        Ok(super::osd_crush::names(c, &names))
+    }),
+    read(
+        "osd erasure-code-profile get name=name,type=CephString,goodchars=[A-Za-z0-9-_.]",
+        "Show an erasure code profile.",
+        "osd",
+        "r",
+        profile_get,
+    ),
+    write(
+        "osd erasure-code-profile set name=name,type=CephString,goodchars=[A-Za-z0-9-_.] \
+         name=profile,type=CephString,n=N,req=false name=force,type=CephBool,req=false",
+        "Define an erasure code profile.",
+        "osd",
+        "rw",
+        profile_set,
+    ),
+    write(
+        "osd erasure-code-profile rm name=name,type=CephString,goodchars=[A-Za-z0-9-_.]",
+        "Remove an erasure code profile.",
+        "osd",
+        "rw",
+        profile_rm,
+    ),
+    unsupported(
+        "osd force-create-pg name=pgid,type=CephPgid name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Create a group anew, empty.",
+        "osd",
+        "rw",
+        NO_FORCE,
+    ),
+];
+
+const NO_FORCE: &str = "groups cannot be created anew yet";
+
+fn uuid(text: &str) -> Result<Fsid, Refusal> {
+    text.parse().map_err(|_| Refusal::invalid(format!("invalid uuid value '{text}'")))
+}
+
+/// Secrets that come with `osd new`.
+fn secrets(c: &Write<'_>) -> Result<BTreeMap<String, String>, Refusal> {
+    if c.env.input.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let value: Value = serde_json::from_slice(c.env.input)
+        .map_err(|_| Refusal::invalid("unable to parse 'params' from input"))?;
+    let fields = value.as_object().ok_or_else(|| Refusal::invalid("unable to parse 'params' from input"))?;
+    Ok(fields.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect())
+}
+
+fn new(c: &mut Write<'_>) -> Answer {
+    let id = uuid(c.args.req("uuid"))?;
+    let wanted = match c.args.has("id") {
+        true => Some(osd_arg(c.args, "id")?),
+        false => None,
+    };
+    let secrets = secrets(c)?;
+    let map = c.pending.osd();
+    let existing = map.osds().find(|o| map.uuid(*o) == Some(id));
+    let osd = match (existing, wanted) {
+        (Some(found), Some(w)) if found != w => {
+            let message = format!("uuid {id} already in use for different id {found}");
+            return Err(Refusal::new(Errno::EEXIST, message));
+        }
+        (Some(found), _) if map.state_bits(found) & state::DESTROYED == 0 => {
+            // Repeating the command is fine, with the same secrets.
+            if let Some(secret) = secrets.get("cephx_secret")
+                && c.pending.state().auth.get(&osd_name(found)).is_some_and(|a| a.key.to_base64() != *secret)
+            {
+                return Err(Refusal::new(Errno::EEXIST, format!("osd.{found} exists with another secret")));
+            }
+            return Ok(new_reply(c, found));
+        }
+        (Some(found), _) => found,
+        (None, Some(w)) => {
+            if map.exists(w) && map.state_bits(w) & state::DESTROYED == 0 {
+                let message = format!("osd.{w} already exists with another uuid");
+                return Err(Refusal::new(Errno::EEXIST, message));
+            }
+            w
+        }
+        (None, None) => rules::free_id(map),
+    };
+    let limit = c.env.conf.borrow().i64("mon_max_osd");
+    if i64::from(osd.0) >= limit {
+        return Err(Refusal::new(Errno::ERANGE, format!("osd id {osd} is too large (mon_max_osd {limit})")));
+    }
+    if let Some(secret) = secrets.get("cephx_secret") {
+        let key = CryptoKey::from_base64(secret)
+            .map_err(|_| Refusal::invalid(format!("unable to parse cephx secret: {secret}")))?;
+        let caps = [("mon", "allow profile osd"), ("mgr", "allow profile osd"), ("osd", "allow *")];
+        let caps = caps.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        c.pending.put(Change::Auth(osd_name(osd), Some(EntityAuth { key, caps })));
+    }
+    rules::create(c.pending, osd, Some(id));
+    if let Some(class) = secrets.get("crush_device_class").filter(|s| !s.is_empty()) {
+        super::osd_crush_edit::edit(c.pending, |crush| {
+            crush.remove_device_class(osd.0).ok();
+            if crush.names.id(&format!("osd.{osd}")).is_none() {
+                crush.set_item_name(osd.0, &format!("osd.{osd}"))?;
+            }
+            Ok(crush.set_device_class(osd.0, class).map(drop)?)
+        })
+        .ok();
+    }
+    Ok(new_reply(c, osd))
+}
+
+fn osd_name(osd: OsdId) -> AuthName {
+    AuthName::new(EntityType::OSD, osd.to_string())
+}
+
+fn new_reply(c: &Write<'_>, osd: OsdId) -> Reply {
+    c.format().reply(|| json!({ "osdid": osd.0 }), || format!("{osd}\n"))
+}
+
+fn create(c: &mut Write<'_>) -> Answer {
+    let id = c.args.str("uuid").map(uuid).transpose()?;
+    let wanted = match c.args.has("id") {
+        true => Some(osd_arg(c.args, "id")?),
+        false => None,
+    };
+    let map = c.pending.osd();
+    if let Some(id) = id
+        && let Some(found) = map.osds().find(|o| map.uuid(*o) == Some(id))
+    {
+        return match wanted {
+            Some(w) if w != found => {
+                Err(Refusal::invalid(format!("uuid {id} already in use for different id {found}")))
+            }
+            _ => Ok(new_reply(c, found)),
+        };
+    }
+    let osd = match wanted {
+        Some(w) if map.exists(w) => {
+            return Err(Refusal::new(Errno::EEXIST, format!("osd.{w} already exists")));
+        }
+        Some(w) => w,
+        None => rules::free_id(map),
+    };
+    rules::create(c.pending, osd, id);
+    Ok(new_reply(c, osd))
+}
+
+fn rm(c: &mut Write<'_>) -> Answer {
+    let mut notes = Vec::new();
+    let mut busy = false;
+    for word in c.args.strs("ids") {
+        let osd = osd_id(&word)?;
+        let map = c.pending.osd();
+        if !map.exists(osd) {
+            notes.push(format!("osd.{osd} does not exist. "));
+        } else if map.is_up(osd) {
+            busy = true;
+            notes.push(format!("osd.{osd} is still up; must be down before removal. "));
+        } else {
+            rules::remove(c.pending, osd);
+            notes.push(format!("removed osd.{osd}"));
+        }
+    }
+    match busy {
+        true => Err(Refusal::new(Errno::EBUSY, notes.concat())),
+        false => Ok(Reply::status(notes.join(", "))),
+    }
+}
+
+fn really(c: &Write<'_>) -> Result<(), Refusal> {
+    if c.args.flag("yes_i_really_mean_it") {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Errno::EPERM,
+        "Are you SURE?  Did you verify with 'ceph osd safe-to-destroy'?  This will mean real, permanent data loss, \
+         as well as deletion of cephx and lockbox keys. Pass --yes-i-really-mean-it if you really do.",
+    ))
+}
+
+fn destroy(c: &mut Write<'_>) -> Answer {
+    let osd = osd_arg(c.args, "id")?;
+    really(c)?;
+    let map = c.pending.osd();
+    if !map.exists(osd) {
+        return Ok(Reply::status(format!("osd.{osd} does not exist")));
+    }
+    if map.is_up(osd) {
+        return Err(Refusal::new(Errno::EBUSY, format!("osd.{osd} is not `down`.")));
+    }
+    if map.state_bits(osd) & state::DESTROYED == 0 {
+        rules::destroy(c.pending, osd);
+        forget_secrets(c, osd);
+    }
+    Ok(Reply::status(format!("destroyed osd.{osd}")))
+}
+
+fn forget_secrets(c: &mut Write<'_>, osd: OsdId) {
+    if c.pending.state().auth.get(&osd_name(osd)).is_some() {
+        c.pending.put(Change::Auth(osd_name(osd), None));
+    }
+    let prefix = format!("daemon-private/osd.{osd}/");
+    let keys: Vec<String> =
+        c.pending.state().kv.keys().filter(|k| k.starts_with(&prefix)).cloned().collect();
+    for key in keys {
+        c.pending.put(Change::Kv(key, None));
+    }
+}
+
+fn purge(c: &mut Write<'_>) -> Answer {
+    let osd = osd_arg(c.args, "id")?;
+    really(c)?;
+    let map = c.pending.osd();
+    if !map.exists(osd) {
+        return Ok(Reply::status(format!("osd.{osd} does not exist.")));
+    }
+    if map.is_up(osd) {
+        return Err(Refusal::new(Errno::EBUSY, format!("osd.{osd} is not `down`.")));
+    }
+    if c.args.prefix() == "osd purge-new" && map.state_bits(osd) & state::NEW == 0 {
+        return Err(Refusal::new(Errno::EPERM, format!("osd.{osd} is not new")));
+    }
+    super::osd_crush_edit::edit(c.pending, |crush| {
+        if crush.has_parent(osd.0) || crush.names.id(&format!("osd.{osd}")).is_some() {
+            crush.remove_item(osd.0, false)?;
+        }
+        Ok(())
+    })?;
+    rules::remove(c.pending, osd);
+    forget_secrets(c, osd);
+    if c.pending.state().osd_metadata.contains_key(&osd) {
+        c.pending.put(Change::OsdMetadata(osd, None));
+    }
+    Ok(Reply::status(format!("purged osd.{osd}")))
+}
+
+fn lost(c: &mut Write<'_>) -> Answer {
+    let osd = osd_arg(c.args, "id")?;
+    if !c.args.flag("yes_i_really_mean_it") {
+        let message = "are you SURE?  this might mean real, permanent data loss.  pass --yes-i-really-mean-it if \
+                       you really do.";
+        return Err(Refusal::new(Errno::EPERM, message));
+    }
+    let map = c.pending.osd();
+    if !map.exists(osd) {
+        return Err(Refusal::new(Errno::ENOENT, format!("osd.{osd} does not exist")));
+    }
+    if !map.is_down(osd) {
+        return Err(Refusal::new(Errno::EBUSY, format!("osd.{osd} is not down")));
+    }
+    let epoch = rules::mark_lost(c.pending, osd);
+    Ok(Reply::status(format!("marked osd lost in epoch {epoch}")))
+}
+
+fn set_max(c: &mut Write<'_>) -> Answer {
+    let new = c.args.int("newmax").and_then(|n| i32::try_from(n).ok()).unwrap_or(i32::MAX);
+    let limit = c.env.conf.borrow().i64("mon_max_osd");
+    if i64::from(new) > limit {
+        let message = format!("cannot set max_osd to {new} which is > conf.mon_max_osd ({limit})");
+        return Err(Refusal::new(Errno::ERANGE, message));
+    }
+    let map = c.pending.osd();
+    if let Some(osd) = map.osds().find(|o| o.0 >= new) {
+        let message = format!("cannot shrink max_osd to {new} because osd.{osd} (and possibly others) still in use");
+        return Err(Refusal::new(Errno::EBUSY, message));
+    }
+    rules::set_max_osd(c.pending, new);
+    Ok(Reply::status(format!("set new max_osd = {new}")))
+}
+
+/// An address as operators write it. The kind matters for nobody: entries are kept as `ANY`, as in Ceph
+/// since Nautilus.
+fn address(text: &str) -> Result<EntityAddr, Refusal> {
+    let bad = || Refusal::invalid(format!("unable to parse address {text}"));
+    let with_kind = text.starts_with("v1:") || text.starts_with("v2:") || text.starts_with("any:");
+    let text = if with_kind { text.to_owned() } else { format!("any:{text}") };
+    let parsed: EntityAddr = text.parse().or_else(|_| format!("{text}:0/0").parse()).map_err(|_| bad())?;
+    Ok(EntityAddr { kind: AddrType::ANY, ..parsed })
+}
+
+fn blocklist(c: &mut Write<'_>) -> Answer {
+    let addr = address(c.args.req("addr"))?;
+    let op = c.args.str("blocklistop").or_else(|| c.args.str("blacklistop")).unwrap_or_default();
+    if op == "add" {
+        let seconds = c
+            .args
+            .float("expire")
+            .filter(|s| *s > 0.0)
+            .unwrap_or_else(|| c.env.conf.borrow().f64("mon_osd_blocklist_default_expire"));
+        let duration = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Refusal::invalid(format!("'{seconds}' seconds are too many")))?;
+        let expires: Utime = c.pending.now() + duration;
+        c.pending.osd_mut().blocklist.insert(addr, expires);
+        let shown = super::osd_crush_edit::short_float(seconds);
+        let bare = show_addr(&addr);
+        return Ok(Reply::status(format!("blocklisting {bare} until {expires} ({shown} sec)")));
+    }
+    let bare = show_addr(&addr);
+    if c.pending.osd().blocklist.contains_key(&addr) {
+        c.pending.osd_mut().blocklist.remove(&addr);
+        return Ok(Reply::status(format!("un-blocklisting {bare}")));
+    }
+    Err(Refusal::new(Errno::ENOENT, format!("{bare} isn't blocklisted")))
+}
+
+/// Without the kind, which is `any` for all of them.
+fn show_addr(addr: &EntityAddr) -> String {
+    addr.legacy_string()
+}
+
+fn blocklist_ls(c: &Read<'_>) -> Answer {
+    let list = &c.state.osd.map().blocklist;
+    let reply = c.format().reply(
+        || list.iter().map(|(a, until)| json!({"addr": show_addr(a), "until": until.to_string()})).collect(),
+        || list.iter().map(|(a, until)| format!("{} {until}\n", show_addr(a))).collect(),
+    );
+    Ok(reply.with_status(format!("listed {} entries", list.len())))
+}
+
+fn blocklist_clear(c: &mut Write<'_>) -> Answer {
+    if !c.pending.osd().blocklist.is_empty() {
+        c.pending.osd_mut().blocklist.clear();
+    }
+    Ok(Reply::status(" removed all blocklist entries"))
+}
+
+fn profile_get(c: &Read<'_>) -> Answer {
+    let name = c.args.req("name");
+    match c.state.osd.map().erasure_code_profiles.get(name) {
+        Some(p) => Ok(c.format().reply(|| json!(p), || p.iter().map(|(k, v)| format!("{k}={v}\n")).collect())),
+        None => Err(Refusal::new(Errno::ENOENT, format!("unknown erasure code profile '{name}'"))),
+    }
+}
+
+fn profile_set(c: &mut Write<'_>) -> Answer {
+    let name = c.args.req("name");
+    let mut profile: BTreeMap<String, String> = BTreeMap::new();
+    for word in c.args.strs("profile") {
+        let (k, v) = word.split_once('=').unwrap_or((&word, ""));
+        profile.insert(k.to_owned(), v.to_owned());
+    }
+    profile.entry("plugin".into()).or_insert_with(|| "jerasure".into());
+    match c.pending.osd().erasure_code_profiles.get(name) {
+        Some(old) if *old == profile => Ok(Reply::empty()),
+        Some(_) if !c.args.flag("force") => Err(Refusal::new(
+            Errno::EPERM,
+            format!("will not override erasure code profile {name} because the existing profile is different"),
+        )),
+        _ => {
+            c.pending.osd_mut().erasure_code_profiles.insert(name.to_owned(), profile);
+            Ok(Reply::status(format!("note: {NO_EC}; the profile is only kept")))
+        }
+    }
+}
+
+fn profile_rm(c: &mut Write<'_>) -> Answer {
+    let name = c.args.req("name");
+    if !c.pending.osd().erasure_code_profiles.contains_key(name) {
+        return Ok(Reply::status(format!("erasure-code-profile {name} does not exist")));
+    }
+    c.pending.osd_mut().erasure_code_profiles.remove(name);
+    Ok(Reply::empty())
+}
+

@@ -1,0 +1,183 @@
+//! `ceph -s`, `ceph df`, `ceph pg map` and `ceph report`: the cluster at a glance.
+
+use super::{Answer, Entry, Read, health, read};
+use crate::command::{Format, Refusal, Reply};
+use crate::osd_state::OsdMapExt;
+use pgmap::df::PoolRow;
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use types::errno::Errno;
+use types::{OsdId, PgId, Utime};
+
+pub(super) static COMMANDS: &[Entry] = &[
+    read("status", "Show the cluster's state.", "mon", "r", status),
+    read("df name=detail,type=CephChoices,strings=detail,req=false", "Show how much space is used and free.", "mon", "r", df),
+    read("pg map name=pgid,type=CephPgid", "Show the OSDs of a placement group.", "pg", "r", pg_map),
+    read("report name=tags,type=CephString,n=N,req=false", "Show everything that the monitor knows.", "mon", "r", report),
+];
+
+fn since(from: Utime, now: Utime) -> u64 {
+    now.as_duration().saturating_sub(from.as_duration()).as_secs()
+}
+
+/// `5m`, `3h`, `2d`: an age in `ceph -s`.
+fn age(secs: u64) -> String {
+    match secs {
+        0..60 => format!("{secs}s"),
+        60..7200 => format!("{}m", secs / 60),
+        7200..172_800 => format!("{}h", secs / 3600),
+        172_800..1_209_600 => format!("{}d", secs / 86_400),
+        _ => format!("{}w", secs / 604_800),
+    }
+}
+
+fn status(c: &Read<'_>) -> Answer {
+    match c.format() {
+        Format::Plain => Ok(Reply::data(status_text(c))),
+        f => Ok(Reply::data(f.json(&status_json(c)))),
+    }
+}
+
+/// The quorum's names by rank.
+fn quorum_names(c: &Read<'_>) -> Vec<String> {
+    let names: Vec<&String> = c.state.monmap.mon_info.keys().collect();
+    c.env.mon.quorum.iter().filter_map(|r| names.get(*r as usize)).map(|n| n.to_string()).collect()
+}
+
+fn status_json(c: &Read<'_>) -> Value {
+    let (map, now) = (c.state.osd.map(), c.env.now);
+    let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
+    let remapped = c
+        .env
+        .stats
+        .digest
+        .as_ref()
+        .map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
+    let pgmap = c.env.stats.digest.as_ref().map_or_else(|| pgmap::Digest::default().status_json(), |d| d.status_json());
+    json!({
+        "fsid": c.state.monmap.fsid.to_string(),
+        "health": health::to_json(c.state, c.env, false),
+        "election_epoch": c.env.mon.election_epoch,
+        "quorum": c.env.mon.quorum,
+        "quorum_names": quorum_names(c),
+        "quorum_age": since(c.env.mon.quorum_since, now),
+        "monmap": {
+            "epoch": c.state.monmap.epoch.0,
+            "min_mon_release_name": c.state.monmap.min_mon_release.name(),
+            "num_mons": c.state.monmap.mon_info.len(),
+        },
+        "osdmap": {
+            "epoch": map.epoch.0,
+            "num_osds": map.osds().count(),
+            "num_up_osds": count(&|o| map.is_up(o)),
+            "osd_up_since": map.last_up_change.sec,
+            "num_in_osds": count(&|o| map.is_in(o)),
+            "osd_in_since": map.last_in_change.sec,
+            "num_remapped_pgs": remapped,
+        },
+        "pgmap": pgmap,
+        "fsmap": {"epoch": c.state.fs.epoch.0, "by_rank": [], "up:standby": 0},
+        "mgrmap": {
+            "available": c.state.mgr.available,
+            "num_standbys": c.state.mgr.standbys.len(),
+            "modules": c.state.mgr.modules,
+            "services": c.state.mgr.services,
+        },
+        "servicemap": {"epoch": c.state.services.epoch.0, "modified": c.state.services.modified.to_string(), "services": {}},
+        "progress_events": {},
+    })
+}
+
+fn status_text(c: &Read<'_>) -> String {
+    let (map, now) = (c.state.osd.map(), c.env.now);
+    let (first, lines) = health::to_text(c.state, c.env, false);
+    let mut out = format!("  cluster:\n    id:     {}\n    health: {first}\n", c.state.monmap.fsid);
+    for line in lines {
+        let _ = writeln!(out, "            {line}");
+    }
+    let names = quorum_names(c);
+    let _ = write!(out, " \n  services:\n    mon: {} daemons, quorum {} (age {})\n", c.state.monmap.mon_info.len(), names.join(","), age(since(c.env.mon.quorum_since, now)));
+    let mgr = if c.state.mgr.available {
+        format!("{}(active, since {})", c.state.mgr.active_name, age(since(c.state.mgr.active_change, now)))
+    } else {
+        "no daemons active".into()
+    };
+    let _ = writeln!(out, "    mgr: {mgr}");
+    let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
+    let since_text = |t: Utime| if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) };
+    let _ = write!(
+        out,
+        "    osd: {} osds: {} up{}, {} in{}",
+        map.osds().count(),
+        count(&|o| map.is_up(o)),
+        since_text(map.last_up_change),
+        count(&|o| map.is_in(o)),
+        since_text(map.last_in_change)
+    );
+    let remapped = c.env.stats.digest.as_ref().map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
+    if remapped > 0 {
+        let _ = write!(out, "; {remapped} remapped pgs");
+    }
+    out.push_str("\n \n  data:\n");
+    out += &c.env.stats.digest.as_ref().map_or_else(|| pgmap::Digest::default().status_text(), |d| d.status_text());
+    out.push_str(" \n");
+    out
+}
+
+/// The pools as `df` needs them.
+fn pool_rows(c: &Read<'_>) -> Vec<PoolRow> {
+    let map = c.state.osd.map();
+    map.pools
+        .iter()
+        // As in Ceph, a pool shows up with the first statistics that know it.
+        .filter(|(id, _)| c.env.stats.digest.as_ref().is_some_and(|d| d.pools.contains_key(id)))
+        .map(|(id, p)| PoolRow {
+            id: *id,
+            name: map.pool_names.get(id).cloned().unwrap_or_default(),
+            pg_num: p.pg_num,
+            raw_used_rate: f64::from(p.size),
+            rule: u32::from(p.crush_rule),
+            quota_objects: p.quota_max_objects,
+            quota_bytes: p.quota_max_bytes,
+        })
+        .collect()
+}
+
+fn df(c: &Read<'_>) -> Answer {
+    let detail = c.args.str("detail") == Some("detail");
+    let empty = pgmap::Digest::default();
+    let d = c.env.stats.digest.as_deref().unwrap_or(&empty);
+    let rows = pool_rows(c);
+    Ok(c.format().reply(|| d.df_json(&rows, detail), || d.df_text(&rows, detail)))
+}
+
+fn pg_map(c: &Read<'_>) -> Answer {
+    let text = c.args.req("pgid");
+    let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))?;
+    let map = c.state.osd.map();
+    if map.pool(pgid.pool).is_none_or(|p| pgid.seed >= p.pg_num) {
+        return Err(Refusal::new(Errno::ENOENT, format!("pg '{text}' does not exist")));
+    }
+    let m = map.pg_to_up_acting(pgid);
+    let list = |v: &[OsdId]| format!("[{}]", v.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(","));
+    let numbers = |v: &[OsdId]| v.iter().map(|o| o.0).collect::<Vec<_>>();
+    Ok(c.format().reply(
+        || json!({"epoch": map.epoch.0, "raw_pgid": pgid.to_string(), "pgid": pgid.to_string(), "up": numbers(&m.up), "acting": numbers(&m.acting)}),
+        || format!("osdmap e{} pg {pgid} ({pgid}) -> up {} acting {}\n", map.epoch.0, list(&m.up), list(&m.acting)),
+    ))
+}
+
+fn report(c: &Read<'_>) -> Answer {
+    use types::Dump;
+    let mut m = Map::new();
+    m.insert("cluster_fingerprint".into(), c.state.monmap.fsid.to_string().into());
+    m.insert("version".into(), crate::version::short().into());
+    m.insert("timestamp".into(), c.env.now.to_string().into());
+    m.insert("tag".into(), c.args.strs("tags").join(" ").into());
+    m.insert("health".into(), health::to_json(c.state, c.env, true));
+    m.insert("monmap".into(), c.state.monmap.dump());
+    m.insert("osdmap".into(), c.state.osd.map().dump());
+    m.insert("mgrmap".into(), c.state.mgr.dump());
+    let f = if c.format() == Format::Plain { Format::JsonPretty } else { c.format() };
+    Ok(Reply::data(f.json(&Value::Object(m))))
+}

@@ -1,0 +1,119 @@
+//! Commands of a session: the way from the message to the table and back.
+
+use super::session::Session;
+use super::{Inner, now};
+use crate::command::{Args, Refusal, Reply, flags};
+use crate::commands::{self, Answer, Env, Read, Run, Write};
+use bytes::Bytes;
+use messages::{CommandReply, MonCommandAck, Payload};
+use std::rc::Rc;
+use types::errno::Errno;
+use types::features;
+
+/// Who gets the answer, and in which kind of message.
+enum Asked {
+    Mon(messages::MonCommand),
+    Tell,
+}
+
+impl Asked {
+    fn reply(self, answer: Answer, session: &Session, tid: u64) {
+        let (result, status, output) = match answer {
+            Ok(Reply { status, data }) => (0, status, data),
+            Err(Refusal { errno, message, data }) => (-errno.0, message, data),
+        };
+        let f = session.conn.features();
+        let mut m = match self {
+            Asked::Mon(m) => MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f),
+            Asked::Tell => CommandReply { result, status, output }.encode(f),
+        };
+        m.tid = tid;
+        session.conn.send(m);
+    }
+}
+
+impl Inner {
+    pub(super) fn mon_command(&self, session: &Rc<Session>, m: messages::MonCommand, tid: u64) {
+        if m.fsid != self.committed().monmap.fsid {
+            return Asked::Mon(m).reply(Err(Refusal::new(Errno::EPERM, "wrong fsid")), session, tid);
+        }
+        let (cmd, input) = (m.cmd.clone(), m.input.clone());
+        self.run(session, &cmd, input, Asked::Mon(m), tid);
+    }
+
+    /// `ceph tell mon.x ...`: needs all capabilities.
+    pub(super) fn tell(&self, session: &Rc<Session>, m: messages::Command, tid: u64) {
+        if !session.may_all() {
+            return Asked::Tell.reply(Err(Refusal::new(Errno::EACCES, "insufficient caps")), session, tid);
+        }
+        self.run(session, &m.cmd, m.input, Asked::Tell, tid);
+    }
+
+    fn run(&self, session: &Rc<Session>, cmd: &[String], input: Bytes, asked: Asked, tid: u64) {
+        let args = match Args::parse(cmd) {
+            Ok(args) => args,
+            Err(e) => return asked.reply(Err(e.into()), session, tid),
+        };
+        if args.prefix().trim().is_empty() {
+            let refusal = Refusal::invalid("command requires a prefix to be valid");
+            return asked.reply(Err(refusal), session, tid);
+        }
+        if args.prefix() == "get_command_descriptions" {
+            let knows_bool = session.conn.features().has(features::SERVER_NAUTILUS);
+            return asked.reply(Ok(Reply::data(commands::descriptions(knows_bool, &self.stats.borrow().commands))), session, tid);
+        }
+        // Permission before arguments: nobody learns anything about commands that he may not give.
+        if let Some(entry) = commands::find_prefix(args.prefix())
+            && !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm)
+        {
+            return asked.reply(Err(Refusal::new(Errno::EACCES, "access denied")), session, tid);
+        }
+        let entry = match commands::find(&args) {
+            Ok(entry) => entry,
+            Err(refusal) => return asked.reply(Err(refusal), session, tid),
+        };
+        if entry.flags & flags::OBSOLETE != 0 {
+            let refusal = Refusal::unsupported("command is obsolete; please check usage and/or man page");
+            return asked.reply(Err(refusal), session, tid);
+        }
+        let (status, caller) = (self.status(), session.caller());
+        let sessions = || self.session_infos();
+        let stats = self.stats.borrow().clone();
+        let env = Env {
+            now: now(),
+            conf: &self.conf,
+            mon: &status,
+            caller: &caller,
+            input: &input,
+            stats: &stats,
+            sessions: &sessions,
+        };
+        match entry.handler {
+            Run::Read(f) => {
+                let state = self.committed();
+                let answer = f(&Read { state: &state, env: &env, args: &args });
+                asked.reply(answer, session, tid);
+            }
+            Run::Write(f) => {
+                let (name, text) = (session.name.to_string(), cmd.concat());
+                let session = session.clone();
+                self.change(
+                    |pending| {
+                        let answer = f(&mut Write { pending, env: &env, args: &args });
+                        if answer.is_ok() {
+                            tracing::info!(from = name, command = text, "command");
+                        }
+                        answer
+                    },
+                    move |result| {
+                        let answer = result.unwrap_or_else(|_| {
+                            Err(Refusal::new(Errno::EAGAIN, "the monitor lost its leadership; try again"))
+                        });
+                        asked.reply(answer, &session, tid);
+                    },
+                );
+            }
+            Run::Unsupported(why) => asked.reply(Err(Refusal::unsupported(why)), session, tid),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The leader's own rounds.
+
+use crate::osd_state::OsdMapExt;
+use super::Inner;
+use crate::osd_state;
+use crate::state::{Change, Pending};
+use std::rc::Rc;
+use std::time::Duration;
+use types::log::LogPriority;
+use types::pool::flag;
+use types::{EntityAddrVec, Epoch, OsdId};
+
+/// Global ids are reserved in steps of this; a step that a crash loses costs nothing.
+const GLOBAL_IDS_STEP: u64 = 10_000;
+
+impl Inner {
+    /// What a new leader must have committed before it serves: keys to make tickets with, global ids to
+    /// give out, and its own address in the map.
+    pub(super) async fn first_changes(&self, addrs: EntityAddrVec) -> Result<(), super::NotCommitted> {
+        let name = self.name.clone();
+        self.change_async(|p| {
+            self.reserve_global_ids(p);
+            self.rotate_keys(p);
+            let listed = p.state().monmap.mon_info.get(&name).map(|i| i.public_addrs.clone());
+            if listed.as_ref() != Some(&addrs) {
+                p.change_monmap(|m| {
+                    if let Some(i) = m.mon_info.get_mut(&name) {
+                        i.public_addrs = addrs.clone();
+                    }
+                });
+            }
+            let metadata = self.metadata(&addrs);
+            if p.state().mon_metadata.get(&name) != Some(&metadata) {
+                p.put(Change::MonMetadata(name.clone(), Some(metadata)));
+            }
+        })
+        .await?;
+        self.note_reserved();
+        Ok(())
+    }
+
+    fn metadata(&self, addrs: &EntityAddrVec) -> crate::state::Metadata {
+        let mut m = crate::host::facts();
+        m.insert("addrs".into(), addrs.to_string());
+        m.insert("ceph_release".into(), crate::version::RELEASE.into());
+        m.insert("ceph_version".into(), crate::version::long());
+        m.insert("ceph_version_short".into(), crate::version::short());
+        m
+    }
+
+    fn reserve_global_ids(&self, p: &mut Pending) {
+        let (next, _) = self.global_ids.get();
+        if p.state().global_id_max < next + GLOBAL_IDS_STEP / 2 {
+            p.put(Change::GlobalIds(next + GLOBAL_IDS_STEP));
+        }
+    }
+
+    /// Ids are given out only below what is committed.
+    fn note_reserved(&self) {
+        let (next, _) = self.global_ids.get();
+        self.global_ids.set((next, self.committed().global_id_max));
+    }
+
+    fn rotate_keys(&self, p: &mut Pending) {
+        let ttl = self.auth.borrow().ttl;
+        if let Some(rotation) = p.state().auth.prepare_rotation(ttl, p.now(), &mut rand::rng()) {
+            p.put(Change::Rotate(rotation));
+        }
+    }
+
+    pub(super) async fn run_ticks(self: Rc<Self>) {
+        loop {
+            let pause = self.conf.borrow().u64("mon_tick_interval").clamp(1, 60);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(pause)) => {}
+                () = self.stopped.notified() => return,
+            }
+            if self.stopping.get() {
+                return;
+            }
+            self.tick().await;
+        }
+    }
+
+    async fn tick(&self) {
+        let done = self
+            .change_async(|p| {
+                self.reserve_global_ids(p);
+                self.rotate_keys(p);
+                self.expire_blocklist(p);
+                self.expire_mutes(p);
+                self.mark_silent_down(p);
+                self.mark_down_out(p);
+                self.trim_osd_maps(p);
+            })
+            .await;
+        if done.is_ok() {
+            self.note_reserved();
+        }
+        self.check_mgr();
+        let suspects: Vec<OsdId> = self.osd_watch.borrow().failures.keys().copied().collect();
+        for osd in suspects {
+            self.judge(osd);
+        }
+    }
+
+    fn expire_blocklist(&self, p: &mut Pending) {
+        let now = p.now();
+        if p.osd().blocklist.values().any(|until| *until <= now) {
+            p.osd_mut().blocklist.retain(|_, until| *until > now);
+        }
+    }
+
+    fn expire_mutes(&self, p: &mut Pending) {
+        let now = p.now();
+        let over: Vec<String> = p
+            .state()
+            .mutes
+            .iter()
+            .filter(|(_, m)| !m.until.is_zero() && m.until <= now)
+            .map(|(code, _)| code.clone())
+            .collect();
+        for code in over {
+            p.put(Change::Mute(code, None));
+        }
+    }
+
+    /// OSDs that nobody reported, but that stopped reporting themselves.
+    fn mark_silent_down(&self, p: &mut Pending) {
+        let timeout = self.conf.borrow().u64("mon_osd_report_timeout");
+        let now = p.now();
+        let up: Vec<OsdId> = p.osd().osds().filter(|o| p.osd().is_up(*o)).collect();
+        for osd in up {
+            let (last, interval) = *self.osd_watch.borrow_mut().last_report.entry(osd).or_insert((now, 0));
+            if now.since(last).as_secs() > timeout.max(interval.saturating_mul(2))
+                && osd_state::may_mark_down(p.osd(), &self.conf.borrow(), osd)
+                && osd_state::mark_down(p, osd)
+            {
+                self.log_line(
+                    p,
+                    LogPriority::INFO,
+                    format!("osd.{osd} marked down after no beacon for {} seconds", now.since(last).as_secs()),
+                );
+                self.osd_watch.borrow_mut().went_down(osd);
+            }
+        }
+    }
+
+    /// OSDs that stayed down give up their data's place.
+    fn mark_down_out(&self, p: &mut Pending) {
+        let conf = self.conf.borrow();
+        let interval = conf.u64("mon_osd_down_out_interval");
+        let min_in = conf.f64("mon_osd_min_in_ratio");
+        let now = p.now();
+        let down: Vec<OsdId> = p.osd().osds().filter(|o| p.osd().is_down(*o) && p.osd().is_in(*o)).collect();
+        self.osd_watch.borrow_mut().down_since.retain(|o, _| down.contains(o));
+        for osd in down {
+            let since = *self.osd_watch.borrow_mut().down_since.entry(osd).or_insert(now);
+            if interval == 0 || now.since(since).as_secs() < interval || !osd_state::may_mark_out(p.osd(), osd) {
+                continue;
+            }
+            let all = p.osd().osds().count().max(1);
+            if (p.osd().num_in() as f64 - 1.0) / (all as f64) < min_in {
+                continue;
+            }
+            osd_state::mark_out_automatically(p, osd);
+            self.log_line(
+                p,
+                LogPriority::INFO,
+                format!("Marking osd.{osd} out (has been down for {} seconds)", now.since(since).as_secs()),
+            );
+        }
+    }
+
+    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, and none that a
+    /// group of an OSD may still ask for.
+    fn trim_osd_maps(&self, p: &mut Pending) {
+        let keep = self.conf.borrow().u64("mon_min_osdmap_epochs") as u32;
+        let (first, last) = (p.state().osd.first().0, p.state().osd.last().0);
+        let mut floor = last.saturating_sub(keep);
+        let watch = self.osd_watch.borrow();
+        for osd in p.osd().osds() {
+            match watch.last_epoch_clean.get(&osd) {
+                Some(clean) => floor = floor.min(clean.0),
+                // Nothing is known of an OSD that is in: keep everything.
+                None if p.osd().is_in(osd) => floor = 0,
+                None => {}
+            }
+        }
+        // Trimming step by step would write rows all the time.
+        if floor >= first + 32 {
+            p.put(Change::TrimOsdMaps(Epoch(floor)));
+        }
+    }
+
+    /// Pools whose quota is used up stop taking data, and take it again when there is room.
+    pub(super) fn check_quotas(&self, p: &mut Pending, digest: &pgmap::Digest) {
+        let changes: Vec<_> = p
+            .osd()
+            .pools
+            .iter()
+            .filter_map(|(id, pool)| {
+                let sum = digest.pool_sum(*id)?;
+                let over = |limit: u64, used: i64| limit > 0 && used >= 0 && used as u64 >= limit;
+                let full = over(pool.quota_max_bytes, sum.num_bytes) || over(pool.quota_max_objects, sum.num_objects);
+                (full != pool.has_flag(flag::FULL_QUOTA)).then_some((*id, full))
+            })
+            .collect();
+        for (id, full) in changes {
+            let name = p.osd().pool_names.get(&id).cloned().unwrap_or_default();
+            let epoch = p.osd_epoch();
+            if let Some(pool) = p.osd_mut().pools.get_mut(&id) {
+                match full {
+                    true => pool.flags |= flag::FULL_QUOTA | flag::FULL,
+                    false => pool.flags &= !(flag::FULL_QUOTA | flag::FULL),
+                }
+                pool.last_change = epoch;
+            }
+            let text = match full {
+                true => format!("pool '{name}' is full (reached its quota)"),
+                false => format!("pool '{name}' no longer out of quota; removing NO_QUOTA flag"),
+            };
+            self.log_line(p, LogPriority::WARN, text);
+        }
+    }
+
+    /// What every batch ends with: the OSD map without what became pointless.
+    pub(super) fn before_close(&self) {
+        self.proposer.with_pending(osd_state::clean_temps);
+    }
+}
