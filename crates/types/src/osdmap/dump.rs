@@ -121,11 +121,9 @@ impl Dump for OsdMap {
         let blocklist: Map<String, Value> =
             self.blocklist.iter().map(|(a, until)| (a.to_string(), shown(until))).collect();
         d.insert("blocklist".into(), Value::Object(blocklist));
-        if !self.range_blocklist.is_empty() {
-            let ranges: Map<String, Value> =
-                self.range_blocklist.iter().map(|(a, until)| (a.to_string(), shown(until))).collect();
-            d.insert("range_blocklist".into(), Value::Object(ranges));
-        }
+        let ranges: Map<String, Value> =
+            self.range_blocklist.iter().map(|(a, until)| (a.to_string(), shown(until))).collect();
+        d.insert("range_blocklist".into(), Value::Object(ranges));
         d.insert("erasure_code_profiles".into(), json!(self.erasure_code_profiles));
         d.insert("removed_snaps_queue".into(), snaps(&self.removed_snaps_queue));
         d.insert("new_removed_snaps".into(), snaps(&self.new_removed_snaps));

@@ -154,7 +154,7 @@ pub struct OsdMap {
     pub erasure_code_profiles: BTreeMap<String, BTreeMap<String, String>>,
     /// Client addresses that may not do anything, and until when. Since Nautilus all of type "any".
     pub blocklist: BTreeMap<EntityAddr, Utime>,
-    /// Networks that may not do anything (since Quincy); the nonce is the prefix length.
+    /// Networks that may not do anything (since Quincy and 16.2.8); the nonce is the prefix length.
     pub range_blocklist: BTreeMap<EntityAddr, Utime>,
     /// Snapshots removed and not yet purged everywhere.
     pub removed_snaps_queue: BTreeMap<PoolId, IntervalSet>,

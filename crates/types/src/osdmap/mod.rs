@@ -9,6 +9,7 @@
 
 mod apply;
 mod dump;
+mod dump_incremental;
 mod encode;
 mod incremental;
 mod map;
