@@ -11,7 +11,7 @@ use types::{OsdId, PgId, PoolId};
 use crate::map::MapView;
 use crate::msg::{PeerHeader, PeerMsg, Query};
 use crate::past_intervals::{PastIntervals, place};
-use crate::info::{Backfill, PgInfo};
+use crate::info::PgInfo;
 
 /// PGs that had no acting OSD in any map so far: the host keeps one for all pools, feeds it every map in
 /// order, and stores it with the map epoch that it processed.
@@ -90,19 +90,33 @@ pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map:
     }
     let Some((mapping, _)) = place(map, header.pgid) else { return Stranger::Drop };
     let answer_header = PeerHeader { pgid: header.pgid, sent: map.epoch(), asked: header.sent };
+    let nothing = |history| PgInfo { pgid: header.pgid, history, ..PgInfo::default() };
+    // Intervals may have come and gone between the sender's map and ours, and a copy must know them all. So a
+    // copy is only made from a message of exactly our epoch; otherwise the sender is made to look again.
+    let same_epoch = header.sent == map.epoch();
     match msg {
         // Somebody has the PG and takes us for its primary, which we are.
-        PeerMsg::Notify { info, .. } if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 => Stranger::Adopt,
+        PeerMsg::Notify { info, .. } if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 => {
+            if same_epoch {
+                return Stranger::Adopt;
+            }
+            let again = PeerMsg::Query { query: Query::Info, history: Default::default() };
+            Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, again)
+        }
         // The primary makes us a replica.
-        PeerMsg::Activate { .. } if mapping.primary == Some(from) && mapping.acting.contains(&me) => Stranger::Adopt,
+        PeerMsg::Activate { info, .. } if mapping.primary == Some(from) && mapping.acting.contains(&me) => {
+            if same_epoch {
+                return Stranger::Adopt;
+            }
+            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default() };
+            Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
+        }
         PeerMsg::Query { query: Query::Info, history } if mapping.primary == Some(from) => {
-            let info = PgInfo { pgid: header.pgid, history: *history, last_backfill: Backfill::Complete, ..PgInfo::default() };
-            Stranger::Answer(answer_header, PeerMsg::Notify { info, past: PastIntervals::default() })
+            Stranger::Answer(answer_header, PeerMsg::Notify { info: nothing(*history), past: PastIntervals::default() })
         }
         PeerMsg::Query { query: Query::Log(_), history } if mapping.primary == Some(from) => {
-            let info = PgInfo { pgid: header.pgid, history: *history, ..PgInfo::default() };
             let (log, missing) = Default::default();
-            Stranger::Answer(answer_header, PeerMsg::Log { info, log, missing })
+            Stranger::Answer(answer_header, PeerMsg::Log { info: nothing(*history), log, missing })
         }
         _ => Stranger::Drop,
     }

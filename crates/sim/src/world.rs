@@ -152,7 +152,15 @@ struct Client {
     left: u64,
     tid: u64,
     current: Option<(ClientOp, u64)>,
-    sent_to: Option<(OsdId, u64, Epoch)>,
+    sent_to: Option<Target>,
+}
+
+/// Where an operation was sent, and in which interval.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Target {
+    primary: OsdId,
+    incarnation: u64,
+    interval: u64,
 }
 
 struct World {
@@ -369,8 +377,16 @@ impl World {
                 }
             }
             Ev::ClientMap(client, epoch) => {
-                let c = &mut self.clients[client];
-                c.epoch = c.epoch.max(epoch);
+                // An interval may come and go between the first and the last of several maps.
+                for e in self.clients[client].epoch.0 + 1..=epoch.0 {
+                    let c = &mut self.clients[client];
+                    c.epoch = Epoch(e);
+                    let target = c.current.and_then(|(op, _)| self.target(Epoch(e), op.pgid));
+                    let c = &mut self.clients[client];
+                    if c.sent_to != target {
+                        c.sent_to = None;
+                    }
+                }
                 self.send_op(client);
             }
             Ev::Op { to, incarnation, op } => {
@@ -545,20 +561,24 @@ impl World {
     fn send_op(&mut self, client: usize) {
         let c = &self.clients[client];
         let Some((mut op, _)) = c.current else { return };
-        let Some(map) = self.monitor.at(c.epoch) else { return };
-        let Some(primary) = map.mapping(op.pgid).primary else { return };
-        let Some(incarnation) = map.incarnation(primary) else { return };
-        // An interval is told by its acting set and when its members came up.
-        let acting = map.mapping(op.pgid).acting;
-        let newest = acting.iter().map(|o| map.up_from(*o)).max().unwrap_or_default();
-        let target = (primary, incarnation ^ mix(acting.len() as u64), newest);
-        if c.sent_to == Some(target) {
+        let target = self.target(c.epoch, op.pgid);
+        let Some(Target { primary, incarnation, .. }) = target else { return };
+        if c.sent_to == target {
             return;
         }
         op.epoch = c.epoch;
         let c = &mut self.clients[client];
-        c.sent_to = Some(target);
+        c.sent_to = target;
         self.on_link((1000 + client as i64, primary.0.into()), Ev::Op { to: primary, incarnation, op });
+    }
+
+    /// Where an operation goes in an epoch. An interval is told by who acts and since when its members are up.
+    fn target(&self, epoch: Epoch, pgid: PgId) -> Option<Target> {
+        let map = self.monitor.at(epoch)?;
+        let mapping = map.mapping(pgid);
+        let primary = mapping.primary?;
+        let interval = mapping.acting.iter().fold(0, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
+        Some(Target { primary, incarnation: map.incarnation(primary)?, interval })
     }
 
     fn answer(&mut self, client: usize, tid: u64, did: Did) {

@@ -26,12 +26,17 @@ impl Pg {
         for osd in self.replicas() {
             let Some(peer) = self.peers.get_mut(&osd) else { continue };
             peer.acked = self.info.last_update;
-            let log = self.log.after(peer.common);
             waiting.insert(osd);
-            self.send(osd, PeerMsg::Activate { info: self.info.clone(), log, past: self.past.clone() });
+            self.send_activate(osd);
         }
         self.phase = Phase::Activating { waiting, own: Some(own) };
         self.check_activated();
+    }
+
+    pub(super) fn send_activate(&mut self, osd: OsdId) {
+        let Some(peer) = self.peers.get(&osd) else { return };
+        let log = self.log.after(peer.common);
+        self.send(osd, PeerMsg::Activate { info: self.info.clone(), log, past: self.past.clone() });
     }
 
     /// A replica takes over the authoritative log.
@@ -44,7 +49,8 @@ impl Pg {
         self.info.history.merge(&info.history);
         self.info.last_epoch_started = info.last_epoch_started;
         self.info.last_interval_started = info.last_interval_started;
-        self.past.adopt(&past, self.info.history.same_interval_since);
+        // The primary has seen what every copy knows of the past.
+        self.past = past;
         self.past.trim(self.info.history.last_epoch_started);
         let token = self.merge_log(common, &info, &log.entries);
         self.defer(token, Deferred::Send(from, header.sent, PeerMsg::Activated));
@@ -116,6 +122,7 @@ impl Pg {
             self.persist_all();
             self.share_history();
         }
+        self.trim_idle();
         // Everybody who should have the PG has it.
         let strays: Vec<_> = self.peers.keys().copied().filter(|o| !self.mapping.acting.contains(o)).collect();
         for osd in strays {

@@ -177,7 +177,8 @@ impl Pg {
         Some(pg)
     }
 
-    /// An empty copy of a PG that others have, as [`creation::stranger`](crate::creation::stranger) said.
+    /// An empty copy of a PG that others have, as [`creation::stranger`](crate::creation::stranger) said for
+    /// this message and this map. `None` if they do not belong together.
     /// The message that caused it is handed over afterwards, as an event.
     pub fn adopt(me: OsdId, map: MapRef, conf: PgConf, header: &PeerHeader, msg: &PeerMsg, now: Utime) -> Option<Self> {
         let (info, past) = match msg {
@@ -185,7 +186,7 @@ impl Pg {
             _ => return None,
         };
         let mut history = info.history;
-        if history.same_interval_since > map.epoch() {
+        if header.sent != map.epoch() || history.same_interval_since > map.epoch() {
             return None;
         }
         history.same_up_since = history.same_interval_since;
@@ -195,7 +196,11 @@ impl Pg {
         pg.past = past.clone();
         pg.uncreated = true;
         pg.persist_all();
-        pg.activate_map();
+        if pg.is_primary() {
+            pg.start_peering();
+        } else {
+            pg.phase = Phase::Stray;
+        }
         Some(pg)
     }
 

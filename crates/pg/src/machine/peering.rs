@@ -113,6 +113,12 @@ impl Pg {
                 self.peers.insert(from, peer);
                 self.check_infos();
             }
+            Phase::Activating { waiting, .. } if waiting.contains(&from) => {
+                // It has no copy yet and could not make one from a message of an older epoch.
+                if peer.info.is_empty() {
+                    self.send_activate(from);
+                }
+            }
             _ => {
                 // A stray that nobody asked: it may have what is missing, or it is superfluous.
                 if !self.peers.contains_key(&from) && !self.mapping.acting.contains(&from) {

@@ -237,7 +237,9 @@ impl Pg {
                 waiting.clone_from(targets);
                 next.clone_from(&chunk.to);
                 *last = chunk.last;
-                let to = targets.iter().copied().collect();
+                let to: crate::action::Peers = targets.iter().copied().collect();
+                self.info.stats.num_bytes_recovered += chunk.data.len() as i64 * to.len() as i64;
+                self.info.stats.num_keys_recovered += chunk.omap.len() as i64 * to.len() as i64;
                 self.send_all(to, PeerMsg::Push(Box::new(chunk)));
             }
         }
@@ -279,6 +281,12 @@ impl Pg {
         }
         let (oid, version, to, last) = (chunk.oid.clone(), chunk.version, chunk.to.clone(), chunk.last);
         let mut persist = Persist::default();
+        if self.is_primary() {
+            let stats = &mut self.info.stats;
+            stats.num_bytes_recovered += chunk.data.len() as i64;
+            stats.num_keys_recovered += chunk.omap.len() as i64;
+            stats.num_objects_recovered += i64::from(last);
+        }
         if last {
             self.missing.remove(&oid);
             persist.rows.remove.push(rows::missing_key(&oid));
@@ -339,6 +347,7 @@ impl Pg {
             return;
         }
         let targets = std::mem::take(targets);
+        self.info.stats.num_objects_recovered += targets.len() as i64;
         for osd in targets {
             if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
                 missing.remove(&oid);

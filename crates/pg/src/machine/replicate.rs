@@ -150,6 +150,19 @@ impl Pg {
         }
     }
 
+    /// A degraded PG kept a long log; now that it is clean, nobody needs so much of it.
+    pub(super) fn trim_idle(&mut self) {
+        let to = self.trim_target();
+        if to <= self.log.tail() {
+            return;
+        }
+        self.send_all(self.replicas(), PeerMsg::Trim(to));
+        let mut persist = Persist::default();
+        self.trim_log(to, &mut persist);
+        persist.rows.set.push(rows::fast_row(&self.info));
+        self.persist(persist);
+    }
+
     pub(super) fn handle_trim(&mut self, to: Eversion) {
         if self.phase != Phase::ReplicaActive {
             return;
