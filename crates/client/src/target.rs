@@ -100,3 +100,82 @@ pub(crate) fn is_paused(map: &OsdMap, pool: &PgPool, flags: OsdFlags) -> bool {
     let writes = map.flags & osdmap_flag::PAUSEWR != 0 || (full && !forced);
     (flags.any(OsdFlags::READ) && reads) || (flags.any(OsdFlags::WRITE) && writes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use types::rados::osd_state;
+    use types::{PoolId, pool};
+
+    const POOL: PoolId = PoolId(1);
+
+    fn map() -> OsdMap {
+        let mut map = OsdMap { epoch: Epoch(5), ..OsdMap::default() };
+        map.pools.insert(POOL, PgPool { pg_num: 8, pgp_num: 8, size: 2, min_size: 1, ..PgPool::default() });
+        map.set_max_osd(3);
+        for osd in &mut map.osds {
+            osd.state = osd_state::EXISTS | osd_state::UP;
+        }
+        for seed in 0..8 {
+            map.pg_temp.insert(PgId::new(POOL, seed), vec![OsdId(1), OsdId(2)]);
+        }
+        map
+    }
+
+    fn object(name: &'static str) -> Scope {
+        Scope::Object { pool: POOL, namespace: Bytes::new(), key: Bytes::new(), name: Bytes::from_static(name.as_bytes()) }
+    }
+
+    #[test]
+    fn a_request_goes_to_the_acting_primary_of_its_group() {
+        let map = map();
+        let target = Target::of(&map, &object("foo")).unwrap();
+        assert_eq!(target.primary, Some(OsdId(1)));
+        assert_eq!(target.hash, types::hash::rjenkins(b"foo"));
+        assert_eq!(target.pgid.pgid, PgId::new(POOL, target.hash & 7));
+        let pgid = PgId::new(POOL, 3);
+        let listing = Target::of(&map, &Scope::Pg { pgid, namespace: Bytes::new() }).unwrap();
+        assert_eq!(listing.pgid.pgid, pgid);
+        assert_eq!(Target::of(&map, &Scope::Pg { pgid: PgId::new(PoolId(2), 0), namespace: Bytes::new() }), None);
+    }
+
+    #[test]
+    fn what_ends_an_interval_makes_another_target() {
+        let before = map();
+        let scope = object("foo");
+        let target = Target::of(&before, &scope).unwrap();
+        let pgid = target.pgid.pgid;
+        let changed = |change: &dyn Fn(&mut OsdMap)| {
+            let mut after = before.clone();
+            after.epoch = Epoch(6);
+            change(&mut after);
+            Target::of(&after, &scope).unwrap() != target
+        };
+        let pool = |m: &mut OsdMap, change: &dyn Fn(&mut PgPool)| change(m.pools.get_mut(&POOL).unwrap());
+        assert!(!changed(&|_| {}), "another epoch is no other interval");
+        assert!(!changed(&|m| drop(m.pg_temp.remove(&PgId::new(POOL, pgid.seed ^ 1)))), "nor is another group's");
+        assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(1), OsdId(0)]))));
+        assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(2), OsdId(1)]))));
+        assert!(changed(&|m| pool(m, &|p| p.min_size = 2)));
+        assert!(changed(&|m| pool(m, &|p| p.pg_num = 16)));
+        assert!(changed(&|m| pool(m, &|p| p.last_force_op_resend = Epoch(6))));
+        assert!(changed(&|m| m.flags |= osdmap_flag::RECOVERY_DELETES));
+    }
+
+    #[test]
+    fn flags_of_map_and_pool_hold_requests_back() {
+        let paused = |map_flags: u32, pool_flags: u64, flags: OsdFlags| {
+            let mut map = map();
+            map.flags = map_flags;
+            let pool = PgPool { flags: pool_flags, ..PgPool::default() };
+            is_paused(&map, &pool, flags)
+        };
+        let (read, write) = (OsdFlags::READ, OsdFlags::WRITE);
+        assert!(!paused(0, 0, read | write));
+        assert!(paused(osdmap_flag::PAUSERD, 0, read) && !paused(osdmap_flag::PAUSERD, 0, write));
+        assert!(paused(osdmap_flag::PAUSEWR, 0, write) && !paused(osdmap_flag::PAUSEWR, 0, read));
+        assert!(paused(0, pool::flag::FULL, write) && !paused(0, pool::flag::FULL, read));
+        assert!(!paused(osdmap_flag::FULL, 0, write | OsdFlags::FULL_TRY));
+    }
+}
