@@ -182,6 +182,7 @@ struct State {
     renew_subs: Option<Instant>,
     commands: BTreeMap<u64, PendingCommand>,
     versions: BTreeMap<u64, PendingVersion>,
+    requests: BTreeMap<u64, PendingRequest>,
     outbox: VecDeque<Message>,
     /// Lines for the cluster log that no monitor has acknowledged; at most [`LOG_KEPT`].
     log: VecDeque<LogEntry>,
@@ -194,6 +195,13 @@ struct PendingCommand {
     cmd: Vec<String>,
     input: Bytes,
     reply: oneshot::Sender<Result<CommandOutput>>,
+}
+
+struct PendingRequest {
+    message: Message,
+    /// Number of the answer's message.
+    answer: u16,
+    reply: oneshot::Sender<Result<Message>>,
 }
 
 struct PendingVersion {
@@ -479,6 +487,31 @@ impl MonClient {
         answer.await.unwrap_or(Err(ClientError::Shutdown))
     }
 
+    /// Sends a message to which the monitors answer with one of type `R` and the same tid: statistics,
+    /// pool operations. It is sent again in the next session if this one is lost before the answer.
+    pub async fn request<R: Payload>(&self, payload: &impl Payload) -> Result<R> {
+        let (reply, answer) = oneshot::channel();
+        let tid = self.0.next_tid();
+        let mut message = payload.encode(types::features::SUPPORTED);
+        message.tid = tid;
+        let session = {
+            let mut st = self.0.state.borrow_mut();
+            if st.down {
+                return Err(ClientError::Shutdown);
+            }
+            st.requests.insert(tid, PendingRequest { message: message.clone(), answer: R::TYPE, reply });
+            st.session.clone()
+        };
+        if let Some(session) = session {
+            session.send(message);
+        }
+        let _forget = Forget(|| {
+            self.0.state.borrow_mut().requests.remove(&tid);
+        });
+        let answer = answer.await.unwrap_or(Err(ClientError::Shutdown))?;
+        R::decode(&answer).map_err(ClientError::Peer)
+    }
+
     /// Writes a line to the cluster log. It is sent again after the loss of a session, until a monitor
     /// acknowledges it.
     pub fn log(&self, prio: LogPriority, channel: &str, msg: String) {
@@ -543,6 +576,9 @@ impl Inner {
         self.messenger.shutdown();
         for (_, c) in state.commands {
             let _ = c.reply.send(Err(ClientError::Shutdown));
+        }
+        for (_, r) in state.requests {
+            let _ = r.reply.send(Err(ClientError::Shutdown));
         }
         for (_, v) in state.versions {
             let _ = v.reply.send(Err(ClientError::Shutdown));
@@ -629,6 +665,7 @@ impl Inner {
                 st.versions
                     .iter()
                     .map(|(&handle, v)| MonGetVersion { handle, what: v.what.clone() }.encode(conn.features()))
+                    .chain(st.requests.values().map(|r| r.message.clone()))
                     .collect(),
                 std::mem::take(&mut st.outbox),
             )
@@ -757,7 +794,17 @@ impl Inner {
                     let _ = pending.reply.send(Ok((reply.version, reply.oldest_version)));
                 }
             }
-            _ => self.pass(message),
+            other => {
+                let pending = {
+                    let mut st = self.state.borrow_mut();
+                    let ours = st.requests.get(&message.tid).is_some_and(|r| r.answer == other);
+                    if ours { st.requests.remove(&message.tid) } else { None }
+                };
+                match pending {
+                    Some(pending) => drop(pending.reply.send(Ok(message))),
+                    None => self.pass(message),
+                }
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::mon_client::{CommandOutput, MonClient, MonConfig};
 use crate::objecter::{Objecter, OpOutcome, Request, Scope};
 use crate::operation::{Operation, Stat, decode_omap};
 use bytes::Bytes;
+use messages::{PoolOp, PoolOpCode, PoolOpReply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::rados::OsdFlags;
@@ -264,6 +265,32 @@ impl IoCtx {
     /// Removes keys.
     pub async fn omap_remove(&self, name: &str, keys: &BTreeSet<Bytes>) -> Result<()> {
         self.done(name, Operation::new().omap_remove(keys)).await
+    }
+
+    /// Makes a self managed snapshot: its id. It takes effect on writes with a snapshot context that
+    /// has it.
+    pub async fn create_snapshot(&self) -> Result<SnapId> {
+        let reply = self.pool_op(PoolOpCode::CREATE_UNMANAGED_SNAP, SnapId(0)).await?;
+        let id = reply.response_data.ok_or(ClientError::Invalid("the monitors sent no snapshot id"))?;
+        Ok(denc::Decode::from_bytes(&id)?)
+    }
+
+    /// Removes a self managed snapshot; the OSDs trim it later.
+    pub async fn remove_snapshot(&self, snapid: SnapId) -> Result<()> {
+        self.pool_op(PoolOpCode::DELETE_UNMANAGED_SNAP, snapid).await.map(|_| ())
+    }
+
+    /// Returns when the map has the result.
+    async fn pool_op(&self, op: PoolOpCode, snapid: SnapId) -> Result<PoolOpReply> {
+        let pool = u32::try_from(self.pool.0).map_err(|_| ClientError::NoPool)?;
+        let fsid = self.rados.mon.fsid().unwrap_or_default();
+        let request = PoolOp { fsid, pool, op, snapid, ..PoolOp::default() };
+        let reply: PoolOpReply = self.rados.mon.request(&request).await?;
+        if let Some(e) = ClientError::from_code(reply.reply_code) {
+            return Err(e);
+        }
+        self.rados.objecter.wait_epoch(reply.epoch).await?;
+        Ok(reply)
     }
 
     /// Calls a class method; `writes` if it may change the object.

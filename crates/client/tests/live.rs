@@ -5,12 +5,13 @@
 use auth::{AuthName, ConMode, Keyring, RotatingKeyRing};
 use bytes::Bytes;
 use client::{ClientError, ClusterConfig, IoCtx, ListCursor, MonClient, MonConfig, Operation, Rados};
+use messages::{Statfs, StatfsReply};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{EntityType, Errno, LogPriority, OsdId, Utime};
+use types::{EntityType, Errno, LogPriority, OsdId, SnapContext, Utime};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -183,6 +184,27 @@ fn objects_in_crc_mode() {
 #[ignore = "needs a cluster"]
 fn objects_in_secure_mode() {
     run(objects(ConMode::Secure));
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn snapshots_and_statistics() {
+    run(async {
+        let io = pool(ConMode::Crc).await;
+        let statfs: StatfsReply =
+            io.rados().mon().request(&Statfs { fsid: io.rados().mon().fsid().unwrap(), ..Default::default() }).await.unwrap();
+        assert!(statfs.kb > 0 && statfs.kb_avail <= statfs.kb);
+        io.write_full("a", Bytes::from_static(b"old")).await.unwrap();
+        let snap = io.create_snapshot().await.unwrap();
+        let later = io.clone().with_snap_context(SnapContext { seq: snap, snaps: vec![snap] });
+        later.write_full("a", Bytes::from_static(b"new")).await.unwrap();
+        assert_eq!(io.read("a", 0, 0).await.unwrap(), "new");
+        assert_eq!(io.clone().with_read_snapshot(snap).read("a", 0, 0).await.unwrap(), "old");
+        later.run("a", Operation::new().rollback(snap)).await.unwrap().ok().unwrap();
+        assert_eq!(io.read("a", 0, 0).await.unwrap(), "old");
+        later.remove("a").await.unwrap();
+        io.remove_snapshot(snap).await.unwrap();
+    });
 }
 
 #[test]
