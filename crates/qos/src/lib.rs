@@ -1,1 +1,112 @@
 //! Scheduling of operations by class: mClock and WPQ behind one trait, without I/O.
+//!
+//! Every operation that will reach a device waits in one [`Scheduler`]. It is tagged with a class
+//! ([`OpClass`]), a tenant and a cost, and comes out when its turn has come. Time is an argument, in
+//! nanoseconds from any fixed point; it must not run backwards.
+//!
+//! * [`Fifo`]: first come, first served. The baseline.
+//! * [`Wpq`]: priorities are shares; Ceph's `osd_op_queue = wpq`.
+//! * [`Mclock`]: each class has a floor, a share and a ceiling; tenants of a class share it fairly. Ceph's
+//!   `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
+
+mod fair;
+mod fifo;
+mod mclock;
+mod profile;
+mod wpq;
+
+pub use fifo::Fifo;
+pub use mclock::{ClassSpec, Mclock, MclockSpec};
+pub use profile::{Capacity, DeviceKind, MclockProfile};
+pub use wpq::Wpq;
+
+/// What an operation is for (Ceph: `op_scheduler_class`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OpClass {
+    /// Recovery of data that has fewer copies than it should.
+    BackgroundRecovery,
+    /// Everything that can wait: backfill of misplaced data, scrub, snapshot trimming, deletion.
+    BackgroundBestEffort,
+    /// Clients.
+    Client,
+    /// Control: heartbeats, peering, maps. Never waits behind the others.
+    Immediate,
+}
+
+impl OpClass {
+    /// The classes that share the device.
+    pub const SHARED: [OpClass; 3] = [OpClass::Client, OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort];
+
+    /// Ceph's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OpClass::BackgroundRecovery => "background_recovery",
+            OpClass::BackgroundBestEffort => "background_best_effort",
+            OpClass::Client => "client",
+            OpClass::Immediate => "immediate",
+        }
+    }
+}
+
+/// An operation that waits. Operations of one class, tenant and priority leave in the order in which they
+/// came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Op<T> {
+    /// What is scheduled.
+    pub item: T,
+    /// What it is for.
+    pub class: OpClass,
+    /// For whom: a pool, a client, an image; whatever is to be treated fairly.
+    pub tenant: u64,
+    /// What it costs, in bytes. A scheduler may charge more for small ones.
+    pub cost: u32,
+    /// Ceph's message priority (63 for clients). At or above the scheduler's cut-off it goes first.
+    pub priority: u32,
+}
+
+/// Why an operation was chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// It may not wait.
+    Strict,
+    /// To keep its class's floor.
+    Reservation,
+    /// By its class's share of what is left.
+    Weight,
+}
+
+/// What [`Scheduler::dequeue`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Dequeued<T> {
+    /// An operation whose turn it is.
+    Item(Op<T>, Phase),
+    /// Operations wait, and all of them are at their ceiling until this time.
+    WaitUntil(u64),
+    /// Nothing waits.
+    Empty,
+}
+
+/// A queue that decides who is next.
+pub trait Scheduler<T> {
+    /// Takes an operation in at time `now`.
+    fn enqueue(&mut self, op: Op<T>, now: u64);
+
+    /// Gives the next operation at time `now`.
+    fn dequeue(&mut self, now: u64) -> Dequeued<T>;
+
+    /// How many operations wait.
+    fn len(&self) -> usize;
+
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Cut-offs for the strict part (Ceph: `osd_op_queue_cut_off`).
+pub mod cut_off {
+    /// Only what is above client operations is strict (`high`, the default since Octopus).
+    pub const HIGH: u32 = 196;
+    /// Client operations are weighted, everything above is strict (`low`).
+    pub const LOW: u32 = 64;
+}

@@ -1,0 +1,115 @@
+//! The built-in profiles (Ceph 18: `osd/scheduler/mClockScheduler.cc`, options in `osd.yaml.in`).
+
+use crate::{ClassSpec, MclockSpec};
+
+/// Who is to be favoured (`osd_mclock_profile`). Fractions are of the device's capacity.
+///
+/// | profile | client | background_recovery | background_best_effort |
+/// | --- | --- | --- | --- |
+/// | `high_client_ops` | 60 %, 2, none | 40 %, 1, none | none, 1, 70 % |
+/// | `balanced` | 50 %, 1, none | 50 %, 1, none | none, 1, 90 % |
+/// | `high_recovery_ops` | 30 %, 1, none | 70 %, 2, none | none, 1, none |
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MclockProfile {
+    /// Clients first.
+    HighClientOps,
+    /// Clients and recovery alike.
+    #[default]
+    Balanced,
+    /// Recovery first.
+    HighRecoveryOps,
+    /// What the options `osd_mclock_scheduler_*` say.
+    Custom,
+}
+
+impl MclockProfile {
+    /// By the option's value.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "high_client_ops" => MclockProfile::HighClientOps,
+            "balanced" => MclockProfile::Balanced,
+            "high_recovery_ops" => MclockProfile::HighRecoveryOps,
+            "custom" => MclockProfile::Custom,
+            _ => return None,
+        })
+    }
+
+    /// The option's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            MclockProfile::HighClientOps => "high_client_ops",
+            MclockProfile::Balanced => "balanced",
+            MclockProfile::HighRecoveryOps => "high_recovery_ops",
+            MclockProfile::Custom => "custom",
+        }
+    }
+
+    /// Values of the options `osd_mclock_scheduler_<class>_{res,wgt,lim}`, for client, recovery and best
+    /// effort: fractions of the capacity (0 for none) and weights. `None` for a custom profile.
+    pub fn allocations(self) -> Option<[(f64, u32, f64); 3]> {
+        Some(match self {
+            MclockProfile::HighClientOps => [(0.6, 2, 0.0), (0.4, 1, 0.0), (0.0, 1, 0.7)],
+            MclockProfile::Balanced => [(0.5, 1, 0.0), (0.5, 1, 0.0), (0.0, 1, 0.9)],
+            MclockProfile::HighRecoveryOps => [(0.3, 1, 0.0), (0.7, 2, 0.0), (0.0, 1, 0.0)],
+            MclockProfile::Custom => return None,
+        })
+    }
+
+    /// The scheduler's parameters. `custom` holds the options' values for [`MclockProfile::Custom`].
+    pub fn spec(self, capacity: Capacity, custom: [(f64, u32, f64); 3]) -> MclockSpec {
+        let total = capacity.bytes_per_sec();
+        let part = |fraction: f64| (fraction.clamp(0.0, 1.0) * total as f64) as u64;
+        let class = |(reservation, weight, limit): (f64, u32, f64)| ClassSpec {
+            reservation: part(reservation),
+            weight,
+            // No fraction means no ceiling; a tiny one must not turn into that.
+            limit: if limit > 0.0 { part(limit).max(1) } else { 0 },
+        };
+        let [client, recovery, best_effort] = self.allocations().unwrap_or(custom);
+        MclockSpec {
+            client: class(client),
+            background_recovery: class(recovery),
+            background_best_effort: class(best_effort),
+            cost_per_io: capacity.cost_per_io(),
+        }
+    }
+}
+
+/// Which of the options `..._hdd` or `..._ssd` apply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceKind {
+    /// Rotational.
+    Hdd,
+    /// Not rotational.
+    Ssd,
+}
+
+/// What a device can do (`osd_mclock_max_capacity_iops_*`, `osd_mclock_max_sequential_bandwidth_*`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Capacity {
+    /// Random writes of 4 KiB each second.
+    pub iops: f64,
+    /// Sequential bytes each second.
+    pub bandwidth: u64,
+}
+
+impl Capacity {
+    /// Ceph's defaults.
+    pub fn default_of(kind: DeviceKind) -> Self {
+        match kind {
+            DeviceKind::Hdd => Capacity { iops: 315.0, bandwidth: 150 << 20 },
+            DeviceKind::Ssd => Capacity { iops: 21_500.0, bandwidth: 1200 << 20 },
+        }
+    }
+
+    /// Capacity in the unit of costs.
+    pub fn bytes_per_sec(&self) -> u64 {
+        self.bandwidth.max(1)
+    }
+
+    /// What the smallest operation costs: the bytes that could be moved in its time.
+    pub fn cost_per_io(&self) -> u32 {
+        let iops = if self.iops.is_finite() { self.iops.max(1.0) } else { 1.0 };
+        ((self.bytes_per_sec() as f64 / iops) as u64).clamp(1, u64::from(u32::MAX)) as u32
+    }
+}
