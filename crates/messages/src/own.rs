@@ -67,6 +67,9 @@ message! {
         health: HealthChecks,
         /// `ServiceMap`; empty if unchanged.
         service_map: Bytes,
+        /// Descriptions of the commands that it serves, as the JSON of `get_command_descriptions`; empty
+        /// if unchanged. The monitors hand them to clients with their own.
+        commands: Bytes,
     }
 
     /// Between monitors: the consensus library's bytes.

@@ -1,1 +1,12 @@
-//! The manager endpoint: statistics and the commands that read them.
+//! The manager: gathers the OSDs' statistics, tells the monitors what they need of them, and serves the
+//! commands that read them.
+//!
+//! * [`state`]: what the manager knows, without I/O;
+//! * [`commands`]: the table of its commands;
+//! * [`server`]: sessions with monitors, OSDs and clients.
+
+pub mod commands;
+pub mod server;
+pub mod state;
+
+pub use server::{Manager, MgrConfig, MgrError};

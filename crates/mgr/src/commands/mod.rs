@@ -1,0 +1,96 @@
+//! The manager's commands: one file per family, one table.
+
+mod osd;
+mod pg;
+mod service;
+
+use crate::state::MgrState;
+use bytes::Bytes;
+use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
+use std::rc::Rc;
+use types::errno::Errno;
+use types::{OsdMap, Utime};
+
+/// What a handler sees.
+pub struct Context<'a> {
+    /// The manager's state.
+    pub state: &'a MgrState,
+    /// The OSD map.
+    pub map: &'a Rc<OsdMap>,
+    /// The arguments.
+    pub args: &'a Args,
+    /// How the client wants its data.
+    pub format: Format,
+    /// The time.
+    pub now: Utime,
+}
+
+/// What a command answers.
+pub type Answer = Result<Reply, Refusal>;
+
+/// How a command is run.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// By this function.
+    Read(fn(&Context<'_>) -> Answer),
+    /// Not at all; the text says why.
+    Unsupported(&'static str),
+}
+
+/// An entry of the table.
+pub type Entry = Command<Run>;
+
+const fn read(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Answer) -> Entry {
+    Command { signature, help, module, perm: "r", flags: flags::MGR, handler: Run::Read(handler) }
+}
+
+const fn unsupported(signature: &'static str, help: &'static str, module: &'static str, why: &'static str) -> Entry {
+    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Unsupported(why) }
+}
+
+/// The tables, one per family.
+pub static FAMILIES: &[&[Entry]] = &[pg::COMMANDS, osd::COMMANDS, service::COMMANDS];
+
+/// All commands.
+pub fn table() -> impl Iterator<Item = &'static Entry> {
+    FAMILIES.iter().flat_map(|f| f.iter())
+}
+
+/// The entry for a command's arguments: the longest prefix that matches.
+pub fn find(args: &Args) -> Option<&'static Entry> {
+    table().find(|e| e.prefix() == args.prefix())
+}
+
+/// Runs a command. `allowed` says whether the caller may run an entry.
+pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Answer {
+    let args = Args::parse(pieces)?;
+    let Some(entry) = find(&args) else {
+        return Err(Refusal::invalid(format!("No handler found for '{}'", args.prefix())));
+    };
+    if !allowed(entry, &args) {
+        return Err(Refusal::new(
+            Errno::EACCES,
+            format!("access denied: does your client key have mgr caps? See http://docs.ceph.com/en/latest/mgr/administrator/#client-authentication ('{}')", entry.prefix()),
+        ));
+    }
+    let signature = Signature::parse(entry.signature);
+    args.validate(&signature)?;
+    let handler = match entry.handler {
+        Run::Read(h) => h,
+        Run::Unsupported(why) => return Err(Refusal::unsupported(format!("{}: {why}", entry.prefix()))),
+    };
+    let Some(map) = &state.osd_map else {
+        return Err(Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"));
+    };
+    handler(&Context { state, map, args: &args, format: Format::of(&args), now })
+}
+
+/// JSON text as a reply, whatever the format: commands without a form for people.
+fn json(cx: &Context<'_>, value: &serde_json::Value) -> Answer {
+    Ok(Reply::data(cx.format.json(value)))
+}
+
+/// Text without a form for programs.
+fn text(t: impl Into<Bytes>) -> Answer {
+    Ok(Reply::data(t))
+}

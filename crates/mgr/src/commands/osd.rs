@@ -1,0 +1,377 @@
+//! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
+
+use super::{Answer, Context, Entry, read, unsupported};
+use command::Refusal;
+use crush::tree::{Filter, TreeItem};
+use pgmap::table::{Align, Table};
+use pgmap::units::{bytes, low_precision, weight};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use types::errno::Errno;
+use types::stats::{OsdStat, PgState, StoreStatfs};
+use types::{OsdId, PoolId};
+
+pub(super) const COMMANDS: &[Entry] = &[
+    read("osd perf", "print dump of OSD perf summary stats", "osd", perf),
+    read(
+        "osd df name=output_method,type=CephChoices,strings=plain|tree,req=false name=filter_by,type=CephChoices,strings=class|name,req=false name=filter,type=CephString,req=false",
+        "show OSD utilization",
+        "osd",
+        df,
+    ),
+    read("osd blocked-by", "print histogram of which OSDs are blocking their peers", "osd", blocked_by),
+    read("osd pool stats name=pool_name,type=CephPoolname,req=false", "obtain stats from all pools, or from specified pool", "osd", pool_stats),
+    read("osd ok-to-stop name=ids,type=CephString,n=N name=max,type=CephInt,req=false", "check whether osd(s) can be safely stopped without reducing immediate data availability", "osd", ok_to_stop),
+    read("osd safe-to-destroy name=ids,type=CephString,n=N", "check whether osd(s) can be safely destroyed without reducing data durability", "osd", safe_to_destroy),
+    read("osd status name=bucket,type=CephString,req=false", "Show the status of OSDs within a bucket, or all", "osd", status),
+    read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", autoscale_status),
+    unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
+    unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
+    unsupported("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", "scrubbing is not there yet"),
+    unsupported("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", "scrubbing is not there yet"),
+    unsupported("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", "repair is not there yet"),
+];
+
+fn perf(cx: &Context<'_>) -> Answer {
+    let osds = &cx.state.pg_map.osds;
+    Ok(cx.format.reply(
+        || {
+            let infos: Vec<Value> = osds
+                .iter()
+                .map(|(id, r)| {
+                    let p = &r.stat.perf_stat;
+                    json!({"id": id.0, "perf_stats": {
+                        "commit_latency_ms": p.commit_latency_ns / 1_000_000, "apply_latency_ms": p.apply_latency_ns / 1_000_000,
+                        "commit_latency_ns": p.commit_latency_ns, "apply_latency_ns": p.apply_latency_ns}})
+                })
+                .collect();
+            json!({"osdstats": {"osd_perf_infos": infos}})
+        },
+        || {
+            let mut t = Table::new();
+            t.right(&["osd", "commit_latency(ms)", "apply_latency(ms)"]);
+            for (id, r) in osds {
+                let p = &r.stat.perf_stat;
+                t.row([id.0.to_string(), (p.commit_latency_ns / 1_000_000).to_string(), (p.apply_latency_ns / 1_000_000).to_string()]);
+            }
+            t.to_string()
+        },
+    ))
+}
+
+/// Use of a device, or the sum over a bucket.
+fn usage(cx: &Context<'_>, id: i32) -> StoreStatfs {
+    let mut sum = StoreStatfs::default();
+    let members: BTreeSet<i32> = if id >= 0 { [id].into() } else { cx.map.crush.leaves(id) };
+    for osd in members {
+        if let Some(r) = cx.state.pg_map.osds.get(&OsdId(osd)) {
+            sum.add(&r.stat.statfs);
+        }
+    }
+    sum
+}
+
+fn ratio(fs: &StoreStatfs) -> f64 {
+    if fs.total > 0 { fs.used_raw() as f64 / fs.total as f64 * 100.0 } else { 0.0 }
+}
+
+fn state_of(cx: &Context<'_>, osd: i32) -> &'static str {
+    if cx.map.is_up(OsdId(osd)) {
+        "up"
+    } else if cx.map.is_destroyed(OsdId(osd)) {
+        "destroyed"
+    } else {
+        "down"
+    }
+}
+
+/// The lines of `osd df`.
+struct Utilization {
+    rows: Vec<(TreeItem, StoreStatfs, f64, f64)>,
+    average: f64,
+    min_var: f64,
+    max_var: f64,
+    dev: f64,
+    sum: OsdStat,
+}
+
+fn utilization(cx: &Context<'_>, tree: bool) -> Result<Utilization, Refusal> {
+    let crush = &cx.map.crush;
+    let filter = cx.args.str("filter");
+    let selected: Option<BTreeSet<i32>> = match (cx.args.str("filter_by"), filter) {
+        (None, _) => None,
+        (Some(_), None) => return Err(Refusal::invalid("you must specify 'filter'")),
+        (Some("class"), Some(class)) => {
+            let of_class = crush.devices_by_class(class);
+            if of_class.is_empty() {
+                return Err(Refusal::invalid(format!("class '{class}' does not exist")));
+            }
+            Some(of_class.into_iter().collect())
+        }
+        (Some(_), Some(name)) => match (crush.names.id(name), cx.map.pool_by_name(name)) {
+            (Some(id), _) => Some(if id >= 0 { [id].into() } else { crush.leaves(id) }),
+            (None, Some(pool)) => {
+                let rule = cx.map.pools.get(&pool).map_or(0, |p| i32::from(p.crush_rule));
+                Some(crush.rule(rule).map(|r| r.takes().flat_map(|t| crush.leaves(t)).collect()).unwrap_or_default())
+            }
+            (None, None) => return Err(Refusal::invalid(format!("'{name}' not a pool, crush node or device class name"))),
+        },
+    };
+    let shown = |id: i32| selected.as_ref().is_none_or(|s| s.contains(&id));
+    let in_use = |o: OsdId| cx.map.exists(o) && shown(o.0);
+    let average = ratio(&cx.state.pg_map.osd_sum(|o| in_use(o) && cx.map.weight(o) > 0.0).statfs);
+    let leaf = |id: i32| shown(id);
+    let mut u = Utilization { rows: vec![], average, min_var: -1.0, max_var: -1.0, dev: 0.0, sum: cx.state.pg_map.osd_sum(in_use) };
+    let (mut squares, mut weights) = (0.0f64, 0.0);
+    for item in crush.walk(&Filter { leaf: &leaf, empty_buckets: selected.is_none(), ..Filter::default() }) {
+        if item.id < 0 && !tree {
+            continue;
+        }
+        let fs = usage(cx, item.id);
+        let util = ratio(&fs);
+        let var = if average > 0.0 { util / average } else { 1.0 };
+        if item.id >= 0 {
+            let reweight = cx.map.weight(OsdId(item.id));
+            if reweight > 0.0 {
+                u.min_var = if u.min_var < 0.0 { var } else { u.min_var.min(var) };
+                u.max_var = u.max_var.max(var);
+                squares += reweight * (util - average).powi(2);
+                weights += reweight;
+            }
+        }
+        u.rows.push((item, fs, util, var));
+    }
+    u.dev = if weights > 0.0 { (squares / weights).sqrt() } else { 0.0 };
+    Ok(u)
+}
+
+fn df(cx: &Context<'_>) -> Answer {
+    let tree = cx.args.str("output_method") == Some("tree");
+    let u = utilization(cx, tree)?;
+    let pgs = cx.state.pg_map.pgs_by_osd();
+    let count = |id: i32| pgs.get(&OsdId(id)).copied().unwrap_or(0);
+    Ok(cx.format.reply(|| df_json(cx, &u, count), || df_text(cx, &u, tree, count)))
+}
+
+fn pool_names(cx: &Context<'_>) -> BTreeMap<i64, String> {
+    cx.map.pool_names.iter().map(|(id, n)| (id.0, n.clone())).collect()
+}
+
+fn df_json(cx: &Context<'_>, u: &Utilization, count: impl Fn(i32) -> u32) -> Value {
+    let names: BTreeMap<i64, String> = pool_names(cx);
+    let node = |(item, fs, util, var): &(TreeItem, StoreStatfs, f64, f64)| {
+        let mut m = Map::new();
+        let mut put = |k: &str, v: Value| m.insert(k.into(), v);
+        put("reweight", if item.id < 0 { json!(-1) } else { json!(cx.map.weight(OsdId(item.id))) });
+        put("kb", (fs.total >> 10).into());
+        put("kb_used", (fs.used_raw() >> 10).into());
+        put("kb_used_data", (fs.allocated >> 10).into());
+        put("kb_used_omap", (fs.omap_allocated >> 10).into());
+        put("kb_used_meta", (fs.internal_metadata >> 10).into());
+        put("kb_avail", (fs.available >> 10).into());
+        put("utilization", (*util).into());
+        put("var", (*var).into());
+        put("pgs", if item.id < 0 { 0 } else { count(item.id) }.into());
+        if item.id >= 0 {
+            put("status", state_of(cx, item.id).into());
+        }
+        cx.map.crush.dump_tree_item(item, &names, m)
+    };
+    let fs = &u.sum.statfs;
+    json!({
+        "nodes": u.rows.iter().map(node).collect::<Vec<_>>(),
+        "stray": [],
+        "summary": {
+            "total_kb": fs.total >> 10, "total_kb_used": fs.used_raw() >> 10, "total_kb_used_data": fs.allocated >> 10,
+            "total_kb_used_omap": fs.omap_allocated >> 10, "total_kb_used_meta": fs.internal_metadata >> 10, "total_kb_avail": fs.available >> 10,
+            "average_utilization": u.average, "min_var": u.min_var, "max_var": u.max_var, "dev": u.dev,
+        },
+    })
+}
+
+fn df_text(cx: &Context<'_>, u: &Utilization, tree: bool, count: impl Fn(i32) -> u32) -> String {
+    let mut t = Table::new();
+    t.right(&["ID", "CLASS", "WEIGHT", "REWEIGHT", "SIZE", "RAW USE", "DATA", "OMAP", "META", "AVAIL", "%USE", "VAR", "PGS", "STATUS"]);
+    if tree {
+        t.column("TYPE NAME", Align::Left, Align::Left);
+    }
+    let sizes = |fs: &StoreStatfs| {
+        [fs.total, fs.used_raw(), fs.allocated.max(0) as u64, fs.omap_allocated.max(0) as u64, fs.internal_metadata.max(0) as u64, fs.available].map(bytes)
+    };
+    for (item, fs, util, var) in &u.rows {
+        let mut cells = cx.map.crush.tree_cells(item);
+        let name = cells.pop().unwrap_or_default();
+        cells.push(if item.id < 0 { "-".into() } else { weight(cx.map.weight(OsdId(item.id))) });
+        cells.extend(sizes(fs));
+        cells.extend([low_precision(*util), low_precision(*var)]);
+        cells.extend(if item.id < 0 { ["-".into(), String::new()] } else { [count(item.id).to_string(), state_of(cx, item.id).into()] });
+        if tree {
+            cells.push(name);
+        }
+        t.row(cells);
+    }
+    let mut total = vec![String::new(), String::new(), String::new(), "TOTAL".into()];
+    total.extend(sizes(&u.sum.statfs));
+    total.extend([low_precision(u.average), String::new()]);
+    t.row(total);
+    format!("{t}MIN/MAX VAR: {}/{}  STDDEV: {}\n", low_precision(u.min_var), low_precision(u.max_var), low_precision(u.dev))
+}
+
+fn blocked_by(cx: &Context<'_>) -> Answer {
+    let mut by: BTreeMap<OsdId, u32> = BTreeMap::new();
+    for o in cx.state.pg_map.pgs.values().flat_map(|s| s.blocked_by.iter()) {
+        *by.entry(*o).or_default() += 1;
+    }
+    Ok(cx.format.reply(
+        || json!({"osd_blocked_by_infos": by.iter().map(|(o, n)| json!({"id": o.0, "num_blocked": n})).collect::<Vec<_>>()}),
+        || {
+            let mut t = Table::new();
+            t.right(&["osd", "num_blocked"]);
+            for (o, n) in &by {
+                t.row([o.0.to_string(), n.to_string()]);
+            }
+            t.to_string()
+        },
+    ))
+}
+
+fn pool_stats(cx: &Context<'_>) -> Answer {
+    let pools: Vec<(PoolId, String)> = match cx.args.str("pool_name") {
+        Some(name) => {
+            let id = cx.map.pool_by_name(name).ok_or_else(|| Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'")))?;
+            vec![(id, name.to_string())]
+        }
+        None => cx.map.pool_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
+    };
+    let d = &cx.state.digest;
+    Ok(cx.format.reply(
+        || pools.iter().map(|(id, n)| d.pool_io_json(n, *id)).collect(),
+        || if pools.is_empty() { "there are no pools!\n".into() } else { pools.iter().map(|(id, n)| d.pool_io_text(n, *id)).collect() },
+    ))
+}
+
+/// The OSDs that are named: `0`, `osd.0`, `any`, `all`.
+fn ids(cx: &Context<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
+    let mut out = BTreeSet::new();
+    for word in cx.args.strs("ids") {
+        if matches!(word.as_str(), "any" | "all" | "*") {
+            out.extend(cx.map.osd_ids());
+            continue;
+        }
+        let id: i32 = word.strip_prefix("osd.").unwrap_or(&word).parse().map_err(|_| Refusal::invalid(format!("invalid osd id '{word}'")))?;
+        out.insert(OsdId(id));
+    }
+    if out.is_empty() {
+        return Err(Refusal::invalid("must specify one or more OSDs"));
+    }
+    Ok(out)
+}
+
+fn ok_to_stop(cx: &Context<'_>) -> Answer {
+    let stopped = ids(cx)?;
+    let (mut ok, mut bad, mut unknown) = (vec![], vec![], vec![]);
+    for (pgid, s) in &cx.state.pg_map.pgs {
+        if s.state == PgState(0) {
+            unknown.push(pgid.to_string());
+            continue;
+        }
+        if !s.acting.iter().any(|o| stopped.contains(o)) {
+            continue;
+        }
+        let left = s.acting.iter().filter(|o| o.0 >= 0 && !stopped.contains(o)).count();
+        let needed = cx.map.pools.get(&pgid.pool).map_or(1, |p| usize::from(p.min_size));
+        if left >= needed && s.state.has(PgState::ACTIVE) { ok.push(pgid.to_string()) } else { bad.push(pgid.to_string()) }
+    }
+    let fine = bad.is_empty() && unknown.is_empty();
+    let report = json!({"ok_to_stop": {
+        "ok_to_stop": fine, "osds": stopped.iter().map(|o| o.0).collect::<Vec<_>>(), "num_ok_pgs": ok.len(), "num_not_ok_pgs": bad.len() + unknown.len(),
+        "bad_become_inactive": bad, "ok_become_degraded": ok, "unknown": unknown,
+    }});
+    if !fine {
+        let mut r = Refusal::new(
+            Errno::EBUSY,
+            format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", bad.len() + unknown.len()),
+        );
+        r.data = cx.format.json(&report);
+        return Err(r);
+    }
+    Ok(cx.format.reply(|| report, || format!("OSD(s) {} are ok to stop without reducing availability or risking data, provided there are no other concurrent failures or interventions.\n{} PGs are likely to be degraded (but remain accessible) as a result.\n", join(&stopped), ok.len())))
+}
+
+fn join(osds: &BTreeSet<OsdId>) -> String {
+    osds.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn safe_to_destroy(cx: &Context<'_>) -> Answer {
+    let named = ids(cx)?;
+    let pgs = cx.state.pg_map.pgs_by_osd();
+    let all_clean = cx.state.pg_map.pgs.values().all(|s| s.state.has(PgState::CLEAN));
+    let unknown = cx.state.pg_map.pgs.values().any(|s| s.state == PgState(0));
+    let (mut safe, mut active, mut missing, mut stored) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for o in &named {
+        let gone = !cx.map.exists(*o) || cx.map.is_destroyed(*o);
+        match cx.state.pg_map.osds.get(o) {
+            _ if gone => safe.insert(*o),
+            _ if pgs.get(o).is_some_and(|n| *n > 0) => active.insert(*o),
+            Some(r) if r.stat.num_pgs > 0 && !all_clean => stored.insert(*o),
+            None => missing.insert(*o),
+            Some(_) => safe.insert(*o),
+        };
+    }
+    let numbers = |s: &BTreeSet<OsdId>| s.iter().map(|o| o.0).collect::<Vec<_>>();
+    let report = json!({"safe_to_destroy": numbers(&safe), "active": numbers(&active), "missing_stats": numbers(&missing), "stored_pgs": numbers(&stored)});
+    if unknown || safe.len() < named.len() {
+        let why = if unknown {
+            "some PGs are unknown".to_string()
+        } else if !active.is_empty() {
+            format!("OSD(s) {} have PGs currently mapped to them", join(&active))
+        } else if !missing.is_empty() {
+            format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions", join(&missing))
+        } else {
+            format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed", join(&stored))
+        };
+        let mut r = Refusal::new(if unknown || !missing.is_empty() { Errno::EAGAIN } else { Errno::EBUSY }, why);
+        r.data = cx.format.json(&report);
+        return Err(r);
+    }
+    Ok(cx.format.reply(|| report, || format!("OSD(s) {} are safe to destroy without reducing data durability.\n", join(&safe))))
+}
+
+fn status(cx: &Context<'_>) -> Answer {
+    let map = &cx.state.pg_map;
+    let host = |id: OsdId| cx.map.crush.full_location(id.0).into_iter().find(|(k, _)| k == "host").map(|(_, v)| v).unwrap_or_default();
+    let wanted = |id: OsdId| cx.args.str("bucket").is_none_or(|b| cx.map.crush.full_location(id.0).iter().any(|(_, v)| v == b));
+    let states = |id: OsdId| {
+        let mut s = vec![];
+        if cx.map.exists(id) {
+            s.push("exists");
+        }
+        s.push(if cx.map.is_up(id) { "up" } else { "down" });
+        s.join(",")
+    };
+    let rows: Vec<_> = cx.map.osd_ids().into_iter().filter(|o| wanted(*o)).map(|o| (o, map.osds.get(&o).map(|r| r.stat.statfs).unwrap_or_default())).collect();
+    Ok(cx.format.reply(
+        || {
+            let v: Vec<Value> = rows
+                .iter()
+                .map(|(o, fs)| {
+                    json!({"id": o.0, "host name": host(*o), "kb used": fs.used_raw() >> 10, "kb available": fs.available >> 10,
+                        "write ops rate": 0, "write byte rate": 0, "read ops rate": 0, "read byte rate": 0, "state": states(*o).split(',').collect::<Vec<_>>()})
+                })
+                .collect();
+            json!({"OSDs": v})
+        },
+        || {
+            let mut t = Table::new();
+            t.right(&["ID", "HOST", "USED", "AVAIL", "STATE"]);
+            for (o, fs) in &rows {
+                t.row([o.0.to_string(), host(*o), bytes(fs.used_raw()), bytes(fs.available), states(*o)]);
+            }
+            t.to_string()
+        },
+    ))
+}
+
+fn autoscale_status(cx: &Context<'_>) -> Answer {
+    Ok(cx.format.reply(|| json!([]), String::new))
+}

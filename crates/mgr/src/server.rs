@@ -1,0 +1,342 @@
+//! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
+
+use crate::commands;
+use crate::state::MgrState;
+use auth::caps::{MgrCap, MgrOp, Perm};
+use auth::{RotatingKeyRing, ServiceAuth};
+use bytes::Bytes;
+use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
+use command::{Format, Refusal};
+use conf::Config;
+use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, Payload};
+use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use types::{EntityName, EntityType, Utime};
+
+/// The shortest pause between two digests: news from many OSDs goes to the monitors together.
+const DIGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How to start a manager.
+pub struct MgrConfig {
+    /// Who it is and where the monitors are.
+    pub cluster: ClusterConfig,
+    /// Its keyring's text, for services that have no rotating secret yet.
+    pub keyring: auth::Keyring,
+    /// Where it listens.
+    pub ip: IpAddr,
+    /// On the first free port of these.
+    pub ports: RangeInclusive<u16>,
+    /// Its configuration; the monitors' is added to it.
+    pub conf: Rc<RefCell<Config>>,
+}
+
+/// Why a manager did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MgrError {
+    /// No session with the monitors.
+    #[error("no session with the monitors")]
+    Mon(#[from] client::ClientError),
+    /// The socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+}
+
+/// A running manager.
+pub struct Manager {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    conf: Rc<RefCell<Config>>,
+    mon: MonClient,
+    objecter: Objecter,
+    messenger: RefCell<Option<Rc<Messenger>>>,
+    state: RefCell<MgrState>,
+    metadata: BTreeMap<String, String>,
+    /// For the monitors, who describe our commands to clients.
+    descriptions: Bytes,
+    /// Something changed that the monitors should hear of.
+    news: Notify,
+    stopping: Cell<bool>,
+}
+
+fn now() -> Utime {
+    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Passes on what the monitors send.
+struct FromMon(Weak<Inner>);
+
+impl MonEvents for FromMon {
+    fn on_session(&self) {
+        if let Some(m) = self.0.upgrade() {
+            m.news.notify_one();
+        }
+    }
+
+    fn on_message(&self, message: Message) {
+        let Some(m) = self.0.upgrade() else { return };
+        m.objecter.handle_mon_message(&message);
+        m.follow_map();
+        if message.msg_type == messages::Config::TYPE
+            && let Ok(config) = messages::Config::decode(&message)
+        {
+            let settings = config.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+            for refused in m.conf.borrow_mut().set_from_mon(settings) {
+                tracing::debug!("setting from the monitors: {refused}");
+            }
+        }
+    }
+}
+
+/// Serves OSDs and clients.
+struct Sessions(Weak<Inner>);
+
+impl Dispatcher for Sessions {
+    fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        if let Some(m) = self.0.upgrade() {
+            m.handle(conn, &message);
+        }
+        drop(guard);
+    }
+}
+
+impl Manager {
+    /// Starts a manager on the current `LocalSet`. It serves when this returns.
+    pub async fn start(config: MgrConfig) -> Result<Manager, MgrError> {
+        let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MGR, config.keyring)));
+        let mut mon_config = MonConfig::new(&config.cluster);
+        mon_config.rotating = Some(keys.clone());
+        let nonce = mon_config.nonce;
+        let mon = MonClient::new(mon_config);
+        let objecter = Objecter::new(mon.clone());
+        let inner = Rc::new(Inner {
+            name: config.cluster.name.id.clone(),
+            conf: config.conf,
+            mon: mon.clone(),
+            objecter,
+            messenger: RefCell::new(None),
+            state: RefCell::new(MgrState::default()),
+            metadata: metadata(config.ip),
+            descriptions: Format::Json.json(&descriptions()),
+            news: Notify::new(),
+            stopping: Cell::new(false),
+        });
+        mon.set_events(Rc::new(FromMon(Rc::downgrade(&inner))));
+        mon.subscribe("config", 0, false);
+        mon.subscribe("osdmap", 0, false);
+        mon.wait_ready(Duration::from_secs(30)).await?;
+        let messenger = Messenger::new(
+            MessengerConfig {
+                name: EntityName::new(EntityType::MGR, mon.global_id() as i64),
+                nonce,
+                policies: PolicySet::new(Policy::stateless_server()),
+                limits: Limits::default(),
+                server_auth: Some(Rc::new(ServiceAuth { policy: config.cluster.policy.clone(), keys })),
+                client_auth: mon.auth().clone(),
+            },
+            Rc::new(Sessions(Rc::downgrade(&inner))),
+        );
+        messenger.bind(config.ip, config.ports)?;
+        *inner.messenger.borrow_mut() = Some(messenger);
+        inner.follow_map();
+        tokio::task::spawn_local(report(Rc::downgrade(&inner)));
+        inner.news.notify_one();
+        Ok(Manager { inner })
+    }
+
+    /// Runs a command of the admin socket or of `ceph tell mgr`: (code, status, output).
+    pub fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
+        let (code, status, data) = answer(self.inner.tell(&[json.to_string()]));
+        (code, status, data.to_vec())
+    }
+
+    /// Stops serving.
+    pub fn shutdown(&self) {
+        self.inner.stopping.set(true);
+        self.inner.news.notify_one();
+        if let Some(m) = self.inner.messenger.borrow_mut().take() {
+            m.shutdown();
+        }
+        self.inner.objecter.shutdown();
+        self.inner.mon.shutdown();
+    }
+}
+
+/// Sends digests: at once when there is news, and at least every `mgr_tick_period`.
+async fn report(inner: Weak<Inner>) {
+    loop {
+        let Some(m) = inner.upgrade() else { return };
+        if m.stopping.get() {
+            return;
+        }
+        m.send_digest();
+        let period = Duration::from_secs(m.conf.borrow().u64("mgr_tick_period"));
+        tokio::time::sleep(DIGEST_PAUSE).await;
+        let _ = tokio::time::timeout(period, m.news.notified()).await;
+    }
+}
+
+impl Inner {
+    fn follow_map(&self) {
+        let Some(map) = self.objecter.map() else { return };
+        let mut state = self.state.borrow_mut();
+        if map.epoch > state.epoch() {
+            state.handle_osd_map(map, now());
+            drop(state);
+            self.news.notify_one();
+        }
+    }
+
+    fn send_digest(&self) {
+        let Some(messenger) = self.messenger.borrow().clone() else { return };
+        let mut state = self.state.borrow_mut();
+        state.refresh(now());
+        let mut message = state.digest_message();
+        message.gid = self.mon.global_id();
+        message.name = self.name.clone();
+        message.addrs = messenger.addrs();
+        message.metadata = self.metadata.clone();
+        message.commands = self.descriptions.clone();
+        self.mon.send_payload(&message);
+    }
+
+    fn handle(&self, conn: &Rc<Connection>, message: &Message) {
+        let any = match AnyMessage::decode(message) {
+            Ok(any) => any,
+            Err(e) => {
+                tracing::warn!("message from {}: {e}", conn.peer_name());
+                conn.mark_down();
+                return;
+            }
+        };
+        match any {
+            AnyMessage::OsdStatsReport(r) => {
+                // Only an OSD knows its own state.
+                if conn.peer_name() == EntityName::new(EntityType::OSD, i64::from(r.osd.0))
+                    && conn.auth_name().is_some_and(|n| n.kind == EntityType::OSD)
+                    && self.state.borrow_mut().handle_report(&r, now())
+                {
+                    self.news.notify_one();
+                }
+            }
+            AnyMessage::MgrOpen(_) => {
+                let period = self.conf.borrow().u64("mgr_stats_period") as u32;
+                self.reply(conn, &MgrConfigure { stats_period: period, stats_threshold: 5 }, 0);
+            }
+            AnyMessage::MgrReport(_) | AnyMessage::MgrClose(_) => {}
+            AnyMessage::MgrCommand(c) => {
+                let (result, status, output) = answer(self.command(conn, &c));
+                self.reply(conn, &MgrCommandReply { result, status, output }, message.tid);
+            }
+            AnyMessage::Command(c) => {
+                let (result, status, output) = answer(self.tell_from(conn, &c));
+                self.reply(conn, &CommandReply { result, status, output }, message.tid);
+            }
+            _ => tracing::debug!("unexpected message of type {} from {}", message.msg_type, conn.peer_name()),
+        }
+    }
+
+    fn reply(&self, conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
+        let mut message = payload.encode(conn.features());
+        message.tid = tid;
+        conn.send(message);
+    }
+
+    fn command(&self, conn: &Rc<Connection>, c: &MgrCommand) -> commands::Answer {
+        self.follow_map();
+        let args = command::Args::parse(&c.cmd)?;
+        if args.prefix() == "get_command_descriptions" {
+            return Ok(command::Reply::data(Format::Json.json(&descriptions())));
+        }
+        let caps = caps_of(conn);
+        let addr = conn.peer_socket_addr().map(|a| a.ip());
+        commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
+            let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
+            let perm = needs.into_iter().filter(|(c, _)| entry.needs(*c)).fold(Perm::NONE, |all, (_, p)| all | p);
+            let args = args.text_map();
+            caps.is_capable(&MgrOp { service: entry.module, module: "", command: entry.prefix(), args: &args, perm, addr })
+        })
+    }
+
+    /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own commands.
+    fn tell_from(&self, conn: &Rc<Connection>, c: &Command) -> commands::Answer {
+        let args = command::Args::parse(&c.cmd)?;
+        if args.prefix() == "get_command_descriptions" {
+            return Ok(command::Reply::data(Format::Json.json(&descriptions())));
+        }
+        let caps = caps_of(conn);
+        if !caps.is_allow_all() {
+            return Err(Refusal::new(types::errno::Errno::EACCES, "access denied: does your client key have mgr caps?"));
+        }
+        self.tell(&c.cmd)
+    }
+
+    fn tell(&self, pieces: &[String]) -> commands::Answer {
+        let args = command::Args::parse(pieces)?;
+        let format = Format::of(&args);
+        let conf = self.conf.borrow();
+        let value = match args.prefix() {
+            "version" => serde_json::json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"}),
+            "config show" => conf::schema::all().iter().map(|o| (o.name.to_string(), conf.str(o.name).into())).collect::<serde_json::Map<_, _>>().into(),
+            "config diff" => conf.changed().map(|(n, _, v)| (n.to_string(), v.into())).collect::<serde_json::Map<_, _>>().into(),
+            "config get" => {
+                let name = args.req("var");
+                let (value, _) = conf.lookup(name).map_err(|e| Refusal::new(types::errno::Errno::ENOENT, e.to_string()))?;
+                serde_json::json!({name: value.to_string()})
+            }
+            "status" | "mgr_status" => serde_json::json!({"metadata": self.metadata, "osdmap_epoch": self.state.borrow().epoch().0}),
+            "help" => commands::table().map(|e| (e.prefix().to_string(), e.help.into())).collect::<serde_json::Map<_, _>>().into(),
+            _ => {
+                drop(conf);
+                return commands::run(&self.state.borrow(), pieces, now(), |_, _| true);
+            }
+        };
+        let format = if format == Format::Plain { Format::JsonPretty } else { format };
+        Ok(command::Reply::data(format.json(&value)))
+    }
+}
+
+/// The descriptions that the stock tool builds its parser from.
+pub fn descriptions() -> serde_json::Value {
+    command::descriptions(commands::FAMILIES.iter().copied(), true)
+}
+
+fn caps_of(conn: &Connection) -> MgrCap {
+    let caps = conn.auth_caps();
+    if caps.allow_all {
+        return MgrCap::allow_all();
+    }
+    caps.text.parse().unwrap_or_default()
+}
+
+fn answer(a: commands::Answer) -> (i32, String, Bytes) {
+    match a {
+        Ok(r) => (0, r.status, r.data),
+        Err(r) => (-r.errno.0, r.message, r.data),
+    }
+}
+
+fn metadata(ip: IpAddr) -> BTreeMap<String, String> {
+    let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default().trim().to_string();
+    [
+        ("addr", ip.to_string()),
+        ("arch", std::env::consts::ARCH.to_string()),
+        ("ceph_release", types::version::RELEASE.to_string()),
+        ("ceph_version", types::version::LONG.to_string()),
+        ("ceph_version_short", types::version::SHORT.to_string()),
+        ("hostname", read("/proc/sys/kernel/hostname")),
+        ("kernel_version", read("/proc/sys/kernel/osrelease")),
+        ("os", "Linux".to_string()),
+    ]
+    .map(|(k, v)| (k.to_string(), v))
+    .into()
+}
+

@@ -1,0 +1,94 @@
+//! What the manager knows.
+
+use messages::{HealthChecks, MgrDigest, OsdStatsReport};
+use pgmap::map::PoolShape;
+use pgmap::{Digest, PgMap};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use types::{Epoch, OsdId, OsdMap, Utime};
+
+/// The manager's state: the OSD map, and what the OSDs reported.
+#[derive(Default)]
+pub struct MgrState {
+    /// The newest map.
+    pub osd_map: Option<Rc<OsdMap>>,
+    /// Statistics.
+    pub pg_map: PgMap,
+    /// The last digest that was made.
+    pub digest: Digest,
+    /// The health checks that went with it.
+    pub health: HealthChecks,
+}
+
+impl MgrState {
+    /// Follows a new map.
+    pub fn handle_osd_map(&mut self, map: Rc<OsdMap>, now: Utime) {
+        let pools = map.pools.iter().map(|(id, p)| (*id, PoolShape { pg_num: p.pg_num })).collect();
+        self.pg_map.handle_osd_map(map.epoch, pools, |o| map.exists(o), |o| map.is_up(o), now);
+        self.osd_map = Some(map);
+    }
+
+    /// Takes an OSD's report; false if it told nothing new.
+    pub fn handle_report(&mut self, report: &OsdStatsReport, now: Utime) -> bool {
+        self.pg_map.handle_report(report, now)
+    }
+
+    /// The epoch of the map that is known.
+    pub fn epoch(&self) -> Epoch {
+        self.osd_map.as_ref().map_or(Epoch(0), |m| m.epoch)
+    }
+
+    /// Makes the digest and the health checks of this moment.
+    pub fn refresh(&mut self, now: Utime) {
+        let map = self.osd_map.clone();
+        let class_of = |o: OsdId| map.as_ref().and_then(|m| m.crush.item_class(o.0).map(str::to_owned));
+        let mut digest = self.pg_map.digest(now, class_of);
+        if let Some(map) = &map {
+            digest.rule_avail = rule_avail(map, &self.pg_map);
+        }
+        self.digest = digest;
+        self.health = self.pg_map.health_checks(now);
+    }
+
+    /// The message for the monitors, without the manager's own identity.
+    pub fn digest_message(&self) -> MgrDigest {
+        use denc::{Encode, Features};
+        MgrDigest { available: true, pg_digest: self.digest.to_bytes(Features::ALL), health: self.health.clone(), ..MgrDigest::default() }
+    }
+}
+
+/// Raw bytes that can still be written under each rule before the first of its OSDs is full: data spreads
+/// over the rule's OSDs by weight, so the one with the least room for its share decides
+/// (Ceph: `PGMap::get_rule_avail`).
+fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
+    let mut out = BTreeMap::new();
+    for rule in map.pools.values().map(|p| u32::from(p.crush_rule)) {
+        if out.contains_key(&rule) {
+            continue;
+        }
+        let weights = rule_weights(&map.crush, rule as i32);
+        let effective = |osd: i32, w: f64| w * map.weight(OsdId(osd));
+        let total: f64 = weights.iter().map(|(o, w)| effective(*o, *w)).sum();
+        let mut least: Option<f64> = None;
+        for (osd, w) in &weights {
+            let share = effective(*osd, *w) / total;
+            let Some(report) = pg_map.osds.get(&OsdId(*osd)) else { continue };
+            if share.is_nan() || share <= 0.0 || report.stat.statfs.total == 0 {
+                continue;
+            }
+            let fs = &report.stat.statfs;
+            let unusable = fs.total as f64 * (1.0 - f64::from(map.full_ratio));
+            let room = (fs.available as f64 - unusable).max(0.0) / share;
+            least = Some(least.map_or(room, |l| l.min(room)));
+        }
+        out.insert(rule, least.unwrap_or(0.0) as u64);
+    }
+    out
+}
+
+/// The OSDs below what a rule takes, with their CRUSH weights.
+fn rule_weights(crush: &crush::CrushMap, rule: i32) -> Vec<(i32, f64)> {
+    let takes = crush.rule(rule).map(|r| r.takes().collect::<Vec<_>>()).unwrap_or_default();
+    let leaves = takes.into_iter().flat_map(|t| crush.leaves(t)).filter(|id| *id >= 0);
+    leaves.map(|id| (id, f64::from(crush.item_weight(id).unwrap_or(0)) / 65536.0)).collect()
+}
