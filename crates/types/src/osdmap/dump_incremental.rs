@@ -118,7 +118,7 @@ impl Dump for OsdMapIncremental {
         if !self.cluster_snapshot.is_empty() {
             put("cluster_snapshot", self.cluster_snapshot.as_str().into());
         }
-        put("new_uuid", pairs(&self.new_uuid, "osd", "uuid", |id| shown(id)));
+        put("new_uuid", pairs(&self.new_uuid, "osd", "uuid", shown));
         put("erasure_code_profiles", json!(self.new_erasure_code_profiles));
         put("old_erasure_code_profiles", json!(self.old_erasure_code_profiles));
         put("new_removed_snaps", snaps(&self.new_removed_snaps));
