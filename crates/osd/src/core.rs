@@ -208,15 +208,11 @@ impl Core {
         self.unborn.borrow().clone()
     }
 
-    /// Takes what the store knew of unborn groups.
-    pub fn set_unborn(&self, unborn: creation::UnbornPgs) {
-        *self.unborn.borrow_mut() = unborn;
-    }
-
     /// Adds a group that was loaded from the store. Later maps follow with [`Core::advance_map`].
-    pub fn add_loaded(&self, pg: Pg) {
+    pub fn add_loaded(&self, pg: Pg) -> Rc<PgHost> {
         let host = PgHost::new(self.rc(), pg);
-        self.hosts.borrow_mut().insert(host.pgid, host);
+        self.hosts.borrow_mut().insert(host.pgid, host.clone());
+        host
     }
 
     /// Takes the next map. With `first`, maps before it are not known: groups are not born in it.
@@ -471,6 +467,40 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Work in execution.
+    pub fn running(&self) -> usize {
+        self.running.get()
+    }
+
+    /// Brings the counters that are states up to date.
+    pub fn update_gauges(&self) {
+        let hosts = self.hosts();
+        let primaries = hosts.iter().filter(|h| h.with_pg(|p| p.is_primary())).count();
+        let replicas = hosts.iter().filter(|h| h.with_pg(|p| !p.is_primary() && p.state().0 != 0)).count();
+        self.perf.numpg.set(hosts.len() as u64);
+        self.perf.numpg_primary.set(primaries as u64);
+        self.perf.numpg_replica.set(replicas as u64);
+        self.perf.numpg_stray.set((hosts.len() - primaries - replicas) as u64);
+        let s = self.store.statfs();
+        self.perf.stat_bytes.set(s.total);
+        self.perf.stat_bytes_avail.set(s.available);
+        self.perf.stat_bytes_used.set(s.total.saturating_sub(s.available));
+        self.perf.slow_ops_slow_ops_count.set(self.tracker.slow_total());
+    }
+
+    /// Takes the map and the state of unborn groups that the store knew, before loaded groups are added.
+    pub fn restore(&self, map: ClusterMapRef, unborn: creation::UnbornPgs) {
+        *self.map.borrow_mut() = Some(map);
+        *self.unborn.borrow_mut() = unborn;
+    }
+
+    /// Forgets all groups, so that nothing keeps the store open.
+    pub fn clear(&self) {
+        self.hosts.borrow_mut().clear();
+        self.waiting_map.borrow_mut().clear();
+        self.waiting_pg.borrow_mut().clear();
     }
 
     // --- the store ---

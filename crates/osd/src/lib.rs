@@ -5,21 +5,34 @@
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests)
 //!   and `host_background`; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
-//! * [`perf`], [`tracker`]: what an operator can see.
+//! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
+//!   [`settings`], [`osd_map`], [`net`], [`copies`] are its parts.
+//! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
+pub mod admin;
 pub mod client_op;
+pub mod copies;
 pub mod core;
 #[cfg(test)]
 mod core_test;
+pub mod daemon;
 pub mod gate;
 pub mod host;
 mod host_background;
 mod host_ops;
 pub mod map;
+pub mod net;
 pub mod object;
 pub mod op;
+pub mod osd_map;
 pub mod peer_net;
 pub mod perf;
+pub mod session;
+pub mod settings;
+pub mod stats;
+pub mod superblock;
 pub mod tracker;
 pub mod txn;
 pub mod work;
+
+pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

@@ -6,6 +6,9 @@ use types::{EntityAddr, EntityAddrVec, Epoch, ObjectId, OsdId, PgId, PoolId, Sna
 
 use crate::object::PoolRules;
 
+/// Application, key, value.
+pub type AppMetadata = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>;
+
 /// What operations must know of a pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOps {
@@ -18,7 +21,7 @@ pub struct PoolOps {
     /// The pool's name.
     pub name: String,
     /// Applications and their keys and values, for capabilities.
-    pub applications: Vec<(String, Vec<(String, String)>)>,
+    pub applications: AppMetadata,
 }
 
 /// One epoch of the cluster map.

@@ -1,0 +1,405 @@
+//! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
+
+use crate::core::Core;
+use crate::host::PgHost;
+use crate::stats;
+use command::{Args, Command, Format, Refusal, Reply, Signature, descriptions, flags};
+use conf::Config;
+use conf::effective::Source;
+use serde_json::{Map, Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+use store::{Transaction, WriteHint};
+use types::{Dump, Epoch, Errno, Fsid, PgId};
+
+/// What commands act on.
+pub struct Admin {
+    /// The OSD.
+    pub core: Rc<Core>,
+    /// Its configuration.
+    pub conf: Rc<RefCell<Config>>,
+    /// The cluster.
+    pub cluster: Fsid,
+    /// The OSD's own id.
+    pub osd_fsid: Fsid,
+    /// Called when the configuration has changed.
+    pub changed: Box<dyn Fn()>,
+    /// Oldest map kept.
+    pub oldest_map: Box<dyn Fn() -> Epoch>,
+    /// Booting, active or stopping.
+    pub state: Box<dyn Fn() -> &'static str>,
+}
+
+/// How a command is run.
+pub enum Run {
+    /// At once.
+    Now(fn(&Admin, &Args) -> Result<Reply, Refusal>),
+    /// Writes to the store and takes its time.
+    Bench,
+}
+
+macro_rules! commands {
+    ($($signature:literal, $help:literal, $perm:literal, $run:expr;)*) => {
+        /// All commands.
+        pub const COMMANDS: &[Command<Run>] = &[
+            $(Command {
+                signature: $signature,
+                help: $help,
+                module: "osd",
+                perm: $perm,
+                flags: flags::NONE,
+                handler: $run,
+            },)*
+        ];
+    };
+}
+
+commands! {
+    "get_command_descriptions", "list available commands", "r", Run::Now(describe);
+    "help", "list available commands", "r", Run::Now(help);
+    "version", "report version of OSD", "r", Run::Now(version);
+    "git_version", "get git sha1", "r", Run::Now(git_version);
+    "status", "high-level status of OSD", "r", Run::Now(status);
+    "config show", "dump current config settings", "r", Run::Now(config_show);
+    "config diff", "dump diff of current config and default config", "r", Run::Now(config_diff);
+    "config get name=var,type=CephString", "config get <field>: get the config value", "r", Run::Now(config_get);
+    "config set name=var,type=CephString name=val,type=CephString,n=N",
+        "config set <field> <val> [<val> ...]: set a config variable", "rw", Run::Now(config_set);
+    "config unset name=var,type=CephString", "config unset <field>: unset a config variable", "rw",
+        Run::Now(config_unset);
+    "injectargs name=injected_args,type=CephString,n=N", "inject configuration arguments into running OSD", "rw",
+        Run::Now(injectargs);
+    "perf dump name=logger,type=CephString,req=false name=counter,type=CephString,req=false",
+        "dump perfcounters value", "r", Run::Now(perf_dump);
+    "perf schema", "dump perfcounters schema", "r", Run::Now(perf_schema);
+    "perf reset name=var,type=CephString", "perf reset <name>: perf reset all or one perfcounter name", "rw",
+        Run::Now(perf_reset);
+    "ops", "show the ops currently in flight", "r", Run::Now(ops_in_flight);
+    "dump_ops_in_flight", "show the ops currently in flight", "r", Run::Now(ops_in_flight);
+    "dump_blocked_ops", "show the blocked ops currently in flight", "r", Run::Now(blocked_ops);
+    "dump_historic_ops", "show recent ops", "r", Run::Now(historic_ops);
+    "dump_historic_ops_by_duration", "show slowest recent ops, sorted by duration", "r",
+        Run::Now(historic_ops_by_duration);
+    "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
+    "dump_op_pq_state", "dump op queue state", "r", Run::Now(queue_state);
+    "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
+    "query name=pgid,type=CephPgid", "show details of a specific pg", "r", Run::Now(query);
+    "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
+        Run::Now(query);
+    "dump_osd_statfs", "space of the store", "r", Run::Now(dump_statfs);
+    "bench name=count,type=CephInt,req=false name=size,type=CephInt,req=false name=object_size,type=CephInt,req=false name=object_num,type=CephInt,req=false",
+        "OSD benchmark: write <count> <size>-byte objects(with <obj_size> <obj_num>), (default count=1G default size=4MB). Results in log.",
+        "rw", Run::Bench;
+}
+
+/// Return code, status, output.
+pub type Answer = (i32, String, Vec<u8>);
+
+impl Admin {
+    /// Runs a command, a JSON object with `prefix`.
+    pub async fn run(&self, json: &str) -> Answer {
+        match self.try_run(json).await {
+            Ok(r) => (0, r.status, r.data.to_vec()),
+            Err(r) => (r.errno.as_result(), r.message, r.data.to_vec()),
+        }
+    }
+
+    async fn try_run(&self, json: &str) -> Result<Reply, Refusal> {
+        let args = Args::parse(&[json]).map_err(|e| Refusal::invalid(e.to_string()))?;
+        let prefix = args.prefix();
+        let command = COMMANDS.iter().find(|c| c.prefix() == prefix).ok_or_else(|| {
+            Refusal::invalid(format!("unrecognized command '{prefix}'; 'help' lists those that exist"))
+        })?;
+        args.validate(&Signature::parse(command.signature)).map_err(|e| Refusal::invalid(e.to_string()))?;
+        match command.handler {
+            Run::Now(f) => f(self, &args),
+            Run::Bench => bench(self, &args).await,
+        }
+    }
+
+    fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
+        let text = args.req("pgid");
+        let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
+        self.core
+            .host(pgid)
+            .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("i don't have pgid {pgid}")))
+    }
+}
+
+/// JSON, indented unless asked otherwise.
+fn reply(args: &Args, value: Value) -> Result<Reply, Refusal> {
+    Ok(Reply::data(Format::of(args).json(&value)))
+}
+
+fn describe(_: &Admin, _: &Args) -> Result<Reply, Refusal> {
+    Ok(Reply::data(Format::Json.json(&descriptions([COMMANDS], true))))
+}
+
+fn help(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let all: Map<String, Value> =
+        COMMANDS.iter().map(|c| (c.prefix().to_owned(), Value::from(c.help))).collect();
+    reply(args, Value::Object(all))
+}
+
+fn version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    use types::version::{LONG, RELEASE, SHORT};
+    reply(args, json!({"version": SHORT, "release": RELEASE, "release_type": "stable", "long": LONG}))
+}
+
+fn git_version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, json!({"git_version": env!("CARGO_PKG_VERSION")}))
+}
+
+fn status(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(
+        args,
+        json!({
+            "cluster_fsid": a.cluster.to_string(),
+            "osd_fsid": a.osd_fsid.to_string(),
+            "whoami": a.core.whoami.0,
+            "state": (a.state)(),
+            "oldest_map": (a.oldest_map)().0,
+            "newest_map": a.core.epoch().0,
+            "num_pgs": a.core.hosts().len(),
+        }),
+    )
+}
+
+fn config_show(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let c = a.conf.borrow();
+    let all: Map<String, Value> = conf::schema::all()
+        .into_iter()
+        .filter_map(|o| Some((o.name.to_owned(), Value::from(c.lookup(o.name).ok()?.0.to_string()))))
+        .collect();
+    reply(args, Value::Object(all))
+}
+
+fn config_diff(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let c = a.conf.borrow();
+    let mut diff = Map::new();
+    for (name, source, value) in c.changed() {
+        let default = conf::find(name).map(|o| o.default_value().to_string()).unwrap_or_default();
+        diff.insert(name.into(), json!({"default": default, source.name(): value.clone(), "final": value}));
+    }
+    reply(args, json!({"diff": diff}))
+}
+
+fn unknown(e: conf::ConfError) -> Refusal {
+    let errno = if matches!(e, conf::ConfError::Unknown(_)) { Errno::ENOENT } else { Errno::EINVAL };
+    Refusal::new(errno, e.to_string())
+}
+
+fn config_get(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let name = args.req("var");
+    let (value, _) = a.conf.borrow().lookup(name).map_err(unknown)?;
+    reply(args, json!({name: value.to_string()}))
+}
+
+fn config_set(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let name = args.req("var");
+    let value = args.strs("val").join(" ");
+    a.conf.borrow_mut().set(Source::Override, name, &value).map_err(unknown)?;
+    (a.changed)();
+    reply(args, json!({"success": format!("{name} = '{value}' ")}))
+}
+
+fn config_unset(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let name = args.req("var");
+    a.conf.borrow_mut().unset(Source::Override, name).map_err(unknown)?;
+    (a.changed)();
+    reply(args, json!({"success": format!("{name} = '' ")}))
+}
+
+fn injectargs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let text = args.strs("injected_args").join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut set = Vec::new();
+    let mut i = 0;
+    while let Some(word) = words.get(i) {
+        let Some(option) = word.strip_prefix("--") else {
+            return Err(Refusal::invalid(format!("'{word}' is not of the form --option value")));
+        };
+        let (name, value) = match option.split_once('=') {
+            Some((n, v)) => (n.to_owned(), v.to_owned()),
+            None => {
+                i += 1;
+                let v = words.get(i).ok_or_else(|| Refusal::invalid(format!("--{option} has no value")))?;
+                (option.to_owned(), (*v).to_owned())
+            }
+        };
+        set.push((name.replace('-', "_"), value));
+        i += 1;
+    }
+    // All or nothing.
+    for (name, value) in &set {
+        Config::check(name, value).map_err(unknown)?;
+    }
+    let mut said = String::new();
+    for (name, value) in &set {
+        a.conf.borrow_mut().set(Source::Override, name, value).map_err(unknown)?;
+        said.push_str(&format!("{name} = '{value}' "));
+    }
+    (a.changed)();
+    Ok(Reply::status(said))
+}
+
+fn perf_dump(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    a.core.update_gauges();
+    let mut counters = a.core.perf.dump();
+    if let Some(one) = args.str("counter") {
+        counters.retain(|k, _| k == one);
+    }
+    let mut all = Map::new();
+    if args.str("logger").is_none_or(|l| l == "osd") {
+        all.insert("osd".into(), Value::Object(counters));
+    }
+    reply(args, Value::Object(all))
+}
+
+fn perf_schema(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, json!({"osd": a.core.perf.schema()}))
+}
+
+fn perf_reset(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let which = args.req("var");
+    if which != "all" && which != "osd" {
+        return reply(args, json!({"error": format!("Not find: {which}")}));
+    }
+    a.core.perf.reset();
+    reply(args, json!({"success": format!("perf reset {which}")}))
+}
+
+fn ops_in_flight(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, a.core.tracker.dump_in_flight(false))
+}
+
+fn blocked_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, a.core.tracker.dump_in_flight(true))
+}
+
+fn historic_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, a.core.tracker.dump_historic(false))
+}
+
+fn historic_ops_by_duration(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, a.core.tracker.dump_historic(true))
+}
+
+fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, a.core.tracker.dump_slow())
+}
+
+fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let (name, len) = a.core.with_queue(|q| (q.name(), q.len()));
+    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running()}))
+}
+
+fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let mut hosts = a.core.hosts();
+    hosts.sort_by_key(|h| h.pgid);
+    let pgs: Vec<Value> = hosts
+        .iter()
+        .map(|h| {
+            h.with_pg(|pg| {
+                json!({
+                    "pgid": h.pgid.to_string(),
+                    "state": types::PgState(pg.state().0).to_string(),
+                    "phase": pg.phase_name(),
+                    "primary": pg.is_primary(),
+                    "acting": pg.mapping().acting.iter().map(|o| o.0).collect::<Vec<_>>(),
+                    "last_update": pg.info().last_update.to_string(),
+                    "objects": pg.info().stats.num_objects,
+                    "missing": pg.missing().len(),
+                })
+            })
+        })
+        .collect();
+    reply(args, Value::Array(pgs))
+}
+
+fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let host = a.host(args)?;
+    let value = host.with_pg(|pg| {
+        let stat = stats::pg_stat(pg, 0);
+        let info = pg.info();
+        let peers: Vec<Value> = pg
+            .peers()
+            .map(|p| {
+                json!({
+                    "peer": p.osd.0.to_string(),
+                    "last_update": p.info.last_update.to_string(),
+                    "last_complete": p.info.last_complete.to_string(),
+                    "missing": p.missing,
+                })
+            })
+            .collect();
+        json!({
+            "state": stat.state.to_string(),
+            "epoch": pg.epoch().0,
+            "up": stat.up.iter().map(|o| o.0).collect::<Vec<_>>(),
+            "acting": stat.acting.iter().map(|o| o.0).collect::<Vec<_>>(),
+            "info": {
+                "pgid": host.pgid.to_string(),
+                "last_update": info.last_update.to_string(),
+                "last_complete": info.last_complete.to_string(),
+                "log_tail": info.log_tail.to_string(),
+                "last_user_version": info.last_user_version,
+                "stats": stat.dump(),
+            },
+            "peer_info": peers,
+            "recovery_state": [{"name": pg.phase_name()}],
+        })
+    });
+    reply(args, value)
+}
+
+fn dump_statfs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    reply(args, stats::statfs(&a.core).dump())
+}
+
+/// Bounds of `bench` (`osd_bench_max_block_size`, and what a test may write at all).
+const BENCH_BLOCK_MAX: i64 = 64 << 20;
+const BENCH_BYTES_MAX: i64 = 4 << 30;
+
+async fn bench(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let count = args.int("count").unwrap_or(1 << 30);
+    let size = args.int("size").unwrap_or(4 << 20);
+    if !(1..=BENCH_BLOCK_MAX).contains(&size) {
+        return Err(Refusal::invalid(format!("block 'size' values are capped at {BENCH_BLOCK_MAX} bytes")));
+    }
+    if !(size..=BENCH_BYTES_MAX).contains(&count) {
+        return Err(Refusal::invalid(format!("'count' must be between 'size' and {BENCH_BYTES_MAX} bytes")));
+    }
+    let store = &a.core.store;
+    let error = |e: store::StoreError| Refusal::new(Errno(e.errno()), e.to_string());
+    let data = bytes::Bytes::from(vec![0x5a; size as usize]);
+    let key = |i: i64| bytes::Bytes::from(format!("bench_{i}"));
+    let coll = crate::superblock::OWN;
+    let begin = std::time::Instant::now();
+    let n = count / size;
+    for i in 0..n {
+        store.admit().await.map_err(error)?;
+        let mut t = Transaction::new();
+        t.write(coll, &key(i), 0, data.clone(), WriteHint::DontNeed);
+        store.submit(t).map_err(error)?;
+    }
+    store.last_commit().await.map_err(error)?;
+    let elapsed = begin.elapsed().as_secs_f64();
+    for i in 0..n {
+        let mut t = Transaction::new();
+        t.remove(coll, &key(i));
+        store.admit().await.map_err(error)?;
+        store.submit(t).map_err(error)?;
+    }
+    let bytes = n * size;
+    reply(
+        args,
+        json!({
+            "bytes_written": bytes,
+            "blocksize": size,
+            "elapsed_sec": elapsed,
+            "bytes_per_sec": bytes as f64 / elapsed.max(1e-9),
+            "iops": n as f64 / elapsed.max(1e-9),
+        }),
+    )
+}

@@ -1,0 +1,114 @@
+//! Reading objects of other groups for `COPY_FROM`: as a client of the cluster.
+
+use crate::op::class::LocalFuture;
+use crate::op::copy::{Copied, CopyCursor, CopyData, CopyRequest, CopySource};
+use crate::op::{Op, OpArgs, OpCode, OsdFlags};
+use crate::osd_map::MapAt;
+use bytes::{Bytes, BytesMut};
+use client::{MonClient, Objecter, Request, Scope};
+use denc::{Decode, Encode, Features};
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use types::rados::copy_from;
+use types::{Errno, ObjectId, ObjectLocator, SnapContext, SnapId, Utime};
+
+/// Bytes in one portion (`osd_copyfrom_max_chunk`).
+const PORTION: u64 = 8 << 20;
+
+/// See the module. The client exists only once the first copy is asked for.
+pub struct Copies {
+    mon: MonClient,
+    objecter: OnceCell<Objecter>,
+    map: RefCell<Option<Rc<MapAt>>>,
+}
+
+impl Copies {
+    /// Copies over the session of `mon`.
+    pub fn new(mon: MonClient) -> Rc<Self> {
+        Rc::new(Copies { mon, objecter: OnceCell::new(), map: RefCell::default() })
+    }
+
+    /// Takes a new map.
+    pub fn set_map(&self, map: Rc<MapAt>) {
+        *self.map.borrow_mut() = Some(map);
+    }
+
+    /// Passes what a monitor sent to the client, if there is one.
+    pub fn handle_mon_message(&self, m: &msgr::Message) {
+        if let Some(o) = self.objecter.get() {
+            o.handle_mon_message(m);
+        }
+    }
+
+    /// Ends the client.
+    pub fn shutdown(&self) {
+        if let Some(o) = self.objecter.get() {
+            o.shutdown();
+        }
+    }
+}
+
+impl CopySource for Copies {
+    fn resolve(&self, name: &Bytes, l: &ObjectLocator, snap: SnapId) -> Option<ObjectId> {
+        use crate::map::ClusterMap;
+        self.map.borrow().as_ref()?.object(l.pool, &l.namespace, name, &l.key, snap)
+    }
+
+    fn fetch(&self, request: CopyRequest) -> LocalFuture<'_, Result<Copied, Errno>> {
+        Box::pin(async move {
+            let objecter = self.objecter.get_or_init(|| Objecter::new(self.mon.clone()));
+            let mut flags = OsdFlags::READ;
+            for (bit, flag) in [
+                (copy_from::IGNORE_OVERLAY, OsdFlags::IGNORE_OVERLAY),
+                (copy_from::IGNORE_CACHE, OsdFlags::IGNORE_CACHE),
+                (copy_from::MAP_SNAP_CLONE, OsdFlags::MAP_SNAP_CLONE),
+                (copy_from::RWORDERED, OsdFlags::RWORDERED),
+            ] {
+                if request.flags & bit != 0 {
+                    flags |= flag;
+                }
+            }
+            let mut copied = Copied { user_version: request.version, ..Copied::default() };
+            let mut cursor = CopyCursor::default();
+            while !cursor.is_complete() {
+                let mut ops = Vec::with_capacity(2);
+                if copied.user_version != 0 {
+                    // All portions must be of one version.
+                    ops.push(Op::new(OpCode::ASSERT_VER, OpArgs::AssertVer { ver: copied.user_version }));
+                }
+                let mut input = BytesMut::new();
+                cursor.encode(&mut input, Features::ALL);
+                PORTION.encode(&mut input, Features::ALL);
+                ops.push(Op::with_input(OpCode::COPY_GET, OpArgs::CopyGet { max: 0 }, input.freeze()));
+                let at = ops.len() - 1;
+                let outcome = objecter
+                    .submit(Request {
+                        scope: Scope::Object {
+                            pool: request.source.pool,
+                            namespace: request.source.namespace.clone(),
+                            key: request.source.key.clone(),
+                            name: request.source.name.clone(),
+                        },
+                        ops,
+                        flags,
+                        snapid: request.source.snap,
+                        snapc: SnapContext::default(),
+                        mtime: Utime::ZERO,
+                    })
+                    .await
+                    .and_then(client::OpOutcome::ok)
+                    .map_err(|e| e.errno())?;
+                let portion = CopyData::from_bytes(&outcome.output(at)).map_err(|_| Errno::EIO)?;
+                if portion.cursor == cursor {
+                    // No progress: the source would be asked for ever.
+                    return Err(Errno::EIO);
+                }
+                copied.user_version = outcome.user_version;
+                let offset = cursor.data_offset;
+                cursor = portion.cursor.clone();
+                copied.add(offset, portion, request.max_bytes)?;
+            }
+            Ok(copied)
+        })
+    }
+}

@@ -1,0 +1,973 @@
+//! The OSD as a daemon: store, monitors, network, reports, commands around a [`Core`].
+//!
+//! ```text
+//! start ─► open the store, load groups ─► listen ─► session with a monitor ─► maps
+//!                                                                              │
+//!              up in the map at our address ◄── OsdBoot ◄── caught up ◄────────┘
+//! ```
+
+use crate::admin::{Admin, Answer};
+use crate::client_op::Request;
+use crate::copies::Copies;
+use crate::core::{Core, MonLink, Parts};
+use crate::host::{META_KEY, pgid_of};
+use crate::map::{ClusterMap, ClusterMapRef};
+use crate::net::Net;
+use crate::op::NoClasses;
+use crate::osd_map::MapAt;
+use crate::peer_net::LocalPeer;
+use crate::session::{ConnectionSink, Session};
+use crate::superblock::{self, OwnError, Superblock};
+use crate::work::Fifo;
+use crate::{settings, stats};
+use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
+use bytes::Bytes;
+use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
+use conf::Config;
+use denc::{Decode, Encode, Features};
+use messages::{
+    BootSuperblock, Command, CommandReply, Config as ConfigMsg, MgrMapMsg, OsdAlive, OsdBeacon, OsdBoot, OsdMapMsg,
+    OsdMarkMeDown, OsdOp, OsdPgTemp, OsdPing, OsdStatsReport, Paxos, Payload, PeerMessage,
+};
+use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use pg::{MapView, Pg};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::{Bound, RangeInclusive};
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use store::{Device, Engine, Options, Store, StoreError, Transaction};
+use types::{
+    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, Fsid, MgrMap, OsdId, OsdMap, OsdMapIncremental, PgId,
+    features,
+};
+
+/// What an OSD needs to start.
+pub struct OsdConfig {
+    /// Its number.
+    pub id: OsdId,
+    /// The cluster.
+    pub fsid: Fsid,
+    /// The file or block device with its store.
+    pub device: PathBuf,
+    /// How the device is driven.
+    pub engine: Engine,
+    /// Tunables of the store.
+    pub store: Options,
+    /// Where monitors are.
+    pub mon_hosts: Vec<MonHost>,
+    /// The secret of `osd.N`.
+    pub key: CryptoKey,
+    /// Authentication methods and connection modes.
+    pub policy: AuthPolicy,
+    /// Where to listen.
+    pub ip: IpAddr,
+    /// On which port; 0 lets the system choose.
+    pub ports: RangeInclusive<u16>,
+    /// Settings from the configuration file and the command line.
+    pub conf: Config,
+    /// What `ceph osd metadata` shows beside what the OSD knows itself.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Why an OSD does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The device cannot be opened.
+    #[error("cannot open {path}")]
+    Device {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The store cannot be opened or made.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The OSD's own data cannot be used.
+    #[error(transparent)]
+    Own(#[from] OwnError),
+    /// The store belongs to another OSD or cluster.
+    #[error("the store belongs to osd.{found} of cluster {cluster}")]
+    OtherOsd {
+        /// Its number.
+        found: OsdId,
+        /// Its cluster.
+        cluster: Fsid,
+    },
+    /// A group's rows cannot be read.
+    #[error("placement group {pgid}")]
+    Group {
+        /// Which.
+        pgid: PgId,
+        /// What is wrong.
+        #[source]
+        source: pg::LoadError,
+    },
+    /// It cannot listen.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The monitors cannot be reached.
+    #[error("no session with a monitor")]
+    Mon(#[from] ClientError),
+}
+
+/// Makes the store of a new OSD. `size` creates a file of that many bytes if there is none.
+pub async fn mkfs(
+    device: &std::path::Path,
+    engine: Engine,
+    options: &Options,
+    size: Option<u64>,
+    fsid: Fsid,
+    osd_fsid: Fsid,
+    id: OsdId,
+) -> Result<(), StartError> {
+    let dev = Device::open(device, engine, size)
+        .map_err(|source| StartError::Device { path: device.to_owned(), source })?;
+    let mut id_bytes = [0; 8];
+    id_bytes.copy_from_slice(&osd_fsid.0[..8]);
+    let label = format!("osd.{id} {fsid} {osd_fsid}");
+    Store::mkfs(&dev, options, u64::from_le_bytes(id_bytes), label).await?;
+    let store = Store::open(dev, options.clone()).await?;
+    let mut t = Transaction::new();
+    superblock::create(&mut t);
+    superblock::put(&mut t, &Superblock { cluster: fsid, osd: osd_fsid, whoami: id, ..Superblock::default() });
+    store.submit(t)?.await?;
+    store.close().await?;
+    Ok(())
+}
+
+/// What the monitors are asked for until a map grants it.
+#[derive(Default)]
+struct Wishes {
+    up_thru: Option<Epoch>,
+    pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+}
+
+/// Sends wishes to the monitors.
+struct Link {
+    mon: MonClient,
+    epoch: Cell<Epoch>,
+    wishes: RefCell<Wishes>,
+}
+
+impl Link {
+    fn send_up_thru(&self, want: Epoch) {
+        self.mon.send_payload(&OsdAlive { paxos: Paxos(self.epoch.get().0.into()), want });
+    }
+
+    fn send_pg_temp(&self, pg_temp: BTreeMap<PgId, Vec<OsdId>>) {
+        self.mon.send_payload(&OsdPgTemp {
+            paxos: Paxos(self.epoch.get().0.into()),
+            map_epoch: self.epoch.get(),
+            pg_temp,
+            forced: false,
+        });
+    }
+
+    /// Everything again, after the session with a monitor was lost.
+    fn repeat(&self) {
+        let (up_thru, pg_temp) = {
+            let w = self.wishes.borrow();
+            (w.up_thru, w.pg_temp.clone())
+        };
+        if let Some(want) = up_thru {
+            self.send_up_thru(want);
+        }
+        if !pg_temp.is_empty() {
+            self.send_pg_temp(pg_temp);
+        }
+    }
+
+    fn new_map(&self, me: OsdId, map: &MapAt) {
+        self.epoch.set(map.epoch());
+        let mut w = self.wishes.borrow_mut();
+        if w.up_thru.is_some_and(|want| map.up_thru(me) >= want) {
+            w.up_thru = None;
+        }
+        // Granted or refused, the map says it; the group asks again if it still wants.
+        w.pg_temp.retain(|pgid, acting| !acting.is_empty() && map.mapping(*pgid).acting != *acting);
+    }
+}
+
+impl MonLink for Link {
+    fn want_up_thru(&self, epoch: Epoch) {
+        let mut w = self.wishes.borrow_mut();
+        if w.up_thru.is_some_and(|want| want >= epoch) {
+            return;
+        }
+        w.up_thru = Some(epoch);
+        drop(w);
+        self.send_up_thru(epoch);
+    }
+
+    fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>) {
+        self.wishes.borrow_mut().pg_temp.insert(pgid, acting.clone());
+        self.send_pg_temp([(pgid, acting)].into());
+    }
+
+    fn want_map(&self, epoch: Epoch) {
+        if epoch > self.epoch.get() {
+            self.mon.subscribe("osdmap", u64::from(self.epoch.get().0) + 1, false);
+        }
+    }
+}
+
+/// A running OSD. Dropping the handle does not stop it; [`OsdHandle::shutdown`] does.
+#[derive(Clone)]
+pub struct OsdHandle(Rc<Daemon>);
+
+struct Daemon {
+    id: OsdId,
+    core: Rc<Core>,
+    mon: MonClient,
+    messenger: Rc<Messenger>,
+    net: Rc<Net>,
+    copies: Rc<Copies>,
+    link: Rc<Link>,
+    conf: Rc<RefCell<Config>>,
+    admin: RefCell<Option<Rc<Admin>>>,
+    superblock: RefCell<Superblock>,
+    map: RefCell<Option<Rc<MapAt>>>,
+    addrs: EntityAddrVec,
+    metadata: BTreeMap<String, String>,
+    /// The newest map that a monitor said there is.
+    newest: Cell<Epoch>,
+    booted: Cell<bool>,
+    stopping: Cell<bool>,
+    mgr: RefCell<Option<(EntityAddrVec, Rc<Connection>)>>,
+    report_seq: Cell<u64>,
+    reported: RefCell<BTreeMap<PgId, u64>>,
+    full_report: Cell<bool>,
+    local: RefCell<Option<LocalPeer>>,
+    tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+/// How long a start waits for the monitors.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the daemon looks whether something is due.
+const TICK: Duration = Duration::from_millis(500);
+/// Maps dropped in one transaction.
+const MAPS_DROPPED_MAX: u32 = 30;
+
+/// Calls of the listening messenger.
+struct Inbound(RefCell<Weak<Daemon>>);
+
+impl Inbound {
+    fn with(&self, f: impl FnOnce(&Rc<Daemon>)) {
+        if let Some(d) = self.0.borrow().upgrade() {
+            f(&d);
+        }
+    }
+}
+
+impl Dispatcher for Inbound {
+    fn on_accept(&self, conn: &Rc<Connection>) -> bool {
+        conn.set_user(Session::new(&conn.auth_caps()));
+        true
+    }
+
+    fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        self.with(|d| d.received(conn, message, guard));
+    }
+
+    fn on_reset(&self, conn: &Rc<Connection>) {
+        self.with(|d| {
+            let mut mgr = d.mgr.borrow_mut();
+            if mgr.as_ref().is_some_and(|(_, c)| Rc::ptr_eq(c, conn)) {
+                *mgr = None;
+                d.full_report.set(true);
+            }
+        });
+    }
+}
+
+/// What monitors send.
+struct FromMon(Weak<Daemon>);
+
+impl MonEvents for FromMon {
+    fn on_session(&self) {
+        if let Some(d) = self.0.upgrade() {
+            d.link.repeat();
+            if !d.booted.get() {
+                d.ask_for_maps();
+                d.try_boot();
+            }
+        }
+    }
+
+    fn on_message(&self, message: Message) {
+        if let Some(d) = self.0.upgrade() {
+            d.from_mon(message);
+        }
+    }
+}
+
+/// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see
+/// [`OsdHandle::wait_up`].
+pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
+    let dev = Device::open(&config.device, config.engine, None)
+        .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
+    let store = Rc::new(Store::open(dev, config.store.clone()).await?);
+    let own = superblock::load(&store).await?;
+    if own.whoami != config.id || own.cluster != config.fsid {
+        return Err(StartError::OtherOsd { found: own.whoami, cluster: own.cluster });
+    }
+    let id = config.id;
+    let name = AuthName { kind: EntityType::OSD, id: id.to_string() };
+    let mut keyring = Keyring::default();
+    keyring.insert(name.clone(), EntityAuth { key: config.key.clone(), ..EntityAuth::default() });
+    let rotating = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, keyring)));
+    let nonce = std::process::id() ^ (id.0 as u32).rotate_left(20) ^ wall_bits();
+    let mon = MonClient::new(MonConfig {
+        name,
+        entity: EntityName::osd(id.0),
+        key: config.key.clone(),
+        policy: config.policy.clone(),
+        want: vec![EntityType::MON, EntityType::OSD, EntityType::MGR],
+        mon_hosts: config.mon_hosts.clone(),
+        nonce,
+        hostname: config.metadata.get("hostname").cloned().unwrap_or_default(),
+        rotating: Some(rotating.clone()),
+        policies: PolicySet::new(Policy::lossy_client()),
+        limits: Limits::default(),
+        timing: MonTiming::default(),
+    });
+    let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
+    let messenger = Messenger::new(
+        MessengerConfig {
+            name: EntityName::osd(id.0),
+            nonce,
+            policies: PolicySet::new(Policy::stateless_server())
+                .with(EntityType::OSD, Policy::lossless_peer())
+                .with(EntityType::MGR, Policy::lossy_client()),
+            limits: Limits::default(),
+            server_auth: Some(Rc::new(ServiceAuth { policy: config.policy.clone(), keys: rotating })),
+            client_auth: mon.auth().clone(),
+        },
+        inbound.clone(),
+    );
+    let addr = messenger.bind(config.ip, config.ports.clone())?;
+    let addrs = EntityAddrVec::one(addr);
+    // The monitors take these for the OSD's addresses.
+    mon.messenger().set_addrs(addrs.clone());
+    let net = Net::new(id, messenger.clone());
+    let copies = Copies::new(mon.clone());
+    let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), wishes: RefCell::default() });
+    let core = Core::new(Parts {
+        whoami: id,
+        store: store.clone(),
+        net: net.clone(),
+        mon: link.clone(),
+        classes: Rc::new(NoClasses),
+        copies: copies.clone(),
+        queue: Box::new(Fifo::default()),
+        settings: settings::settings(&config.conf),
+    });
+    core.tracker.set_limits(settings::history(&config.conf));
+    let map = load_groups(&core, &store, &own).await?;
+    if let Some(map) = &map {
+        let shared: ClusterMapRef = map.clone();
+        net.set_map(shared);
+        copies.set_map(map.clone());
+    }
+    let (cluster, osd_fsid) = (own.cluster, own.osd);
+    let conf = Rc::new(RefCell::new(config.conf));
+    let d = Rc::new(Daemon {
+        id,
+        core: core.clone(),
+        mon: mon.clone(),
+        messenger,
+        net,
+        copies,
+        link,
+        conf: conf.clone(),
+        admin: RefCell::default(),
+        superblock: RefCell::new(own),
+        map: RefCell::new(map),
+        addrs: addrs.clone(),
+        metadata: config.metadata,
+        newest: Cell::new(Epoch(0)),
+        booted: Cell::new(false),
+        stopping: Cell::new(false),
+        mgr: RefCell::default(),
+        report_seq: Cell::new(0),
+        reported: RefCell::default(),
+        full_report: Cell::new(true),
+        local: RefCell::default(),
+        tasks: RefCell::default(),
+    });
+    *inbound.0.borrow_mut() = Rc::downgrade(&d);
+    let (w1, w2, w3) = (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
+    *d.admin.borrow_mut() = Some(Rc::new(Admin {
+        core,
+        conf,
+        cluster,
+        osd_fsid,
+        changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
+        oldest_map: Box::new(move || w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)),
+        state: Box::new(move || w3.upgrade().map_or("stopping", |d| d.state())),
+    }));
+    d.run(addrs);
+    mon.set_events(Rc::new(FromMon(Rc::downgrade(&d))));
+    mon.subscribe("config", 0, false);
+    mon.subscribe("mgrmap", 0, false);
+    d.ask_for_maps();
+    let ready = async {
+        mon.wait_ready(PATIENCE).await?;
+        mon.wait_rotating(PATIENCE).await
+    };
+    if let Err(e) = ready.await {
+        d.stop().await?;
+        return Err(e.into());
+    }
+    Ok(OsdHandle(d))
+}
+
+/// Tells two starts of one process apart.
+fn wall_bits() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() >> 10) as u32 & 0x7fff_ffff
+}
+
+/// Loads all groups and brings each up to the newest map that is kept.
+async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Result<Option<Rc<MapAt>>, StartError> {
+    if own.current == Epoch(0) {
+        return Ok(None);
+    }
+    let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
+    let mut loaded = Vec::new();
+    for coll in store.collections() {
+        let Some(pgid) = pgid_of(coll) else { continue };
+        let meta = Bytes::from_static(META_KEY);
+        let mut rows = Vec::new();
+        let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
+        let mut first = true;
+        loop {
+            let bound = if first { Bound::Included(&from[..]) } else { Bound::Excluded(&from[..]) };
+            let page = store.omap_iter(coll, &meta, bound, 4096, 16 << 20).await?;
+            let last = page.rows.last().map(|(k, _)| k.clone());
+            rows.extend(page.rows);
+            match last {
+                Some(k) if page.more => from = k,
+                _ => break,
+            }
+            first = false;
+        }
+        loaded.push((pgid, pg::rows::load(rows).map_err(|source| StartError::Group { pgid, source })?));
+    }
+    let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
+    for e in oldest.0..=own.current.0 {
+        if let Some(map) = superblock::load_map(store, Epoch(e)).await? {
+            maps.insert(Epoch(e), MapAt::new(Rc::new(map)));
+        }
+    }
+    let Some(newest) = maps.get(&own.current).cloned() else { return Ok(None) };
+    core.restore(newest.clone(), own.unborn.clone());
+    for (_, l) in loaded {
+        let epoch = l.epoch;
+        let Some((at, map)) = maps.range(epoch..).next().map(|(e, m)| (*e, m.clone())) else { continue };
+        let conf = core.settings().pg.clone();
+        let pg = Pg::load(core.whoami, l, map, conf, crate::core::wall_now());
+        let host = core.add_loaded(pg);
+        for map in maps.range(at.next()..).map(|(_, m)| m.clone()) {
+            host.handle(pg::Event::AdvanceMap(map));
+        }
+    }
+    Ok(Some(newest))
+}
+
+impl OsdHandle {
+    /// The OSD's number.
+    pub fn id(&self) -> OsdId {
+        self.0.id
+    }
+
+    /// Where it listens.
+    pub fn addrs(&self) -> &EntityAddrVec {
+        &self.0.addrs
+    }
+
+    /// The OSD without its network, for inspection.
+    pub fn core(&self) -> &Rc<Core> {
+        &self.0.core
+    }
+
+    /// Whether the cluster map says that this process is up.
+    pub fn is_up(&self) -> bool {
+        self.0.booted.get()
+    }
+
+    /// The error that stopped it, if one did.
+    pub fn failed(&self) -> Option<String> {
+        self.0.core.failed()
+    }
+
+    /// Waits until the cluster map says that this process is up.
+    pub async fn wait_up(&self, limit: Duration) -> bool {
+        let up = async {
+            while !self.is_up() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(limit, up).await.is_ok()
+    }
+
+    /// Runs an admin command, a JSON object with `prefix`: return code, status, output.
+    pub async fn admin_command(&self, json: String) -> Answer {
+        let admin = self.0.admin.borrow().clone();
+        match admin {
+            Some(a) => a.run(&json).await,
+            None => (types::Errno::ESHUTDOWN.as_result(), "the OSD is stopping".into(), Vec::new()),
+        }
+    }
+
+    /// Tells the monitors, stops serving, and closes the store.
+    pub async fn shutdown(self) -> Result<(), StoreError> {
+        self.0.stop().await
+    }
+}
+
+impl Daemon {
+    fn state(&self) -> &'static str {
+        match (self.stopping.get(), self.booted.get()) {
+            (true, _) => "stopping",
+            (_, true) => "active",
+            _ => "booting",
+        }
+    }
+
+    fn run(self: &Rc<Self>, addrs: EntityAddrVec) {
+        let (local, mut inbox) = LocalPeer::register(addrs);
+        *self.local.borrow_mut() = Some(local);
+        let core = Rc::downgrade(&self.core);
+        let peers = tokio::task::spawn_local(async move {
+            while let Some(e) = inbox.recv().await {
+                let Some(core) = core.upgrade() else { return };
+                core.handle_peer(e);
+            }
+        });
+        let weak = Rc::downgrade(self);
+        let ticks = tokio::task::spawn_local(async move {
+            let mut clock = tokio::time::interval(TICK);
+            clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut n = 0u64;
+            loop {
+                clock.tick().await;
+                let Some(d) = weak.upgrade() else { return };
+                if d.stopping.get() {
+                    return;
+                }
+                d.tick(n);
+                n += 1;
+            }
+        });
+        self.tasks.borrow_mut().extend([peers, ticks]);
+    }
+
+    fn tick(self: &Rc<Self>, n: u64) {
+        let every = |option: &str| {
+            let ms = (self.conf.borrow().f64(option) * 1000.0) as u64;
+            n.is_multiple_of((ms / TICK.as_millis() as u64).max(1))
+        };
+        if !self.booted.get() && n.is_multiple_of(4) {
+            self.ask_for_maps();
+            self.try_boot();
+        }
+        let due = every("osd_mon_report_interval");
+        if n.is_multiple_of(2) || due {
+            self.report(due);
+        }
+        if self.booted.get() && n > 0 && every("osd_beacon_report_interval") {
+            self.mon.send_payload(&OsdBeacon {
+                paxos: Paxos(self.core.epoch().0.into()),
+                min_last_epoch_clean: self.core.epoch(),
+                report_interval: self.conf.borrow().i64("osd_beacon_report_interval") as i32,
+                ..OsdBeacon::default()
+            });
+        }
+    }
+
+    fn conf_changed(&self) {
+        let conf = self.conf.borrow();
+        self.core.set_settings(settings::settings(&conf));
+        self.core.tracker.set_limits(settings::history(&conf));
+    }
+
+    // --- monitors ---
+
+    fn ask_for_maps(&self) {
+        self.mon.subscribe("osdmap", u64::from(self.core.epoch().0) + 1, false);
+    }
+
+    fn from_mon(self: &Rc<Self>, message: Message) {
+        self.copies.handle_mon_message(&message);
+        match message.msg_type {
+            OsdMapMsg::TYPE => match OsdMapMsg::decode(&message) {
+                Ok(m) => self.maps(m),
+                Err(e) => tracing::error!("maps from a monitor cannot be read: {e}"),
+            },
+            MgrMapMsg::TYPE => match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {
+                Ok(Ok(map)) => self.mgr_map(map),
+                _ => tracing::error!("a mgr map from a monitor cannot be read"),
+            },
+            ConfigMsg::TYPE => {
+                if let Ok(m) = ConfigMsg::decode(&message) {
+                    let pairs = m.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+                    for e in self.conf.borrow_mut().set_from_mon(pairs) {
+                        tracing::debug!("{e}");
+                    }
+                    self.conf_changed();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Applies maps in order. Maps and what groups make of them are durable before the superblock says that
+    /// they were processed, because the store commits in order.
+    fn maps(self: &Rc<Self>, m: OsdMapMsg) {
+        if self.stopping.get() {
+            return;
+        }
+        self.core.perf.map_messages.inc();
+        self.newest.set(self.newest.get().max(m.newest));
+        let mut t = Transaction::new();
+        let mut current = self.core.epoch();
+        let begin = current;
+        loop {
+            let next = current.next();
+            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
+                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
+                (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
+                _ => break,
+            };
+            match found {
+                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, next == Epoch(1) || begin != Epoch(0)),
+                Err(e) => {
+                    tracing::error!("map {next} cannot be applied: {e}");
+                    break;
+                }
+            }
+            current = self.core.epoch();
+        }
+        if current == begin {
+            // Nothing that follows on what is here: either old news, or a gap.
+            let gap = m.oldest > current.next() || (current == Epoch(0) && m.oldest == Epoch(0));
+            let full = m.maps.iter().find(|(e, _)| **e > current);
+            match full {
+                Some((e, bytes)) if gap => match OsdMap::from_bytes(bytes) {
+                    Ok(map) => {
+                        tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
+                        self.next_map(&mut t, map, bytes.clone(), false);
+                        current = self.core.epoch();
+                    }
+                    Err(e) => tracing::error!("a full map cannot be read: {e}"),
+                },
+                _ if m.newest > current => self.ask_for_maps(),
+                _ => {}
+            }
+        }
+        if current == begin {
+            self.core.perf.map_message_epoch_dups.inc();
+            self.try_boot();
+            return;
+        }
+        self.core.perf.map_message_epochs.add((current.0 - begin.0).into());
+        self.mon.got("osdmap", current.0.into());
+        {
+            let mut own = self.superblock.borrow_mut();
+            own.current = current;
+            own.unborn = self.core.unborn();
+            // What no group needs any more goes, a few at a time.
+            let needed = self.core.hosts().iter().map(|h| h.with_pg(|p| p.persisted_epoch())).min().unwrap_or(current);
+            let keep = needed.min(m.oldest.max(own.oldest));
+            if own.oldest < keep {
+                let to = Epoch(keep.0.min(own.oldest.0 + MAPS_DROPPED_MAX));
+                superblock::drop_maps(&mut t, own.oldest, to);
+                own.oldest = to;
+            }
+            superblock::put(&mut t, &own);
+        }
+        let weak = Rc::downgrade(&self.core);
+        self.core.submit(t, move |done| {
+            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
+                core.fail(format!("maps cannot be stored: {e}"));
+            }
+        });
+        self.after_maps();
+    }
+
+    fn next_map(self: &Rc<Self>, t: &mut Transaction, map: OsdMap, bytes: Bytes, continuous: bool) {
+        let epoch = map.epoch;
+        superblock::put_map(t, epoch, bytes);
+        if self.superblock.borrow().oldest == Epoch(0) {
+            self.superblock.borrow_mut().oldest = epoch;
+        }
+        let map = MapAt::new(Rc::new(map));
+        *self.map.borrow_mut() = Some(map.clone());
+        let shared: ClusterMapRef = map.clone();
+        self.net.set_map(shared.clone());
+        self.copies.set_map(map.clone());
+        self.link.new_map(self.id, &map);
+        self.core.advance_map(shared, !continuous);
+    }
+
+    fn after_maps(self: &Rc<Self>) {
+        let Some(map) = self.map.borrow().clone() else { return };
+        let osd = map.osd_map().osd(self.id).cloned();
+        let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
+        if up {
+            if !self.booted.replace(true) {
+                tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
+                self.superblock.borrow_mut().up_from = map.up_from(self.id);
+                self.full_report.set(true);
+            }
+            self.core.activate_map();
+        } else {
+            if self.booted.replace(false) {
+                tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");
+            }
+            self.try_boot();
+        }
+    }
+
+    /// Asks to be marked up, once the newest map is here.
+    fn try_boot(&self) {
+        if self.booted.get() || self.stopping.get() {
+            return;
+        }
+        let Some(map) = self.map.borrow().clone() else { return };
+        if map.epoch() < self.newest.get() || !map.exists(self.id) {
+            return;
+        }
+        let own = self.superblock.borrow().clone();
+        let mut metadata = self.metadata.clone();
+        let addr = self.addrs.to_string();
+        for (k, v) in [
+            ("front_addr", addr.as_str()),
+            ("back_addr", &addr),
+            ("hb_front_addr", &addr),
+            ("hb_back_addr", &addr),
+            ("ceph_version", types::version::LONG),
+            ("ceph_version_short", types::version::SHORT),
+            ("ceph_release", types::version::RELEASE),
+            ("osd_objectstore", "siphon"),
+        ] {
+            metadata.entry(k.to_owned()).or_insert_with(|| v.to_owned());
+        }
+        self.mon.send_payload(&OsdBoot {
+            paxos: Paxos(map.epoch().0.into()),
+            superblock: BootSuperblock {
+                cluster_fsid: own.cluster,
+                whoami: self.id,
+                current_epoch: own.current,
+                oldest_map: own.oldest,
+                newest_map: own.current,
+                osd_fsid: own.osd,
+                ..BootSuperblock::default()
+            },
+            hb_back_addrs: self.addrs.clone(),
+            cluster_addrs: self.addrs.clone(),
+            boot_epoch: own.up_from,
+            hb_front_addrs: self.addrs.clone(),
+            metadata,
+            osd_features: features::SUPPORTED.0,
+        });
+    }
+
+    // --- peers and clients ---
+
+    fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        match message.msg_type {
+            OsdOp::TYPE => self.client_op(conn, message, guard),
+            PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
+                if let Some(e) = Net::decode(&message) {
+                    self.core.handle_peer(e);
+                } else {
+                    tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
+                }
+            }
+            OsdPing::TYPE => {
+                if let Ok(ping) = OsdPing::decode(&message)
+                    && ping.op == OsdPing::PING
+                {
+                    let map_epoch = self.core.epoch();
+                    let reply = OsdPing { op: OsdPing::PING_REPLY, map_epoch, ..ping };
+                    conn.send(reply.encode(conn.features()));
+                }
+            }
+            Command::TYPE => self.command(conn, &message),
+            _ => {}
+        }
+    }
+
+    fn client_op(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        let Some(session) = conn.user::<Session>() else { return };
+        let m = match OsdOp::decode(&message) {
+            Ok(m) => m,
+            Err(e) => {
+                tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
+                conn.mark_down();
+                return;
+            }
+        };
+        let addr = client_addr(conn);
+        let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
+        let map = self.map.borrow().clone();
+        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone())), Some(guard), |r, info| {
+            // A pool that this map does not have is looked for in the next ones; nothing runs before.
+            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
+            pool.is_none_or(|pool| session.allows(r, info, &pool))
+        });
+    }
+
+    fn command(&self, conn: &Rc<Connection>, message: &Message) {
+        let Ok(c) = Command::decode(message) else { return };
+        let admin = conn.user::<Session>().is_some_and(|s| s.is_admin());
+        let this = self.admin.borrow().clone();
+        let (conn, tid) = (conn.clone(), message.tid);
+        tokio::task::spawn_local(async move {
+            let (result, status, output) = match this {
+                Some(a) if admin => a.run(&c.cmd.concat()).await,
+                _ => (types::Errno::EACCES.as_result(), "access denied".into(), Vec::new()),
+            };
+            let mut reply = CommandReply { result, status, output: output.into() }.encode(conn.features());
+            reply.tid = tid;
+            conn.send(reply);
+        });
+    }
+
+    // --- reports ---
+
+    fn mgr_map(&self, map: MgrMap) {
+        self.mon.got("mgrmap", map.epoch.0.into());
+        let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
+        let same = self.mgr.borrow().as_ref().is_some_and(|(a, c)| *a == addrs && !c.is_down());
+        if same {
+            return;
+        }
+        if let Some((_, conn)) = self.mgr.borrow_mut().take() {
+            conn.mark_down();
+        }
+        if !addrs.is_empty() {
+            let conn = self.messenger.connect(EntityType::MGR, addrs.clone());
+            *self.mgr.borrow_mut() = Some((addrs, conn));
+            self.full_report.set(true);
+            self.report(true);
+        }
+    }
+
+    /// Tells the mgr what changed; with `all`, of every group.
+    fn report(&self, all: bool) {
+        let Some(conn) = self.mgr.borrow().as_ref().map(|(_, c)| c.clone()) else { return };
+        if conn.is_down() {
+            *self.mgr.borrow_mut() = None;
+            return;
+        }
+        let f = Features::ALL;
+        let seq = self.report_seq.get() + 1;
+        let groups = stats::pg_stats(&self.core, seq);
+        let mut reported = self.reported.borrow_mut();
+        let full = self.full_report.get();
+        let print = |s: &types::PgStat| {
+            let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
+            let n = &s.stats.sum;
+            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound] {
+                h = h.rotate_left(7) ^ v as u64;
+            }
+            h
+        };
+        let mut pg_stats = Vec::new();
+        for (pgid, stat) in &groups {
+            let p = print(stat);
+            if all || full || reported.get(pgid) != Some(&p) {
+                pg_stats.push((*pgid, stat.to_bytes(f)));
+                reported.insert(*pgid, p);
+            }
+        }
+        let removed: Vec<PgId> = reported.keys().filter(|p| !groups.contains_key(p)).copied().collect();
+        for p in &removed {
+            reported.remove(p);
+        }
+        if !all && !full && pg_stats.is_empty() && removed.is_empty() {
+            return;
+        }
+        self.report_seq.set(seq);
+        self.full_report.set(false);
+        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
+        let (slow, oldest) = self.core.tracker.slow_now();
+        let report = OsdStatsReport {
+            osd: self.id,
+            up_from,
+            epoch: self.core.epoch(),
+            seq,
+            full,
+            osd_stat: stats::osd_stat(&self.core, up_from, seq).to_bytes(f),
+            pg_stats,
+            removed,
+            pool_statfs: Vec::new(),
+            qos: Bytes::new(),
+            counters: [
+                ("slow_ops".to_owned(), slow),
+                ("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64),
+                ("op".to_owned(), self.core.perf.op.get()),
+                ("op_r".to_owned(), self.core.perf.op_r.get()),
+                ("op_w".to_owned(), self.core.perf.op_w.get()),
+                ("op_in_bytes".to_owned(), self.core.perf.op_in_bytes.get()),
+                ("op_out_bytes".to_owned(), self.core.perf.op_out_bytes.get()),
+            ]
+            .into(),
+        };
+        conn.send(report.encode(conn.features()));
+    }
+
+    // --- end ---
+
+    async fn stop(self: &Rc<Self>) -> Result<(), StoreError> {
+        if self.stopping.replace(true) {
+            return Ok(());
+        }
+        if self.booted.get() {
+            self.mon.send_payload(&OsdMarkMeDown {
+                paxos: Paxos(self.core.epoch().0.into()),
+                fsid: self.superblock.borrow().cluster,
+                target: self.id,
+                target_addrs: self.addrs.clone(),
+                epoch: self.core.epoch(),
+                request_ack: false,
+            });
+            // The message leaves with the next turn of the event loop.
+            tokio::task::yield_now().await;
+        }
+        for t in self.tasks.borrow_mut().drain(..) {
+            t.abort();
+        }
+        *self.local.borrow_mut() = None;
+        *self.admin.borrow_mut() = None;
+        self.messenger.shutdown();
+        self.copies.shutdown();
+        self.mon.shutdown();
+        let durable = self.core.store.last_commit().await;
+        self.core.clear();
+        durable
+    }
+}
+
+/// The address that a blocklist would name.
+fn client_addr(conn: &Connection) -> EntityAddr {
+    let addrs = conn.peer_addrs();
+    let v2 = addrs.msgr2();
+    if v2 == EntityAddr::default() { addrs.legacy_or_front() } else { v2 }
+}
+
+/// Applies an increment; the bytes of the result are those of the monitor that made it.
+fn apply(base: &OsdMap, inc: &Bytes) -> Result<(OsdMap, Bytes), String> {
+    let inc = OsdMapIncremental::from_bytes(inc).map_err(|e| e.to_string())?;
+    let mut map = base.clone();
+    let bytes = map.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
+    Ok((map, bytes))
+}

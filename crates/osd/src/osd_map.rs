@@ -1,0 +1,128 @@
+//! The OSDMap as the cluster map of this OSD.
+
+use crate::map::{ClusterMap, PoolOps};
+use crate::object::PoolRules;
+use bytes::Bytes;
+use pg::{MapView, Mapping, PoolView};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::rc::Rc;
+use types::{
+    EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PoolId, SnapId, pool,
+};
+
+/// One epoch. What operations ask again and again is worked out once.
+pub struct MapAt {
+    map: Rc<OsdMap>,
+    pools: FxHashMap<PoolId, Rc<PoolOps>>,
+    mappings: RefCell<FxHashMap<PgId, Mapping>>,
+}
+
+impl MapAt {
+    /// Views a map.
+    pub fn new(map: Rc<OsdMap>) -> Rc<Self> {
+        let pools = map.pools.iter().map(|(id, p)| (*id, Rc::new(pool_ops(&map, *id, p)))).collect();
+        Rc::new(MapAt { map, pools, mappings: RefCell::default() })
+    }
+
+    /// The map itself.
+    pub fn osd_map(&self) -> &Rc<OsdMap> {
+        &self.map
+    }
+}
+
+fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
+    let full = map.has_flag(types::rados::osdmap_flag::FULL) || p.has_flag(pool::flag::FULL);
+    PoolOps {
+        rules: PoolRules {
+            full,
+            full_quota: p.has_flag(pool::flag::FULL_QUOTA),
+            write_dont_need: p.has_flag(pool::flag::WRITE_FADVISE_DONTNEED),
+        },
+        pool_snapc: p.is_pool_snaps_mode().then(|| p.snap_context()),
+        last_force_op_resend: p.last_force_op_resend,
+        name: map.pool_names.get(&id).cloned().unwrap_or_default(),
+        applications: p.application_metadata.clone(),
+    }
+}
+
+fn some(osd: OsdId) -> Option<OsdId> {
+    osd.is_some().then_some(osd)
+}
+
+impl MapView for MapAt {
+    fn epoch(&self) -> Epoch {
+        self.map.epoch
+    }
+    fn exists(&self, osd: OsdId) -> bool {
+        self.map.exists(osd)
+    }
+    fn is_up(&self, osd: OsdId) -> bool {
+        self.map.is_up(osd)
+    }
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        self.map.osd(osd).map_or(Epoch(0), |o| o.info.up_from)
+    }
+    fn up_thru(&self, osd: OsdId) -> Epoch {
+        self.map.osd(osd).map_or(Epoch(0), |o| o.info.up_thru)
+    }
+    fn lost_at(&self, osd: OsdId) -> Epoch {
+        self.map.osd(osd).map_or(Epoch(0), |o| o.info.lost_at)
+    }
+    fn pool(&self, id: PoolId) -> Option<PoolView> {
+        let p = self.map.pool(id)?;
+        Some(PoolView {
+            size: p.size.into(),
+            min_size: p.min_size.into(),
+            pg_num: p.pg_num,
+            // The pool's creation is the oldest of its changes that the map still tells.
+            created: p.last_change.min(self.map.epoch),
+        })
+    }
+    fn removed_snaps(&self, pool: PoolId) -> IntervalSet {
+        self.map.removed_snaps_queue.get(&pool).cloned().unwrap_or_default()
+    }
+    fn mapping(&self, pg: PgId) -> Mapping {
+        if let Some(m) = self.mappings.borrow().get(&pg) {
+            return m.clone();
+        }
+        let placed = self.map.pg_to_up_acting(pg);
+        let whole = |osds: Vec<OsdId>| osds.into_iter().filter(|o| o.is_some()).collect();
+        let m = Mapping {
+            up: whole(placed.up),
+            up_primary: some(placed.up_primary),
+            acting: whole(placed.acting),
+            primary: some(placed.acting_primary),
+        };
+        self.mappings.borrow_mut().insert(pg, m.clone());
+        m
+    }
+}
+
+impl ClusterMap for MapAt {
+    fn pools(&self) -> Vec<PoolId> {
+        // Erasure-coded pools are not served yet; their groups are not instantiated.
+        self.map.pools.iter().filter(|(_, p)| p.is_replicated()).map(|(id, _)| *id).collect()
+    }
+    fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>> {
+        self.pools.get(&pool).cloned()
+    }
+    fn fold(&self, raw: PgId) -> Option<PgId> {
+        Some(self.map.pool(raw.pool)?.raw_pg_to_pg(raw))
+    }
+    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId> {
+        let p = self.map.pool(pool)?;
+        let named = if key.is_empty() { name } else { key };
+        let hash = p.hash_key(named, namespace);
+        Some(ObjectId::with_hash(pool, namespace.clone(), name.clone(), key.clone(), snap, hash))
+    }
+    fn is_blocklisted(&self, addr: &EntityAddr) -> bool {
+        self.map.is_blocklisted(addr)
+    }
+    fn snap_removed(&self, pool: PoolId, snap: SnapId) -> bool {
+        self.map.removed_snaps_queue.get(&pool).is_some_and(|s| s.contains(snap.0))
+    }
+    fn addrs(&self, osd: OsdId) -> EntityAddrVec {
+        self.map.osd(osd).map(|o| o.cluster_addrs.clone()).unwrap_or_default()
+    }
+}

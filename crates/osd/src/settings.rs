@@ -1,0 +1,90 @@
+//! From configuration options to the settings of an OSD.
+
+use crate::core::Settings;
+use crate::op::Limits;
+use crate::tracker::HistoryLimits;
+use conf::{Config, find};
+use pg::PgConf;
+use std::time::Duration;
+
+/// An option, or what holds if the table has no such option.
+fn num(c: &Config, name: &str, otherwise: u64) -> u64 {
+    if find(name).is_some() { c.u64(name) } else { otherwise }
+}
+
+fn seconds(c: &Config, name: &str, otherwise: Duration) -> Duration {
+    if find(name).is_none() {
+        return otherwise;
+    }
+    Duration::try_from_secs_f64(c.f64(name)).unwrap_or(otherwise)
+}
+
+/// The settings that a configuration means.
+pub fn settings(c: &Config) -> Settings {
+    let l = Limits::default();
+    let p = PgConf::default();
+    let d = Settings::default();
+    Settings {
+        limits: Limits {
+            object_size: num(c, "osd_max_object_size", l.object_size),
+            object_name: num(c, "osd_max_object_name_len", l.object_name as u64) as usize,
+            object_namespace: num(c, "osd_max_object_namespace_len", l.object_namespace as u64) as usize,
+            attr_size: num(c, "osd_max_attr_size", l.attr_size),
+            attr_name: num(c, "osd_max_attr_name_len", l.attr_name as u64) as usize,
+            // The option counts MiB.
+            write_size: num(c, "osd_max_write_size", l.write_size >> 20).saturating_mul(1 << 20),
+            omap_entries: num(c, "osd_max_omap_entries_per_request", l.omap_entries),
+            omap_bytes: num(c, "osd_max_omap_bytes_per_request", l.omap_bytes),
+            write_reply: num(c, "osd_max_write_op_reply_len", l.write_reply as u64) as usize,
+            pgls: num(c, "osd_max_pgls", l.pgls),
+        },
+        pg: PgConf {
+            min_pg_log_entries: num(c, "osd_min_pg_log_entries", p.min_pg_log_entries),
+            max_pg_log_entries: num(c, "osd_max_pg_log_entries", p.max_pg_log_entries),
+            pg_log_trim_min: num(c, "osd_pg_log_trim_min", p.pg_log_trim_min),
+            pg_log_dups_tracked: num(c, "osd_pg_log_dups_tracked", p.pg_log_dups_tracked),
+            recovery_max_active: match num(c, "osd_recovery_max_active", 0) {
+                0 => p.recovery_max_active,
+                n => n as usize,
+            },
+            recovery_max_chunk: num(c, "osd_recovery_max_chunk", p.recovery_max_chunk),
+            recovery_max_omap_entries: num(
+                c,
+                "osd_recovery_max_omap_entries_per_chunk",
+                p.recovery_max_omap_entries,
+            ),
+            ..p
+        },
+        window: d.window,
+        idle_contexts: num(c, "osd_pg_object_context_cache_count", d.idle_contexts as u64) as usize,
+    }
+}
+
+/// The limits of the history of operations.
+pub fn history(c: &Config) -> HistoryLimits {
+    let d = HistoryLimits::default();
+    HistoryLimits {
+        size: num(c, "osd_op_history_size", d.size as u64) as usize,
+        duration: Duration::from_secs(num(c, "osd_op_history_duration", d.duration.as_secs())),
+        slow_size: num(c, "osd_op_history_slow_op_size", d.slow_size as u64) as usize,
+        slow_threshold: seconds(c, "osd_op_history_slow_op_threshold", d.slow_threshold),
+        complaint: seconds(c, "osd_op_complaint_time", d.complaint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf::effective::Source;
+
+    #[test]
+    fn options_become_settings() {
+        let mut c = Config::new();
+        let s = settings(&c);
+        assert_eq!(s.limits.object_size, 128 << 20);
+        assert_eq!(s.limits.write_size, 90 << 20);
+        c.set(Source::Override, "osd_max_object_size", "1M").unwrap();
+        assert_eq!(settings(&c).limits.object_size, 1 << 20);
+        assert_eq!(history(&c).complaint, Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,112 @@
+//! What an OSD reports of itself and of the groups that it leads.
+
+use crate::core::{Core, wall_now};
+use pg::Pg;
+use pg::machine::PgStatus;
+use std::collections::BTreeMap;
+use types::{
+    Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgId, PgStat, PgState, StoreStatfs,
+};
+
+/// Space of the store.
+pub fn statfs(core: &Core) -> StoreStatfs {
+    let s = core.store.statfs();
+    StoreStatfs {
+        total: s.total,
+        available: s.available,
+        internally_reserved: 0,
+        allocated: s.data as i64,
+        data_stored: s.data as i64,
+        internal_metadata: s.metadata as i64,
+        ..StoreStatfs::default()
+    }
+}
+
+/// `osd_stat_t`.
+pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64) -> OsdStat {
+    let hosts = core.hosts();
+    OsdStat {
+        statfs: statfs(core),
+        up_from,
+        seq,
+        num_pgs: hosts.len() as u32,
+        num_osds: 1,
+        num_per_pool_osds: 1,
+        num_per_pool_omap_osds: 1,
+        snap_trim_queue_len: hosts.iter().map(|h| h.with_pg(|p| p.snap_trim_queue().size())).sum::<u64>() as i32,
+        ..OsdStat::default()
+    }
+}
+
+/// `pg_stat_t` of the groups that this OSD leads.
+pub fn pg_stats(core: &Core, seq: u64) -> BTreeMap<PgId, PgStat> {
+    let mut out = BTreeMap::new();
+    for host in core.hosts() {
+        if let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| pg_stat(pg, seq))) {
+            out.insert(host.pgid, stat);
+        }
+    }
+    out
+}
+
+/// `pg_stat_t` of a group.
+pub fn pg_stat(pg: &Pg, seq: u64) -> PgStat {
+    let s: PgStatus = pg.status();
+    let copies = s.acting.len() as i64;
+    let t = &s.stats;
+    let sum = ObjectStatSum {
+        num_bytes: t.num_bytes,
+        num_objects: t.num_objects,
+        num_object_clones: t.num_object_clones,
+        num_object_copies: t.num_objects * copies.max(i64::from(s.up.len() as u32)),
+        num_objects_missing_on_primary: s.missing_on_primary as i64,
+        num_objects_degraded: s.degraded as i64,
+        num_objects_misplaced: s.misplaced as i64,
+        num_objects_unfound: s.unfound as i64,
+        num_objects_dirty: t.num_objects_dirty,
+        num_whiteouts: t.num_whiteouts,
+        num_objects_omap: t.num_objects_omap,
+        num_omap_bytes: t.num_omap_bytes,
+        num_omap_keys: t.num_omap_keys,
+        num_rd: t.num_rd,
+        num_rd_kb: t.num_rd_kb,
+        num_wr: t.num_wr,
+        num_wr_kb: t.num_wr_kb,
+        num_objects_recovered: t.num_objects_recovered,
+        num_bytes_recovered: t.num_bytes_recovered,
+        num_keys_recovered: t.num_keys_recovered,
+        ..ObjectStatSum::default()
+    };
+    let none = OsdId(-1);
+    PgStat {
+        version: s.last_update,
+        reported_seq: seq,
+        reported_epoch: s.epoch,
+        state: PgState(s.state.0),
+        last_fresh: wall_now(),
+        last_change: s.times.change,
+        last_active: s.times.active,
+        last_peered: s.times.peered,
+        last_clean: s.times.clean,
+        last_unstale: wall_now(),
+        last_undegraded: s.times.undegraded,
+        last_fullsized: s.times.fullsized,
+        last_became_active: s.times.became_active,
+        last_became_peered: s.times.became_peered,
+        log_start: s.log_start,
+        ondisk_log_start: s.log_start,
+        created: s.history.epoch_created,
+        last_epoch_clean: s.history.last_epoch_clean,
+        stats: ObjectStatCollection { sum },
+        log_size: s.log_size as i64,
+        ondisk_log_size: s.log_size as i64,
+        up_primary: s.up_primary.unwrap_or(none),
+        acting_primary: s.primary.unwrap_or(none),
+        up: s.up,
+        acting: s.acting,
+        mapping_epoch: s.history.same_interval_since,
+        blocked_by: s.blocked_by.into_iter().collect(),
+        purged_snaps: s.purged_snaps,
+        ..PgStat::default()
+    }
+}

@@ -1,0 +1,107 @@
+//! What an OSD keeps of itself: its identity, how far it has processed maps, and the maps that its groups
+//! still need. All of it is in the collection [`OWN`].
+//!
+//! ```text
+//! object "super"              attribute "super": [`Superblock`]
+//! object "map" + epoch (BE)   one full OSDMap
+//! ```
+
+use bytes::{BufMut, Bytes, BytesMut};
+use denc::{Decode, Encode, Features};
+use denc_derive::Denc;
+use pg::creation::UnbornPgs;
+use store::{Coll, Key, Store, StoreError, Transaction, WriteHint};
+use types::{Epoch, Fsid, OsdId, OsdMap};
+
+/// The OSD's own collection. Groups have collections of pools, which count from 1.
+pub const OWN: Coll = Coll(0);
+const SUPER: &[u8] = b"super";
+const MAP: &[u8] = b"map";
+
+/// Identity and progress.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Superblock {
+    /// The cluster.
+    pub cluster: Fsid,
+    /// Of this OSD, from its creation on.
+    pub osd: Fsid,
+    /// Its number.
+    pub whoami: OsdId,
+    /// Maps up to this one were processed.
+    pub current: Epoch,
+    /// The oldest map kept, 0 if there is none.
+    pub oldest: Epoch,
+    /// Last epoch in which this OSD was marked up.
+    pub up_from: Epoch,
+    /// Groups that are not born yet.
+    pub unborn: UnbornPgs,
+}
+
+/// Why an OSD's own data cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is stored makes no sense.
+    #[error("{what} is damaged")]
+    Damaged {
+        /// What.
+        what: String,
+        /// How.
+        #[source]
+        source: denc::DecodeError,
+    },
+}
+
+fn map_key(epoch: Epoch) -> Key {
+    let mut k = BytesMut::with_capacity(7);
+    k.put_slice(MAP);
+    k.put_u32(epoch.0);
+    k.freeze()
+}
+
+/// Adds the creation of the collection.
+pub fn create(t: &mut Transaction) {
+    t.create_collection(OWN);
+}
+
+/// Adds the superblock.
+pub fn put(t: &mut Transaction, s: &Superblock) {
+    t.set_attr(OWN, &Bytes::from_static(SUPER), SUPER, s.to_bytes(Features::ALL));
+}
+
+/// Adds a map.
+pub fn put_map(t: &mut Transaction, epoch: Epoch, bytes: Bytes) {
+    let key = map_key(epoch);
+    t.truncate(OWN, &key, 0);
+    t.write(OWN, &key, 0, bytes, WriteHint::DontNeed);
+}
+
+/// Adds the removal of maps `from..to`, which exist.
+pub fn drop_maps(t: &mut Transaction, from: Epoch, to: Epoch) {
+    for e in from.0..to.0 {
+        let key = map_key(Epoch(e));
+        // A gap in the maps is possible: this makes it gone either way.
+        t.touch(OWN, &key).remove(OWN, &key);
+    }
+}
+
+/// Reads the superblock.
+pub async fn load(store: &Store) -> Result<Superblock, OwnError> {
+    let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), SUPER).await?;
+    Superblock::from_bytes(&bytes).map_err(|source| OwnError::Damaged { what: "the superblock".into(), source })
+}
+
+/// Reads a map, if it is kept.
+pub async fn load_map(store: &Store, epoch: Epoch) -> Result<Option<OsdMap>, OwnError> {
+    let bytes = match store.read(OWN, &map_key(epoch), 0, u64::MAX).await {
+        Ok(b) => b.to_bytes(),
+        Err(StoreError::NoObject { .. }) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let map = OsdMap::from_bytes(&bytes)
+        .map_err(|source| OwnError::Damaged { what: format!("map {epoch}"), source })?;
+    Ok(Some(map))
+}
