@@ -99,10 +99,9 @@ struct Class<T> {
     share: u64,
 }
 
-/// Nanoseconds in which a rate allows a cost, rounded up.
+/// Nanoseconds in which a rate allows a cost, rounded up. The product fits: 2^32 * 10^9 < 2^62.
 fn span(cost: u32, rate: u64) -> u64 {
-    let ns = (u128::from(cost) * 1_000_000_000).div_ceil(u128::from(rate));
-    u64::try_from(ns).unwrap_or(u64::MAX)
+    (u64::from(cost) * 1_000_000_000).div_ceil(rate)
 }
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
