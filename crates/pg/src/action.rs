@@ -85,7 +85,8 @@ pub enum Action {
     },
     /// Nothing is left: remove the collection with its rows and forget this machine. Then deal with the
     /// messages that came meanwhile as with those for any PG that this OSD does not have
-    /// ([`creation::stranger`](crate::creation::stranger)).
+    /// ([`creation::stranger`](crate::creation::stranger)), and keep client operations that wait: this OSD may
+    /// have become the primary.
     Gone {
         /// Messages, oldest first.
         undelivered: Vec<(OsdId, PeerHeader, PeerMsg)>,

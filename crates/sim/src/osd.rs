@@ -369,6 +369,9 @@ impl Osd {
     fn feed(&mut self, pgid: PgId, event: Event) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
         hosted.pg.handle(event, self.now);
+        if !cfg!(debug_assertions) {
+            assert_eq!(hosted.pg.check_invariants(), Ok(()));
+        }
         self.drain(pgid);
     }
 
@@ -431,7 +434,9 @@ impl Osd {
                     *self.marks.entry("removed").or_default() += 1;
                     let seq = self.disk.submit(vec![StoreOp::Drop(pgid)], None);
                     self.out.push(Effect::Flush(seq));
-                    self.pgs.remove(&pgid);
+                    if let Some(hosted) = self.pgs.remove(&pgid) {
+                        self.early_ops.extend(hosted.waiting);
+                    }
                     for (from, header, msg) in undelivered {
                         self.deliver(from, header, msg);
                     }

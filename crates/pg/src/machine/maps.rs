@@ -19,7 +19,8 @@ impl Pg {
             return;
         };
         if self.phase == Phase::Removing {
-            self.map = map;
+            // The host asks who is primary, to keep operations for the copy that may come after this one.
+            (self.map, self.mapping, self.pool) = (map, mapping, pool);
             return;
         }
         let old_map = std::mem::replace(&mut self.map, map);
