@@ -92,7 +92,8 @@ pub struct Core {
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
     dispatching: Cell<bool>,
-    timer_armed: Cell<bool>,
+    /// When the earliest timer for the scheduler fires.
+    timer: Cell<Option<Instant>>,
     next_token: Cell<u64>,
     /// Transactions that the store could not take yet, in order.
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
@@ -135,7 +136,7 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             dispatching: Cell::new(false),
-            timer_armed: Cell::new(false),
+            timer: Cell::new(None),
             next_token: Cell::new(0),
             backlog: RefCell::default(),
             failed: RefCell::default(),
@@ -426,14 +427,17 @@ impl Core {
     }
 
     fn arm_timer(&self, at: Instant) {
-        if self.timer_armed.replace(true) {
+        if self.timer.get().is_some_and(|t| t <= at) {
             return;
         }
+        self.timer.set(Some(at));
         let me = self.me.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep_until(at.into()).await;
             if let Some(core) = me.upgrade() {
-                core.timer_armed.set(false);
+                if core.timer.get() == Some(at) {
+                    core.timer.set(None);
+                }
                 core.dispatch();
             }
         });

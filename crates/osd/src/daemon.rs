@@ -18,7 +18,7 @@ use crate::osd_map::MapAt;
 use crate::peer_net::LocalPeer;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock::{self, OwnError, Superblock};
-use crate::work::Fifo;
+use crate::scheduler::OsdQueue;
 use crate::{settings, stats};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
@@ -364,7 +364,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         mon: link.clone(),
         classes: Rc::new(NoClasses),
         copies: copies.clone(),
-        queue: Box::new(Fifo::default()),
+        queue: Box::new(OsdQueue::new(&config.conf)),
         settings: settings::settings(&config.conf),
     });
     core.tracker.set_limits(settings::history(&config.conf));
@@ -593,6 +593,7 @@ impl Daemon {
 
     fn conf_changed(&self) {
         let conf = self.conf.borrow();
+        self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
         self.core.set_settings(settings::settings(&conf));
         self.core.tracker.set_limits(settings::history(&conf));
     }

@@ -178,7 +178,16 @@ impl PgHost {
     }
 
     pub(crate) fn background(self: &Rc<Self>, kind: Kind) {
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind }));
+        let cost = match kind {
+            // What it takes to move an object of average size.
+            Kind::Recover | Kind::ReadObject(_) => self.with_pg(|p| {
+                let s = &p.info().stats;
+                (s.num_bytes / s.num_objects.max(1)).clamp(4096, 8 << 20) as u64
+            }),
+            // `osd_snap_trim_cost`, `osd_pg_delete_cost`.
+            Kind::SnapTrim(_) | Kind::RemoveObjects(_) => 1 << 20,
+        };
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost }));
     }
 
     // --- persisting ---

@@ -6,7 +6,7 @@
 //!   and `host_background`; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`osd_map`], [`net`], [`copies`] are its parts.
+//!   [`settings`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -27,6 +27,7 @@ pub mod op;
 pub mod osd_map;
 pub mod peer_net;
 pub mod perf;
+pub mod scheduler;
 pub mod session;
 pub mod settings;
 pub mod stats;

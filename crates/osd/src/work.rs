@@ -20,6 +20,8 @@ pub struct Background {
     pub pgid: PgId,
     /// What to do.
     pub kind: Kind,
+    /// About how many bytes it moves.
+    pub cost: u64,
 }
 
 /// Kinds of background work.
@@ -76,6 +78,8 @@ pub trait Queue {
     }
     /// The scheduler's name (`osd_op_queue`).
     fn name(&self) -> &'static str;
+    /// The configuration has changed.
+    fn configure(&mut self, _: &conf::Config, _: Instant) {}
 }
 
 /// First come, first served: for tests.

@@ -1,0 +1,158 @@
+//! The scheduler of an OSD: one of those of [`qos`], as `osd_op_queue` says, with the profile that the
+//! configuration asks for.
+
+use crate::op::OpExt;
+use crate::work::{Kind, Next, Queue, Work};
+use conf::{Config, find};
+use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq, cut_off};
+use std::time::{Duration, Instant};
+
+/// Priority of clients' requests (`osd_client_op_priority`).
+const CLIENT_PRIORITY: u32 = 63;
+/// Priority of background work (`osd_recovery_priority` and its like).
+const BACKGROUND_PRIORITY: u32 = 5;
+
+enum Kinds {
+    Mclock(Mclock<Work>),
+    Wpq(Wpq<Work>),
+}
+
+/// See the module.
+pub struct OsdQueue {
+    kind: Kinds,
+    /// Where its time begins.
+    start: Instant,
+}
+
+fn spec(c: &Config) -> qos::MclockSpec {
+    let float = |name: &str, otherwise: f64| if find(name).is_some() { c.f64(name) } else { otherwise };
+    let default = Capacity::default_of(DeviceKind::Ssd);
+    let capacity = Capacity {
+        iops: float("osd_mclock_max_capacity_iops_ssd", default.iops),
+        bandwidth: float("osd_mclock_max_sequential_bandwidth_ssd", default.bandwidth as f64) as u64,
+    };
+    let custom = ["client", "background_recovery", "background_best_effort"].map(|class| {
+        let part = |what: &str, otherwise| float(&format!("osd_mclock_scheduler_{class}_{what}"), otherwise);
+        (part("res", 0.0), part("wgt", 1.0) as u32, part("lim", 0.0))
+    });
+    let name = if find("osd_mclock_profile").is_some() { c.str("osd_mclock_profile") } else { "balanced".into() };
+    MclockProfile::from_name(&name).unwrap_or(MclockProfile::Balanced).spec(capacity, custom)
+}
+
+impl OsdQueue {
+    /// The scheduler that the configuration asks for. Which one it is, is decided once.
+    pub fn new(c: &Config) -> Self {
+        let wpq = find("osd_op_queue").is_some() && c.str("osd_op_queue") == "wpq";
+        let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
+        let cut = if low { cut_off::LOW } else { cut_off::HIGH };
+        let kind = if wpq { Kinds::Wpq(Wpq::new(cut, 1)) } else { Kinds::Mclock(Mclock::new(spec(c))) };
+        OsdQueue { kind, start: Instant::now() }
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
+    }
+}
+
+/// Class, tenant, cost in bytes, priority.
+fn classify(work: &Work) -> (OpClass, u64, u64, u32) {
+    match work {
+        Work::Client(op) => {
+            let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
+            // A read of everything asks for 0 bytes; what it costs shows only afterwards.
+            let bytes: u64 = op.m().ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum();
+            (OpClass::Client, op.pgid.pool.0 as u64, bytes, CLIENT_PRIORITY)
+        }
+        Work::Background(job) => {
+            let class = match job.kind {
+                Kind::Recover | Kind::ReadObject(_) => OpClass::BackgroundRecovery,
+                Kind::SnapTrim(_) | Kind::RemoveObjects(_) => OpClass::BackgroundBestEffort,
+            };
+            (class, job.pgid.pool.0 as u64, job.cost, BACKGROUND_PRIORITY)
+        }
+    }
+}
+
+impl Queue for OsdQueue {
+    fn enqueue(&mut self, work: Work, now: Instant) {
+        let now = self.at(now);
+        let (class, tenant, cost, priority) = classify(&work);
+        let op = Op { item: work, class, tenant, cost: cost.min(u32::MAX.into()) as u32, priority };
+        match &mut self.kind {
+            Kinds::Mclock(q) => q.enqueue(op, now),
+            Kinds::Wpq(q) => q.enqueue(op, now),
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Next {
+        let at = self.at(now);
+        let next = match &mut self.kind {
+            Kinds::Mclock(q) => q.dequeue(at),
+            Kinds::Wpq(q) => q.dequeue(at),
+        };
+        match next {
+            Dequeued::Item(op, _) => Next::Work(op.item),
+            Dequeued::WaitUntil(t) => Next::At(self.start + Duration::from_nanos(t)),
+            Dequeued::Empty => Next::Empty,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.kind {
+            Kinds::Mclock(q) => q.len(),
+            Kinds::Wpq(q) => q.len(),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match &self.kind {
+            Kinds::Mclock(_) => "mclock_scheduler",
+            Kinds::Wpq(_) => "wpq",
+        }
+    }
+
+    fn configure(&mut self, c: &Config, now: Instant) {
+        let now = self.at(now);
+        if let Kinds::Mclock(q) = &mut self.kind {
+            q.set_spec(spec(c), now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::Background;
+    use conf::effective::Source;
+    use types::{PgId, PoolId, SnapId};
+
+    fn job(kind: Kind) -> Work {
+        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20 })
+    }
+
+    #[test]
+    fn everything_comes_out_of_either_scheduler() {
+        for name in ["mclock_scheduler", "wpq"] {
+            let mut c = Config::new();
+            c.set(Source::File, "osd_op_queue", name).unwrap();
+            let mut q = OsdQueue::new(&c);
+            assert_eq!(q.name(), name);
+            let mut now = Instant::now();
+            q.enqueue(job(Kind::Recover), now);
+            q.enqueue(job(Kind::SnapTrim(SnapId(1))), now);
+            q.configure(&c, now);
+            let mut out = 0;
+            while out < 2 {
+                match q.dequeue(now) {
+                    Next::Work(_) => out += 1,
+                    Next::At(t) => {
+                        assert!(t > now, "{name} waits for the past");
+                        now = t;
+                    }
+                    Next::Empty => panic!("{name} lost work"),
+                }
+            }
+            assert!(q.is_empty());
+        }
+    }
+}
