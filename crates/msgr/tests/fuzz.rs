@@ -82,7 +82,7 @@ fn frames(stream: &[u8]) -> Vec<(u8, Vec<u8>)> {
 /// Well-formed frames with ill-formed contents, at every stage of the handshake and behind it.
 #[test]
 fn frames_with_wild_contents() {
-    let (iterations, base) = (env("MSGR_FUZZ_ITERATIONS", 4_000), env("MSGR_FUZZ_SEED", 0));
+    let (iterations, base) = (env("MSGR_FUZZ_ITERATIONS", 1_500), env("MSGR_FUZZ_SEED", 0));
     let s = secrets(NOW, &mut rng(1));
     // What proper ends say, in either direction.
     let mut said = Vec::new();
@@ -149,7 +149,7 @@ fn frames_with_wild_contents() {
 /// Streams with random damage, in pieces of random size.
 #[test]
 fn damaged_streams() {
-    let (iterations, base) = (env("MSGR_FUZZ_ITERATIONS", 1_000), env("MSGR_FUZZ_SEED", 0));
+    let (iterations, base) = (env("MSGR_FUZZ_ITERATIONS", 300), env("MSGR_FUZZ_SEED", 0));
     for mode in [ConMode::Crc, ConMode::Secure] {
         let s = secrets(NOW, &mut rng(1));
         for seed in base..base + iterations {

@@ -197,7 +197,7 @@ pub fn message(n: u64, front: usize, data: usize) -> Message {
 
 /// A message as the other end should see it.
 pub fn flat(m: &Message, seq: u64) -> Message {
-    let data: Vec<u8> = m.data.iter().flatten().copied().collect();
+    let data: Vec<u8> = m.data.concat();
     let data = if data.is_empty() {
         Default::default()
     } else {

@@ -119,12 +119,13 @@ pub fn osd(s: &Secrets) -> (Rc<RefCell<CephxClient>>, Rc<ServiceAuth>) {
 
 pub fn payload(len: usize, seed: u64) -> Bytes {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            x as u8
-        })
-        .collect()
+    let mut all = Vec::with_capacity(len + 8);
+    while all.len() < len {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        all.extend_from_slice(&x.to_le_bytes());
+    }
+    all.truncate(len);
+    all.into()
 }
