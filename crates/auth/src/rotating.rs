@@ -86,7 +86,9 @@ impl RotatingSecrets {
             pick = secrets.next()?;
         }
         let (_, newest) = self.secrets.last_key_value()?;
-        Some((*pick.0, &pick.1.key, ttl.min(newest.expiration.since(now))))
+        let life = ttl.min(newest.expiration.since(now));
+        // A ticket of no validity would be taken for one that never expires.
+        (!life.is_zero()).then_some((*pick.0, &pick.1.key, life))
     }
 }
 

@@ -613,13 +613,13 @@ impl Decoder {
             return Err(FrameError::Status(body[epilogue_at]));
         }
         let mut at = first_end;
-        for i in 1..head.count {
+        for (i, slot) in segments.iter_mut().enumerate().take(head.count).skip(1) {
             let segment = body.slice(at..at + head.lens[i]);
             let crc_at = epilogue_at + 1 + (i - 1) * CRC;
             if !secure && crc32c(u32::MAX, &segment).to_le_bytes() != body[crc_at..crc_at + CRC] {
                 return Err(FrameError::SegmentCrc(i));
             }
-            segments[i] = segment;
+            *slot = segment;
             at += head.segment_onwire(i, secure);
         }
         Ok(Frame {
