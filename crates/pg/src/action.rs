@@ -17,6 +17,7 @@ pub type Peers = SmallVec<[OsdId; 3]>;
 /// [`Event::Committed`](crate::Event::Committed) with the token it depends on; there is no way to drain
 /// it early.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "actions live in a queue that is drained at once; a box per message costs more")]
 pub enum Action {
     /// Apply and make durable, in one store transaction. Later actions and events may rely on it being
     /// applied; only [`Event::Committed`](crate::Event::Committed) says that it is durable.

@@ -72,6 +72,7 @@ impl UnbornPgs {
 
 /// What to do with a message for a PG that this OSD does not have.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one at a time, and rare")]
 pub enum Stranger {
     /// Instantiate the PG with [`Pg::adopt`](crate::Pg::adopt), then hand it the message.
     Adopt,

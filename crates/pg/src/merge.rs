@@ -78,9 +78,7 @@ pub fn merge(
                 Eversion::default()
             }
         };
-        if prior == Eversion::default() {
-            missing.remove(oid);
-        } else if have == prior {
+        if prior == Eversion::default() || have == prior {
             missing.remove(oid);
         } else {
             missing.set(oid.clone(), MissingItem { need: prior, have });

@@ -88,6 +88,7 @@ pub fn object_id(pool: PoolId, object: u64) -> ObjectId {
 
 /// What an OSD causes outside.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 pub enum Effect {
     /// A message to peers, encoded.
     Peer {
@@ -117,6 +118,7 @@ pub enum Effect {
 
 /// Something of a PG that takes time.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 pub enum Local {
     /// A recovery grant.
     Grant,

@@ -132,6 +132,7 @@ type Time = u64;
 const MS: Time = 1_000;
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 enum Ev {
     Peer { from: OsdId, from_incarnation: u64, to: OsdId, to_incarnation: u64, front: Bytes, data: Bytes },
     Mon(MonMsg),

@@ -102,6 +102,7 @@ struct InFlight {
 
 /// What waits for something to be durable.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "few wait at a time")]
 enum Deferred {
     /// Send a message.
     Send(OsdId, Epoch, PeerMsg),

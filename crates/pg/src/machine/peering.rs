@@ -257,8 +257,10 @@ impl Pg {
                     self.check_missing();
                 }
             }
+            // A stray that was asked because something is unfound.
             Phase::Active => {
-                if self.peers.get(&from).is_some_and(|p| p.missing.is_none()) && self.reconcile(from, info, log, missing) {
+                let asked = self.peers.get(&from).is_some_and(|p| p.missing.is_none());
+                if asked && self.reconcile(from, info, log, missing) {
                     self.recovery.forget_unfound();
                     self.check_recovery();
                 }
