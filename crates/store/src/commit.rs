@@ -145,6 +145,12 @@ impl CommitLine {
 
     fn insert(&self, seq: u64, w: Waiter) {
         let mut waiters = self.waiters.borrow_mut();
+        if let Waiter::Wake(new) = &w {
+            let same = |(s, old): &&(u64, Waiter)| *s == seq && matches!(old, Waiter::Wake(o) if o.will_wake(new));
+            if waiters.iter().rev().take_while(|(s, _)| *s >= seq).any(|w| same(&w)) {
+                return;
+            }
+        }
         // Nearly always the newest one, so that this is a push at the end.
         let at = waiters.iter().rposition(|(s, _)| *s <= seq).map_or(0, |i| i + 1);
         waiters.insert(at, (seq, w));

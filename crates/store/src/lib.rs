@@ -14,6 +14,8 @@
 mod alloc;
 #[cfg(test)]
 mod alloc_test;
+#[doc(hidden)]
+pub mod bench;
 mod check;
 #[cfg(test)]
 mod decode_test;

@@ -54,6 +54,20 @@ enum Kind {
     Sim(SimDisk),
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Said explicitly, because a ring that is being torn down keeps the file open for a while.
+        let file: &File = match &self.kind {
+            Kind::Uring { file, .. } => file,
+            Kind::Threads { file, .. } => file,
+            Kind::Sim(_) => return,
+        };
+        if let Err(e) = file.unlock() {
+            tracing::warn!("unlocking the device: {e}");
+        }
+    }
+}
+
 impl Device {
     /// Opens a file or block device. Must be called inside a `LocalSet` of the runtime that will use it.
     ///

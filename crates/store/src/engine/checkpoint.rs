@@ -18,13 +18,12 @@ use crate::tree::{self, Node, NodePtr, Pages};
 use crate::types::BLOCK;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Runs checkpoints when they are wanted, until the store goes.
-pub(super) async fn run(disk: Weak<Disk>) {
+pub(super) async fn run(disk: &Disk) {
     loop {
-        let Some(disk) = disk.upgrade() else { return };
         disk.checkpoint.notified().await;
         if disk.closing.get() || disk.check_failed().is_err() {
             return;

@@ -5,12 +5,10 @@ use super::state::{Batch, State};
 use crate::error::StoreError;
 use crate::log;
 use crate::superblock::{LOG_START, LogPos};
-use std::rc::{Rc, Weak};
 
 /// Writes batches until the store goes.
-pub(super) async fn run(disk: Weak<Disk>) {
+pub(super) async fn run(disk: &Disk) {
     loop {
-        let Some(disk) = disk.upgrade() else { return };
         let batch = disk.state.borrow_mut().next_batch();
         match batch {
             Some(batch) => {
@@ -56,7 +54,7 @@ impl State {
 }
 
 impl Disk {
-    async fn write_batch(self: &Rc<Self>, mut batch: Batch) -> Result<(), StoreError> {
+    async fn write_batch(&self, mut batch: Batch) -> Result<(), StoreError> {
         self.check_failed()?;
         let (ring, store_id) = {
             let sb = self.sb.borrow();

@@ -59,6 +59,8 @@ pub(crate) struct Disk {
     /// A checkpoint is under way.
     running: Cell<bool>,
     failed: RefCell<Option<StoreError>>,
+    /// Background tasks that have not ended.
+    tasks: Cell<u32>,
     /// Checkpoints completed since the store was opened.
     checkpoints: Cell<u64>,
 }
@@ -77,6 +79,12 @@ impl Disk {
         self.closing.set(true);
         self.work.notify_one();
         self.checkpoint.notify_one();
+        self.progress.notify_waiters();
+    }
+
+    /// A background task has ended.
+    fn ended(&self) {
+        self.tasks.set(self.tasks.get() - 1);
         self.progress.notify_waiters();
     }
 
@@ -145,6 +153,13 @@ impl Disk {
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
         self.checkpoint_now().await?;
         self.stop();
+        while self.tasks.get() > 0 {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if self.tasks.get() > 0 {
+                progress.await;
+            }
+        }
         Ok(())
     }
 }

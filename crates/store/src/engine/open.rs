@@ -91,10 +91,19 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         closing: Cell::new(false),
         running: Cell::new(false),
         failed: RefCell::new(None),
+        tasks: Cell::new(2),
         checkpoints: Cell::new(0),
     });
-    tokio::task::spawn_local(commit::run(Rc::downgrade(&disk)));
-    tokio::task::spawn_local(checkpoint::run(Rc::downgrade(&disk)));
+    let task = disk.clone();
+    tokio::task::spawn_local(async move {
+        commit::run(&task).await;
+        task.ended();
+    });
+    let task = disk.clone();
+    tokio::task::spawn_local(async move {
+        checkpoint::run(&task).await;
+        task.ended();
+    });
     disk.checkpoint.notify_one();
     Ok(disk)
 }

@@ -135,7 +135,7 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
             }
             24 | 25 => {
                 let n = r.below(200) as usize;
-                drop(t.set_attr(c, &k, name(r), r.bytes(n)));
+                t.set_attr(c, &k, name(r), r.bytes(n));
             }
             26 => drop(t.rm_attr(c, &k, name(r))),
             27 if r.chance(30) => drop(t.clear_attrs(c, &k)),
@@ -156,7 +156,7 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
             33 if r.chance(40) => drop(t.omap_clear(c, &k)),
             33 | 34 => {
                 let n = r.below(100) as usize;
-                drop(t.omap_header(c, &k, r.bytes(n)));
+                t.omap_header(c, &k, r.bytes(n));
             }
             35 | 36 => drop(t.move_object(c, &k, coll(r, s), &key(r, s))),
             37 => drop(t.alloc_hint(c, &k, AllocHint { object_size: r.below(1 << 22), write_size: 4096, flags: 3 })),
