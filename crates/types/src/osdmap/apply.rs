@@ -198,6 +198,8 @@ impl OsdMap {
             if *weight > 0
                 && let Some(osd) = self.at(*id)
             {
+                // An OSD with a weight exists; this is how a new one comes into being.
+                osd.state |= osd_state::EXISTS;
                 osd.state &= !(osd_state::AUTOOUT | osd_state::NEW);
                 osd.xinfo.old_weight = 0;
             }
