@@ -458,7 +458,8 @@ impl Pg {
             None => self.info.last_update,
             Some(need) => {
                 let before = Eversion { version: need.version.saturating_sub(1), ..need };
-                self.log.floor(before).min(self.info.last_update)
+                // What is needed may be older than the log: after a divergence, or a read error.
+                if before < self.log.tail() { before } else { self.log.floor(before) }
             }
         };
     }
