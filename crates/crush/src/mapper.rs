@@ -100,6 +100,7 @@ struct Mapper<'a> {
 impl CrushMap {
     /// Maps the input `x` by a rule to at most `result_max` items, which replace the contents of `out`.
     /// `weights` are the devices' reweights.
+    #[allow(clippy::too_many_arguments)] // Output and scratch memory are the caller's, so that mapping allocates nothing.
     pub fn do_rule(
         &self,
         rule: i32,

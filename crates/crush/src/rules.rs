@@ -19,6 +19,7 @@ impl CrushMap {
     /// Adds a rule that chooses one device in each of as many buckets of a type as the pool has
     /// members. `failure_domain` may be empty (devices directly), `device_class` too (all devices).
     /// Without a number the first free one is taken. Returns the rule's number.
+    #[allow(clippy::too_many_arguments)] // The arguments of the command that this serves.
     pub fn add_simple_rule(
         &mut self,
         name: &str,

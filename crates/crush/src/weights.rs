@@ -13,7 +13,7 @@ const WEIGHT_MAX: f32 = i32::MAX as f32;
 /// 16.16 fixed point from what an operator typed, rounded as Ceph does.
 pub(crate) fn fixed(weight: f32) -> Result<u32> {
     let scaled = weight * 65536.0;
-    if scaled.is_nan() || scaled < 0.0 || scaled >= WEIGHT_MAX { Err(CrushError::Overflow) } else { Ok(scaled as u32) }
+    if (0.0..WEIGHT_MAX).contains(&scaled) { Ok(scaled as u32) } else { Err(CrushError::Overflow) }
 }
 
 impl CrushMap {

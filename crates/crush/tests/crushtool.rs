@@ -153,7 +153,7 @@ fn classify(map: &mut CrushMap, rng: &mut Rng) -> bool {
     let before = map.clone();
     for d in 0..map.max_devices {
         if map.names.contains(d) && !rng.one_in(3) {
-            let class = map.get_or_create_class(*rng.pick(&["hdd", "ssd", "nvme"])).expect("a class");
+            let class = map.get_or_create_class(rng.pick(&["hdd", "ssd", "nvme"])).expect("a class");
             map.class_map.insert(d, class);
         }
     }
@@ -295,7 +295,7 @@ fn random_change(
             ("create-simple-rule", args, r.map(drop))
         }
         9 => {
-            let name = map.rule_names.iter().map(|r| r.1.to_owned()).last().unwrap_or_default();
+            let name = map.rule_names.iter().next_back().map(|r| r.1.to_owned()).unwrap_or_default();
             let Some(id) = map.rule_names.id(&name) else { return ("reweight", strings(&["--reweight"]), map.reweight()) };
             ("remove-rule", strings(&["--remove-rule", &name]), map.remove_rule(id))
         }
