@@ -320,7 +320,7 @@ fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let host = a.host(args)?;
     let value = host.with_pg(|pg| {
-        let stat = stats::pg_stat(pg, 0);
+        let stat = stats::pg_stat(pg, &host.reads(), 0);
         let info = pg.info();
         let peers: Vec<Value> = pg
             .peers()

@@ -2,7 +2,7 @@
 
 use crate::op::{OpInfo, OpOutcome, OsdFlags};
 use crate::tracker::{Describe, Tracked};
-use messages::{Op, OpArgs, OsdOp, OsdOpReply};
+use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,6 +13,16 @@ use types::{EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, ReqI
 pub trait ReplySink {
     /// Sends an answer. `data_off` is the offset of the first read.
     fn reply(&self, reply: OsdOpReply, tid: u64, data_off: u16);
+
+    /// Tells the client to hold back, or to go on. False if it does not understand that.
+    fn backoff(&self, _: OsdBackoff) -> bool {
+        false
+    }
+
+    /// Tells sessions apart.
+    fn session(&self) -> u64 {
+        0
+    }
 }
 
 /// The request as it was received, for those who describe it.
@@ -139,8 +149,8 @@ impl ClientOp {
     ) -> Self {
         let m = &request.m;
         let mut reqid = m.reqid;
-        if reqid.name == EntityName::default() {
-            reqid = ReqId { name: request.source, tid: request.tid, inc: m.client_inc as i32 };
+        if reqid.name == EntityName::default() && reqid.tid == 0 {
+            reqid = ReqId { name: request.source, tid: request.tid, ..reqid };
         }
         let oid = m.object_id();
         let head = if oid.is_head() { oid.clone() } else { oid.head() };
@@ -170,6 +180,11 @@ impl ClientOp {
     /// Whether the request has this flag.
     pub fn has(&self, flag: OsdFlags) -> bool {
         self.m().flags.has(flag)
+    }
+
+    /// Where the answer goes.
+    pub fn sink(&self) -> &Rc<dyn ReplySink> {
+        &self.sink
     }
 
     /// Whether it was answered.

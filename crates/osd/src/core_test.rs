@@ -10,7 +10,7 @@ use crate::op::{NoClasses, OpCode, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::work::Fifo;
 use bytes::Bytes;
-use messages::{Op, OpArgs, OsdOp, OsdOpReply};
+use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
 use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -139,6 +139,23 @@ impl ReplySink for Sink {
         if let Some(tx) = self.0.borrow_mut().take() {
             let _ = tx.send(reply);
         }
+    }
+}
+
+/// A client that understands backoffs, and keeps them.
+#[derive(Default)]
+struct Patient {
+    backoffs: RefCell<Vec<OsdBackoff>>,
+    replies: Cell<usize>,
+}
+
+impl ReplySink for Patient {
+    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {
+        self.replies.set(self.replies.get() + 1);
+    }
+    fn backoff(&self, b: OsdBackoff) -> bool {
+        self.backoffs.borrow_mut().push(b);
+        true
     }
 }
 
@@ -510,5 +527,103 @@ fn listings_page_through_all_objects() {
         names.sort();
         found.sort();
         assert_eq!(found, names);
+    });
+}
+
+#[test]
+fn clients_hold_back_while_replicas_are_too_few() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        c.next_map(|m| {
+            m.up.remove(&0);
+            m.up.remove(&1);
+        });
+        let state = |c: &Cluster| {
+            let h = c.cores[2].host(PgId { pool: POOL, seed: 0 }).unwrap();
+            h.with_pg(|p| p.state())
+        };
+        for _ in 0..1000 {
+            if let Some(i) = c.mons.iter().position(|m| m.up_thru.replace(false)) {
+                let epoch = c.map.epoch;
+                c.next_map(|m| {
+                    m.up_thru.insert(i as i32, epoch);
+                });
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(state(&c).has(PgState::PEERED), "{:?}", state(&c));
+        let sink = Rc::new(Patient::default());
+        for _ in 0..3 {
+            let (mut request, _) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "2")]);
+            request.m.pgid.pgid = PgId { pool: POOL, seed: 0 };
+            c.cores[2].handle_request(request, sink.clone(), None, |_, _| true);
+        }
+        let told = sink.backoffs.borrow().clone();
+        assert_eq!(told.len(), 1, "once is enough");
+        assert_eq!(told[0].op, OsdBackoff::BLOCK);
+        c.map.epoch += 1;
+        let epoch = c.map.epoch;
+        c.map.up.insert(0, epoch);
+        c.map.up.insert(1, epoch);
+        c.publish();
+        c.settle().await;
+        let told = sink.backoffs.borrow().clone();
+        assert_eq!((told.len(), told[1].op, told[1].id), (2, OsdBackoff::UNBLOCK, told[0].id));
+        assert_eq!(sink.replies.get(), 0, "the client sends them again");
+        assert_eq!(c.read("a").await, "1");
+    });
+}
+
+#[test]
+fn admin_commands_answer() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        let changed = Rc::new(Cell::new(0));
+        let count = changed.clone();
+        let admin = crate::admin::Admin {
+            core: c.cores[0].clone(),
+            conf: Rc::default(),
+            cluster: types::Fsid::default(),
+            osd_fsid: types::Fsid::default(),
+            changed: Box::new(move || count.set(count.get() + 1)),
+            oldest_map: Box::new(|| Epoch(1)),
+            state: Box::new(|| "active"),
+        };
+        let ask = async |json: &str| {
+            let (code, status, out) = admin.run(json).await;
+            (code, status, serde_json::from_slice::<serde_json::Value>(&out).unwrap_or_default())
+        };
+        let (code, _, v) = ask(r#"{"prefix": "status"}"#).await;
+        assert_eq!((code, &v["state"], &v["num_pgs"]), (0, &"active".into(), &PG_NUM.into()));
+        assert_eq!(ask(r#"{"prefix": "version"}"#).await.2["release"], "squid");
+        let (_, _, table) = ask(r#"{"prefix": "get_command_descriptions"}"#).await;
+        assert_eq!(table.as_object().unwrap().len(), crate::admin::COMMANDS.len());
+        let set = r#"{"prefix": "config set", "var": "osd_max_object_size", "val": ["1M"]}"#;
+        assert_eq!(ask(set).await.0, 0);
+        let (_, _, got) = ask(r#"{"prefix": "config get", "var": "osd_max_object_size"}"#).await;
+        assert_eq!(got["osd_max_object_size"], "1048576");
+        let inject = r#"{"prefix": "injectargs", "injected_args": ["--osd-max-pgls 7 --osd_max_object_size=2M"]}"#;
+        assert_eq!(ask(inject).await.0, 0);
+        assert_eq!(changed.get(), 2);
+        let bad = r#"{"prefix": "injectargs", "injected_args": ["--osd_max_pgls 8 --no_such_option 1"]}"#;
+        assert_eq!(ask(bad).await.0, Errno::ENOENT.as_result());
+        let (_, _, got) = ask(r#"{"prefix": "config get", "var": "osd_max_pgls"}"#).await;
+        assert_eq!(got["osd_max_pgls"], "7", "all or nothing");
+        let (_, _, perf) = ask(r#"{"prefix": "perf dump"}"#).await;
+        assert_eq!(perf["osd"]["numpg"], PG_NUM);
+        let (_, _, pgs) = ask(r#"{"prefix": "list_pgs"}"#).await;
+        assert_eq!(pgs.as_array().unwrap().len(), PG_NUM as usize);
+        assert_eq!(ask(r#"{"prefix": "query", "pgid": "1.0"}"#).await.0, 0);
+        assert_eq!(ask(r#"{"prefix": "query", "pgid": "9.0"}"#).await.0, Errno::ENOENT.as_result());
+        assert_eq!(ask(r#"{"prefix": "dump_ops_in_flight"}"#).await.2["num_ops"], 0);
+        assert_eq!(ask(r#"{"prefix": "dump_historic_ops"}"#).await.0, 0);
+        assert_eq!(ask(r#"{"prefix": "no such"}"#).await.0, Errno::EINVAL.as_result());
+        assert_eq!(ask("not json").await.0, Errno::EINVAL.as_result());
     });
 }

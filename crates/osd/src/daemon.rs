@@ -238,7 +238,9 @@ struct Daemon {
     newest: Cell<Epoch>,
     booted: Cell<bool>,
     stopping: Cell<bool>,
-    mgr: RefCell<Option<(EntityAddrVec, Rc<Connection>)>>,
+    /// Where the active mgr is; empty if there is none.
+    mgr_addrs: RefCell<EntityAddrVec>,
+    mgr: RefCell<Option<Rc<Connection>>>,
     report_seq: Cell<u64>,
     reported: RefCell<BTreeMap<PgId, u64>>,
     full_report: Cell<bool>,
@@ -277,7 +279,7 @@ impl Dispatcher for Inbound {
     fn on_reset(&self, conn: &Rc<Connection>) {
         self.with(|d| {
             let mut mgr = d.mgr.borrow_mut();
-            if mgr.as_ref().is_some_and(|(_, c)| Rc::ptr_eq(c, conn)) {
+            if mgr.as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
                 *mgr = None;
                 d.full_report.set(true);
             }
@@ -393,6 +395,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         newest: Cell::new(Epoch(0)),
         booted: Cell::new(false),
         stopping: Cell::new(false),
+        mgr_addrs: RefCell::default(),
         mgr: RefCell::default(),
         report_seq: Cell::new(0),
         reported: RefCell::default(),
@@ -647,7 +650,7 @@ impl Daemon {
                 _ => break,
             };
             match found {
-                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, next == Epoch(1) || begin != Epoch(0)),
+                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, true),
                 Err(e) => {
                     tracing::error!("map {next} cannot be applied: {e}");
                     break;
@@ -847,28 +850,35 @@ impl Daemon {
     fn mgr_map(&self, map: MgrMap) {
         self.mon.got("mgrmap", map.epoch.0.into());
         let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
-        let same = self.mgr.borrow().as_ref().is_some_and(|(a, c)| *a == addrs && !c.is_down());
-        if same {
+        if *self.mgr_addrs.borrow() == addrs {
             return;
         }
-        if let Some((_, conn)) = self.mgr.borrow_mut().take() {
+        *self.mgr_addrs.borrow_mut() = addrs;
+        if let Some(conn) = self.mgr.borrow_mut().take() {
             conn.mark_down();
         }
-        if !addrs.is_empty() {
-            let conn = self.messenger.connect(EntityType::MGR, addrs.clone());
-            *self.mgr.borrow_mut() = Some((addrs, conn));
-            self.full_report.set(true);
-            self.report(true);
+        self.report(true);
+    }
+
+    /// The connection with the active mgr, opened again if it was lost.
+    fn mgr_connection(&self) -> Option<Rc<Connection>> {
+        if let Some(conn) = self.mgr.borrow().as_ref().filter(|c| !c.is_down()) {
+            return Some(conn.clone());
         }
+        let addrs = self.mgr_addrs.borrow().clone();
+        if addrs.is_empty() {
+            return None;
+        }
+        let conn = self.messenger.connect(EntityType::MGR, addrs);
+        *self.mgr.borrow_mut() = Some(conn.clone());
+        // A mgr that has just begun knows nothing.
+        self.full_report.set(true);
+        Some(conn)
     }
 
     /// Tells the mgr what changed; with `all`, of every group.
     fn report(&self, all: bool) {
-        let Some(conn) = self.mgr.borrow().as_ref().map(|(_, c)| c.clone()) else { return };
-        if conn.is_down() {
-            *self.mgr.borrow_mut() = None;
-            return;
-        }
+        let Some(conn) = self.mgr_connection() else { return };
         let f = Features::ALL;
         let seq = self.report_seq.get() + 1;
         let groups = stats::pg_stats(&self.core, seq);

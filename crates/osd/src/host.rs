@@ -4,7 +4,7 @@
 //! time and never while an earlier one is handled; actions are carried out in their order. Requests of
 //! clients are in [`crate::host_ops`], background work in [`crate::host_background`].
 
-use crate::client_op::{ClientOp, Outcome, Slot, Versions};
+use crate::client_op::{ClientOp, Outcome, ReplySink, Slot, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
 use crate::op::store_reader::StoreReader;
@@ -12,6 +12,7 @@ use crate::tracker::Stage;
 use crate::txn::Mutations;
 use crate::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
+use messages::OsdBackoff;
 use crate::peer_net::Envelope;
 use pg::{
     Action, Dup, Event, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
@@ -59,6 +60,8 @@ pub(crate) struct State {
     pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
     pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
     pub(crate) waiting_store: VecDeque<Rc<ClientOp>>,
+    /// Sessions that were told to hold back.
+    pub(crate) backoffs: Vec<(Rc<dyn ReplySink>, OsdBackoff)>,
 }
 
 /// See the module.
@@ -74,6 +77,8 @@ pub struct PgHost {
     pub(crate) st: RefCell<State>,
     /// Counts intervals: what was begun in an earlier one must not go on.
     pub(crate) generation: Cell<u64>,
+    /// Reads served since the start. They change no object, so no log entry carries them.
+    pub(crate) read_stats: RefCell<StatSum>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
 }
@@ -112,8 +117,10 @@ impl PgHost {
                 waiting_object: FxHashMap::default(),
                 waiting_dup: BTreeMap::new(),
                 waiting_store: VecDeque::new(),
+                backoffs: Vec::new(),
             }),
             generation: Cell::new(0),
+            read_stats: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
         })
@@ -122,6 +129,11 @@ impl PgHost {
     /// Looks at the machine.
     pub fn with_pg<R>(&self, f: impl FnOnce(&Pg) -> R) -> R {
         f(&self.st.borrow().pg)
+    }
+
+    /// Reads served since the start.
+    pub fn reads(&self) -> StatSum {
+        *self.read_stats.borrow()
     }
 
     pub(crate) fn set_conf(&self, conf: &PgConf) {
@@ -370,6 +382,7 @@ impl PgHost {
 
     fn interval_changed(self: &Rc<Self>) {
         self.generation.set(self.generation.get() + 1);
+        self.release_backoffs();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);
@@ -405,7 +418,16 @@ impl PgHost {
         self.st.borrow_mut().waiting_active = ops.into();
     }
 
+    /// Lets everybody go on who was told to hold back.
+    fn release_backoffs(&self) {
+        let backoffs = std::mem::take(&mut self.st.borrow_mut().backoffs);
+        for (sink, b) in backoffs {
+            sink.backoff(OsdBackoff { op: OsdBackoff::UNBLOCK, epoch: self.core.epoch(), ..b });
+        }
+    }
+
     fn activated(self: &Rc<Self>) {
+        self.release_backoffs();
         let ops = std::mem::take(&mut self.st.borrow_mut().waiting_active);
         for op in ops {
             self.core.enqueue(Work::Client(op));

@@ -17,7 +17,7 @@ use crate::op::{ClassOrigin, Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags,
 use crate::tracker::Stage;
 use crate::txn::Mutations;
 use bytes::Bytes;
-use messages::Op;
+use messages::{Op, OsdBackoff};
 use pg::{Dup, ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::future::Future;
@@ -72,6 +72,10 @@ impl PgHost {
             return;
         }
         if !active {
+            if self.hold_back(&op, &map) {
+                // The client sends it again when it is told to go on.
+                return;
+            }
             op.tracked.delayed("waiting for peered");
             release(&op);
             self.st.borrow_mut().waiting_active.push_back(op);
@@ -86,6 +90,10 @@ impl PgHost {
             self.core.reply_error(&op, e);
             return;
         }
+        if op.m().ops.iter().any(|o| matches!(o.code, OpCode::COPY_FROM | OpCode::COPY_FROM2)) {
+            // It waits for a read, perhaps on this OSD: it must not keep that read out of the window.
+            release(&op);
+        }
         let mode = if op.info.rwordered() { Mode::Write } else { Mode::Read };
         let context = self.context(&op.head);
         match context.enter(mode, Job::Client(op.clone())) {
@@ -95,6 +103,34 @@ impl PgHost {
                 release(&op);
             }
         }
+    }
+
+    /// Tells a client to hold back, if the group cannot peer, or lacks replicas, and the client
+    /// understands: requests that may wait for hours need not wait in this OSD's memory.
+    fn hold_back(&self, op: &Rc<ClientOp>, map: &ClusterMapRef) -> bool {
+        use pg::PgState;
+        let stuck = self.with_pg(|pg| {
+            let s = pg.state();
+            s.has(PgState::DOWN) || s.has(PgState::INCOMPLETE) || s.has(PgState::PEERED)
+        });
+        let Some(pool) = map.pool(self.pgid.pool).filter(|_| stuck) else { return false };
+        let session = op.sink().session();
+        if self.st.borrow().backoffs.iter().any(|(s, _)| s.session() == session) {
+            return true;
+        }
+        let b = OsdBackoff {
+            pgid: op.m().pgid,
+            epoch: self.core.epoch(),
+            op: OsdBackoff::BLOCK,
+            id: self.core.new_token(),
+            begin: self.pgid.first_object(),
+            end: self.pgid.end_object(pool.pg_num),
+        };
+        let held = op.sink().backoff(b.clone());
+        if held {
+            self.st.borrow_mut().backoffs.push((op.sink().clone(), b));
+        }
+        held
     }
 
     /// What can be refused before the object is looked at.
@@ -355,6 +391,10 @@ impl PgHost {
                 }
             }
         };
+        if let Some(oid) = self.rollback_waits(op, &head.snapset) {
+            self.handle(pg::Event::RecoverNow(oid.clone()));
+            return Ok(self.wait_object(&oid, op, "waiting for degraded object"));
+        }
         let snapdir = m.snapid == SnapId::SNAPDIR;
         if !write && !op.info.may_cache() && !(if snapdir { target.exists } else { target.visible() }) {
             return Err(Errno::ENOENT);
@@ -407,6 +447,7 @@ impl PgHost {
             } else {
                 let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 op.reply(&outcome, self.core.epoch(), Versions::Read(exec.reply_user_version()));
+                self.read_stats.borrow_mut().add(&exec.stats);
                 self.core.count(op, 0, bytes as u64);
             }
             return Ok(Done::Over);
@@ -469,6 +510,17 @@ impl PgHost {
             self.park(op);
         }
         Ok(Done::Over)
+    }
+
+    /// The clone that a rollback copies, if this OSD or a replica lacks it.
+    fn rollback_waits(&self, op: &ClientOp, snapset: &SnapSet) -> Option<ObjectId> {
+        op.m().ops.iter().find_map(|o| {
+            let messages::OpArgs::Snap { snapid } = o.args else { return None };
+            let At::Clone(id) = snapset.locate(snapid) else { return None };
+            let oid = op.head.at(id);
+            let status = self.with_pg(|pg| pg.object_status(&oid));
+            (!matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight)).then_some(oid)
+        })
     }
 
     fn snap_context(&self, op: &ClientOp, pool: &Option<SnapContext>, map: &ClusterMapRef) -> SnapContext {

@@ -4,7 +4,7 @@ use crate::client_op::{ReplySink, Request};
 use crate::map::PoolOps;
 use crate::op::OpInfo;
 use auth::caps::{ClassCall, OsdCap, OsdOp as CapOp};
-use messages::{OsdOpReply, Payload};
+use messages::{OsdBackoff, OsdOpReply, Payload};
 use std::cell::RefCell;
 use std::rc::Rc;
 use types::PoolId;
@@ -100,5 +100,18 @@ impl ReplySink for ConnectionSink {
         m.tid = tid;
         m.data_off = data_off;
         self.0.send(m);
+    }
+
+    fn backoff(&self, b: OsdBackoff) -> bool {
+        let features = self.0.features();
+        let understood = features.has(types::features::RADOS_BACKOFF);
+        if understood {
+            self.0.send(b.encode(features));
+        }
+        understood
+    }
+
+    fn session(&self) -> u64 {
+        self.0.id()
     }
 }

@@ -1,7 +1,7 @@
 //! What an OSD reports of itself and of the groups that it leads.
 
 use crate::core::{Core, wall_now};
-use pg::Pg;
+use pg::{Pg, StatSum};
 use pg::machine::PgStatus;
 use std::collections::BTreeMap;
 use types::{
@@ -42,15 +42,15 @@ pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64) -> OsdStat {
 pub fn pg_stats(core: &Core, seq: u64) -> BTreeMap<PgId, PgStat> {
     let mut out = BTreeMap::new();
     for host in core.hosts() {
-        if let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| pg_stat(pg, seq))) {
+        if let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| pg_stat(pg, &host.reads(), seq))) {
             out.insert(host.pgid, stat);
         }
     }
     out
 }
 
-/// `pg_stat_t` of a group.
-pub fn pg_stat(pg: &Pg, seq: u64) -> PgStat {
+/// `pg_stat_t` of a group. `reads` are those served here, which its log does not know.
+pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
     let s: PgStatus = pg.status();
     let copies = s.acting.len() as i64;
     let t = &s.stats;
@@ -68,8 +68,8 @@ pub fn pg_stat(pg: &Pg, seq: u64) -> PgStat {
         num_objects_omap: t.num_objects_omap,
         num_omap_bytes: t.num_omap_bytes,
         num_omap_keys: t.num_omap_keys,
-        num_rd: t.num_rd,
-        num_rd_kb: t.num_rd_kb,
+        num_rd: t.num_rd + reads.num_rd,
+        num_rd_kb: t.num_rd_kb + reads.num_rd_kb,
         num_wr: t.num_wr,
         num_wr_kb: t.num_wr_kb,
         num_objects_recovered: t.num_objects_recovered,
