@@ -17,5 +17,5 @@ pub mod replica;
 pub mod state;
 pub mod version;
 
-pub use mkfs::{Layout, MkfsArgs, mkfs};
+pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs};
 pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};

@@ -89,8 +89,14 @@ pub fn set_max_osd(p: &mut Pending, max: i32) {
 }
 
 /// The lowest number that no OSD has.
-pub fn free_id(map: &OsdMap) -> OsdId {
-    (0..).map(OsdId).find(|o| !map.exists(*o)).unwrap_or(OsdId(0))
+pub fn free_id(p: &Pending) -> OsdId {
+    (0..).map(OsdId).find(|o| !p.osd().exists(*o) && may_create(p, *o)).unwrap_or(OsdId(0))
+}
+
+/// Whether an OSD may come into being in this batch. One epoch cannot tell that an OSD went and another
+/// came with its number.
+pub fn may_create(p: &Pending, osd: OsdId) -> bool {
+    p.osd().exists(osd) || !p.osd_before().exists(osd)
 }
 
 /// Makes an OSD exist: new, out and down.
@@ -111,6 +117,9 @@ pub fn remove(p: &mut Pending, osd: OsdId) {
     let map = p.osd_mut();
     if let Some(w) = slot(osd).and_then(|i| map.weights.get_mut(i)) {
         *w = 0;
+    }
+    if let Some(a) = slot(osd).and_then(|i| map.primary_affinity.as_mut()?.get_mut(i)) {
+        *a = OsdMap::ONE;
     }
     forget_in_placement(p, osd);
 }
@@ -154,8 +163,16 @@ pub fn mark_down(p: &mut Pending, osd: OsdId) -> bool {
     if !p.osd().is_up(osd) {
         return false;
     }
+    // Where it was up in no epoch, nobody must learn of that process.
+    let before = p.osd_before().osd(osd).filter(|_| !p.osd_before().is_up(osd)).cloned();
+    let unseen = before.is_some() || p.osd_before().osd(osd).is_none();
     if let Some(o) = osd_mut(p, osd) {
         o.state &= !state::UP;
+        if unseen {
+            let b = before.unwrap_or_default();
+            let (state, uuid) = (o.state, o.uuid);
+            *o = Osd { state, uuid, ..b };
+        }
     }
     let now = p.now();
     p.osd_mut().last_up_change = now;
@@ -220,6 +237,9 @@ pub fn mark_out_automatically(p: &mut Pending, osd: OsdId) {
 /// Sets the bits of `mask` in an OSD's state to those of `value`.
 pub fn set_bits(p: &mut Pending, osd: OsdId, mask: u32, value: u32) {
     let old = p.osd().state_bits(osd);
+    let comes_up = p.osd().is_up(osd) && !p.osd_before().is_up(osd);
+    // Coming up takes the order to stop back; in one epoch it cannot be given again.
+    let value = if comes_up { value & !state::STOP } else { value };
     let new = old & !mask | value & mask;
     if new != old
         && let Some(o) = osd_mut(p, osd)
@@ -338,8 +358,8 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
         mark_down(p, osd);
         return Booted::MarkedDownFirst;
     }
-    // Down and up in one epoch would hide the restart from everybody.
-    if p.osd_before().is_up(osd) {
+    // Down and up in one epoch would hide the restart from everybody, and so would gone and back.
+    if p.osd_before().is_up(osd) || !may_create(p, osd) {
         return Booted::MarkedDownFirst;
     }
     // An OSD that boots with an old process's epoch was marked down meanwhile; it is told by the map.

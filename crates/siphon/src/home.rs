@@ -165,6 +165,10 @@ pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
          run_dir = {d}/run\n\
          admin_socket = {d}/run/ceph-$name.asok\n\
          \n\
+         [mgr]\n\
+         keyring = {d}/mgr.$id/keyring\n\
+         [osd]\n\
+         keyring = {d}/osd.$id/keyring\n\
          [client]\n\
          admin_socket =\n\
          log_file =\n",

@@ -194,7 +194,7 @@ fn new(c: &mut Write<'_>) -> Answer {
             }
             w
         }
-        (None, None) => rules::free_id(map),
+        (None, None) => rules::free_id(c.pending),
     };
     let limit = c.env.conf.borrow().i64("mon_max_osd");
     if i64::from(osd.0) >= limit {
@@ -207,6 +207,7 @@ fn new(c: &mut Write<'_>) -> Answer {
         let caps = caps.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         c.pending.put(Change::Auth(osd_name(osd), Some(EntityAuth { key, caps })));
     }
+    check_gone(c, osd)?;
     rules::create(c.pending, osd, Some(id));
     if let Some(class) = secrets.get("crush_device_class").filter(|s| !s.is_empty()) {
         super::osd_crush_edit::edit(c.pending, |crush| {
@@ -227,6 +228,14 @@ fn osd_name(osd: OsdId) -> AuthName {
 
 fn new_reply(c: &Write<'_>, osd: OsdId) -> Reply {
     c.format().reply(|| json!({ "osdid": osd.0 }), || format!("{osd}\n"))
+}
+
+/// Whether an OSD's number is free by now.
+fn check_gone(c: &Write<'_>, osd: OsdId) -> Result<(), Refusal> {
+    match rules::may_create(c.pending, osd) {
+        true => Ok(()),
+        false => Err(Refusal::new(Errno::EAGAIN, format!("osd.{osd} is being removed; try again"))),
+    }
 }
 
 fn create(c: &mut Write<'_>) -> Answer {
@@ -251,8 +260,9 @@ fn create(c: &mut Write<'_>) -> Answer {
             return Err(Refusal::new(Errno::EEXIST, format!("osd.{w} already exists")));
         }
         Some(w) => w,
-        None => rules::free_id(map),
+        None => rules::free_id(c.pending),
     };
+    check_gone(c, osd)?;
     rules::create(c.pending, osd, id);
     Ok(new_reply(c, osd))
 }
@@ -402,7 +412,9 @@ fn blocklist(c: &mut Write<'_>) -> Answer {
         let duration = Duration::try_from_secs_f64(seconds)
             .map_err(|_| Refusal::invalid(format!("'{seconds}' seconds are too many")))?;
         let expires: Utime = c.pending.now() + duration;
-        c.pending.osd_mut().blocklist.insert(addr, expires);
+        // An incremental map cannot move the end of an entry, as in Ceph: the first one holds.
+        let holds = c.pending.osd_before().blocklist.get(&addr).copied().unwrap_or(expires);
+        c.pending.osd_mut().blocklist.entry(addr).or_insert(holds);
         let shown = super::osd_crush_edit::short_float(seconds);
         let bare = show_addr(&addr);
         return Ok(Reply::status(format!("blocklisting {bare} until {expires} ({shown} sec)")));

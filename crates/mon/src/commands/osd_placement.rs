@@ -15,7 +15,6 @@ pub(super) static COMMANDS: &[Entry] = &[
         "r",
         osd_map,
     ),
-    read("pg map name=pgid,type=CephPgid", "Show where a group is.", "pg", "r", pg_map),
     write(
         "osd pg-temp name=pgid,type=CephPgid name=id,type=CephOsdName,n=N,req=false",
         "Set a group's temporary acting set; none removes it.",
@@ -119,35 +118,6 @@ fn group<'a>(map: &'a OsdMap, text: &str) -> Result<(PgId, &'a PgPool), Refusal>
         .filter(|p| pg.seed < p.pg_num)
         .map(|p| (pg, p))
         .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("pg {pg} does not exist")))
-}
-
-fn pg_map(c: &Read<'_>) -> Answer {
-    let map = c.state.osd.map();
-    let raw = pgid(c.args.req("pgid"))?;
-    let Some(pool) = map.pools.get(&raw.pool) else {
-        return Err(Refusal::new(Errno::ENOENT, format!("pg '{raw}' does not exist")));
-    };
-    let pg = pool.raw_pg_to_pg(raw);
-    let m = map.pg_to_up_acting(pg);
-    Ok(c.format().reply(
-        || {
-            json!({
-                "epoch": map.epoch,
-                "raw_pgid": raw.to_string(),
-                "pgid": pg.to_string(),
-                "up": ids(&m.up),
-                "acting": ids(&m.acting),
-            })
-        },
-        || {
-            format!(
-                "osdmap e{} pg {raw} ({pg}) -> up {} acting {}",
-                map.epoch,
-                list(&m.up),
-                list(&m.acting)
-            )
-        },
-    ))
 }
 
 /// The OSDs that a command names, all of which exist.

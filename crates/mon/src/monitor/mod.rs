@@ -4,6 +4,7 @@
 //! state, the change joins the batch that is being put together ([`proposer`]), and the answer waits for
 //! the batch's commit. After every commit, [`publish`] tells subscribers what is new.
 
+mod admin;
 mod auth_server;
 mod commands;
 mod dispatch;

@@ -116,11 +116,14 @@ fn diff_osd(old: &OsdMap, new: &OsdMap, id: OsdId, inc: &mut OsdMapIncremental) 
         // Taking the bit away resets everything that is known of the OSD.
         inc.new_state.insert(id, o.state);
     } else {
-        // Bits are turned over after a new weight other than zero has cleared two, and before coming up
-        // sets two and clears one.
-        let by_weight = if weight_changes && new.weight_fixed(id) != 0 { state::AUTOOUT | state::NEW } else { 0 };
+        // Bits are turned over after a new weight other than zero has set one and cleared two, and before
+        // coming up sets two and clears one.
+        let mut before_flip = o.state;
+        if weight_changes && new.weight_fixed(id) != 0 {
+            before_flip = before_flip & !(state::AUTOOUT | state::NEW) | state::EXISTS;
+        }
         let by_up = if comes_up { state::EXISTS | state::UP | state::STOP } else { 0 };
-        let flip = ((o.state & !by_weight) ^ n.state) & !by_up;
+        let flip = (before_flip ^ n.state) & !by_up;
         if flip != 0 {
             inc.new_state.insert(id, flip);
         }

@@ -1,0 +1,172 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A storage cluster that stock Ceph clients use unchanged.
+#[derive(Parser)]
+#[command(name = "siphon", version, about, long_about = None)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a whole cluster in this process: a monitor, the manager and OSDs. Creates what is missing and
+    /// opens what is there.
+    Up(Up),
+    /// Run the monitor of a data directory.
+    Mon(Role),
+    /// Run one OSD of a data directory.
+    Osd(OsdRole),
+    /// Run the manager of a data directory.
+    Mgr(Role),
+    /// Show the state of the cluster of a data directory.
+    Status(Status),
+    /// Decode wire types: show them as JSON, or encode them again.
+    Dencode(Dencode),
+    /// Look into an OSD's store, or check it. The OSD must not be running.
+    Store(Store),
+    /// Print the page of commands, operations and classes that are supported.
+    #[command(hide = true)]
+    Compatibility,
+}
+
+#[derive(Args, Clone)]
+pub struct Up {
+    /// Home of the cluster.
+    #[arg(long, default_value = "./siphon-data", value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// How many OSDs. A cluster that has fewer gets more; one that has more keeps them.
+    #[arg(long, value_name = "N")]
+    pub osds: Option<u32>,
+    /// Where the monitor listens; the other daemons take free ports of the same address from 6800 on.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_bind)]
+    pub bind: Option<SocketAddr>,
+    /// Size of a new OSD's file, which is created sparse: bytes, or with K, M, G, T.
+    #[arg(long, default_value = "100G", value_name = "SIZE", value_parser = parse_size)]
+    pub osd_size: u64,
+    /// Block device for a new OSD instead of a file; once for each OSD, in their order.
+    #[arg(long = "device", value_name = "PATH")]
+    pub devices: Vec<PathBuf>,
+    /// Threads that run OSDs; 0 is one for each core, but no more than there are OSDs.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub shards: usize,
+}
+
+#[derive(Args, Clone)]
+pub struct Role {
+    /// Home of the cluster, made by `siphon up`.
+    #[arg(long, default_value = "./siphon-data", value_name = "DIR")]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Args, Clone)]
+pub struct OsdRole {
+    #[command(flatten)]
+    pub role: Role,
+    /// Number of the OSD.
+    #[arg(long, value_name = "N")]
+    pub id: i32,
+}
+
+#[derive(Args)]
+pub struct Status {
+    /// Home of the cluster.
+    #[arg(long, default_value = "./siphon-data", value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct Dencode {
+    #[command(subcommand)]
+    pub action: DencodeAction,
+}
+
+#[derive(Subcommand)]
+pub enum DencodeAction {
+    /// List the types that are known, one a line.
+    List,
+    /// Decode a file and print it as JSON.
+    Dump {
+        /// The type, as `ceph-dencoder` names it.
+        name: String,
+        /// The file; `-` is standard input.
+        file: PathBuf,
+    },
+    /// Decode a file, encode it again and write the bytes to standard output.
+    Encode {
+        /// The type, as `ceph-dencoder` names it.
+        name: String,
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Feature bits of the reader that the bytes are for.
+        #[arg(long, default_value_t = u64::MAX)]
+        features: u64,
+    },
+}
+
+#[derive(Args)]
+pub struct Store {
+    #[command(subcommand)]
+    pub action: StoreAction,
+}
+
+#[derive(Subcommand)]
+pub enum StoreAction {
+    /// Check a store's structure; with --deep, also read all data and verify its checksums.
+    Fsck {
+        /// The OSD's file or block device.
+        device: PathBuf,
+        /// Read and verify all data.
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Print what is in a store as JSON.
+    Dump {
+        /// The OSD's file or block device.
+        device: PathBuf,
+    },
+}
+
+/// The monitors' standard port (`v2`).
+const MON_PORT: u16 = 3300;
+
+fn parse_bind(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(addr) = text.parse() {
+        return Ok(addr);
+    }
+    match text.trim_start_matches('[').trim_end_matches(']').parse() {
+        Ok(ip) => Ok(SocketAddr::new(ip, MON_PORT)),
+        Err(_) => Err(format!("expected an address such as 127.0.0.1 or 10.0.0.5:3300, found {text:?}")),
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    match conf::value::parse(conf::Kind::Size, text)? {
+        conf::Value::Uint(v) if v >= 1 << 30 => Ok(v),
+        _ => Err("an OSD needs at least 1G".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn is_consistent() {
+        Cli::command().debug_assert();
+        assert_eq!(parse_bind("127.0.0.1").unwrap().port(), 3300);
+        assert_eq!(parse_bind("[::1]:99").unwrap().port(), 99);
+        assert_eq!(parse_bind("::1").unwrap().port(), 3300);
+        assert!(parse_bind("localhost:1").is_err());
+        assert!(parse_size("100M").is_err());
+        assert_eq!(parse_size("20G").unwrap(), 20 << 30);
+    }
+}

@@ -1,0 +1,269 @@
+//! Daemons on threads: how one role is started and stopped, alone or beside others.
+
+use crate::admin_socket::{AdminSocket, Handler};
+use crate::bootstrap;
+use crate::cli::{OsdRole, Role};
+use crate::home::{self, ClusterFile, OsdEntry};
+use crate::osd_start;
+use crate::up;
+use anyhow::{Context, Result, bail};
+use auth::{AuthName, Keyring};
+use client::ClusterConfig;
+use conf::Config;
+use std::cell::RefCell;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use types::EntityType;
+
+/// First port of OSDs and managers, and how many are tried.
+const PORTS: std::ops::RangeInclusive<u16> = 6800..=7568;
+
+/// The signal to stop, shared by all threads.
+#[derive(Clone)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Not given yet.
+    pub fn new() -> Stop {
+        Stop(Arc::new(watch::Sender::new(false)))
+    }
+
+    /// Gives it.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Waits for it.
+    pub async fn stopped(&self) {
+        let mut r = self.0.subscribe();
+        let _ = r.wait_for(|s| *s).await;
+    }
+}
+
+/// What a thread runs: it gets the signal to stop, and says through the sender that it serves.
+pub type Daemon = Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> Pin<Box<dyn Future<Output = Result<()>>>> + Send>;
+
+/// The daemons' threads. Dropping this stops and joins them.
+pub struct Threads {
+    stop: Stop,
+    handles: Vec<std::thread::JoinHandle<()>>,
+    failures: (mpsc::UnboundedSender<anyhow::Error>, mpsc::UnboundedReceiver<anyhow::Error>),
+}
+
+impl Threads {
+    /// No threads yet.
+    pub fn new(stop: Stop) -> Threads {
+        Threads { stop, handles: vec![], failures: mpsc::unbounded_channel() }
+    }
+
+    /// Starts a daemon on a thread of its own. The future is done when it serves, or fails with why not.
+    pub fn spawn(&mut self, name: &str, daemon: Daemon) -> impl Future<Output = Result<()>> + use<> {
+        let (ready, serving) = oneshot::channel();
+        let (failed, failure) = oneshot::channel();
+        let (stop, failures, label) = (self.stop.clone(), self.failures.0.clone(), name.to_string());
+        let spawned = std::thread::Builder::new().name(name.to_string()).spawn(move || {
+            let result = (|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                tokio::task::LocalSet::new().block_on(&runtime, daemon(stop, ready))
+            })();
+            if let Err(e) = result {
+                let e = e.context(label);
+                if let Err(e) = failed.send(e) {
+                    // Nobody waits for the start any more: it failed while it served.
+                    let _ = failures.send(e);
+                }
+            }
+        });
+        let spawned = spawned.map(|h| self.handles.push(h));
+        async move {
+            spawned?;
+            match serving.await {
+                Ok(()) => Ok(()),
+                Err(_) => Err(failure.await.unwrap_or_else(|_| anyhow::anyhow!("a daemon ended before it served"))),
+            }
+        }
+    }
+
+    /// Waits for a daemon that fails while it serves.
+    pub async fn failed(&mut self) -> Result<()> {
+        match self.failures.1.recv().await {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.stop();
+        for h in self.handles.drain(..) {
+            let _ = h.join();
+        }
+    }
+}
+
+/// The OSDs of each shard thread, dealt out in turn.
+pub fn spread(osds: &[OsdEntry], shards: usize) -> Vec<Vec<OsdEntry>> {
+    let mut groups = vec![Vec::new(); shards];
+    for (i, osd) in osds.iter().enumerate() {
+        groups[i % shards].push(osd.clone());
+    }
+    groups
+}
+
+fn daemon_conf() -> Result<Rc<RefCell<Config>>> {
+    let mut conf = Config::new();
+    bootstrap::local_conf(&mut conf)?;
+    Ok(Rc::new(RefCell::new(conf)))
+}
+
+fn keyring(dir: &Path, daemon: &str) -> Result<Keyring> {
+    let path = dir.join(daemon).join("keyring");
+    let text = std::fs::read_to_string(&path).map_err(|e| home::explain(&path, e))?;
+    text.parse().with_context(|| format!("{}", path.display()))
+}
+
+fn cluster_config(dir: &Path, name: AuthName) -> Result<ClusterConfig> {
+    Ok(ClusterConfig::read(&dir.join("ceph.conf"), name)?)
+}
+
+fn admin_path(dir: &Path, daemon: &str) -> PathBuf {
+    dir.join("run").join(format!("ceph-{daemon}.asok"))
+}
+
+/// The monitor.
+pub fn mon_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            let conf = daemon_conf()?;
+            let options = mon::StartOptions { conf, listen: Some(cluster.mon_addr) };
+            let monitor = Rc::new(mon::Monitor::start(&dir.join("mon.a"), options).await?);
+            let m = monitor.clone();
+            let handler: Handler = Rc::new(move |c| {
+                let m = m.clone();
+                Box::pin(async move { m.admin_command(&c).await })
+            });
+            let socket = AdminSocket::serve(&admin_path(&dir, "mon.a"), handler)?;
+            let _ = ready.send(());
+            stop.stopped().await;
+            drop(socket);
+            monitor.shutdown().await;
+            Ok(())
+        })
+    })
+}
+
+/// The manager.
+pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            let keyring = keyring(&dir, "mgr.x")?;
+            let config = mgr::MgrConfig {
+                cluster: cluster_config(&dir, bootstrap::manager())?,
+                keyring,
+                ip: cluster.mon_addr.ip(),
+                ports: PORTS,
+                conf: daemon_conf()?,
+            };
+            let manager = Rc::new(mgr::Manager::start(config).await?);
+            let m = manager.clone();
+            let handler: Handler = Rc::new(move |c| {
+                let answer = m.admin_command(&c);
+                Box::pin(async move { answer })
+            });
+            let socket = AdminSocket::serve(&admin_path(&dir, "mgr.x"), handler)?;
+            let _ = ready.send(());
+            stop.stopped().await;
+            drop(socket);
+            manager.shutdown();
+            Ok(())
+        })
+    })
+}
+
+/// Some OSDs on one thread.
+pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntry>) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            let mut running = Vec::new();
+            for entry in entries {
+                let daemon = format!("osd.{}", entry.id);
+                let name = AuthName::new(EntityType::OSD, entry.id.to_string());
+                let conf = daemon_conf()?.take();
+                let handle = osd_start::start(&dir, &cluster, &entry, cluster_config(&dir, name)?, conf, PORTS).await.context(daemon.clone())?;
+                let handle = Rc::new(handle);
+                let h = Rc::downgrade(&handle);
+                let handler: Handler = Rc::new(move |c| {
+                    let h = h.upgrade();
+                    Box::pin(async move {
+                        match h {
+                            Some(h) => h.admin_command(c).await,
+                            None => (-108, "the OSD is stopping".into(), vec![]),
+                        }
+                    })
+                });
+                let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
+                running.push((daemon, handle, socket));
+            }
+            let _ = ready.send(());
+            stop.stopped().await;
+            for (daemon, handle, socket) in running {
+                drop(socket);
+                // A command that is still being answered keeps the handle; a clean stop can wait for it.
+                let mut handle = handle;
+                let handle = loop {
+                    match Rc::try_unwrap(handle) {
+                        Ok(h) => break h,
+                        Err(shared) => handle = shared,
+                    }
+                    tokio::task::yield_now().await;
+                };
+                handle.shutdown().await.context(daemon)?;
+            }
+            Ok(())
+        })
+    })
+}
+
+fn alone(data_dir: &Path, name: &str, daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>) -> Result<()> {
+    up::raise_file_limit();
+    let Some(cluster) = home::load(data_dir)? else {
+        bail!("{} is no cluster's data directory: `siphon up --data-dir DIR` makes one", data_dir.display());
+    };
+    let dir = Arc::new(data_dir.canonicalize()?);
+    let daemon = daemon(dir, cluster)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stop = Stop::new();
+    let mut threads = Threads::new(stop.clone());
+    runtime.block_on(async {
+        threads.spawn(name, daemon).await?;
+        println!("{name} serves.");
+        tokio::select! {
+            r = threads.failed() => r,
+            r = up::interrupted() => r,
+        }
+    })
+}
+
+/// `siphon mon`.
+pub fn mon(args: Role) -> Result<()> {
+    alone(&args.data_dir, "mon.a", |dir, cluster| Ok(mon_daemon(dir, cluster)))
+}
+
+/// `siphon mgr`.
+pub fn mgr(args: Role) -> Result<()> {
+    alone(&args.data_dir, "mgr.x", |dir, cluster| Ok(mgr_daemon(dir, cluster)))
+}
+
+/// `siphon osd`.
+pub fn osd(args: OsdRole) -> Result<()> {
+    alone(&args.role.data_dir, &format!("osd.{}", args.id), |dir, cluster| {
+        let entry = cluster.osds.iter().find(|o| o.id == args.id).cloned();
+        let entry = entry.with_context(|| format!("this directory has no osd.{}", args.id))?;
+        Ok(osd_daemons(dir, cluster, vec![entry]))
+    })
+}
