@@ -153,7 +153,7 @@ fn classify(map: &mut CrushMap, rng: &mut Rng) -> bool {
     let before = map.clone();
     for d in 0..map.max_devices {
         if map.names.contains(d) && !rng.one_in(3) {
-            let name: &str = rng.pick(&["hdd", "ssd", "nvme"]);
+            let name = *rng.pick::<&str>(&["hdd", "ssd", "nvme"]);
             let class = map.get_or_create_class(name).expect("a class");
             map.class_map.insert(d, class);
         }
