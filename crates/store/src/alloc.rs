@@ -15,6 +15,8 @@ pub(crate) struct Alloc {
     free: u64,
     /// Where the next search starts: allocations follow each other on the device.
     cursor: u64,
+    /// Keep the cursor where it is.
+    pub lowest: bool,
 }
 
 /// Words looked at for one long run before the best run so far is taken.
@@ -24,7 +26,7 @@ impl Alloc {
     /// All of `blocks` used.
     pub(crate) fn new(blocks: u64) -> Alloc {
         let words = blocks.div_ceil(64) as usize;
-        Alloc { words: vec![0; words], summary: vec![0; words.div_ceil(64)], blocks, free: 0, cursor: 0 }
+        Alloc { words: vec![0; words], summary: vec![0; words.div_ceil(64)], blocks, free: 0, cursor: 0, lowest: false }
     }
 
     pub(crate) fn free_blocks(&self) -> u64 {
@@ -79,7 +81,9 @@ impl Alloc {
             self.take(run);
             out.extend([run]);
             left -= run.1;
-            self.cursor = (run.0 + u64::from(run.1)) % self.blocks;
+            if !self.lowest {
+                self.cursor = (run.0 + u64::from(run.1)) % self.blocks;
+            }
         }
         true
     }

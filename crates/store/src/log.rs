@@ -50,6 +50,11 @@ impl LogBuf {
         LogBuf { buf, len: HEAD }
     }
 
+    /// Stands in for a buffer that is in use elsewhere.
+    pub(crate) fn placeholder() -> LogBuf {
+        LogBuf { buf: AlignedBuf::recycled(BLOCK as usize), len: HEAD }
+    }
+
     fn grow(&mut self, need: usize) {
         let mut bigger = AlignedBuf::recycled((need * 2).next_multiple_of(BLOCK as usize));
         bigger.set_len(bigger.capacity());

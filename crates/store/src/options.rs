@@ -18,6 +18,9 @@ pub struct Options {
     pub log_checkpoint: u64,
     /// Log size at mkfs; 0 chooses by the device size.
     pub log_size: u64,
+    /// Allocate the lowest free blocks instead of going onwards over the device. Blocks are reused at once
+    /// then, which brings faults of reuse to light; meant for tests.
+    pub reuse_soon: bool,
     /// Metadata work done between two yields to the reactor, in microseconds.
     pub step_us: u64,
 }
@@ -32,6 +35,7 @@ impl Default for Options {
             dirty_max: 256 << 20,
             log_checkpoint: 0,
             log_size: 0,
+            reuse_soon: false,
             step_us: 200,
         }
     }

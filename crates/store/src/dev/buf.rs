@@ -21,12 +21,14 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 /// Largest capacity that is kept for reuse.
-const KEEP_MAX: usize = 128 << 10;
-/// Buffers kept per size class and thread.
-const KEEP: usize = 64;
+const KEEP_MAX: usize = 1 << 20;
+/// Buffers kept per size class and thread: of small ones many, of large ones a few.
+const KEEP: [usize; CLASSES] = [64, 64, 64, 32, 16, 16, 8, 4, 4];
+/// Powers of two from [`BLOCK`] to [`KEEP_MAX`].
+const CLASSES: usize = 9;
 
 thread_local! {
-    static POOL: RefCell<[Vec<NonNull<u8>>; 6]> = const { RefCell::new([const { Vec::new() }; 6]) };
+    static POOL: RefCell<[Vec<NonNull<u8>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
 }
 
 fn class(cap: usize) -> usize {
@@ -110,7 +112,7 @@ impl Drop for AlignedBuf {
             && POOL
                 .try_with(|p| {
                     let list = &mut p.borrow_mut()[class(cap)];
-                    let room = list.len() < KEEP;
+                    let room = list.len() < KEEP[class(cap)];
                     if room {
                         list.push(ptr);
                     }

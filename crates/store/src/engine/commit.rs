@@ -66,7 +66,7 @@ impl Disk {
             let at = log::place(st.head.at, len, ring);
             let pos = LogPos { at, ..st.head };
             debug_assert!(at + len - st.tail.at <= ring, "admission keeps the log from running over its tail");
-            let buf = std::mem::replace(&mut batch.buf, log::LogBuf::new());
+            let buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
             let (bytes, crc) = buf.seal(store_id, pos);
             let after = LogPos { at: at + len, seq: pos.seq + 1, prev_crc: crc };
             // Taken before the write, so that nobody else counts on the space.

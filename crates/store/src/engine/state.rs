@@ -115,6 +115,7 @@ impl State {
         let blocks = sb.blocks();
         let mut alloc = Alloc::new(blocks);
         image.fill(&mut alloc);
+        alloc.lowest = opts.reuse_soon;
         State {
             dev,
             colls: BTreeMap::new(),

@@ -89,7 +89,7 @@ impl Disk {
         }
         // The buffer leaves the batch while the record is written, so that the state can be changed.
         let Some(batch) = st.queue.back_mut() else { return Err(StoreError::Busy) };
-        let mut buf = std::mem::replace(&mut batch.buf, log::LogBuf::new());
+        let mut buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
         let mark = buf.begin_record();
         let mut a = Apply { st, rec: RecordWriter::new(&mut buf), deferred_max, ios: Vec::new(), direct: Vec::new() };
         let result = txn.ops.into_iter().try_for_each(|op| a.op(op));

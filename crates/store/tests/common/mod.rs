@@ -54,6 +54,7 @@ pub fn small() -> Options {
         dirty_max: 512 << 10,
         log_checkpoint: 200 << 10,
         log_size: 1 << 20,
+        reuse_soon: true,
         step_us: 0,
     }
 }
