@@ -196,6 +196,7 @@ fn new(c: &mut Write<'_>) -> Answer {
         }
         (None, None) => rules::free_id(c.pending),
     };
+    check_gone(c, osd)?;
     let limit = c.env.conf.borrow().i64("mon_max_osd");
     if i64::from(osd.0) >= limit {
         return Err(Refusal::new(Errno::ERANGE, format!("osd id {osd} is too large (mon_max_osd {limit})")));
@@ -207,7 +208,6 @@ fn new(c: &mut Write<'_>) -> Answer {
         let caps = caps.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         c.pending.put(Change::Auth(osd_name(osd), Some(EntityAuth { key, caps })));
     }
-    check_gone(c, osd)?;
     rules::create(c.pending, osd, Some(id));
     if let Some(class) = secrets.get("crush_device_class").filter(|s| !s.is_empty()) {
         super::osd_crush_edit::edit(c.pending, |crush| {
