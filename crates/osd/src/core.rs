@@ -107,7 +107,7 @@ type Done = Box<dyn FnOnce(Result<(), StoreError>)>;
 /// What waits for a map.
 enum Waiting {
     Op(Rc<ClientOp>),
-    Peer(Envelope),
+    Peer(Box<Envelope>),
 }
 
 /// The wall clock.
@@ -258,7 +258,7 @@ impl Core {
         for w in ready.into_values().flatten() {
             match w {
                 Waiting::Op(op) => self.route(op),
-                Waiting::Peer(e) => self.handle_peer(e),
+                Waiting::Peer(e) => self.handle_peer(*e),
             }
         }
         let stale: Vec<PgId> = self.waiting_pg.borrow().keys().copied().collect();
@@ -300,7 +300,7 @@ impl Core {
             return;
         }
         let Some(map) = self.map() else {
-            self.wait_map(e.header.sent, Waiting::Peer(e));
+            self.wait_map(e.header.sent, Waiting::Peer(Box::new(e)));
             return;
         };
         let view: MapRef = map;
@@ -315,7 +315,7 @@ impl Core {
             }
             creation::Stranger::Answer(header, msg) => self.net.send(&[e.from], header, msg),
             creation::Stranger::Drop => {}
-            creation::Stranger::WaitForMap => self.wait_map(e.header.sent, Waiting::Peer(e)),
+            creation::Stranger::WaitForMap => self.wait_map(e.header.sent, Waiting::Peer(Box::new(e))),
         }
     }
 

@@ -22,7 +22,7 @@ use pg::{Dup, ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::future::Future;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use types::{EntityType, Errno, ObjectId, SnapContext, SnapId};
 
 /// What became of an executed request.
@@ -675,7 +675,7 @@ fn op_returns(outcome: &Outcome) -> Vec<(i32, Bytes)> {
 /// operations never wait, and then cost no task.
 pub(crate) fn run_now(f: impl Future<Output = ()> + 'static) {
     let mut f = Box::pin(f);
-    if let Poll::Pending = f.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())) {
+    if f.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending() {
         // It is polled again with the task's waker, whatever woke in between.
         tokio::task::spawn_local(f);
     }

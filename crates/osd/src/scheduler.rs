@@ -13,8 +13,8 @@ const CLIENT_PRIORITY: u32 = 63;
 const BACKGROUND_PRIORITY: u32 = 5;
 
 enum Kinds {
-    Mclock(Mclock<Work>),
-    Wpq(Wpq<Work>),
+    Mclock(Box<Mclock<Work>>),
+    Wpq(Box<Wpq<Work>>),
 }
 
 /// See the module.
@@ -45,7 +45,7 @@ impl OsdQueue {
         let wpq = find("osd_op_queue").is_some() && c.str("osd_op_queue") == "wpq";
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
-        let kind = if wpq { Kinds::Wpq(Wpq::new(cut, 1)) } else { Kinds::Mclock(Mclock::new(spec(c))) };
+        let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(spec(c)))) };
         OsdQueue { kind, start: Instant::now() }
     }
 

@@ -364,7 +364,7 @@ mod tests {
         }
         assert!(Mutations::from_wire(&wire.meta, &[joined.slice(..10)]).is_err());
         for n in 0..wire.meta.len() {
-            assert!(Mutations::from_wire(&wire.meta.slice(..n), &[joined.clone()]).is_err());
+            assert!(Mutations::from_wire(&wire.meta.slice(..n), std::slice::from_ref(&joined)).is_err());
         }
     }
 }

@@ -6,29 +6,28 @@
 //!              up in the map at our address ◄── OsdBoot ◄── caught up ◄────────┘
 //! ```
 
+mod maps;
+mod report;
+mod serve;
+
 use crate::admin::{Admin, Answer};
-use crate::client_op::Request;
 use crate::copies::Copies;
 use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
-use crate::map::{ClusterMap, ClusterMapRef};
+use crate::map::ClusterMapRef;
 use crate::net::Net;
 use crate::op::NoClasses;
 use crate::osd_map::MapAt;
 use crate::peer_net::LocalPeer;
-use crate::session::{ConnectionSink, Session};
+use crate::session::Session;
 use crate::superblock::{self, OwnError, Superblock};
 use crate::scheduler::OsdQueue;
-use crate::{settings, stats};
+use crate::settings;
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
-use denc::{Decode, Encode, Features};
-use messages::{
-    BootSuperblock, Command, CommandReply, Config as ConfigMsg, MgrMapMsg, OsdAlive, OsdBeacon, OsdBoot, OsdMapMsg,
-    OsdMarkMeDown, OsdOp, OsdPgTemp, OsdPing, OsdStatsReport, Paxos, Payload, PeerMessage,
-};
+use messages::{OsdAlive, OsdBeacon, OsdMarkMeDown, OsdPgTemp, Paxos};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use pg::{MapView, Pg};
 use std::cell::{Cell, RefCell};
@@ -39,10 +38,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Device, Engine, Options, Store, StoreError, Transaction};
-use types::{
-    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, Fsid, MgrMap, OsdId, OsdMap, OsdMapIncremental, PgId,
-    features,
-};
+use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, OsdId, PgId};
 
 /// What an OSD needs to start.
 pub struct OsdConfig {
@@ -601,343 +597,6 @@ impl Daemon {
         self.core.tracker.set_limits(settings::history(&conf));
     }
 
-    // --- monitors ---
-
-    fn ask_for_maps(&self) {
-        self.mon.subscribe("osdmap", u64::from(self.core.epoch().0) + 1, false);
-    }
-
-    fn from_mon(self: &Rc<Self>, message: Message) {
-        self.copies.handle_mon_message(&message);
-        match message.msg_type {
-            OsdMapMsg::TYPE => match OsdMapMsg::decode(&message) {
-                Ok(m) => self.maps(m),
-                Err(e) => tracing::error!("maps from a monitor cannot be read: {e}"),
-            },
-            MgrMapMsg::TYPE => match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {
-                Ok(Ok(map)) => self.mgr_map(map),
-                _ => tracing::error!("a mgr map from a monitor cannot be read"),
-            },
-            ConfigMsg::TYPE => {
-                if let Ok(m) = ConfigMsg::decode(&message) {
-                    let pairs = m.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-                    for e in self.conf.borrow_mut().set_from_mon(pairs) {
-                        tracing::debug!("{e}");
-                    }
-                    self.conf_changed();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Applies maps in order. Maps and what groups make of them are durable before the superblock says that
-    /// they were processed, because the store commits in order.
-    fn maps(self: &Rc<Self>, m: OsdMapMsg) {
-        if self.stopping.get() {
-            return;
-        }
-        self.core.perf.map_messages.inc();
-        self.newest.set(self.newest.get().max(m.newest));
-        let mut t = Transaction::new();
-        let mut current = self.core.epoch();
-        let begin = current;
-        loop {
-            let next = current.next();
-            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
-                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
-                (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
-                _ => break,
-            };
-            match found {
-                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, true),
-                Err(e) => {
-                    tracing::error!("map {next} cannot be applied: {e}");
-                    break;
-                }
-            }
-            current = self.core.epoch();
-        }
-        if current == begin {
-            // Nothing that follows on what is here: either old news, or a gap.
-            let gap = m.oldest > current.next() || (current == Epoch(0) && m.oldest == Epoch(0));
-            let full = m.maps.iter().find(|(e, _)| **e > current);
-            match full {
-                Some((e, bytes)) if gap => match OsdMap::from_bytes(bytes) {
-                    Ok(map) => {
-                        tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
-                        self.next_map(&mut t, map, bytes.clone(), false);
-                        current = self.core.epoch();
-                    }
-                    Err(e) => tracing::error!("a full map cannot be read: {e}"),
-                },
-                _ if m.newest > current => self.ask_for_maps(),
-                _ => {}
-            }
-        }
-        if current == begin {
-            self.core.perf.map_message_epoch_dups.inc();
-            self.try_boot();
-            return;
-        }
-        self.core.perf.map_message_epochs.add((current.0 - begin.0).into());
-        self.mon.got("osdmap", current.0.into());
-        {
-            let mut own = self.superblock.borrow_mut();
-            own.current = current;
-            own.unborn = self.core.unborn();
-            // What no group needs any more goes, a few at a time.
-            let needed = self.core.hosts().iter().map(|h| h.with_pg(|p| p.persisted_epoch())).min().unwrap_or(current);
-            let keep = needed.min(m.oldest.max(own.oldest));
-            if own.oldest < keep {
-                let to = Epoch(keep.0.min(own.oldest.0 + MAPS_DROPPED_MAX));
-                superblock::drop_maps(&mut t, own.oldest, to);
-                own.oldest = to;
-            }
-            superblock::put(&mut t, &own);
-        }
-        let weak = Rc::downgrade(&self.core);
-        self.core.submit(t, move |done| {
-            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                core.fail(format!("maps cannot be stored: {e}"));
-            }
-        });
-        self.after_maps();
-    }
-
-    fn next_map(self: &Rc<Self>, t: &mut Transaction, map: OsdMap, bytes: Bytes, continuous: bool) {
-        let epoch = map.epoch;
-        superblock::put_map(t, epoch, bytes);
-        if self.superblock.borrow().oldest == Epoch(0) {
-            self.superblock.borrow_mut().oldest = epoch;
-        }
-        let map = MapAt::new(Rc::new(map));
-        *self.map.borrow_mut() = Some(map.clone());
-        let shared: ClusterMapRef = map.clone();
-        self.net.set_map(shared.clone());
-        self.copies.set_map(map.clone());
-        self.link.new_map(self.id, &map);
-        self.core.advance_map(shared, !continuous);
-    }
-
-    fn after_maps(self: &Rc<Self>) {
-        let Some(map) = self.map.borrow().clone() else { return };
-        let osd = map.osd_map().osd(self.id).cloned();
-        let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
-        if up {
-            if !self.booted.replace(true) {
-                tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
-                self.superblock.borrow_mut().up_from = map.up_from(self.id);
-                self.full_report.set(true);
-            }
-            self.core.activate_map();
-        } else {
-            if self.booted.replace(false) {
-                tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");
-            }
-            self.try_boot();
-        }
-    }
-
-    /// Asks to be marked up, once the newest map is here.
-    fn try_boot(&self) {
-        if self.booted.get() || self.stopping.get() {
-            return;
-        }
-        let Some(map) = self.map.borrow().clone() else { return };
-        if map.epoch() < self.newest.get() || !map.exists(self.id) {
-            return;
-        }
-        let own = self.superblock.borrow().clone();
-        let mut metadata = self.metadata.clone();
-        let addr = self.addrs.to_string();
-        for (k, v) in [
-            ("front_addr", addr.as_str()),
-            ("back_addr", &addr),
-            ("hb_front_addr", &addr),
-            ("hb_back_addr", &addr),
-            ("ceph_version", types::version::LONG),
-            ("ceph_version_short", types::version::SHORT),
-            ("ceph_release", types::version::RELEASE),
-            ("osd_objectstore", "siphon"),
-        ] {
-            metadata.entry(k.to_owned()).or_insert_with(|| v.to_owned());
-        }
-        self.mon.send_payload(&OsdBoot {
-            paxos: Paxos(map.epoch().0.into()),
-            superblock: BootSuperblock {
-                cluster_fsid: own.cluster,
-                whoami: self.id,
-                current_epoch: own.current,
-                oldest_map: own.oldest,
-                newest_map: own.current,
-                osd_fsid: own.osd,
-                ..BootSuperblock::default()
-            },
-            hb_back_addrs: self.addrs.clone(),
-            cluster_addrs: self.addrs.clone(),
-            boot_epoch: own.up_from,
-            hb_front_addrs: self.addrs.clone(),
-            metadata,
-            osd_features: features::SUPPORTED.0,
-        });
-    }
-
-    // --- peers and clients ---
-
-    fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
-        match message.msg_type {
-            OsdOp::TYPE => self.client_op(conn, message, guard),
-            PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
-                if let Some(e) = Net::decode(&message) {
-                    self.core.handle_peer(e);
-                } else {
-                    tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
-                }
-            }
-            OsdPing::TYPE => {
-                if let Ok(ping) = OsdPing::decode(&message)
-                    && ping.op == OsdPing::PING
-                {
-                    let map_epoch = self.core.epoch();
-                    let reply = OsdPing { op: OsdPing::PING_REPLY, map_epoch, ..ping };
-                    conn.send(reply.encode(conn.features()));
-                }
-            }
-            Command::TYPE => self.command(conn, &message),
-            _ => {}
-        }
-    }
-
-    fn client_op(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
-        let Some(session) = conn.user::<Session>() else { return };
-        let m = match OsdOp::decode(&message) {
-            Ok(m) => m,
-            Err(e) => {
-                tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
-                conn.mark_down();
-                return;
-            }
-        };
-        let addr = client_addr(conn);
-        let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
-        let map = self.map.borrow().clone();
-        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone())), Some(guard), |r, info| {
-            // A pool that this map does not have is looked for in the next ones; nothing runs before.
-            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
-            pool.is_none_or(|pool| session.allows(r, info, &pool))
-        });
-    }
-
-    fn command(&self, conn: &Rc<Connection>, message: &Message) {
-        let Ok(c) = Command::decode(message) else { return };
-        let admin = conn.user::<Session>().is_some_and(|s| s.is_admin());
-        let this = self.admin.borrow().clone();
-        let (conn, tid) = (conn.clone(), message.tid);
-        tokio::task::spawn_local(async move {
-            let (result, status, output) = match this {
-                Some(a) if admin => a.run(&c.cmd.concat()).await,
-                _ => (types::Errno::EACCES.as_result(), "access denied".into(), Vec::new()),
-            };
-            let mut reply = CommandReply { result, status, output: output.into() }.encode(conn.features());
-            reply.tid = tid;
-            conn.send(reply);
-        });
-    }
-
-    // --- reports ---
-
-    fn mgr_map(&self, map: MgrMap) {
-        self.mon.got("mgrmap", map.epoch.0.into());
-        let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
-        if *self.mgr_addrs.borrow() == addrs {
-            return;
-        }
-        *self.mgr_addrs.borrow_mut() = addrs;
-        if let Some(conn) = self.mgr.borrow_mut().take() {
-            conn.mark_down();
-        }
-        self.report(true);
-    }
-
-    /// The connection with the active mgr, opened again if it was lost.
-    fn mgr_connection(&self) -> Option<Rc<Connection>> {
-        if let Some(conn) = self.mgr.borrow().as_ref().filter(|c| !c.is_down()) {
-            return Some(conn.clone());
-        }
-        let addrs = self.mgr_addrs.borrow().clone();
-        if addrs.is_empty() {
-            return None;
-        }
-        let conn = self.messenger.connect(EntityType::MGR, addrs);
-        *self.mgr.borrow_mut() = Some(conn.clone());
-        // A mgr that has just begun knows nothing.
-        self.full_report.set(true);
-        Some(conn)
-    }
-
-    /// Tells the mgr what changed; with `all`, of every group.
-    fn report(&self, all: bool) {
-        let Some(conn) = self.mgr_connection() else { return };
-        let f = Features::ALL;
-        let seq = self.report_seq.get() + 1;
-        let groups = stats::pg_stats(&self.core, seq);
-        let mut reported = self.reported.borrow_mut();
-        let full = self.full_report.get();
-        let print = |s: &types::PgStat| {
-            let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
-            let n = &s.stats.sum;
-            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound] {
-                h = h.rotate_left(7) ^ v as u64;
-            }
-            h
-        };
-        let mut pg_stats = Vec::new();
-        for (pgid, stat) in &groups {
-            let p = print(stat);
-            if all || full || reported.get(pgid) != Some(&p) {
-                pg_stats.push((*pgid, stat.to_bytes(f)));
-                reported.insert(*pgid, p);
-            }
-        }
-        let removed: Vec<PgId> = reported.keys().filter(|p| !groups.contains_key(p)).copied().collect();
-        for p in &removed {
-            reported.remove(p);
-        }
-        if !all && !full && pg_stats.is_empty() && removed.is_empty() {
-            return;
-        }
-        self.report_seq.set(seq);
-        self.full_report.set(false);
-        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
-        let (slow, oldest) = self.core.tracker.slow_now();
-        let report = OsdStatsReport {
-            osd: self.id,
-            up_from,
-            epoch: self.core.epoch(),
-            seq,
-            full,
-            osd_stat: stats::osd_stat(&self.core, up_from, seq).to_bytes(f),
-            pg_stats,
-            removed,
-            pool_statfs: Vec::new(),
-            qos: Bytes::new(),
-            counters: [
-                ("slow_ops".to_owned(), slow),
-                ("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64),
-                ("op".to_owned(), self.core.perf.op.get()),
-                ("op_r".to_owned(), self.core.perf.op_r.get()),
-                ("op_w".to_owned(), self.core.perf.op_w.get()),
-                ("op_in_bytes".to_owned(), self.core.perf.op_in_bytes.get()),
-                ("op_out_bytes".to_owned(), self.core.perf.op_out_bytes.get()),
-            ]
-            .into(),
-        };
-        conn.send(report.encode(conn.features()));
-    }
-
-    // --- end ---
-
     async fn stop(self: &Rc<Self>) -> Result<(), StoreError> {
         if self.stopping.replace(true) {
             return Ok(());
@@ -966,19 +625,4 @@ impl Daemon {
         self.core.clear();
         durable
     }
-}
-
-/// The address that a blocklist would name.
-fn client_addr(conn: &Connection) -> EntityAddr {
-    let addrs = conn.peer_addrs();
-    let v2 = addrs.msgr2();
-    if v2 == EntityAddr::default() { addrs.legacy_or_front() } else { v2 }
-}
-
-/// Applies an increment; the bytes of the result are those of the monitor that made it.
-fn apply(base: &OsdMap, inc: &Bytes) -> Result<(OsdMap, Bytes), String> {
-    let inc = OsdMapIncremental::from_bytes(inc).map_err(|e| e.to_string())?;
-    let mut map = base.clone();
-    let bytes = map.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
-    Ok((map, bytes))
 }

@@ -1,0 +1,204 @@
+//! Following the cluster: maps, booting, configuration.
+
+use super::{Daemon, MAPS_DROPPED_MAX};
+use crate::map::ClusterMapRef;
+use crate::osd_map::MapAt;
+use crate::superblock;
+use bytes::Bytes;
+use denc::Decode;
+use messages::{BootSuperblock, Config as ConfigMsg, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload};
+use msgr::Message;
+use pg::MapView;
+use std::rc::Rc;
+use store::Transaction;
+use types::{Epoch, MgrMap, OsdMap, OsdMapIncremental, features};
+
+impl Daemon {
+    pub(super) fn ask_for_maps(&self) {
+        self.mon.subscribe("osdmap", u64::from(self.core.epoch().0) + 1, false);
+    }
+
+    pub(super) fn from_mon(self: &Rc<Self>, message: Message) {
+        self.copies.handle_mon_message(&message);
+        match message.msg_type {
+            OsdMapMsg::TYPE => match OsdMapMsg::decode(&message) {
+                Ok(m) => self.maps(m),
+                Err(e) => tracing::error!("maps from a monitor cannot be read: {e}"),
+            },
+            MgrMapMsg::TYPE => match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {
+                Ok(Ok(map)) => self.mgr_map(map),
+                _ => tracing::error!("a mgr map from a monitor cannot be read"),
+            },
+            ConfigMsg::TYPE => {
+                if let Ok(m) = ConfigMsg::decode(&message) {
+                    let pairs = m.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+                    for e in self.conf.borrow_mut().set_from_mon(pairs) {
+                        tracing::debug!("{e}");
+                    }
+                    self.conf_changed();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Applies maps in order. Maps and what groups make of them are durable before the superblock says that
+    /// they were processed, because the store commits in order.
+    pub(super) fn maps(self: &Rc<Self>, m: OsdMapMsg) {
+        if self.stopping.get() {
+            return;
+        }
+        self.core.perf.map_messages.inc();
+        self.newest.set(self.newest.get().max(m.newest));
+        let mut t = Transaction::new();
+        let mut current = self.core.epoch();
+        let begin = current;
+        loop {
+            let next = current.next();
+            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
+                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
+                (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
+                _ => break,
+            };
+            match found {
+                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, true),
+                Err(e) => {
+                    tracing::error!("map {next} cannot be applied: {e}");
+                    break;
+                }
+            }
+            current = self.core.epoch();
+        }
+        if current == begin {
+            // Nothing that follows on what is here: either old news, or a gap.
+            let gap = m.oldest > current.next() || (current == Epoch(0) && m.oldest == Epoch(0));
+            let full = m.maps.iter().find(|(e, _)| **e > current);
+            match full {
+                Some((e, bytes)) if gap => match OsdMap::from_bytes(bytes) {
+                    Ok(map) => {
+                        tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
+                        self.next_map(&mut t, map, bytes.clone(), false);
+                        current = self.core.epoch();
+                    }
+                    Err(e) => tracing::error!("a full map cannot be read: {e}"),
+                },
+                _ if m.newest > current => self.ask_for_maps(),
+                _ => {}
+            }
+        }
+        if current == begin {
+            self.core.perf.map_message_epoch_dups.inc();
+            self.try_boot();
+            return;
+        }
+        self.core.perf.map_message_epochs.add((current.0 - begin.0).into());
+        self.mon.got("osdmap", current.0.into());
+        {
+            let mut own = self.superblock.borrow_mut();
+            own.current = current;
+            own.unborn = self.core.unborn();
+            // What no group needs any more goes, a few at a time.
+            let needed = self.core.hosts().iter().map(|h| h.with_pg(|p| p.persisted_epoch())).min().unwrap_or(current);
+            let keep = needed.min(m.oldest.max(own.oldest));
+            if own.oldest < keep {
+                let to = Epoch(keep.0.min(own.oldest.0 + MAPS_DROPPED_MAX));
+                superblock::drop_maps(&mut t, own.oldest, to);
+                own.oldest = to;
+            }
+            superblock::put(&mut t, &own);
+        }
+        let weak = Rc::downgrade(&self.core);
+        self.core.submit(t, move |done| {
+            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
+                core.fail(format!("maps cannot be stored: {e}"));
+            }
+        });
+        self.after_maps();
+    }
+
+    pub(super) fn next_map(self: &Rc<Self>, t: &mut Transaction, map: OsdMap, bytes: Bytes, continuous: bool) {
+        let epoch = map.epoch;
+        superblock::put_map(t, epoch, bytes);
+        if self.superblock.borrow().oldest == Epoch(0) {
+            self.superblock.borrow_mut().oldest = epoch;
+        }
+        let map = MapAt::new(Rc::new(map));
+        *self.map.borrow_mut() = Some(map.clone());
+        let shared: ClusterMapRef = map.clone();
+        self.net.set_map(shared.clone());
+        self.copies.set_map(map.clone());
+        self.link.new_map(self.id, &map);
+        self.core.advance_map(shared, !continuous);
+    }
+
+    pub(super) fn after_maps(self: &Rc<Self>) {
+        let Some(map) = self.map.borrow().clone() else { return };
+        let osd = map.osd_map().osd(self.id).cloned();
+        let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
+        if up {
+            if !self.booted.replace(true) {
+                tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
+                self.superblock.borrow_mut().up_from = map.up_from(self.id);
+                self.full_report.set(true);
+            }
+            self.core.activate_map();
+        } else {
+            if self.booted.replace(false) {
+                tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");
+            }
+            self.try_boot();
+        }
+    }
+
+    /// Asks to be marked up, once the newest map is here.
+    pub(super) fn try_boot(&self) {
+        if self.booted.get() || self.stopping.get() {
+            return;
+        }
+        let Some(map) = self.map.borrow().clone() else { return };
+        if map.epoch() < self.newest.get() || !map.exists(self.id) {
+            return;
+        }
+        let own = self.superblock.borrow().clone();
+        let mut metadata = self.metadata.clone();
+        let addr = self.addrs.to_string();
+        for (k, v) in [
+            ("front_addr", addr.as_str()),
+            ("back_addr", &addr),
+            ("hb_front_addr", &addr),
+            ("hb_back_addr", &addr),
+            ("ceph_version", types::version::LONG),
+            ("ceph_version_short", types::version::SHORT),
+            ("ceph_release", types::version::RELEASE),
+            ("osd_objectstore", "siphon"),
+        ] {
+            metadata.entry(k.to_owned()).or_insert_with(|| v.to_owned());
+        }
+        self.mon.send_payload(&OsdBoot {
+            paxos: Paxos(map.epoch().0.into()),
+            superblock: BootSuperblock {
+                cluster_fsid: own.cluster,
+                whoami: self.id,
+                current_epoch: own.current,
+                oldest_map: own.oldest,
+                newest_map: own.current,
+                osd_fsid: own.osd,
+                ..BootSuperblock::default()
+            },
+            hb_back_addrs: self.addrs.clone(),
+            cluster_addrs: self.addrs.clone(),
+            boot_epoch: own.up_from,
+            hb_front_addrs: self.addrs.clone(),
+            metadata,
+            osd_features: features::SUPPORTED.0,
+        });
+    }
+}
+
+/// Applies an increment; the bytes of the result are those of the monitor that made it.
+fn apply(base: &OsdMap, inc: &Bytes) -> Result<(OsdMap, Bytes), String> {
+    let inc = OsdMapIncremental::from_bytes(inc).map_err(|e| e.to_string())?;
+    let mut map = base.clone();
+    let bytes = map.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
+    Ok((map, bytes))
+}

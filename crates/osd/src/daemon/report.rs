@@ -1,0 +1,102 @@
+//! Reports to the mgr.
+
+use super::Daemon;
+use crate::stats;
+use bytes::Bytes;
+use denc::{Encode, Features};
+use messages::{OsdStatsReport, Payload};
+use msgr::Connection;
+use pg::MapView;
+use std::rc::Rc;
+use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId};
+
+impl Daemon {
+    pub(super) fn mgr_map(&self, map: MgrMap) {
+        self.mon.got("mgrmap", map.epoch.0.into());
+        let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
+        if *self.mgr_addrs.borrow() == addrs {
+            return;
+        }
+        *self.mgr_addrs.borrow_mut() = addrs;
+        if let Some(conn) = self.mgr.borrow_mut().take() {
+            conn.mark_down();
+        }
+        self.report(true);
+    }
+
+    /// The connection with the active mgr, opened again if it was lost.
+    pub(super) fn mgr_connection(&self) -> Option<Rc<Connection>> {
+        if let Some(conn) = self.mgr.borrow().as_ref().filter(|c| !c.is_down()) {
+            return Some(conn.clone());
+        }
+        let addrs = self.mgr_addrs.borrow().clone();
+        if addrs.is_empty() {
+            return None;
+        }
+        let conn = self.messenger.connect(EntityType::MGR, addrs);
+        *self.mgr.borrow_mut() = Some(conn.clone());
+        // A mgr that has just begun knows nothing.
+        self.full_report.set(true);
+        Some(conn)
+    }
+
+    /// Tells the mgr what changed; with `all`, of every group.
+    pub(super) fn report(&self, all: bool) {
+        let Some(conn) = self.mgr_connection() else { return };
+        let f = Features::ALL;
+        let seq = self.report_seq.get() + 1;
+        let groups = stats::pg_stats(&self.core, seq);
+        let mut reported = self.reported.borrow_mut();
+        let full = self.full_report.get();
+        let print = |s: &types::PgStat| {
+            let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
+            let n = &s.stats.sum;
+            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound] {
+                h = h.rotate_left(7) ^ v as u64;
+            }
+            h
+        };
+        let mut pg_stats = Vec::new();
+        for (pgid, stat) in &groups {
+            let p = print(stat);
+            if all || full || reported.get(pgid) != Some(&p) {
+                pg_stats.push((*pgid, stat.to_bytes(f)));
+                reported.insert(*pgid, p);
+            }
+        }
+        let removed: Vec<PgId> = reported.keys().filter(|p| !groups.contains_key(p)).copied().collect();
+        for p in &removed {
+            reported.remove(p);
+        }
+        if !all && !full && pg_stats.is_empty() && removed.is_empty() {
+            return;
+        }
+        self.report_seq.set(seq);
+        self.full_report.set(false);
+        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
+        let (slow, oldest) = self.core.tracker.slow_now();
+        let report = OsdStatsReport {
+            osd: self.id,
+            up_from,
+            epoch: self.core.epoch(),
+            seq,
+            full,
+            osd_stat: stats::osd_stat(&self.core, up_from, seq).to_bytes(f),
+            pg_stats,
+            removed,
+            pool_statfs: Vec::new(),
+            qos: Bytes::new(),
+            counters: [
+                ("slow_ops".to_owned(), slow),
+                ("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64),
+                ("op".to_owned(), self.core.perf.op.get()),
+                ("op_r".to_owned(), self.core.perf.op_r.get()),
+                ("op_w".to_owned(), self.core.perf.op_w.get()),
+                ("op_in_bytes".to_owned(), self.core.perf.op_in_bytes.get()),
+                ("op_out_bytes".to_owned(), self.core.perf.op_out_bytes.get()),
+            ]
+            .into(),
+        };
+        conn.send(report.encode(conn.features()));
+    }
+}

@@ -1,0 +1,80 @@
+//! What arrives from clients and other OSDs.
+
+use super::Daemon;
+use crate::client_op::Request;
+use crate::map::ClusterMap;
+use crate::net::Net;
+use crate::session::{ConnectionSink, Session};
+use messages::{Command, CommandReply, OsdOp, OsdPing, Payload, PeerMessage};
+use msgr::{Connection, Message, ReceiveGuard};
+use std::rc::Rc;
+use types::{EntityAddr, EntityType};
+
+impl Daemon {
+    pub(super) fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        match message.msg_type {
+            OsdOp::TYPE => self.client_op(conn, message, guard),
+            PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
+                if let Some(e) = Net::decode(&message) {
+                    self.core.handle_peer(e);
+                } else {
+                    tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
+                }
+            }
+            OsdPing::TYPE => {
+                if let Ok(ping) = OsdPing::decode(&message)
+                    && ping.op == OsdPing::PING
+                {
+                    let map_epoch = self.core.epoch();
+                    let reply = OsdPing { op: OsdPing::PING_REPLY, map_epoch, ..ping };
+                    conn.send(reply.encode(conn.features()));
+                }
+            }
+            Command::TYPE => self.command(conn, &message),
+            _ => {}
+        }
+    }
+
+    pub(super) fn client_op(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        let Some(session) = conn.user::<Session>() else { return };
+        let m = match OsdOp::decode(&message) {
+            Ok(m) => m,
+            Err(e) => {
+                tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
+                conn.mark_down();
+                return;
+            }
+        };
+        let addr = client_addr(conn);
+        let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
+        let map = self.map.borrow().clone();
+        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone())), Some(guard), |r, info| {
+            // A pool that this map does not have is looked for in the next ones; nothing runs before.
+            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
+            pool.is_none_or(|pool| session.allows(r, info, &pool))
+        });
+    }
+
+    pub(super) fn command(&self, conn: &Rc<Connection>, message: &Message) {
+        let Ok(c) = Command::decode(message) else { return };
+        let admin = conn.user::<Session>().is_some_and(|s| s.is_admin());
+        let this = self.admin.borrow().clone();
+        let (conn, tid) = (conn.clone(), message.tid);
+        tokio::task::spawn_local(async move {
+            let (result, status, output) = match this {
+                Some(a) if admin => a.run(&c.cmd.concat()).await,
+                _ => (types::Errno::EACCES.as_result(), "access denied".into(), Vec::new()),
+            };
+            let mut reply = CommandReply { result, status, output: output.into() }.encode(conn.features());
+            reply.tid = tid;
+            conn.send(reply);
+        });
+    }
+}
+
+/// The address that a blocklist would name.
+fn client_addr(conn: &Connection) -> EntityAddr {
+    let addrs = conn.peer_addrs();
+    let v2 = addrs.msgr2();
+    if v2 == EntityAddr::default() { addrs.legacy_or_front() } else { v2 }
+}
