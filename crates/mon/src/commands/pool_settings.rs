@@ -457,7 +457,7 @@ fn scaled(n: u64, base: u64) -> (String, usize) {
         power += 1;
     }
     let unit = (base as f64).powi(power as i32);
-    let exact = n % base.pow(power as u32) == 0;
+    let exact = n.is_multiple_of(base.pow(power as u32));
     if power == 0 || exact {
         return (whole.to_string(), power);
     }

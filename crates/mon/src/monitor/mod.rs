@@ -23,7 +23,7 @@ use crate::commands::{MonStatus, SessionInfo, Stats};
 use crate::mkfs::Layout;
 use crate::replica::{Nobody, OpenError, Replica};
 use crate::state::ClusterState;
-use auth::{AuthName, AuthPolicy, CephxClient, CryptoKey, MonAuth, TicketTtl};
+use auth::{AuthName, AuthPolicy, CephxClient, MonAuth, TicketTtl};
 use conf::Config;
 use messages::Payload;
 use msgr::{BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet};
@@ -218,7 +218,7 @@ impl Inner {
             .with(EntityType::MON, Policy::lossless_peer_reuse())
             .with(EntityType::OSD, Policy::stateless_registered_server());
         let me = AuthName::new(EntityType::MON, "");
-        let key = layout.keyring.get(&me).map(|a| a.key.clone()).unwrap_or_else(CryptoKey::default);
+        let key = layout.keyring.get(&me).map(|a| a.key.clone()).unwrap_or_default();
         let client = CephxClient::new(AuthPolicy::new(EntityType::MON), me, key, &[EntityType::MON]);
         let config = MessengerConfig {
             name: EntityName::new(EntityType::MON, 0),

@@ -88,6 +88,7 @@ impl Shared {
         Ok((rows, applied))
     }
 
+    #[allow(clippy::result_large_err, reason = "the error type is the Raft library's")]
     fn meta<T: serde::de::DeserializeOwned>(&self, key: &str) -> Io<Option<T>> {
         let read = || -> Result<Option<T>, redb::Error> {
             let txn = self.0.begin_read()?;

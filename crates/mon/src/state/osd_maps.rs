@@ -63,7 +63,7 @@ impl OsdMaps {
         let mut next = (*self.map).clone();
         next.apply_incremental(inc).map_err(|e| format!("osdmap {}: {e}", inc.epoch))?;
         let bytes = inc.to_bytes(Features::ALL);
-        if next.epoch.0 % FULL_EVERY == 0 || self.fulls.is_empty() {
+        if next.epoch.0.is_multiple_of(FULL_EVERY) || self.fulls.is_empty() {
             let full = next.to_bytes(Features::ALL);
             rows.push(row("osd/f/", next.epoch, Some(full.clone())));
             Arc::make_mut(&mut self.fulls).insert(next.epoch, full);
@@ -82,11 +82,11 @@ impl OsdMaps {
         }
         let full = self.full(first).ok_or_else(|| format!("osdmap {first} cannot be rebuilt"))?;
         let fulls = Arc::make_mut(&mut self.fulls);
-        if !fulls.contains_key(&first) {
+        fulls.entry(first).or_insert_with(|| {
             let bytes = full.to_bytes(Features::ALL);
             rows.push(row("osd/f/", first, Some(bytes.clone())));
-            fulls.insert(first, bytes);
-        }
+            bytes
+        });
         let keep = fulls.split_off(&first);
         rows.extend(std::mem::replace(fulls, keep).into_keys().map(|e| row("osd/f/", e, None)));
         let incs = Arc::make_mut(&mut self.incs);
