@@ -133,7 +133,7 @@ struct Hosted {
     pg: Pg,
     waiting: Vec<ClientOp>,
     running: BTreeMap<OpToken, (ClientOp, Eversion)>,
-    txns: BTreeMap<OpToken, (ObjectId, Option<Object>)>,
+    txns: BTreeMap<OpToken, (ObjectId, Change)>,
     removal: Option<(u64, bool)>,
 }
 
@@ -459,18 +459,12 @@ impl Osd {
             Source::Proposal(token) => {
                 let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
                 let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
-                ops.push(match object {
-                    Some(object) => StoreOp::Write(pgid, oid, object),
-                    None => StoreOp::Remove(pgid, oid),
-                });
+                ops.extend(object.into_store(pgid, oid));
             }
             Source::RepOp(payload) => {
                 early_ack = self.bug == Bug::AckBeforeCommit;
                 let (oid, object) = decode_payload(payload);
-                ops.push(match object {
-                    Some(object) => StoreOp::Write(pgid, oid, object),
-                    None => StoreOp::Remove(pgid, oid),
-                });
+                ops.extend(object.into_store(pgid, oid));
             }
             Source::Push(chunk) => {
                 *self.marks.entry(if chunk.last { "pushed" } else { "pushed part" }).or_default() += 1;
@@ -549,7 +543,6 @@ impl Osd {
         }
         let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
         let dup = hosted.pg.find_dup(&op.reqid()).filter(|_| self.bug != Bug::NoDups);
-        let read_only = op.ask == Ask::Read || (op.ask == Ask::Delete && exists.is_none());
         if let Some(dup) = dup {
             *self.marks.entry("resent write recognised").or_default() += 1;
             if dup.committed {
@@ -557,7 +550,7 @@ impl Osd {
             }
             return dup.committed;
         }
-        if read_only {
+        if op.ask == Ask::Read {
             if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
                 return false;
             }
@@ -568,13 +561,20 @@ impl Osd {
         self.tokens += 1;
         let token = OpToken(self.tokens);
         let object = match op.ask {
-            Ask::Write(value, words) => Some(object_with(value, words, version)),
-            _ => None,
+            Ask::Write(value, words) => Change::Write(object_with(value, words, version)),
+            _ if exists.is_some() => Change::Remove,
+            // Nothing to do, but it must be remembered: the same request may come again, late.
+            _ => Change::Nothing,
         };
-        let payload = encode_payload(&oid, object.as_ref());
-        let stats = StatSum { num_objects: i64::from(object.is_some()) - i64::from(exists.is_some()), ..StatSum::default() };
+        let payload = encode_payload(&oid, &object);
+        let (log_op, now_there) = match object {
+            Change::Write(_) => (LogOp::Modify, true),
+            Change::Remove => (LogOp::Delete, false),
+            Change::Nothing => (LogOp::Error, false),
+        };
+        let stats = StatSum { num_objects: i64::from(now_there) - i64::from(exists.is_some()), ..StatSum::default() };
         let entry = NewEntry {
-            op: if object.is_some() { LogOp::Modify } else { LogOp::Delete },
+            op: log_op,
             oid: oid.clone(),
             prior_version: exists.unwrap_or_default(),
             user_version: version.version,
@@ -628,13 +628,32 @@ pub fn value_of(object: &Object) -> u64 {
     value
 }
 
-fn encode_payload(oid: &ObjectId, object: Option<&Object>) -> Payload {
+/// What an operation does to an object.
+#[derive(Debug)]
+enum Change {
+    Nothing,
+    Write(Object),
+    Remove,
+}
+
+impl Change {
+    fn into_store(self, pgid: PgId, oid: ObjectId) -> Option<StoreOp> {
+        match self {
+            Self::Nothing => None,
+            Self::Write(object) => Some(StoreOp::Write(pgid, oid, object)),
+            Self::Remove => Some(StoreOp::Remove(pgid, oid)),
+        }
+    }
+}
+
+fn encode_payload(oid: &ObjectId, change: &Change) -> Payload {
     let mut ops = BytesMut::new();
     oid.encode(&mut ops, Features::ALL);
     let mut data = Bytes::new();
-    match object {
-        None => ops.put_u8(0),
-        Some(object) => {
+    match change {
+        Change::Nothing => ops.put_u8(2),
+        Change::Remove => ops.put_u8(0),
+        Change::Write(object) => {
             ops.put_u8(1);
             object.version.encode(&mut ops, Features::ALL);
             object.omap.encode(&mut ops, Features::ALL);
@@ -644,13 +663,17 @@ fn encode_payload(oid: &ObjectId, object: Option<&Object>) -> Payload {
     Payload { ops: ops.freeze(), data }
 }
 
-fn decode_payload(payload: Payload) -> (ObjectId, Option<Object>) {
+fn decode_payload(payload: Payload) -> (ObjectId, Change) {
     let mut r = Reader::new(payload.ops);
     let oid = r.get().expect("own bytes");
-    let object = (r.get::<u8>().expect("own bytes") == 1).then(|| Object {
-        version: r.get().expect("own bytes"),
-        omap: r.get().expect("own bytes"),
-        data: payload.data.to_vec(),
-    });
-    (oid, object)
+    let change = match r.get::<u8>().expect("own bytes") {
+        0 => Change::Remove,
+        1 => Change::Write(Object {
+            version: r.get().expect("own bytes"),
+            omap: r.get().expect("own bytes"),
+            data: payload.data.to_vec(),
+        }),
+        _ => Change::Nothing,
+    };
+    (oid, change)
 }
