@@ -212,7 +212,6 @@ osd_min_pg_log_entries|uint|dev|250|1..|r|osd|Entries to which a PG's log is tri
 osd_max_pg_log_entries|uint|dev|10000|1..|r|osd|Largest number of entries in a PG's log.
 osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at once.
 osd_pg_log_dups_tracked|uint|dev|3000|0..|r|osd|How far back repeated requests are recognised, in operations.
-osd_memory_target|size|basic|1G|128M..|r|osd|Memory that the OSD's caches stay within.
 osd_snap_trim_sleep|float|advanced|0|0..|r|osd|Seconds between two objects of a snapshot that is being trimmed.
 osd_pg_max_concurrent_snap_trims|uint|advanced|2|1..|r|osd|Objects of one PG that are trimmed at the same time.
 osd_op_complaint_time|float|advanced|30|0..|r|osd|Seconds after which an operation counts as slow.
@@ -356,7 +355,7 @@ mod tests {
             o.parse(o.default).unwrap_or_else(|e| panic!("{e}"));
         }
         assert_eq!(find("rbd_cache").unwrap().kind, Kind::Bool);
-        assert_eq!(find("osd_memory_target").unwrap().default_value(), Value::Uint(1 << 30));
+        assert_eq!(find("osd_max_object_size").unwrap().default_value(), Value::Uint(128 << 20));
         assert!(find("osd_no_such").is_none());
     }
 }

@@ -98,7 +98,8 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::Bool => match t.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "1" => Ok(Value::Bool(true)),
             "false" | "no" | "off" | "0" => Ok(Value::Bool(false)),
-            _ => Err("expected true or false".into()),
+            // Any other number than zero is true, as for Ceph.
+            number => number.parse::<i64>().map(|n| Value::Bool(n != 0)).map_err(|_| "expected true or false".into()),
         },
         Kind::Secs => span(t).map(Value::Uint),
         Kind::Millisecs => scaled(t, 1000).map(Value::Uint),

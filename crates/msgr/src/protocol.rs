@@ -1048,6 +1048,9 @@ impl Protocol {
         }
         session.in_seq = seq;
         session.unacked_in += 1;
+        // A frame with much data has a buffer of its own. Names and keys are slices of the front, and live
+        // longer than the request: they must not hold the data.
+        let front = if data.len() > FRONT_APART_ABOVE { Bytes::copy_from_slice(&front) } else { front };
         let data = if data.is_empty() {
             Default::default()
         } else {
@@ -1068,6 +1071,9 @@ impl Protocol {
         Ok(Some(Event::Message(message)))
     }
 }
+
+/// From so many bytes of data on, the front gets a buffer of its own.
+const FRONT_APART_ABOVE: usize = 16 << 10;
 
 /// Payloads of control frames; all written for [`FRAME_FEATURES`].
 trait EncodeDyn {

@@ -78,16 +78,21 @@ pub struct Logged {
 pub type LoggedRef = Arc<Logged>;
 
 impl Logged {
-    /// Encodes an entry.
+    /// Encodes an entry. The log outlives messages by far: the names in the kept entry are slices of its
+    /// own bytes, where the caller's may be slices of a message with megabytes of data.
     pub fn new(entry: LogEntry) -> LoggedRef {
         let mut out = BytesMut::with_capacity(192);
         entry.encode(&mut out, Features::ALL);
-        Arc::new(Self { bytes: out.freeze(), entry })
+        Arc::new(Self::of(out.freeze()).expect("an entry reads back what it wrote"))
     }
 
-    /// Decodes an entry and keeps its bytes.
-    pub fn from_bytes(bytes: Bytes) -> denc::Result<LoggedRef> {
-        Ok(Arc::new(Self { entry: LogEntry::from_bytes(&bytes)?, bytes }))
+    /// Decodes an entry and keeps a copy of its bytes, so that what they were part of can go.
+    pub fn from_bytes(bytes: &[u8]) -> denc::Result<LoggedRef> {
+        Ok(Arc::new(Self::of(Bytes::copy_from_slice(bytes))?))
+    }
+
+    fn of(bytes: Bytes) -> denc::Result<Self> {
+        Ok(Self { entry: LogEntry::from_bytes(&bytes)?, bytes })
     }
 }
 
@@ -108,6 +113,6 @@ impl Encode for Logged {
 impl Decode for Logged {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
         let bytes: Bytes = r.get()?;
-        Ok(Self { entry: LogEntry::from_bytes(&bytes)?, bytes })
+        Self::of(Bytes::copy_from_slice(&bytes))
     }
 }

@@ -117,7 +117,7 @@ pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, Lo
             FAST => fast = Some(FastInfo::from_bytes(&value).map_err(damaged)?),
             PAST => past = PastIntervals::from_bytes(&value).map_err(damaged)?,
             EPOCH => epoch = Epoch::from_bytes(&value).map_err(damaged)?,
-            [LOG, ..] => entries.push(Logged::from_bytes(value).map_err(damaged)?),
+            [LOG, ..] => entries.push(Logged::from_bytes(&value).map_err(damaged)?),
             [DUP, ..] => dups.push(DupEntry::from_bytes(&value).map_err(damaged)?),
             [MISSING, ..] => {
                 let (oid, item) = <(ObjectId, MissingItem)>::from_bytes(&value).map_err(damaged)?;

@@ -5,7 +5,6 @@ use anyhow::{Context, Result, bail};
 use client::ClusterConfig;
 use conf::Config;
 use osd::{OsdConfig, OsdHandle};
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use store::{Engine, Options};
@@ -37,7 +36,7 @@ pub async fn start(
     let device = block_path(dir, entry);
     let cluster_fsid = fsid(&cluster.fsid)?;
     let marker = dir.join(format!("osd.{}", entry.id)).join("ready");
-    let options = Options::default();
+    let options = Options { data_cache: 96 << 20, onode_cache: 48 << 20, node_cache: 32 << 20, dirty_max: 96 << 20, ..Options::default() };
     if !marker.exists() {
         if entry.device.is_none() && device.exists() {
             std::fs::remove_file(&device).map_err(|e| home::explain(&device, e))?;
@@ -51,6 +50,9 @@ pub async fn start(
     if !device.exists() {
         bail!("{} is missing: the store of osd.{} must be there", device.display(), entry.id);
     }
+    let mut metadata = mon::host::facts();
+    metadata.insert("osd_data".into(), dir.join(format!("osd.{}", entry.id)).display().to_string());
+    metadata.insert("siphon_store_path".into(), device.display().to_string());
     let handle = osd::start(OsdConfig {
         id: OsdId(entry.id),
         fsid: cluster_fsid,
@@ -63,7 +65,7 @@ pub async fn start(
         ip: cluster.mon_addr.ip(),
         ports,
         conf,
-        metadata: BTreeMap::from([("osd_data".to_string(), dir.join(format!("osd.{}", entry.id)).display().to_string())]),
+        metadata,
     })
     .await
     .with_context(|| format!("{}", device.display()))?;

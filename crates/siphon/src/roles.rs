@@ -168,6 +168,7 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
                 ip: cluster.mon_addr.ip(),
                 ports: PORTS,
                 conf: daemon_conf()?,
+                metadata: mon::host::facts(),
             };
             let manager = Rc::new(mgr::Manager::start(config).await?);
             let m = manager.clone();

@@ -241,7 +241,8 @@ impl Disk {
         // overwritten are found in the newer writes first.
         for (at, b) in pending.iter() {
             if !st.pending.contains_key(at) {
-                st.cache.insert(*at, b.clone());
+                // A copy: the block may be a slice of a much larger buffer of a message.
+                st.cache.insert(*at, Bytes::copy_from_slice(b));
             }
         }
         if let Some(f) = &mut st.frozen {
