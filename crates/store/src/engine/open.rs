@@ -94,18 +94,24 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         tasks: Cell::new(2),
         checkpoints: Cell::new(0),
     });
-    let task = disk.clone();
-    tokio::task::spawn_local(async move {
-        commit::run(&task).await;
-        task.ended();
-    });
-    let task = disk.clone();
-    tokio::task::spawn_local(async move {
-        checkpoint::run(&task).await;
-        task.ended();
-    });
+    let task = Task(disk.clone());
+    tokio::task::spawn_local(async move { commit::run(&task.0).await });
+    let task = Task(disk.clone());
+    tokio::task::spawn_local(async move { checkpoint::run(&task.0).await });
     disk.checkpoint.notify_one();
     Ok(disk)
+}
+
+/// A background task's hold on the store. If the task panics, those who wait for it must not wait forever.
+struct Task(Rc<Disk>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(StoreError::Failed("a background task of the store panicked".into()));
+        }
+        self.0.ended();
+    }
 }
 
 pub(crate) async fn read_superblock(dev: &Device) -> Result<Superblock, StoreError> {
