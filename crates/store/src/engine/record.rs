@@ -217,7 +217,9 @@ impl State {
             }
             Change::SetAttrs(attrs) => {
                 let o = self.modify(slot);
-                attrs.iter().for_each(|(k, v)| o.set_attr(k.clone(), v.clone()));
+                // Copies: the record outlives the message that these may be slices of.
+                let own = |b: &Bytes| Bytes::copy_from_slice(b);
+                attrs.iter().for_each(|(k, v)| o.set_attr(own(k), own(v)));
             }
             Change::RmAttr(name) => self.modify(slot).rm_attr(name),
             Change::ClearAttrs => self.modify(slot).attrs.clear(),
@@ -225,7 +227,7 @@ impl State {
             Change::OmapRm(rows) => self.omap_rm(slot, rows),
             Change::OmapRmRange { start, end } => self.omap_rm_range(slot, start, end.map(|e| &e[..])),
             Change::OmapClear => self.omap_clear(slot),
-            Change::OmapHeader(h) => self.omap_header(slot, Bytes::clone(h)),
+            Change::OmapHeader(h) => self.omap_header(slot, Bytes::copy_from_slice(h)),
             Change::Move { to, to_key } => {
                 let to = self.slot(*to, to_key)?;
                 self.move_object(slot, to);

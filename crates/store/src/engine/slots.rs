@@ -45,6 +45,8 @@ impl Slots {
     }
 
     pub(super) fn insert(&mut self, coll: Coll, key: Key, onode: Option<Box<Onode>>) -> u32 {
+        // A copy: the caller's key may be a slice of a whole message.
+        let key = Key::copy_from_slice(&key);
         let weight = 200 + key.len() as u32 + onode.as_ref().map_or(0, |o| o.weight() as u32);
         self.bytes += weight as usize;
         let slot =

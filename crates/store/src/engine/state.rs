@@ -583,7 +583,7 @@ impl State {
         while let Some(start) = at {
             let page = self.now(|st| st.rows(Bound::Included(&start), &end, 1024))?;
             for (k, v) in page.rows {
-                self.layer.put(Self::id_key(tag::OMAP, to, &k[9..]), Some(v));
+                self.layer.put(Self::id_key(tag::OMAP, to, &k[9..]), Some(Bytes::copy_from_slice(&v)));
             }
             at = page.next;
         }
@@ -654,7 +654,7 @@ impl State {
     pub(super) fn omap_set(&mut self, slot: u32, rows: &[(Bytes, Bytes)]) {
         let omap = self.omap_of(slot);
         for (k, v) in rows {
-            self.layer.put(Self::omap_key(omap, k), Some(v.clone()));
+            self.layer.put(Self::omap_key(omap, k), Some(Bytes::copy_from_slice(v)));
         }
     }
 

@@ -441,7 +441,8 @@ impl Apply<'_> {
             // Served from memory until it is known to be on the device.
             self.st.direct.insert(at, b.clone());
             if keep {
-                self.st.cache.insert(at, b.clone());
+                // A copy: the block is a slice of the whole write.
+                self.st.cache.insert(at, Bytes::copy_from_slice(b));
             }
         }
         self.direct.extend(segs);
