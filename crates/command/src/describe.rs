@@ -19,8 +19,17 @@ pub fn descriptions<'a, H: 'static>(
     tables: impl IntoIterator<Item = &'a [Command<H>]>,
     peer_knows_bool: bool,
 ) -> Value {
+    numbered(tables.into_iter().flatten(), peer_knows_bool)
+}
+
+/// The same for commands that are not in tables, told to a peer of today.
+pub fn describe_all<'a, H: 'static>(commands: impl IntoIterator<Item = &'a Command<H>>) -> Value {
+    numbered(commands, true)
+}
+
+fn numbered<'a, H: 'static>(commands: impl IntoIterator<Item = &'a Command<H>>, peer_knows_bool: bool) -> Value {
     let mut out = Map::new();
-    for (n, c) in tables.into_iter().flatten().enumerate() {
+    for (n, c) in commands.into_iter().enumerate() {
         let signature = Signature::parse(c.signature);
         let d = Description { signature: &signature, help: c.help, module: c.module, perm: c.perm, flags: c.flags };
         out.insert(format!("cmd{n:03}"), describe(&d, peer_knows_bool));

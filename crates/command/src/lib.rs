@@ -10,7 +10,7 @@ mod reply;
 mod signature;
 
 pub use args::{Args, ArgsError};
-pub use describe::{descriptions, markdown};
+pub use describe::{describe_all, descriptions, markdown};
 pub use reply::{Format, Reply, Refusal};
 pub use signature::{Arg, Signature, Word};
 

@@ -1,7 +1,7 @@
 //! Commands of the admin socket. Whoever can open it may do everything.
 
 use super::{Inner, Monitor, now};
-use crate::command::{Args, Format, Refusal, Reply};
+use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run};
 use crate::version;
 use auth::AuthName;
@@ -10,15 +10,30 @@ use serde_json::{Map, Value, json};
 use types::errno::Errno;
 use types::{EntityAddr, EntityType};
 
-/// The commands that only the socket has, with their help.
-const OWN: &[(&str, &str)] = &[
-    ("config diff", "show what differs from the defaults"),
-    ("config get", "show one option"),
-    ("config show", "show all options"),
-    ("get_command_descriptions", "list the commands"),
-    ("help", "list the commands"),
-    ("perf dump", "show counters"),
+const fn own(signature: &'static str, help: &'static str) -> Command<()> {
+    Command { signature, help, module: "mon", perm: "r", flags: flags::NONE, handler: () }
+}
+
+/// The commands that only the socket has.
+static OWN: &[Command<()>] = &[
+    own("config diff", "show what differs from the defaults"),
+    own("config get name=var,type=CephString", "show one option"),
+    own("config show", "show all options"),
+    own("get_command_descriptions", "list the commands"),
+    own("help", "list the commands"),
+    own("perf dump", "show counters"),
 ];
+
+/// What the stock tool builds its parser from: the socket's own commands and those of the table that read.
+fn descriptions() -> Value {
+    let reading: Vec<Command<()>> = commands::FAMILIES
+        .iter()
+        .flat_map(|f| f.iter())
+        .filter(|c| matches!(c.handler, Run::Read(_)))
+        .map(|c| Command { signature: c.signature, help: c.help, module: c.module, perm: c.perm, flags: flags::NONE, handler: () })
+        .collect();
+    crate::command::describe_all(OWN.iter().chain(&reading))
+}
 
 impl Monitor {
     /// Runs a command given as JSON text: return code, status, output.
@@ -36,8 +51,9 @@ impl Inner {
         let format = if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
         let conf = self.conf.borrow();
         let value = match args.prefix() {
-            "help" | "get_command_descriptions" => {
-                let own = OWN.iter().map(|(n, h)| (n.to_string(), Value::from(*h)));
+            "get_command_descriptions" => descriptions(),
+            "help" => {
+                let own = OWN.iter().map(|c| (c.prefix().to_string(), Value::from(c.help)));
                 let all = commands::FAMILIES.iter().flat_map(|f| f.iter()).filter(|c| matches!(c.handler, Run::Read(_)));
                 own.chain(all.map(|c| (c.prefix().to_string(), Value::from(c.help)))).collect::<Map<_, _>>().into()
             }

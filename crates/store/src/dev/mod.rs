@@ -23,6 +23,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 /// What a write consists of: slices that follow each other on the device.
 pub type Gather = SmallVec<[Bytes; 2]>;
@@ -68,6 +69,26 @@ impl Drop for Inner {
     }
 }
 
+/// How long the lock of a process that has died may linger.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Makes sure that no other process has the device open as a store. The kernel takes rings apart after it
+/// has reported a process's death, and the files that its requests used stay locked until then: a lock that
+/// is taken is asked for again for a while.
+fn lock(file: &File, path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::Error(e)) => return Err(e),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use by another process", path.display())));
+            }
+        }
+    }
+}
+
 impl Device {
     /// Opens a file or block device. Must be called inside a `LocalSet` of the runtime that will use it.
     ///
@@ -87,12 +108,7 @@ impl Device {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (open(0)?, false),
             Err(e) => return Err(e),
         };
-        file.try_lock().map_err(|e| match e {
-            std::fs::TryLockError::WouldBlock => {
-                io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use by another process", path.display()))
-            }
-            std::fs::TryLockError::Error(e) => e,
-        })?;
+        lock(&file, path)?;
         let kind = file.metadata()?.file_type();
         let mut size = if kind.is_block_device() { block_device_size(&file)? } else { file.metadata()?.len() };
         if let Some(want) = create
