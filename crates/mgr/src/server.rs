@@ -34,6 +34,8 @@ pub struct MgrConfig {
     pub ports: RangeInclusive<u16>,
     /// Its configuration; the monitors' is added to it.
     pub conf: Rc<RefCell<Config>>,
+    /// What `ceph mgr metadata` shows beside what the manager knows itself.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// Why a manager did not start.
@@ -124,7 +126,7 @@ impl Manager {
             objecter,
             messenger: RefCell::new(None),
             state: RefCell::new(MgrState::default()),
-            metadata: metadata(config.ip),
+            metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
             news: Notify::new(),
             stopping: Cell::new(false),
@@ -270,7 +272,7 @@ impl Inner {
     fn tell_from(&self, conn: &Rc<Connection>, c: &Command) -> commands::Answer {
         let args = command::Args::parse(&c.cmd)?;
         if args.prefix() == "get_command_descriptions" {
-            return Ok(command::Reply::data(Format::Json.json(&descriptions())));
+            return Ok(command::Reply::data(Format::Json.json(&tell_descriptions())));
         }
         let caps = caps_of(conn);
         if !caps.is_allow_all() {
@@ -293,6 +295,7 @@ impl Inner {
                 serde_json::json!({name: value.to_string()})
             }
             "status" | "mgr_status" => serde_json::json!({"metadata": self.metadata, "osdmap_epoch": self.state.borrow().epoch().0}),
+            "get_command_descriptions" => tell_descriptions(),
             "help" => commands::table().map(|e| (e.prefix().to_string(), e.help.into())).collect::<serde_json::Map<_, _>>().into(),
             _ => {
                 drop(conf);
@@ -307,6 +310,30 @@ impl Inner {
 /// The descriptions that the stock tool builds its parser from.
 pub fn descriptions() -> serde_json::Value {
     command::descriptions(commands::FAMILIES.iter().copied(), true)
+}
+
+const fn own(signature: &'static str, help: &'static str) -> command::Command<()> {
+    command::Command { signature, help, module: "mgr", perm: "r", flags: command::flags::NONE, handler: () }
+}
+
+/// Commands to the daemon itself, beside those that it serves for the cluster.
+static OWN: &[command::Command<()>] = &[
+    own("config diff", "show what differs from the defaults"),
+    own("config get name=var,type=CephString", "show one option"),
+    own("config show", "show all options"),
+    own("get_command_descriptions", "list the commands"),
+    own("help", "list the commands"),
+    own("mgr_status", "show the manager's state"),
+    own("status", "show the manager's state"),
+    own("version", "show the version"),
+];
+
+/// The descriptions for `ceph tell mgr` and the admin socket.
+fn tell_descriptions() -> serde_json::Value {
+    let served: Vec<command::Command<()>> = commands::table()
+        .map(|c| command::Command { signature: c.signature, help: c.help, module: c.module, perm: c.perm, flags: command::flags::NONE, handler: () })
+        .collect();
+    command::describe_all(OWN.iter().chain(&served))
 }
 
 fn caps_of(conn: &Connection) -> MgrCap {
@@ -324,19 +351,15 @@ fn answer(a: commands::Answer) -> (i32, String, Bytes) {
     }
 }
 
-fn metadata(ip: IpAddr) -> BTreeMap<String, String> {
-    let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default().trim().to_string();
-    [
+fn metadata(ip: IpAddr, mut facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    for (key, value) in [
         ("addr", ip.to_string()),
-        ("arch", std::env::consts::ARCH.to_string()),
         ("ceph_release", types::version::RELEASE.to_string()),
         ("ceph_version", types::version::LONG.to_string()),
         ("ceph_version_short", types::version::SHORT.to_string()),
-        ("hostname", read("/proc/sys/kernel/hostname")),
-        ("kernel_version", read("/proc/sys/kernel/osrelease")),
-        ("os", "Linux".to_string()),
-    ]
-    .map(|(k, v)| (k.to_string(), v))
-    .into()
+    ] {
+        facts.insert(key.to_string(), value);
+    }
+    facts
 }
 

@@ -1,7 +1,8 @@
 //! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
 
 use super::{Answer, Context, Entry, read, unsupported};
-use command::Refusal;
+use bytes::Bytes;
+use command::{Format, Refusal, Reply};
 use crush::tree::{Filter, TreeItem};
 use pgmap::table::{Align, Table};
 use pgmap::units::{bytes, low_precision, weight};
@@ -25,8 +26,15 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("osd safe-to-destroy name=ids,type=CephString,n=N", "check whether osd(s) can be safely destroyed without reducing data durability", "osd", safe_to_destroy),
     read("osd status name=bucket,type=CephString,req=false", "Show the status of OSDs within a bucket, or all", "osd", status),
     read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", autoscale_status),
-    unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
-    unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
+    unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
+    unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
+    unsupported("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", "scrubbing is not there yet"),
+    unsupported("osd pool deep-scrub name=who,type=CephPoolname,n=N", "initiate deep-scrub on pool <who>", "osd", "scrubbing is not there yet"),
+    unsupported("osd pool repair name=who,type=CephPoolname,n=N", "initiate repair on pool <who>", "osd", "repair is not there yet"),
+    unsupported("osd pool force-recovery name=who,type=CephPoolname,n=N", "force recovery of pool <who> first", "osd", "recovery priorities are not there yet"),
+    unsupported("osd pool force-backfill name=who,type=CephPoolname,n=N", "force backfill of pool <who> first", "osd", "recovery priorities are not there yet"),
+    unsupported("osd pool cancel-force-recovery name=who,type=CephPoolname,n=N", "restore normal recovery priority of pool <who>", "osd", "recovery priorities are not there yet"),
+    unsupported("osd pool cancel-force-backfill name=who,type=CephPoolname,n=N", "restore normal backfill priority of pool <who>", "osd", "recovery priorities are not there yet"),
     unsupported("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", "scrubbing is not there yet"),
     unsupported("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", "scrubbing is not there yet"),
     unsupported("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", "repair is not there yet"),
@@ -283,19 +291,21 @@ fn ok_to_stop(cx: &Context<'_>) -> Answer {
         if left >= needed && s.state.has(PgState::ACTIVE) { ok.push(pgid.to_string()) } else { bad.push(pgid.to_string()) }
     }
     let fine = bad.is_empty() && unknown.is_empty();
-    let report = json!({"ok_to_stop": {
+    let report = json!({
         "ok_to_stop": fine, "osds": stopped.iter().map(|o| o.0).collect::<Vec<_>>(), "num_ok_pgs": ok.len(), "num_not_ok_pgs": bad.len() + unknown.len(),
         "bad_become_inactive": bad, "ok_become_degraded": ok, "unknown": unknown,
-    }});
-    if !fine {
-        let mut r = Refusal::new(
-            Errno::EBUSY,
-            format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", bad.len() + unknown.len()),
-        );
-        r.data = cx.format.json(&report);
-        return Err(r);
+    });
+    // People get the report as one line, as from Ceph.
+    let data = if cx.format == Format::Plain { Bytes::from(format!("{report}\n")) } else { cx.format.json(&report) };
+    if fine {
+        return Ok(Reply::data(data));
     }
-    Ok(cx.format.reply(|| report, || format!("OSD(s) {} are ok to stop without reducing availability or risking data, provided there are no other concurrent failures or interventions.\n{} PGs are likely to be degraded (but remain accessible) as a result.\n", join(&stopped), ok.len())))
+    let mut r = Refusal::new(
+        Errno::EBUSY,
+        format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", bad.len() + unknown.len()),
+    );
+    r.data = data;
+    Err(r)
 }
 
 fn join(osds: &BTreeSet<OsdId>) -> String {
@@ -305,36 +315,53 @@ fn join(osds: &BTreeSet<OsdId>) -> String {
 fn safe_to_destroy(cx: &Context<'_>) -> Answer {
     let named = ids(cx)?;
     let pgs = cx.state.pg_map.pgs_by_osd();
-    let all_clean = cx.state.pg_map.pgs.values().all(|s| s.state.has(PgState::CLEAN));
-    let unknown = cx.state.pg_map.pgs.values().any(|s| s.state == PgState(0));
+    let clean = |s: &PgState| s.has(PgState::ACTIVE) && s.has(PgState::CLEAN);
+    let all_clean = cx.state.pg_map.pgs.values().all(|s| clean(&s.state));
+    let unknown = cx.state.pg_map.pgs.values().filter(|s| s.state == PgState(0)).count();
+    if unknown > 0 {
+        return Err(Refusal::new(Errno::EAGAIN, format!("{unknown} pgs have unknown state; cannot draw any conclusions")));
+    }
     let (mut safe, mut active, mut missing, mut stored) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut affected = 0;
     for o in &named {
         let gone = !cx.map.exists(*o) || cx.map.is_destroyed(*o);
+        let mapped = pgs.get(o).copied().unwrap_or_default();
         match cx.state.pg_map.osds.get(o) {
             _ if gone => safe.insert(*o),
-            _ if pgs.get(o).is_some_and(|n| *n > 0) => active.insert(*o),
+            _ if mapped > 0 => {
+                affected += mapped;
+                active.insert(*o)
+            }
+            None if !all_clean => missing.insert(*o),
+            Some(_) if !all_clean && !cx.map.is_up(*o) => missing.insert(*o),
             Some(r) if r.stat.num_pgs > 0 && !all_clean => stored.insert(*o),
-            None => missing.insert(*o),
-            Some(_) => safe.insert(*o),
+            _ => safe.insert(*o),
         };
     }
-    let numbers = |s: &BTreeSet<OsdId>| s.iter().map(|o| o.0).collect::<Vec<_>>();
-    let report = json!({"safe_to_destroy": numbers(&safe), "active": numbers(&active), "missing_stats": numbers(&missing), "stored_pgs": numbers(&stored)});
-    if unknown || safe.len() < named.len() {
-        let why = if unknown {
-            "some PGs are unknown".to_string()
-        } else if !active.is_empty() {
-            format!("OSD(s) {} have PGs currently mapped to them", join(&active))
-        } else if !missing.is_empty() {
-            format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions", join(&missing))
-        } else {
-            format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed", join(&stored))
-        };
-        let mut r = Refusal::new(if unknown || !missing.is_empty() { Errno::EAGAIN } else { Errno::EBUSY }, why);
-        r.data = cx.format.json(&report);
-        return Err(r);
+    if cx.format != Format::Plain {
+        let numbers = |s: &BTreeSet<OsdId>| s.iter().map(|o| o.0).collect::<Vec<_>>();
+        let report = json!({"safe_to_destroy": numbers(&safe), "active": numbers(&active), "missing_stats": numbers(&missing), "stored_pgs": numbers(&stored)});
+        return Ok(Reply::data(cx.format.json(&report)));
     }
-    Ok(cx.format.reply(|| report, || format!("OSD(s) {} are safe to destroy without reducing data durability.\n", join(&safe))))
+    let safe_text = |s: &BTreeSet<OsdId>| format!("OSD(s) {} are safe to destroy without reducing data durability.", join(s));
+    if safe.len() == named.len() {
+        return Ok(Reply::status(safe_text(&safe)));
+    }
+    let mut why = String::new();
+    if !safe.is_empty() {
+        why += &format!("{} ", safe_text(&safe));
+    }
+    if !active.is_empty() {
+        why += &format!("OSD(s) {} have {affected} pgs currently mapped to them. ", join(&active));
+    }
+    if !missing.is_empty() {
+        why += &format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions. ", join(&missing));
+    }
+    if !stored.is_empty() {
+        why += &format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed.", join(&stored));
+    }
+    let errno = if active.is_empty() && stored.is_empty() { Errno::EAGAIN } else { Errno::EBUSY };
+    Err(Refusal::new(errno, why))
 }
 
 fn status(cx: &Context<'_>) -> Answer {

@@ -165,6 +165,39 @@ fn osd_table(cx: &Context<'_>) -> String {
     t.to_string()
 }
 
+/// The line of sums, under a head of its own.
+fn sum_table(cx: &Context<'_>) -> String {
+    let mut t = Table::new();
+    t.column("PG_STAT", Align::Left, Align::Left).right(&[
+        "OBJECTS",
+        "MISSING_ON_PRIMARY",
+        "DEGRADED",
+        "MISPLACED",
+        "UNFOUND",
+        "BYTES",
+        "OMAP_BYTES*",
+        "OMAP_KEYS*",
+        "LOG",
+        "DISK_LOG",
+    ]);
+    let all = &cx.state.digest.pg_sum;
+    let s = &all.stats.sum;
+    let numbers = [
+        s.num_objects,
+        s.num_objects_missing_on_primary,
+        s.num_objects_degraded,
+        s.num_objects_misplaced,
+        s.num_objects_unfound,
+        s.num_bytes,
+        s.num_omap_bytes,
+        s.num_omap_keys,
+        all.log_size,
+        all.ondisk_log_size,
+    ];
+    t.row(std::iter::once("sum".to_string()).chain(numbers.map(|n| n.to_string())));
+    t.to_string()
+}
+
 fn pool_table(cx: &Context<'_>) -> String {
     let mut t = Table::new();
     t.column("POOLID", Align::Left, Align::Left).right(&[
@@ -316,11 +349,7 @@ fn dump(cx: &Context<'_>) -> Answer {
         out += &pool_table(cx);
     }
     if all || what.contains("summary") || what.contains("sum") {
-        let s = &cx.state.digest.pg_sum;
-        out += &format!(
-            "\nsum  {}  {}  {}  {}  {}  {}  {}  {}\n",
-            s.stats.sum.num_objects, s.stats.sum.num_objects_missing_on_primary, s.stats.sum.num_objects_degraded, s.stats.sum.num_objects_misplaced, s.stats.sum.num_objects_unfound, s.stats.sum.num_bytes, s.log_size, s.ondisk_log_size
-        );
+        out += &sum_table(cx);
     }
     if all || what.contains("osds") {
         out += &osd_table(cx);
@@ -467,8 +496,8 @@ fn pool_numbered(cx: &Context<'_>) -> Result<Option<PoolId>, Refusal> {
 fn osd_named(cx: &Context<'_>) -> Result<OsdId, Refusal> {
     let text = cx.args.get("osd").map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).unwrap_or_default();
     let id: i32 = text.strip_prefix("osd.").unwrap_or(&text).parse().map_err(|_| Refusal::invalid(format!("unable to parse osd id '{text}'")))?;
-    if !cx.map.exists(OsdId(id)) {
-        return Err(Refusal::new(Errno::ENOENT, format!("osd {id} does not exist")));
+    if !cx.map.is_up(OsdId(id)) {
+        return Err(Refusal::new(Errno::EAGAIN, format!("osd {id} is not up")));
     }
     Ok(OsdId(id))
 }

@@ -101,7 +101,8 @@ fn get(c: &Read<'_>) -> Answer {
     if let Some(key) = c.args.str("key") {
         let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
         let value = settings.get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
-        return Ok(c.format().reply(|| value.clone().into(), || format!("{value}\n")));
+        // The value alone, whatever the format, as from Ceph.
+        return Ok(Reply::data(value + "\n"));
     }
     let rows: Vec<(Section, &'static OptionSpec, &str)> = settings
         .iter()
@@ -328,11 +329,23 @@ fn minimal(c: &Read<'_>) -> Answer {
     Ok(Reply::data(format!("# minimal ceph.conf for {}\n[global]\n\tfsid = {}\n\tmon_host = {}\n", c.state.monmap.fsid, c.state.monmap.fsid, hosts.join(" "))))
 }
 
+/// Whether there is such a daemon: only what runs has a running configuration.
+fn known_daemon(c: &Read<'_>, kind: &str, id: &str) -> Result<(), Refusal> {
+    let known = match kind {
+        "osd" => id.parse().is_ok_and(|n| c.state.osd.map().is_up(types::OsdId(n))),
+        "mon" => c.state.mon_metadata.contains_key(id),
+        "mgr" => c.state.mgr_metadata.contains_key(id),
+        _ => false,
+    };
+    match known {
+        true => Ok(()),
+        false => Err(Refusal::new(Errno::ENOENT, format!("no config state for daemon {}", c.args.req("who")))),
+    }
+}
+
 fn show_rows(c: &Read<'_>, defaults: bool) -> Result<Vec<(&'static OptionSpec, String, &'static str)>, Refusal> {
     let (kind, id) = entity(c.args.req("who"))?;
-    if id.is_empty() {
-        return Err(Refusal::invalid(format!("'{}' is not a daemon", c.args.req("who"))));
-    }
+    known_daemon(c, &kind, &id)?;
     let settings = for_entity(c.state, &kind, &id, None);
     Ok(conf::schema::all()
         .into_iter()
@@ -348,6 +361,7 @@ fn show_rows(c: &Read<'_>, defaults: bool) -> Result<Vec<(&'static OptionSpec, S
 fn shown(c: &Read<'_>, defaults: bool) -> Answer {
     if let Some(key) = c.args.str("key") {
         let (kind, id) = entity(c.args.req("who"))?;
+        known_daemon(c, &kind, &id)?;
         let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
         let value = for_entity(c.state, &kind, &id, None).get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
         return Ok(Reply::data(value + "\n"));

@@ -214,7 +214,7 @@ fn version(c: &Read<'_>) -> Answer {
         "release": crate::version::RELEASE,
         "release_type": "stable",
     });
-    Ok(json_only(c, &value))
+    Ok(c.format().reply(|| value, || format!("{}\n", crate::version::long())))
 }
 
 fn sessions(c: &Read<'_>) -> Answer {

@@ -89,7 +89,7 @@ pub(super) static COMMANDS: &[Entry] = &[
     ),
     write("osd setmaxosd name=newmax,type=CephInt,range=0", "Set the number above the highest OSD.", "osd", "rw", set_max),
     write(
-        "osd blocklist name=blocklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
+        "osd blocklist name=range,type=CephString,goodchars=[range],req=false name=blocklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
          name=expire,type=CephFloat,range=0.0,req=false",
         "Refuse an address (for a time, in seconds), or accept it again.",
         "osd",
@@ -401,6 +401,9 @@ fn address(text: &str) -> Result<EntityAddr, Refusal> {
 }
 
 fn blocklist(c: &mut Write<'_>) -> Answer {
+    if c.args.has("range") {
+        return Err(Refusal::unsupported("refusing ranges of addresses is not supported"));
+    }
     let addr = address(c.args.req("addr"))?;
     let op = c.args.str("blocklistop").or_else(|| c.args.str("blacklistop")).unwrap_or_default();
     if op == "add" {
@@ -424,7 +427,7 @@ fn blocklist(c: &mut Write<'_>) -> Answer {
         c.pending.osd_mut().blocklist.remove(&addr);
         return Ok(Reply::status(format!("un-blocklisting {bare}")));
     }
-    Err(Refusal::new(Errno::ENOENT, format!("{bare} isn't blocklisted")))
+    Ok(Reply::status(format!("{bare} isn't blocklisted")))
 }
 
 /// Without the kind, which is `any` for all of them.

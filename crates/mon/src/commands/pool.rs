@@ -21,8 +21,9 @@ pub(super) static COMMANDS: &[Entry] = &[
          name=erasure_code_profile,type=CephString,req=false,goodchars=[A-Za-z0-9-_.] \
          name=rule,type=CephString,req=false name=expected_num_objects,type=CephInt,range=0,req=false \
          name=size,type=CephInt,range=0,req=false name=pg_num_min,type=CephInt,range=0,req=false \
+         name=pg_num_max,type=CephInt,range=0,req=false \
          name=autoscale_mode,type=CephChoices,strings=on|off|warn,req=false \
-         name=target_size_bytes,type=CephInt,range=0,req=false \
+         name=bulk,type=CephBool,req=false name=target_size_bytes,type=CephInt,range=0,req=false \
          name=target_size_ratio,type=CephFloat,range=0|1,req=false",
         "Create a pool.",
         "osd",
@@ -400,8 +401,12 @@ fn create(c: &mut Write<'_>) -> Answer {
         autoscale_mode: c.args.str("autoscale_mode"),
     };
     let id = create_pool(c.pending, &conf, &new)?;
+    if c.args.flag("bulk") {
+        change(c.pending, id, |p| p.flags |= flag::BULK);
+    }
     let opts = [
         ("pg_num_min", c.args.int("pg_num_min").filter(|n| *n > 0).map(PoolOptValue::Int)),
+        ("pg_num_max", c.args.int("pg_num_max").filter(|n| *n > 0).map(PoolOptValue::Int)),
         ("target_size_bytes", c.args.int("target_size_bytes").filter(|n| *n > 0).map(PoolOptValue::Int)),
         ("target_size_ratio", c.args.float("target_size_ratio").filter(|n| *n > 0.0).map(PoolOptValue::Double)),
     ];

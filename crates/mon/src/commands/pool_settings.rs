@@ -221,8 +221,8 @@ fn set(c: &mut Write<'_>) -> Answer {
     let name = c.args.req("pool");
     let (id, old) = by_name(c.pending.osd(), name)?;
     let (var, val) = (c.args.req("var"), c.args.req("val"));
-    if TIER_ONLY.contains(&var) {
-        return Err(Refusal::new(Errno::EACCES, ""));
+    if TIER_ONLY.contains(&var) || var == "use_gmt_hitset" {
+        return Err(Refusal::new(Errno::EACCES, format!("pool '{name}' is not a tier pool: variable not applicable")));
     }
     let new = with_setting(c, id, old, var, val)?;
     if let Some(p) = new
@@ -392,6 +392,10 @@ fn set_option(p: &mut PgPool, var: &str, val: &str) -> Result<(), Refusal> {
             PoolOptValue::Int(n)
         }
         "recovery_priority" => PoolOptValue::Int(bounds(integer(val)?, -10, 10, var)?),
+        "target_size_ratio" => match fraction(val)? {
+            f if f >= 0.0 => PoolOptValue::Double(f),
+            _ => return Err(Refusal::invalid("target_size_ratio cannot be negative")),
+        },
         "pg_autoscale_bias" => match fraction(val)? {
             f if (0.0..=1000.0).contains(&f) => PoolOptValue::Double(f),
             _ => return Err(Refusal::invalid("pg_autoscale_bias must be between 0 and 1000")),

@@ -3,11 +3,12 @@
 use super::session::Session;
 use super::{Inner, now};
 use crate::command::{Args, Refusal, Reply, flags};
-use crate::commands::{self, Answer, Env, Read, Run, Write};
+use crate::commands::{self, Answer, Caller, Env, Read, Run, Write};
 use bytes::Bytes;
 use messages::{CommandReply, MonCommandAck, Payload};
 use std::rc::Rc;
 use types::errno::Errno;
+use types::log::LogPriority;
 use types::features;
 
 /// Who gets the answer, and in which kind of message.
@@ -30,6 +31,13 @@ impl Asked {
         m.tid = tid;
         session.conn.send(m);
     }
+}
+
+/// What the audit log says of a command that changed something.
+fn audited(caller: &Caller, prefix: &str, text: &str) -> String {
+    // What operators keep under `config-key` may be secret.
+    let command = if prefix.starts_with("config-key") { format!("{{\"prefix\": \"{prefix}\"}}") } else { text.to_owned() };
+    format!("from='client.? {}' entity='{}' cmd='[{command}]': finished", caller.addr, caller.name)
 }
 
 impl Inner {
@@ -102,6 +110,7 @@ impl Inner {
                         let answer = f(&mut Write { pending, env: &env, args: &args });
                         if answer.is_ok() {
                             tracing::info!(from = name, command = text, "command");
+                            self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, entry.prefix(), &text));
                         }
                         answer
                     },

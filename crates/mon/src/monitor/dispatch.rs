@@ -190,6 +190,11 @@ fn kind(m: &AnyMessage, raw: &msgr::Message) -> u16 {
 impl Inner {
     /// The monitor's own line in the cluster log.
     pub(super) fn log_line(&self, pending: &mut crate::state::Pending, prio: types::log::LogPriority, text: String) {
+        self.log_to(pending, "cluster", prio, text);
+    }
+
+    /// The monitor's own line in a channel of the log.
+    pub(super) fn log_to(&self, pending: &mut crate::state::Pending, channel: &str, prio: types::log::LogPriority, text: String) {
         let line = types::LogEntry {
             name: types::log::LogName { kind: EntityType::MON, id: self.name.clone() },
             rank: types::EntityName::new(EntityType::MON, 0),
@@ -198,7 +203,7 @@ impl Inner {
             seq: pending.state().log.next(),
             prio,
             msg: text,
-            channel: "cluster".into(),
+            channel: channel.into(),
         };
         pending.put(Change::Log(vec![line]));
     }
