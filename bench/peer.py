@@ -237,7 +237,7 @@ def measured(cluster, argv, seconds):
 
 
 def fio(cluster, rw, bs, depth, seconds, size_mb):
-    argv = ["fio", "--name=peer", "--ioengine=rados", "--clientname=admin", "--pool=bench", "--busy_poll=0", "--touch_objects=1",
+    argv = ["fio", "--name=peer", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", "--pool=bench", "--busy_poll=0", "--touch_objects=1",
             f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--size={size_mb}M", f"--nrfiles={max(1, size_mb // 4)}",
             "--file_service_type=random", "--randrepeat=0", "--output-format=json", "--percentile_list=50:95:99:99.9"]
     if seconds:

@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 
 /// How long a cluster may take to become healthy before that is said.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(120);
-/// Pause between two looks at the cluster's health.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// Pause between two looks at the cluster's health: short at first, when it matters.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// The longest such pause.
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Runs the command.
 pub fn run(args: Up) -> Result<()> {
@@ -117,6 +119,7 @@ fn announce(home: &Home, cluster: &ClusterFile, took: Duration) {
 async fn wait_healthy(mon: &MonClient, osds: usize) -> Result<()> {
     let began = Instant::now();
     let mut said = false;
+    let mut pause = LOOK_PAUSE;
     loop {
         let command = serde_json::json!({"prefix": "status", "format": "json"}).to_string();
         let status = mon.command(&command, Default::default()).await?.ok()?;
@@ -137,7 +140,8 @@ async fn wait_healthy(mon: &MonClient, osds: usize) -> Result<()> {
             eprintln!("siphon: still waiting: {up} of {osds} OSDs are up, health {health}, placement groups {states:?}");
             said = true;
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 5 / 4).min(LOOK_PAUSE_MAX);
     }
 }
 
