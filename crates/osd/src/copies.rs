@@ -59,6 +59,7 @@ impl CopySource for Copies {
             let objecter = self.objecter.get_or_init(|| Objecter::new(self.mon.clone()));
             let mut flags = OsdFlags::READ;
             for (bit, flag) in [
+                (copy_from::FLUSH, OsdFlags::FLUSH),
                 (copy_from::IGNORE_OVERLAY, OsdFlags::IGNORE_OVERLAY),
                 (copy_from::IGNORE_CACHE, OsdFlags::IGNORE_CACHE),
                 (copy_from::MAP_SNAP_CLONE, OsdFlags::MAP_SNAP_CLONE),

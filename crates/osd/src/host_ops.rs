@@ -314,7 +314,7 @@ impl PgHost {
     /// the same request fails in the same way when it is sent again.
     fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
         if op.info.may_write() {
-            self.remember(op, outcome);
+            self.remember(op, outcome, self.with_pg(|p| p.info().last_user_version));
             return;
         }
         let versions = match outcome.result == Errno::ENOENT.as_result() {
@@ -325,16 +325,10 @@ impl PgHost {
     }
 
     /// Logs a request that changes nothing, and answers it when that is durable.
-    fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
+    fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome, user_version: u64) {
         let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
         let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
-        let completion = Completion::Client {
-            op: op.clone(),
-            user_version: self.with_pg(|p| p.info().last_user_version),
-            outcome,
-            context: None,
-            in_bytes: 0,
-        };
+        let completion = Completion::Client { op: op.clone(), user_version, outcome, context: None, in_bytes: 0 };
         if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
             self.park(op);
         }
@@ -399,6 +393,10 @@ impl PgHost {
         if !write && !op.info.may_cache() && !(if snapdir { target.exists } else { target.visible() }) {
             return Err(Errno::ENOENT);
         }
+        if op.has(OsdFlags::FLUSH) {
+            // Only within a flush to a base pool, and there are none.
+            return Err(Errno::EINVAL);
+        }
         let snapc = self.snap_context(op, &pool.pool_snapc, &map);
         if write {
             if op.has(OsdFlags::ORDERSNAP) && snapc.seq < head.snapset.seq {
@@ -443,7 +441,7 @@ impl PgHost {
         }
         if !exec.changes() {
             if write {
-                self.remember(op, outcome);
+                self.remember(op, outcome, exec.reply_user_version());
             } else {
                 let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 op.reply(&outcome, self.core.epoch(), Versions::Read(exec.reply_user_version()));

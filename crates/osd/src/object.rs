@@ -22,8 +22,6 @@ pub trait InfoExt {
     fn set_omap(&mut self, on: bool);
     /// See [`InfoExt::is_dirty`].
     fn set_dirty(&mut self, on: bool);
-    /// A new or removed object has no omap rows, whatever it had before.
-    fn forget_content(&mut self);
 }
 
 fn set(info: &mut ObjectInfo, bits: u32, on: bool) {
@@ -57,10 +55,6 @@ impl InfoExt for ObjectInfo {
 
     fn set_dirty(&mut self, on: bool) {
         set(self, flag::DIRTY, on);
-    }
-
-    fn forget_content(&mut self) {
-        self.set_omap(false);
     }
 }
 

@@ -1,23 +1,21 @@
 //! The same random RADOS operations against two clusters, one of them a stock Ceph: results, error
 //! numbers and output must be equal, operation by operation.
 //!
-//! Versions are compared by order and not by value: a cluster may spend versions on work of its own.
+//! After a difference the object goes out of use (its name gets a suffix), so that one run shows many
+//! differences and not the consequences of the first.
 
+mod cluster;
+mod compare;
 mod generate;
 
 use anyhow::{Context, Result, bail, ensure};
-use auth::AuthName;
-use bytes::{Bytes, BytesMut};
 use clap::Parser;
-use client::{ClusterConfig, IoCtx, Rados};
-use generate::{Generator, Step};
-use denc::{Encode, Features, Reader};
-use messages::{Op, OpArgs};
-use std::collections::BTreeMap;
+use cluster::{Cluster, Pools};
+use generate::{Action, Generator, Place, Step};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::time::Duration;
-use types::rados::OpCode;
-use types::{ObjectLocator, SnapId};
+use std::time::{Duration, Instant};
+use types::SnapId;
 
 #[derive(Parser)]
 #[command(about = "Random RADOS operations on two clusters must give equal results")]
@@ -34,141 +32,202 @@ struct Args {
     /// Seeds, one run each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3])]
     seeds: Vec<u64>,
+    /// End a seed after so many differences.
+    #[arg(long, default_value_t = 10)]
+    differences: usize,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        let a = connect(&args.reference).await?;
-        let b = connect(&args.subject).await?;
+    let different = tokio::task::LocalSet::new().block_on(&runtime, async {
+        let a = Cluster::connect(&args.reference).await.context("the reference")?;
+        let b = Cluster::connect(&args.subject).await.context("the subject")?;
+        let mut different = 0;
         for seed in &args.seeds {
-            let n = run(&a, &b, *seed, args.ops).await.with_context(|| format!("seed {seed}"))?;
-            println!("seed {seed}: {n} operations, equal");
+            let mut run = Run::new(&a, &b, *seed, args.differences).await?;
+            let begun = Instant::now();
+            run.all(args.ops).await.with_context(|| format!("seed {seed}"))?;
+            let verdict = if run.differences == 0 { "equal".to_string() } else { format!("{} differences", run.differences) };
+            println!("seed {seed}: {} operations, {verdict}, {:?}", run.done, begun.elapsed());
+            different += run.differences;
+            run.end().await?;
         }
         a.shutdown();
         b.shutdown();
-        Ok(())
-    })
-}
-
-async fn connect(conf: &PathBuf) -> Result<Rados> {
-    let name = AuthName::new(types::EntityType::CLIENT, "admin");
-    let config = ClusterConfig::read(conf, name)?;
-    Ok(Rados::connect(&config, Duration::from_secs(30)).await?)
-}
-
-async fn command(r: &Rados, json: serde_json::Value) -> Result<Bytes> {
-    let out = r.mon_command(&json.to_string(), Bytes::new()).await?;
-    Ok(out.ok()?)
-}
-
-async fn make_pool(r: &Rados, name: &str) -> Result<IoCtx> {
-    command(r, serde_json::json!({"prefix": "osd pool create", "pool": name, "pg_num": 8, "pgp_num": 8})).await?;
-    command(r, serde_json::json!({"prefix": "osd pool application enable", "pool": name, "app": "rados"})).await?;
-    Ok(r.ioctx(name).await?.with_timeout(Duration::from_secs(60)))
-}
-
-async fn drop_pool(r: &Rados, name: &str) -> Result<()> {
-    command(r, serde_json::json!({"prefix": "osd pool delete", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true})).await?;
+        Ok::<_, anyhow::Error>(different)
+    })?;
+    ensure!(different == 0, "{different} differences");
     Ok(())
 }
 
-/// One sequence. The pools of a failed run stay for a look.
-async fn run(a: &Rados, b: &Rados, seed: u64, ops: usize) -> Result<usize> {
-    let pool = format!("diff-{seed}-{:08x}", std::process::id());
-    let (ia, ib) = (make_pool(a, &pool).await?, make_pool(b, &pool).await?);
-    let mut g = Generator::new(seed);
-    for n in 0..ops {
-        let step = g.step();
-        let (ra, rb) = (perform(&ia, &step).await, perform(&ib, &step).await);
+/// Removed snapshots must be trimmed by then.
+const TRIM_LIMIT: Duration = Duration::from_secs(120);
+
+/// One sequence on both clusters.
+struct Run<'a> {
+    a: Pools<'a>,
+    b: Pools<'a>,
+    generator: Generator,
+    /// Times that an object of this place went out of use.
+    retired: BTreeMap<Place, u32>,
+    /// Objects that are compared.
+    places: BTreeSet<Place>,
+    /// What was done last with each object.
+    history: BTreeMap<Place, VecDeque<String>>,
+    done: usize,
+    differences: usize,
+    allowed: usize,
+}
+
+impl<'a> Run<'a> {
+    async fn new(a: &'a Cluster, b: &'a Cluster, seed: u64, allowed: usize) -> Result<Self> {
+        let name = format!("differential-{seed}-{:08x}", std::process::id());
+        Ok(Run {
+            a: a.make_pools(&name).await.context("the reference's pools")?,
+            b: b.make_pools(&name).await.context("the subject's pools")?,
+            generator: Generator::new(seed),
+            retired: BTreeMap::new(),
+            places: BTreeSet::new(),
+            history: BTreeMap::new(),
+            done: 0,
+            differences: 0,
+            allowed,
+        })
+    }
+
+    async fn all(&mut self, ops: usize) -> Result<()> {
+        while self.done < ops && self.differences < self.allowed {
+            match self.generator.action() {
+                Action::Step(step) => self.step(*step).await?,
+                Action::MakeSnapshot { pool_snaps } => {
+                    let (a, b) = tokio::try_join!(self.a.make_snapshot(pool_snaps), self.b.make_snapshot(pool_snaps))?;
+                    ensure!(a == b, "the new snapshot is {} on the reference and {} on the subject", a.0, b.0);
+                    self.generator.snapshot_made(pool_snaps, a);
+                }
+                Action::RemoveSnapshot { snapid } => self.remove_snapshot(snapid).await?,
+                Action::List { pool_snaps, namespace, page, filter } => {
+                    self.compare_listings(pool_snaps, namespace.as_deref(), page, filter.as_ref()).await?;
+                }
+            }
+            self.done += 1;
+        }
+        self.final_state().await
+    }
+
+    /// The object in use at a place.
+    fn current(&self, place: &Place) -> Place {
+        match self.retired.get(place) {
+            Some(n) => Place { name: format!("{}.{n}", place.name), ..place.clone() },
+            None => place.clone(),
+        }
+    }
+
+    async fn step(&mut self, mut step: Step) -> Result<()> {
+        let asked = step.place.clone();
+        step.place = self.current(&asked);
+        for part in &mut step.parts {
+            if let generate::Part::CopyFrom { from, .. } = part {
+                *from = self.current(from);
+            }
+        }
+        let n = self.done;
+        let (ra, rb) = tokio::join!(self.a.perform(&step, n), self.b.perform(&step, n));
         let (ra, rb) = match (ra, rb) {
             (Ok(x), Ok(y)) => (x, y),
             (x, y) => bail!("operation {n}, {step:?}: the reference gave {x:?}, the subject {y:?}"),
         };
-        ensure!(ra == rb, "operation {n}, {step:?}:\n  reference {ra:?}\n  subject   {rb:?}");
-        if n % 500 == 499 {
-            compare_listings(&ia, &ib).await.with_context(|| format!("after operation {n}"))?;
+        let parts: Vec<String> = step.parts.iter().map(cluster::describe).collect();
+        let history = self.history.entry(step.place.clone()).or_default();
+        let said = format!("{n}: at {:x} snapc {:x} {:?} {:?} {parts:?} => {}", step.read_at.0, step.snapc.seq.0, step.snapc.snaps, step.flags, ra.result);
+        history.push_back(said);
+        if history.len() > 12 {
+            history.pop_front();
         }
+        self.places.insert(step.place.clone());
+        if ra != rb {
+            self.differ(&asked, &format!("operation {n}\n  reference {ra:?}\n  subject   {rb:?}"));
+        }
+        Ok(())
     }
-    compare_listings(&ia, &ib).await?;
-    drop_pool(a, &pool).await?;
-    drop_pool(b, &pool).await?;
-    Ok(ops)
-}
 
-/// What can be compared of an outcome.
-#[derive(Debug, PartialEq)]
-struct Outcome {
-    result: i32,
-    ops: Vec<(OpCode, i32, Bytes)>,
-}
-
-async fn perform(io: &IoCtx, step: &Step) -> Result<Outcome> {
-    let io = io.clone().with_namespace(&step.namespace).with_key(&step.key).with_snap_context(step.snapc.clone()).with_read_snapshot(step.read_at);
-    let mut operation = step.operation.clone();
-    if let Some(source) = &step.copy_source {
-        operation = operation.op(copy_from(source, &io, &step.namespace, &step.key));
+    /// Reports a difference and takes the object out of use.
+    fn differ(&mut self, asked: &Place, what: &str) {
+        let place = self.current(asked);
+        println!("DIFFERENCE at {place:?}: {what}\n  history:");
+        for line in self.history.get(&place).into_iter().flatten() {
+            println!("    {line}");
+        }
+        self.places.remove(&place);
+        *self.retired.entry(asked.clone()).or_default() += 1;
+        self.differences += 1;
     }
-    let outcome = io.run(&step.object, operation).await?;
-    let failed = outcome.result < 0;
-    let ops = outcome
-        .ops
-        .iter()
-        .map(|op| {
-            // After a failure, what was not reached says nothing.
-            let out = if failed && op.code.is_write() { Bytes::new() } else { comparable(op) };
-            (op.code, op.rval, out)
-        })
-        .collect();
-    Ok(Outcome { result: outcome.result, ops })
-}
 
-/// The output, without what a clock decides: the time in `stat`'s answer.
-fn comparable(op: &Op) -> Bytes {
-    match op.code {
-        OpCode::STAT => op.outdata.slice(..op.outdata.len().min(8)),
-        OpCode::SPARSE_READ => flatten(&op.outdata).unwrap_or_else(|_| op.outdata.clone()),
-        _ => op.outdata.clone(),
+    /// The place that an object in use was asked for as.
+    fn asked(&self, place: &Place) -> Place {
+        self.retired.keys().find(|p| self.current(p) == *place).cloned().unwrap_or_else(|| place.clone())
     }
-}
 
-/// A sparse read's data with zeros where there is a hole: which holes a store keeps is its own affair.
-fn flatten(out: &Bytes) -> denc::Result<Bytes> {
-    let mut r = Reader::new(out.clone());
-    let extents: BTreeMap<u64, u64> = r.get()?;
-    let data: Bytes = r.get()?;
-    let mut flat = Vec::new();
-    let mut at = 0;
-    for (offset, length) in extents {
-        flat.resize(offset as usize, 0);
-        flat.extend_from_slice(data.get(at..at + length as usize).unwrap_or_default());
-        at += length as usize;
+    /// Removes a snapshot and waits until both clusters have trimmed it: a client cannot tell a snapshot
+    /// that waits to be trimmed from one that is trimmed, except in the list of clones.
+    async fn remove_snapshot(&mut self, snapid: SnapId) -> Result<()> {
+        tokio::try_join!(self.a.remove_snapshot(snapid), self.b.remove_snapshot(snapid))?;
+        let places: Vec<Place> = self.places.iter().filter(|p| !p.pool_snaps).cloned().collect();
+        let deadline = Instant::now() + TRIM_LIMIT;
+        let (a, b) = tokio::join!(self.a.wait_trimmed(&places, snapid, deadline), self.b.wait_trimmed(&places, snapid, deadline));
+        a.context("the reference")?;
+        b.context("the subject")?;
+        let n = self.done;
+        for place in &places {
+            let (a, b) = tokio::try_join!(self.a.snapshots(place), self.b.snapshots(place))?;
+            if a != b {
+                self.differ(&self.asked(place), &format!("operation {n}, snapshot {} was removed\n  reference {a:?}\n  subject   {b:?}", snapid.0));
+            }
+        }
+        Ok(())
     }
-    while flat.last() == Some(&0) {
-        flat.pop();
-    }
-    Ok(flat.into())
-}
 
-/// The operation that copies `source`, of the same pool, namespace and locator.
-fn copy_from(source: &str, io: &IoCtx, namespace: &str, key: &str) -> Op {
-    let locator = ObjectLocator { pool: io.pool(), key: Bytes::copy_from_slice(key.as_bytes()), namespace: Bytes::copy_from_slice(namespace.as_bytes()), ..ObjectLocator::default() };
-    let mut input = BytesMut::new();
-    source.encode(&mut input, Features::ALL);
-    locator.encode(&mut input, Features::ALL);
-    let args = OpArgs::CopyFrom { snapid: SnapId::NOSNAP, src_version: 0, flags: 0, src_fadvise_flags: 0 };
-    Op::with_input(OpCode::COPY_FROM, args, input.freeze())
-}
-
-/// Both pools must list the same objects in the same order.
-async fn compare_listings(a: &IoCtx, b: &IoCtx) -> Result<()> {
-    let names = |l: Vec<types::ListObject>| l.into_iter().map(|o| (o.namespace, o.name, o.locator)).collect::<Vec<_>>();
-    let (la, lb) = (names(a.list_all().await?), names(b.list_all().await?));
-    if la != lb {
+    async fn compare_listings(&mut self, pool_snaps: bool, namespace: Option<&str>, page: u64, filter: Option<&(String, bytes::Bytes)>) -> Result<()> {
+        let (la, lb) = tokio::try_join!(
+            self.a.list(pool_snaps, namespace, page, filter),
+            self.b.list(pool_snaps, namespace, page, filter)
+        )?;
+        if la == lb {
+            return Ok(());
+        }
+        // An object that went out of use may exist on one side only.
+        let used = |o: &&(String, String, String)| !self.retired.keys().any(|p| o.1.starts_with(&p.name));
+        let (la, lb): (Vec<_>, Vec<_>) = (la.iter().filter(used).collect(), lb.iter().filter(used).collect());
+        if la == lb {
+            return Ok(());
+        }
         let missing: Vec<_> = la.iter().filter(|o| !lb.contains(o)).collect();
         let extra: Vec<_> = lb.iter().filter(|o| !la.contains(o)).collect();
-        bail!("listings differ: {} and {} objects; missing {missing:?}, extra {extra:?} (same members in another order if both are empty)", la.len(), lb.len());
+        let n = self.done;
+        println!("DIFFERENCE at operation {n}: listing of {namespace:?} by {page}, filter {filter:?}: missing {missing:?}, extra {extra:?}; the order differs if both are empty");
+        self.differences += 1;
+        Ok(())
     }
-    Ok(())
+
+    /// Everything about every object, and the listings.
+    async fn final_state(&mut self) -> Result<()> {
+        let places: Vec<Place> = self.places.iter().cloned().collect();
+        for place in &places {
+            let (a, b) = tokio::try_join!(self.a.everything(place), self.b.everything(place))?;
+            if a != b {
+                self.differ(&self.asked(place), &format!("at the end\n  reference {a:?}\n  subject   {b:?}"));
+            }
+        }
+        for pool_snaps in [false, true] {
+            for namespace in [None, Some(""), Some("space")] {
+                self.compare_listings(pool_snaps, namespace, 1000, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        self.a.drop_pools().await?;
+        self.b.drop_pools().await
+    }
 }

@@ -68,12 +68,19 @@ pub trait ObjectClasses {
     ) -> LocalFuture<'a, Result<(i32, Bytes), Errno>>;
 }
 
-/// No classes: every call is EOPNOTSUPP.
+/// The classes that Ceph allows to be loaded (`osd_class_load_list`, its default).
+const LOADABLE: &str =
+    "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo";
+
+/// No classes: every call is EOPNOTSUPP, or EPERM if Ceph would not load the class either.
 pub struct NoClasses;
 
 impl ObjectClasses for NoClasses {
-    fn method(&self, _: &[u8], _: &[u8]) -> Result<MethodFlags, Errno> {
-        Err(Errno::EOPNOTSUPP)
+    fn method(&self, class: &[u8], _: &[u8]) -> Result<MethodFlags, Errno> {
+        match LOADABLE.split(' ').any(|name| name.as_bytes() == class) {
+            true => Err(Errno::EOPNOTSUPP),
+            false => Err(Errno::EPERM),
+        }
     }
 
     fn allowed_by_default(&self, _: &[u8]) -> bool {

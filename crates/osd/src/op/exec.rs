@@ -118,6 +118,8 @@ pub struct Exec<'a, R> {
     pub data_offset: Option<u64>,
     pub(super) reads: u32,
     pub(super) writes: u32,
+    /// The request failed, whatever the failed operation's flags say.
+    fatal: bool,
 }
 
 /// Rounds bytes up to KiB.
@@ -145,6 +147,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             data_offset: None,
             reads: 0,
             writes: 0,
+            fatal: false,
         }
     }
 
@@ -162,7 +165,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             let outcome = self.one(op).await;
             result = outcome.rval;
             outcomes.push(outcome);
-            if result < 0 && op.flags.has(OpFlags::FAILOK) {
+            if result < 0 && op.flags.has(OpFlags::FAILOK) && !self.fatal {
                 result = 0;
             }
             if result < 0 {
@@ -311,7 +314,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         if !self.new.exists {
             self.stats.num_objects += 1;
             self.new.exists = true;
-            self.new.oi.forget_content();
             return true;
         }
         if self.new.oi.is_whiteout() {
@@ -655,7 +657,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         }
         self.stats.num_wr += 1;
         self.set_size(0);
-        self.new.oi.forget_content();
         if whiteout {
             self.new.oi.set_whiteout(true);
             self.stats.num_whiteouts += 1;
@@ -744,7 +745,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 flags,
                 max_bytes: self.env.limits.object_size,
             })
-            .await?;
+            .await
+            // As in Ceph, FAILOK is for what the operation itself refuses, not for the source's errors.
+            .inspect_err(|_| self.fatal = true)?;
         self.finish_copy(copied, truncate);
         Ok(0)
     }

@@ -522,7 +522,23 @@ fn what_is_not_supported_says_so() {
         assert_eq!(t.err(plain(code)), Errno::EINVAL, "{code}");
     }
     assert_eq!(t.err(Op::call("rbd", "create", b"").unwrap()), Errno::EOPNOTSUPP);
+    assert_eq!(t.err(Op::call("nosuchclass", "create", b"").unwrap()), Errno::EPERM, "Ceph would not load it");
     assert_eq!(t.ok(plain(OpCode::LIST_WATCHERS)), Bytes::from_static(&[1, 1, 4, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn the_store_has_no_rows_of_an_object_that_the_request_makes() {
+    let set = with(OpCode::OMAPSETVALS, enc(rows(&["a1"])));
+    let result = |read: Op| {
+        let ran = Bench::new().run(&[set.clone(), read]);
+        (ran.result, ran.out(1))
+    };
+    let cmp = with(OpCode::OMAP_CMP, enc(BTreeMap::from([(b("a1"), (b("v"), 1))])));
+    assert_eq!(result(cmp), (Errno::ENOENT.as_result(), b("")));
+    let vals = with(OpCode::OMAPGETVALS, enc((b(""), 9u64, b(""))));
+    assert_eq!(result(vals), (Errno::ENOENT.as_result(), b("")));
+    assert_eq!(result(with(OpCode::OMAPGETVALSBYKEYS, enc(vec![b("a1")]))), (0, enc(0u32)));
+    assert_eq!(result(plain(OpCode::OMAPGETHEADER)), (0, b("")));
 }
 
 fn context(seq: u64, snaps: &[u64]) -> SnapContext {
@@ -789,6 +805,13 @@ fn an_object_is_copied_with_everything() {
     t.ok(Op::with_input(OpCode::COPY_FROM2, args(32), input2.freeze()));
     assert_eq!(t.load(&t.oid()).oi.truncate_seq, 9);
     assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM2, args(64), input.freeze())), Errno::EINVAL);
+    // What the copy itself refuses may be allowed to fail; that there is no source may not.
+    let failok = |flags: u8, input: Bytes| Op { flags: OpFlags::FAILOK, ..Op::with_input(OpCode::COPY_FROM2, args(flags), input) };
+    assert_eq!(t.run(&[failok(64, input.clone().freeze())]).result, 0);
+    let mut absent = BytesMut::new();
+    b("absent").encode(&mut absent, Features::ALL);
+    locator.encode(&mut absent, Features::ALL);
+    assert_eq!(t.err(failok(0, absent.freeze())), Errno::ENOENT);
     let mut own = BytesMut::new();
     b("obj").encode(&mut own, Features::ALL);
     locator.encode(&mut own, Features::ALL);

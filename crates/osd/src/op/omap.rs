@@ -35,9 +35,10 @@ fn put_page(out: &mut OpOutcome, page: &OmapRows, values: bool) {
 impl<R: ObjectReader> Exec<'_, R> {
     async fn omap_page(&self, after: &Bytes, prefix: &Bytes, max: u64) -> Result<OmapRows, Errno> {
         let limits = self.env.limits;
-        if !self.new.oi.is_omap() || !self.old.exists {
+        if !self.new.oi.is_omap() {
             return Ok(OmapRows::default());
         }
+        // Of an object that this request makes, the store knows nothing yet: that is ENOENT, not empty.
         let max = max.min(limits.omap_entries) as usize;
         let (start, inclusive) = if prefix > after { (prefix, true) } else { (after, false) };
         // A page of no rows still says whether there are any.
@@ -91,14 +92,16 @@ impl<R: ObjectReader> Exec<'_, R> {
             return Ok(0);
         }
         self.reads += 1;
-        let header = self.env.reader.omap_header(&self.key).await?;
-        out.outdata.push(header);
+        // An object that this request makes has no header yet.
+        if self.old.exists {
+            out.outdata.push(self.env.reader.omap_header(&self.key).await?);
+        }
         self.count_read(out);
         Ok(0)
     }
 
     async fn omap_rows(&self, names: Vec<Bytes>) -> Result<Vec<(Bytes, Bytes)>, Errno> {
-        if !self.new.oi.is_omap() || !self.old.exists {
+        if !self.new.oi.is_omap() {
             return Ok(Vec::new());
         }
         self.env.reader.omap_get(&self.key, names).await
@@ -107,7 +110,11 @@ impl<R: ObjectReader> Exec<'_, R> {
     pub(super) async fn omap_get_by_keys(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         let names: BTreeSet<Bytes> = reader(op).get().map_err(invalid)?;
-        let rows = self.omap_rows(names.into_iter().collect()).await?;
+        let rows = match self.omap_rows(names.into_iter().collect()).await {
+            // The request makes the object: unlike the other reads of rows, this one is not refused.
+            Err(Errno::ENOENT) => Vec::new(),
+            other => other?,
+        };
         put(out, &rows);
         self.count_read(out);
         Ok(0)
