@@ -9,7 +9,8 @@
 set -eu
 
 dir=${1:?usage: debian13.sh DIR}
-mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format "$(REPO_URI)" | grep -v security | head -n 1)}
+# The mirror that this machine already uses.
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd -P)
 if [ -x "$dir/usr/bin/ceph" ] && chroot "$dir" ceph --version >/dev/null 2>&1; then

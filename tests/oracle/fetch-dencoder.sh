@@ -11,7 +11,8 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../target/oracle}
-mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format "$(REPO_URI)" | grep -v security | head -n 1)}
+# The mirror that this machine already uses.
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 if [ -x "$dir/ceph-dencoder" ] && "$dir/ceph-dencoder" version >/dev/null 2>&1; then

@@ -49,6 +49,7 @@ pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, no_install:
     if !no_install {
         install(PACKAGES)?;
     }
+    run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
     let mut unit = Command::new("cargo");
     unit.args(["test", "--workspace", "--exclude", "xtask"]).env("SIPHON_REQUIRE_ORACLES", "1");
     if long {
