@@ -2,7 +2,8 @@
 
 By default a Siphon cluster of three OSDs is started for the session. With SIPHON_TEST_CONF the tests
 run against the cluster of that ceph.conf instead (a stock one, say): what they expect is Ceph's
-behaviour, not ours. SIPHON_TEST_CHROOT names a root directory with other client versions in it.
+behaviour, not ours. SIPHON_TEST_CHROOT names a root directory with other client versions in it, made
+by debian13.sh: what the tests write is then below it, under names that are the same inside.
 """
 import json
 import os
@@ -19,7 +20,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
-CHROOT = os.environ.get("SIPHON_TEST_CHROOT")
+CHROOT = os.path.realpath(os.environ["SIPHON_TEST_CHROOT"]) if os.environ.get("SIPHON_TEST_CHROOT") else None
+
+
+def pytest_configure(config):
+    if CHROOT and not config.option.basetemp:
+        config.option.basetemp = f"{CHROOT}/tmp/pytest"
 
 
 def free_port():
@@ -73,7 +79,7 @@ class Siphon:
 @pytest.fixture(scope="session")
 def siphon_factory():
     """Makes further clusters; all are stopped at the end."""
-    base = Path(tempfile.mkdtemp(prefix="siphon-clients."))
+    base = Path(tempfile.mkdtemp(prefix="siphon-clients.", dir=f"{CHROOT}/tmp" if CHROOT else None))
     made = []
 
     def make(**kw):
@@ -110,6 +116,11 @@ class Cluster:
             self.args = ["--ms_client_mode=secure", "--ms_mon_client_mode=secure"]
         elif mode == "crc":
             self.args = ["--ms_client_mode=crc", "--ms_mon_client_mode=crc"]
+
+    def argv(self, tool, *args):
+        """The command line of a client tool, for tests that need more than `run`."""
+        argv = [tool, "-c", str(self.conf), *self.args, *(str(a) for a in args)]
+        return ["chroot", CHROOT, *argv] if CHROOT else argv
 
     def run(self, tool, *args, check=True, data=None, timeout=120, keyring=None, name=None):
         argv = [tool, "-c", str(self.conf), *self.args]

@@ -49,7 +49,7 @@ def test_quota(cluster, pool):
     cluster.rados("-p", pool, "put", "a", "-", data=b"1")
     cluster.rados("-p", pool, "put", "b", "-", data=b"1")
     eventually(lambda: "POOL_FULL" in cluster.ceph_json("health")["checks"], what="POOL_FULL")
-    p = subprocess.run(["timeout", "8", "rados", "-c", str(cluster.conf), *cluster.args, "-p", pool, "put", "c", "-"], input=b"1", capture_output=True)
+    p = subprocess.run(["timeout", "8", *cluster.argv("rados", "-p", pool, "put", "c", "-")], input=b"1", capture_output=True)
     assert p.returncode != 0  # blocks (124) or EDQUOT, as the client's version has it
     cluster.ceph("osd", "pool", "set-quota", pool, "max_objects", "0")
     eventually(lambda: "POOL_FULL" not in cluster.ceph_json("health")["checks"], what="POOL_FULL to clear")

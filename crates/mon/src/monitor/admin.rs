@@ -6,6 +6,7 @@ use crate::commands::{self, Answer, Caller, Env, Read, Run};
 use crate::version;
 use auth::AuthName;
 use bytes::Bytes;
+use conf::effective::Source;
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
 use types::{EntityAddr, EntityType};
@@ -19,6 +20,8 @@ static OWN: &[Command<()>] = &[
     own("config diff", "show what differs from the defaults"),
     own("config get name=var,type=CephString", "show one option"),
     own("config show", "show all options"),
+    own("config set name=var,type=CephString name=val,type=CephString,n=N", "set an option until the next start"),
+    own("config unset name=var,type=CephString", "take back what config set has set"),
     own("get_command_descriptions", "list the commands"),
     own("help", "list the commands"),
     own("perf dump", "show counters"),
@@ -46,9 +49,13 @@ impl Monitor {
 }
 
 impl Inner {
-    fn admin(&self, text: &str) -> Answer {
+    /// Runs a command of the socket, or one that `ceph tell mon.ID` sends: the same set.
+    pub(super) fn admin(&self, text: &str) -> Answer {
         let args = Args::parse(&[text])?;
         let format = if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
+        if matches!(args.prefix(), "config set" | "config unset") {
+            return self.admin_set(&args, format);
+        }
         let conf = self.conf.borrow();
         let value = match args.prefix() {
             "get_command_descriptions" => descriptions(),
@@ -80,6 +87,17 @@ impl Inner {
             }
         };
         Ok(Reply::data(format.json(&value)))
+    }
+
+    fn admin_set(&self, args: &Args, format: Format) -> Answer {
+        let name = args.str("var").unwrap_or_default();
+        let mut conf = self.conf.borrow_mut();
+        if args.prefix() == "config set" {
+            conf.set(Source::Override, name, &args.strs("val").join(" ")).map_err(|e| Refusal::invalid(e.to_string()))?;
+        } else {
+            conf.unset(Source::Override, name).map_err(|e| Refusal::invalid(e.to_string()))?;
+        }
+        Ok(Reply::data(format.json(&json!({"success": format!("{name} = '{}'", conf.str(name))}))))
     }
 
     /// A reading command of the table. Changes go through a session, where the log names who made them.

@@ -57,7 +57,12 @@ impl Inner {
     /// Proves that the monitor lives, with what it thinks of itself (an encoded string of JSON).
     fn ping(&self, session: &Session, tid: u64) {
         let mon = self.status();
+        let health = match self.admin(r#"{"prefix": "health", "format": "json"}"#) {
+            Ok(reply) => serde_json::from_slice(&reply.data).unwrap_or_default(),
+            Err(_) => serde_json::Value::Null,
+        };
         let text = serde_json::json!({
+            "health": health,
             "mon_status": {
                 "name": mon.name,
                 "rank": mon.rank,
