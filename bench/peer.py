@@ -251,6 +251,9 @@ def fio(cluster, rw, bs, depth, seconds, size_mb):
 
 
 def rados_bench(cluster, mode, size, threads, seconds):
+    if mode == "write":
+        # What the round before wrote would fill the disk after a few rounds.
+        sh("rados", "-c", cluster.conf, "-p", "bench", "cleanup", "--run-name", f"b{size}")
     argv = ["rados", "-c", cluster.conf, "-p", "bench", "bench", str(seconds), mode, "-t", str(threads), "--run-name", f"b{size}"]
     if mode == "write":
         argv += ["-b", str(size), "--no-cleanup"]
@@ -261,7 +264,7 @@ def rados_bench(cluster, mode, size, threads, seconds):
                 cpu=server / max(ops, 1) * 1e6, client=client / max(ops, 1) * 1e6, rss=peak / 2**20)
 
 
-def tests(seconds, size_mb):
+def workloads(seconds, size_mb):
     yield "4 KiB random write, QD 1", lambda c: fio(c, "randwrite", "4k", 1, seconds, size_mb)
     yield "4 KiB random write, QD 32", lambda c: fio(c, "randwrite", "4k", 32, seconds, size_mb)
     yield "4 KiB random read, QD 1", lambda c: fio(c, "randread", "4k", 1, seconds, size_mb)
@@ -309,7 +312,7 @@ def main():
         for c in clusters:
             fio(c, "write", "4m", 8, 0, o.size)
         results = {}
-        for name, test in tests(o.seconds, o.size):
+        for name, test in workloads(o.seconds, o.size):
             if o.tests not in name:
                 continue
             for _ in range(o.rounds):
