@@ -28,6 +28,9 @@ enum Command {
         /// Also run the client tests with the 18.2 clients of Debian 13, unpacked to this directory.
         #[arg(long, value_name = "DIR")]
         debian13: Option<std::path::PathBuf>,
+        /// Also start a stock cluster, and compare its answers to random operations with ours.
+        #[arg(long)]
+        differential: bool,
         /// Do not install packages.
         #[arg(long)]
         no_install: bool,
@@ -52,7 +55,9 @@ enum Command {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Test { long, no_clients, debian13, no_install } => run::test(long, no_clients, debian13, no_install),
+        Command::Test { long, no_clients, debian13, differential, no_install } => {
+            run::test(long, no_clients, debian13, differential, no_install)
+        },
         Command::Bench { which: _, args } => run::bench_peer(&args),
         Command::Docs { check } => docs::compatibility(check),
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 const PACKAGES: &[&str] =
     &["ceph-common", "ceph-base", "python3-rados", "python3-rbd", "python3-pytest", "fio", "jq", "build-essential"];
 
-/// The same for the benchmark, which also starts stock servers.
+/// The same for the benchmark and the differential test, which also start stock servers.
 const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
 
 /// The checkout's top directory.
@@ -45,9 +45,12 @@ fn install(packages: &[&str]) -> Result<()> {
 }
 
 /// All tests.
-pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, no_install: bool) -> Result<()> {
+pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, differential: bool, no_install: bool) -> Result<()> {
     if !no_install {
         install(PACKAGES)?;
+        if differential {
+            install(PEER_PACKAGES)?;
+        }
     }
     run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
     let mut unit = Command::new("cargo");
@@ -67,6 +70,10 @@ pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, no_install:
     clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
     if long {
         clients.env("SIPHON_TEST_LONG", "1");
+    }
+    if differential {
+        run("release build of the differential test", Command::new("cargo").args(["build", "--release", "-p", "differential"]))?;
+        clients.env("SIPHON_TEST_DIFFERENTIAL", "1");
     }
     run("stock clients", &mut clients)?;
     if let Some(dir) = debian13 {

@@ -39,8 +39,8 @@ impl std::fmt::Debug for Outcome {
 }
 
 fn hex(b: &Bytes) -> String {
-    let head: String = b.iter().take(200).map(|b| format!("{b:02x}")).collect();
-    if b.len() > 200 { format!("{head}.. crc {:08x}", denc::crc::crc32c(0, b)) } else { head }
+    let head: String = b.iter().take(64).map(|b| format!("{b:02x}")).collect();
+    if b.len() > 64 { format!("{head}.. crc {:08x}", denc::crc::crc32c(0, b)) } else { head }
 }
 
 /// Says what an operation is, without its data.

@@ -250,7 +250,7 @@ impl Generator {
                 operation = match self.below(100) {
                     0..15 => self.guard(operation),
                     15..18 => self.read_in_a_write(operation),
-                    _ => self.write(operation, pool_snaps),
+                    _ => self.write_once(operation, pool_snaps),
                 };
             }
         }
@@ -261,6 +261,8 @@ impl Generator {
     fn finish(&mut self, pool_snaps: bool, ops: Vec<Op>, read_at: SnapId) -> Step {
         let place = self.place(pool_snaps);
         let writes = ops.iter().any(|o| o.code.is_write());
+        // A few reads that guard a copy.
+        let at_head = read_at == SnapId::NOSNAP && ops.len() < 3 && self.chance(20) && ops.iter().all(|o| o.code != OpCode::OMAPGETKEYS);
         let mut parts: Vec<Part> = ops
             .into_iter()
             .map(|mut op| {
@@ -278,9 +280,10 @@ impl Generator {
             let version = self.version();
             parts.insert(at, Part::AssertVersion(version));
         }
-        if writes && self.chance(5) {
+        if (writes || at_head) && self.chance(4) {
             let copy = self.copy(pool_snaps);
-            if self.chance(70) {
+            // Not together with other changes: a 16.2 OSD asserts when it copies over what the same request made.
+            if parts.iter().any(|p| matches!(p, Part::Same(op) if op.code.is_write())) {
                 parts = vec![copy];
             } else {
                 parts.push(copy);
@@ -298,6 +301,16 @@ impl Generator {
             if self.rarely(per_mille) {
                 flags |= flag;
             }
+        }
+        // What a write returns is limited to 64 bytes. A 16.2 OSD refuses more with EOVERFLOW, but goes on
+        // as if it had made the change.
+        let long = |p: &Part| match p {
+            Part::Same(op) => op.code.is_read() && !matches!(op.code, OpCode::STAT | OpCode::CMPEXT | OpCode::CMPXATTR | OpCode::OMAP_CMP),
+            _ => false,
+        };
+        let changes = parts.iter().any(|p| !matches!(p, Part::Same(op) if op.code.is_read()));
+        if changes && parts.iter().any(long) {
+            flags = OsdFlags(flags.0 & !OsdFlags::RETURNVEC.0);
         }
         if read_at != SnapId::NOSNAP && self.chance(10) {
             flags |= OsdFlags::MAP_SNAP_CLONE;
@@ -346,7 +359,7 @@ impl Generator {
             flags |= copy_from::RWORDERED;
         }
         if self.chance(5) {
-            flags |= copy_from::IGNORE_CACHE | copy_from::FLUSH;
+            flags |= copy_from::IGNORE_CACHE | copy_from::IGNORE_OVERLAY;
         }
         let truncate = (code == OpCode::COPY_FROM2 && self.chance(20)).then(|| (1 + self.below(3) as u32, self.below(SIZE)));
         if truncate.is_some() {
@@ -400,7 +413,7 @@ impl Generator {
             }
             7 => {
                 place.name = "large".into();
-                let (offset, len) = (MAX_OBJECT - 2 + edge(self), edge(self));
+                let (offset, len) = (MAX_OBJECT - 2 + edge(self), 1 + edge(self));
                 let offset = if self.chance(20) { u64::MAX - 5 } else { offset };
                 let len = if self.chance(20) { u64::MAX - edge(self) } else { len };
                 o.zero(offset, len)
@@ -508,7 +521,8 @@ impl Generator {
                 self.truncation(o)
             }
             9 => {
-                let (offset, len) = (self.offset(), self.below(100_000));
+                // Of at least a byte: for none, a 16.2 OSD asserts.
+                let (offset, len) = (self.offset(), 1 + self.below(100_000));
                 o.zero(offset, len)
             }
             10 | 11 => {
@@ -614,6 +628,20 @@ impl Generator {
         }
         let at = self.rng.random_range(0..snaps.len());
         snaps[at]
+    }
+
+    /// A request replaces its object at most once: a 16.2 OSD forgets that it has to remove the old object
+    /// when one that the same request made is removed again, and the old content shows through.
+    fn write_once(&mut self, o: Operation, pool_snaps: bool) -> Operation {
+        let before = o.ops.len();
+        let replaces = |op: &Op| matches!(op.code, OpCode::DELETE | OpCode::ROLLBACK);
+        let replaced = o.ops.iter().any(replaces);
+        let mut o = self.write(o, pool_snaps);
+        if replaced && o.ops[before..].iter().any(replaces) {
+            o.ops.truncate(before);
+            return o.stat();
+        }
+        o
     }
 
     /// Listing keys of an object that the same request creates takes a 16.2 OSD down (it asserts that the

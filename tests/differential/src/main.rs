@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         let history = self.history.entry(step.place.clone()).or_default();
         let said = format!("{n}: at {:x} snapc {:x} {:?} {:?} {parts:?} => {}", step.read_at.0, step.snapc.seq.0, step.snapc.snaps, step.flags, ra.result);
         history.push_back(said);
-        if history.len() > 12 {
+        if history.len() > 60 {
             history.pop_front();
         }
         self.places.insert(step.place.clone());

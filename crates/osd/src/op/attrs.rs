@@ -94,8 +94,10 @@ impl<R: ObjectReader> Exec<'_, R> {
     pub(super) async fn getxattrs(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.stats.num_rd += 1;
-        let all = self.user_attrs().await?;
-        put(out, &all);
+        let all = self.user_attrs().await;
+        // Also a failure has output: none of the attributes.
+        put(out, all.as_ref().unwrap_or(&BTreeMap::new()));
+        all?;
         self.stats.num_rd_kb += kib(out.out_len());
         Ok(0)
     }

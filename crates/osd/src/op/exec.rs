@@ -120,6 +120,8 @@ pub struct Exec<'a, R> {
     pub(super) writes: u32,
     /// The request failed, whatever the failed operation's flags say.
     fatal: bool,
+    /// The result of the operation before, which a few operations pass on.
+    carried: i32,
 }
 
 /// Rounds bytes up to KiB.
@@ -148,6 +150,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             reads: 0,
             writes: 0,
             fatal: false,
+            carried: 0,
         }
     }
 
@@ -162,6 +165,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         let mut result = 0;
         let mut outcomes = Vec::with_capacity(ops.len());
         for op in ops {
+            self.carried = result;
             let outcome = self.one(op).await;
             result = outcome.rval;
             outcomes.push(outcome);
@@ -171,6 +175,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             if result < 0 {
                 break;
             }
+        }
+        if self.fatal {
+            outcomes.iter_mut().for_each(|o| o.outdata.clear());
         }
         (result, outcomes)
     }
@@ -200,7 +207,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             let end = extent.offset.saturating_add(extent.length);
             if extent.offset < max && (1..=max).contains(&extent.length) && end >= self.new.oi.size {
                 if extent.offset >= self.new.oi.size {
-                    return Ok(0);
+                    return Ok(self.carried);
                 }
                 code = OpCode::TRUNCATE;
                 // The length counts for the size check of a truncation as it did for the zeroing.
@@ -212,14 +219,14 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             OpCode::MAPEXT => self.mapext(extent, out).await,
             OpCode::CMPEXT => self.cmpext(extent, &op.indata).await,
             OpCode::CHECKSUM => self.checksum(op, out).await,
-            OpCode::STAT => self.stat(out),
+            OpCode::STAT => self.stat(out).map(|_| self.carried),
             OpCode::ISDIRTY => {
                 self.reads += 1;
                 self.stats.num_rd += 1;
                 put(out, &self.new.oi.is_dirty());
                 Ok(0)
             }
-            OpCode::ASSERT_VER => self.assert_ver(op),
+            OpCode::ASSERT_VER => self.assert_ver(op).map(|_| self.carried),
             OpCode::LIST_WATCHERS => self.list_watchers(out),
             OpCode::LIST_SNAPS => self.list_snaps(out),
             OpCode::GETXATTR => self.getxattr(op, out).await,
@@ -227,11 +234,11 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             OpCode::CMPXATTR => self.cmpxattr(op).await,
             OpCode::SETXATTR => self.setxattr(op),
             OpCode::RMXATTR => self.rmxattr(op),
-            OpCode::OMAPGETKEYS => self.omap_get_keys(op, out).await,
-            OpCode::OMAPGETVALS => self.omap_get_vals(op, out).await,
-            OpCode::OMAPGETHEADER => self.omap_get_header(out).await,
-            OpCode::OMAPGETVALSBYKEYS => self.omap_get_by_keys(op, out).await,
-            OpCode::OMAP_CMP => self.omap_cmp(op).await,
+            OpCode::OMAPGETKEYS => self.omap_get_keys(op, out).await.map(|_| self.carried),
+            OpCode::OMAPGETVALS => self.omap_get_vals(op, out).await.map(|_| self.carried),
+            OpCode::OMAPGETHEADER => self.omap_get_header(out).await.map(|_| self.carried),
+            OpCode::OMAPGETVALSBYKEYS => self.omap_get_by_keys(op, out).await.map(|_| self.carried),
+            OpCode::OMAP_CMP => self.omap_cmp(op).await.map(|_| self.carried),
             OpCode::OMAPSETVALS => self.omap_set(op),
             OpCode::OMAPSETHEADER => self.omap_set_header(op),
             OpCode::OMAPCLEAR => self.omap_clear(),
@@ -564,8 +571,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         if e.length > 0 {
             let dont_need = flags.any(DONT_KEEP) || self.env.pool.write_dont_need;
             self.push(Change::Write { offset: 0, data: data.clone(), dont_need });
-        } else {
-            self.push_nop();
         }
         if size > 0 {
             self.modified.insert(0, size);
@@ -699,6 +704,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             self.user_modify = true;
         }
         let (reads, writes) = (self.reads, self.writes);
+        self.carried = 0;
         let result = classes.call(&class, &method, self, input).await;
         if (self.reads > reads && !flags.read) || (self.writes > writes && !flags.write) {
             tracing::error!(

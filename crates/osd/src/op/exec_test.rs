@@ -481,6 +481,11 @@ fn omap() {
     for (value, op, result) in [("v", 1, 0), ("w", 1, -125), ("w", 5, 0), ("a", 3, 0), ("v", 2, -22), ("v", 4, -22)] {
         assert_eq!(t.run(&[cmp(value, op)]).result, result, "{value} {op}");
     }
+    t.ok(with(OpCode::OMAPSETVALS, enc(BTreeMap::from([(b("high"), Bytes::from_static(b"\xf0"))]))));
+    let high = |op: i32| with(OpCode::OMAP_CMP, enc(BTreeMap::from([(b("high"), (b("5"), op))])));
+    assert_eq!(t.run(&[high(5)]).result, 0, "bytes compare as signed numbers");
+    assert_eq!(t.run(&[high(3)]).result, -125);
+    t.ok(with(OpCode::OMAPRMKEYS, enc(vec![b("high")])));
     t.ok(with(OpCode::OMAPRMKEYS, enc(vec![b("a1"), b("zz")])));
     t.ok(with(OpCode::OMAPRMKEYRANGE, enc((b("a3"), b("b2")))));
     assert_eq!(keys(&mut t, "", 10), (vec![b("a2"), b("b2")], false));
@@ -524,6 +529,41 @@ fn what_is_not_supported_says_so() {
     assert_eq!(t.err(Op::call("rbd", "create", b"").unwrap()), Errno::EOPNOTSUPP);
     assert_eq!(t.err(Op::call("nosuchclass", "create", b"").unwrap()), Errno::EPERM, "Ceph would not load it");
     assert_eq!(t.ok(plain(OpCode::LIST_WATCHERS)), Bytes::from_static(&[1, 1, 4, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn a_comparison_of_attributes_gives_1_and_some_operations_pass_it_on() {
+    let mut t = Bench::new();
+    t.ok(Op::xattr(OpCode::SETXATTR, b"a", b"1"));
+    let results = |t: &mut Bench, op: Op| {
+        let ran = t.run(&[cmpxattr("a", b"1", 1, 1), op]);
+        (ran.outcomes[0].rval, ran.outcomes[1].rval, ran.result)
+    };
+    assert_eq!(results(&mut t, plain(OpCode::STAT)), (1, 1, 1));
+    assert_eq!(results(&mut t, plain(OpCode::LIST_WATCHERS)), (1, 0, 0));
+    assert_eq!(results(&mut t, plain(OpCode::OMAPGETHEADER)), (1, 1, 1));
+    assert_eq!(results(&mut t, with(OpCode::OMAPGETKEYS, enc((b(""), 9u64)))), (1, 1, 1));
+    assert_eq!(results(&mut t, on_extent(OpCode::ZERO, 100, 5)), (1, 1, 1), "there is nothing to zero");
+}
+
+#[test]
+fn an_object_that_lives_only_within_the_request_changes_nothing() {
+    let mut t = Bench::new();
+    assert_eq!(t.run(&[full("x"), plain(OpCode::DELETE)]).result, 0);
+    assert!(t.entries.is_empty());
+    assert_eq!(t.totals, pg::StatSum::default());
+}
+
+#[test]
+fn an_empty_object_replaced_by_nothing_is_no_change() {
+    let mut t = Bench::new();
+    t.ok(full(""));
+    assert_eq!(t.entries.len(), 1, "it makes the object");
+    t.ok(full(""));
+    assert_eq!(t.entries.len(), 1);
+    t.ok(full("x"));
+    t.ok(full(""));
+    assert_eq!(t.entries.len(), 3);
 }
 
 #[test]
@@ -804,7 +844,7 @@ fn an_object_is_copied_with_everything() {
     input2.put_u64_le(5);
     t.ok(Op::with_input(OpCode::COPY_FROM2, args(32), input2.freeze()));
     assert_eq!(t.load(&t.oid()).oi.truncate_seq, 9);
-    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM2, args(64), input.freeze())), Errno::EINVAL);
+    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM2, args(64), input.clone().freeze())), Errno::EINVAL);
     // What the copy itself refuses may be allowed to fail; that there is no source may not.
     let failok = |flags: u8, input: Bytes| Op { flags: OpFlags::FAILOK, ..Op::with_input(OpCode::COPY_FROM2, args(flags), input) };
     assert_eq!(t.run(&[failok(64, input.clone().freeze())]).result, 0);
@@ -850,8 +890,8 @@ proptest::proptest! {
                     let (from, to) = (offset as usize, offset as usize + length);
                     if length > 0 && to >= model.len() {
                         model.truncate(from);
-                    } else {
-                        model[from.min(to)..to].fill(0);
+                    } else if length > 0 {
+                        model[from..to].fill(0);
                     }
                 }
                 _ => {

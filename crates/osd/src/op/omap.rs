@@ -18,6 +18,12 @@ fn reader(op: &Op) -> Reader {
     Reader::new(op.indata.clone())
 }
 
+/// How `omap-cmp` orders two values: Ceph's buffers compare their bytes as signed numbers.
+fn order(a: &Bytes, b: &Bytes) -> std::cmp::Ordering {
+    let signed = |v: &u8| v.cast_signed();
+    a.iter().map(signed).cmp(b.iter().map(signed))
+}
+
 /// The rows of a page as a reply has them: count, rows, whether there are more.
 fn put_page(out: &mut OpOutcome, page: &OmapRows, values: bool) {
     let mut b = BytesMut::with_capacity(16 + page.rows.len() * 32);
@@ -135,8 +141,8 @@ impl<R: ObjectReader> Exec<'_, R> {
             // Only these three comparisons exist here (Ceph refuses the others).
             let holds = match comparison {
                 1 => row == value,
-                3 => row > value,
-                5 => row < value,
+                3 => order(row, value).is_gt(),
+                5 => order(row, value).is_lt(),
                 _ => return Err(Errno::EINVAL),
             };
             if !holds {

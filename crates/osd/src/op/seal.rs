@@ -49,9 +49,9 @@ pub struct Sealed {
 }
 
 impl<R: ObjectReader> Exec<'_, R> {
-    /// Whether the request changes anything.
+    /// Whether the request changes anything. It does not if it makes an object and removes it again.
     pub fn changes(&self) -> bool {
-        self.modify || !self.txn.is_empty()
+        (self.modify || !self.txn.is_empty()) && (self.old.exists || self.new.exists)
     }
 
     /// The user version that a reply carries if nothing is sealed.
