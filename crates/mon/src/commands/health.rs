@@ -69,6 +69,21 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     if map.flags & warned != 0 {
         add("OSDMAP_FLAGS", warn, format!("{} flag(s) set", flag_names(map.flags & warned)), vec![]);
     }
+    {
+        use types::rados::osd_state::{NODOWN, NOIN, NOOUT, NOUP};
+        let names = [(NOUP, "noup"), (NODOWN, "nodown"), (NOIN, "noin"), (NOOUT, "noout")];
+        let flagged: Vec<String> = map
+            .osds()
+            .filter_map(|o| {
+                let set: Vec<&str> = names.iter().filter(|(bit, _)| map.state_bits(o) & bit != 0).map(|(_, n)| *n).collect();
+                (!set.is_empty()).then(|| format!("osd.{} has flags {}", o.0, set.join(",")))
+            })
+            .collect();
+        if !flagged.is_empty() {
+            let what = "OSDs or CRUSH {nodes, device-classes} have {NOUP,NODOWN,NOIN,NOOUT} flags set";
+            add("OSD_FLAGS", warn, format!("{} {what}", flagged.len()), flagged);
+        }
+    }
     for (bit, code, severity, word) in [
         (types::rados::osd_state::FULL, "OSD_FULL", err, "full"),
         (types::rados::osd_state::BACKFILLFULL, "OSD_BACKFILLFULL", warn, "backfillfull"),
