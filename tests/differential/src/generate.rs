@@ -281,7 +281,13 @@ impl Generator {
             parts.insert(at, Part::AssertVersion(version));
         }
         if (writes || at_head) && self.chance(4) {
-            let copy = self.copy(pool_snaps);
+            let mut copy = self.copy(pool_snaps);
+            // A copy of a snapshot of itself waits for itself on a 16.2 OSD if the head still is that snapshot.
+            if let Part::CopyFrom { from, snapid, .. } = &mut copy
+                && *from == place
+            {
+                *snapid = SnapId::NOSNAP;
+            }
             // Not together with other changes: a 16.2 OSD asserts when it copies over what the same request made.
             if parts.iter().any(|p| matches!(p, Part::Same(op) if op.code.is_write())) {
                 parts = vec![copy];

@@ -741,6 +741,10 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         if source == self.old.oid {
             return Err(Errno::EINVAL);
         }
+        if source.head() == self.old.oid.head() {
+            // Its own snapshot, which it would have to read while it waits for that read. There is ROLLBACK.
+            return Err(Errno::EOPNOTSUPP);
+        }
         let copied = self
             .env
             .copies

@@ -855,7 +855,9 @@ fn an_object_is_copied_with_everything() {
     let mut own = BytesMut::new();
     b("obj").encode(&mut own, Features::ALL);
     locator.encode(&mut own, Features::ALL);
-    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM, args(0), own.freeze())), Errno::EINVAL);
+    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM, args(0), own.clone().freeze())), Errno::EINVAL);
+    let snap = OpArgs::CopyFrom { snapid: SnapId(4), src_version: 0, flags: 0, src_fadvise_flags: 0 };
+    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM, snap, own.freeze())), Errno::EOPNOTSUPP, "it would wait for itself");
 }
 
 proptest::proptest! {
