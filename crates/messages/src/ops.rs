@@ -97,8 +97,8 @@ op_table! {
     CHECKSUM           Checksum  Yes;
     MASKTRUNC          Extent    No;
     SPARSE_READ        Extent    Yes;
-    NOTIFY             Notify    Yes;
-    NOTIFY_ACK         Watch     Yes;
+    NOTIFY             Notify    No;
+    NOTIFY_ACK         Watch     No;
     ASSERT_VER         AssertVer Yes;
     LIST_WATCHERS      Extent    Yes;
     LIST_SNAPS         Extent    Yes;
@@ -124,7 +124,7 @@ op_table! {
     TMAPPUT            Extent    No;
     CREATE             Extent    Yes;
     ROLLBACK           Snap      Yes;
-    WATCH              Watch     Yes;
+    WATCH              Watch     No;
     OMAPSETVALS        Extent    Yes;
     OMAPSETHEADER      Extent    Yes;
     OMAPCLEAR          Extent    Yes;
@@ -155,14 +155,14 @@ op_table! {
     SETXATTRS          Xattr     No;
     RESETXATTRS        Xattr     No;
     RMXATTR            Xattr     Yes;
-    CALL               Call      Yes;
+    CALL               Call      No;
     PGLS               Pgls      Yes;
     PGLS_FILTER        Pgls      Yes;
     PG_HITSET_LS       Pgls      No;
     PG_HITSET_GET      HitSetGet No;
     PGNLS              Pgls      Yes;
     PGNLS_FILTER       Pgls      Yes;
-    SCRUBLS            Pgls      Yes;
+    SCRUBLS            Pgls      No;
 }
 
 /// All operations.
