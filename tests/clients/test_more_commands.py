@@ -117,10 +117,13 @@ def test_osd_states(api):
         api(command, ratio=high)
     assert len(json.loads(api("osd tree", states=["up"], format="json"))["nodes"]) >= 4
     assert not [n for n in json.loads(api("osd tree", states=["down"], format="json"))["nodes"] if n["type"] == "osd"]
-    known = lambda: all(x["state_name"].startswith("active") for x in json.loads(api("status", format="json"))["pgmap"]["pgs_by_state"])
+    api("osd pool create", pool="osd-states", pg_num=8)
+    known = lambda: any(True for _ in json.loads(api("status", format="json"))["pgmap"]["pgs_by_state"]) and all(x["state_name"].startswith("active") for x in json.loads(api("status", format="json"))["pgmap"]["pgs_by_state"])
     eventually(known, what="the groups' states to be known")
     assert json.loads(api("osd safe-to-destroy", mgr=True, ids=["0"], format="json"))["safe_to_destroy"] == []
     assert json.loads(api("osd ok-to-stop", mgr=True, ids=["0"], format="json"))["osds"] == [0]
+    api("config set", who="mon", name="mon_allow_pool_delete", value="true")
+    api("osd pool delete", pool="osd-states", pool2="osd-states", yes_i_really_really_mean_it=True)
 
 
 def test_metadata(api):

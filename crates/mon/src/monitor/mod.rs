@@ -214,9 +214,9 @@ impl Monitor {
 
 impl Inner {
     fn make_messenger(self: Rc<Self>, layout: &Layout) -> Rc<Messenger> {
-        let policies = PolicySet::new(Policy::stateless_registered_server())
+        let policies = PolicySet::new(Policy::stateless_server())
             .with(EntityType::MON, Policy::lossless_peer_reuse())
-            .with(EntityType::OSD, Policy::stateless_registered_server());
+            .with(EntityType::OSD, Policy::stateless_server());
         let me = AuthName::new(EntityType::MON, "");
         let key = layout.keyring.get(&me).map(|a| a.key.clone()).unwrap_or_default();
         let client = CephxClient::new(AuthPolicy::new(EntityType::MON), me, key, &[EntityType::MON]);
