@@ -288,12 +288,14 @@ impl Generator {
             {
                 *snapid = SnapId::NOSNAP;
             }
-            // Not together with other changes: a 16.2 OSD asserts when it copies over what the same request made.
-            if parts.iter().any(|p| matches!(p, Part::Same(op) if op.code.is_write())) {
-                parts = vec![copy];
-            } else {
-                parts.push(copy);
-            }
+            // Only behind comparisons. A 16.2 OSD executes the request a second time when it has the source:
+            // it asserts when it finds the output of the first time or copies over what the request made.
+            let compares = |p: &Part| match p {
+                Part::Same(op) => matches!(op.code, OpCode::CMPXATTR | OpCode::CMPEXT | OpCode::OMAP_CMP),
+                other => matches!(other, Part::AssertVersion(_)),
+            };
+            parts.retain(compares);
+            parts.push(copy);
         }
         let mut flags = OsdFlags::default();
         for (per_mille, flag) in [
