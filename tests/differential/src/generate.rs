@@ -261,8 +261,6 @@ impl Generator {
     fn finish(&mut self, pool_snaps: bool, ops: Vec<Op>, read_at: SnapId) -> Step {
         let place = self.place(pool_snaps);
         let writes = ops.iter().any(|o| o.code.is_write());
-        // A few reads that guard a copy.
-        let at_head = read_at == SnapId::NOSNAP && ops.len() < 3 && self.chance(20) && ops.iter().all(|o| o.code != OpCode::OMAPGETKEYS);
         let mut parts: Vec<Part> = ops
             .into_iter()
             .map(|mut op| {
@@ -280,7 +278,7 @@ impl Generator {
             let version = self.version();
             parts.insert(at, Part::AssertVersion(version));
         }
-        if (writes || at_head) && self.chance(4) {
+        if writes && self.chance(4) {
             let mut copy = self.copy(pool_snaps);
             // A copy of a snapshot of itself waits for itself on a 16.2 OSD if the head still is that snapshot.
             if let Part::CopyFrom { from, snapid, .. } = &mut copy
@@ -288,14 +286,10 @@ impl Generator {
             {
                 *snapid = SnapId::NOSNAP;
             }
-            // Only behind comparisons. A 16.2 OSD executes the request a second time when it has the source:
-            // it asserts when it finds the output of the first time or copies over what the request made.
-            let compares = |p: &Part| match p {
-                Part::Same(op) => matches!(op.code, OpCode::CMPXATTR | OpCode::CMPEXT | OpCode::OMAP_CMP),
-                other => matches!(other, Part::AssertVersion(_)),
-            };
-            parts.retain(compares);
-            parts.push(copy);
+            // Alone. A 16.2 OSD executes the request a second time when it has the source: it asserts when it
+            // finds the output of the first time or copies over what the request made, and uses freed memory
+            // when a comparison comes out differently.
+            parts = vec![copy];
         }
         let mut flags = OsdFlags::default();
         for (per_mille, flag) in [
