@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
     table("OSD operations", "Operations on objects (`CEPH_OSD_OP_*`).", &ops);
     table(
         "Object classes",
-        "No object class is registered yet: `call` answers `EOPNOTSUPP`.",
+        "No object class is registered yet: `call` answers `EOPNOTSUPP`, or `EPERM` for a class that Ceph would not load.",
         &["lock", "rbd", "refcount", "version", "numops", "cas", "journal", "log", "timeindex", "user", "cmpomap", "hello", "cephfs", "rgw", "otp", "queue", "lua"]
             .map(|c| (c.to_string(), false, String::new())),
     );
