@@ -66,7 +66,7 @@ fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
         if out.contains_key(&rule) {
             continue;
         }
-        let weights = rule_weights(&map.crush, rule as i32);
+        let weights = map.crush.rule_weights(rule as i32);
         let effective = |osd: i32, w: f64| w * map.weight(OsdId(osd));
         let total: f64 = weights.iter().map(|(o, w)| effective(*o, *w)).sum();
         let mut least: Option<f64> = None;
@@ -84,11 +84,4 @@ fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
         out.insert(rule, least.unwrap_or(0.0) as u64);
     }
     out
-}
-
-/// The OSDs below what a rule takes, with their CRUSH weights.
-fn rule_weights(crush: &crush::CrushMap, rule: i32) -> Vec<(i32, f64)> {
-    let takes = crush.rule(rule).map(|r| r.takes().collect::<Vec<_>>()).unwrap_or_default();
-    let leaves = takes.into_iter().flat_map(|t| crush.leaves(t)).filter(|id| *id >= 0);
-    leaves.map(|id| (id, f64::from(crush.item_weight(id).unwrap_or(0)) / 65536.0)).collect()
 }
