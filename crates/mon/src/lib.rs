@@ -15,7 +15,6 @@ mod monitor;
 pub mod osd_state;
 pub mod replica;
 pub mod state;
-pub mod version;
 
 pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs};
 pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};

@@ -210,11 +210,11 @@ fn mon_status(c: &Read<'_>) -> Answer {
 
 fn version(c: &Read<'_>) -> Answer {
     let value = json!({
-        "version": crate::version::short(),
-        "release": crate::version::RELEASE,
+        "version": types::version::SHORT,
+        "release": types::version::RELEASE,
         "release_type": "stable",
     });
-    Ok(c.format().reply(|| value, || format!("{}\n", crate::version::long())))
+    Ok(c.format().reply(|| value, || format!("{}\n", types::version::LONG)))
 }
 
 fn sessions(c: &Read<'_>) -> Answer {

@@ -171,7 +171,7 @@ fn report(c: &Read<'_>) -> Answer {
     use types::Dump;
     let mut m = Map::new();
     m.insert("cluster_fingerprint".into(), c.state.monmap.fsid.to_string().into());
-    m.insert("version".into(), crate::version::short().into());
+    m.insert("version".into(), types::version::SHORT.into());
     m.insert("timestamp".into(), c.env.now.to_string().into());
     m.insert("tag".into(), c.args.strs("tags").join(" ").into());
     m.insert("health".into(), health::to_json(c.state, c.env, true));

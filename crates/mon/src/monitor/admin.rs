@@ -3,7 +3,7 @@
 use super::{Inner, Monitor, now};
 use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run};
-use crate::version;
+use types::version;
 use auth::AuthName;
 use bytes::Bytes;
 use conf::effective::Source;
@@ -64,7 +64,7 @@ impl Inner {
                 let all = commands::FAMILIES.iter().flat_map(|f| f.iter()).filter(|c| matches!(c.handler, Run::Read(_)));
                 own.chain(all.map(|c| (c.prefix().to_string(), Value::from(c.help)))).collect::<Map<_, _>>().into()
             }
-            "version" => json!({"version": version::short(), "release": version::RELEASE, "release_type": "stable"}),
+            "version" => json!({"version": version::SHORT, "release": version::RELEASE, "release_type": "stable"}),
             "config show" => conf::schema::all().iter().map(|o| (o.name.to_string(), Value::from(conf.str(o.name)))).collect::<Map<_, _>>().into(),
             "config diff" => conf
                 .changed()

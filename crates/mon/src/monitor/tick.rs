@@ -42,9 +42,9 @@ impl Inner {
     fn metadata(&self, addrs: &EntityAddrVec) -> crate::state::Metadata {
         let mut m = crate::host::facts();
         m.insert("addrs".into(), addrs.to_string());
-        m.insert("ceph_release".into(), crate::version::RELEASE.into());
-        m.insert("ceph_version".into(), crate::version::long());
-        m.insert("ceph_version_short".into(), crate::version::short());
+        m.insert("ceph_release".into(), types::version::RELEASE.into());
+        m.insert("ceph_version".into(), types::version::LONG.into());
+        m.insert("ceph_version_short".into(), types::version::SHORT.into());
         m
     }
 
