@@ -3,7 +3,10 @@ import os
 import socket
 import subprocess
 
-from conftest import BINARY, free_port
+import pytest
+import rados
+
+from conftest import BINARY, Siphon, free_port
 
 
 def up(*args, timeout=30, **kw):
@@ -99,3 +102,46 @@ def test_store_tools(siphon_factory):
     assert r.returncode == 0, r
     r = subprocess.run([str(BINARY), "store", "dump", str(c.directory / "osd.0/block")], capture_output=True, text=True)
     assert r.returncode == 0 and r.stdout
+
+
+def test_file_system_full(tmp_path):
+    """The OSDs' files are sparse: the file system below can be full long before they are. What was
+    acknowledged is there when there is room again."""
+    room = tmp_path / "data"
+    room.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(room)], capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs privileges")
+    c = Siphon(room, osds=3)
+    try:
+        c.start()
+        ceph = lambda *a: subprocess.run(["ceph", "-c", str(c.conf), *a], check=True, capture_output=True)
+        ceph("osd", "pool", "create", "p", "8")
+        client = rados.Rados(conffile=str(c.conf), conf={"rados_osd_op_timeout": "15"})
+        client.connect()
+        ioctx = client.open_ioctx("p")
+        written = []
+        with pytest.raises(rados.Error):
+            for n in range(200):
+                ioctx.write_full(f"o{n}", bytes([n]) * (1 << 20))
+                written.append(n)
+        assert written
+        assert c.process.wait(timeout=30) not in (0, 101)
+        c.process.stdout.close()
+        said = (tmp_path / "data.log").read_text().strip().splitlines()[-1]
+        assert "osd." in said and "has stopped" in said and "No space left" in said and "free" in said, said
+        ioctx.close()
+        client.shutdown()
+        subprocess.run(["mount", "-o", "remount,size=4g", str(room)], check=True)
+        c.start()
+        client = rados.Rados(conffile=str(c.conf), conf={"rados_osd_op_timeout": "15"})
+        client.connect()
+        ioctx = client.open_ioctx("p")
+        for n in written:
+            assert ioctx.read(f"o{n}", 1 << 20) == bytes([n]) * (1 << 20)
+        ioctx.close()
+        client.shutdown()
+        assert c.stop() == 0
+    finally:
+        if c.process and c.process.poll() is None:
+            c.kill()
+        subprocess.run(["umount", "--lazy", str(room)], check=True)

@@ -98,6 +98,7 @@ pub struct Core {
     /// Transactions that the store could not take yet, in order.
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
     failed: RefCell<Option<String>>,
+    failure: tokio::sync::Notify,
     me: Weak<Core>,
 }
 
@@ -140,6 +141,7 @@ impl Core {
             next_token: Cell::new(0),
             backlog: RefCell::default(),
             failed: RefCell::default(),
+            failure: tokio::sync::Notify::new(),
             me: me.clone(),
         })
     }
@@ -192,9 +194,22 @@ impl Core {
         self.failed.borrow().clone()
     }
 
+    /// Waits for the error that stops this OSD.
+    pub async fn failure(&self) -> String {
+        loop {
+            let mut next = std::pin::pin!(self.failure.notified());
+            next.as_mut().enable();
+            if let Some(why) = self.failed() {
+                return why;
+            }
+            next.await;
+        }
+    }
+
     pub(crate) fn fail(&self, why: String) {
         tracing::error!(osd = self.whoami.0, "{why}");
         self.failed.borrow_mut().get_or_insert(why);
+        self.failure.notify_waiters();
     }
 
     pub(crate) fn new_token(&self) -> u64 {

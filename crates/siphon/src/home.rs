@@ -150,6 +150,18 @@ pub fn explain(path: &Path, e: std::io::Error) -> anyhow::Error {
     }
 }
 
+/// Space left on the file system of a directory, for people.
+pub fn free_space(dir: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return "an unknown part".into() };
+    // SAFETY: an all-zero statvfs is a valid value; the call writes to it and reads the path, which lives on.
+    let (ok, fs) = unsafe {
+        let mut fs: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &mut fs) == 0, fs)
+    };
+    if ok { pgmap::units::bytes(fs.f_bavail * fs.f_frsize) } else { "an unknown part".into() }
+}
+
 /// The `ceph.conf` that stock clients take as it is.
 pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
     let d = dir.display();

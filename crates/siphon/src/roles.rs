@@ -211,7 +211,11 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
                 running.push((daemon, handle, socket));
             }
             let _ = ready.send(());
-            stop.stopped().await;
+            let cores: Vec<_> = running.iter().map(|(daemon, handle, _)| (daemon.clone(), handle.core().clone())).collect();
+            tokio::select! {
+                _ = stop.stopped() => {}
+                e = first_failure(&dir, cores) => return Err(e),
+            }
             for (daemon, handle, socket) in running {
                 drop(socket);
                 // A command that is still being answered keeps the handle; a clean stop can wait for it.
@@ -228,6 +232,24 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
             Ok(())
         })
     })
+}
+
+/// Waits until one of the OSDs cannot go on, and says why. A sparse file on a full file system is the usual
+/// reason, so the space that is left is part of the sentence.
+async fn first_failure(dir: &Path, cores: Vec<(String, Rc<osd::core::Core>)>) -> anyhow::Error {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for (daemon, core) in cores {
+        let tell = tell.clone();
+        tokio::task::spawn_local(async move {
+            let why = core.failure().await;
+            let _ = tell.send((daemon, why));
+        });
+    }
+    drop(tell);
+    match told.recv().await {
+        Some((daemon, why)) => anyhow::anyhow!("{daemon} has stopped: {why} ({} of {} are free)", home::free_space(dir), dir.display()),
+        None => std::future::pending().await,
+    }
 }
 
 fn alone(data_dir: &Path, name: &str, daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>) -> Result<()> {

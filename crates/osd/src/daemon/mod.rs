@@ -304,8 +304,7 @@ impl MonEvents for FromMon {
     }
 }
 
-/// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see
-/// [`OsdHandle::wait_up`].
+/// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see [`OsdHandle::is_up`].
 pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let dev = Device::open(&config.device, config.engine, None)
         .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
@@ -503,16 +502,6 @@ impl OsdHandle {
     /// The error that stopped it, if one did.
     pub fn failed(&self) -> Option<String> {
         self.0.core.failed()
-    }
-
-    /// Waits until the cluster map says that this process is up.
-    pub async fn wait_up(&self, limit: Duration) -> bool {
-        let up = async {
-            while !self.is_up() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(limit, up).await.is_ok()
     }
 
     /// Runs an admin command, a JSON object with `prefix`: return code, status, output.

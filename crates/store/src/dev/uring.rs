@@ -46,12 +46,23 @@ impl Future for Request {
             Some(n) => {
                 let result = match usize::try_from(n) {
                     Err(_) => Err(io::Error::from_raw_os_error(-n)),
-                    Ok(n) if n != s.want.get() => Err(io::Error::other(format!("short transfer: {n}"))),
+                    Ok(n) if n != s.want.get() => Err(short(n, s.want.get(), s.buf.borrow().is_some())),
                     Ok(_) => Ok(()),
                 };
                 Poll::Ready((s.buf.borrow_mut().take(), result))
             }
         }
+    }
+}
+
+/// Why the kernel moved fewer bytes than asked: a file was shorter, or its file system had no more room.
+fn short(n: usize, want: usize, read: bool) -> io::Error {
+    match read {
+        true => io::Error::new(io::ErrorKind::UnexpectedEof, format!("only {n} of {want} bytes are there")),
+        false => io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("No space left on device: {n} of {want} bytes were written"),
+        ),
     }
 }
 
