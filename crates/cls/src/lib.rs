@@ -1,0 +1,18 @@
+//! Object classes: methods that clients call on an object and that run where the object is (Ceph:
+//! `src/cls`).
+//!
+//! * [`context`]: what a method may do to its object.
+//! * [`registry`]: the table of classes and methods, and which of them a configuration lets clients call.
+//! * one module for each class, under its Ceph name.
+//!
+//! A method does everything through [`context::ObjectContext`], in its caller's transaction: if the
+//! request fails, nothing of it happened.
+
+pub mod context;
+pub mod hello;
+pub mod registry;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use context::{LocalFuture, Object, ObjectContext, Origin, Page};
+pub use registry::{Class, Method, MethodFlags, Output, Registry};

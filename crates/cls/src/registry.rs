@@ -1,0 +1,195 @@
+//! The table of classes and their methods (Ceph: `osd/ClassHandler.cc`).
+
+use crate::context::{LocalFuture, Object};
+use bytes::Bytes;
+use denc::{Decode, Encode, Features};
+use types::errno::Errno;
+
+/// What a method does to its object (`CLS_METHOD_*`). What it does beyond that fails its call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodFlags {
+    /// It reads.
+    pub read: bool,
+    /// It writes.
+    pub write: bool,
+    /// A cache tier would have to have the object (there are none here; kept for the table's sake).
+    pub promote: bool,
+}
+
+/// It neither reads nor writes its object.
+pub const NONE: MethodFlags = MethodFlags { read: false, write: false, promote: false };
+/// It reads.
+pub const RD: MethodFlags = MethodFlags { read: true, ..NONE };
+/// It writes.
+pub const WR: MethodFlags = MethodFlags { write: true, ..NONE };
+/// It reads and writes.
+pub const RD_WR: MethodFlags = MethodFlags { read: true, write: true, promote: false };
+
+impl MethodFlags {
+    /// With the promote flag.
+    pub const fn promote(self) -> MethodFlags {
+        MethodFlags { promote: true, ..self }
+    }
+}
+
+/// What a call gives back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// The operation's return value. Negative: the call failed with that error, although it has output.
+    pub value: i32,
+    /// The operation's output.
+    pub data: Bytes,
+}
+
+impl From<Bytes> for Output {
+    fn from(data: Bytes) -> Self {
+        Output { value: 0, data }
+    }
+}
+
+impl From<()> for Output {
+    fn from((): ()) -> Self {
+        Output::default()
+    }
+}
+
+/// What a method is.
+pub type Handler = for<'a> fn(Object<'a>, Bytes) -> LocalFuture<'a, Result<Output, Errno>>;
+
+/// A method.
+#[derive(Clone, Copy)]
+pub struct Method {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does to its object.
+    pub flags: MethodFlags,
+    /// Runs it on an input.
+    pub run: Handler,
+}
+
+/// Declares a [`Method`]: name, flags, and an async function of the object and its input, which is a type
+/// that decodes (if it does not, the call is EINVAL), [`Raw`] or [`Ignored`]. It returns `()`, [`Bytes`] or
+/// an [`Output`].
+macro_rules! method {
+    ($name:literal, $flags:expr, $run:path) => {
+        $crate::registry::Method {
+            name: $name,
+            flags: $flags,
+            run: |object, input| {
+                Box::pin(async move {
+                    let input = $crate::registry::Input::from_input(input)?;
+                    $run(object, input).await.map(Into::into)
+                })
+            },
+        }
+    };
+}
+pub(crate) use method;
+
+/// What a method takes its input as.
+pub trait Input: Sized {
+    /// Reads it.
+    fn from_input(input: Bytes) -> Result<Self, Errno>;
+}
+
+impl<T: Decode> Input for T {
+    fn from_input(input: Bytes) -> Result<Self, Errno> {
+        decode(input, Errno::EINVAL)
+    }
+}
+
+/// The input as it came.
+pub struct Raw(pub Bytes);
+
+impl Input for Raw {
+    fn from_input(input: Bytes) -> Result<Self, Errno> {
+        Ok(Raw(input))
+    }
+}
+
+/// An input that is not looked at.
+pub struct Ignored;
+
+impl Input for Ignored {
+    fn from_input(_: Bytes) -> Result<Self, Errno> {
+        Ok(Ignored)
+    }
+}
+
+/// Reads a value; bytes that do not fit are `error`. What follows the value is ignored, as in Ceph.
+pub fn decode<T: Decode>(bytes: Bytes, error: Errno) -> Result<T, Errno> {
+    denc::Reader::new(bytes).get().map_err(|_| error)
+}
+
+/// A value's bytes, for values that do not depend on the reader's features.
+pub fn encode<T: Encode + ?Sized>(value: &T) -> Bytes {
+    value.to_bytes(Features::ALL)
+}
+
+/// A class.
+pub struct Class {
+    /// Its name.
+    pub name: &'static str,
+    /// Its methods.
+    pub methods: &'static [Method],
+}
+
+/// The classes that are built in.
+static BUILTIN: &[&Class] = &[&crate::hello::CLASS];
+
+/// `osd_class_load_list`'s default, and `osd_class_default_list`'s: what Ceph's developers vouch for.
+pub const STOCK_CLASSES: &str = "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex \
+                                 user version cas cmpomap queue 2pc_queue fifo";
+
+/// Names of classes, or all of them.
+#[derive(Clone, Debug)]
+struct ClassList(Vec<String>);
+
+impl ClassList {
+    fn new(list: &str) -> Self {
+        ClassList(list.split_ascii_whitespace().map(str::to_owned).collect())
+    }
+
+    fn has(&self, class: &[u8]) -> bool {
+        self.0.iter().any(|name| name == "*" || name.as_bytes() == class)
+    }
+}
+
+/// The classes that clients can call, and which of them need no grant of their own.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    load: ClassList,
+    default: ClassList,
+}
+
+impl Registry {
+    /// All built-in classes, with Ceph's default lists.
+    pub fn builtin() -> Self {
+        Registry::with_lists(STOCK_CLASSES, STOCK_CLASSES)
+    }
+
+    /// The built-in classes that `osd_class_load_list` names, of which those in `osd_class_default_list`
+    /// need no grant of their own. `*` names all.
+    pub fn with_lists(load: &str, default: &str) -> Self {
+        Registry { load: ClassList::new(load), default: ClassList::new(default) }
+    }
+
+    /// The method. EPERM if the class may not be loaded, EOPNOTSUPP if it or the method is unknown.
+    pub fn method(&self, class: &[u8], method: &[u8]) -> Result<&'static Method, Errno> {
+        if !self.load.has(class) {
+            return Err(Errno::EPERM);
+        }
+        let class = BUILTIN.iter().find(|c| c.name.as_bytes() == class).ok_or(Errno::EOPNOTSUPP)?;
+        class.methods.iter().find(|m| m.name.as_bytes() == method).ok_or(Errno::EOPNOTSUPP)
+    }
+
+    /// Whether clients may call the class without being granted it by name.
+    pub fn allowed_by_default(&self, class: &[u8]) -> bool {
+        self.default.has(class)
+    }
+
+    /// What is built in, whatever may be loaded.
+    pub fn classes() -> &'static [&'static Class] {
+        BUILTIN
+    }
+}
