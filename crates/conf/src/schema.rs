@@ -127,7 +127,7 @@ mon_allow_pool_delete|bool|advanced|false||r|mon|Whether pools may be deleted at
 mon_max_pg_per_osd|uint|advanced|250|1..|r|mon|Largest number of PG replicas per OSD that pool creation may lead to.
 mon_max_pool_pg_num|uint|advanced|65536|1..|r|mon|Largest pg_num of a pool.
 mon_min_osdmap_epochs|int|advanced|500|1..|r|mon|How many OSD map epochs are kept at least.
-mon_max_log_entries|uint|advanced|10000|100..|r|mon|How many entries of the cluster log are kept.
+mon_log_max|uint|advanced|10000|1..|r|mon|How many lines of the cluster log are kept.
 mon_osd_full_ratio|float|advanced|0.95|0..1|s|mon|Used part of an OSD from which writes stop; read when the cluster is created.
 mon_osd_backfillfull_ratio|float|advanced|0.90|0..1|s|mon|Used part of an OSD from which it takes no backfill; read when the cluster is created.
 mon_osd_nearfull_ratio|float|advanced|0.85|0..1|s|mon|Used part of an OSD from which there is a warning; read when the cluster is created.

@@ -1,11 +1,11 @@
 //! The cluster log.
 
 use super::{Answer, Entry, Read, Write, read, write};
-use crate::command::{Format, Reply};
+use crate::command::{Format, Refusal, Reply};
 use crate::state::Change;
 use serde_json::Value;
 use types::log::{LogName, LogPriority};
-use types::{Dump, EntityAddrVec, EntityName, EntityType, LogEntry};
+use types::{Dump, EntityAddrVec, EntityName, LogEntry};
 
 pub(super) static COMMANDS: &[Entry] = &[
     write("log name=logtext,type=CephString,n=N", "Write a line to the cluster log.", "mon", "rw", log),
@@ -21,13 +21,19 @@ pub(super) static COMMANDS: &[Entry] = &[
 ];
 
 fn log(c: &mut Write<'_>) -> Answer {
+    let caller = c.env.caller;
+    // Programs may give a level; the command line cannot.
+    let level = c.args.str("level").unwrap_or("info");
+    let Some(prio) = LogPriority::from_name(level) else {
+        return Err(Refusal::invalid(format!("no such level: '{level}'")));
+    };
     let line = LogEntry {
-        name: LogName { kind: c.env.caller.name.kind, id: c.env.caller.name.id.clone() },
-        rank: EntityName::new(EntityType::CLIENT, 0),
-        addrs: EntityAddrVec::one(c.env.caller.addr),
+        name: LogName { kind: caller.name.kind, id: caller.name.id.clone() },
+        rank: EntityName::new(caller.name.kind, caller.global_id as i64),
+        addrs: EntityAddrVec::one(caller.addr),
         stamp: c.pending.now(),
         seq: c.pending.state().log.next(),
-        prio: LogPriority::INFO,
+        prio,
         msg: c.args.strs("logtext").join(" "),
         channel: "cluster".into(),
     };

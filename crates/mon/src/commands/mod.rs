@@ -118,6 +118,8 @@ pub struct Caller {
     pub addr: EntityAddr,
     /// Features of the connection.
     pub features: u64,
+    /// The id that the monitors gave it.
+    pub global_id: u64,
 }
 
 /// The monitor itself, as commands show it.

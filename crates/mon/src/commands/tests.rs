@@ -58,6 +58,7 @@ impl Bench {
             name: "client.admin".parse().unwrap(),
             addr: EntityAddr::default(),
             features: types::features::SUPPORTED.0,
+            global_id: 4100,
         };
         Bench { pending: Pending::new(state, Utime::new(2000, 0)), conf, caller, mon, stats: Stats::default() }
     }

@@ -107,7 +107,12 @@ impl Inner {
             return Err(Refusal::unsupported(format!("'{}' changes the cluster: use `ceph {}`", entry.prefix(), entry.prefix())));
         };
         let status = self.status();
-        let caller = Caller { name: AuthName::new(EntityType::CLIENT, "admin"), addr: EntityAddr::default(), features: u64::MAX };
+        let caller = Caller {
+            name: AuthName::new(EntityType::CLIENT, "admin"),
+            addr: EntityAddr::default(),
+            features: u64::MAX,
+            global_id: 0,
+        };
         let sessions = || self.session_infos();
         let stats = self.stats.borrow().clone();
         let input = Bytes::new();

@@ -2,7 +2,7 @@
 
 use crate::osd_state::OsdMapExt;
 use super::session::{Session, Subscription};
-use super::{Inner, now};
+use super::{Inner, log_watch, now};
 use crate::state::Change;
 use messages::{AnyMessage, LogAck, MonGetVersionReply, MonMapMsg, Payload, Ping, StatfsReply};
 use msgr::Connection;
@@ -171,14 +171,19 @@ impl Inner {
                     session.allows("config-key", "config-key get", &[("key".to_owned(), key)].into(), "r")
                 }
                 w if w == "mdsmap" || w.starts_with("mdsmap.") || w.starts_with("fsmap") => session.may("mds", "r"),
-                w if w.starts_with("log-") => session.may("log", "r"),
-                _ => true,
+                // Whoever may not read the monitors' state learns only where they are, and his settings.
+                "monmap" | "config" => true,
+                _ => session.may("mon", "r"),
             };
             if !allowed {
                 tracing::debug!(peer = %session.name, "may not subscribe to {what}");
                 continue;
             }
             let sub = Subscription { next: item.start, onetime: item.onetime() };
+            if log_watch::level(&what).is_some() {
+                // A peer watches the log at one level; the newest request holds.
+                session.subs.borrow_mut().retain(|other, _| log_watch::level(other).is_none());
+            }
             session.subs.borrow_mut().insert(what.clone(), sub);
             self.publish_one(session, &what);
         }

@@ -8,6 +8,7 @@ mod admin;
 mod auth_server;
 mod commands;
 mod dispatch;
+mod log_watch;
 mod mgr_messages;
 mod osd_messages;
 mod osd_watch;

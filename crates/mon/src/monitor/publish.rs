@@ -1,6 +1,6 @@
 //! Telling subscribers what is new.
 
-use super::Inner;
+use super::{Inner, log_watch};
 use super::session::{Session, Subscription};
 use crate::state::ClusterState;
 use bytes::Bytes;
@@ -20,6 +20,7 @@ pub(crate) struct Published {
     service: u32,
     config: u64,
     kv: u64,
+    log: u64,
     auth: (u64, u64),
     /// Full OSD maps by epoch and significant features, so that a thousand subscribers cost one encoding.
     full_cache: BTreeMap<(u32, u64), Bytes>,
@@ -38,6 +39,7 @@ impl Inner {
             service: state.services.epoch.0,
             config: state.config_version,
             kv: state.kv_version,
+            log: state.log.next(),
             auth: (state.auth.version(), state.auth.rotating_version()),
             full_cache: if before.osd == state.osd.last().0 { before.full_cache.clone() } else { BTreeMap::new() },
         };
@@ -107,6 +109,7 @@ impl Inner {
                 };
                 self.send(&s.conn, &m, 0);
             }),
+            w if log_watch::level(w).is_some() => self.publish_log(state, s, sub, w),
             w => match w.strip_prefix("kv:") {
                 Some(prefix) => send_if_newer(sub, state.kv_version.max(1), || {
                     let data = state

@@ -51,7 +51,12 @@ impl Session {
     }
 
     pub fn caller(&self) -> Caller {
-        Caller { name: self.name.clone(), addr: self.addr(), features: self.conn.features().0 }
+        Caller {
+            name: self.name.clone(),
+            addr: self.addr(),
+            features: self.conn.features().0,
+            global_id: self.conn.global_id(),
+        }
     }
 
     /// The OSD that this session is with.

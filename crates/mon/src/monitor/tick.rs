@@ -224,8 +224,17 @@ impl Inner {
         }
     }
 
-    /// What every batch ends with: the OSD map without what became pointless.
+    /// What every batch ends with: the OSD map without what became pointless, and a log that is not too
+    /// long.
     pub(super) fn before_close(&self) {
-        self.proposer.with_pending(osd_state::clean_temps);
+        let lines = self.conf.borrow().u64("mon_log_max");
+        self.proposer.with_pending(|p| {
+            osd_state::clean_temps(p);
+            let log = &p.state().log;
+            let first = log.next().saturating_sub(lines);
+            if log.first() < first {
+                p.put(Change::TrimLog(first));
+            }
+        });
     }
 }

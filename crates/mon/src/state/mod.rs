@@ -263,13 +263,15 @@ impl ClusterState {
             Change::Log(entries) => {
                 let log = Arc::make_mut(&mut self.log);
                 for e in entries {
-                    let (at, dropped) = log.push(e);
+                    let at = log.push(e);
                     if let Some(e) = log.get(at) {
                         w.put("log/", &at.to_be_bytes(), e);
                     }
-                    if let Some(at) = dropped {
-                        w.del("log/", &at.to_be_bytes());
-                    }
+                }
+            }
+            Change::TrimLog(first) => {
+                for at in Arc::make_mut(&mut self.log).trim(first) {
+                    w.del("log/", &at.to_be_bytes());
                 }
             }
             Change::Mute(code, mute) => {

@@ -62,6 +62,7 @@ enum Step {
     Log(u8),
     Created(u8),
     Trim(u32),
+    TrimLog(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -92,6 +93,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n.clone().prop_map(Step::Log),
         1 => n.prop_map(Step::Created),
         1 => (0u32..200).prop_map(Step::Trim),
+        1 => (0u64..20).prop_map(Step::TrimLog),
     ]
 }
 
@@ -190,6 +192,7 @@ fn take(p: &mut Pending, step: &Step) {
             }
         }
         Step::Trim(e) => p.put(Change::TrimOsdMaps(Epoch(e))),
+        Step::TrimLog(first) => p.put(Change::TrimLog(first)),
         _ => {}
     }
 }
@@ -227,7 +230,7 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!((&a.config, a.config_version), (&b.config, b.config_version));
     assert_eq!((&a.kv, a.kv_version), (&b.kv, b.kv_version));
     assert_eq!((&a.creating, &a.removed_snaps), (&b.creating, &b.removed_snaps));
-    assert_eq!(a.log.next(), b.log.next());
+    assert!(a.log.next() == b.log.next() && a.log.iter().eq(b.log.iter()));
     assert_eq!(a.monmap, b.monmap);
 }
 

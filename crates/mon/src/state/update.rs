@@ -57,6 +57,8 @@ pub enum Change {
     PgsCreated(Vec<PgId>),
     /// Forget OSD maps older than this epoch.
     TrimOsdMaps(Epoch),
+    /// Forget lines of the cluster log with a number below this.
+    TrimLog(u64),
 }
 
 /// A muted health check (Ceph: `health_mute_t`).
@@ -147,4 +149,5 @@ changes! {
     16 MgrMetadata(name, metadata);
     17 PgsCreated(pgs);
     18 TrimOsdMaps(first);
+    19 TrimLog(first);
 }
