@@ -30,8 +30,8 @@ pub struct Origin {
     pub addr: EntityAddr,
     /// Features of the client's connection (Ceph: `cls_get_client_features`).
     pub features: Features,
-    /// The object's user version before the request (Ceph: `cls_current_version`).
-    pub user_version: u64,
+    /// The newest user version of the object's group (Ceph: `cls_current_version`).
+    pub last_user_version: u64,
     /// The newest snapshot that the object knows (Ceph: `cls_get_snapset_seq`).
     pub snap_seq: u64,
     /// The modification time that the client gave the request.
@@ -43,6 +43,10 @@ pub struct Origin {
     pub min_compat_client: u8,
     /// The release that every OSD is at least (Ceph: `cls_get_required_osd_release`).
     pub require_osd_release: u8,
+    /// What the store's space is allocated in (Ceph: `cls_get_osd_min_alloc_size`).
+    pub min_alloc_size: u64,
+    /// The pool's stripe width, 0 unless it is erasure-coded (Ceph: `cls_get_pool_stripe_width`).
+    pub stripe_width: u64,
 }
 
 /// A page of keys or rows.
@@ -61,6 +65,14 @@ pub struct Page<T> {
 pub trait ObjectContext {
     /// Who calls.
     fn origin(&self) -> &Origin;
+
+    /// How many operations of the request were executed, those of methods included
+    /// (Ceph: `cls_current_subop_num`). With [`Origin::last_user_version`] it makes names that no other
+    /// operation on the group's objects makes.
+    fn subop(&self) -> u32;
+
+    /// Fills a buffer with random bytes.
+    fn random(&mut self, out: &mut [u8]);
 
     /// Size and modification time; ENOENT if the object does not exist.
     fn stat(&mut self) -> Access<'_, (u64, Utime)>;

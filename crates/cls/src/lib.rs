@@ -10,7 +10,11 @@
 
 pub mod context;
 pub mod hello;
+pub mod lock;
+pub mod numops;
+pub mod refcount;
 pub mod registry;
+pub mod version;
 #[cfg(test)]
 pub(crate) mod testing;
 

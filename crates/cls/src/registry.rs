@@ -32,6 +32,17 @@ impl MethodFlags {
     }
 }
 
+impl std::fmt::Display for MethodFlags {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match (self.read, self.write) {
+            (true, true) => "Reads and writes.",
+            (true, false) => "Reads.",
+            (false, true) => "Writes.",
+            (false, false) => "Neither reads nor writes.",
+        })
+    }
+}
+
 /// What a call gives back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
@@ -135,11 +146,46 @@ pub struct Class {
 }
 
 /// The classes that are built in.
-static BUILTIN: &[&Class] = &[&crate::hello::CLASS];
+static BUILTIN: &[&Class] = &[
+    &crate::hello::CLASS,
+    &crate::lock::CLASS,
+    &crate::numops::CLASS,
+    &crate::refcount::CLASS,
+    &crate::version::CLASS,
+];
 
 /// `osd_class_load_list`'s default, and `osd_class_default_list`'s: what Ceph's developers vouch for.
 pub const STOCK_CLASSES: &str = "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex \
                                  user version cas cmpomap queue 2pc_queue fifo";
+
+/// A row of the compatibility page.
+pub struct Row {
+    /// `class`, or `class.method`.
+    pub name: String,
+    /// Whether it is there.
+    pub supported: bool,
+    /// What the method does to its object.
+    pub text: String,
+}
+
+/// Every class that Ceph ships, with the methods of those that are built in.
+pub fn rows() -> Vec<Row> {
+    let mut names: Vec<&str> = STOCK_CLASSES.split_ascii_whitespace().chain(["lua"]).collect();
+    names.sort_unstable();
+    let mut rows = Vec::new();
+    for name in names {
+        let Some(class) = BUILTIN.iter().find(|c| c.name == name) else {
+            rows.push(Row { name: name.to_owned(), supported: false, text: String::new() });
+            continue;
+        };
+        rows.extend(class.methods.iter().map(|m| Row {
+            name: format!("{name}.{}", m.name),
+            supported: true,
+            text: m.flags.to_string(),
+        }));
+    }
+    rows
+}
 
 /// Names of classes, or all of them.
 #[derive(Clone, Debug)]

@@ -40,6 +40,7 @@ pub struct TestObject {
     pub watchers: Vec<WatchItem>,
     /// What is sent in one page at most (`osd_max_omap_entries_per_request`).
     pub omap_entries: u64,
+    seed: u64,
     next: Stored,
     reads: u32,
     writes: u32,
@@ -59,16 +60,19 @@ impl TestObject {
                 entity: client(1),
                 addr: "127.0.0.1:0/1".parse().unwrap(),
                 features: Features::ALL,
-                user_version: 0,
+                last_user_version: 0,
                 snap_seq: 0,
                 mtime: Utime::new(1000, 0),
                 now: Utime::new(1000, 0),
                 min_compat_client: 12,
                 require_osd_release: 16,
+                min_alloc_size: 4096,
+                stripe_width: 0,
             },
             stored: Stored::default(),
             watchers: Vec::new(),
             omap_entries: 1024,
+            seed: 1,
             next: Stored::default(),
             reads: 0,
             writes: 0,
@@ -94,19 +98,17 @@ impl TestObject {
         let output = result?;
         if output.value >= 0 && self.writes > 0 {
             self.stored = std::mem::take(&mut self.next);
-            self.origin.user_version += 1;
+            self.origin.last_user_version += 1;
         }
         Ok(output)
     }
 
     /// Calls a method with an encoded input.
-    #[allow(dead_code, reason = "used as classes arrive")]
     pub fn exec<T: Encode>(&mut self, class: &str, method: &str, input: &T) -> Result<Bytes, Errno> {
         self.call(class, method, encode(input)).map(|o| o.data)
     }
 
     /// Calls a method with an encoded input and decodes its output.
-    #[allow(dead_code, reason = "used as classes arrive")]
     pub fn query<T: Encode, O: Decode>(&mut self, class: &str, method: &str, input: &T) -> Result<O, Errno> {
         let data = self.exec(class, method, input)?;
         Ok(denc::Reader::new(data).get().expect("the output decodes"))
@@ -162,6 +164,18 @@ fn now<'a, T: 'a>(result: Result<T, Errno>) -> Access<'a, T> {
 impl ObjectContext for TestObject {
     fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    fn subop(&self) -> u32 {
+        self.reads + self.writes
+    }
+
+    fn random(&mut self, out: &mut [u8]) {
+        // Tests want the same bytes each time; a linear congruence is random enough.
+        for b in out {
+            self.seed = self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *b = (self.seed >> 33) as u8;
+        }
     }
 
     fn stat(&mut self) -> Access<'_, (u64, Utime)> {

@@ -155,7 +155,7 @@ op_table! {
     SETXATTRS          Xattr     No;
     RESETXATTRS        Xattr     No;
     RMXATTR            Xattr     Yes;
-    CALL               Call      No;
+    CALL               Call      Yes;
     PGLS               Pgls      Yes;
     PGLS_FILTER        Pgls      Yes;
     PG_HITSET_LS       Pgls      No;

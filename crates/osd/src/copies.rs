@@ -1,6 +1,6 @@
 //! Reading objects of other groups for `COPY_FROM`: as a client of the cluster.
 
-use crate::op::class::LocalFuture;
+use cls::LocalFuture;
 use crate::op::copy::{Copied, CopyCursor, CopyData, CopyRequest, CopySource};
 use crate::op::{Op, OpArgs, OpCode, OsdFlags};
 use crate::osd_map::MapAt;

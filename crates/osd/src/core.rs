@@ -5,7 +5,7 @@ use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
 use crate::map::ClusterMapRef;
 use crate::op::copy::CopySource;
-use crate::op::{Limits, ObjectClasses, OpInfo, OsdFlags};
+use crate::op::{Limits, OpInfo, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::perf::PerfCounters;
 use crate::tracker::{Stage, Tracker};
@@ -59,7 +59,7 @@ pub struct Parts {
     /// How it reaches the monitors.
     pub mon: Rc<dyn MonLink>,
     /// Object classes.
-    pub classes: Rc<dyn ObjectClasses>,
+    pub classes: Rc<cls::Registry>,
     /// How it reads objects of other groups.
     pub copies: Rc<dyn CopySource>,
     /// The scheduler.
@@ -80,7 +80,7 @@ pub struct Core {
     pub tracker: Rc<Tracker>,
     pub(crate) net: Rc<dyn PeerNet>,
     pub(crate) mon: Rc<dyn MonLink>,
-    pub(crate) classes: Rc<dyn ObjectClasses>,
+    pub(crate) classes: Rc<cls::Registry>,
     pub(crate) copies: Rc<dyn CopySource>,
     settings: RefCell<Rc<Settings>>,
     map: RefCell<Option<ClusterMapRef>>,
@@ -352,7 +352,7 @@ impl Core {
     ) {
         let request = Rc::new(request);
         let tracked = self.tracker.start(request.clone(), Instant::now());
-        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &*self.classes) {
+        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &self.classes) {
             Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => (info, Some(Errno::EINVAL)),
             Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
             Ok(info) => (info, None),

@@ -6,7 +6,7 @@ use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::object::PoolRules;
 use crate::op::code::{on_extent, write_op};
 use crate::op::copy::NoCopies;
-use crate::op::{NoClasses, OpCode, OsdFlags};
+use crate::op::{OpCode, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::work::Fifo;
 use bytes::Bytes;
@@ -197,7 +197,7 @@ impl Cluster {
             store: self.stores[i as usize].clone(),
             net: Rc::new(net),
             mon: mon.clone(),
-            classes: Rc::new(NoClasses),
+            classes: Rc::new(cls::Registry::builtin()),
             copies: Rc::new(NoCopies),
             queue: Box::new(Fifo::default()),
             settings: Settings::default(),

@@ -13,7 +13,7 @@ use crate::map::ClusterMapRef;
 use crate::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
 use crate::op::pgls::{self, Filter};
 use crate::op::seal::{SealArgs, error_entry};
-use crate::op::{ClassOrigin, Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
+use crate::op::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
 use crate::tracker::Stage;
 use crate::txn::Mutations;
 use bytes::Bytes;
@@ -409,19 +409,23 @@ impl PgHost {
         }
         let settings = self.core.settings();
         let now = crate::core::wall_now();
-        let origin = ClassOrigin {
+        let origin = cls::Origin {
             entity: op.request.source,
             addr: op.request.addr,
-            user_version: target.oi.user_version,
+            last_user_version: self.with_pg(|p| p.info().last_user_version),
             snap_seq: head.snapset.seq.0,
             mtime: m.mtime,
             now,
             features: denc::Features(m.features),
+            min_compat_client: pool.min_compat_client,
+            require_osd_release: pool.require_osd_release,
+            min_alloc_size: store::BLOCK,
+            stripe_width: pool.stripe_width,
         };
         let removed = |s| map.snap_removed(self.pgid.pool, s);
         let env = Env {
             reader: &self.reader,
-            classes: &*self.core.classes,
+            classes: &self.core.classes,
             copies: &*self.core.copies,
             limits: &settings.limits,
             pool: pool.rules,

@@ -22,6 +22,12 @@ pub struct PoolOps {
     pub name: String,
     /// Applications and their keys and values, for capabilities.
     pub applications: AppMetadata,
+    /// The oldest release whose clients the cluster admits, as a number.
+    pub min_compat_client: u8,
+    /// The release that every OSD is at least.
+    pub require_osd_release: u8,
+    /// The stripe width of an erasure-coded pool.
+    pub stripe_width: u64,
 }
 
 /// One epoch of the cluster map.

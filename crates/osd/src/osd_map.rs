@@ -43,6 +43,9 @@ fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
         last_force_op_resend: p.last_force_op_resend,
         name: map.pool_names.get(&id).cloned().unwrap_or_default(),
         applications: p.application_metadata.clone(),
+        min_compat_client: map.require_min_compat_client.0,
+        require_osd_release: map.require_osd_release.0,
+        stripe_width: p.stripe_width.into(),
     }
 }
 

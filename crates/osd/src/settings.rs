@@ -60,6 +60,12 @@ pub fn settings(c: &Config) -> Settings {
     }
 }
 
+/// The object classes that a configuration lets clients call.
+pub fn classes(c: &Config) -> cls::Registry {
+    let list = |name| find(name).map_or_else(|| cls::registry::STOCK_CLASSES.to_owned(), |_| c.str(name));
+    cls::Registry::with_lists(&list("osd_class_load_list"), &list("osd_class_default_list"))
+}
+
 /// The limits of the history of operations.
 pub fn history(c: &Config) -> HistoryLimits {
     let d = HistoryLimits::default();
@@ -76,6 +82,19 @@ pub fn history(c: &Config) -> HistoryLimits {
 mod tests {
     use super::*;
     use conf::effective::Source;
+
+    #[test]
+    fn classes_follow_their_lists() {
+        let mut c = Config::new();
+        assert_eq!(c.str("osd_class_load_list"), cls::registry::STOCK_CLASSES);
+        assert_eq!(c.str("osd_class_default_list"), cls::registry::STOCK_CLASSES);
+        c.set(Source::Override, "osd_class_load_list", "lock hello").unwrap();
+        c.set(Source::Override, "osd_class_default_list", "lock").unwrap();
+        let registry = classes(&c);
+        assert!(registry.method(b"hello", b"say_hello").is_ok());
+        assert!(!registry.allowed_by_default(b"hello") && registry.allowed_by_default(b"lock"));
+        assert_eq!(registry.method(b"version", b"read").err(), Some(types::Errno::EPERM));
+    }
 
     #[test]
     fn options_become_settings() {

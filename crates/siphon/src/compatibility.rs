@@ -51,11 +51,12 @@ pub fn run() -> Result<()> {
         .map(|o| (o.code.to_string(), o.support == messages::Support::Yes, String::new()))
         .collect();
     table("OSD operations", "Operations on objects (`CEPH_OSD_OP_*`).", &ops);
+    let classes: Vec<(String, bool, String)> =
+        cls::registry::rows().into_iter().map(|r| (r.name, r.supported, r.text)).collect();
     table(
         "Object classes",
-        "No object class is registered yet: `call` answers `EOPNOTSUPP`, or `EPERM` for a class that Ceph would not load.",
-        &["lock", "rbd", "refcount", "version", "numops", "cas", "journal", "log", "timeindex", "user", "cmpomap", "hello", "cephfs", "rgw", "otp", "queue", "lua"]
-            .map(|c| (c.to_string(), false, String::new())),
+        "Methods that `call` runs on an object. A class or method that is not there answers `EOPNOTSUPP`; a class\nthat `osd_class_load_list` does not name, `EPERM`.",
+        &classes,
     );
     Ok(())
 }

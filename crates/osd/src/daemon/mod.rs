@@ -16,7 +16,6 @@ use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
-use crate::op::NoClasses;
 use crate::osd_map::MapAt;
 use crate::peer_net::LocalPeer;
 use crate::session::Session;
@@ -359,7 +358,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         store: store.clone(),
         net: net.clone(),
         mon: link.clone(),
-        classes: Rc::new(NoClasses),
+        classes: Rc::new(settings::classes(&config.conf)),
         copies: copies.clone(),
         queue: Box::new(OsdQueue::new(&config.conf)),
         settings: settings::settings(&config.conf),

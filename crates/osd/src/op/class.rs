@@ -1,99 +1,162 @@
-//! The seam to object classes: what an OSD asks of them, and what they may ask of the object.
+//! Object classes on a request in execution: everything a method does is an operation in its caller's
+//! request, so a method can do exactly what its client could have sent.
 
-use super::code::{Op, OpOutcome};
+use super::code::{Op, OpArgs, OpCode, OpFlags, OpOutcome, on_extent};
+use super::exec::Exec;
+use super::reader::ObjectReader;
 use bytes::Bytes;
-use std::future::Future;
-use std::pin::Pin;
+use cls::context::Access;
+use cls::{ObjectContext, Origin, Page};
+use denc::{Decode, Encode, Features};
+use std::collections::{BTreeMap, BTreeSet};
 use types::errno::Errno;
+use types::replies::{ListWatchersResponse, WatchItem};
 
-/// A future that stays on its thread.
-pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-
-/// What a class method does to its object (`CLS_METHOD_*`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MethodFlags {
-    /// It reads.
-    pub read: bool,
-    /// It writes.
-    pub write: bool,
+/// An operation on omap, whose arguments are its input.
+fn omap(code: OpCode, input: &impl Encode) -> Op {
+    Op::with_input(code, OpArgs::default(), input.to_bytes(Features::ALL))
 }
 
-/// Who calls and what the object looks like, for methods that depend on it.
-#[derive(Clone, Debug)]
-pub struct ClassOrigin {
-    /// The client's name.
-    pub entity: types::EntityName,
-    /// The client's address.
-    pub addr: types::EntityAddr,
-    /// The object's user version before the request.
-    pub user_version: u64,
-    /// The newest snapshot the object knows.
-    pub snap_seq: u64,
-    /// The request's modification time.
-    pub mtime: types::Utime,
-    /// The time at the OSD.
-    pub now: types::Utime,
-    /// Features of the client's connection.
-    pub features: denc::Features,
+/// What an operation of our own put out.
+fn decode<T: Decode>(data: Bytes) -> Result<T, Errno> {
+    denc::Reader::new(data).get().map_err(|_| Errno::EIO)
 }
 
-/// An object as a class method sees it. Everything a method does is an operation, executed in the
-/// caller's transaction, so a method can do exactly what a client could have sent.
-pub trait ClassObject {
-    /// Executes one operation; its result is negative if it failed.
-    fn op(&mut self, op: Op) -> LocalFuture<'_, OpOutcome>;
-
-    /// Who called.
-    fn origin(&self) -> &ClassOrigin;
-}
-
-/// The classes that this OSD can run.
-pub trait ObjectClasses {
-    /// What the method does, [`Errno::EOPNOTSUPP`] if the class or method is unknown, or
-    /// [`Errno::EPERM`] if `osd_class_load_list` forbids the class.
-    fn method(&self, class: &[u8], method: &[u8]) -> Result<MethodFlags, Errno>;
-
-    /// Whether clients may call the class without being granted it by name
-    /// (`osd_class_default_list`).
-    fn allowed_by_default(&self, class: &[u8]) -> bool;
-
-    /// Runs a method. The result is what the client gets as the operation's return value (not
-    /// negative) and output.
-    fn call<'a>(
-        &'a self,
-        class: &'a [u8],
-        method: &'a [u8],
-        object: &'a mut dyn ClassObject,
-        input: Bytes,
-    ) -> LocalFuture<'a, Result<(i32, Bytes), Errno>>;
-}
-
-/// The classes that Ceph allows to be loaded (`osd_class_load_list`, its default).
-const LOADABLE: &str =
-    "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo";
-
-/// No classes: every call is EOPNOTSUPP, or EPERM if Ceph would not load the class either.
-pub struct NoClasses;
-
-impl ObjectClasses for NoClasses {
-    fn method(&self, class: &[u8], _: &[u8]) -> Result<MethodFlags, Errno> {
-        match LOADABLE.split(' ').any(|name| name.as_bytes() == class) {
-            true => Err(Errno::EOPNOTSUPP),
-            false => Err(Errno::EPERM),
-        }
+impl<R: ObjectReader> Exec<'_, R> {
+    async fn class_op(&mut self, op: &Op) -> Result<Bytes, Errno> {
+        let done: OpOutcome = self.one(op).await;
+        if done.rval < 0 { Err(Errno(-done.rval)) } else { Ok(done.out_bytes()) }
     }
 
-    fn allowed_by_default(&self, _: &[u8]) -> bool {
-        false
+    /// Runs an operation without output.
+    fn change(&mut self, op: Op) -> Access<'_, ()> {
+        Box::pin(async move { self.class_op(&op).await.map(drop) })
     }
 
-    fn call<'a>(
-        &'a self,
-        _: &'a [u8],
-        _: &'a [u8],
-        _: &'a mut dyn ClassObject,
-        _: Bytes,
-    ) -> LocalFuture<'a, Result<(i32, Bytes), Errno>> {
-        Box::pin(async { Err(Errno::EOPNOTSUPP) })
+    /// Runs an operation and decodes its output.
+    fn query<T: Decode>(&mut self, op: Op) -> Access<'_, T> {
+        Box::pin(async move { decode(self.class_op(&op).await?) })
+    }
+
+    /// Runs an operation and gives its output as it is.
+    fn fetch(&mut self, op: Op) -> Access<'_, Bytes> {
+        Box::pin(async move { self.class_op(&op).await })
+    }
+}
+
+impl<R: ObjectReader> ObjectContext for Exec<'_, R> {
+    fn origin(&self) -> &Origin {
+        self.env.origin
+    }
+
+    fn subop(&self) -> u32 {
+        self.executed
+    }
+
+    fn random(&mut self, out: &mut [u8]) {
+        rand::fill(out);
+    }
+
+    fn stat(&mut self) -> Access<'_, (u64, types::Utime)> {
+        self.query(Op::new(OpCode::STAT, OpArgs::default()))
+    }
+
+    fn create(&mut self, exclusive: bool) -> Access<'_, ()> {
+        let flags = if exclusive { OpFlags::EXCL } else { OpFlags(0) };
+        self.change(Op { flags, ..Op::new(OpCode::CREATE, OpArgs::default()) })
+    }
+
+    fn remove(&mut self) -> Access<'_, ()> {
+        self.change(Op::new(OpCode::DELETE, OpArgs::default()))
+    }
+
+    fn read(&mut self, offset: u64, length: u64) -> Access<'_, Bytes> {
+        self.fetch(on_extent(OpCode::SYNC_READ, offset, length))
+    }
+
+    fn write(&mut self, offset: u64, data: Bytes) -> Access<'_, ()> {
+        self.change(super::code::write_op(offset, data))
+    }
+
+    fn write_full(&mut self, data: Bytes) -> Access<'_, ()> {
+        let op = on_extent(OpCode::WRITEFULL, 0, data.len() as u64);
+        self.change(Op { indata: data, ..op })
+    }
+
+    fn truncate(&mut self, size: u64) -> Access<'_, ()> {
+        self.change(on_extent(OpCode::TRUNCATE, size, 0))
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) -> Access<'_, ()> {
+        self.change(on_extent(OpCode::ZERO, offset, length))
+    }
+
+    fn getxattr<'a>(&'a mut self, name: &'a [u8]) -> Access<'a, Bytes> {
+        self.fetch(Op::xattr(OpCode::GETXATTR, name, b""))
+    }
+
+    fn getxattrs(&mut self) -> Access<'_, BTreeMap<Bytes, Bytes>> {
+        self.query(Op::new(OpCode::GETXATTRS, OpArgs::default()))
+    }
+
+    fn setxattr<'a>(&'a mut self, name: &'a [u8], value: Bytes) -> Access<'a, ()> {
+        self.change(Op::xattr(OpCode::SETXATTR, name, &value))
+    }
+
+    fn map_get_header(&mut self) -> Access<'_, Bytes> {
+        self.fetch(Op::new(OpCode::OMAPGETHEADER, OpArgs::default()))
+    }
+
+    fn map_set_header(&mut self, header: Bytes) -> Access<'_, ()> {
+        self.change(Op::with_input(OpCode::OMAPSETHEADER, OpArgs::default(), header))
+    }
+
+    fn map_get_vals_by_keys<'a>(&'a mut self, keys: &'a BTreeSet<Bytes>) -> Access<'a, BTreeMap<Bytes, Bytes>> {
+        self.query(omap(OpCode::OMAPGETVALSBYKEYS, keys))
+    }
+
+    fn map_get_keys<'a>(&'a mut self, start_after: &'a [u8], max: u64) -> Access<'a, Page<Vec<Bytes>>> {
+        Box::pin(async move {
+            let op = omap(OpCode::OMAPGETKEYS, &(Bytes::copy_from_slice(start_after), max));
+            let (rows, more) = self.query(op).await?;
+            Ok(Page { rows, more })
+        })
+    }
+
+    fn map_get_vals<'a>(
+        &'a mut self,
+        start_after: &'a [u8],
+        prefix: &'a [u8],
+        max: u64,
+    ) -> Access<'a, Page<BTreeMap<Bytes, Bytes>>> {
+        Box::pin(async move {
+            let input = (Bytes::copy_from_slice(start_after), max, Bytes::copy_from_slice(prefix));
+            let (rows, more) = self.query(omap(OpCode::OMAPGETVALS, &input)).await?;
+            Ok(Page { rows, more })
+        })
+    }
+
+    fn map_set_vals(&mut self, rows: BTreeMap<Bytes, Bytes>) -> Access<'_, ()> {
+        self.change(omap(OpCode::OMAPSETVALS, &rows))
+    }
+
+    fn map_remove_key<'a>(&'a mut self, key: &'a [u8]) -> Access<'a, ()> {
+        self.change(omap(OpCode::OMAPRMKEYS, &vec![Bytes::copy_from_slice(key)]))
+    }
+
+    fn map_remove_range<'a>(&'a mut self, begin: &'a [u8], end: &'a [u8]) -> Access<'a, ()> {
+        let range = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
+        self.change(omap(OpCode::OMAPRMKEYRANGE, &range))
+    }
+
+    fn map_clear(&mut self) -> Access<'_, ()> {
+        self.change(Op::new(OpCode::OMAPCLEAR, OpArgs::default()))
+    }
+
+    fn list_watchers(&mut self) -> Access<'_, Vec<WatchItem>> {
+        Box::pin(async move {
+            let op = Op::new(OpCode::LIST_WATCHERS, OpArgs::default());
+            Ok(self.query::<ListWatchersResponse>(op).await?.entries)
+        })
     }
 }

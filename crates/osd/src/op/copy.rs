@@ -1,6 +1,6 @@
 //! Copies between objects: reading one in portions (`COPY_GET`), and fetching one for `COPY_FROM`.
 
-use super::class::LocalFuture;
+use cls::LocalFuture;
 use super::code::{Op, OpOutcome};
 use super::exec::Exec;
 use super::reader::ObjectReader;

@@ -5,13 +5,13 @@
 //! the new size and whether the object exists. The first failure ends the request, and then nothing of it
 //! is applied.
 
-use super::class::{ClassObject, ClassOrigin, LocalFuture, ObjectClasses};
 use super::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
 use super::copy::CopySource;
 use super::reader::ObjectReader;
 use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
+use cls::{Origin, Registry};
 use denc::{Encode, Features};
 use pg::StatSum;
 use types::errno::Errno;
@@ -64,7 +64,7 @@ pub struct Env<'a, R> {
     /// Reads the PG's objects.
     pub reader: &'a R,
     /// Object classes.
-    pub classes: &'a dyn ObjectClasses,
+    pub classes: &'a Registry,
     /// Reads objects of other PGs.
     pub copies: &'a dyn CopySource,
     /// Limits.
@@ -76,7 +76,7 @@ pub struct Env<'a, R> {
     /// Whether a snapshot was deleted and waits to be trimmed.
     pub snap_removed: &'a dyn Fn(SnapId) -> bool,
     /// Who asks.
-    pub origin: &'a ClassOrigin,
+    pub origin: &'a Origin,
 }
 
 /// Smallest errno that stands for "differs at byte n" rather than for an error (Ceph: `MAX_ERRNO`).
@@ -120,6 +120,8 @@ pub struct Exec<'a, R> {
     pub(super) writes: u32,
     /// The request failed, whatever the failed operation's flags say.
     fatal: bool,
+    /// Operations executed, those of class methods included.
+    pub(super) executed: u32,
     /// The result of the operation before, which a few operations pass on.
     carried: i32,
 }
@@ -150,6 +152,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             reads: 0,
             writes: 0,
             fatal: false,
+            executed: 0,
             carried: 0,
         }
     }
@@ -192,6 +195,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             Ok(r) => r,
             Err(e) => -e.0,
         };
+        self.executed += 1;
         out
     }
 
@@ -698,14 +702,14 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     async fn call(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
         let (class, method, input) = op.call_parts().map_err(|_| Errno::EINVAL)?;
-        let classes = self.env.classes;
-        let flags = classes.method(&class, &method)?;
+        let found = self.env.classes.method(&class, &method)?;
+        let flags = found.flags;
         if flags.write {
             self.user_modify = true;
         }
         let (reads, writes) = (self.reads, self.writes);
         self.carried = 0;
-        let result = classes.call(&class, &method, self, input).await;
+        let result = (found.run)(self, input).await;
         if (self.reads > reads && !flags.read) || (self.writes > writes && !flags.write) {
             tracing::error!(
                 class = %class.escape_ascii(),
@@ -714,10 +718,11 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             );
             return Err(Errno::EIO);
         }
-        let (r, data) = result?;
-        out.echo_length = Some(data.len() as u64);
-        out.outdata.push(data);
-        Ok(r)
+        let output = result?;
+        out.echo_length = Some(output.data.len() as u64);
+        out.outdata.push(output.data);
+        // A negative value is an error that has output.
+        Ok(output.value)
     }
 
     // --- copies ---
@@ -805,17 +810,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.set_size(c.size);
         self.stats.num_wr += 1;
         self.stats.num_wr_kb += kib(c.size as usize);
-    }
-}
-
-/// A class method executes operations in its caller's request.
-impl<R: ObjectReader> ClassObject for Exec<'_, R> {
-    fn op(&mut self, op: Op) -> LocalFuture<'_, OpOutcome> {
-        Box::pin(async move { self.one(&op).await })
-    }
-
-    fn origin(&self) -> &ClassOrigin {
-        self.env.origin
     }
 }
 

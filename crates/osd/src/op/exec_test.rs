@@ -1,6 +1,5 @@
 //! What operations do, on a store in memory.
 
-use super::class::{ClassObject, LocalFuture, MethodFlags, ObjectClasses};
 use super::code::{Extent, on_extent, write_op};
 use super::copy::{Copied, CopyData, CopyRequest, CopySource, NoCopies};
 use super::seal::SealArgs;
@@ -9,6 +8,7 @@ use super::store_reader::StoreReader;
 use super::*;
 use crate::object::{At, ObjectState, PoolRules, SnapSet, SnapSetExt, decode_attr};
 use bytes::{BufMut, Bytes, BytesMut};
+use cls::{LocalFuture, Origin, Registry};
 use denc::{Decode, Encode, Features, Reader};
 use pg::LogOp;
 use std::collections::BTreeMap;
@@ -36,8 +36,8 @@ struct Bench {
     snapc: SnapContext,
     removed: Vec<SnapId>,
     version: u64,
-    origin: ClassOrigin,
-    classes: Box<dyn ObjectClasses>,
+    origin: Origin,
+    classes: Registry,
     copies: Box<dyn CopySource>,
     entries: Vec<(LogOp, ObjectId)>,
     totals: pg::StatSum,
@@ -66,16 +66,20 @@ impl Bench {
             snapc: SnapContext::default(),
             removed: Vec::new(),
             version: 0,
-            origin: ClassOrigin {
+            origin: Origin {
                 entity: types::EntityName::client(1),
                 addr: types::EntityAddr::default(),
-                user_version: 0,
+                last_user_version: 0,
                 snap_seq: 0,
                 mtime: Utime::ZERO,
                 now: Utime::ZERO,
                 features: Features::ALL,
+                min_compat_client: 12,
+                require_osd_release: 16,
+                min_alloc_size: 4096,
+                stripe_width: 0,
             },
-            classes: Box::new(NoClasses),
+            classes: Registry::builtin(),
             copies: Box::new(NoCopies),
             entries: Vec::new(),
             totals: pg::StatSum::default(),
@@ -109,7 +113,7 @@ impl Bench {
         let removed = self.removed.clone();
         let env = Env {
             reader: &self.reader,
-            classes: &*self.classes,
+            classes: &self.classes,
             copies: &*self.copies,
             limits: &self.limits,
             pool: PoolRules::default(),
@@ -742,49 +746,24 @@ fn trimming_merges_what_is_shared() {
     assert_eq!(t.trim(9), 0);
 }
 
-/// A class with one reading and one writing method.
-struct Counter;
-
-impl ObjectClasses for Counter {
-    fn method(&self, class: &[u8], method: &[u8]) -> Result<MethodFlags, Errno> {
-        match (class, method) {
-            (b"counter", b"inc") => Ok(MethodFlags { read: true, write: true }),
-            (b"counter", b"cheat") => Ok(MethodFlags { read: true, write: false }),
-            _ => Err(Errno::EOPNOTSUPP),
-        }
-    }
-
-    fn allowed_by_default(&self, _: &[u8]) -> bool {
-        true
-    }
-
-    fn call<'a>(
-        &'a self,
-        _: &'a [u8],
-        _: &'a [u8],
-        object: &'a mut dyn ClassObject,
-        input: Bytes,
-    ) -> LocalFuture<'a, Result<(i32, Bytes), Errno>> {
-        Box::pin(async move {
-            let found = object.op(on_extent(OpCode::STAT, 0, 0)).await;
-            let n = if found.rval < 0 { 0 } else { object.op(on_extent(OpCode::READ, 0, 0)).await.out_bytes().len() };
-            object.op(Op { indata: input.clone(), ..on_extent(OpCode::APPEND, 0, input.len() as u64) }).await;
-            Ok((7, Bytes::from(n.to_string())))
-        })
-    }
-}
-
 #[test]
 fn class_methods_take_part_in_the_request() {
     let mut t = Bench::new();
-    t.classes = Box::new(Counter);
-    let call = |m: &str| Op::call("counter", m, b"++").unwrap();
-    let ran = t.run(&[call("inc")]);
-    assert_eq!((ran.result, ran.out(0)), (7, b("0")));
-    assert_eq!(t.run(&[call("inc")]).out(0), "2");
-    assert_eq!(t.content(), "++++");
-    assert_eq!(t.err(call("cheat")), Errno::EIO, "a method that writes must be declared so");
-    assert_eq!(t.content(), "++++");
+    let call = |m: &str, input: &[u8]| Op::call("hello", m, input).unwrap();
+    t.ok(call("record_hello", b"you"));
+    assert_eq!(t.run(&[call("replay", b"")]).out(0), "Hello, you!");
+    assert_eq!(t.err(call("record_hello", b"you")), Errno::EEXIST);
+    let ran = t.run(&[call("turn_it_to_11", b""), call("write_return_data", b"")]);
+    assert_eq!((ran.result, ran.out(1)), (42, b("you might see this")));
+    assert_eq!(t.content(), "HELLO, YOU!");
+    // An error may have output; what the method wrote before is void.
+    let ran = t.run(&[Op::xattr(OpCode::SETXATTR, b"other", b"x"), call("write_return_data", b"!")]);
+    assert_eq!((ran.result, ran.out(1)), (-22, b("too much input data!")));
+    assert_eq!(t.err(Op::xattr(OpCode::GETXATTR, b"other", b"")), Errno::ENODATA);
+    for bad in ["bad_reader", "bad_writer"] {
+        assert_eq!(t.err(call(bad, b"x")), Errno::EIO, "{bad} does what it does not declare");
+    }
+    assert_eq!(t.content(), "HELLO, YOU!");
 }
 
 /// Copies within one bench.

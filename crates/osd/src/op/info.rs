@@ -2,9 +2,9 @@
 //! `osd/osd_op_util.cc`): it decides which capabilities it needs, where it is ordered and who may
 //! serve it.
 
-use super::class::ObjectClasses;
 use super::code::{Op, OpCode, OpExt, OsdFlags};
 use bytes::Bytes;
+use cls::Registry;
 use types::errno::Errno;
 
 /// A class that a request calls.
@@ -40,7 +40,7 @@ pub struct OpInfo {
 impl OpInfo {
     /// Classifies a request. EINVAL if it does nothing at all, EOPNOTSUPP for an unknown class
     /// method.
-    pub fn new(request_flags: OsdFlags, ops: &[Op], classes: &dyn ObjectClasses) -> Result<Self, Errno> {
+    pub fn new(request_flags: OsdFlags, ops: &[Op], classes: &Registry) -> Result<Self, Errno> {
         let mut info = OpInfo {
             force_rwordered: request_flags.has(OsdFlags::RWORDERED),
             returnvec: request_flags.has(OsdFlags::RETURNVEC),
@@ -71,9 +71,9 @@ impl OpInfo {
         if anything { Ok(info) } else { Err(Errno::EINVAL) }
     }
 
-    fn add_class(&mut self, op: &Op, classes: &dyn ObjectClasses) -> Result<(), Errno> {
+    fn add_class(&mut self, op: &Op, classes: &Registry) -> Result<(), Errno> {
         let (class, method, _) = op.call_parts().map_err(|_| Errno::EINVAL)?;
-        let flags = classes.method(&class, &method)?;
+        let flags = classes.method(&class, &method)?.flags;
         self.class_read |= flags.read;
         self.class_write |= flags.write;
         self.classes.push(ClassUse {
@@ -132,12 +132,11 @@ impl OpInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::class::NoClasses;
     use crate::op::code::{OpArgs, on_extent, write_op};
     use types::rados::watch_op;
 
     fn info(ops: &[Op]) -> OpInfo {
-        OpInfo::new(OsdFlags(0), ops, &NoClasses).unwrap()
+        OpInfo::new(OsdFlags(0), ops, &Registry::builtin()).unwrap()
     }
 
     #[test]
@@ -161,10 +160,22 @@ mod tests {
 
     #[test]
     fn empty_requests_and_unknown_classes_are_refused() {
-        assert_eq!(OpInfo::new(OsdFlags(0), &[], &NoClasses).unwrap_err(), Errno::EINVAL);
-        let call = Op::call("rbd", "create", b"").unwrap();
-        assert_eq!(OpInfo::new(OsdFlags(0), std::slice::from_ref(&call), &NoClasses).unwrap_err(), Errno::EOPNOTSUPP);
+        let refused = |ops: &[Op]| OpInfo::new(OsdFlags(0), ops, &Registry::builtin()).unwrap_err();
+        assert_eq!(refused(&[]), Errno::EINVAL);
+        let call = Op::call("rgw_gc", "no such", b"").unwrap();
+        assert_eq!(refused(std::slice::from_ref(&call)), Errno::EOPNOTSUPP);
+        assert_eq!(refused(&[Op::call("evil", "m", b"").unwrap()]), Errno::EPERM);
         let args = OpArgs::Call { class_len: 3, method_len: 6, argc: 0, indata_len: 200 };
-        assert_eq!(OpInfo::new(OsdFlags(0), &[Op { args, ..call }], &NoClasses).unwrap_err(), Errno::EINVAL);
+        assert_eq!(refused(&[Op { args, ..call }]), Errno::EINVAL);
+    }
+
+    #[test]
+    fn a_call_needs_what_its_method_does() {
+        let call = |method| info(&[Op::call("hello", method, b"").unwrap()]);
+        let read = call("replay");
+        assert!(read.may_read() && !read.may_write() && !read.need_read_cap());
+        assert!(read.classes[0].allowed_by_default);
+        let write = call("turn_it_to_11");
+        assert!(write.may_read() && write.may_write() && !write.need_write_cap());
     }
 }

@@ -3,7 +3,7 @@
 //! * [`code`]: the operations and views on them; [`info`]: what a request may do.
 //! * [`exec`]: execution, with [`attrs`], [`omap`], [`snaps`], [`copy`] and [`checksum`] for its parts.
 //! * [`seal`]: from an executed request to log entries and a transaction.
-//! * [`reader`], [`class`]: the seams to the store and to object classes.
+//! * [`reader`]: the seam to the store; [`class`]: what methods of object classes see.
 //! * [`pgls`]: listing a PG.
 
 pub mod attrs;
@@ -22,7 +22,6 @@ pub mod store_reader;
 #[cfg(test)]
 mod exec_test;
 
-pub use class::{ClassObject, ClassOrigin, NoClasses, ObjectClasses};
 pub use code::{Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome, OsdFlags};
 pub use exec::{Env, Exec, Limits};
 pub use info::OpInfo;
