@@ -12,6 +12,7 @@ pub mod context;
 pub mod hello;
 pub mod lock;
 pub mod numops;
+pub mod rbd;
 pub mod refcount;
 pub mod registry;
 pub mod version;

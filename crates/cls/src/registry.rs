@@ -150,6 +150,7 @@ static BUILTIN: &[&Class] = &[
     &crate::hello::CLASS,
     &crate::lock::CLASS,
     &crate::numops::CLASS,
+    &crate::rbd::CLASS,
     &crate::refcount::CLASS,
     &crate::version::CLASS,
 ];
