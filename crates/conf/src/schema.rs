@@ -216,6 +216,8 @@ osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at on
 osd_pg_log_dups_tracked|uint|dev|3000|0..|r|osd|How far back repeated requests are recognised, in operations.
 osd_snap_trim_sleep|float|advanced|0|0..|r|osd|Seconds between two objects of a snapshot that is being trimmed.
 osd_pg_max_concurrent_snap_trims|uint|advanced|2|1..|r|osd|Objects of one PG that are trimmed at the same time.
+osd_client_watch_timeout|uint|dev|30|1..4294967295|r|osd|Seconds of silence after which a watch ends, unless its client gave a time of its own.
+osd_default_notify_timeout|uint|advanced|30|1..4294967295|r|osd|Seconds that a notification waits for its watchers, unless its sender gave a time of its own.
 osd_op_complaint_time|float|advanced|30|0..|r|osd|Seconds after which an operation counts as slow.
 osd_op_history_size|uint|advanced|20|0..10000|r|osd|How many completed operations dump_historic_ops keeps.
 osd_op_history_duration|uint|advanced|600|0..|r|osd|Seconds that dump_historic_ops keeps completed operations.

@@ -97,8 +97,8 @@ op_table! {
     CHECKSUM           Checksum  Yes;
     MASKTRUNC          Extent    No;
     SPARSE_READ        Extent    Yes;
-    NOTIFY             Notify    No;
-    NOTIFY_ACK         Watch     No;
+    NOTIFY             Notify    Yes;
+    NOTIFY_ACK         Watch     Yes;
     ASSERT_VER         AssertVer Yes;
     LIST_WATCHERS      Extent    Yes;
     LIST_SNAPS         Extent    Yes;
@@ -124,7 +124,7 @@ op_table! {
     TMAPPUT            Extent    No;
     CREATE             Extent    Yes;
     ROLLBACK           Snap      Yes;
-    WATCH              Watch     No;
+    WATCH              Watch     Yes;
     OMAPSETVALS        Extent    Yes;
     OMAPSETHEADER      Extent    Yes;
     OMAPCLEAR          Extent    Yes;

@@ -82,6 +82,7 @@ commands! {
         Run::Now(historic_ops_by_duration);
     "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
     "dump_op_pq_state", "dump op queue state", "r", Run::Now(queue_state);
+    "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
     "query name=pgid,type=CephPgid", "show details of a specific pg", "r", Run::Now(query);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
@@ -292,6 +293,26 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (name, len) = a.core.with_queue(|q| (q.name(), q.len()));
     reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running()}))
+}
+
+fn dump_watchers(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let mut hosts = a.core.hosts();
+    hosts.sort_by_key(|h| h.pgid);
+    let watches: Vec<Value> = hosts
+        .iter()
+        .flat_map(|h| h.watches())
+        .map(|row| {
+            json!({
+                "namespace": String::from_utf8_lossy(&row.oid.namespace),
+                "object": String::from_utf8_lossy(&row.oid.name),
+                "entity_name": row.watcher.1.dump(),
+                "cookie": row.watcher.0,
+                "timeout": row.timeout,
+                "entity_addr_t": row.addr.dump(),
+            })
+        })
+        .collect();
+    reply(args, Value::Array(watches))
 }
 
 fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

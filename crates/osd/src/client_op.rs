@@ -2,7 +2,7 @@
 
 use crate::op::{OpInfo, OpOutcome, OsdFlags};
 use crate::tracker::{Describe, Tracked};
-use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
+use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,6 +17,14 @@ pub trait ReplySink {
     /// Tells the client to hold back, or to go on. False if it does not understand that.
     fn backoff(&self, _: OsdBackoff) -> bool {
         false
+    }
+
+    /// Tells the client of a watch or a notification.
+    fn watch_event(&self, _: WatchNotify) {}
+
+    /// Whether the connection still exists.
+    fn is_open(&self) -> bool {
+        true
     }
 
     /// Tells sessions apart.

@@ -40,11 +40,22 @@ pub struct Settings {
     pub window: usize,
     /// Object contexts that a group keeps without use.
     pub idle_contexts: usize,
+    /// `osd_client_watch_timeout`, in seconds.
+    pub watch_timeout: u32,
+    /// `osd_default_notify_timeout`, in seconds.
+    pub notify_timeout: u32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { limits: Limits::default(), pg: PgConf::default(), window: 256, idle_contexts: 64 }
+        Settings {
+            limits: Limits::default(),
+            pg: PgConf::default(),
+            window: 256,
+            idle_contexts: 64,
+            watch_timeout: 30,
+            notify_timeout: 30,
+        }
     }
 }
 
@@ -95,6 +106,7 @@ pub struct Core {
     /// When the earliest timer for the scheduler fires.
     timer: Cell<Option<Instant>>,
     next_token: Cell<u64>,
+    pub(crate) watch_clock: crate::host_watch::WatchClock,
     /// Transactions that the store could not take yet, in order.
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
     failed: RefCell<Option<String>>,
@@ -139,6 +151,7 @@ impl Core {
             dispatching: Cell::new(false),
             timer: Cell::new(None),
             next_token: Cell::new(0),
+            watch_clock: Default::default(),
             backlog: RefCell::default(),
             failed: RefCell::default(),
             failure: tokio::sync::Notify::new(),
@@ -263,6 +276,7 @@ impl Core {
     pub fn activate_map(&self) {
         for host in self.hosts() {
             host.handle(pg::Event::ActivateMap);
+            host.end_watches_of_blocked();
         }
         let epoch = self.epoch();
         let ready = {

@@ -98,6 +98,11 @@ impl<T> ObjectContext<T> {
         self.in_flight.set(self.in_flight.get().saturating_sub(1));
     }
 
+    /// Whether writes are applied here that are not durable everywhere.
+    pub fn has_in_flight(&self) -> bool {
+        self.in_flight.get() > 0
+    }
+
     /// The next operation whose turn has come; the object is taken for it.
     pub fn next(&self) -> Option<(Mode, T)> {
         let mut waiting = self.waiting.borrow_mut();

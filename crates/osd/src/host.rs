@@ -10,6 +10,7 @@ use crate::gate::ObjectContext;
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
 use crate::txn::Mutations;
+use crate::watch::{Effects, Watcher, Watches};
 use crate::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
@@ -32,6 +33,8 @@ pub(crate) enum Job {
     Client(Rc<ClientOp>),
     /// Trim this clone of a removed snapshot.
     Trim(SnapId, ObjectId, Slot),
+    /// Take this watch out of the object's info.
+    Unwatch(ObjectId, Watcher),
 }
 
 pub(crate) type Context = ObjectContext<Job>;
@@ -39,9 +42,18 @@ pub(crate) type Context = ObjectContext<Job>;
 /// Who hears that a proposal is durable.
 pub(crate) enum Completion {
     /// A client.
-    Client { op: Rc<ClientOp>, outcome: Outcome, user_version: u64, context: Option<Rc<Context>>, in_bytes: u64 },
+    Client {
+        op: Rc<ClientOp>,
+        outcome: Outcome,
+        user_version: u64,
+        context: Option<Rc<Context>>,
+        in_bytes: u64,
+        effects: Option<Box<Effects>>,
+    },
     /// The trimmer of a snapshot.
     Trim { snap: SnapId, context: Rc<Context>, slot: Slot },
+    /// A watch that timed out.
+    Unwatch { oid: ObjectId, watcher: Watcher, context: Rc<Context> },
 }
 
 struct Proposed {
@@ -79,6 +91,7 @@ pub struct PgHost {
     pub(crate) generation: Cell<u64>,
     /// Reads served since the start. They change no object, so no log entry carries them.
     pub(crate) read_stats: RefCell<StatSum>,
+    pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
 }
@@ -121,6 +134,7 @@ impl PgHost {
             }),
             generation: Cell::new(0),
             read_stats: RefCell::default(),
+            watches: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
         })
@@ -328,7 +342,7 @@ impl PgHost {
         let proposed = self.st.borrow_mut().proposals.remove(&token);
         self.core.perf.op_wip.dec();
         match proposed.map(|p| p.completion) {
-            Some(Completion::Client { op, outcome, user_version, context, in_bytes }) => {
+            Some(Completion::Client { op, outcome, user_version, context, in_bytes, effects }) => {
                 let absent = outcome.result == types::Errno::ENOENT.as_result();
                 let versions = if absent {
                     let (v, u) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
@@ -338,6 +352,9 @@ impl PgHost {
                 };
                 op.reply(&outcome, self.core.epoch(), versions);
                 op.tracked.mark(Stage::CommitSent);
+                if let Some(effects) = effects {
+                    self.watch_effects(&op, &op.head, effects, user_version);
+                }
                 let out: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 self.core.count(&op, in_bytes, out as u64);
                 self.finish(&op);
@@ -352,6 +369,7 @@ impl PgHost {
                 self.kick_any(&context);
                 self.background(Kind::SnapTrim(snap));
             }
+            Some(Completion::Unwatch { oid, watcher, context }) => self.unwatched(&oid, &watcher, &context),
             None => {}
         }
         self.answer_dups(version);
@@ -383,6 +401,7 @@ impl PgHost {
     fn interval_changed(self: &Rc<Self>) {
         self.generation.set(self.generation.get() + 1);
         self.release_backoffs();
+        self.watches.borrow_mut().clear();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);
@@ -390,7 +409,7 @@ impl PgHost {
             for c in contexts.values() {
                 ops.extend(c.drain().into_iter().filter_map(|job| match job {
                     Job::Client(op) => Some(op),
-                    Job::Trim(..) => None,
+                    Job::Trim(..) | Job::Unwatch(..) => None,
                 }));
             }
             let n = st.proposals.len();

@@ -13,7 +13,7 @@ use crate::map::ClusterMapRef;
 use crate::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
 use crate::op::pgls::{self, Filter};
 use crate::op::seal::{SealArgs, error_entry};
-use crate::op::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
+use crate::op::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR, WatchEnv};
 use crate::tracker::Stage;
 use crate::txn::Mutations;
 use bytes::Bytes;
@@ -229,6 +229,13 @@ impl PgHost {
                     host.kick(&head, &context);
                 });
             }
+            Job::Unwatch(oid, watcher) => run_now(async move {
+                host.unwatch(&context, &oid, watcher, generation).await;
+                if host.generation.get() == generation {
+                    context.leave(mode);
+                    host.kick(&oid, &context);
+                }
+            }),
             Job::Trim(snap, clone, slot) => {
                 run_now(async move {
                     let head = clone.head();
@@ -257,6 +264,7 @@ impl PgHost {
         } else {
             SnapSet::default()
         };
+        self.populate_watches(&state);
         let head = Rc::new(Head { state, snapset });
         *context.head.borrow_mut() = Some(head.clone());
         Ok(head)
@@ -328,7 +336,8 @@ impl PgHost {
     fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome, user_version: u64) {
         let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
         let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
-        let completion = Completion::Client { op: op.clone(), user_version, outcome, context: None, in_bytes: 0 };
+        let completion =
+            Completion::Client { op: op.clone(), user_version, outcome, context: None, in_bytes: 0, effects: None };
         if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
             self.park(op);
         }
@@ -423,6 +432,13 @@ impl PgHost {
             stripe_width: pool.stripe_width,
         };
         let removed = |s| map.snap_removed(self.pgid.pool, s);
+        let watch = WatchEnv {
+            entity: op.reqid.name,
+            watch_timeout: settings.watch_timeout,
+            notify_timeout: settings.notify_timeout,
+            ping: &|watcher| self.watch_ping(&target.oid, watcher),
+            next_id: &|| self.core.next_notify_id(),
+        };
         let env = Env {
             reader: &self.reader,
             classes: &self.core.classes,
@@ -432,6 +448,7 @@ impl PgHost {
             snapc: &snapc,
             snap_removed: &removed,
             origin: &origin,
+            watch: &watch,
         };
         let mut exec = Exec::new(&env, target.oid.to_key(), target, &head.snapset);
         let (result, ops) = exec.run(&m.ops).await;
@@ -443,7 +460,11 @@ impl PgHost {
             self.refuse(op, outcome);
             return Ok(Done::Over);
         }
+        let effects = exec.effects.take();
         if !exec.changes() {
+            if let Some(effects) = effects {
+                self.watch_effects(op, &target.oid, effects, exec.reply_user_version());
+            }
             if write {
                 self.remember(op, outcome, exec.reply_user_version());
             } else {
@@ -504,6 +525,7 @@ impl PgHost {
             user_version: sealed.user_version,
             context: Some(context.clone()),
             in_bytes,
+            effects,
         };
         context.proposed();
         if !self.propose(sealed.entries, sealed.txn, sealed.stats, completion) {

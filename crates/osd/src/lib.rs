@@ -2,8 +2,8 @@
 //! placement groups.
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
-//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests)
-//!   and `host_background`; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
+//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
+//!   `host_background` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
@@ -20,6 +20,7 @@ pub mod gate;
 pub mod host;
 mod host_background;
 mod host_ops;
+mod host_watch;
 pub mod map;
 pub mod net;
 pub mod object;
@@ -34,6 +35,9 @@ pub mod stats;
 pub mod superblock;
 pub mod tracker;
 pub mod txn;
+pub mod watch;
+#[cfg(test)]
+mod watch_test;
 pub mod work;
 
 pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

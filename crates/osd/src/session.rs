@@ -4,7 +4,7 @@ use crate::client_op::{ReplySink, Request};
 use crate::map::PoolOps;
 use crate::op::OpInfo;
 use auth::caps::{ClassCall, OsdCap, OsdOp as CapOp};
-use messages::{OsdBackoff, OsdOpReply, Payload};
+use messages::{OsdBackoff, OsdOpReply, Payload, WatchNotify};
 use std::cell::RefCell;
 use std::rc::Rc;
 use types::PoolId;
@@ -109,6 +109,14 @@ impl ReplySink for ConnectionSink {
             self.0.send(b.encode(features));
         }
         understood
+    }
+
+    fn watch_event(&self, event: WatchNotify) {
+        self.0.send(event.encode(self.0.features()));
+    }
+
+    fn is_open(&self) -> bool {
+        !self.0.is_down()
     }
 
     fn session(&self) -> u64 {

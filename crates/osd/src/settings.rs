@@ -57,6 +57,8 @@ pub fn settings(c: &Config) -> Settings {
         },
         window: d.window,
         idle_contexts: num(c, "osd_pg_object_context_cache_count", d.idle_contexts as u64) as usize,
+        watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
+        notify_timeout: num(c, "osd_default_notify_timeout", d.notify_timeout.into()) as u32,
     }
 }
 

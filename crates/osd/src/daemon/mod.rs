@@ -273,6 +273,7 @@ impl Dispatcher for Inbound {
 
     fn on_reset(&self, conn: &Rc<Connection>) {
         self.with(|d| {
+            d.core.session_gone(conn.id());
             let mut mgr = d.mgr.borrow_mut();
             if mgr.as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
                 *mgr = None;

@@ -42,6 +42,7 @@ impl Daemon {
             Err(e) => {
                 tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
                 conn.mark_down();
+                self.core.session_gone(conn.id());
                 return;
             }
         };

@@ -77,6 +77,8 @@ pub struct Env<'a, R> {
     pub snap_removed: &'a dyn Fn(SnapId) -> bool,
     /// Who asks.
     pub origin: &'a Origin,
+    /// Watches and notifications.
+    pub watch: &'a super::watch::WatchEnv<'a>,
 }
 
 /// Smallest errno that stands for "differs at byte n" rather than for an error (Ceph: `MAX_ERRNO`).
@@ -116,6 +118,8 @@ pub struct Exec<'a, R> {
     pub keep_mtime: bool,
     /// Offset of the first read, for the reply's data alignment.
     pub data_offset: Option<u64>,
+    /// What becomes of watches when the request succeeds.
+    pub effects: Option<Box<crate::watch::Effects>>,
     pub(super) reads: u32,
     pub(super) writes: u32,
     /// The request failed, whatever the failed operation's flags say.
@@ -149,6 +153,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             user_version: None,
             keep_mtime: false,
             data_offset: None,
+            effects: None,
             reads: 0,
             writes: 0,
             fatal: false,
@@ -232,6 +237,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             }
             OpCode::ASSERT_VER => self.assert_ver(op).map(|_| self.carried),
             OpCode::LIST_WATCHERS => self.list_watchers(out),
+            OpCode::NOTIFY => self.notify(op, out).map(|_| self.carried),
+            OpCode::NOTIFY_ACK => self.notify_ack(op).map(|_| self.carried),
+            OpCode::WATCH => self.watch(op),
             OpCode::LIST_SNAPS => self.list_snaps(out),
             OpCode::GETXATTR => self.getxattr(op, out).await,
             OpCode::GETXATTRS => self.getxattrs(out).await,
@@ -345,7 +353,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     }
 
     /// Something is logged and the object info rewritten, although no byte changes.
-    fn push_nop(&mut self) {
+    pub(super) fn push_nop(&mut self) {
         self.modify = true;
     }
 
@@ -496,16 +504,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             std::cmp::Ordering::Greater => Err(Errno::EOVERFLOW),
             std::cmp::Ordering::Equal => Ok(0),
         }
-    }
-
-    fn list_watchers(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
-        self.reads += 1;
-        self.stats.num_rd += 1;
-        // `obj_list_watch_response_t` without entries: nobody can watch yet.
-        let mut b = BytesMut::new();
-        denc::envelope(&mut b, 1, 1, |b| 0u32.encode(b, Features::ALL));
-        out.outdata.push(b.freeze());
-        Ok(0)
     }
 
     // --- data ---
@@ -666,6 +664,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         }
         self.stats.num_wr += 1;
         self.set_size(0);
+        self.end_watches();
         if whiteout {
             self.new.oi.set_whiteout(true);
             self.stats.num_whiteouts += 1;

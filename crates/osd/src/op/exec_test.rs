@@ -40,12 +40,15 @@ struct Bench {
     classes: Registry,
     copies: Box<dyn CopySource>,
     entries: Vec<(LogOp, ObjectId)>,
+    /// Whether a ping finds its watch connected.
+    connected: bool,
     totals: pg::StatSum,
 }
 
 struct Ran {
     result: i32,
     outcomes: Vec<OpOutcome>,
+    effects: crate::watch::Effects,
 }
 
 impl Ran {
@@ -82,6 +85,7 @@ impl Bench {
             classes: Registry::builtin(),
             copies: Box::new(NoCopies),
             entries: Vec::new(),
+            connected: true,
             totals: pg::StatSum::default(),
         }
     }
@@ -111,6 +115,13 @@ impl Bench {
         let old = self.load(oid);
         let set = self.snapset();
         let removed = self.removed.clone();
+        let watch = WatchEnv {
+            entity: self.origin.entity,
+            watch_timeout: 30,
+            notify_timeout: 31,
+            ping: &|_| self.connected,
+            next_id: &|| 1 << 32 | 7,
+        };
         let env = Env {
             reader: &self.reader,
             classes: &self.classes,
@@ -120,9 +131,11 @@ impl Bench {
             snapc: &self.snapc,
             snap_removed: &|s| removed.contains(&s),
             origin: &self.origin,
+            watch: &watch,
         };
         let mut x = Exec::new(&env, oid.to_key(), &old, &set);
         let (result, outcomes) = now(x.run(ops));
+        let effects = x.effects.take().map(|e| *e).unwrap_or_default();
         if result >= 0 && x.changes() {
             let sealed = x.seal(SealArgs {
                 first_version: Eversion::new(Epoch(1), self.version + 1),
@@ -148,7 +161,7 @@ impl Bench {
                 assert_eq!(stat.size, after.oi.size, "the store and the object info agree on the size");
             }
         }
-        Ran { result, outcomes }
+        Ran { result, outcomes, effects }
     }
 
     fn apply(&mut self, txn: crate::txn::Mutations) {
@@ -524,7 +537,7 @@ fn versions_grow_and_can_be_asserted() {
 fn what_is_not_supported_says_so() {
     let mut t = Bench::new();
     t.ok(full("x"));
-    for code in [OpCode::TMAPUP, OpCode::TMAPPUT, OpCode::TMAPGET, OpCode::SETXATTRS, OpCode::SETTRUNC, OpCode::NOTIFY] {
+    for code in [OpCode::TMAPUP, OpCode::TMAPPUT, OpCode::TMAPGET, OpCode::SETXATTRS, OpCode::SETTRUNC] {
         assert_eq!(t.err(Op::new(code, OpArgs::Unknown([0; 28]))), Errno::EOPNOTSUPP, "{code}");
     }
     for code in [OpCode::CACHE_FLUSH, OpCode::CACHE_EVICT, OpCode::CACHE_TRY_FLUSH, OpCode::CACHE_PIN] {
@@ -532,7 +545,94 @@ fn what_is_not_supported_says_so() {
     }
     assert_eq!(t.err(Op::call("rbd", "create", b"").unwrap()), Errno::EOPNOTSUPP);
     assert_eq!(t.err(Op::call("nosuchclass", "create", b"").unwrap()), Errno::EPERM, "Ceph would not load it");
+}
+
+fn watch(what: u8, cookie: u64, timeout: u32) -> Op {
+    Op::new(OpCode::WATCH, OpArgs::Watch { cookie, ver: 0, op: what, gen_: 1, timeout })
+}
+
+fn watchers(t: &mut Bench) -> Vec<(i64, u64, u32)> {
+    let list = types::replies::ListWatchersResponse::from_bytes(&t.ok(plain(OpCode::LIST_WATCHERS))).unwrap();
+    list.entries.iter().map(|w| (w.name.num, w.cookie, w.timeout_seconds)).collect()
+}
+
+#[test]
+fn a_watch_is_kept_in_the_info_of_the_object() {
+    use crate::watch::Begun;
+    use types::rados::watch_op::{LEGACY_WATCH, PING, RECONNECT, UNWATCH, WATCH};
+    let mut t = Bench::new();
+    assert_eq!(t.err(watch(WATCH, 5, 0)), Errno::ENOENT);
+    t.ok(full("x"));
+    let version = t.load(&t.oid()).oi.user_version;
     assert_eq!(t.ok(plain(OpCode::LIST_WATCHERS)), Bytes::from_static(&[1, 1, 4, 0, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(t.err(watch(PING, 5, 0)), Errno::ENOTCONN);
+    assert_eq!(t.err(watch(RECONNECT, 5, 0)), Errno::ENOTCONN);
+    t.entries.clear();
+    t.totals = pg::StatSum::default();
+    let ran = t.run(&[watch(WATCH, 5, 0)]);
+    assert_eq!((ran.result, ran.effects.begun), (0, vec![Begun { cookie: 5, timeout: 30, pings: true }]));
+    let ran = t.run(&[watch(LEGACY_WATCH, 4, 9)]);
+    assert_eq!(ran.effects.begun, [Begun { cookie: 4, timeout: 9, pings: false }]);
+    t.origin.entity = types::EntityName::client(3);
+    t.ok(watch(WATCH, 4, 8));
+    assert_eq!(watchers(&mut t), [(1, 4, 9), (3, 4, 8), (1, 5, 30)]);
+    t.origin.entity = types::EntityName::client(1);
+    assert_eq!(t.entries.len(), 3, "a watch is logged");
+    assert_eq!(t.totals.num_wr, 0, "but counts as no write");
+    assert_eq!(t.load(&t.oid()).oi.user_version, version, "nor does it change the version that users see");
+    // Again, and again: nothing changes in the info.
+    let ran = t.run(&[watch(WATCH, 5, 100), watch(RECONNECT, 4, 100)]);
+    assert_eq!((ran.result, ran.effects.begun.len(), t.entries.len()), (0, 2, 3));
+    assert_eq!(t.run(&[watch(PING, 5, 0)]).effects, Default::default());
+    t.connected = false;
+    assert_eq!(t.err(watch(PING, 5, 0)), Errno::ETIMEDOUT);
+    let ran = t.run(&[watch(UNWATCH, 4, 0), watch(UNWATCH, 99, 0)]);
+    assert_eq!((ran.result, ran.effects.ended), (0, vec![((4, t.origin.entity), false)]));
+    assert_eq!(watchers(&mut t), [(3, 4, 8), (1, 5, 30)]);
+}
+
+#[test]
+fn watchers_are_of_the_head_and_end_with_it() {
+    use types::rados::watch_op::WATCH;
+    let mut t = Bench::new();
+    t.ok(full("x"));
+    t.ok(watch(WATCH, 5, 0));
+    let roll = |snap| Op::new(OpCode::ROLLBACK, OpArgs::Snap { snapid: SnapId(snap) });
+    t.snapc = SnapContext { seq: SnapId(4), snaps: vec![SnapId(4)] };
+    t.ok(full("y"));
+    assert_eq!(t.load(&t.oid().at(SnapId(4))).oi.watchers.len(), 0);
+    t.ok(roll(4));
+    assert_eq!(watchers(&mut t), [(1, 5, 30)]);
+    t.removed.push(SnapId(4));
+    assert_eq!(t.err(roll(4)), Errno::EBUSY, "the object did not exist then, but it is watched");
+    let ran = t.run(&[plain(OpCode::DELETE)]);
+    assert_eq!(ran.effects.ended, [((5, t.origin.entity), true)]);
+    let after = t.load(&t.oid());
+    assert!(after.exists && after.oi.watchers.is_empty(), "the whiteout has no watchers");
+}
+
+#[test]
+fn notifications_and_answers_are_read_with_what_old_clients_leave_out() {
+    use crate::watch::{NotifyAck, NotifyStart};
+    let mut t = Bench::new();
+    t.ok(full("x"));
+    let notify = |data: Bytes| Op { indata: data, ..Op::new(OpCode::NOTIFY, OpArgs::Notify { cookie: 6 }) };
+    let ran = t.run(&[notify(enc((1u32, 4u32, b("text"))))]);
+    let id = 1u64 << 32 | 7;
+    assert_eq!(ran.out(0), id.to_le_bytes()[..]);
+    let start = NotifyStart { id, cookie: 6, timeout: 4, payload: b("text") };
+    assert_eq!(ran.effects.notifies, [start.clone()]);
+    let ran = t.run(&[notify(b("what?"))]);
+    assert_eq!(ran.effects.notifies, [NotifyStart { timeout: 31, payload: Bytes::new(), ..start }]);
+    let ack = |data: Bytes| {
+        let args = OpArgs::Watch { cookie: 8, ver: 0, op: 0, gen_: 0, timeout: 0 };
+        Op { indata: data, ..Op::new(OpCode::NOTIFY_ACK, args) }
+    };
+    let ran = t.run(&[ack(enc((8u64, 5u64, b("re")))), ack(enc((8u64, 5u64))), ack(Bytes::new()), ack(enc((1u64, 5u64, 9u32)))]);
+    let old = NotifyAck { id: 8, cookie: None, reply: Bytes::new() };
+    let new = NotifyAck { cookie: Some(5), ..old.clone() };
+    assert_eq!(ran.effects.acks, [NotifyAck { reply: b("re"), ..new.clone() }, new, old.clone(), old]);
+    assert!(t.run(&[notify(Bytes::new()), plain(OpCode::ROLLBACK)]).result < 0);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Operations on objects: what they are, what they may do, and their execution.
 //!
 //! * [`code`]: the operations and views on them; [`info`]: what a request may do.
-//! * [`exec`]: execution, with [`attrs`], [`omap`], [`snaps`], [`copy`] and [`checksum`] for its parts.
+//! * [`exec`]: execution, with [`attrs`], [`omap`], [`snaps`], [`watch`], [`copy`] and [`checksum`] for its
+//!   parts.
 //! * [`seal`]: from an executed request to log entries and a transaction.
 //! * [`reader`]: the seam to the store; [`class`]: what methods of object classes see.
 //! * [`pgls`]: listing a PG.
@@ -19,6 +20,7 @@ pub mod reader;
 pub mod seal;
 pub mod snaps;
 pub mod store_reader;
+pub mod watch;
 #[cfg(test)]
 mod exec_test;
 
@@ -27,3 +29,4 @@ pub use exec::{Env, Exec, Limits};
 pub use info::OpInfo;
 pub use reader::{OI_ATTR, ObjectReader, OmapRows, SS_ATTR};
 pub use seal::Sealed;
+pub use watch::WatchEnv;

@@ -63,6 +63,9 @@ impl<R: ObjectReader> Exec<'_, R> {
             }
             // The object did not exist then.
             At::Head | At::Nothing => {
+                if !self.old.oi.watchers.is_empty() {
+                    return Err(Errno::EBUSY);
+                }
                 match self.delete(false) {
                     Err(Errno::ENOENT) => Ok(0),
                     other => other,
@@ -122,7 +125,13 @@ impl<R: ObjectReader> Exec<'_, R> {
             let id = snapc.seq;
             let snaps: Vec<SnapId> = snapc.snaps.iter().copied().take_while(|s| *s > self.snapset.seq).collect();
             let clone = self.old.oid.at(id);
-            let info = ObjectInfo { version: at, prior_version: self.old.oi.version, ..self.old.oi.clone() };
+            // Whoever watches watches the head.
+            let info = ObjectInfo {
+                version: at,
+                prior_version: self.old.oi.version,
+                watchers: Default::default(),
+                ..self.old.oi.clone()
+            };
             // Made of the head as it was, so before every other change; the steps go in backwards.
             self.txn.push_front(&clone, Change::Snaps { old: Vec::new(), new: snaps.clone() });
             self.txn.push_front(&clone, Change::RmAttr(Bytes::from_static(SS_ATTR)));
