@@ -22,19 +22,19 @@ use types::{
     SnapContext, SnapId, SpgId,
 };
 
-const POOL: PoolId = PoolId(1);
+pub(crate) const POOL: PoolId = PoolId(1);
 const PG_NUM: u32 = 4;
 
 /// A map in which every group is on all OSDs that are up, led by another one each.
 #[derive(Clone, Default)]
-struct TestMap {
+pub(crate) struct TestMap {
     epoch: u32,
     /// OSD → epoch in which it came up.
-    up: BTreeMap<i32, u32>,
+    pub(crate) up: BTreeMap<i32, u32>,
     up_thru: BTreeMap<i32, u32>,
     removed: IntervalSet,
     full: bool,
-    blocked: Vec<EntityAddr>,
+    pub(crate) blocked: Vec<EntityAddr>,
 }
 
 impl MapView for TestMap {
@@ -100,7 +100,7 @@ impl ClusterMap for TestMap {
 struct TestNet {
     me: OsdId,
     to: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
-    down: Rc<RefCell<Vec<OsdId>>>,
+    pub(crate) down: Rc<RefCell<Vec<OsdId>>>,
 }
 
 impl PeerNet for TestNet {
@@ -159,19 +159,19 @@ impl ReplySink for Patient {
     }
 }
 
-struct Cluster {
-    cores: Vec<Rc<Core>>,
+pub(crate) struct Cluster {
+    pub(crate) cores: Vec<Rc<Core>>,
     mons: Vec<Rc<TestMon>>,
     stores: Vec<Rc<Store>>,
     net: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
-    down: Rc<RefCell<Vec<OsdId>>>,
-    map: TestMap,
+    pub(crate) down: Rc<RefCell<Vec<OsdId>>>,
+    pub(crate) map: TestMap,
     tid: u64,
     snapc: SnapContext,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut c = Cluster {
             cores: Vec::new(),
             mons: Vec::new(),
@@ -219,7 +219,7 @@ impl Cluster {
         }
     }
 
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let map: ClusterMapRef = Rc::new(self.map.clone());
         let live: Vec<&Rc<Core>> = self.live().collect();
         for core in &live {
@@ -234,14 +234,14 @@ impl Cluster {
         self.cores.iter().filter(|c| self.map.up.contains_key(&c.whoami.0))
     }
 
-    fn next_map(&mut self, change: impl FnOnce(&mut TestMap)) {
+    pub(crate) fn next_map(&mut self, change: impl FnOnce(&mut TestMap)) {
         self.map.epoch += 1;
         change(&mut self.map);
         self.publish();
     }
 
     /// Lets everybody work until all groups are active (and clean, if everybody is up).
-    async fn settle(&mut self) {
+    pub(crate) async fn settle(&mut self) {
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
             let wish = self.mons.iter().position(|m| m.up_thru.replace(false));
@@ -274,7 +274,7 @@ impl Cluster {
         panic!("the groups do not settle");
     }
 
-    fn message(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> (Request, OsdId) {
+    pub(crate) fn message(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> (Request, OsdId) {
         self.tid += 1;
         let oid = ObjectId::new(POOL, "", name.to_owned(), "", snap);
         let pgid = self.map.fold(PgId { pool: POOL, seed: oid.hash }).unwrap();
@@ -313,24 +313,24 @@ impl Cluster {
         panic!("no answer");
     }
 
-    async fn op(&mut self, name: &str, ops: Vec<Op>) -> OsdOpReply {
+    pub(crate) async fn op(&mut self, name: &str, ops: Vec<Op>) -> OsdOpReply {
         self.op_at(name, SnapId::NOSNAP, ops).await
     }
 
-    async fn read(&mut self, name: &str) -> Bytes {
+    pub(crate) async fn read(&mut self, name: &str) -> Bytes {
         let r = self.op(name, vec![on_extent(OpCode::READ, 0, 0)]).await;
         assert_eq!(r.result, 0);
         r.ops[0].outdata.clone()
     }
 
-    async fn put(&mut self, name: &str, data: &'static str) {
+    pub(crate) async fn put(&mut self, name: &str, data: &'static str) {
         let op = Op { indata: data.into(), ..on_extent(OpCode::WRITEFULL, 0, data.len() as u64) };
         let r = self.op(name, vec![op]).await;
         assert_eq!(r.result, 0);
     }
 }
 
-fn run(test: impl AsyncFnOnce()) {
+pub(crate) fn run(test: impl AsyncFnOnce()) {
     let rt = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&rt, test());
 }

@@ -15,6 +15,8 @@ pub mod copies;
 pub mod core;
 #[cfg(test)]
 mod core_test;
+#[cfg(test)]
+mod core_watch_test;
 pub mod daemon;
 pub mod gate;
 pub mod host;
