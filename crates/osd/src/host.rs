@@ -353,7 +353,7 @@ impl PgHost {
                 op.reply(&outcome, self.core.epoch(), versions);
                 op.tracked.mark(Stage::CommitSent);
                 if let Some(effects) = effects {
-                    self.watch_effects(&op, &op.head, effects, user_version);
+                    self.watch_effects(&op, &op.head, *effects, user_version);
                 }
                 let out: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 self.core.count(&op, in_bytes, out as u64);

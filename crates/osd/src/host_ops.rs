@@ -463,7 +463,7 @@ impl PgHost {
         let effects = exec.effects.take();
         if !exec.changes() {
             if let Some(effects) = effects {
-                self.watch_effects(op, &target.oid, effects, exec.reply_user_version());
+                self.watch_effects(op, &target.oid, *effects, exec.reply_user_version());
             }
             if write {
                 self.remember(op, outcome, exec.reply_user_version());

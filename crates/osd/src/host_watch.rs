@@ -44,8 +44,7 @@ fn now() -> Instant {
 }
 
 async fn run_clock(core: Weak<Core>, earlier: Rc<tokio::sync::Notify>) {
-    loop {
-        let Some(at) = core.upgrade().and_then(|c| c.watch_clock.at.get()) else { break };
+    while let Some(at) = core.upgrade().and_then(|c| c.watch_clock.at.get()) {
         tokio::select! {
             () = earlier.notified() => continue,
             () = tokio::time::sleep_until(at.into()) => {}
@@ -132,9 +131,9 @@ impl PgHost {
     }
 
     /// The request has succeeded. `version` is the object's user version.
-    pub(crate) fn watch_effects(&self, op: &ClientOp, oid: &ObjectId, effects: Box<Effects>, version: u64) {
+    pub(crate) fn watch_effects(&self, op: &ClientOp, oid: &ObjectId, effects: Effects, version: u64) {
         let from = watch::From { entity: op.reqid.name, addr: op.request.addr, link: op.sink().clone() };
-        self.watches.borrow_mut().apply(oid, *effects, &from, version, now());
+        self.watches.borrow_mut().apply(oid, effects, &from, version, now());
         self.settle_watches();
     }
 

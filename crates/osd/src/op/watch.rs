@@ -52,12 +52,9 @@ impl<R: ObjectReader> Exec<'_, R> {
                 self.effects().begun.push(Begun { cookie, timeout, pings: what == watch_op::WATCH });
             }
             watch_op::RECONNECT if known => self.effects().begun.push(Begun { cookie, timeout, pings: true }),
-            watch_op::PING if known => {
-                if !(env.ping)(&watcher) {
-                    // The client must take it up again.
-                    return Err(Errno::ETIMEDOUT);
-                }
-            }
+            watch_op::PING if known && (env.ping)(&watcher) => {}
+            // The client must take it up again.
+            watch_op::PING if known => return Err(Errno::ETIMEDOUT),
             watch_op::RECONNECT | watch_op::PING => return Err(Errno::ENOTCONN),
             watch_op::UNWATCH if known => {
                 self.new.oi.watchers.remove(&watcher);
