@@ -8,13 +8,19 @@
 //! A method does everything through [`context::ObjectContext`], in its caller's transaction: if the
 //! request fails, nothing of it happened.
 
+pub mod cas;
+pub mod cmpomap;
 pub mod context;
 pub mod hello;
+pub mod journal;
 pub mod lock;
+pub mod log;
 pub mod numops;
 pub mod rbd;
 pub mod refcount;
 pub mod registry;
+pub mod timeindex;
+pub mod user;
 pub mod version;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -147,11 +147,17 @@ pub struct Class {
 
 /// The classes that are built in.
 static BUILTIN: &[&Class] = &[
+    &crate::cas::CLASS,
+    &crate::cmpomap::CLASS,
     &crate::hello::CLASS,
+    &crate::journal::CLASS,
     &crate::lock::CLASS,
+    &crate::log::CLASS,
     &crate::numops::CLASS,
     &crate::rbd::CLASS,
     &crate::refcount::CLASS,
+    &crate::timeindex::CLASS,
+    &crate::user::CLASS,
     &crate::version::CLASS,
 ];
 
