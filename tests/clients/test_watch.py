@@ -17,7 +17,7 @@ import native
 import pytest
 from conftest import CHROOT, Cluster, eventually
 
-pytestmark = pytest.mark.skipif(CHROOT is not None, reason="loads librados into the tests' own process")
+pytestmark = pytest.mark.skipif(CHROOT is not None, reason="test_binding_in_chroot.py runs these tests inside")
 
 WATCHER = Path(__file__).with_name("native.py")
 
@@ -41,6 +41,7 @@ class Watcher:
     """A watcher in a process of its own."""
 
     def __init__(self, cluster, pool, name, timeout=0, reply="heard"):
+        # A process of its own can be stopped and killed.
         argv = [sys.executable, str(WATCHER), str(cluster.conf), cluster.mode, pool, name, str(timeout), reply or ""]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
@@ -321,7 +322,8 @@ def test_a_blocked_watcher_is_dropped(cluster, pool, io, watcher):
 def test_watchers_are_of_the_head(cluster, pool, io):
     w = io.watch("o")
     cluster.rados("-p", pool, "mksnap", "s")
-    io.put("o", b"newer")
+    # By a client that knows of the snapshot.
+    cluster.rados("-p", pool, "put", "o", "-", data=b"newer")
     assert len(listed(cluster, pool)) == 1
     assert cluster.rados("-p", pool, "-s", "s", "get", "o", "-").stdout.endswith(b"\nx")
     assert listed(cluster, pool, "o", "-s", "s") == {}
