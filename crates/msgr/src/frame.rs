@@ -10,7 +10,7 @@
 //!
 //! The last two lines exist only if there is more than one segment, the second only if it is not empty.
 
-use crate::aligned::AlignedBuf;
+use crate::body_buf::BodyBuf;
 use crate::out::OutBuf;
 use aes_gcm::{AeadInOut, Aes128Gcm, KeyInit};
 use bytes::buf::UninitSlice;
@@ -113,7 +113,7 @@ const STATUS_MASK: u8 = 0xf;
 const DEFAULT_ALIGNMENT: u16 = 8;
 const DATA_ALIGNMENT: u16 = 4096;
 
-/// Data segments from this size on get a buffer of their own, page aligned. Smaller ones are slices of
+/// Frames with data segments from this size on are received into a buffer of their own. Smaller ones are slices of
 /// the buffer that the socket was read into: one allocation for many messages.
 const OWN_BUFFER_FROM: usize = 32 << 10;
 /// How much to read at once.
@@ -413,7 +413,7 @@ enum Stage {
     Own {
         head: Head,
         inline: [u8; INLINE],
-        body: AlignedBuf,
+        body: BodyBuf,
     },
 }
 
@@ -534,7 +534,7 @@ impl Decoder {
                             + (1..3)
                                 .map(|i| head.segment_onwire(i, secure))
                                 .sum::<usize>();
-                        let mut body = AlignedBuf::new(need, data_at);
+                        let mut body = BodyBuf::new(need, data_at);
                         body.put_slice(&self.buf.split());
                         self.stage = Stage::Own {
                             head: *head,
@@ -587,6 +587,7 @@ impl Decoder {
                 gcm.decrypt(rest)?;
             }
         }
+        let common = matches!(body, Body::Common(_));
         let body = body.freeze();
         if secure {
             let inlined = head.lens[0].min(INLINE);
@@ -614,7 +615,12 @@ impl Decoder {
         }
         let mut at = first_end;
         for (i, slot) in segments.iter_mut().enumerate().take(head.count).skip(1) {
-            let segment = body.slice(at..at + head.lens[i]);
+            let mut segment = body.slice(at..at + head.lens[i]);
+            if i == 3 && common && segment.len() >= aligned::PAGE {
+                // Data of a page or more may be kept for long and written to a device: in memory of its own,
+                // aligned, while it is in the cache for its checksum.
+                segment = aligned::AlignedBuf::copy_of(&segment).freeze();
+            }
             let crc_at = epilogue_at + 1 + (i - 1) * CRC;
             if !secure && crc32c(u32::MAX, &segment).to_le_bytes() != body[crc_at..crc_at + CRC] {
                 return Err(FrameError::SegmentCrc(i));
@@ -632,7 +638,7 @@ impl Decoder {
 
 enum Body {
     Common(BytesMut),
-    Own(AlignedBuf),
+    Own(BodyBuf),
 }
 
 impl Body {
@@ -657,7 +663,7 @@ pub struct ReadSlot<'a>(Slot<'a>);
 enum Slot<'a> {
     /// Only the capacity that is there; it never grows by being written to.
     Common(&'a mut BytesMut),
-    Own(&'a mut AlignedBuf),
+    Own(&'a mut BodyBuf),
 }
 
 // SAFETY: forwards to implementations that keep the contract; `Common` reports less room than `BytesMut`

@@ -4,7 +4,7 @@
 //! * [`frame`]: the wire form of frames. [`protocol`]: one connection as a state machine.
 //! * [`transport`]: sockets on a single-threaded runtime. Start reading at [`Messenger`].
 
-mod aligned;
+mod body_buf;
 pub mod frame;
 pub mod message;
 pub mod out;

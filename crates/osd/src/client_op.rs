@@ -33,6 +33,22 @@ pub trait ReplySink {
     }
 }
 
+/// The store keeps blocks as they came. When the data of a message belongs to several operations, pieces of
+/// up to this many bytes get memory of their own, or one block could keep a large message in memory.
+pub(crate) const SMALL: usize = 64 << 10;
+
+/// See [`SMALL`].
+pub(crate) fn own_small_data(ops: &mut [Op]) {
+    if ops.iter().filter(|o| !o.indata.is_empty()).count() < 2 {
+        return;
+    }
+    for op in ops {
+        if (aligned::PAGE..=SMALL).contains(&op.indata.len()) {
+            op.indata = aligned::AlignedBuf::copy_of(&op.indata).freeze();
+        }
+    }
+}
+
 /// The request as it was received, for those who describe it.
 pub struct Request {
     /// The message.

@@ -4,6 +4,7 @@
 //! and sends them to its replicas, which do the same with their own collection. Bytes of data travel
 //! beside the encoded list, so that they are never copied.
 
+use crate::client_op::SMALL;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{DecodeError, Encode, Features, Reader};
 use smallvec::SmallVec;
@@ -319,6 +320,7 @@ impl Pieces<'_> {
         let short = |left| DecodeError::Short { what: "Mutations data", needed: length, left };
         let mut parts: SmallVec<[Bytes; 1]> = SmallVec::new();
         let mut left = length;
+        let part = self.data.first().is_some_and(|first| first.len() > length);
         while left > 0 {
             let first = self.data.first().ok_or_else(|| short(length - left))?;
             let n = left.min(first.len() - self.at);
@@ -334,6 +336,10 @@ impl Pieces<'_> {
         }
         Ok(match parts.len() {
             0 => Bytes::new(),
+            // Data of several writes in one piece: see `own_small_data`.
+            1 if part && (aligned::PAGE..=SMALL).contains(&length) => {
+                aligned::AlignedBuf::copy_of(&parts[0]).freeze()
+            }
             1 => parts.remove(0),
             _ => parts.concat().into(),
         })

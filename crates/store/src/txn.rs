@@ -17,7 +17,8 @@ pub enum Op {
     RemoveCollection { coll: Coll },
     /// Makes the object exist.
     Touch { coll: Coll, key: Key },
-    /// Writes bytes; the object grows if needed.
+    /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long as the store
+    /// likes: it should not be a small part of a large buffer.
     Write { coll: Coll, key: Key, off: u64, data: Buffers, hint: WriteHint },
     /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
     Zero { coll: Coll, key: Key, off: u64, len: u64 },

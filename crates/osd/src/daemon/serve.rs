@@ -38,7 +38,10 @@ impl Daemon {
     pub(super) fn client_op(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
         let Some(session) = conn.user::<Session>() else { return };
         let m = match OsdOp::decode(&message) {
-            Ok(m) => m,
+            Ok(mut m) => {
+                crate::client_op::own_small_data(&mut m.ops);
+                m
+            }
             Err(e) => {
                 tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
                 conn.mark_down();

@@ -4,12 +4,12 @@
 //! when the future is first polled; a request that was started runs to its end even if the future is
 //! dropped, and keeps its buffers alive until then.
 
-mod buf;
+
 mod sim;
 mod threads;
 mod uring;
 
-pub use buf::AlignedBuf;
+pub use aligned::AlignedBuf;
 pub use sim::{SimDisk, SimEvent};
 
 use crate::types::BLOCK;
@@ -183,6 +183,24 @@ impl Device {
                 Io::Threads(pool.write(off, align(data, *direct), durable), finish_unit)
             }
             Kind::Sim(disk) => Io::Sim(Box::pin(disk.write(off, data, durable))),
+        }
+    }
+
+    /// Whether nothing was ever written to a range of a sparse file. A device that cannot tell has no holes.
+    pub fn is_hole(&self, off: u64, len: u64) -> bool {
+        let file = match &self.0.kind {
+            Kind::Uring { file, .. } => file,
+            Kind::Threads { file, .. } => file,
+            Kind::Sim(disk) => return disk.is_hole(off, len),
+        };
+        use std::os::fd::AsRawFd;
+        let Ok(at) = libc::off_t::try_from(off) else { return false };
+        // SAFETY: the descriptor is open; all other I/O names its offsets, so that moving the file's own does
+        // not matter.
+        let data = unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) };
+        match u64::try_from(data) {
+            Ok(data) => data >= off + len,
+            Err(_) => io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO),
         }
     }
 

@@ -77,6 +77,13 @@ impl SimDisk {
         self.0.borrow().pages.len() as u64 * BLOCK
     }
 
+    /// Whether no page of the range was ever written.
+    pub fn is_hole(&self, off: u64, len: u64) -> bool {
+        let s = self.0.borrow();
+        let pages = (off / BLOCK) as usize..((off + len) / BLOCK) as usize;
+        s.pages.get(pages).is_some_and(|p| p.iter().all(Option::is_none))
+    }
+
     /// Starts to record events; returns the content at this moment.
     pub fn record(&self) -> SimDisk {
         let base = self.fork();

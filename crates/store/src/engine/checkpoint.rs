@@ -229,22 +229,29 @@ impl Disk {
         order.sort_unstable();
         let mut writes = Writes::new(self.dev.clone());
         let mut clock = Clock::new(self.opts.step_us);
-        for at in order {
-            if let Some(b) = pending.get(&at) {
+        for at in &order {
+            if let Some(b) = pending.get(at) {
                 writes.push(at * BLOCK, b.clone()).await?;
             }
             clock.breathe().await;
         }
         writes.finish().await?;
-        let mut st = self.state.borrow_mut();
-        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that were
-        // overwritten are found in the newer writes first.
-        for (at, b) in pending.iter() {
-            if !st.pending.contains_key(at) {
-                // A copy: the block may be a slice of a much larger buffer of a message.
-                st.cache.insert(*at, Bytes::copy_from_slice(b));
+        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that were overwritten
+        // are found in the newer writes first.
+        for step in order.chunks(256) {
+            {
+                let mut st = self.state.borrow_mut();
+                for at in step {
+                    if let Some(b) = pending.get(at)
+                        && !st.pending.contains_key(at)
+                    {
+                        st.cache.insert(*at, b.clone());
+                    }
+                }
             }
+            clock.breathe().await;
         }
+        let mut st = self.state.borrow_mut();
         if let Some(f) = &mut st.frozen {
             f.pending = Rc::default();
         }

@@ -392,7 +392,8 @@ impl Apply<'_> {
         for lblk in first..=last {
             let start = u64::from(lblk) * B;
             let (from, to) = (off.max(start) - start, end.min(start + B) - start);
-            let whole = if to - from == B { source.slice(BLOCK as usize) } else { None };
+            // Of a longer write each block gets memory of its own: they are overwritten and forgotten one by one.
+            let whole = if to - from == B && (n == 1 || len > self.deferred_max) { source.slice(BLOCK as usize) } else { None };
             let block = match whole {
                 Some(b) => b,
                 None => {

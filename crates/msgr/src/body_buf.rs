@@ -1,12 +1,10 @@
 //! Receive buffers whose data starts on a page boundary.
 
+use aligned::PAGE as ALIGN;
 use bytes::buf::UninitSlice;
 use bytes::{BufMut, Bytes};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-
-/// What direct I/O wants of a buffer's address.
-pub const ALIGN: usize = 4096;
 
 /// A fixed-size buffer for one frame body, placed so that byte `data_at` of the body has an address that
 /// is a multiple of [`ALIGN`]. `BytesMut` cannot be told where to begin; hence this type and its unsafe
@@ -15,7 +13,7 @@ pub const ALIGN: usize = 4096;
 /// Invariant: `start <= len <= start + size`, `start + size` bytes were allocated at `ptr`, and the
 /// bytes from `start` to `len` are initialised.
 #[derive(Debug)]
-pub struct AlignedBuf {
+pub struct BodyBuf {
     ptr: NonNull<u8>,
     layout: Layout,
     start: usize,
@@ -23,9 +21,9 @@ pub struct AlignedBuf {
 }
 
 // SAFETY: the buffer owns its allocation alone, like a `Box<[u8]>`.
-unsafe impl Send for AlignedBuf {}
+unsafe impl Send for BodyBuf {}
 
-impl AlignedBuf {
+impl BodyBuf {
     /// Room for `size` bytes (at least one), of which byte `data_at` is aligned.
     pub fn new(size: usize, data_at: usize) -> Self {
         let start = (ALIGN - data_at % ALIGN) % ALIGN;
@@ -34,7 +32,7 @@ impl AlignedBuf {
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc(layout) };
         let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBuf {
+        BodyBuf {
             ptr,
             layout,
             start,
@@ -61,7 +59,7 @@ impl AlignedBuf {
     }
 }
 
-impl AsRef<[u8]> for AlignedBuf {
+impl AsRef<[u8]> for BodyBuf {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: these bytes are allocated and initialised (invariant), and borrowed with self.
         unsafe {
@@ -70,7 +68,7 @@ impl AsRef<[u8]> for AlignedBuf {
     }
 }
 
-impl Drop for AlignedBuf {
+impl Drop for BodyBuf {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, freed nowhere else.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
@@ -79,7 +77,7 @@ impl Drop for AlignedBuf {
 
 // SAFETY: `chunk_mut` returns exactly the allocated bytes behind `len`, and `advance_mut` moves `len`
 // only as far as there are any.
-unsafe impl BufMut for AlignedBuf {
+unsafe impl BufMut for BodyBuf {
     fn remaining_mut(&self) -> usize {
         self.missing()
     }
@@ -106,7 +104,7 @@ mod tests {
     #[test]
     fn data_is_aligned() {
         for data_at in [0, 1, 77, 4095, 4096, 5000] {
-            let mut b = AlignedBuf::new(10_000, data_at);
+            let mut b = BodyBuf::new(10_000, data_at);
             let body: Vec<u8> = (0..10_000).map(|i| i as u8).collect();
             b.put_slice(&body);
             assert_eq!(b.missing(), 0);
