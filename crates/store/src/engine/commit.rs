@@ -54,6 +54,21 @@ impl State {
 }
 
 impl Disk {
+    /// Waits until no zeros are on their way to where a batch goes.
+    async fn wait_prepared(&self, place: std::ops::Range<u64>) -> Result<(), StoreError> {
+        loop {
+            if !self.state.borrow().prepared.blocks(&place) {
+                return Ok(());
+            }
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if self.state.borrow().prepared.blocks(&place) {
+                progress.await;
+            }
+            self.check_failed()?;
+        }
+    }
+
     async fn write_batch(&self, mut batch: Batch) -> Result<(), StoreError> {
         self.check_failed()?;
         let (ring, store_id) = {
@@ -71,8 +86,12 @@ impl Disk {
             let after = LogPos { at: at + len, seq: pos.seq + 1, prev_crc: crc };
             // Taken before the write, so that nobody else counts on the space.
             st.head = after;
+            if st.prepared.wants(after.at) {
+                self.prepare.notify_one();
+            }
             (at, bytes, after)
         };
+        self.wait_prepared(at..after.at).await?;
         // Data that the records refer to has to be there, too, but not before: if the power goes in between,
         // the checksums in the records tell at the next start.
         let alone = batch.ios.is_empty();

@@ -2,7 +2,7 @@
 //!
 //! What a transaction does to memory happens in [`state`]; [`submit`] decides where its data goes and writes
 //! its record; [`commit`] writes batches of records to the log; [`checkpoint`] brings what is in memory to its
-//! place and lets the log's tail advance; [`open`] makes a store, and opens one by replaying the log through
+//! place and lets the log's tail advance; [`prepare`] gives the log of a sparse file its blocks; [`open`] makes a store, and opens one by replaying the log through
 //! the same functions of [`state`] that ran when the records were written.
 //!
 //! What must stay true:
@@ -22,6 +22,7 @@ mod commit;
 mod family;
 mod fsck;
 mod open;
+mod prepare;
 mod read;
 mod record;
 mod slots;
@@ -53,6 +54,8 @@ pub(crate) struct Disk {
     work: Notify,
     /// A checkpoint is wanted.
     checkpoint: Notify,
+    /// The log's head has come to where its preparation goes on.
+    prepare: Notify,
     /// The tail has advanced, or a batch was written.
     progress: Notify,
     closing: Cell<bool>,
@@ -79,6 +82,7 @@ impl Disk {
         self.closing.set(true);
         self.work.notify_one();
         self.checkpoint.notify_one();
+        self.prepare.notify_one();
         self.progress.notify_waiters();
     }
 
@@ -91,6 +95,7 @@ impl Disk {
     /// Stops everything after an error that leaves memory and device apart.
     fn fail(&self, e: StoreError) {
         tracing::error!("the store stops: {e}");
+        self.prepare.notify_one();
         self.failed.borrow_mut().get_or_insert(e.clone());
         self.line.fail(StoreError::Failed(e.to_string()));
         self.progress.notify_waiters();

@@ -1,7 +1,7 @@
 //! Making a store and opening one.
 
 use super::state::State;
-use super::{Disk, checkpoint, commit, state};
+use super::{Disk, checkpoint, commit, prepare, state};
 use crate::alloc::{Image, image_pages};
 use crate::commit::CommitLine;
 use crate::dev::{AlignedBuf, Device};
@@ -87,17 +87,20 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         sb: RefCell::new(sb),
         work: Notify::new(),
         checkpoint: Notify::new(),
+        prepare: Notify::new(),
         progress: Notify::new(),
         closing: Cell::new(false),
         running: Cell::new(false),
         failed: RefCell::new(None),
-        tasks: Cell::new(2),
+        tasks: Cell::new(3),
         checkpoints: Cell::new(0),
     });
     let task = Task(disk.clone());
     tokio::task::spawn_local(async move { commit::run(&task.0).await });
     let task = Task(disk.clone());
     tokio::task::spawn_local(async move { checkpoint::run(&task.0).await });
+    let task = Task(disk.clone());
+    tokio::task::spawn_local(async move { prepare::run(&task.0).await });
     disk.checkpoint.notify_one();
     Ok(disk)
 }

@@ -4,6 +4,7 @@
 //! again, with the same arguments and on the same state, when its record is replayed. They decide nothing.
 
 use super::cache::BlockCache;
+use super::prepare::Prepared;
 use super::family::Family;
 use super::slots::Slots;
 use crate::alloc::{Alloc, Image, Run};
@@ -103,6 +104,8 @@ pub(super) struct State {
     pub head: LogPos,
     /// Where the log starts, as of the last durable checkpoint.
     pub tail: LogPos,
+    /// How far the log's place is prepared.
+    pub prepared: Prepared,
     /// After a freeze: the last transaction of the sealed batch and the log position behind it.
     pub sealed_end: Option<(u64, LogPos)>,
     /// While the log is replayed: blocks of the current batch's direct writes, with their checksums.
@@ -142,6 +145,7 @@ impl State {
             queued: 0,
             head: sb.tail,
             tail: sb.tail,
+            prepared: Prepared::default(),
             sealed_end: None,
             replay: None,
             onode_budget: opts.onode_cache as usize,
