@@ -6,12 +6,14 @@ use super::now;
 use crate::protocol::{Event, Protocol, ProtocolError};
 use crate::session::{Opening, Verdict, decide};
 use auth::Context;
+use bytes::BufMut;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use types::EntityAddr;
@@ -235,9 +237,19 @@ async fn serve(conn: &mut Rc<Connection>, stream: TcpStream, mut generation: u64
             let Some(p) = &mut core.protocol else {
                 return Ended::Relieved;
             };
-            match stream.try_read_buf(&mut p.read_slot()) {
+            let mut slot = p.read_slot();
+            let room = slot.chunk_mut().len();
+            match stream.try_read_buf(&mut slot) {
                 Ok(0) => return Fault::Eof.into(),
-                Ok(_) => core.last_traffic = Instant::now(),
+                Ok(n) => {
+                    core.last_traffic = Instant::now();
+                    if n < room {
+                        // The socket is empty; without this, another system call would have to say so. What
+                        // arrives from here on is a new event, and a close that was seen stays seen.
+                        let empty = || Err::<(), _>(ErrorKind::WouldBlock.into());
+                        let _ = stream.try_io(Interest::READABLE, empty);
+                    }
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return e.into(),
             }
