@@ -543,7 +543,8 @@ fn what_is_not_supported_says_so() {
     for code in [OpCode::CACHE_FLUSH, OpCode::CACHE_EVICT, OpCode::CACHE_TRY_FLUSH, OpCode::CACHE_PIN] {
         assert_eq!(t.err(plain(code)), Errno::EINVAL, "{code}");
     }
-    assert_eq!(t.err(Op::call("rbd", "create", b"").unwrap()), Errno::EOPNOTSUPP);
+    assert_eq!(t.err(Op::call("rbd", "no such method", b"").unwrap()), Errno::EOPNOTSUPP);
+    assert_eq!(t.err(Op::call("rgw", "obj_remove", b"").unwrap()), Errno::EOPNOTSUPP, "Ceph has it");
     assert_eq!(t.err(Op::call("nosuchclass", "create", b"").unwrap()), Errno::EPERM, "Ceph would not load it");
 }
 
