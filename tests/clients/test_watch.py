@@ -1,10 +1,12 @@
 """Watches and notifications: the command line, the Python binding, and librados' C interface."""
 import contextlib
 import errno
+import functools
 import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -362,6 +364,26 @@ def test_capabilities(cluster, pool, io, tmp_path, caps, watches, notifies):
             w.unwatch()
         assert (tried(lambda: theirs.notify("o")) is not None) == notifies
         theirs.close()
+
+
+@pytest.mark.skipif(shutil.which("rbd") is None, reason="there is no rbd here")
+def test_the_owner_of_an_image_is_asked_by_notification(cluster, pool):
+    rbd = functools.partial(cluster.run, "rbd", "-p", pool)
+    rbd("create", "img", "--size", "64M")
+    argv = cluster.argv("rbd", "-p", pool, "bench", "--io-type", "write", "--io-threads", "1", "--io-total", "64G", "img")
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as writer:
+        try:
+            lock = eventually(lambda: rbd("lock", "ls", "img").stdout.decode(), 30, "the writer's lock")
+            owner = re.search(r"(client\.\d+)\s+auto (\d+)", lock)
+            assert f"{owner[1]} cookie={owner[2]}" in rbd("status", "img").stdout.decode()
+            # The writer keeps its lock, and does these itself.
+            rbd("snap", "create", "img@s", timeout=60)
+            rbd("resize", "img", "--size", "80M", timeout=60)
+            assert rbd("lock", "ls", "img").stdout.decode() == lock
+            assert writer.poll() is None
+        finally:
+            writer.kill()
+    assert b" s " in rbd("snap", "ls", "img").stdout
 
 
 # --- the cluster changes ---
