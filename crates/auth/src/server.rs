@@ -560,19 +560,40 @@ impl ServerAuth for RefCell<MonAuth> {
 
 /// The server of an OSD, MDS or manager: accepts tickets that open with its rotating secrets.
 pub struct ServiceAuth {
-    /// What is offered to whom.
-    pub policy: AuthPolicy,
+    /// What is offered to whom; see [`ServiceAuth::set_service_modes`].
+    pub policy: RefCell<AuthPolicy>,
     /// Kept up to date by the daemon's client end; see [`crate::CephxClient::rotating`].
     pub keys: Rc<RefCell<RotatingKeyRing>>,
 }
 
+impl ServiceAuth {
+    /// A server with these rules and keys.
+    pub fn new(policy: AuthPolicy, keys: Rc<RefCell<RotatingKeyRing>>) -> Rc<Self> {
+        Rc::new(ServiceAuth { policy: RefCell::new(policy), keys })
+    }
+
+    /// Takes over `ms_service_mode`, and `ms_mon_service_mode` for a manager. It holds for connections
+    /// that are made from now on. A list without any mode that we know changes nothing: nobody could
+    /// connect any more.
+    pub fn set_service_modes(&self, service: &str, mon_service: &str) {
+        let mut policy = self.policy.borrow_mut();
+        let AuthPolicy { service_modes, mon_service_modes, .. } = &mut *policy;
+        for (modes, text) in [(service_modes, service), (mon_service_modes, mon_service)] {
+            let wanted = AuthPolicy::parse_modes(text);
+            if !wanted.is_empty() {
+                *modes = wanted;
+            }
+        }
+    }
+}
+
 impl ServerAuth for ServiceAuth {
     fn methods(&self, peer: EntityType) -> Vec<AuthMethod> {
-        self.policy.methods(peer).to_vec()
+        self.policy.borrow().methods(peer).to_vec()
     }
 
     fn modes(&self, peer: EntityType) -> Vec<ConMode> {
-        self.policy.modes(peer, AuthMethod::Cephx)
+        self.policy.borrow().modes(peer, AuthMethod::Cephx)
     }
 
     fn pick_mode(
@@ -581,7 +602,7 @@ impl ServerAuth for ServiceAuth {
         method: AuthMethod,
         preferred: &[u32],
     ) -> Option<ConMode> {
-        self.policy.pick_mode(peer, method, preferred)
+        self.policy.borrow().pick_mode(peer, method, preferred)
     }
 
     fn request(
@@ -594,8 +615,7 @@ impl ServerAuth for ServiceAuth {
         if !MODE_AUTHORIZER.contains(&mode_byte(&payload)?) {
             return Err(AuthError::Denied("unknown mode of authentication"));
         }
-        let methods = self.policy.methods(conn.peer);
-        if !methods.contains(&conn.method) {
+        if !self.policy.borrow().methods(conn.peer).contains(&conn.method) {
             return Err(AuthError::Unsupported);
         }
         match conn.method {
@@ -606,7 +626,7 @@ impl ServerAuth for ServiceAuth {
                 let (name, global_id): (AuthName, u64) = r.get()?;
                 // The policy was asked about the kind that the peer says it is. The name must not be
                 // of a more trusted kind.
-                if !self.policy.methods(name.kind).contains(&AuthMethod::None) {
+                if !self.policy.borrow().methods(name.kind).contains(&AuthMethod::None) {
                     return Err(AuthError::Unsupported);
                 }
                 Ok(believe(name, global_id))
@@ -622,4 +642,26 @@ pub(crate) fn none_authorizer(name: &AuthName, global_id: u64) -> Bytes {
     name.encode(&mut out, Features::ALL);
     out.put_u64_le(global_id);
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_of_a_service_follow_its_settings() {
+        let keys = || Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, crate::Keyring::default())));
+        let osd = ServiceAuth::new(AuthPolicy::new(EntityType::OSD), keys());
+        assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Crc, ConMode::Secure]);
+        osd.set_service_modes("secure", "crc");
+        assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Secure]);
+        assert_eq!(osd.pick_mode(EntityType::CLIENT, AuthMethod::Cephx, &[1]), None);
+        assert_eq!(osd.modes(EntityType::OSD), [ConMode::Crc, ConMode::Secure], "that is ms_cluster_mode");
+        osd.set_service_modes("", "nonsense");
+        assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Secure]);
+
+        let mgr = ServiceAuth::new(AuthPolicy::new(EntityType::MGR), keys());
+        mgr.set_service_modes("secure", "crc");
+        assert_eq!(mgr.modes(EntityType::CLIENT), [ConMode::Crc]);
+    }
 }

@@ -60,6 +60,7 @@ struct Inner {
     mon: MonClient,
     objecter: Objecter,
     messenger: RefCell<Option<Rc<Messenger>>>,
+    auth: RefCell<Option<Rc<ServiceAuth>>>,
     state: RefCell<MgrState>,
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
@@ -94,6 +95,7 @@ impl MonEvents for FromMon {
             for refused in m.conf.borrow_mut().set_from_mon(settings) {
                 tracing::debug!("setting from the monitors: {refused}");
             }
+            m.apply_auth_settings();
         }
     }
 }
@@ -125,6 +127,7 @@ impl Manager {
             mon: mon.clone(),
             objecter,
             messenger: RefCell::new(None),
+            auth: RefCell::new(None),
             state: RefCell::new(MgrState::default()),
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
@@ -135,19 +138,22 @@ impl Manager {
         mon.subscribe("config", 0, false);
         mon.subscribe("osdmap", 0, false);
         mon.wait_ready(Duration::from_secs(30)).await?;
+        let auth = ServiceAuth::new(config.cluster.policy.clone(), keys);
         let messenger = Messenger::new(
             MessengerConfig {
                 name: EntityName::new(EntityType::MGR, mon.global_id() as i64),
                 nonce,
                 policies: PolicySet::new(Policy::stateless_server()),
                 limits: Limits::default(),
-                server_auth: Some(Rc::new(ServiceAuth { policy: config.cluster.policy.clone(), keys })),
+                server_auth: Some(auth.clone()),
                 client_auth: mon.auth().clone(),
             },
             Rc::new(Sessions(Rc::downgrade(&inner))),
         );
         messenger.bind(config.ip, config.ports)?;
         *inner.messenger.borrow_mut() = Some(messenger);
+        *inner.auth.borrow_mut() = Some(auth);
+        inner.apply_auth_settings();
         inner.follow_map();
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
         inner.news.notify_one();
@@ -187,6 +193,14 @@ async fn report(inner: Weak<Inner>) {
 }
 
 impl Inner {
+    /// Takes over the options that the authentication server depends on.
+    fn apply_auth_settings(&self) {
+        let conf = self.conf.borrow();
+        if let Some(auth) = &*self.auth.borrow() {
+            auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
+        }
+    }
+
     fn follow_map(&self) {
         let Some(map) = self.objecter.map() else { return };
         let mut state = self.state.borrow_mut();

@@ -110,11 +110,7 @@ pub fn osd(s: &Secrets) -> (Rc<RefCell<CephxClient>>, Rc<ServiceAuth>) {
         &want,
     );
     client.set_rotating(keys.clone());
-    let service = ServiceAuth {
-        policy: AuthPolicy::new(EntityType::OSD),
-        keys,
-    };
-    (Rc::new(RefCell::new(client)), Rc::new(service))
+    (Rc::new(RefCell::new(client)), ServiceAuth::new(AuthPolicy::new(EntityType::OSD), keys))
 }
 
 pub fn payload(len: usize, seed: u64) -> Bytes {

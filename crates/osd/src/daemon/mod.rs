@@ -220,6 +220,7 @@ struct Daemon {
     core: Rc<Core>,
     mon: MonClient,
     messenger: Rc<Messenger>,
+    auth: Rc<ServiceAuth>,
     net: Rc<Net>,
     copies: Rc<Copies>,
     link: Rc<Link>,
@@ -334,6 +335,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         timing: MonTiming::default(),
     });
     let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
+    let auth = ServiceAuth::new(config.policy.clone(), rotating);
     let messenger = Messenger::new(
         MessengerConfig {
             name: EntityName::osd(id.0),
@@ -342,7 +344,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
                 .with(EntityType::OSD, Policy::lossless_peer())
                 .with(EntityType::MGR, Policy::lossy_client()),
             limits: Limits::default(),
-            server_auth: Some(Rc::new(ServiceAuth { policy: config.policy.clone(), keys: rotating })),
+            server_auth: Some(auth.clone()),
             client_auth: mon.auth().clone(),
         },
         inbound.clone(),
@@ -378,6 +380,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         core: core.clone(),
         mon: mon.clone(),
         messenger,
+        auth,
         net,
         copies,
         link,
@@ -584,6 +587,7 @@ impl Daemon {
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
         self.core.set_settings(settings::settings(&conf));
         self.core.tracker.set_limits(settings::history(&conf));
+        self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 
     async fn stop(self: &Rc<Self>) -> Result<(), StoreError> {
