@@ -31,6 +31,10 @@ enum Command {
         /// Also start a stock cluster, and compare its answers to random operations with ours.
         #[arg(long)]
         differential: bool,
+        /// Also build a program with the independent client of the crate `rados`, and run it against the
+        /// cluster. Fetches that crate and its dependencies.
+        #[arg(long)]
+        rados_crate: bool,
         /// Do not install packages.
         #[arg(long)]
         no_install: bool,
@@ -55,8 +59,8 @@ enum Command {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Test { long, no_clients, debian13, differential, no_install } => {
-            run::test(long, no_clients, debian13, differential, no_install)
+        Command::Test { long, no_clients, debian13, differential, rados_crate, no_install } => {
+            run::test(&run::Tests { long, no_clients, debian13, differential, rados_crate, no_install })
         },
         Command::Bench { which: _, args } => run::bench_peer(&args),
         Command::Docs { check } => docs::compatibility(check),

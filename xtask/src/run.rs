@@ -44,8 +44,19 @@ fn install(packages: &[&str]) -> Result<()> {
     )
 }
 
+/// Which tests; see the options of `cargo xtask test`.
+pub struct Tests {
+    pub long: bool,
+    pub no_clients: bool,
+    pub debian13: Option<PathBuf>,
+    pub differential: bool,
+    pub rados_crate: bool,
+    pub no_install: bool,
+}
+
 /// All tests.
-pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, differential: bool, no_install: bool) -> Result<()> {
+pub fn test(tests: &Tests) -> Result<()> {
+    let &Tests { long, no_clients, ref debian13, differential, rados_crate, no_install } = tests;
     if !no_install {
         install(PACKAGES)?;
         if differential {
@@ -75,12 +86,15 @@ pub fn test(long: bool, no_clients: bool, debian13: Option<PathBuf>, differentia
         run("release build of the differential test", Command::new("cargo").args(["build", "--release", "-p", "differential"]))?;
         clients.env("SIPHON_TEST_DIFFERENTIAL", "1");
     }
+    if rados_crate {
+        clients.env("SIPHON_TEST_RADOS_CRATE", "1");
+    }
     run("stock clients", &mut clients)?;
     if let Some(dir) = debian13 {
-        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(&dir))?;
+        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
         let mut clients = Command::new("/usr/bin/python3");
         clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
-        run("stock clients, 18.2", clients.env("SIPHON_TEST_CHROOT", &dir))?;
+        run("stock clients, 18.2", clients.env("SIPHON_TEST_CHROOT", dir))?;
     }
     Ok(())
 }
