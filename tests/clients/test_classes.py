@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import uuid
-from ctypes import c_char_p, c_int, c_size_t, c_void_p, byref, create_string_buffer
+from ctypes import Structure, byref, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer, string_at
 
 import native
 import pytest
@@ -146,6 +146,43 @@ def test_what_writes_return(cluster, pool, io, call):
     assert cluster.rados("-p", pool, "ls").stdout.split() == [b"o", b"q"]
 
 
+class Item(Structure):
+    """`rados_object_list_item`."""
+    _fields_ = [(f, t) for n in ("oid", "nspace", "locator") for f, t in ((n + "_length", c_size_t), (n, c_void_p))]
+
+
+def listing(io, kind, attr, value):
+    """The objects that a filter passes."""
+    lib, items, following = io.lib, (Item * 10)(), c_void_p()
+    lib.rados_object_list_begin.restype = lib.rados_object_list_end.restype = c_void_p
+    lib.rados_object_list_begin.argtypes = lib.rados_object_list_end.argtypes = [c_void_p]
+    lib.rados_object_list.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_char_p, c_size_t, c_void_p, c_void_p]
+    lib.rados_object_list_free.argtypes = [c_size_t, c_void_p]
+    lib.rados_object_list_cursor_free.argtypes = [c_void_p, c_void_p]
+    filter, names = text(kind) + text(attr) + text(value), []
+    at, end = lib.rados_object_list_begin(io.io), lib.rados_object_list_end(io.io)
+    while not lib.rados_object_list_is_end(io.io, c_void_p(at)):
+        n = native.ok(lib.rados_object_list(io.io, at, end, 10, filter, len(filter), items, byref(following)))
+        names += [string_at(i.oid, i.oid_length).decode() for i in items[:n]]
+        lib.rados_object_list_free(n, items)
+        lib.rados_object_list_cursor_free(io.io, at)
+        at = following.value
+    return sorted(names)
+
+
+def test_a_class_filters_listings(cluster, pool, io):
+    for name, value in (("a", "x"), ("b", "y"), ("c", "x"), ("d", None)):
+        io.put(name)
+        if value:
+            cluster.rados("-p", pool, "setxattr", name, "theattr", value)
+    assert listing(io, "hello.hello", "_theattr", "x") == ["a", "c"]
+    assert listing(io, "plain", "_theattr", "y") == ["b"]
+    for kind, expected in (("hello.other", errno.EINVAL), ("no_such_class.hello", errno.EPERM)):
+        with pytest.raises(native.Failed) as e:
+            listing(io, kind, "_theattr", "x")
+        assert e.value.errno == expected
+
+
 # --- locks ---
 
 def lock_info(cluster, pool, obj, name):
@@ -238,7 +275,7 @@ def test_an_ephemeral_lock_takes_its_object_along(cluster, pool, call):
     assert cluster.rados("-p", pool, "ls").stdout == b""
 
 
-def test_locks_survive_a_restart(siphon_factory):
+def test_locks_and_settings_survive_a_restart(siphon_factory):
     if os.environ.get("SIPHON_TEST_CONF"):
         pytest.skip("restarts its cluster")
     s = siphon_factory()
@@ -247,9 +284,16 @@ def test_locks_survive_a_restart(siphon_factory):
     c.ceph("osd", "pool", "create", "p", "4")
     c.rados("-p", "p", "lock", "get", "o", "l", "--lock-type", "exclusive", "--lock-cookie", "x")
     before = lock_info(c, "p", "o", "l")
+    c.ceph("config", "set", "osd", "osd_class_load_list", "lock")
     s.kill()
     s.start()
     assert lock_info(c, "p", "o", "l") == before
+    # The list of what can be loaded counts from the start.
+    client = native.Client(c.conf)
+    io = client.io("p")
+    Caller(io).fails(errno.EPERM, "o", "hello", "say_hello")
+    io.close()
+    client.close()
     s.stop()
 
 

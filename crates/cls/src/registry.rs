@@ -161,6 +161,9 @@ static BUILTIN: &[&Class] = &[
     &crate::version::CLASS,
 ];
 
+/// The filters of listings that classes have.
+static FILTERS: &[(&str, &str)] = &[("hello", "hello")];
+
 /// `osd_class_load_list`'s default, and `osd_class_default_list`'s: what Ceph's developers vouch for.
 pub const STOCK_CLASSES: &str = "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex \
                                  user version cas cmpomap queue 2pc_queue fifo";
@@ -236,6 +239,21 @@ impl Registry {
         class.methods.iter().find(|m| m.name.as_bytes() == method).ok_or(Errno::EOPNOTSUPP)
     }
 
+    /// Whether there is a filter of listings `CLASS.FILTER`: all that exist pass objects whose attribute has
+    /// the given value. EPERM if the class may not be loaded, EINVAL if it or the filter is unknown.
+    pub fn listing_filter(&self, name: &[u8]) -> Result<(), Errno> {
+        let dot = name.iter().position(|b| *b == b'.').ok_or(Errno::EINVAL)?;
+        let (class, filter) = (&name[..dot], &name[dot + 1..]);
+        if class.is_empty() || filter.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        if !self.load.has(class) {
+            return Err(Errno::EPERM);
+        }
+        let known = FILTERS.iter().any(|(c, f)| c.as_bytes() == class && f.as_bytes() == filter);
+        if known { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
     /// Whether clients may call the class without being granted it by name.
     pub fn allowed_by_default(&self, class: &[u8]) -> bool {
         self.default.has(class)
@@ -244,5 +262,50 @@ impl Registry {
     /// What is built in, whatever may be loaded.
     pub fn classes() -> &'static [&'static Class] {
         BUILTIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_decide_what_can_be_called() {
+        let all = Registry::builtin();
+        assert!(all.method(b"hello", b"replay").is_ok() && all.allowed_by_default(b"hello"));
+        assert_eq!(all.method(b"hello", b"no such").err(), Some(Errno::EOPNOTSUPP));
+        assert_eq!(all.method(b"rgw", b"anything").err(), Some(Errno::EOPNOTSUPP));
+        assert_eq!(all.method(b"evil", b"anything").err(), Some(Errno::EPERM));
+        let some = Registry::with_lists("* ", " lock\tversion");
+        assert!(some.method(b"hello", b"replay").is_ok() && some.allowed_by_default(b"version"));
+        assert!(!some.allowed_by_default(b"hello") && !some.allowed_by_default(b""));
+        assert_eq!(some.method(b"evil", b"anything").err(), Some(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn filters_are_of_classes() {
+        let all = Registry::builtin();
+        assert!(all.listing_filter(b"hello.hello").is_ok());
+        for (name, error) in [
+            ("hello", Errno::EINVAL),
+            (".hello", Errno::EINVAL),
+            ("hello.", Errno::EINVAL),
+            ("hello.other", Errno::EINVAL),
+            ("evil.hello", Errno::EPERM),
+        ] {
+            assert_eq!(all.listing_filter(name.as_bytes()), Err(error), "{name}");
+        }
+    }
+
+    #[test]
+    fn classes_and_methods_have_names_of_their_own() {
+        let mut names: Vec<String> = rows().into_iter().map(|r| r.name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for class in BUILTIN {
+            assert!(STOCK_CLASSES.split(' ').any(|c| c == class.name), "{} can be loaded", class.name);
+        }
     }
 }

@@ -15,7 +15,7 @@ pub const ALL_NAMESPACES: &[u8] = b"\x01";
 /// A condition on objects that are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// The attribute has this value (Ceph: `PGLSPlainFilter`).
+    /// The attribute has this value (Ceph: `PGLSPlainFilter`, and the filter `hello.hello`).
     Plain {
         /// The attribute as stored, with its leading underscore.
         attr: Bytes,
@@ -40,8 +40,9 @@ pub struct Listing {
 /// Reads a listing's input.
 ///
 /// # Errors
-/// EINVAL if it cannot be read, or for a filter that does not exist.
-pub fn parse(op: &Op, max: u64) -> Result<Listing, Errno> {
+/// EINVAL if it cannot be read, or for a filter that does not exist; EPERM for one of a class that may not
+/// be loaded.
+pub fn parse(op: &Op, max: u64, classes: &cls::Registry) -> Result<Listing, Errno> {
     use super::code::OpCode;
     let invalid = |_| Errno::EINVAL;
     let OpArgs::Pgls { count, .. } = op.args else { return Err(Errno::EINVAL) };
@@ -52,7 +53,7 @@ pub fn parse(op: &Op, max: u64) -> Result<Listing, Errno> {
         let _method: Bytes = r.get().map_err(invalid)?;
         let kind: Bytes = r.get().map_err(invalid)?;
         if kind != "plain" {
-            return Err(Errno::EINVAL);
+            classes.listing_filter(&kind)?;
         }
         let attr = r.get().map_err(invalid)?;
         let value = r.get().map_err(invalid)?;
@@ -106,18 +107,24 @@ mod tests {
     fn input_and_filter_are_read() {
         let args = OpArgs::Pgls { count: 5000, start_epoch: 0 };
         let plain = Op::with_input(OpCode::PGNLS, args, ObjectId::MIN.to_bytes(Features::ALL));
-        let l = parse(&plain, 1024).unwrap();
+        let classes = cls::Registry::builtin();
+        let l = parse(&plain, 1024, &classes).unwrap();
         assert_eq!((l.max, l.filter, l.with_namespace), (1024, None, true));
-        assert!(parse(&Op::new(OpCode::PGNLS, args), 10).is_err());
+        assert!(parse(&Op::new(OpCode::PGNLS, args), 10, &classes).is_err());
 
         let b = |s: &'static str| Bytes::from_static(s.as_bytes());
-        let mut input = BytesMut::new();
-        for s in ["", "", "plain", "_tag", "v"] {
-            b(s).encode(&mut input, Features::ALL);
+        let with = |kind| {
+            let mut input = BytesMut::new();
+            for s in ["", "", kind, "_tag", "v"] {
+                b(s).encode(&mut input, Features::ALL);
+            }
+            ObjectId::MIN.encode(&mut input, Features::ALL);
+            parse(&Op::with_input(OpCode::PGNLS_FILTER, args, input.freeze()), 10, &classes)
+        };
+        for kind in ["plain", "hello.hello"] {
+            assert_eq!(with(kind).unwrap().filter, Some(Filter::Plain { attr: b("_tag"), value: b("v") }));
         }
-        ObjectId::MIN.encode(&mut input, Features::ALL);
-        let l = parse(&Op::with_input(OpCode::PGNLS_FILTER, args, input.freeze()), 10).unwrap();
-        assert_eq!(l.filter, Some(Filter::Plain { attr: b("_tag"), value: b("v") }));
+        assert_eq!(with("hello.other"), Err(Errno::EINVAL));
     }
 
     #[test]
