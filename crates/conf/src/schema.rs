@@ -204,8 +204,8 @@ osd_max_attr_size|uint|advanced|0|0..|r|osd|Largest attribute in bytes; 0 is no 
 osd_max_write_size|size|advanced|90|4..1024|r|osd|Largest write operation, in MiB.
 osd_max_omap_entries_per_request|uint|advanced|1024|1..|r|osd|How many omap rows one operation returns at most.
 osd_max_omap_bytes_per_request|size|advanced|1G|4K..|r|osd|How many bytes of omap one operation returns at most.
-osd_class_load_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||s|osd|Object classes that clients can call; * for all.
-osd_class_default_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||s|osd|Object classes that a client with `x` can call without being granted them by name; * for all.
+osd_class_load_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||r|osd|Object classes that clients can call; * for all.
+osd_class_default_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||r|osd|Object classes that a client with `x` can call without being granted them by name; * for all.
 osd_max_pgls|uint|advanced|1024|1..|r|osd|How many objects one listing operation returns at most.
 osd_max_write_op_reply_len|size|advanced|32|0..|r|osd|Longest result of an operation that also writes, in bytes.
 osd_client_message_size_cap|size|advanced|500M|1M..|s|osd|Bytes of client messages that one OSD holds at a time.

@@ -34,6 +34,8 @@ pub trait MonLink {
 pub struct Settings {
     /// Limits of operations.
     pub limits: Limits,
+    /// Object classes that clients can call.
+    pub classes: cls::Registry,
     /// Options of groups.
     pub pg: PgConf,
     /// Operations in execution at a time; others wait in the scheduler.
@@ -50,6 +52,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             limits: Limits::default(),
+            classes: cls::Registry::builtin(),
             pg: PgConf::default(),
             window: 256,
             idle_contexts: 64,
@@ -69,8 +72,6 @@ pub struct Parts {
     pub net: Rc<dyn PeerNet>,
     /// How it reaches the monitors.
     pub mon: Rc<dyn MonLink>,
-    /// Object classes.
-    pub classes: Rc<cls::Registry>,
     /// How it reads objects of other groups.
     pub copies: Rc<dyn CopySource>,
     /// The scheduler.
@@ -91,7 +92,6 @@ pub struct Core {
     pub tracker: Rc<Tracker>,
     pub(crate) net: Rc<dyn PeerNet>,
     pub(crate) mon: Rc<dyn MonLink>,
-    pub(crate) classes: Rc<cls::Registry>,
     pub(crate) copies: Rc<dyn CopySource>,
     settings: RefCell<Rc<Settings>>,
     map: RefCell<Option<ClusterMapRef>>,
@@ -138,7 +138,6 @@ impl Core {
             tracker: Rc::default(),
             net: parts.net,
             mon: parts.mon,
-            classes: parts.classes,
             copies: parts.copies,
             settings: RefCell::new(Rc::new(parts.settings)),
             map: RefCell::new(None),
@@ -366,7 +365,7 @@ impl Core {
     ) {
         let request = Rc::new(request);
         let tracked = self.tracker.start(request.clone(), Instant::now());
-        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &self.classes) {
+        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &self.settings().classes) {
             Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => (info, Some(Errno::EINVAL)),
             Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
             Ok(info) => (info, None),

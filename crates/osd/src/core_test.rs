@@ -197,7 +197,6 @@ impl Cluster {
             store: self.stores[i as usize].clone(),
             net: Rc::new(net),
             mon: mon.clone(),
-            classes: Rc::new(cls::Registry::builtin()),
             copies: Rc::new(NoCopies),
             queue: Box::new(Fifo::default()),
             settings: Settings::default(),

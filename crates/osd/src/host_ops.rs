@@ -441,7 +441,7 @@ impl PgHost {
         };
         let env = Env {
             reader: &self.reader,
-            classes: &self.core.classes,
+            classes: &settings.classes,
             copies: &*self.core.copies,
             limits: &settings.limits,
             pool: pool.rules,
@@ -616,7 +616,8 @@ impl PgHost {
         }
         let map = self.core.map().ok_or(Errno::EAGAIN)?;
         let pg_num = map.pool(self.pgid.pool).ok_or(Errno::ENOENT)?.pg_num;
-        let l = pgls::parse(o, self.core.settings().limits.pgls, &self.core.classes)?;
+        let settings = self.core.settings();
+        let l = pgls::parse(o, settings.limits.pgls, &settings.classes)?;
         let first = self.pgid.first_object();
         let end = self.pgid.end_object(pg_num);
         if l.with_namespace {

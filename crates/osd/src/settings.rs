@@ -38,6 +38,7 @@ pub fn settings(c: &Config) -> Settings {
             write_reply: num(c, "osd_max_write_op_reply_len", l.write_reply as u64) as usize,
             pgls: num(c, "osd_max_pgls", l.pgls),
         },
+        classes: classes(c),
         pg: PgConf {
             min_pg_log_entries: num(c, "osd_min_pg_log_entries", p.min_pg_log_entries),
             max_pg_log_entries: num(c, "osd_max_pg_log_entries", p.max_pg_log_entries),
@@ -63,7 +64,7 @@ pub fn settings(c: &Config) -> Settings {
 }
 
 /// The object classes that a configuration lets clients call.
-pub fn classes(c: &Config) -> cls::Registry {
+fn classes(c: &Config) -> cls::Registry {
     let list = |name| find(name).map_or_else(|| cls::registry::STOCK_CLASSES.to_owned(), |_| c.str(name));
     cls::Registry::with_lists(&list("osd_class_load_list"), &list("osd_class_default_list"))
 }

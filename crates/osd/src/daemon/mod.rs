@@ -361,7 +361,6 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         store: store.clone(),
         net: net.clone(),
         mon: link.clone(),
-        classes: Rc::new(settings::classes(&config.conf)),
         copies: copies.clone(),
         queue: Box::new(OsdQueue::new(&config.conf)),
         settings: settings::settings(&config.conf),
