@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -46,6 +47,12 @@ def wait(what, check, seconds=120):
         if time.monotonic() > end:
             raise SystemExit(f"gave up waiting for {what}")
         time.sleep(0.1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def cpu_seconds(pid):
@@ -108,7 +115,8 @@ class Stock(Cluster):
         log = open(self.dir / "log" / f"{Path(argv[0]).name}-{argv[2]}.out", "wb")
         self.processes.append(subprocess.Popen([str(a) for a in argv], env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
 
-    def start(self, port=36789):
+    def start(self):
+        port = free_port()
         d = self.dir
         for sub in ("run", "log", "crash", "mon", "mgr"):
             (d / sub).mkdir(parents=True, exist_ok=True)
@@ -187,7 +195,8 @@ osd_snap_trim_sleep_hdd = 0
 class Siphon(Cluster):
     name = "siphon"
 
-    def start(self, port=37789):
+    def start(self):
+        port = free_port()
         binary = ROOT / "target/release/siphon"
         self.dir.mkdir(parents=True, exist_ok=True)
         log = open(self.dir.parent / "siphon.log", "wb")
@@ -198,7 +207,7 @@ class Siphon(Cluster):
             if "healthy" in line.lower():
                 break
         else:
-            raise SystemExit(f"siphon did not become healthy, see {log.name}")
+            raise SystemExit(f"siphon did not become healthy: {Path(log.name).read_text()}")
         self.healthy_s = time.monotonic() - t0
         threading.Thread(target=lambda: p.stdout.read(), daemon=True).start()
         self.make_pool()
