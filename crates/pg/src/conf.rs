@@ -13,7 +13,7 @@ pub struct PgConf {
     pub target_pg_log_entries: u64,
     /// `osd_pg_log_trim_min`: entries that are trimmed together, so that most operations trim nothing.
     pub pg_log_trim_min: u64,
-    /// `osd_pg_log_dups_tracked`: trimmed request ids that are still recognised.
+    /// `osd_pg_log_dups_tracked`: how many versions back, the log's included, a request is recognised.
     pub pg_log_dups_tracked: u64,
     /// `osd_recovery_max_active`: objects in recovery at a time, not counting those that clients wait for.
     pub recovery_max_active: usize,

@@ -163,14 +163,18 @@ impl PgLog {
         cut
     }
 
-    /// Drops entries up to and with `to`, remembers their requests as dups, and keeps at most
-    /// `dups_tracked` of those. The row changes go to `rows`.
+    /// Drops entries up to and with `to`. Requests among the last `dups_tracked` versions, the log's own
+    /// included, stay known as dups: none if the log is as long. The row changes go to `rows`.
     pub fn trim(&mut self, to: Eversion, dups_tracked: u64, rows: &mut RowBatch) {
+        let oldest = self.head().version.saturating_sub(dups_tracked);
         while let Some(e) = self.entries.pop_front_if(|e| e.entry.version <= to) {
             let entry = &e.entry;
             rows.remove.push(rows::log_key(entry.version));
-            if self.reqids.get(&entry.reqid) == Some(&entry.version.version) {
+            let newest = self.reqids.get(&entry.reqid) == Some(&entry.version.version);
+            if newest {
                 self.reqids.remove(&entry.reqid);
+            }
+            if newest && entry.version.version > oldest {
                 let dup = DupEntry {
                     version: entry.version,
                     reqid: entry.reqid,
@@ -183,8 +187,7 @@ impl PgLog {
             }
             self.tail = entry.version;
         }
-        while self.dups.len() as u64 > dups_tracked {
-            let Some(old) = self.dups.pop_front() else { break };
+        while let Some(old) = self.dups.pop_front_if(|d| d.version.version <= oldest) {
             rows.remove.push(rows::dup_key(old.version));
             if self.dup_reqids.get(&old.reqid) == Some(&old.version) {
                 self.dup_reqids.remove(&old.reqid);

@@ -221,7 +221,7 @@ fn apply(store: &mut BTreeMap<Bytes, Bytes>, actions: Vec<Action>) {
 #[test]
 fn rows_bring_back_what_was_persisted() {
     let map = Map { epoch: 5, acting: osds(1), up_thru: 5, size: 1 };
-    let conf = PgConf { min_pg_log_entries: 2, target_pg_log_entries: 4, pg_log_trim_min: 3, pg_log_dups_tracked: 5, ..PgConf::default() };
+    let conf = PgConf { min_pg_log_entries: 2, target_pg_log_entries: 4, pg_log_trim_min: 3, pg_log_dups_tracked: 12, ..PgConf::default() };
     let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), conf.clone(), Utime::default()).unwrap();
     let mut store = BTreeMap::new();
     pg.handle(Event::ActivateMap, Utime::default());
