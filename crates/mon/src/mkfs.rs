@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use types::monmap::{MonFeatures, MonInfo};
-use types::rados::Release;
+use types::Release;
 use types::{
     EntityAddrVec, EntityType, Epoch, FsMap, Fsid, MgrMap, MonMap, OsdMap, OsdMapIncremental, ServiceMap, Utime,
 };

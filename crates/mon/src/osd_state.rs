@@ -45,7 +45,7 @@ impl OsdMapExt for OsdMap {
 
 /// The map of a new cluster, without its identity.
 pub fn blank_map(conf: &Config) -> OsdMap {
-    use types::osdmap::Release;
+    use types::Release;
     OsdMap {
         flags: flag::SORTBITWISE | flag::RECOVERY_DELETES | flag::PURGED_SNAPDIRS | flag::PGLOG_HARDLIMIT,
         full_ratio: conf.f64("mon_osd_full_ratio") as f32,

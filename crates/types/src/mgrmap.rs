@@ -2,7 +2,7 @@
 
 use crate::dump::{Dump, shown};
 use crate::entity::EntityAddrVec;
-use crate::rados::Release;
+use crate::release::Release;
 use crate::{Epoch, Utime, features};
 use bytes::BytesMut;
 use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope};

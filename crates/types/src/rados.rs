@@ -501,54 +501,6 @@ pub const OSD_OUT: u32 = 0;
 /// Primary affinity unless set otherwise, and the largest: 1.0 in fixed point.
 pub const OSD_PRIMARY_AFFINITY_MAX: u32 = 0x10000;
 
-/// Releases by number (Ceph: `ceph_release_t`, `common/ceph_releases.h`). One byte on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc)]
-pub struct Release(pub u8);
-
-impl Release {
-    /// Not known.
-    pub const UNKNOWN: Release = Release(0);
-    /// 12.2.
-    pub const LUMINOUS: Release = Release(12);
-    /// 13.2.
-    pub const MIMIC: Release = Release(13);
-    /// 14.2.
-    pub const NAUTILUS: Release = Release(14);
-    /// 15.2.
-    pub const OCTOPUS: Release = Release(15);
-    /// 16.2.
-    pub const PACIFIC: Release = Release(16);
-    /// 17.2.
-    pub const QUINCY: Release = Release(17);
-    /// 18.2.
-    pub const REEF: Release = Release(18);
-    /// 19.2.
-    pub const SQUID: Release = Release(19);
-
-    const ALL: [&str; 21] = [
-        "unknown", "argonaut", "bobtail", "cuttlefish", "dumpling", "emperor", "firefly", "giant", "hammer",
-        "infernalis", "jewel", "kraken", "luminous", "mimic", "nautilus", "octopus", "pacific", "quincy", "reef",
-        "squid", "tentacle",
-    ];
-
-    /// The release's name.
-    pub fn name(self) -> &'static str {
-        Self::ALL.get(usize::from(self.0)).copied().unwrap_or("unknown")
-    }
-
-    /// The release with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        let number = Self::ALL.iter().skip(1).position(|&n| n == name)? + 1;
-        u8::try_from(number).ok().map(Release)
-    }
-}
-
-impl fmt::Display for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -570,13 +522,5 @@ mod tests {
         assert_eq!(flags.to_string(), "ondisk+write+known_if_redirected");
         assert_eq!(OpFlags::default().to_string(), "-");
         assert!(flags.has(OsdFlags::WRITE) && !flags.any(OsdFlags::READ | OsdFlags::ACK));
-    }
-
-    #[test]
-    fn releases_have_names() {
-        assert_eq!(Release::SQUID.name(), "squid");
-        assert_eq!(Release::from_name("pacific"), Some(Release::PACIFIC));
-        assert_eq!(Release::from_name("unknown"), None);
-        assert_eq!(Release(200).name(), "unknown");
     }
 }

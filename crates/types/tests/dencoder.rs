@@ -18,7 +18,7 @@ use types::features;
 use types::monmap::{MonFeatures, MonInfo};
 use types::pgmap::PgCount;
 use types::pool::{AutoscaleMode, HitSetParams, PoolOptValue, PoolType, flag as pool_flag};
-use types::rados::Release;
+use types::Release;
 use types::replies::{ListWatchersResponse, WatchItem};
 use types::{
     EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, ListObject, LogEntry, LogName, LogPriority, MonMap,

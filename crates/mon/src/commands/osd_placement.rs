@@ -170,7 +170,7 @@ fn primary_temp(c: &mut Write<'_>) -> Answer {
 }
 
 fn may_upmap(map: &OsdMap) -> Result<(), Refusal> {
-    if map.require_min_compat_client >= types::osdmap::Release::LUMINOUS {
+    if map.require_min_compat_client >= types::Release::LUMINOUS {
         return Ok(());
     }
     let message = format!(

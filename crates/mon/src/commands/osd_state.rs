@@ -7,7 +7,7 @@ use crate::osd_state as rules;
 use types::OsdId;
 use types::errno::Errno;
 use types::rados::{osd_state as state, osdmap_flag as flag};
-use types::osdmap::Release;
+use types::Release;
 
 pub(super) static COMMANDS: &[Entry] = &[
     write("osd in name=ids,type=CephString,n=N", "Mark OSDs in: data is placed on them.", "osd", "rw", set_in),

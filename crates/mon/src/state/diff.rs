@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use types::osdmap::Release;
+use types::Release;
 use types::rados::osd_state as state;
 use types::{IntervalSet, OsdId, OsdMap, OsdMapIncremental, PgId, PoolId};
 

@@ -1,5 +1,6 @@
 use super::map::{Osd, OsdMap};
-use super::{OsdMapIncremental, Release};
+use super::OsdMapIncremental;
+use crate::Release;
 use crate::rados::{osd_state, osdmap_flag};
 use crate::{Epoch, OsdId, Utime};
 use crush::CrushMap;

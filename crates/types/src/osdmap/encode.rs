@@ -8,7 +8,7 @@
 //! The checksum covers the wrapper from its first byte, its own four bytes left out.
 
 use super::map::{Osd, OsdInfo, OsdMap, OsdXinfo, StretchMode};
-use super::Release;
+use crate::Release;
 use crate::rados::osdmap_flag;
 use crate::{AddrType, EntityAddr, EntityAddrVec, Epoch, Utime, features};
 use bytes::{BufMut, Bytes, BytesMut};

@@ -3,7 +3,7 @@
 
 use super::encode::{put_by_addr, put_one_addr, seal, verify, version, writable};
 use super::map::{OsdMap, OsdXinfo, StretchMode};
-use super::Release;
+use crate::Release;
 use crate::rados::osdmap_flag;
 use crate::{EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime, features};
 use bytes::{BufMut, Bytes, BytesMut};

@@ -1,4 +1,4 @@
-use super::Release;
+use crate::Release;
 use crate::rados::{osd_state, osdmap_flag};
 use crate::{EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime, features};
 use crush::CrushMap;

@@ -15,14 +15,12 @@ mod incremental;
 mod map;
 mod mapping;
 mod print;
-mod release;
 mod table;
 
 pub use apply::OsdMapError;
 pub use incremental::OsdMapIncremental;
 pub use map::{Osd, OsdInfo, OsdMap, OsdXinfo, StretchMode, TreeFilter, flag_names, state_names};
 pub use mapping::UpActing;
-pub use release::Release;
 pub use table::{OsdMapMapping, Placement};
 
 #[cfg(test)]

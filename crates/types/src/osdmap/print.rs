@@ -1,7 +1,7 @@
 //! The map as text (Ceph: `OSDMap::print`): what `ceph osd dump` shows.
 
 use super::map::{OsdMap, flag_names, state_names};
-use super::Release;
+use crate::Release;
 use crate::pool::{AutoscaleMode, HitSetParams, PoolType};
 use crate::{Dump, Epoch, OsdId, PgPool};
 use serde_json::Value;

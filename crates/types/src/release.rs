@@ -1,3 +1,5 @@
+//! Releases of Ceph, as maps name them.
+
 use denc_derive::Denc;
 use std::cmp::Ordering;
 use std::fmt;
@@ -86,5 +88,19 @@ impl PartialOrd for Release {
 impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_names() {
+        assert_eq!(Release::SQUID.name(), "squid");
+        assert_eq!(Release::by_name("pacific"), Some(Release::PACIFIC));
+        assert_eq!(Release::by_name("unknown"), None);
+        assert_eq!(Release(200).name(), "unknown");
+        assert!(Release::UNCHANGED < Release::UNKNOWN, "no change comes before all others");
     }
 }
