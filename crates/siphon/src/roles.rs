@@ -190,12 +190,22 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
 pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntry>) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
-            let mut running = Vec::new();
+            // At the same time: each waits for its device most of the time.
+            let mut starting = Vec::new();
             for entry in entries {
-                let daemon = format!("osd.{}", entry.id);
-                let name = AuthName::new(EntityType::OSD, entry.id.to_string());
-                let conf = daemon_conf()?.take();
-                let handle = osd_start::start(&dir, &cluster, &entry, cluster_config(&dir, name)?, conf, PORTS).await.context(daemon.clone())?;
+                let (dir, cluster) = (dir.clone(), cluster.clone());
+                starting.push((format!("osd.{}", entry.id), tokio::task::spawn_local(async move {
+                    let name = AuthName::new(EntityType::OSD, entry.id.to_string());
+                    let conf = daemon_conf()?.take();
+                    osd_start::start(&dir, &cluster, &entry, cluster_config(&dir, name)?, conf, PORTS).await
+                })));
+            }
+            let mut running = Vec::new();
+            for (daemon, started) in starting {
+                let handle = match started.await {
+                    Ok(handle) => handle.with_context(|| daemon.clone())?,
+                    Err(e) => std::panic::resume_unwind(e.into_panic()),
+                };
                 let handle = Rc::new(handle);
                 let h = Rc::downgrade(&handle);
                 let handler: Handler = Rc::new(move |c| {

@@ -433,32 +433,51 @@ fn wall_bits() -> u32 {
     (since.as_nanos() >> 10) as u32 & 0x7fff_ffff
 }
 
+/// Groups that are read from the store at the same time.
+const LOADS: usize = 32;
+
+async fn load_group(store: Rc<Store>, coll: store::Coll, pgid: PgId) -> Result<(PgId, pg::rows::Loaded), StartError> {
+    let meta = Bytes::from_static(META_KEY);
+    let mut rows = Vec::new();
+    let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
+    let mut first = true;
+    loop {
+        let bound = if first { Bound::Included(&from[..]) } else { Bound::Excluded(&from[..]) };
+        let page = store.omap_iter(coll, &meta, bound, 4096, 16 << 20).await?;
+        let last = page.rows.last().map(|(k, _)| k.clone());
+        rows.extend(page.rows);
+        match last {
+            Some(k) if page.more => from = k,
+            _ => break,
+        }
+        first = false;
+    }
+    Ok((pgid, pg::rows::load(rows).map_err(|source| StartError::Group { pgid, source })?))
+}
+
 /// Loads all groups and brings each up to the newest map that is kept.
 async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Result<Option<Rc<MapAt>>, StartError> {
     if own.current == Epoch(0) {
         return Ok(None);
     }
     let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
+    // Many groups at a time: what one waits for is a chain of reads.
+    let mut waiting = store.collections().into_iter().filter_map(|c| pgid_of(c).map(|pgid| (c, pgid)));
+    let mut under_way = tokio::task::JoinSet::new();
     let mut loaded = Vec::new();
-    for coll in store.collections() {
-        let Some(pgid) = pgid_of(coll) else { continue };
-        let meta = Bytes::from_static(META_KEY);
-        let mut rows = Vec::new();
-        let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
-        let mut first = true;
-        loop {
-            let bound = if first { Bound::Included(&from[..]) } else { Bound::Excluded(&from[..]) };
-            let page = store.omap_iter(coll, &meta, bound, 4096, 16 << 20).await?;
-            let last = page.rows.last().map(|(k, _)| k.clone());
-            rows.extend(page.rows);
-            match last {
-                Some(k) if page.more => from = k,
-                _ => break,
-            }
-            first = false;
+    loop {
+        while under_way.len() < LOADS
+            && let Some((coll, pgid)) = waiting.next()
+        {
+            under_way.spawn_local(load_group(store.clone(), coll, pgid));
         }
-        loaded.push((pgid, pg::rows::load(rows).map_err(|source| StartError::Group { pgid, source })?));
+        match under_way.join_next().await {
+            Some(Ok(group)) => loaded.push(group?),
+            Some(Err(e)) => std::panic::resume_unwind(e.into_panic()),
+            None => break,
+        }
     }
+    loaded.sort_by_key(|(pgid, _)| *pgid);
     let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
     for e in oldest.0..=own.current.0 {
         if let Some(map) = superblock::load_map(store, Epoch(e)).await? {
