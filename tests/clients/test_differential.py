@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BINARY, ROOT, free_port
+from conftest import BINARY, ROOT
 
 DRIVER = Path(os.environ.get("SIPHON_DIFFERENTIAL_BIN", BINARY.parent / "differential"))
 OPERATIONS = os.environ.get("SIPHON_DIFFERENTIAL_OPS", "20000")
@@ -35,7 +35,7 @@ def stock():
     base = Path(tempfile.mkdtemp(prefix="siphon-differential.", dir="/var/tmp"))
     cluster = Stock(base)
     try:
-        cluster.start(free_port())
+        cluster.start()
         # 16.2 forgets to drop an object's checksum when a numbered truncation makes it longer, and then
         # takes the object for damaged and repairs it without end.
         cluster.ceph("config", "set", "osd", "osd_skip_data_digest", "true")
