@@ -1,7 +1,7 @@
 //! Chunks of deduplicated data and who refers to them (Ceph: `cls/cas`).
 
 use crate::context::Object;
-use crate::registry::{Class, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, RD, RD_WR, decode, encode, method};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;

@@ -1,7 +1,7 @@
 //! Changes of omap rows that depend on their values (Ceph: `cls/cmpomap`).
 
 use crate::context::Object;
-use crate::registry::{Class, RD, RD_WR, decode, method};
+use crate::method::{Class, RD, RD_WR, decode, method};
 use bytes::Bytes;
 use denc_derive::Denc;
 use std::cmp::Ordering;
@@ -156,7 +156,7 @@ async fn cmp_rm_keys(object: Object<'_>, op: RmOp) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::encode;
+    use crate::method::encode;
     use crate::testing::TestObject;
 
     fn n(v: u64) -> Bytes {

@@ -2,7 +2,7 @@
 //! test them with it.
 
 use crate::context::Object;
-use crate::registry::{Class, Ignored, Output, RD, RD_WR, Raw, WR, method};
+use crate::method::{Class, Ignored, Output, RD, RD_WR, Raw, WR, method};
 use bytes::{Bytes, BytesMut};
 use types::errno::Errno;
 

@@ -1,7 +1,7 @@
 //! The header and the data objects of journals (Ceph: `cls/journal`).
 
 use crate::context::Object;
-use crate::registry::{Class, Ignored, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
 use bytes::Bytes;
 use denc::{Decode, Encode};
 use denc_derive::Denc;

@@ -2,7 +2,8 @@
 //! `src/cls`).
 //!
 //! * [`context`]: what a method may do to its object.
-//! * [`registry`]: the table of classes and methods, and which of them a configuration lets clients call.
+//! * [`method`]: how a class declares its methods.
+//! * [`registry`]: the table of classes, and which of them a configuration lets clients call.
 //! * one module for each class, under its Ceph name.
 //!
 //! A method does everything through [`context::ObjectContext`], in its caller's transaction: if the
@@ -15,6 +16,7 @@ pub mod hello;
 pub mod journal;
 pub mod lock;
 pub mod log;
+pub mod method;
 pub mod numops;
 pub mod rbd;
 pub mod refcount;
@@ -26,4 +28,5 @@ pub mod version;
 pub(crate) mod testing;
 
 pub use context::{LocalFuture, Object, ObjectContext, Origin, Page};
-pub use registry::{Class, Method, MethodFlags, Output, Registry};
+pub use method::{Class, Method, MethodFlags, Output};
+pub use registry::Registry;

@@ -5,7 +5,7 @@
 //! one should have the monitors blocklist its holder first.
 
 use crate::context::Object;
-use crate::registry::{Class, Ignored, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
 use bytes::Bytes;
 use denc::Encode;
 use denc_derive::Denc;

@@ -1,7 +1,7 @@
 //! A log of entries in order of time (Ceph: `cls/log`).
 
 use crate::context::Object;
-use crate::registry::{Class, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, RD, RD_WR, decode, encode, method};
 use bytes::Bytes;
 use denc_derive::Denc;
 use std::time::Duration;

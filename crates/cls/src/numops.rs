@@ -1,7 +1,7 @@
 //! Arithmetic on decimal numbers in omap (Ceph: `cls/numops`).
 
 use crate::context::Object;
-use crate::registry::{Class, RD_WR, method};
+use crate::method::{Class, RD_WR, method};
 use bytes::Bytes;
 use types::errno::Errno;
 

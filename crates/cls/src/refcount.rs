@@ -1,7 +1,7 @@
 //! References to objects by tag; the object goes with the last one (Ceph: `cls/refcount`).
 
 use crate::context::Object;
-use crate::registry::{Class, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, RD, RD_WR, decode, encode, method};
 use bytes::Bytes;
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};

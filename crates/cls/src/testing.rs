@@ -2,7 +2,8 @@
 //! calls left behind, not what it wrote itself.
 
 use crate::context::{Access, ObjectContext, Origin, Page};
-use crate::registry::{Output, Registry, encode};
+use crate::method::{Output, encode};
+use crate::registry::Registry;
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use crate::context::Object;
 use crate::log::{at_most, reaches, time_prefix};
-use crate::registry::{Class, RD, RD_WR, encode, method};
+use crate::method::{Class, RD, RD_WR, encode, method};
 use bytes::Bytes;
 use denc_derive::Denc;
 use types::Utime;

@@ -2,7 +2,7 @@
 
 use crate::context::Object;
 use crate::log::at_most;
-use crate::registry::{Class, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, RD, RD_WR, decode, encode, method};
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;

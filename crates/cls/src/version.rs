@@ -1,7 +1,7 @@
 //! Versions of objects that clients count themselves (Ceph: `cls/version`).
 
 use crate::context::Object;
-use crate::registry::{Class, Ignored, RD, RD_WR, decode, encode, method};
+use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
 use base64::Engine;
 use bytes::Bytes;
 use denc_derive::Denc;

@@ -10,7 +10,7 @@ use super::omap::{find_key, read_key, remove_key, write_key};
 use super::snapshot;
 use super::types::{ChildImageSpec, NamespaceKind};
 use crate::context::Object;
-use crate::registry::encode;
+use crate::method::encode;
 use bytes::Bytes;
 use denc::{Encode, Features};
 use denc_derive::Denc;

@@ -3,7 +3,7 @@
 use super::omap::check_exists;
 use super::types::AssertSnapcSeqState;
 use crate::context::Object;
-use crate::registry::Raw;
+use crate::method::Raw;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;

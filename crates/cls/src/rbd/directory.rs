@@ -4,7 +4,7 @@
 use super::omap::{check_exists, is_valid_id, key, list, list_of, optional, read_key, write_key};
 use super::types::DirectoryState;
 use crate::context::Object;
-use crate::registry::{Ignored, Raw, decode, encode};
+use crate::method::{Ignored, Raw, decode, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

@@ -7,7 +7,7 @@ use super::header::change_op_features;
 use super::omap::{has_key, key, list, list_of, optional, write_key};
 use super::types::{GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState, GroupSpec};
 use crate::context::Object;
-use crate::registry::{Ignored, decode, encode};
+use crate::method::{Ignored, decode, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

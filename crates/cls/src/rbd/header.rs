@@ -7,7 +7,7 @@ use super::omap::{Args, check_exists, find_key, read_key, write_key};
 use super::snapshot;
 use super::types::ParentRecord;
 use crate::context::Object;
-use crate::registry::{Ignored, Raw, encode};
+use crate::method::{Ignored, Raw, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::SnapId;

@@ -2,7 +2,7 @@
 
 use super::omap::{ROWS_PER_READ, key, list};
 use crate::context::Object;
-use crate::registry::encode;
+use crate::method::encode;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

@@ -7,7 +7,7 @@ use super::omap::{find_key, has_key, read_key, remove_key, write_key};
 use super::types::{MigrationHeaderType, MigrationSpec, MigrationState};
 use super::v1::{self, HeaderText};
 use crate::context::Object;
-use crate::registry::{Ignored, encode};
+use crate::method::{Ignored, encode};
 use bytes::Bytes;
 use types::errno::Errno;
 

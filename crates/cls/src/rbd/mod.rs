@@ -27,7 +27,7 @@ pub mod types;
 pub mod v1;
 
 use crate::context::Object;
-use crate::registry::{Class, RD, RD_WR, WR, method};
+use crate::method::{Class, RD, RD_WR, WR, method};
 use bytes::Bytes;
 
 /// The class.

@@ -2,7 +2,7 @@
 
 use super::omap::{has_key, key, list};
 use crate::context::Object;
-use crate::registry::encode;
+use crate::method::encode;
 use bytes::Bytes;
 use types::errno::Errno;
 

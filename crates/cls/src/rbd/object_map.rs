@@ -5,7 +5,7 @@ use super::bit_vector::{BitVector, HEADER_LEN, Layout, block_crcs, change_elemen
 use super::omap::{Args, optional};
 use super::types::MAX_OBJECT_MAP_OBJECT_COUNT;
 use crate::context::Object;
-use crate::registry::{Ignored, Raw, decode, encode};
+use crate::method::{Ignored, Raw, decode, encode};
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use types::errno::Errno;

@@ -1,7 +1,7 @@
 //! How the class reads its inputs and keeps values in omap rows.
 
 use crate::context::Object;
-use crate::registry::{decode, encode};
+use crate::method::{decode, encode};
 use bytes::Bytes;
 use denc::{Decode, Encode, Reader};
 use types::errno::Errno;

@@ -10,7 +10,7 @@ use super::omap::{Args, check_exists, find_key, read_key, remove_key, write_key}
 use super::snapshot;
 use super::types::{ParentImageSpec, ParentRecord, SnapRecord};
 use crate::context::Object;
-use crate::registry::{Ignored, Raw, encode};
+use crate::method::{Ignored, Raw, encode};
 use bytes::Bytes;
 use types::SnapId;
 use types::errno::Errno;

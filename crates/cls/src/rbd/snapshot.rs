@@ -6,7 +6,7 @@ use super::omap::{Args, check_exists, find_key, list_of, read_key, remove_key, w
 use super::types::{NamespaceKind, ParentRecord, ProtectionStatus, SnapRecord, SnapshotNamespace};
 use super::v1;
 use crate::context::Object;
-use crate::registry::{Ignored, Raw, encode};
+use crate::method::{Ignored, Raw, encode};
 use bytes::Bytes;
 use types::SnapId;
 use types::errno::Errno;

@@ -3,7 +3,7 @@
 use super::omap::{find_key, is_valid_id, key, list_of, read_key, write_key};
 use super::types::{TrashImageSpec, TrashImageState};
 use crate::context::Object;
-use crate::registry::{Raw, decode, encode};
+use crate::method::{Raw, decode, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

@@ -6,7 +6,7 @@
 
 use super::snapshot;
 use crate::context::Object;
-use crate::registry::{Ignored, decode};
+use crate::method::{Ignored, decode};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use types::SnapId;
@@ -155,7 +155,7 @@ pub async fn snap_list(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> {
 
 /// Adds a snapshot. ESTALE if the image had a newer one, EEXIST if the name is in use, EDQUOT if there
 /// are as many as may be.
-pub async fn snap_add(object: Object<'_>, input: crate::registry::Raw) -> Result<(), Errno> {
+pub async fn snap_add(object: Object<'_>, input: crate::method::Raw) -> Result<(), Errno> {
     let mut header = read_header(&mut *object).await?;
     let (name, id): (Bytes, SnapId) = decode(input.0, Errno::EINVAL)?;
     let name = c_name(name);
@@ -174,7 +174,7 @@ pub async fn snap_add(object: Object<'_>, input: crate::registry::Raw) -> Result
 }
 
 /// Removes the snapshot of this name.
-pub async fn snap_remove(object: Object<'_>, input: crate::registry::Raw) -> Result<(), Errno> {
+pub async fn snap_remove(object: Object<'_>, input: crate::method::Raw) -> Result<(), Errno> {
     let mut header = read_header(&mut *object).await?;
     let name = c_name(decode(input.0, Errno::EINVAL)?);
     let at = header.snaps.iter().position(|snap| snap.name == name).ok_or(Errno::ENOENT)?;
@@ -183,7 +183,7 @@ pub async fn snap_remove(object: Object<'_>, input: crate::registry::Raw) -> Res
 }
 
 /// Gives the snapshot of this id another name.
-pub async fn snap_rename(object: Object<'_>, input: crate::registry::Raw) -> Result<(), Errno> {
+pub async fn snap_rename(object: Object<'_>, input: crate::method::Raw) -> Result<(), Errno> {
     let mut header = read_header(&mut *object).await?;
     let (id, name): (SnapId, Bytes) = decode(input.0, Errno::EINVAL)?;
     let name = c_name(name);

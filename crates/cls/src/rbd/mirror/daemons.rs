@@ -4,7 +4,7 @@
 use crate::context::Object;
 use crate::rbd::omap::{key, list, remove_key, write_key};
 use crate::rbd::types::MirrorImageMap;
-use crate::registry::{Ignored, decode, encode};
+use crate::method::{Ignored, decode, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

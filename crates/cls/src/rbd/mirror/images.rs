@@ -5,7 +5,7 @@ use super::status;
 use crate::context::Object;
 use crate::rbd::omap::{find_key, key, list_of, optional, read_key, remove_key, write_key};
 use crate::rbd::types::{MirrorImage, MirrorImageState};
-use crate::registry::encode;
+use crate::method::encode;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;

@@ -4,7 +4,7 @@ use super::pool;
 use crate::context::Object;
 use crate::rbd::omap::{has_key, key, list_of, optional, read_key, remove_key, write_key};
 use crate::rbd::types::{MirrorPeer, MirrorPeerDirection};
-use crate::registry::{Ignored, encode};
+use crate::method::{Ignored, encode};
 use bytes::Bytes;
 use types::Utime;
 use types::errno::Errno;

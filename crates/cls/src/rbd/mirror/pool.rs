@@ -4,7 +4,7 @@ use super::peers;
 use crate::context::Object;
 use crate::rbd::omap::{find_key, read_key, remove_key, write_key};
 use crate::rbd::types::MirrorMode;
-use crate::registry::{Ignored, encode};
+use crate::method::{Ignored, encode};
 use bytes::Bytes;
 use types::errno::Errno;
 

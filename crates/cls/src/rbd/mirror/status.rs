@@ -9,7 +9,7 @@ use crate::rbd::types::{
     EntityInst, MirrorImageSiteStatus, MirrorImageState, MirrorImageStatus, MirrorImageStatusState, MirrorPeer,
     MirrorPeerDirection, StoredSiteStatus,
 };
-use crate::registry::{Ignored, Raw, decode, encode};
+use crate::method::{Ignored, Raw, decode, encode};
 use bytes::Bytes;
 use denc::Reader;
 use std::collections::{BTreeMap, BTreeSet};

@@ -70,7 +70,7 @@ fn every_method_of_ceph_is_there() {
         group_snap_list:r group_snap_list_order:r trash_add:rw trash_remove:rw trash_list:r trash_get:r \
         trash_state_set:rw namespace_add:rw namespace_remove:rw namespace_list:r copyup:rw sparse_copyup:rw \
         assert_snapc_seq:rw sparsify:rw";
-    let flags = |m: &crate::registry::Method| {
+    let flags = |m: &crate::method::Method| {
         [(m.flags.read, 'r'), (m.flags.write, 'w'), (m.flags.promote, 'p')]
             .into_iter()
             .filter_map(|(set, letter)| set.then_some(letter))

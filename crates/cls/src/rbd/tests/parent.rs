@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rbd::types::{ChildImageSpec, ParentImageSpec, ParentRecord, SnapRecord};
-use crate::registry::encode;
+use crate::method::encode;
 use std::collections::BTreeSet;
 
 const LAYERED: u64 = features::LAYERING;
