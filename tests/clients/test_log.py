@@ -1,5 +1,6 @@
 """The cluster log as it is watched: `ceph -w`, `ceph -W CHANNEL`, levels, and `ceph log last`."""
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -17,7 +18,9 @@ class Watcher:
 
     def __init__(self, cluster, *args):
         self.process = subprocess.Popen(
-            cluster.argv("ceph", *args), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            cluster.argv("ceph", *args), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            # The status that comes first is printed without a flush.
+            env={**os.environ, "PYTHONUNBUFFERED": "1"})
         self.lines = queue.Queue()
         threading.Thread(target=lambda: [self.lines.put(line) for line in self.process.stdout], daemon=True).start()
 
