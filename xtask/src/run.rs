@@ -5,8 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages with the stock clients, the oracles, and what the client tests use.
-const PACKAGES: &[&str] =
-    &["ceph-common", "ceph-base", "python3-rados", "python3-rbd", "python3-pytest", "fio", "qemu-utils", "qemu-block-extra", "jq", "build-essential"];
+const PACKAGES: &[&str] = &[
+    "ceph-common",
+    "ceph-base",
+    "python3-rados",
+    "python3-rbd",
+    "python3-pytest",
+    "fio",
+    "qemu-utils",
+    "qemu-block-extra",
+    "jq",
+    "build-essential",
+];
 
 /// The same for the benchmark and the differential test, which also start stock servers.
 const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
