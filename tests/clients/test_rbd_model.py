@@ -85,7 +85,7 @@ def test_model_with_kills(siphon_factory):
     cluster = Cluster(owned.conf, "default")
     cluster.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
     for pool in make_pool(cluster):
-        seeds = range(1000 + FIRST, 1000 + FIRST + max(2, SEEDS // 5))
+        seeds = range(1000 + FIRST, 1000 + FIRST + max(2, SEEDS // 10))
         over, kills, rng = threading.Event(), [], random.Random(FIRST)
 
         def killer():
