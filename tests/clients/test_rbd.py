@@ -298,6 +298,27 @@ def test_mirroring_settings(rbd):
     assert rbd.json("mirror", "pool", "info", rbd.pool)["mode"] == "disabled"
 
 
+def test_first_format_made_by_the_client(rbd, tmp_path, monkeypatch):
+    """The directory of such images is a trivial map, which the OSD updates."""
+    monkeypatch.setenv("RBD_FORCE_ALLOW_V1", "1")
+    for name in ("one", "two"):
+        rbd("create", "--image-format", "1", "--size", "8M", name)
+    rbd.fails("create", "--image-format", "1", "--size", "8M", "one", errno=17)
+    rbd("create", "new", "--size", "8M")
+    assert sorted(rbd.json("ls")) == ["new", "one", "two"]
+    assert rbd.json("info", "one")["format"] == 1
+    data = pattern(8 << 20)
+    (tmp_path / "in").write_bytes(data)
+    rbd("import-diff", "--no-progress", "-", "one", data=diff((0, data), size=8 << 20))
+    rbd("rename", "one", "three")
+    assert sorted(rbd.json("ls")) == ["new", "three", "two"]
+    rbd("export", "--no-progress", "three", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == data
+    rbd("rm", "--no-progress", "two")
+    rbd("rm", "--no-progress", "three")
+    assert rbd.json("ls") == ["new"]
+
+
 def test_first_format(rbd, tmp_path):
     """Clients no longer make such images, but they open them."""
     number = lambda n: n.to_bytes(8, "little")

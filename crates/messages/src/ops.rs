@@ -103,7 +103,7 @@ op_table! {
     LIST_WATCHERS      Extent    Yes;
     LIST_SNAPS         Extent    Yes;
     SYNC_READ          Extent    Yes;
-    TMAPGET            Extent    No;
+    TMAPGET            Extent    Yes;
     OMAPGETKEYS        Extent    Yes;
     OMAPGETVALS        Extent    Yes;
     OMAPGETHEADER      Extent    Yes;
@@ -121,7 +121,7 @@ op_table! {
     STARTSYNC          Extent    No;
     SETTRUNC           Extent    No;
     TRIMTRUNC          Extent    No;
-    TMAPPUT            Extent    No;
+    TMAPPUT            Extent    Yes;
     CREATE             Extent    Yes;
     ROLLBACK           Snap      Yes;
     WATCH              Watch     Yes;
@@ -140,8 +140,8 @@ op_table! {
     UNSET_MANIFEST     Extent    No;
     OMAPRMKEYRANGE     Extent    Yes;
     COPY_FROM2         CopyFrom  Yes;
-    TMAPUP             Extent    No;
-    TMAP2OMAP          Tmap2Omap No;
+    TMAPUP             Extent    Yes;
+    TMAP2OMAP          Tmap2Omap Yes;
     CACHE_FLUSH        Extent    No;
     CACHE_EVICT        Extent    No;
     CACHE_TRY_FLUSH    Extent    No;

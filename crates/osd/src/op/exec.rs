@@ -277,6 +277,10 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 };
                 self.write(at, op.indata.clone(), OpFlags(0))
             }
+            OpCode::TMAPGET => self.tmap_get(out).await,
+            OpCode::TMAPPUT => self.tmap_put(op),
+            OpCode::TMAPUP => self.tmap_update(op).await,
+            OpCode::TMAP2OMAP => self.tmap_to_omap(op).await,
             OpCode::WRITESAME => self.write_same(op),
             OpCode::ZERO => self.zero(extent),
             OpCode::CREATE => self.create(op),
@@ -364,7 +368,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     // --- reads ---
 
-    async fn read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(super) async fn read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.data_offset.get_or_insert(e.offset);
         let data = self.read_range(e).await?;
@@ -559,7 +563,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.stats.num_wr_kb += kib(length as usize);
     }
 
-    fn write_full(&mut self, e: Extent, data: &Bytes, flags: OpFlags) -> Result<i32, Errno> {
+    pub(super) fn write_full(&mut self, e: Extent, data: &Bytes, flags: OpFlags) -> Result<i32, Errno> {
         self.writes += 1;
         if e.length != data.len() as u64 {
             return Err(Errno::EINVAL);
@@ -623,7 +627,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         Ok(0)
     }
 
-    fn truncate(&mut self, e: Extent) -> Result<i32, Errno> {
+    pub(super) fn truncate(&mut self, e: Extent) -> Result<i32, Errno> {
         self.writes += 1;
         if !self.visible() {
             return Ok(0);

@@ -534,10 +534,40 @@ fn versions_grow_and_can_be_asserted() {
 }
 
 #[test]
+fn trivial_maps() {
+    let mut t = Bench::new();
+    let input = |code, data: &'static [u8]| Op { indata: Bytes::from_static(data), ..on_extent(code, 0, 0) };
+    let set: &[u8] = b"s\x01\0\0\0b\0\0\0\0";
+    t.ok(input(OpCode::TMAPUP, set));
+    let one: &[u8] = b"\0\0\0\0\x01\0\0\0\x01\0\0\0b\0\0\0\0";
+    assert_eq!(t.ok(on_extent(OpCode::TMAPGET, 0, 0)), one);
+    assert_eq!(t.err(input(OpCode::TMAPUP, b"c\x01\0\0\0b\0\0\0\0")), Errno::EEXIST);
+    assert_eq!(t.err(input(OpCode::TMAPUP, b"r\x01\0\0\0a")), Errno::ENOENT);
+    t.ok(input(OpCode::TMAPUP, b""));
+    t.ok(input(OpCode::TMAPUP, b"r\x01\0\0\0b"));
+    assert_eq!(t.ok(on_extent(OpCode::READ, 0, 0)), b"\0\0\0\0\0\0\0\0"[..]);
+    // Rows out of order are sorted.
+    let unsorted: &[u8] = b"\x01\0\0\0h\x02\0\0\0\x01\0\0\0b\0\0\0\0\x01\0\0\0a\x01\0\0\0v";
+    t.ok(input(OpCode::TMAPPUT, unsorted));
+    assert_eq!(t.ok(on_extent(OpCode::TMAPGET, 0, 0)), b"\x01\0\0\0h\x02\0\0\0\x01\0\0\0a\x01\0\0\0v\x01\0\0\0b\0\0\0\0"[..]);
+    assert_eq!(t.err(input(OpCode::TMAPPUT, b"\x09\0")), Errno::EINVAL);
+    let to_omap = |flags| Op::new(OpCode::TMAP2OMAP, OpArgs::Tmap2Omap { flags });
+    t.ok(to_omap(0));
+    assert_eq!(t.load(&t.oid()).oi.size, 0);
+    assert_eq!(t.ok(plain(OpCode::OMAPGETHEADER)), b"h"[..]);
+    let keys = BTreeMap::from([(Bytes::from("a"), Bytes::from("v")), (Bytes::from("b"), Bytes::new())]);
+    let names: std::collections::BTreeSet<Bytes> = keys.keys().cloned().collect();
+    let found = t.ok(Op { indata: names.to_bytes(Features::ALL), ..plain(OpCode::OMAPGETVALSBYKEYS) });
+    assert_eq!(BTreeMap::<Bytes, Bytes>::from_bytes(&found).unwrap(), keys);
+    assert_eq!(t.err(to_omap(0)), Errno::ENODATA);
+    t.ok(to_omap(1));
+}
+
+#[test]
 fn what_is_not_supported_says_so() {
     let mut t = Bench::new();
     t.ok(full("x"));
-    for code in [OpCode::TMAPUP, OpCode::TMAPPUT, OpCode::TMAPGET, OpCode::SETXATTRS, OpCode::SETTRUNC] {
+    for code in [OpCode::SETXATTRS, OpCode::RESETXATTRS, OpCode::SETTRUNC] {
         assert_eq!(t.err(Op::new(code, OpArgs::Unknown([0; 28]))), Errno::EOPNOTSUPP, "{code}");
     }
     for code in [OpCode::CACHE_FLUSH, OpCode::CACHE_EVICT, OpCode::CACHE_TRY_FLUSH, OpCode::CACHE_PIN] {

@@ -1,7 +1,7 @@
 //! Operations on objects: what they are, what they may do, and their execution.
 //!
 //! * [`code`]: the operations and views on them; [`info`]: what a request may do.
-//! * [`exec`]: execution, with [`attrs`], [`omap`], [`snaps`], [`watch`], [`copy`] and [`checksum`] for its
+//! * [`exec`]: execution, with [`attrs`], [`omap`], [`snaps`], [`watch`], [`copy`], [`tmap`] and [`checksum`] for its
 //!   parts.
 //! * [`seal`]: from an executed request to log entries and a transaction.
 //! * [`reader`]: the seam to the store; [`class`]: what methods of object classes see.
@@ -20,6 +20,7 @@ pub mod reader;
 pub mod seal;
 pub mod snaps;
 pub mod store_reader;
+pub mod tmap;
 pub mod watch;
 #[cfg(test)]
 mod exec_test;
