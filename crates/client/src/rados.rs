@@ -50,6 +50,11 @@ impl Rados {
         }
     }
 
+    /// Objects over a monitor client and an objecter that are there already, as a daemon has them.
+    pub fn over(mon: MonClient, objecter: Objecter) -> Self {
+        Rados { mon, objecter }
+    }
+
     /// The monitor client.
     pub fn mon(&self) -> &MonClient {
         &self.mon
@@ -87,8 +92,12 @@ impl Rados {
 
     /// A pool by name.
     pub async fn ioctx(&self, pool: &str) -> Result<IoCtx> {
-        let pool = self.pool(pool).await?;
-        Ok(IoCtx {
+        Ok(self.ioctx_of(self.pool(pool).await?))
+    }
+
+    /// A pool by number.
+    pub fn ioctx_of(&self, pool: PoolId) -> IoCtx {
+        IoCtx {
             rados: self.clone(),
             pool,
             namespace: Bytes::new(),
@@ -96,7 +105,7 @@ impl Rados {
             snapid: SnapId::NOSNAP,
             snapc: SnapContext::default(),
             limit: None,
-        })
+        }
     }
 
     /// Ends the connection. Waiting requests fail.
@@ -131,6 +140,17 @@ impl IoCtx {
     /// The connection with the cluster.
     pub fn rados(&self) -> &Rados {
         &self.rados
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &Bytes {
+        &self.namespace
+    }
+
+    /// In another pool.
+    pub fn with_pool(mut self, pool: PoolId) -> Self {
+        self.pool = pool;
+        self
     }
 
     /// In another namespace.

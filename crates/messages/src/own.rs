@@ -6,7 +6,7 @@ use crate::payload::message;
 use bytes::Bytes;
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::{EntityAddrVec, Epoch, OsdId, PgId, SpgId};
+use types::{EntityAddrVec, Epoch, OsdId, PgId, PoolId, SpgId};
 
 message! {
     /// Between the OSDs of a placement group.
@@ -22,7 +22,7 @@ message! {
     }, data data
 
     /// What an OSD tells the mgr.
-    OsdStatsReport = 0x7001, "siphon_osd_stats", version 1, compat 1 {
+    OsdStatsReport = 0x7001, "siphon_osd_stats", version 2, compat 1 {
         /// The OSD.
         osd: OsdId,
         /// Epoch in which this process was marked up.
@@ -45,6 +45,8 @@ message! {
         qos: Bytes,
         /// Named numbers, for what has no field of its own.
         counters: BTreeMap<String, u64>,
+        /// Operations on the data of block devices since the last report.
+        images: Vec<ImageCounters> = since 2,
     }
 
     /// What the mgr tells the monitors: that it lives, and what it knows.
@@ -109,6 +111,30 @@ message! {
         /// The scheduler's own encoding.
         shares: Bytes,
     }
+}
+
+/// Operations on the data of one image of a block device.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ImageCounters {
+    /// The image's pool; its data may be in another.
+    pub pool: PoolId,
+    /// The image's namespace.
+    pub namespace: Bytes,
+    /// The image's id.
+    pub id: Bytes,
+    /// Operations that write.
+    pub write_ops: u64,
+    /// Operations that read.
+    pub read_ops: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Nanoseconds that the writes took together.
+    pub write_latency: u64,
+    /// Nanoseconds that the reads took together.
+    pub read_latency: u64,
 }
 
 /// A message inside another. Its data segment is that of the outer message.

@@ -143,6 +143,7 @@ structs! {
     LogEntry { name, rank, addrs, stamp, seq, prio, msg, channel }
     OsdMapMsg { fsid, incremental_maps, maps, oldest, newest }
     Embedded { msg_type, version, compat_version, priority, tid, features, front, middle }
+    ImageCounters { pool, namespace, id, write_ops, read_ops, write_bytes, read_bytes, write_latency, read_latency }
     OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
     Eversion { epoch, version }
     PgId { pool, seed }

@@ -3,9 +3,11 @@
 //!
 //! * [`state`]: what the manager knows, without I/O;
 //! * [`commands`]: the table of its commands;
+//! * [`rbd`]: what it does for block devices;
 //! * [`server`]: sessions with monitors, OSDs and clients.
 
 pub mod commands;
+pub mod rbd;
 pub mod server;
 pub mod state;
 

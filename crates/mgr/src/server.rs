@@ -1,11 +1,12 @@
 //! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
 
 use crate::commands;
+use crate::rbd::RbdSupport;
 use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use auth::{RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
-use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
+use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
 use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, Payload};
@@ -62,6 +63,7 @@ struct Inner {
     messenger: RefCell<Option<Rc<Messenger>>>,
     auth: RefCell<Option<Rc<ServiceAuth>>>,
     state: RefCell<MgrState>,
+    rbd: RefCell<Option<Rc<RbdSupport>>>,
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
@@ -129,6 +131,7 @@ impl Manager {
             messenger: RefCell::new(None),
             auth: RefCell::new(None),
             state: RefCell::new(MgrState::default()),
+            rbd: RefCell::new(None),
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
             news: Notify::new(),
@@ -155,6 +158,8 @@ impl Manager {
         *inner.auth.borrow_mut() = Some(auth);
         inner.apply_auth_settings();
         inner.follow_map();
+        let rados = Rados::over(inner.mon.clone(), inner.objecter.clone());
+        *inner.rbd.borrow_mut() = Some(RbdSupport::start(rados, inner.conf.clone()));
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
         inner.news.notify_one();
         Ok(Manager { inner })
@@ -172,6 +177,9 @@ impl Manager {
         self.inner.news.notify_one();
         if let Some(m) = self.inner.messenger.borrow_mut().take() {
             m.shutdown();
+        }
+        if let Some(rbd) = self.inner.rbd.borrow_mut().take() {
+            rbd.shutdown();
         }
         self.inner.objecter.shutdown();
         self.inner.mon.shutdown();
@@ -224,7 +232,7 @@ impl Inner {
         self.mon.send_payload(&message);
     }
 
-    fn handle(&self, conn: &Rc<Connection>, message: &Message) {
+    fn handle(self: &Rc<Self>, conn: &Rc<Connection>, message: &Message) {
         let any = match AnyMessage::decode(message) {
             Ok(any) => any,
             Err(e) => {
@@ -240,6 +248,9 @@ impl Inner {
                     && conn.auth_name().is_some_and(|n| n.kind == EntityType::OSD)
                     && self.state.borrow_mut().handle_report(&r, now())
                 {
+                    if let Some(rbd) = &*self.rbd.borrow() {
+                        rbd.perf.borrow_mut().handle_report(&r.images);
+                    }
                     self.news.notify_one();
                 }
             }
@@ -249,8 +260,24 @@ impl Inner {
             }
             AnyMessage::MgrReport(_) | AnyMessage::MgrClose(_) => {}
             AnyMessage::MgrCommand(c) => {
-                let (result, status, output) = answer(self.command(conn, &c));
-                self.reply(conn, &MgrCommandReply { result, status, output }, message.tid);
+                let tid = message.tid;
+                let reply = move |m: &Inner, conn: &Rc<Connection>, a| {
+                    let (result, status, output) = answer(a);
+                    m.reply(conn, &MgrCommandReply { result, status, output }, tid);
+                };
+                match self.ask_rbd(conn, &c.cmd) {
+                    None => reply(self, conn, self.command(conn, &c)),
+                    Some(Err(refusal)) => reply(self, conn, Err(refusal)),
+                    Some(Ok(later)) => {
+                        let (m, conn) = (Rc::downgrade(self), conn.clone());
+                        tokio::task::spawn_local(async move {
+                            let a = later.await;
+                            if let Some(m) = m.upgrade() {
+                                reply(&m, &conn, a);
+                            }
+                        });
+                    }
+                }
             }
             AnyMessage::Command(c) => {
                 let (result, status, output) = answer(self.tell_from(conn, &c));
@@ -280,6 +307,28 @@ impl Inner {
             let args = args.text_map();
             caps.is_capable(&MgrOp { service: entry.module, module: "", command: entry.prefix(), args: &args, perm, addr })
         })
+    }
+
+    /// A command of the block device services: its answer takes time. Nothing if it is another command.
+    fn ask_rbd(&self, conn: &Connection, pieces: &[String]) -> Option<Result<commands::rbd::Later, Refusal>> {
+        let args = command::Args::parse(pieces).ok()?;
+        let entry = commands::find(&args)?;
+        let commands::Run::Rbd(handler) = entry.handler else { return None };
+        let rbd = self.rbd.borrow().clone()?;
+        let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
+        let perm = needs.into_iter().filter(|(c, _)| entry.needs(*c)).fold(Perm::NONE, |all, (_, p)| all | p);
+        let (caps, addr) = (caps_of(conn), conn.peer_socket_addr().map(|a| a.ip()));
+        let may = move |command: &str, args: &BTreeMap<String, String>| {
+            caps.is_capable(&MgrOp { service: "", module: "rbd_support", command, args, perm, addr })
+        };
+        if let Err(refusal) = commands::check(&args, |entry, args| may(entry.prefix(), &args.text_map())) {
+            return Some(Err(refusal));
+        }
+        let allowed = Box::new(move |pool: &str, namespace: &str| {
+            let place = [("pool", pool), ("namespace", namespace)].map(|(k, v)| (k.to_owned(), v.to_owned()));
+            may("", &place.into())
+        });
+        Some(Ok(handler(commands::rbd::Ask { rbd, args, allowed })))
     }
 
     /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own commands.

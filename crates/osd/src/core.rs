@@ -88,6 +88,8 @@ pub struct Core {
     pub store: Rc<Store>,
     /// Counters.
     pub perf: Rc<PerfCounters>,
+    /// Counters by image, for the next report.
+    pub images: crate::images::ImageStats,
     /// Operations in flight and recent slow ones.
     pub tracker: Rc<Tracker>,
     pub(crate) net: Rc<dyn PeerNet>,
@@ -135,6 +137,7 @@ impl Core {
             whoami: parts.whoami,
             store: parts.store,
             perf: Rc::default(),
+            images: Default::default(),
             tracker: Rc::default(),
             net: parts.net,
             mon: parts.mon,
@@ -589,6 +592,7 @@ impl Core {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
         let (r, w) = (op.info.may_read(), op.info.may_write());
+        self.images.count(op.pgid.pool, &op.oid, r, w, in_bytes, out_bytes, total);
         self.perf.client_op(r, w, in_bytes, out_bytes, total, total.saturating_sub(queued));
     }
 

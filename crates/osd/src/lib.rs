@@ -23,6 +23,7 @@ pub mod host;
 mod host_background;
 mod host_ops;
 mod host_watch;
+pub mod images;
 pub mod map;
 pub mod net;
 pub mod object;

@@ -2,6 +2,7 @@
 
 mod osd;
 mod pg;
+pub mod rbd;
 mod service;
 
 use crate::state::MgrState;
@@ -33,6 +34,8 @@ pub type Answer = Result<Reply, Refusal>;
 pub enum Run {
     /// By this function.
     Read(fn(&Context<'_>) -> Answer),
+    /// By this function of the block device services, which waits for the cluster.
+    Rbd(fn(rbd::Ask) -> rbd::Later),
     /// Not at all; the text says why.
     Unsupported(&'static str),
 }
@@ -49,7 +52,7 @@ const fn unsupported(signature: &'static str, help: &'static str, module: &'stat
 }
 
 /// The tables, one per family.
-pub static FAMILIES: &[&[Entry]] = &[pg::COMMANDS, osd::COMMANDS, service::COMMANDS];
+pub static FAMILIES: &[&[Entry]] = &[pg::COMMANDS, osd::COMMANDS, rbd::COMMANDS, service::COMMANDS];
 
 /// All commands.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
@@ -61,13 +64,12 @@ pub fn find(args: &Args) -> Option<&'static Entry> {
     table().find(|e| e.prefix() == args.prefix())
 }
 
-/// Runs a command. `allowed` says whether the caller may run an entry.
-pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Answer {
-    let args = Args::parse(pieces)?;
-    let Some(entry) = find(&args) else {
+/// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
+pub fn check(args: &Args, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<&'static Entry, Refusal> {
+    let Some(entry) = find(args) else {
         return Err(Refusal::invalid(format!("No handler found for '{}'", args.prefix())));
     };
-    if !allowed(entry, &args) {
+    if !allowed(entry, args) {
         return Err(Refusal::new(
             Errno::EACCES,
             format!("access denied: does your client key have mgr caps? See http://docs.ceph.com/en/latest/mgr/administrator/#client-authentication ('{}')", entry.prefix()),
@@ -75,8 +77,16 @@ pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&En
     }
     let signature = Signature::parse(entry.signature);
     args.validate(&signature)?;
+    Ok(entry)
+}
+
+/// Runs a command that answers at once.
+pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Answer {
+    let args = Args::parse(pieces)?;
+    let entry = check(&args, allowed)?;
     let handler = match entry.handler {
         Run::Read(h) => h,
+        Run::Rbd(_) => return Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
         Run::Unsupported(why) => return Err(Refusal::unsupported(format!("{}: {why}", entry.prefix()))),
     };
     let Some(map) = &state.osd_map else {

@@ -96,6 +96,7 @@ impl Daemon {
                 ("op_out_bytes".to_owned(), self.core.perf.op_out_bytes.get()),
             ]
             .into(),
+            images: self.core.images.take(),
         };
         conn.send(report.encode(conn.features()));
     }

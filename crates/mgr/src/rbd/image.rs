@@ -1,0 +1,452 @@
+//! What is done to images without a client: removing them and making clones independent (Ceph: librbd's
+//! `RemoveRequest`, `FlattenRequest`), through the object class and the data objects.
+//!
+//! The manager takes no lock of an image and is not among its watchers. An image that somebody has open is
+//! therefore left alone, and tried again later. Copying up is safe even if somebody opens the image
+//! meanwhile: the object class writes an object only if it is not there. The object map is not: it is
+//! declared invalid before anything is copied, so that whoever opens the image does not trust it.
+
+use bytes::Bytes;
+use client::{ClientError, IoCtx, Operation};
+use cls::rbd::features;
+use cls::rbd::types::{ChildImageSpec, GroupSpec, MirrorImage, ParentImageSpec, TrashImageSpec, TrashImageState};
+use denc::{Decode, Encode, Features};
+use messages::{Op, OpArgs};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use tokio::task::JoinSet;
+use types::errno::Errno;
+use types::rados::OpCode;
+use types::replies::ListWatchersResponse;
+use types::{PoolId, SnapId, Utime};
+
+/// Objects that are worked on at a time (Ceph: `rbd_concurrent_management_ops`).
+const CONCURRENT: u64 = 10;
+/// Parents above one another. Ceph has no limit; this one ends a circle.
+const MOST_PARENTS: usize = 128;
+/// Sizes of objects that librbd makes, as powers of two.
+const ORDERS: std::ops::RangeInclusive<u8> = 12..=26;
+/// `RBD_FLAG_OBJECT_MAP_INVALID` and `RBD_FLAG_FAST_DIFF_INVALID`.
+const MAPS_INVALID: u64 = 3;
+/// What a page of a listing has.
+const PAGE: u64 = 1024;
+/// How long clients with the image open have to hear of a change, in seconds.
+const NOTIFY_TIMEOUT: u32 = 10;
+
+const DIRECTORY: &str = "rbd_directory";
+const TRASH: &str = "rbd_trash";
+
+/// Why nothing, or not everything, was done.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ImageError {
+    /// It makes no sense to try again.
+    #[error("{0}")]
+    Final(String),
+    /// It may succeed later.
+    #[error("{0}")]
+    Later(String),
+    /// It was asked to stop.
+    #[error("Operation canceled")]
+    Canceled,
+    /// The cluster's answer.
+    #[error(transparent)]
+    Cluster(#[from] ClientError),
+}
+
+/// Result of work on an image.
+pub type Result<T> = std::result::Result<T, ImageError>;
+
+/// Hears how much of the work is done (0 to 1); false stops it.
+pub type Progress<'a> = &'a dyn Fn(f64) -> bool;
+
+fn is_absent(e: &ClientError) -> bool {
+    e.errno() == Errno::ENOENT
+}
+
+fn or_absent<T>(r: std::result::Result<T, ClientError>) -> std::result::Result<Option<T>, ClientError> {
+    match r {
+        Ok(v) => Ok(Some(v)),
+        Err(e) if is_absent(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn text(b: &[u8]) -> String {
+    String::from_utf8_lossy(b).into_owned()
+}
+
+async fn get<T: Decode>(ctx: &IoCtx, object: &str, method: &str, input: impl Encode) -> std::result::Result<T, ClientError> {
+    let out = ctx.exec(object, "rbd", method, &input.to_bytes(Features::ALL), false).await?;
+    Ok(T::from_bytes(&out)?)
+}
+
+async fn set(ctx: &IoCtx, object: &str, method: &str, input: impl Encode) -> std::result::Result<(), ClientError> {
+    ctx.exec(object, "rbd", method, &input.to_bytes(Features::ALL), true).await.map(|_| ())
+}
+
+/// The names by id of a namespace's images.
+pub async fn names(ctx: &IoCtx) -> std::result::Result<BTreeMap<String, String>, ClientError> {
+    let mut all = BTreeMap::new();
+    let mut after = Bytes::new();
+    loop {
+        let page = or_absent(get::<BTreeMap<Bytes, Bytes>>(ctx, DIRECTORY, "dir_list", (after, PAGE)).await)?.unwrap_or_default();
+        let Some(last) = page.keys().next_back().cloned() else { return Ok(all) };
+        all.extend(page.iter().map(|(name, id)| (text(id), text(name))));
+        after = last;
+    }
+}
+
+/// The namespaces of a pool, without the one that has no name.
+pub async fn namespaces(ctx: &IoCtx) -> std::result::Result<Vec<String>, ClientError> {
+    let mut all = Vec::new();
+    let mut after = Bytes::new();
+    loop {
+        let page: Vec<Bytes> = or_absent(get(ctx, "rbd_namespace", "namespace_list", (after, PAGE)).await)?.unwrap_or_default();
+        let Some(last) = page.last().cloned() else { return Ok(all) };
+        all.extend(page.iter().map(|n| text(n)));
+        after = last;
+    }
+}
+
+/// The id of the image with a name; nothing if there is none.
+pub async fn id_of(ctx: &IoCtx, name: &str) -> std::result::Result<Option<String>, ClientError> {
+    let id: Option<Bytes> = or_absent(get(ctx, &format!("rbd_id.{name}"), "get_id", ()).await)?;
+    Ok(id.map(|id| text(&id)))
+}
+
+/// Whether the name is that of an image of the first format.
+pub async fn is_first_format(ctx: &IoCtx, name: &str) -> std::result::Result<bool, ClientError> {
+    Ok(or_absent(ctx.stat(&format!("{name}.rbd")).await)?.is_some())
+}
+
+/// An image in the trash.
+pub async fn in_trash(ctx: &IoCtx, id: &str) -> std::result::Result<Option<TrashImageSpec>, ClientError> {
+    or_absent(get(ctx, TRASH, "trash_get", id).await)
+}
+
+/// The images in the trash by id.
+pub async fn trash(ctx: &IoCtx) -> std::result::Result<BTreeMap<String, TrashImageSpec>, ClientError> {
+    let mut all = BTreeMap::new();
+    let mut after = Bytes::new();
+    loop {
+        let page = get::<BTreeMap<Bytes, TrashImageSpec>>(ctx, TRASH, "trash_list", (after, PAGE)).await;
+        let page = or_absent(page)?.unwrap_or_default();
+        let Some(last) = page.keys().next_back().cloned() else { return Ok(all) };
+        all.extend(page.into_iter().map(|(id, spec)| (text(&id), spec)));
+        after = last;
+    }
+}
+
+/// What an image's header says.
+pub struct Image {
+    ctx: IoCtx,
+    id: String,
+    header: String,
+    data: IoCtx,
+    prefix: String,
+    order: u8,
+    size: u64,
+    features: u64,
+    snaps: Vec<SnapId>,
+    /// Whether objects hold consecutive ranges of the image.
+    plain: bool,
+    parent: ParentImageSpec,
+}
+
+impl Image {
+    /// Reads the header of the image with an id; nothing if there is none.
+    pub async fn open(ctx: &IoCtx, id: &str) -> Result<Option<Image>> {
+        let header = format!("rbd_header.{id}");
+        let Some((order, size)) = or_absent(get::<(u8, u64)>(ctx, &header, "get_size", SnapId::NOSNAP).await)? else {
+            return Ok(None);
+        };
+        if !ORDERS.contains(&order) {
+            return Err(ImageError::Final(format!("objects of 2^{order} bytes are not supported")));
+        }
+        let (features, _): (u64, u64) = get(ctx, &header, "get_features", (SnapId::NOSNAP, false)).await?;
+        if features & !features::ALL != 0 {
+            return Err(ImageError::Final(format!("the image has features that are not known here: {features:#x}")));
+        }
+        let prefix: Bytes = get(ctx, &header, "get_object_prefix", ()).await?;
+        let data_pool: i64 = get(ctx, &header, "get_data_pool", ()).await?;
+        let (_, snaps): (u64, Vec<SnapId>) = get(ctx, &header, "get_snapcontext", ()).await?;
+        let plain = if features & features::STRIPING == 0 {
+            true
+        } else {
+            let striping: (u64, u64) = get(ctx, &header, "get_stripe_unit_count", ()).await?;
+            striping == (1 << order, 1)
+        };
+        let parent = get(ctx, &header, "parent_get", ()).await?;
+        let data = if data_pool < 0 { ctx.clone() } else { ctx.clone().with_pool(PoolId(data_pool)) };
+        let (ctx, id) = (ctx.clone(), id.to_owned());
+        Ok(Some(Image { ctx, id, header, data, prefix: text(&prefix), order, size, features, snaps, plain, parent }))
+    }
+
+    /// Whether it has snapshots.
+    pub fn has_snapshots(&self) -> bool {
+        !self.snaps.is_empty()
+    }
+
+    /// Whether it is a clone whose data is still its parent's in part.
+    pub async fn has_parent(&self) -> Result<bool> {
+        Ok(self.overlap(SnapId::NOSNAP).await?.is_some())
+    }
+
+    async fn overlap(&self, snap: SnapId) -> Result<Option<u64>> {
+        Ok(get(&self.ctx, &self.header, "parent_overlap_get", snap).await?)
+    }
+
+    fn object(&self, number: u64) -> String {
+        format!("{}.{number:016x}", self.prefix)
+    }
+
+    fn object_size(&self) -> u64 {
+        1 << self.order
+    }
+
+    /// How many data objects there can be. Striping spreads the last ones over more.
+    async fn objects(&self) -> Result<u64> {
+        let count = if self.plain {
+            1
+        } else {
+            get::<(u64, u64)>(&self.ctx, &self.header, "get_stripe_unit_count", ()).await?.1.max(1)
+        };
+        let period = self.object_size().checked_mul(count).ok_or(ClientError::Invalid("striping"))?;
+        Ok(self.size.div_ceil(period).saturating_mul(count))
+    }
+
+    async fn refuse_if_open(&self) -> Result<()> {
+        let op = Operation::new().op(Op::new(OpCode::LIST_WATCHERS, OpArgs::extent(0, 0)));
+        let out = self.ctx.run(&self.header, op).await?.ok()?.output(0);
+        let watchers = ListWatchersResponse::from_bytes(&out).map_err(ClientError::from)?;
+        match watchers.entries.len() {
+            0 => Ok(()),
+            _ => Err(ImageError::Later("the image is in use: it has watchers".into())),
+        }
+    }
+
+    fn refuse(&self, bits: u64, what: &str) -> Result<()> {
+        if self.features & bits == 0 {
+            return Ok(());
+        }
+        Err(ImageError::Final(format!("{what} is not supported for this image's features (journaling, migration, mirroring or a dirty cache)")))
+    }
+
+    /// Whoever has the image open reads its header again (librbd takes an empty notification for that).
+    async fn notify(&self) -> Result<()> {
+        let input = (1u32, NOTIFY_TIMEOUT, Bytes::new()).to_bytes(Features::ALL);
+        let op = Operation::new().op(Op::with_input(OpCode::NOTIFY, OpArgs::Notify { cookie: rand::random() }, input));
+        self.ctx.run(&self.header, op).await?.ok()?;
+        Ok(())
+    }
+
+    fn parent_ctx(&self) -> IoCtx {
+        let namespace = text(&self.parent.pool_namespace);
+        self.ctx.clone().with_pool(PoolId(self.parent.pool_id)).with_namespace(&namespace)
+    }
+
+    /// Takes the image off its parent's list of clones.
+    async fn leave_parent(&self) -> Result<()> {
+        let op_features: u64 = match self.features & features::OPERATIONS {
+            0 => 0,
+            _ => get(&self.ctx, &self.header, "op_features_get", ()).await?,
+        };
+        let p = &self.parent;
+        let own_id = Bytes::copy_from_slice(self.id.as_bytes());
+        let left = if op_features & features::op::CLONE_CHILD != 0 {
+            let child = ChildImageSpec {
+                pool_id: self.ctx.pool().0,
+                image_id: own_id,
+                pool_namespace: self.ctx.namespace().clone(),
+            };
+            let header = format!("rbd_header.{}", text(&p.image_id));
+            set(&self.parent_ctx(), &header, "child_detach", (p.snap_id, child)).await
+        } else {
+            set(&self.ctx, "rbd_children", "remove_child", ((p.pool_id, p.image_id.clone(), p.snap_id), own_id)).await
+        };
+        or_absent(left)?;
+        Ok(())
+    }
+}
+
+/// An ancestor's data, up to where the image below can see it.
+struct Layer {
+    data: IoCtx,
+    prefix: String,
+    order: u8,
+    overlap: u64,
+}
+
+/// The ancestors of an image, nearest first.
+async fn ancestors(image: &Image) -> Result<Vec<Layer>> {
+    let mut layers = Vec::new();
+    let mut snap = SnapId::NOSNAP;
+    let mut below: Option<Image> = None;
+    loop {
+        let current = below.as_ref().unwrap_or(image);
+        let Some(overlap) = current.overlap(snap).await?.filter(|_| current.parent.exists()) else { return Ok(layers) };
+        if layers.len() >= MOST_PARENTS {
+            return Err(ImageError::Final("there are too many parents above one another".into()));
+        }
+        let spec = current.parent.clone();
+        let parent = Image::open(&current.parent_ctx(), &text(&spec.image_id)).await?;
+        let parent = parent.ok_or_else(|| ImageError::Later("the parent image does not exist".into()))?;
+        if !parent.plain {
+            return Err(ImageError::Final("flattening is not supported for images with striping".into()));
+        }
+        snap = spec.snap_id;
+        let data = parent.data.clone().with_read_snapshot(snap);
+        layers.push(Layer { data, prefix: parent.prefix.clone(), order: parent.order, overlap });
+        below = Some(parent);
+    }
+}
+
+/// Fills a range of the image below `layers` with what it sees of them; the rest stays as it is, zero.
+fn fill<'a>(layers: &'a [Layer], offset: u64, out: &'a mut [u8]) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
+    Box::pin(async move {
+        let Some((layer, above)) = layers.split_first() else { return Ok(()) };
+        let visible = layer.overlap.saturating_sub(offset).min(out.len() as u64) as usize;
+        let (mut at, mut rest) = (offset, out.get_mut(..visible).unwrap_or_default());
+        while !rest.is_empty() {
+            let object_size = 1u64 << layer.order;
+            let (number, inside) = (at >> layer.order, at % object_size);
+            let len = (object_size - inside).min(rest.len() as u64) as usize;
+            let (piece, behind) = rest.split_at_mut(len);
+            match or_absent(layer.data.read(&format!("{}.{number:016x}", layer.prefix), inside, len as u64).await)? {
+                Some(found) => piece.iter_mut().zip(found.iter()).for_each(|(to, from)| *to = *from),
+                None => fill(above, at, piece).await?,
+            }
+            at += len as u64;
+            rest = behind;
+        }
+        Ok(())
+    })
+}
+
+/// Runs `one` for the numbers below `count`, a few at a time.
+async fn for_each<F>(count: u64, progress: Progress<'_>, one: impl Fn(u64) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + 'static,
+{
+    let mut running = JoinSet::new();
+    let (mut next, mut done) = (0, 0);
+    while done < count {
+        while next < count && next - done < CONCURRENT {
+            running.spawn_local(one(next));
+            next += 1;
+        }
+        let Some(result) = running.join_next().await else { break };
+        result.map_err(|_| ImageError::Later("the work on an object ended early".into()))??;
+        done += 1;
+        if !progress(done as f64 / count as f64) {
+            return Err(ImageError::Canceled);
+        }
+    }
+    Ok(())
+}
+
+/// Copies what a clone shows of its parents into it, and severs it from them.
+pub async fn flatten(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()> {
+    let image = Image::open(ctx, id).await?.ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
+    image.refuse(features::JOURNALING | features::MIGRATING | features::NON_PRIMARY | features::DIRTY_CACHE, "flattening")?;
+    if !image.plain {
+        return Err(ImageError::Final("flattening is not supported for images with striping".into()));
+    }
+    let layers = std::rc::Rc::new(ancestors(&image).await?);
+    let Some(overlap) = layers.first().map(|l| l.overlap) else {
+        return Err(ImageError::Final("Image does not have a parent".into()));
+    };
+    image.refuse_if_open().await?;
+    if image.features & features::OBJECT_MAP != 0 {
+        for snap in image.snaps.iter().chain([&SnapId::NOSNAP]) {
+            set(&image.ctx, &image.header, "set_flags", (MAPS_INVALID, MAPS_INVALID, *snap)).await?;
+        }
+        // Whoever opened it before the map became invalid is seen now.
+        image.refuse_if_open().await?;
+    }
+    for_each(overlap.div_ceil(image.object_size()), progress, |number| {
+        let (layers, data, name) = (layers.clone(), image.data.clone(), image.object(number));
+        let offset = number << image.order;
+        let len = image.object_size().min(overlap - offset);
+        async move {
+            if or_absent(data.stat(&name).await)?.is_some() {
+                return Ok(());
+            }
+            let mut content = vec![0; len as usize];
+            fill(&layers, offset, &mut content).await?;
+            if content.iter().all(|b| *b == 0) {
+                return Ok(());
+            }
+            // Without a snapshot context: the image's snapshots see the data, too.
+            data.exec(&name, "rbd", "copyup", &content, true).await?;
+            Ok(())
+        }
+    })
+    .await?;
+    if image.features & features::DEEP_FLATTEN != 0 || image.snaps.is_empty() {
+        image.leave_parent().await?;
+    }
+    or_absent(set(&image.ctx, &image.header, "parent_detach", ()).await)?;
+    image.notify().await
+}
+
+/// Removes an image's data and header. Nothing to do if there is no header.
+async fn remove_data(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()> {
+    let Some(image) = Image::open(ctx, id).await? else { return Ok(()) };
+    image.refuse(features::JOURNALING | features::MIGRATING, "removing in the background")?;
+    if image.has_snapshots() {
+        return Err(ImageError::Later("Image has snapshots".into()));
+    }
+    let group: GroupSpec = get(ctx, &image.header, "image_group_get", ()).await?;
+    if group.pool_id >= 0 {
+        return Err(ImageError::Later("Image is member of a group".into()));
+    }
+    if or_absent(get::<MirrorImage>(ctx, "rbd_mirroring", "mirror_image_get", id).await)?.is_some() {
+        return Err(ImageError::Later("Image is mirrored".into()));
+    }
+    image.refuse_if_open().await?;
+    for_each(image.objects().await?, progress, |number| {
+        let (data, name) = (image.data.clone(), image.object(number));
+        async move {
+            or_absent(data.remove(&name).await)?;
+            Ok(())
+        }
+    })
+    .await?;
+    if image.parent.exists() {
+        image.leave_parent().await?;
+    }
+    or_absent(ctx.remove(&format!("rbd_object_map.{id}")).await)?;
+    or_absent(ctx.remove(&image.header).await)?;
+    Ok(())
+}
+
+/// Removes an image that is in the directory.
+pub async fn remove(ctx: &IoCtx, name: &str, id: &str, progress: Progress<'_>) -> Result<()> {
+    match id_of(ctx, name).await? {
+        // The id object goes before the directory's row.
+        None => {}
+        Some(found) if found == id => remove_data(ctx, id, progress).await?,
+        Some(_) => return Err(ImageError::Final("Image does not exist".into())),
+    }
+    or_absent(ctx.remove(&format!("rbd_id.{name}")).await)?;
+    or_absent(set(ctx, DIRECTORY, "dir_remove_image", (name, id)).await)?;
+    Ok(())
+}
+
+/// Removes an image that is in the trash and whose time has come.
+pub async fn remove_from_trash(ctx: &IoCtx, id: &str, now: Utime, progress: Progress<'_>) -> Result<()> {
+    let spec = in_trash(ctx, id).await?.ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
+    if spec.deferment_end_time > now {
+        return Err(ImageError::Later("Deferment time has not expired".into()));
+    }
+    set(ctx, TRASH, "trash_state_set", (id, TrashImageState::REMOVING, TrashImageState::NORMAL)).await?;
+    if let Err(e) = remove_data(ctx, id, progress).await {
+        // What is left of it may be restored if nothing was removed; a second attempt sets the state again.
+        let _ = set(ctx, TRASH, "trash_state_set", (id, TrashImageState::NORMAL, TrashImageState::REMOVING)).await;
+        return Err(e);
+    }
+    or_absent(set(ctx, TRASH, "trash_remove", id).await)?;
+    Ok(())
+}

@@ -1,0 +1,524 @@
+//! What the manager does for block devices (Ceph: module `rbd_support`): statistics of images, tasks that
+//! it runs in the background, and trash that it empties on time.
+//!
+//! * [`perf`], [`task`] and [`schedule`] decide, without I/O; [`spec`] reads names.
+//! * [`image`] works on images, through a native client.
+//! * here are the loops that join them.
+
+pub mod image;
+pub mod perf;
+pub mod schedule;
+pub mod spec;
+pub mod task;
+
+use bytes::Bytes;
+use client::{ClientError, IoCtx, Rados};
+use cls::rbd::types::TrashImageSource;
+use command::Refusal;
+use conf::Config;
+use image::ImageError;
+use perf::{Perf, Pools};
+use schedule::{Level, Schedule, Schedules};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use task::{Action, End, Queue, Refs, Stored};
+use tokio::sync::Notify;
+use types::errno::Errno;
+use types::{OsdMap, PoolId, Utime};
+
+/// The pool of images that are named without one.
+pub const DEFAULT_POOL: &str = "rbd";
+
+const TASKS: &str = "rbd_task";
+const SCHEDULES: &str = "rbd_trash_purge_schedule";
+/// Where the schedule for everything is kept with the monitors.
+const GLOBAL_SCHEDULE: &str = "mgr/rbd_support/trash_purge_schedule";
+/// How long an OSD may take to answer.
+const OSD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often tasks are looked at without a command (Ceph: `TaskHandler.run`).
+const TASK_PERIOD: Duration = Duration::from_secs(5);
+/// How often pools and namespaces are looked at for schedules.
+const SCHEDULE_PERIOD: Duration = Duration::from_secs(60);
+/// How often names of images are asked for again (Ceph: `POOL_REFRESH_INTERVAL`).
+const NAMES_PERIOD: f64 = 300.0;
+/// How long a command waits until stored tasks are known.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub struct RbdSupport {
+    rados: Rados,
+    conf: Rc<RefCell<Config>>,
+    /// Statistics of images.
+    pub perf: RefCell<Perf>,
+    names_since: Cell<f64>,
+    /// Background tasks.
+    pub tasks: RefCell<Queue>,
+    /// Trash that is emptied on time.
+    pub schedules: RefCell<Schedules>,
+    loaded: tokio::sync::watch::Sender<bool>,
+    task_added: Notify,
+    stopping: Cell<bool>,
+}
+
+/// The pools of a map.
+struct MapPools(Rc<OsdMap>);
+
+impl Pools for MapPools {
+    fn id(&self, name: &str) -> Option<PoolId> {
+        self.0.pool_by_name(name)
+    }
+
+    fn name(&self, id: PoolId) -> Option<String> {
+        let pool = self.0.pools.get(&id)?;
+        pool.application_metadata.contains_key("rbd").then(|| self.0.pool_names.get(&id).cloned())?
+    }
+}
+
+fn clock() -> Utime {
+    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+}
+
+fn minutes() -> u64 {
+    u64::from(clock().sec) / 60
+}
+
+/// A refusal for what the cluster answered.
+pub fn refusal(e: ClientError) -> Refusal {
+    Refusal::new(e.errno(), e.to_string())
+}
+
+fn image_refusal(e: ImageError) -> Refusal {
+    match e {
+        ImageError::Cluster(e) => refusal(e),
+        other => Refusal::invalid(other.to_string()),
+    }
+}
+
+fn absent(message: String) -> Refusal {
+    Refusal::new(Errno::ENOENT, message)
+}
+
+impl RbdSupport {
+    /// Begins to work on the current `LocalSet`.
+    pub fn start(rados: Rados, conf: Rc<RefCell<Config>>) -> Rc<Self> {
+        let this = Rc::new(RbdSupport {
+            rados,
+            conf,
+            perf: RefCell::default(),
+            names_since: Cell::new(0.0),
+            tasks: RefCell::default(),
+            schedules: RefCell::default(),
+            loaded: tokio::sync::watch::Sender::new(false),
+            task_added: Notify::new(),
+            stopping: Cell::new(false),
+        });
+        tokio::task::spawn_local(run_perf(Rc::downgrade(&this)));
+        tokio::task::spawn_local(run_tasks(Rc::downgrade(&this)));
+        tokio::task::spawn_local(run_schedules(Rc::downgrade(&this)));
+        this
+    }
+
+    /// Stops working; what is being done to an image ends after its current objects.
+    pub fn shutdown(&self) {
+        self.stopping.set(true);
+        self.task_added.notify_one();
+    }
+
+    fn map(&self) -> Option<Rc<OsdMap>> {
+        self.rados.objecter().map()
+    }
+
+    fn pools(&self) -> Result<MapPools, Refusal> {
+        self.map().map(MapPools).ok_or_else(|| Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"))
+    }
+
+    /// The pools of block devices, by number.
+    fn rbd_pools(&self) -> Vec<PoolId> {
+        let Some(map) = self.map() else { return Vec::new() };
+        let pools = map.pools.iter().filter(|(_, p)| p.application_metadata.contains_key("rbd"));
+        pools.map(|(id, _)| *id).collect()
+    }
+
+    fn ioctx_of(&self, pool: PoolId, namespace: &str) -> IoCtx {
+        self.rados.ioctx_of(pool).with_namespace(namespace).with_timeout(OSD_TIMEOUT)
+    }
+
+    async fn ioctx(&self, pool: &str, namespace: &str) -> Result<IoCtx, Refusal> {
+        let ctx = self.rados.ioctx(pool).await;
+        let ctx = ctx.map_err(|e| Refusal::new(e.errno(), format!("error opening pool '{pool}'")))?;
+        Ok(ctx.with_namespace(namespace).with_timeout(OSD_TIMEOUT))
+    }
+
+    // --- statistics ---
+
+    /// Answers `rbd perf image ...`.
+    pub async fn perf_report(&self, query: &spec::PoolKey, kind: perf::Kind, sort_by: &str) -> Result<serde_json::Value, Refusal> {
+        if let spec::PoolKey::Pool { pool, .. } = query {
+            self.rados.pool(pool).await.map_err(|_| absent(format!("Pool '{pool}' not found")))?;
+        }
+        let pools = self.pools()?;
+        Ok(self.perf.borrow_mut().report(query, kind, sort_by, clock().as_secs_f64(), &pools))
+    }
+
+    async fn perf_round(&self) {
+        let now = clock().as_secs_f64();
+        let Ok(pools) = self.pools() else { return };
+        if now - self.names_since.get() > NAMES_PERIOD {
+            self.names_since.set(now);
+            self.perf.borrow_mut().forget_names();
+        }
+        let unknown = self.perf.borrow_mut().round(now, &pools);
+        for (pool, namespace) in unknown {
+            match image::names(&self.ioctx_of(pool, &namespace)).await {
+                Ok(names) => self.perf.borrow_mut().set_names(pool, &namespace, names),
+                Err(e) => tracing::debug!("names of the images in pool {}: {e}", pool.0),
+            }
+        }
+    }
+
+    // --- tasks ---
+
+    /// Waits until the stored tasks and schedules are known.
+    pub async fn ready(&self) -> Result<(), Refusal> {
+        let mut loaded = self.loaded.subscribe();
+        match tokio::time::timeout(LOAD_TIMEOUT, loaded.wait_for(|l| *l)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Refusal::new(Errno::EAGAIN, "the tasks and schedules in the pools are not known yet")),
+        }
+    }
+
+    /// Adds a task, unless it is there already. Its stored form is the answer.
+    pub async fn add_task(&self, action: Action, spec: &spec::ImageSpec) -> Result<Bytes, Refusal> {
+        self.ready().await?;
+        let ctx = self.ioctx(&spec.pool, &spec.namespace).await?;
+        let mut refs = Refs {
+            action,
+            pool_name: spec.pool.clone(),
+            pool_namespace: spec.namespace.clone(),
+            image_name: None,
+            image_id: None,
+        };
+        let found = match action {
+            Action::TrashRemove => {
+                refs.image_id = Some(spec.image.clone());
+                None
+            }
+            Action::Flatten | Action::Remove => {
+                refs.image_name = Some(spec.image.clone());
+                refs.image_id = image::id_of(&ctx, &spec.image).await.map_err(refusal)?;
+                match &refs.image_id {
+                    Some(id) => image::Image::open(&ctx, id).await.map_err(image_refusal)?,
+                    None => None,
+                }
+            }
+        };
+        if let Some(task) = self.tasks.borrow().find(&refs) {
+            return Ok(stored_text(task).into());
+        }
+        let message = match action {
+            Action::TrashRemove => {
+                let there = image::in_trash(&ctx, &spec.image).await.map_err(refusal)?;
+                there.ok_or_else(|| absent(format!("error retrieving image {} from trash", spec.image)))?;
+                format!("Removing image {spec} from trash")
+            }
+            Action::Flatten | Action::Remove => {
+                let Some(image) = found else {
+                    if image::is_first_format(&ctx, &spec.image).await.map_err(refusal)? {
+                        return Err(Refusal::unsupported(format!("Image {spec} has the first format, which tasks do not support")));
+                    }
+                    return Err(absent(format!("Image {spec} does not exist")));
+                };
+                if action == Action::Remove {
+                    if image.has_snapshots() {
+                        return Err(Refusal::new(Errno::EBUSY, format!("Image {spec} has snapshots")));
+                    }
+                    format!("Removing image {spec}")
+                } else {
+                    if !image.has_parent().await.map_err(image_refusal)? {
+                        return Err(absent(format!("Image {spec} does not have a parent")));
+                    }
+                    format!("Flattening image {spec}")
+                }
+            }
+        };
+        let id = uuid();
+        let stored = self.tasks.borrow_mut().next(id, message, refs);
+        let text = stored_text(&stored);
+        let row = BTreeMap::from([(Bytes::from(task::Task::new(stored.clone()).key()), Bytes::from(text.clone()))]);
+        ctx.omap_set(TASKS, &row).await.map_err(refusal)?;
+        self.tasks.borrow_mut().load(stored);
+        self.task_added.notify_one();
+        Ok(text.into())
+    }
+
+    /// Cancels a task.
+    pub async fn cancel_task(&self, stored: &Stored) -> Result<(), Refusal> {
+        self.tasks.borrow_mut().cancel(&stored.id);
+        self.forget_task(stored).await.map_err(refusal)
+    }
+
+    async fn forget_task(&self, stored: &Stored) -> Result<(), ClientError> {
+        let key = task::Task::new(stored.clone()).key();
+        let ctx = match self.rados.ioctx(&stored.refs.pool_name).await {
+            Ok(ctx) => ctx.with_namespace(&stored.refs.pool_namespace).with_timeout(OSD_TIMEOUT),
+            // The task went with the pool.
+            Err(ClientError::NoPool) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        match ctx.omap_remove(TASKS, &BTreeSet::from([Bytes::from(key)])).await {
+            Err(e) if e.errno() != Errno::ENOENT => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    async fn run_task(&self, stored: &Stored) -> End {
+        let refs = &stored.refs;
+        let ctx = match self.rados.ioctx(&refs.pool_name).await {
+            Ok(ctx) => ctx.with_namespace(&refs.pool_namespace).with_timeout(OSD_TIMEOUT),
+            Err(ClientError::NoPool) => return End::Failed,
+            Err(e) => return End::Retry(e.to_string()),
+        };
+        let progress = |done: f64| self.tasks.borrow_mut().progress(stored.sequence, done) && !self.stopping.get();
+        let id = refs.image_id.as_deref().unwrap_or("");
+        let name = refs.image_name.as_deref().unwrap_or("");
+        let result = match refs.action {
+            Action::Flatten => image::flatten(&ctx, id, &progress).await,
+            Action::Remove => image::remove(&ctx, name, id, &progress).await,
+            Action::TrashRemove => image::remove_from_trash(&ctx, id, clock(), &progress).await,
+        };
+        match result {
+            Ok(()) => End::Done,
+            Err(ImageError::Final(why)) => {
+                tracing::warn!("{}: {why}", stored.message);
+                End::Failed
+            }
+            Err(e) => End::Retry(e.to_string()),
+        }
+    }
+
+    async fn rows(&self, ctx: &IoCtx, object: &str) -> Result<BTreeMap<Bytes, Bytes>, ClientError> {
+        let mut all = BTreeMap::new();
+        let mut after = Bytes::new();
+        loop {
+            let (page, more) = match ctx.omap(object, &after, 128).await {
+                Ok(page) => page,
+                Err(e) if e.errno() == Errno::ENOENT => return Ok(all),
+                Err(e) => return Err(e),
+            };
+            if let Some(last) = page.keys().next_back() {
+                after = last.clone();
+            }
+            all.extend(page);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Reads tasks and schedules of all pools.
+    async fn load(&self) -> Result<(), ClientError> {
+        self.rados.objecter().wait_epoch(types::Epoch(1)).await?;
+        let (mut queue, mut schedules) = (Queue::default(), Schedules::default());
+        let key = serde_json::json!({"prefix": "config-key get", "key": GLOBAL_SCHEDULE}).to_string();
+        let global = self.rados.mon_command(&key, Bytes::new()).await?;
+        if global.code >= 0
+            && let Some(s) = Schedule::from_json(&String::from_utf8_lossy(&global.output))
+        {
+            schedules.load(Level::Global, s);
+        }
+        for pool in self.rbd_pools() {
+            let ctx = self.ioctx_of(pool, "");
+            for (id, text) in self.rows(&ctx, SCHEDULES).await? {
+                let level = Level::from_id(&String::from_utf8_lossy(&id));
+                if let (Some(level), Some(s)) = (level, Schedule::from_json(&String::from_utf8_lossy(&text))) {
+                    schedules.load(level, s);
+                }
+            }
+            let mut namespaces = image::namespaces(&ctx).await?;
+            namespaces.push(String::new());
+            for namespace in namespaces {
+                for text in self.rows(&self.ioctx_of(pool, &namespace), TASKS).await?.values() {
+                    match serde_json::from_slice(text) {
+                        Ok(stored) => queue.load(stored),
+                        Err(e) => tracing::warn!("a task in pool {}: {e}", pool.0),
+                    }
+                }
+            }
+        }
+        *self.tasks.borrow_mut() = queue;
+        *self.schedules.borrow_mut() = schedules;
+        self.loaded.send_replace(true);
+        Ok(())
+    }
+
+    // --- schedules ---
+
+    /// The level that a command means.
+    pub async fn level(&self, text: &str) -> Result<Level, Refusal> {
+        let invalid = |why: String| Refusal::invalid(format!("Invalid level spec {text}: {why}"));
+        let name = schedule::LevelName::parse(text).ok_or_else(|| invalid(format!("failed to parse {text}")))?;
+        let (pool, namespace) = match name {
+            schedule::LevelName::Global => return Ok(Level::Global),
+            schedule::LevelName::Image(..) => return Err(invalid(format!("invalid name {text}: image level is not allowed"))),
+            schedule::LevelName::Pool(pool) => (pool, None),
+            schedule::LevelName::Namespace(pool, namespace) => (pool, Some(namespace)),
+        };
+        let id = self.rados.pool(&pool).await.map_err(|_| invalid(format!("pool {pool} does not exist")))?;
+        if self.pools()?.name(id).is_none() {
+            return Err(invalid(format!("{pool} is not an RBD pool")));
+        }
+        let Some(namespace) = namespace else { return Ok(Level::Pool(id)) };
+        if !namespace.is_empty() {
+            let there = image::namespaces(&self.ioctx_of(id, "")).await.map_err(refusal)?;
+            if !there.contains(&namespace) {
+                return Err(invalid(format!("namespace {namespace} does not exist")));
+            }
+        }
+        Ok(Level::Namespace(id, namespace))
+    }
+
+    /// Stores a level's schedule after a change.
+    pub async fn save_schedule(&self, level: &Level, schedule: Option<Schedule>) -> Result<(), Refusal> {
+        let text = schedule.map(|s| s.to_json().to_string());
+        let Some(pool) = level.pool() else {
+            let command = match &text {
+                Some(text) => serde_json::json!({"prefix": "config-key set", "key": GLOBAL_SCHEDULE, "val": text}),
+                None => serde_json::json!({"prefix": "config-key rm", "key": GLOBAL_SCHEDULE}),
+            };
+            let answer = self.rados.mon_command(&command.to_string(), Bytes::new()).await.map_err(refusal)?;
+            return answer.ok().map(|_| ()).map_err(refusal);
+        };
+        let (ctx, key) = (self.ioctx_of(pool, ""), Bytes::from(level.id()));
+        let done = match text {
+            Some(text) => ctx.omap_set(SCHEDULES, &BTreeMap::from([(key, text.into())])).await,
+            None => ctx.omap_remove(SCHEDULES, &BTreeSet::from([key])).await,
+        };
+        match done {
+            Err(e) if e.errno() != Errno::ENOENT => Err(refusal(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Plans the next runs; with `anew`, because a schedule changed.
+    pub async fn plan(&self, anew: bool) {
+        let mut places = BTreeSet::new();
+        for pool in self.rbd_pools() {
+            if !self.schedules.borrow().concern(pool) {
+                continue;
+            }
+            places.insert((pool, String::new()));
+            match image::namespaces(&self.ioctx_of(pool, "")).await {
+                Ok(names) => places.extend(names.into_iter().map(|n| (pool, n))),
+                Err(e) => tracing::warn!("namespaces of pool {}: {e}", pool.0),
+            }
+        }
+        self.schedules.borrow_mut().plan(&places, minutes(), anew);
+    }
+
+    /// What `list` shows.
+    pub fn schedule_list(&self, level: &Level) -> Result<serde_json::Value, Refusal> {
+        let pools = self.pools()?;
+        Ok(self.schedules.borrow().list(level, &|id| pools.name(id)))
+    }
+
+    /// What `status` shows.
+    pub fn schedule_status(&self, level: &Level) -> Result<serde_json::Value, Refusal> {
+        let pools = self.pools()?;
+        Ok(self.schedules.borrow().status(level, &|id| pools.name(id)))
+    }
+
+    /// Removes from the trash what users put there and whose time has come.
+    async fn purge(&self, pool: PoolId, namespace: &str) {
+        let ctx = self.ioctx_of(pool, namespace);
+        let images = match image::trash(&ctx).await {
+            Ok(images) => images,
+            Err(e) => return tracing::warn!("trash of pool {}: {e}", pool.0),
+        };
+        let now = clock();
+        for (id, spec) in images {
+            if spec.source != TrashImageSource::USER || spec.deferment_end_time > now || self.stopping.get() {
+                continue;
+            }
+            if let Err(e) = image::remove_from_trash(&ctx, &id, now, &|_| !self.stopping.get()).await {
+                tracing::info!("image {id} stays in the trash of pool {}: {e}", pool.0);
+            }
+        }
+    }
+}
+
+fn stored_text(stored: &Stored) -> String {
+    serde_json::to_string(stored).expect("a task is plain data")
+}
+
+fn uuid() -> String {
+    let mut id: [u8; 16] = rand::random();
+    // Version 4, variant 1.
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    types::Fsid(id).to_string()
+}
+
+/// Ends rounds of the statistics.
+async fn run_perf(rbd: Weak<RbdSupport>) {
+    loop {
+        let Some(this) = rbd.upgrade().filter(|t| !t.stopping.get()) else { return };
+        let period = Duration::from_secs(this.conf.borrow().u64("mgr_stats_period").max(1));
+        drop(this);
+        tokio::time::sleep(period).await;
+        let Some(this) = rbd.upgrade() else { return };
+        this.perf_round().await;
+    }
+}
+
+/// Works on tasks in their order.
+async fn run_tasks(rbd: Weak<RbdSupport>) {
+    loop {
+        let Some(this) = rbd.upgrade().filter(|t| !t.stopping.get()) else { return };
+        if !*this.loaded.borrow() {
+            if let Err(e) = this.load().await {
+                tracing::info!("tasks and schedules of block devices: {e}");
+            }
+        } else {
+            let due = this.tasks.borrow().due(clock());
+            for sequence in due {
+                let Some(stored) = this.tasks.borrow_mut().start(sequence) else { continue };
+                let end = this.run_task(&stored).await;
+                if this.stopping.get() {
+                    return;
+                }
+                if this.tasks.borrow_mut().end(sequence, end, clock())
+                    && let Err(e) = this.forget_task(&stored).await
+                {
+                    tracing::warn!("{}: it is done, but stays stored: {e}", stored.message);
+                }
+            }
+        }
+        let now_loaded = *this.loaded.borrow();
+        let waiting = this.tasks.borrow().due(clock());
+        if now_loaded && !waiting.is_empty() {
+            continue;
+        }
+        let _ = tokio::time::timeout(TASK_PERIOD, this.task_added.notified()).await;
+    }
+}
+
+/// Empties trash when it is time.
+async fn run_schedules(rbd: Weak<RbdSupport>) {
+    loop {
+        let Some(this) = rbd.upgrade().filter(|t| !t.stopping.get()) else { return };
+        if this.ready().await.is_ok() && !this.schedules.borrow().is_empty() {
+            this.plan(false).await;
+            loop {
+                let due = this.schedules.borrow_mut().due(minutes());
+                let Some((pool, namespace)) = due else { break };
+                this.purge(pool, &namespace).await;
+            }
+        }
+        drop(this);
+        // To the next full minute: that is when schedules run.
+        let into = Duration::from_secs(u64::from(clock().sec) % 60);
+        tokio::time::sleep(SCHEDULE_PERIOD.saturating_sub(into)).await;
+    }
+}

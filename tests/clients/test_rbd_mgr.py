@@ -1,0 +1,213 @@
+"""What the manager does for block devices: statistics, background tasks, schedules."""
+import json
+import subprocess
+import time
+
+import pytest
+
+from test_rbd import PLAIN, diff, pattern, rbd  # noqa: F401
+
+COUNTERS = ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"]
+
+
+def until(found, limit=90):
+    """Asks until there is something."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.5)
+    raise AssertionError("it did not come")
+
+
+def bench(rbd, image):
+    rbd("bench", "--io-type", "write", "--io-size", "4096", "--io-total", "256K", "--io-threads", "1", image)
+
+
+def test_counters_of_images(rbd):
+    rbd("create", "busy", "--size", "16M")
+    rbd("create", "idle", "--size", "16M")
+    rbd("namespace", "create", "--pool", rbd.pool, "--namespace", "ns")
+    rbd("create", f"{rbd.pool}/ns/other", "--size", "16M")
+
+    def ask(kind, spec=rbd.pool):
+        return rbd.cluster.ceph_json("rbd", "perf", "image", kind, spec)
+
+    first = ask("stats")
+    assert set(first) == {"timestamp", "stat_descriptors", "pool_descriptors", "stats"}
+    assert (first["stat_descriptors"], first["stats"]) == (COUNTERS, [])
+    ask("counters", f"{rbd.pool}/ns")
+
+    def counted():
+        bench(rbd, "busy")
+        counters = ask("counters")
+        return counters["counters"] and counters
+
+    counters = until(counted)
+    assert counters["pool_descriptors"] == {"0": rbd.pool}
+    assert counters["counter_descriptors"] == COUNTERS
+    (entry,) = counters["counters"]
+    values = dict(zip(COUNTERS, entry["0/busy"]))
+    assert values["write_bytes"] == 4096 * values["write_ops"] > 0
+    assert values["write_latency"] > values["write_ops"] * 1000
+
+    def rates():
+        bench(rbd, "busy")
+        return ask("stats")["stats"]
+
+    (entry,) = until(rates)
+    assert entry["0/busy"][0] > 0 and entry["0/busy"][2] > 0
+
+    bench(rbd, f"{rbd.pool}/ns/other")
+    found = until(lambda: ask("counters", f"{rbd.pool}/ns")["counters"])
+    assert list(found[0]) == ["0/other"]
+
+    text = rbd.cluster.fails("ceph", "rbd", "perf", "image", "stats", "nosuchpool", errno=2)
+    assert "nosuchpool" in text
+    rbd.cluster.fails("ceph", "rbd", "perf", "image", "stats", "a/b/c", errno=22)
+    rbd.cluster.fails("ceph", "rbd", "perf", "image", "stats", rbd.pool, "size", errno=22)
+
+
+def test_iostat(rbd):
+    rbd("create", "busy", "--size", "16M")
+    rbd.cluster.ceph("rbd", "perf", "image", "stats", rbd.pool)
+
+    def busy():
+        bench(rbd, "busy")
+        return rbd.cluster.ceph_json("rbd", "perf", "image", "stats", rbd.pool)["stats"]
+
+    until(busy)
+    images = rbd.json("perf", "image", "iostat", rbd.pool, "--iterations", "1")
+    assert [set(i) for i in images] == [{"pool", "pool_namespace", "image", *COUNTERS}]
+    assert (images[0]["pool"], images[0]["image"]) == (rbd.pool, "busy")
+    until(busy)
+    table = rbd("perf", "image", "iostat", rbd.pool, "--iterations", "1")
+    assert table.split()[:5] == ["NAME", "WR", "RD", "WR_BYTES", "RD_BYTES"] and "busy" in table
+
+
+def tasks(rbd):
+    return [t for t in json.loads(rbd.cluster.ceph("rbd", "task", "list")) if t["refs"]["pool_name"] == rbd.pool]
+
+
+def add(rbd, *args):
+    return json.loads(rbd.cluster.ceph("rbd", "task", "add", *args))
+
+
+def objects(rbd):
+    return sorted(rbd.cluster.rados("-p", rbd.pool, "ls").stdout.decode().split())
+
+
+def test_tasks_remove(rbd):
+    rbd("create", "one", "--size", "20M")
+    bench(rbd, "one")
+    spec, image_id = f"{rbd.pool}/one", rbd.json("info", "one")["id"]
+    task = add(rbd, "remove", spec)
+    assert set(task) == {"sequence", "id", "message", "refs"}
+    assert task["message"] == f"Removing image {spec}"
+    assert task["refs"] == {"action": "remove", "pool_name": rbd.pool, "pool_namespace": "", "image_name": "one", "image_id": image_id}
+    until(lambda: not tasks(rbd))
+    assert rbd.json("ls") == []
+    assert [o for o in objects(rbd) if image_id in o or o == "rbd_id.one"] == []
+    # The command repeated finds what was done.
+    assert add(rbd, "remove", spec)["id"] == task["id"]
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "remove", f"{rbd.pool}/none", errno=2, text="does not exist")
+    rbd("create", "snapped", "--size", "1M")
+    rbd("snap", "create", "--no-progress", "snapped@s")
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "remove", f"{rbd.pool}/snapped", errno=16, text="has snapshots")
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "remove", "a@b", errno=22)
+    rbd.cluster.fails("ceph", "rbd", "task", "cancel", "nosuchtask", errno=2, text="No such task nosuchtask")
+    rbd.cluster.fails("ceph", "rbd", "task", "list", "nosuchtask", errno=2, text="No such task nosuchtask")
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "migration", "execute", f"{rbd.pool}/snapped", errno=95)
+
+
+def test_tasks_wait_for_an_image_in_use_and_are_cancelled(rbd):
+    rbd("create", "used", "--size", "20M", *PLAIN)
+    name = "rbd_header." + rbd.json("info", "used")["id"]
+    watcher = subprocess.Popen(["rados", "-c", str(rbd.cluster.conf), *rbd.cluster.args, "-p", rbd.pool, "watch", name],
+                               stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: b"watcher" in rbd.cluster.rados("-p", rbd.pool, "listwatchers", name).stdout)
+        task = add(rbd, "remove", f"{rbd.pool}/used")
+        (shown,) = until(lambda: [t for t in tasks(rbd) if "retry_message" in t])
+        assert "watchers" in shown["retry_message"] and shown["retry_attempts"] == 1
+        assert json.loads(rbd.cluster.ceph("rbd", "task", "list", task["id"]))["id"] == task["id"]
+        rbd.cluster.ceph("rbd", "task", "cancel", task["id"])
+        assert tasks(rbd) == [] and rbd.json("ls") == ["used"]
+    finally:
+        watcher.kill()
+        watcher.wait()
+
+
+def test_tasks_trash(rbd):
+    rbd("create", "one", "--size", "20M")
+    bench(rbd, "one")
+    image_id = rbd.json("info", "one")["id"]
+    rbd("trash", "mv", "one")
+    task = add(rbd, "trash", "remove", f"{rbd.pool}/{image_id}")
+    assert task["message"] == f"Removing image {rbd.pool}/{image_id} from trash"
+    until(lambda: not tasks(rbd))
+    assert rbd.json("trash", "ls") == [] and [o for o in objects(rbd) if image_id in o] == []
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "trash", "remove", f"{rbd.pool}/none", errno=2)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_tasks_flatten(rbd, tmp_path, version):
+    data = pattern(20 << 20)
+    rbd("create", "parent", "--size", "20M")
+    rbd("import-diff", "--no-progress", "-", "parent", data=diff((0, data)))
+    rbd("snap", "create", "--no-progress", "parent@s")
+    rbd("snap", "protect", "parent@s")
+    clone = ("clone", "--rbd-default-clone-format", version)
+    rbd(*clone, "parent@s", "child")
+    rbd("import-diff", "--no-progress", "-", "child", data=diff((5 << 20, b"own")))
+    rbd("snap", "create", "--no-progress", "child@s")
+    rbd("snap", "protect", "child@s")
+    rbd(*clone, "child@s", "grandchild")
+    expected = data[:5 << 20] + b"own" + data[(5 << 20) + 3:]
+    for name in ("grandchild", "child"):
+        task = add(rbd, "flatten", f"{rbd.pool}/{name}")
+        assert (task["message"], task["refs"]["action"]) == (f"Flattening image {rbd.pool}/{name}", "flatten")
+        until(lambda: not tasks(rbd))
+        assert "parent" not in rbd.json("info", name)
+    assert rbd.json("children", "parent@s") == []
+    rbd("snap", "unprotect", "child@s")
+    rbd("snap", "unprotect", "parent@s")
+    rbd("snap", "purge", "--no-progress", "parent")
+    rbd("rm", "--no-progress", "parent")
+    for name in ("grandchild", "child", "child@s"):
+        out = tmp_path / name
+        rbd("export", "--no-progress", name, out)
+        assert out.read_bytes() == expected, name
+
+
+def test_trash_purge_schedules(rbd):
+    schedule = ("trash", "purge", "schedule")
+    rbd(*schedule, "add", "--pool", rbd.pool, "1d", "14:00")
+    rbd(*schedule, "add", "--pool", rbd.pool, "90m")
+    items = rbd.json(*schedule, "ls", "--pool", rbd.pool)
+    assert sorted(items, key=lambda i: i["interval"]) == [
+        {"interval": "1d", "start_time": "14:00:00"}, {"interval": "90m", "start_time": None}]
+    (planned,) = json.loads(rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "status", rbd.pool + "/"))["scheduled"]
+    assert set(planned) == {"schedule_time", "pool_id", "pool_name", "namespace"}
+    assert (planned["namespace"], planned["pool_name"]) == ("", rbd.pool)
+    assert rbd.pool in rbd(*schedule, "status", "--pool", rbd.pool)
+    raw = json.loads(rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "list", rbd.pool + "/"))
+    ((key, value),) = raw.items()
+    assert value["name"] == rbd.pool + "/" and key.isdigit()
+    rbd(*schedule, "rm", "--pool", rbd.pool, "90m")
+    rbd(*schedule, "remove", "--pool", rbd.pool)
+    assert json.loads(rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "list", rbd.pool + "/")) == {}
+    rbd.cluster.fails("ceph", "rbd", "trash", "purge", "schedule", "add", rbd.pool + "/", "1w", errno=22, text="Invalid interval")
+    rbd.cluster.fails("ceph", "rbd", "trash", "purge", "schedule", "list", "nosuchpool/", errno=22, text="Invalid level spec")
+    rbd.cluster.fails("ceph", "rbd", "mirror", "snapshot", "schedule", "list", errno=95)
+
+
+def test_trash_is_purged_on_schedule(rbd):
+    rbd("create", "old", "--size", "1M")
+    rbd("create", "kept", "--size", "1M")
+    rbd("trash", "mv", "old")
+    rbd("trash", "mv", "kept", "--expires-at", "2 days")
+    rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "add", rbd.pool + "/", "1m")
+    until(lambda: [i["name"] for i in rbd.json("trash", "ls")] == ["kept"], 150)
+    rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "remove", rbd.pool + "/")
