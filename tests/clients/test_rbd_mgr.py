@@ -1,6 +1,8 @@
 """What the manager does for block devices: statistics, background tasks, schedules."""
+import contextlib
 import json
 import subprocess
+import threading
 import time
 
 import pytest
@@ -69,21 +71,32 @@ def test_counters_of_images(rbd):
     rbd.cluster.fails("ceph", "rbd", "perf", "image", "stats", rbd.pool, "size", errno=22)
 
 
+@contextlib.contextmanager
+def writer(rbd, image):
+    """Somebody writes to the image."""
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            bench(rbd, image)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def test_iostat(rbd):
     rbd("create", "busy", "--size", "16M")
-    rbd.cluster.ceph("rbd", "perf", "image", "stats", rbd.pool)
-
-    def busy():
-        bench(rbd, "busy")
-        return rbd.cluster.ceph_json("rbd", "perf", "image", "stats", rbd.pool)["stats"]
-
-    until(busy)
-    images = rbd.json("perf", "image", "iostat", rbd.pool, "--iterations", "1")
-    assert [set(i) for i in images] == [{"pool", "pool_namespace", "image", *COUNTERS}]
-    assert (images[0]["pool"], images[0]["image"]) == (rbd.pool, "busy")
-    until(busy)
-    table = rbd("perf", "image", "iostat", rbd.pool, "--iterations", "1")
-    assert table.split()[:5] == ["NAME", "WR", "RD", "WR_BYTES", "RD_BYTES"] and "busy" in table
+    with writer(rbd, "busy"):
+        images = rbd.json("perf", "image", "iostat", rbd.pool)
+        assert [set(i) for i in images] == [{"pool", "pool_namespace", "image", *COUNTERS}]
+        assert (images[0]["pool"], images[0]["image"]) == (rbd.pool, "busy")
+        table = rbd("perf", "image", "iostat", rbd.pool, "--iterations", "1")
+        assert table.split()[:5] == ["NAME", "WR", "RD", "WR_BYTES", "RD_BYTES"] and "busy" in table
 
 
 def tasks(rbd):

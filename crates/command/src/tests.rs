@@ -94,3 +94,11 @@ mod fuzz {
         }
     }
 }
+
+#[test]
+fn what_follows_the_arguments_is_not_looked_at() {
+    let args = Args::parse(&["{\"prefix\": \"rbd perf image stats\"}\""]).unwrap();
+    assert_eq!(args.prefix(), "rbd perf image stats");
+    assert!(Args::parse(&["\"{}"]).is_err());
+    assert!(Args::parse(&[""]).is_err());
+}

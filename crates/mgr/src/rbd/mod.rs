@@ -37,6 +37,8 @@ const SCHEDULES: &str = "rbd_trash_purge_schedule";
 const GLOBAL_SCHEDULE: &str = "mgr/rbd_support/trash_purge_schedule";
 /// How long an OSD may take to answer.
 const OSD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for a task, which nobody waits for and which moves whole objects.
+const TASK_OSD_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often tasks are looked at without a command (Ceph: `TaskHandler.run`).
 const TASK_PERIOD: Duration = Duration::from_secs(5);
 /// How often pools and namespaces are looked at for schedules.
@@ -276,7 +278,7 @@ impl RbdSupport {
     async fn run_task(&self, stored: &Stored) -> End {
         let refs = &stored.refs;
         let ctx = match self.rados.ioctx(&refs.pool_name).await {
-            Ok(ctx) => ctx.with_namespace(&refs.pool_namespace).with_timeout(OSD_TIMEOUT),
+            Ok(ctx) => ctx.with_namespace(&refs.pool_namespace).with_timeout(TASK_OSD_TIMEOUT),
             Err(ClientError::NoPool) => return End::Failed,
             Err(e) => return End::Retry(e.to_string()),
         };

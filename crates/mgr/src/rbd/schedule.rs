@@ -377,7 +377,7 @@ mod tests {
         let text = r#"[{"interval":"1d","start_time":"00:30:00"},{"interval":"5h","start_time":null}]"#;
         let s = Schedule::from_json(text).unwrap();
         assert_eq!(Schedule::from_json(&s.to_json().to_string()), Some(s.clone()));
-        assert_eq!((s.next_run(0), s.next_run(300), s.next_run(23 * 60)), (Some(300), Some(600), Some(24 * 60)));
+        assert_eq!((s.next_run(0), s.next_run(300), s.next_run(23 * 60)), (Some(300), Some(600), Some(24 * 60 + 30)));
         assert_eq!((s.next_run(24 * 60), s.next_run(25 * 60 - 1)), (Some(24 * 60 + 30), Some(25 * 60)));
         assert_eq!(Schedule::from_json("[{}]"), None);
     }
