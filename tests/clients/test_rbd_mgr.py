@@ -200,7 +200,7 @@ def test_trash_purge_schedules(rbd):
     rbd(*schedule, "add", "--pool", rbd.pool, "90m")
     items = rbd.json(*schedule, "ls", "--pool", rbd.pool)
     assert sorted(items, key=lambda i: i["interval"]) == [
-        {"interval": "1d", "start_time": "14:00:00"}, {"interval": "90m", "start_time": None}]
+        {"interval": "1d", "start_time": "14:00:00"}, {"interval": "90m", "start_time": ""}]
     (planned,) = json.loads(rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "status", rbd.pool + "/"))["scheduled"]
     assert set(planned) == {"schedule_time", "pool_id", "pool_name", "namespace"}
     assert (planned["namespace"], planned["pool_name"]) == ("", rbd.pool)
