@@ -5,9 +5,12 @@
 //! them with the other threads in batches, so that a buffer that is filled by one thread and dropped by
 //! another costs neither of them a lock or a call of the system. Slabs are kept for the life of the process;
 //! their number is what was in use at the busiest moment.
+//!
+//! Buffers above [`SMALL_MAX`] are recycled too, because new memory of that size costs about as much as filling
+//! it: the kernel clears each page when it is first touched. Of those, only so many are kept that are free.
 
 use bytes::Bytes;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -16,10 +19,10 @@ use std::sync::Mutex;
 /// The alignment, and the smallest capacity.
 pub const PAGE: usize = 4096;
 
-/// Largest capacity that is pooled.
-const POOLED_MAX: usize = 1 << 20;
-/// Powers of two from [`PAGE`] to [`POOLED_MAX`].
-const CLASSES: usize = (POOLED_MAX / PAGE).trailing_zeros() as usize + 1;
+/// Largest capacity that is cut from slabs.
+const SMALL_MAX: usize = 1 << 20;
+/// Powers of two from [`PAGE`] to [`SMALL_MAX`].
+const CLASSES: usize = (SMALL_MAX / PAGE).trailing_zeros() as usize + 1;
 /// What a slab is cut from.
 const SLAB: usize = 1 << 20;
 /// Bytes of one class that threads trade at a time.
@@ -107,11 +110,73 @@ fn give(class: usize, ptr: NonNull<u8>) {
     }
 }
 
+/// Capacities above [`SMALL_MAX`] are multiples of this.
+const LARGE_STEP: usize = 1 << 20;
+/// Largest capacity that is recycled: an object of the usual size, with what a message adds to it.
+const LARGE_MAX: usize = 8 << 20;
+/// Bytes of free large buffers that are kept, at most.
+const LARGE_KEPT: usize = 64 << 20;
+/// Large buffers begin where the kernel can map them by a large page.
+const LARGE_ALIGN: usize = 2 << 20;
+
+/// Free large buffers by capacity, in steps.
+struct Large {
+    free: [Vec<Free>; LARGE_MAX / LARGE_STEP + 1],
+    bytes: usize,
+}
+
+/// One lock for all: it is taken once for a megabyte or more.
+static LARGE: Mutex<Large> =
+    Mutex::new(Large { free: [const { Vec::new() }; LARGE_MAX / LARGE_STEP + 1], bytes: 0 });
+
+fn large() -> std::sync::MutexGuard<'static, Large> {
+    // As in `spare`.
+    LARGE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn large_layout(cap: usize) -> Layout {
+    // The size is a multiple of a page already, and far below isize::MAX.
+    Layout::from_size_align(cap, LARGE_ALIGN).expect("a valid layout")
+}
+
+fn take_large(cap: usize) -> NonNull<u8> {
+    if cap <= LARGE_MAX {
+        let mut large = large();
+        if let Some(free) = large.free[cap / LARGE_STEP].pop() {
+            large.bytes -= cap;
+            return free.0;
+        }
+    }
+    let layout = large_layout(cap);
+    // SAFETY: the layout has a size above zero.
+    let ptr = unsafe { alloc(layout) };
+    let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
+    // SAFETY: `cap` bytes, whole pages, were just allocated. The advice changes nothing but speed: devices and
+    // sockets take a large page at once.
+    unsafe { libc::madvise(ptr.as_ptr().cast(), cap, libc::MADV_HUGEPAGE) };
+    // SAFETY: as above.
+    unsafe { ptr.as_ptr().write_bytes(0, cap) };
+    ptr
+}
+
+fn give_large(cap: usize, ptr: NonNull<u8>) {
+    if cap <= LARGE_MAX {
+        let mut large = large();
+        if large.bytes + cap <= LARGE_KEPT {
+            large.free[cap / LARGE_STEP].push(Free(ptr));
+            large.bytes += cap;
+            return;
+        }
+    }
+    // SAFETY: allocated with this layout in `take_large`, and nobody has it any more.
+    unsafe { dealloc(ptr.as_ptr(), large_layout(cap)) };
+}
+
 /// Page-aligned memory of a fixed capacity.
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
-    /// A multiple of [`PAGE`]; a power of two up to [`POOLED_MAX`].
+    /// A power of two up to [`SMALL_MAX`], above it a multiple of [`LARGE_STEP`].
     cap: usize,
 }
 
@@ -123,16 +188,12 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// A buffer of `len` bytes with arbitrary (initialised) content.
     pub fn recycled(len: usize) -> AlignedBuf {
-        if len <= POOLED_MAX {
+        if len <= SMALL_MAX {
             let cap = len.next_power_of_two().max(PAGE);
             return AlignedBuf { ptr: take(class(cap)), len, cap };
         }
-        let cap = len.next_multiple_of(PAGE);
-        let layout = Self::layout(cap);
-        // SAFETY: the layout has a size above zero.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
-        AlignedBuf { ptr, len, cap }
+        let cap = len.next_multiple_of(LARGE_STEP);
+        AlignedBuf { ptr: take_large(cap), len, cap }
     }
 
     /// A buffer of `len` zero bytes.
@@ -167,11 +228,6 @@ impl AlignedBuf {
         assert!(len <= self.cap, "an aligned buffer does not grow");
         self.len = len;
     }
-
-    fn layout(cap: usize) -> Layout {
-        // The size is a multiple of the alignment already, and far below isize::MAX.
-        Layout::from_size_align(cap, PAGE).expect("a valid layout")
-    }
 }
 
 impl AsRef<[u8]> for AlignedBuf {
@@ -197,11 +253,10 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.cap <= POOLED_MAX {
+        if self.cap <= SMALL_MAX {
             give(class(self.cap), self.ptr);
         } else {
-            // SAFETY: allocated with this layout in `recycled`, and dropped once.
-            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.cap)) };
+            give_large(self.cap, self.ptr);
         }
     }
 }
@@ -213,7 +268,7 @@ mod tests {
 
     #[test]
     fn sizes_and_alignment() {
-        for len in [0, 1, PAGE - 1, PAGE, PAGE + 1, 70_000, POOLED_MAX, POOLED_MAX + 1, 5 << 20] {
+        for len in [0, 1, PAGE - 1, PAGE, PAGE + 1, 70_000, SMALL_MAX, SMALL_MAX + 1, 5 << 20] {
             let mut b = AlignedBuf::recycled(len);
             assert_eq!(b.len(), len);
             assert_eq!(b.as_ptr() as usize % PAGE, 0);
@@ -236,6 +291,21 @@ mod tests {
             for at in (0..b.capacity()).step_by(PAGE) {
                 assert!(pages.insert(b.as_ptr() as usize + at));
             }
+        }
+    }
+
+    #[test]
+    fn large_buffers_are_recycled_up_to_a_bound() {
+        let sizes = || [SMALL_MAX + 1, 2 << 20, (4 << 20) + 77, LARGE_MAX, LARGE_MAX + 1].into_iter();
+        for _ in 0..20 {
+            let bufs: Vec<AlignedBuf> = sizes().cycle().take(40).map(AlignedBuf::recycled).collect();
+            let mut spans: Vec<_> = bufs.iter().map(|b| (b.as_ptr().addr(), b.capacity())).collect();
+            spans.sort_unstable();
+            assert!(spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "two live buffers overlap");
+            drop(bufs);
+            let large = large();
+            assert_eq!(large.bytes, large.free.iter().enumerate().map(|(n, l)| n * l.len() * LARGE_STEP).sum());
+            assert!((LARGE_KEPT - LARGE_MAX..=LARGE_KEPT).contains(&large.bytes), "{}", large.bytes);
         }
     }
 
