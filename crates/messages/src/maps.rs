@@ -110,7 +110,7 @@ impl crate::Payload for OsdMapMsg {
         self.oldest.encode(&mut out, f);
         self.newest.encode(&mut out, f);
         0u32.encode(&mut out, f); // removed snapshots in gaps, unused since 15.2
-        crate::Parts { version: 4, compat: 3, front: out.freeze(), data: vec![] }
+        crate::Parts { version: 4, compat: 3, front: out.freeze(), ..crate::Parts::default() }
     }
 
     fn decode_parts(crate::Received { version, front: mut r, .. }: crate::Received) -> denc::Result<Self> {

@@ -45,7 +45,7 @@ impl Payload for MgrOpen {
         self.service.encode(&mut out, f);
         self.config.encode(&mut out, f);
         self.config_defaults.encode(&mut out, f);
-        Parts { version: 3, compat: 1, front: out.freeze(), data: vec![] }
+        Parts { version: 3, compat: 1, front: out.freeze(), ..Parts::default() }
     }
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
@@ -84,7 +84,7 @@ impl Payload for MgrConfigure {
         self.stats_threshold.encode(&mut out, f);
         0u32.encode(&mut out, f); // no OSD metric queries
         false.encode(&mut out, f); // no MDS metric configuration
-        Parts { version: 4, compat: 1, front: out.freeze(), data: vec![] }
+        Parts { version: 4, compat: 1, front: out.freeze(), ..Parts::default() }
     }
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
@@ -168,7 +168,7 @@ impl Payload for MgrReport {
         0u32.encode(&mut out, f); // no OSD metric reports
         self.task_status.encode(&mut out, f);
         false.encode(&mut out, f); // no MDS metric report
-        Parts { version: 9, compat: 1, front: out.freeze(), data: vec![] }
+        Parts { version: 9, compat: 1, front: out.freeze(), ..Parts::default() }
     }
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {

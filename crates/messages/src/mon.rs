@@ -242,7 +242,7 @@ impl crate::Payload for PoolOp {
         self.name.encode(&mut out, f);
         0u8.encode(&mut out, f); // where version 3 had its rule
         self.crush_rule.encode(&mut out, f);
-        crate::Parts { version: 4, compat: 2, front: out.freeze(), data: vec![] }
+        crate::Parts { version: 4, compat: 2, front: out.freeze(), ..crate::Parts::default() }
     }
 
     fn decode_parts(crate::Received { version, front: mut r, .. }: crate::Received) -> denc::Result<Self> {

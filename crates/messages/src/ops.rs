@@ -4,6 +4,7 @@
 //! whether we support them is generated from it.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use denc::crc::Sum;
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use types::rados::{OpCode, OpFlags};
 use types::{SnapId, Utime};
@@ -466,6 +467,8 @@ pub struct Op {
     pub indata: Bytes,
     /// Output, in an answer: a slice of the message's data segment.
     pub outdata: Bytes,
+    /// Checksum of the output, if it is known without reading it. Not sent.
+    pub out_sum: Option<Sum>,
     /// Result, in an answer: 0, a count, or a negative errno.
     pub rval: i32,
 }

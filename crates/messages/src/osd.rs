@@ -3,6 +3,7 @@
 use crate::ops::{OP_SIZE, Op};
 use crate::payload::{Parts, Payload, Received, message};
 use bytes::{Bytes, BytesMut};
+use denc::crc::Sum;
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use types::{Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapContext, SnapId, SpgId, Utime, features, rados::OsdFlags};
@@ -115,7 +116,7 @@ impl Payload for OsdOp {
         self.retry_attempt.encode(&mut out, f);
         self.features.encode(&mut out, f);
         let data = self.ops.iter().filter(|op| !op.indata.is_empty()).map(|op| op.indata.clone()).collect();
-        Parts { version, compat: 3, front: out.freeze(), data }
+        Parts { version, compat: 3, front: out.freeze(), data, data_sum: None }
     }
 
     fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
@@ -259,8 +260,10 @@ impl Payload for OsdOpReply {
         self.user_version.encode(&mut out, f);
         self.redirect.encode(&mut out, f);
         out.resize(out.len() + TRACE_SIZE, 0);
-        let data = self.ops.iter().filter(|op| !op.outdata.is_empty()).map(|op| op.outdata.clone()).collect();
-        Parts { version: 8, compat: 2, front: out.freeze(), data }
+        let with_output = || self.ops.iter().filter(|op| !op.outdata.is_empty());
+        let data = with_output().map(|op| op.outdata.clone()).collect();
+        let data_sum = with_output().try_fold(Sum::EMPTY, |sum, op| op.out_sum.map(|next| sum.then(next)));
+        Parts { version: 8, compat: 2, front: out.freeze(), data, data_sum }
     }
 
     fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
@@ -369,7 +372,7 @@ impl Payload for WatchNotify {
         self.return_code.encode(&mut out, f);
         self.notifier_gid.encode(&mut out, f);
         let data = if self.answers.is_empty() { vec![] } else { vec![self.answers.clone()] };
-        Parts { version: 3, compat: 1, front: out.freeze(), data }
+        Parts { version: 3, compat: 1, front: out.freeze(), data, data_sum: None }
     }
 
     fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {

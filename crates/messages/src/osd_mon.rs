@@ -247,7 +247,7 @@ impl Payload for OsdPing {
         self.mono_send_stamp.encode(&mut out, f);
         self.delta_ub.encode(&mut out, f);
         out.resize(out.len() + padding as usize, 0);
-        Parts { version: 5, compat: 4, front: out.freeze(), data: vec![] }
+        Parts { version: 5, compat: 4, front: out.freeze(), ..Parts::default() }
     }
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {

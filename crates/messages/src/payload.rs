@@ -1,6 +1,7 @@
 //! What all messages share: the [`Payload`] trait, its error, and the macro that declares a message.
 
 use bytes::{Bytes, BytesMut};
+use denc::crc::Sum;
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use msgr::Message;
 
@@ -57,6 +58,8 @@ pub struct Parts {
     pub front: Bytes,
     /// Data segment, in pieces.
     pub data: Vec<Bytes>,
+    /// Checksum of the data segment, if it is known.
+    pub data_sum: Option<Sum>,
 }
 
 /// A message's segments as they came.
@@ -94,6 +97,7 @@ pub trait Payload: Sized {
         m.version = parts.version;
         m.compat_version = parts.compat;
         m.data = parts.data.into_iter().collect();
+        m.data_sum = parts.data_sum;
         m
     }
 
@@ -213,7 +217,7 @@ macro_rules! message {
                 $( ::denc::Encode::encode(&self.$field, &mut front, features); )*
                 let mut data = Vec::new();
                 $( if !self.$data.is_empty() { data.push(self.$data.clone()); } )?
-                $crate::Parts { version: $head, compat: $compat, front: front.freeze(), data }
+                $crate::Parts { version: $head, compat: $compat, front: front.freeze(), data, data_sum: None }
             }
 
             #[allow(unused_mut, unused_variables)]

@@ -15,7 +15,7 @@ use crate::out::OutBuf;
 use aes_gcm::{AeadInOut, Aes128Gcm, KeyInit};
 use bytes::buf::UninitSlice;
 use bytes::{BufMut, Bytes, BytesMut};
-use denc::crc::crc32c;
+use denc::crc::{Sum, crc32c};
 
 /// What a frame is for (`ceph::msgr::v2::Tag`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,16 +210,17 @@ impl Encoder {
         payload: &[u8],
         out: &mut OutBuf,
     ) -> Result<(), FrameError> {
-        self.frame(tag, payload, &[], out)
+        self.frame(tag, payload, &[], None, out)
     }
 
     /// Appends a frame of a first segment and up to three more, each in pieces. Empty ones at the end
-    /// are left out, as the protocol demands.
+    /// are left out, as the protocol demands. `last` is the checksum of the fourth segment, if it is known.
     pub fn frame(
         &mut self,
         tag: Tag,
         first: &[u8],
         rest: &[&[Bytes]],
+        last: Option<Sum>,
         out: &mut OutBuf,
     ) -> Result<(), FrameError> {
         let mut lens = [0usize; MAX_SEGMENTS];
@@ -257,8 +258,11 @@ impl Encoder {
                 if count > 1 {
                     let mut epilogue = [0u8; EPILOGUE_CRC];
                     epilogue[0] = STATUS_COMPLETE;
-                    for (slot, pieces) in epilogue[1..].chunks_exact_mut(CRC).zip(rest) {
-                        let crc = pieces.iter().fold(u32::MAX, |crc, p| crc32c(crc, p));
+                    for (i, (slot, pieces)) in epilogue[1..].chunks_exact_mut(CRC).zip(rest).enumerate() {
+                        let read = || pieces.iter().fold(u32::MAX, |crc, p| crc32c(crc, p));
+                        let known = last.filter(|sum| i == MAX_SEGMENTS - 2 && sum.len() == lens[i + 1] as u64);
+                        let crc = known.map_or_else(read, Sum::crc);
+                        debug_assert_eq!(crc, read(), "the sender's checksum is not that of its data");
                         pieces.iter().for_each(|p| out.put_bytes(p));
                         slot.copy_from_slice(&crc.to_le_bytes());
                     }

@@ -1,6 +1,7 @@
 //! A message as the messenger moves it: a header's worth of fields and opaque payloads.
 
 use bytes::Bytes;
+use denc::crc::Sum;
 use smallvec::SmallVec;
 
 /// Priorities with a name (`CEPH_MSG_PRIO_*`, `src/include/msgr.h`). Higher goes first.
@@ -39,6 +40,8 @@ pub struct Message {
     pub middle: Bytes,
     /// Bulk data, in pieces when it is sent, in at most one piece when it was received.
     pub data: SmallVec<[Bytes; 2]>,
+    /// The checksum of the data, if the sender knows it already; one of another length is not believed.
+    pub data_sum: Option<Sum>,
 }
 
 impl Message {

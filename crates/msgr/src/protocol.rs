@@ -424,6 +424,7 @@ impl Protocol {
             Tag::Message,
             &header,
             &[front, middle, &m.data],
+            m.data_sum,
             &mut self.out,
         )?)
     }
@@ -1067,6 +1068,7 @@ impl Protocol {
             front,
             middle,
             data,
+            data_sum: None,
         };
         Ok(Some(Event::Message(message)))
     }

@@ -132,7 +132,7 @@ fn frames_with_wild_contents() {
                 &[]
             };
             Encoder::default()
-                .frame(tag, &payload, rest, &mut out)
+                .frame(tag, &payload, rest, None, &mut out)
                 .unwrap();
             let victim = if r.random() { &mut m } else { &mut c };
             victim.receive(&out.take());

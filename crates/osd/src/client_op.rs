@@ -235,6 +235,7 @@ impl ClientOp {
             }
             if !outcome.no_output {
                 op.outdata = done.out_bytes();
+                op.out_sum = done.out_sum;
             }
         }
         match versions {

@@ -565,7 +565,7 @@ impl PgHost {
         let ops = dup.op_returns.iter().map(|(rval, out)| crate::op::OpOutcome {
             rval: *rval,
             outdata: vec![out.clone()],
-            echo_length: None,
+            ..Default::default()
         });
         let outcome = Outcome {
             result: dup.return_code,

@@ -16,6 +16,7 @@ mod alloc;
 mod alloc_test;
 #[doc(hidden)]
 pub mod bench;
+mod block_crc;
 mod check;
 #[cfg(test)]
 mod decode_test;

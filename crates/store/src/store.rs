@@ -10,6 +10,7 @@ use crate::report::{DumpReport, FsckReport};
 use crate::txn::Transaction;
 use crate::types::{Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
 use bytes::Bytes;
+use denc::crc::Sum;
 use std::ops::Bound;
 use std::rc::Rc;
 
@@ -109,9 +110,24 @@ impl Store {
     /// # Errors
     /// `NoObject`; `Checksum` when the device returns other bytes than were written.
     pub async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+        Ok(self.read_summed(coll, key, off, len).await?.0)
+    }
+
+    /// The same with the checksum of what was read, where it follows from those that the store keeps and has
+    /// just compared with these very bytes.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn read_summed(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<(Buffers, Option<Sum>), StoreError> {
         match &self.0 {
-            Backend::Memory(m) => m.read(coll, key, off, len),
-            Backend::Disk(d) => d.0.read(coll, key, off, len).await,
+            Backend::Memory(m) => Ok((m.read(coll, key, off, len)?, None)),
+            Backend::Disk(d) => d.0.read(coll, key, off, len).await.map(|(data, sum)| (data, Some(sum))),
         }
     }
 

@@ -4,6 +4,7 @@
 //! them that execution needs, and what an operation gives back.
 
 use bytes::Bytes;
+use denc::crc::Sum;
 pub use messages::{Op, OpArgs};
 use types::rados::watch_op;
 pub use types::rados::{OpCode, OpFlags, OsdFlags};
@@ -96,6 +97,8 @@ pub struct OpOutcome {
     pub rval: i32,
     /// Output, in pieces so that data read is never copied.
     pub outdata: Vec<Bytes>,
+    /// Checksum of the output, if reading it has told.
+    pub out_sum: Option<Sum>,
     /// The length field of the arguments that the reply echoes, where the operation sets it.
     pub echo_length: Option<u64>,
 }

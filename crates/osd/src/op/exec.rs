@@ -11,6 +11,7 @@ use super::reader::ObjectReader;
 use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
+use denc::crc::Sum;
 use cls::{Origin, Registry};
 use denc::{Encode, Features};
 use pg::StatSum;
@@ -371,16 +372,17 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     pub(super) async fn read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.data_offset.get_or_insert(e.offset);
-        let data = self.read_range(e).await?;
+        let (data, sum) = self.read_range(e).await?;
         let len: usize = data.iter().map(Bytes::len).sum();
         out.outdata = data;
+        out.out_sum = sum;
         out.echo_length = Some(len as u64);
         self.stats.num_rd += 1;
         self.stats.num_rd_kb += kib(len);
         Ok(0)
     }
 
-    async fn read_range(&self, e: Extent) -> Result<Vec<Bytes>, Errno> {
+    async fn read_range(&self, e: Extent) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
         let oi = &self.new.oi;
         let mut size = oi.size;
         let end = e.offset.saturating_add(e.length);
@@ -389,9 +391,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         }
         let length = if e.length == 0 { size } else { e.length };
         if e.offset >= size {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         }
-        self.env.reader.read(&self.key, e.offset, length.min(size - e.offset)).await
+        self.env.reader.read_summed(&self.key, e.offset, length.min(size - e.offset)).await
     }
 
     async fn sparse_read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
@@ -437,7 +439,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             size = e.truncate_size;
         }
         e.length = if e.offset >= size { 0 } else { e.length.min(size - e.offset) };
-        let data = if e.length == 0 || !self.old.visible() { Vec::new() } else { self.read_range(e).await? };
+        let data = if e.length == 0 || !self.old.visible() { Vec::new() } else { self.read_range(e).await?.0 };
         // What lies behind the object's end compares as zeros.
         let found = data.iter().flat_map(|b| b.iter().copied()).chain(std::iter::repeat(0));
         match expected.iter().zip(found).position(|(a, b)| *a != b) {

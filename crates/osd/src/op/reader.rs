@@ -1,6 +1,7 @@
 //! Reading objects: what op execution needs of the store.
 
 use bytes::Bytes;
+use denc::crc::Sum;
 use types::errno::Errno;
 
 /// Attribute that holds the object info (Ceph: `OI_ATTR`).
@@ -22,7 +23,12 @@ pub struct OmapRows {
 #[allow(async_fn_in_trait, reason = "everything stays on one thread, so no Send bound is wanted")]
 pub trait ObjectReader {
     /// Bytes of a range, cut at the object's end; holes read as zeros.
-    async fn read(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<Bytes>, Errno>;
+    async fn read(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<Bytes>, Errno> {
+        Ok(self.read_summed(key, offset, length).await?.0)
+    }
+
+    /// The same with the checksum of the bytes, if reading them has told.
+    async fn read_summed(&self, key: &Bytes, offset: u64, length: u64) -> Result<(Vec<Bytes>, Option<Sum>), Errno>;
 
     /// Allocated ranges `(offset, length)` within a range, ascending, cut at the object's end.
     async fn extents(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Errno>;

@@ -2,6 +2,7 @@
 
 use super::reader::{ObjectReader, OmapRows};
 use bytes::Bytes;
+use denc::crc::Sum;
 use std::ops::Bound;
 use std::rc::Rc;
 use store::{Coll, Store, StoreError};
@@ -22,8 +23,9 @@ pub fn errno(e: StoreError) -> Errno {
 }
 
 impl ObjectReader for StoreReader {
-    async fn read(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<Bytes>, Errno> {
-        Ok(self.store.read(self.coll, key, offset, length).await.map_err(errno)?.into_vec())
+    async fn read_summed(&self, key: &Bytes, offset: u64, length: u64) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
+        let (data, sum) = self.store.read_summed(self.coll, key, offset, length).await.map_err(errno)?;
+        Ok((data.into_vec(), sum))
     }
 
     async fn extents(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Errno> {

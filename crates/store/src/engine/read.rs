@@ -2,12 +2,14 @@
 
 use super::Disk;
 use super::state::State;
+use crate::block_crc::block_crcs;
 use crate::error::StoreError;
 use crate::mem::{push_range, push_zeros};
 use crate::onode::Onode;
 use crate::tree::{Miss, NodePtr};
 use crate::types::{BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat};
 use bytes::Bytes;
+use denc::crc::Sum;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -171,7 +173,7 @@ impl Disk {
         }
     }
 
-    pub(crate) async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+    pub(crate) async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<(Buffers, Sum), StoreError> {
         // A block that changes while it is read is read again; so is, once, one that is damaged.
         let mut damaged = 0;
         'again: loop {
@@ -184,20 +186,29 @@ impl Disk {
                 }
             }
             let mut out = Buffers::new();
+            let mut sum = Sum::EMPTY;
             let few = reads.len() <= CACHE_MAX;
             let mut reads = reads.into_iter();
             for p in plan {
                 match p {
-                    Piece::Zeros(n) => push_zeros(&mut out, n),
-                    Piece::Mem(b) => out.push(b),
+                    Piece::Zeros(n) => {
+                        push_zeros(&mut out, n);
+                        sum = sum.then(Sum::of_zeros(n));
+                    }
+                    Piece::Mem(b) => {
+                        // Not from the block's own checksum, with which it was not compared just now.
+                        sum = sum.then(Sum::of(&b));
+                        out.push(b);
+                    }
                     Piece::Dev { lblk, pblk, crcs, from, to } => {
                         let Some(io) = reads.next() else { continue };
                         let bytes = io.await?;
                         let keep = few && crcs.len() <= CACHE_MAX;
-                        for (i, &crc) in crcs.iter().enumerate() {
+                        let found = block_crcs(bytes.chunks_exact(BLOCK as usize));
+                        for (i, (&crc, found)) in crcs.iter().zip(found).enumerate() {
                             let block = i * BLOCK as usize..(i + 1) * BLOCK as usize;
                             let (lblk, pblk) = (lblk + i as u32, pblk + i as u64);
-                            if crc32c::crc32c(&bytes[block.clone()]) != crc {
+                            if found != crc {
                                 let same = self.state.borrow_mut().unchanged(coll, key, lblk, pblk, crc);
                                 damaged += usize::from(same);
                                 if damaged > 1 {
@@ -206,6 +217,11 @@ impl Disk {
                                 }
                                 continue 'again;
                             }
+                            let wanted = block.start.max(from)..block.end.min(to);
+                            sum = sum.then(match wanted == block {
+                                true => Sum::from_usual(crc, BLOCK),
+                                false => Sum::of(&bytes[wanted]),
+                            });
                             if keep {
                                 let mut st = self.state.borrow_mut();
                                 if st.unchanged(coll, key, lblk, pblk, crc) {
@@ -217,7 +233,7 @@ impl Disk {
                     }
                 }
             }
-            return Ok(out);
+            return Ok((out, sum));
         }
     }
 

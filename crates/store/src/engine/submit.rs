@@ -4,6 +4,7 @@ use super::Disk;
 use super::record::{Change, RecordWriter};
 use super::state::{Batch, State};
 use crate::alloc::Run;
+use crate::block_crc::block_crcs;
 use crate::check::{self, View};
 use crate::commit::Commit;
 use crate::dev::{AlignedBuf, Gather, Io};
@@ -388,7 +389,6 @@ impl Apply<'_> {
         let n = (last - first + 1) as usize;
         let mut source = Cursor::new(data);
         let mut blocks: SmallVec<[Bytes; 16]> = SmallVec::with_capacity(n);
-        let mut crcs: SmallVec<[u32; 16]> = SmallVec::with_capacity(n);
         for lblk in first..=last {
             let start = u64::from(lblk) * B;
             let (from, to) = (off.max(start) - start, end.min(start + B) - start);
@@ -407,9 +407,9 @@ impl Apply<'_> {
                     b.freeze()
                 }
             };
-            crcs.push(crc32c::crc32c(&block));
             blocks.push(block);
         }
+        let mut crcs = block_crcs(blocks.iter().map(|b| &b[..]));
         self.poison(slot, first, last, off, end, &mut crcs);
 
         if len <= self.deferred_max {

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, reason = "shared by several test programs, each of which uses a part")]
 
 use bytes::Bytes;
+use denc::crc::Sum;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Bound;
@@ -209,6 +210,13 @@ pub async fn describe(s: &Store, c: Coll, k: &Key) -> Result<String, StoreError>
     let stat = s.stat(c, k).await?;
     let data = s.read(c, k, 0, u64::MAX).await?;
     assert_eq!(data.len(), stat.size);
+    let cuts = [(0, u64::MAX), (1, stat.size), (stat.size / 3, stat.size / 2), (4096, 8192), (stat.size / 2, 4096)];
+    for (off, len) in cuts {
+        let (part, sum) = s.read_summed(c, k, off, len).await?;
+        let part = part.to_bytes();
+        assert_eq!(part, data.slice(off, len).to_bytes(), "{off}+{len}");
+        assert!(sum.is_none_or(|sum| sum == Sum::of(&part)), "the checksum of {off}+{len} is that of other bytes");
+    }
     let _ = write!(out, "{stat:?} data {:08x}", crc(&data.to_bytes()));
     let extents = s.extents(c, k, 0, u64::MAX).await?;
     let _ = write!(out, " extents {:?}", extents.iter().map(|r| (r.off, r.len)).collect::<Vec<_>>());
