@@ -632,8 +632,12 @@ impl Daemon {
         self.messenger.shutdown();
         self.copies.shutdown();
         self.mon.shutdown();
-        let durable = self.core.store.last_commit().await;
+        let mut closed = self.core.store.last_commit().await;
+        if closed.is_ok() {
+            // So that the next start finds nothing to replay.
+            closed = self.core.store.checkpoint().await;
+        }
         self.core.clear();
-        durable
+        closed
     }
 }

@@ -1,12 +1,13 @@
 //! Making a store and opening one.
 
+use super::replay::{Step, steps};
 use super::state::State;
 use super::{Disk, checkpoint, commit, prepare, state};
 use crate::alloc::{Image, image_pages};
 use crate::commit::CommitLine;
 use crate::dev::{AlignedBuf, Device};
 use crate::error::StoreError;
-use crate::log::{LogReader, records};
+use crate::log::LogReader;
 use crate::options::Options;
 use crate::superblock::{LABEL_MAX, LOG_START, LogPos, Superblock};
 use crate::types::{BLOCK, Coll};
@@ -19,6 +20,10 @@ use tokio::sync::Notify;
 
 /// Smallest device a store is made on.
 const DEVICE_MIN: u64 = 16 << 20;
+/// Steps of the log that are replayed at a time: their objects are brought in together.
+const WINDOW_STEPS: usize = 4096;
+/// So many bytes of it, unless one batch has more.
+const WINDOW_BYTES: u64 = 8 << 20;
 /// Smallest log.
 const LOG_MIN: u64 = 1 << 20;
 
@@ -153,16 +158,30 @@ async fn replay(
     }
     let mut log = LogReader::new(dev.clone(), sb);
     let mut last = None;
-    loop {
-        if stop_before == Some(log.pos().seq) {
-            break;
+    let mut ended = false;
+    while !ended {
+        // Some batches at a time: what their steps need is read at the same time.
+        let mut window: Vec<Step> = Vec::new();
+        let mut batches: Vec<(LogPos, usize)> = Vec::new();
+        let start = log.pos().at;
+        while window.len() < WINDOW_STEPS && log.pos().at - start < WINDOW_BYTES {
+            let next = if stop_before == Some(log.pos().seq) { None } else { log.next().await? };
+            let Some((pos, payload)) = next else {
+                ended = true;
+                break;
+            };
+            window.extend(steps(&payload)?);
+            batches.push((pos, window.len()));
         }
-        let Some((pos, payload)) = log.next().await? else { break };
-        st.replay = Some(FxHashMap::default());
-        for record in records(&payload)? {
-            st.replay_record(&record)?;
+        st.prefetch(dev, &window).await;
+        let mut window = window.into_iter();
+        let mut done = 0;
+        for (pos, end) in batches {
+            st.replay = Some(FxHashMap::default());
+            window.by_ref().take(end - done).try_for_each(|step| st.replay(&step))?;
+            done = end;
+            last = Some(pos);
         }
-        last = Some(pos);
         tokio::task::yield_now().await;
     }
     if let (Some(pos), Some(fresh)) = (last, st.replay.take()) {

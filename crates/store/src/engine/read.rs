@@ -1,7 +1,7 @@
 //! Reading. Everything that is in memory is answered without yielding.
 
-use super::Disk;
 use super::state::State;
+use super::{Disk, nodes};
 use crate::block_crc::block_crcs;
 use crate::error::StoreError;
 use crate::mem::{push_range, push_zeros};
@@ -24,6 +24,12 @@ enum Piece {
 
 /// Blocks of one read that are kept in the cache, at most.
 const CACHE_MAX: usize = 32;
+
+/// Rows that a leaf of the tree has at least, as a rule: so many leaves a scan will want.
+const ROWS_A_NODE: usize = 64;
+
+/// Nodes that a scan brings in at a time, at most.
+const AHEAD_MAX: usize = 16;
 
 impl State {
     /// At most `max` keys of a collection from `start` to before `end`. A page may be short.
@@ -123,21 +129,21 @@ impl State {
 impl Disk {
     /// Brings a tree node into memory.
     pub(super) async fn load_node(&self, ptr: &NodePtr) -> Result<(), StoreError> {
+        self.load_nodes(std::slice::from_ref(ptr)).await
+    }
+
+    /// Brings tree nodes into memory, reading them at the same time.
+    async fn load_nodes(&self, ptrs: &[NodePtr]) -> Result<(), StoreError> {
         let version = self.state.borrow().tree_version;
-        let mut parts: SmallVec<[Bytes; 1]> = SmallVec::new();
-        for (at, n) in &ptr.runs {
-            parts.push(self.dev.read(at * BLOCK, (u64::from(*n) * BLOCK) as usize).await?);
-        }
-        let bytes = match parts.as_slice() {
-            [one] => one.clone(),
-            many => Bytes::from(many.concat()),
-        };
-        let mut st = self.state.borrow_mut();
-        match st.loaded(ptr, bytes) {
-            // The node may have been replaced while it was read; whoever asked looks again.
-            Err(_) if st.tree_version != version => Ok(()),
-            other => other,
-        }
+        nodes::read(&self.dev, ptrs, |ptr, bytes| {
+            let mut st = self.state.borrow_mut();
+            match st.loaded(ptr, bytes) {
+                // The node may have been replaced while it was read; whoever asked looks again.
+                Err(_) if st.tree_version != version => Ok(()),
+                other => other,
+            }
+        })
+        .await
     }
 
     /// Repeats `f` until it misses nothing.
@@ -148,6 +154,33 @@ impl Disk {
                 Err(Miss(ptr)) => ptr,
             };
             self.load_node(&miss).await?;
+        }
+    }
+
+    /// The same for a scan from `start` to before `end` of about `rows` rows: with the node that is missing come
+    /// those that the scan will miss next.
+    async fn with_ahead<T>(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        rows: usize,
+        mut f: impl FnMut(&mut State) -> Result<T, Miss>,
+    ) -> Result<T, StoreError> {
+        let max = (rows / ROWS_A_NODE).clamp(1, AHEAD_MAX);
+        loop {
+            let (missing, ahead) = {
+                let mut st = self.state.borrow_mut();
+                let ptr = match f(&mut st) {
+                    Ok(t) => return Ok(t),
+                    Err(Miss(ptr)) => ptr,
+                };
+                (ptr, st.tree.ahead(start, end, max))
+            };
+            let among = ahead.len() > 1 && ahead.iter().any(|a| a.key() == missing.key());
+            // What is wrong with a neighbour is told to who really needs it.
+            if !among || self.load_nodes(&ahead).await.is_err() {
+                self.load_node(&missing).await?;
+            }
         }
     }
 
@@ -300,7 +333,11 @@ impl Disk {
         let mut bytes = 0;
         loop {
             let want = max_rows.saturating_sub(page.rows.len()).saturating_add(1).min(1024);
-            let chunk = self.with(|st| st.rows(from.as_ref().map(|k| &k[..]), &end, want)).await?;
+            let start = match &from {
+                Bound::Included(k) | Bound::Excluded(k) => k.clone(),
+                Bound::Unbounded => Bytes::new(),
+            };
+            let chunk = self.with_ahead(&start, &end, want, |st| st.rows(from.as_ref().map(|k| &k[..]), &end, want)).await?;
             for (k, v) in chunk.rows {
                 if page.rows.len() >= max_rows || bytes >= max_bytes {
                     page.more = true;

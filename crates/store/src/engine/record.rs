@@ -2,20 +2,23 @@
 //!
 //! A record says what was done, not what was asked for: where data went, with which checksums. Each operation
 //! is a tag byte, its object (or only the tag with [`SAME`] set when it is the object of the operation before)
-//! and its arguments.
+//! and its arguments. [`FRESH`] says that the object was not there: replay need not look for it on the device.
 
 use super::state::State;
 use crate::alloc::Run;
-use crate::codec::{Decoded, Put, Take, corrupt};
+use crate::codec::{Put, corrupt};
 use crate::error::StoreError;
-use crate::types::{AllocHint, BLOCK, Coll, Key};
+use crate::types::{AllocHint, Coll, Key};
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 /// The operation's object is the one of the operation before.
-const SAME: u8 = 0x80;
+pub(super) const SAME: u8 = 0x80;
 
-mod op {
+/// There was no such object before the operation. Never together with [`SAME`].
+pub(super) const FRESH: u8 = 0x40;
+
+/// Tags of the operations.
+pub(super) mod op {
     pub const CREATE_COLL: u8 = 1;
     pub const REMOVE_COLL: u8 = 2;
     pub const TOUCH: u8 = 3;
@@ -76,11 +79,11 @@ impl<'a, W: Put> RecordWriter<'a, W> {
         self.out.var(coll.0);
     }
 
-    fn head(&mut self, tag: u8, coll: Coll, key: &Key) {
+    fn head(&mut self, tag: u8, coll: Coll, key: &Key, fresh: bool) {
         if self.last.as_ref().is_some_and(|(c, k)| *c == coll && k == key) {
             self.out.u8(tag | SAME);
         } else {
-            self.out.u8(tag);
+            self.out.u8(if fresh { tag | FRESH } else { tag });
             self.out.var(coll.0);
             self.out.blob(key);
             self.last = Some((coll, key.clone()));
@@ -95,8 +98,9 @@ impl<'a, W: Put> RecordWriter<'a, W> {
         }
     }
 
-    pub(super) fn change(&mut self, coll: Coll, key: &Key, change: &Change<'_>) {
-        let mut head = |tag| self.head(tag, coll, key);
+    /// Writes an operation; `fresh` if there is no such object before it.
+    pub(super) fn change(&mut self, coll: Coll, key: &Key, fresh: bool, change: &Change<'_>) {
+        let mut head = |tag| self.head(tag, coll, key, fresh);
         match change {
             Change::Touch => head(op::TOUCH),
             Change::Put { lblk, segs, crcs, size, inline } => {
@@ -186,8 +190,7 @@ impl<'a, W: Put> RecordWriter<'a, W> {
 impl State {
     /// Does to memory what a resolved operation says. The object and what it shares are in memory already,
     /// or are brought in while the thread waits.
-    pub(super) fn apply(&mut self, coll: Coll, key: &Key, change: &Change<'_>) -> Result<(), StoreError> {
-        let slot = self.slot(coll, key)?;
+    pub(super) fn apply(&mut self, coll: Coll, slot: u32, change: &Change<'_>) -> Result<(), StoreError> {
         match change {
             Change::Touch => drop(self.modify(slot)),
             Change::Put { lblk, segs, crcs, size, inline } => {
@@ -237,118 +240,6 @@ impl State {
         Ok(())
     }
 
-    /// Replays one record.
-    pub(super) fn replay_record(&mut self, record: &Bytes) -> Result<(), StoreError> {
-        let mut r = Take::new(record);
-        let mut object: Option<(Coll, Key)> = None;
-        while r.left() > 0 {
-            let tag = r.u8()?;
-            let plain = tag & !SAME;
-            if plain == op::CREATE_COLL || plain == op::REMOVE_COLL {
-                let coll = Coll(r.var()?);
-                if plain == op::CREATE_COLL { self.create_collection(coll) } else { self.remove_collection(coll) }
-                continue;
-            }
-            if tag & SAME == 0 {
-                object = Some((Coll(r.var()?), copied(&mut r)?));
-            }
-            let (coll, key) = object.clone().ok_or_else(|| corrupt("log record without an object"))?;
-            self.replay_change(plain, coll, &key, &mut r)?;
-        }
-        Ok(())
-    }
-
-    fn replay_change(&mut self, tag: u8, coll: Coll, key: &Key, r: &mut Take<'_>) -> Result<(), StoreError> {
-        match tag {
-            op::PUT_INLINE | op::PUT_DIRECT => {
-                let (lblk, size) = (r.var32()?, r.var()?);
-                let n = r.count(2)?;
-                let mut segs: SmallVec<[Run; 4]> = SmallVec::with_capacity(n);
-                let mut blocks = 0usize;
-                for _ in 0..n {
-                    let run = (r.var()?, r.var32()?);
-                    self.check_run(run)?;
-                    blocks = blocks.checked_add(run.1 as usize).ok_or_else(|| corrupt("log record"))?;
-                    segs.push(run);
-                }
-                let each = if tag == op::PUT_INLINE { 4 + BLOCK as usize } else { 4 };
-                if blocks.checked_mul(each).is_none_or(|need| need > r.left()) || lblk.checked_add(blocks as u32).is_none() {
-                    return Err(corrupt("log record"));
-                }
-                let crcs = (0..blocks).map(|_| r.u32()).collect::<Decoded<Vec<u32>>>()?;
-                let data = if tag == op::PUT_INLINE {
-                    // One copy for all blocks, so that the log's memory is not kept.
-                    let all = Bytes::copy_from_slice(&r.slice(blocks * BLOCK as usize)?);
-                    Some((0..blocks).map(|i| all.slice(i * 4096..(i + 1) * 4096)).collect::<Vec<_>>())
-                } else {
-                    None
-                };
-                let inline = data.as_deref();
-                return self.apply(coll, key, &Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline });
-            }
-            op::PUNCH => {
-                let (lo, hi) = (r.var32()?, r.var32()?);
-                return self.apply(coll, key, &Change::Punch { lo, hi });
-            }
-            op::SIZE => {
-                let size = r.var()?;
-                return self.apply(coll, key, &Change::Size(size));
-            }
-            op::CLONE => {
-                let to = copied(r)?;
-                return self.apply(coll, key, &Change::Clone { to: &to });
-            }
-            op::SHARE => {
-                let (lblk, n) = (r.var32()?, r.var32()?);
-                let to = copied(r)?;
-                let (to_lblk, size) = (r.var32()?, r.var()?);
-                if lblk.checked_add(n).is_none() || to_lblk.checked_add(n).is_none() {
-                    return Err(corrupt("log record"));
-                }
-                return self.apply(coll, key, &Change::Share { lblk, n, to: &to, to_lblk, size });
-            }
-            op::SET_ATTRS | op::OMAP_SET => {
-                let n = r.count(2)?;
-                let rows = (0..n).map(|_| Ok((copied(r)?, copied(r)?))).collect::<Decoded<Vec<_>>>()?;
-                let change = if tag == op::SET_ATTRS { Change::SetAttrs(&rows) } else { Change::OmapSet(&rows) };
-                return self.apply(coll, key, &change);
-            }
-            op::OMAP_RM => {
-                let n = r.count(1)?;
-                let rows = (0..n).map(|_| copied(r)).collect::<Decoded<Vec<_>>>()?;
-                return self.apply(coll, key, &Change::OmapRm(&rows));
-            }
-            op::OMAP_RM_RANGE => {
-                let start = copied(r)?;
-                let end = if r.u8()? != 0 { Some(copied(r)?) } else { None };
-                return self.apply(coll, key, &Change::OmapRmRange { start: &start, end: end.as_ref() });
-            }
-            op::MOVE => {
-                let to = Coll(r.var()?);
-                let to_key = copied(r)?;
-                return self.apply(coll, key, &Change::Move { to, to_key: &to_key });
-            }
-            op::HINT => {
-                let hint = AllocHint { object_size: r.var()?, write_size: r.var()?, flags: r.var32()? };
-                return self.apply(coll, key, &Change::Hint(hint));
-            }
-            op::RM_ATTR | op::OMAP_HEADER => {
-                let b = copied(r)?;
-                let change = if tag == op::RM_ATTR { Change::RmAttr(&b) } else { Change::OmapHeader(&b) };
-                return self.apply(coll, key, &change);
-            }
-            _ => {}
-        }
-        let change = match tag {
-            op::TOUCH => Change::Touch,
-            op::REMOVE => Change::Remove,
-            op::CLEAR_ATTRS => Change::ClearAttrs,
-            op::OMAP_CLEAR => Change::OmapClear,
-            _ => return Err(corrupt("log record with an unknown operation")),
-        };
-        self.apply(coll, key, &change)
-    }
-
     /// A run from the device lies inside the data area.
     pub(super) fn check_run(&self, (start, n): Run) -> Result<(), StoreError> {
         let end = start.checked_add(n.into());
@@ -357,9 +248,4 @@ impl State {
         }
         Ok(())
     }
-}
-
-/// A string that does not keep the log's memory.
-fn copied(r: &mut Take<'_>) -> Decoded<Bytes> {
-    Ok(Bytes::copy_from_slice(&r.blob()?))
 }

@@ -367,8 +367,10 @@ impl Apply<'_> {
     }
 
     fn change(&mut self, coll: Coll, key: &Key, change: Change<'_>) -> Result<(), StoreError> {
-        self.rec.change(coll, key, &change);
-        self.st.apply(coll, key, &change)
+        let slot = self.st.slot(coll, key)?;
+        let fresh = self.st.slots.get(slot).onode.is_none();
+        self.rec.change(coll, key, fresh, &change);
+        self.st.apply(coll, slot, &change)
     }
 
     fn size(&mut self, coll: Coll, key: &Key) -> Result<u64, StoreError> {

@@ -117,6 +117,26 @@ impl Tree {
         }
     }
 
+    /// What a scan from `start` to before `end` will miss next: at most `max` nodes that are not in memory,
+    /// neighbours below one parent. Where the neighbours are below another parent there may be none.
+    pub(crate) fn ahead(&mut self, start: &[u8], end: &[u8], max: usize) -> Vec<NodePtr> {
+        let Some(mut ptr) = self.root.clone() else { return Vec::new() };
+        while let Some(node) = self.cached(&ptr) {
+            if node.is_leaf() {
+                return Vec::new();
+            }
+            let i = node.child_for(start);
+            ptr = node.child(i);
+            let from = match self.cached(&ptr) {
+                Some(below) if !below.is_leaf() => continue,
+                below => i + usize::from(below.is_some()),
+            };
+            let inside = (from..node.len()).take_while(|k| *k == i || node.key(*k).as_ref() < end);
+            return inside.map(|k| node.child(k)).filter(|c| self.cached(c).is_none()).take(max).collect();
+        }
+        vec![ptr]
+    }
+
     /// Rows from `from` to before `end`, at most `max`.
     pub(crate) fn scan(&mut self, from: Bound<&[u8]>, end: Option<&[u8]>, max: usize) -> Result<Scan, Miss> {
         let mut out = Scan { rows: Vec::new(), next: None };
