@@ -125,3 +125,37 @@ def test_wrong_key(cluster, tmp_path):
     assert r.returncode != 0
     r = cluster.run("ceph", "-s", check=False, keyring=k, name="client.unknown", timeout=60)
     assert r.returncode != 0
+
+
+def test_memory_target_is_divided_at_once(cluster):
+    def budgets():
+        return json.loads(cluster.ceph("tell", "osd.0", "dump_store_memory"))["budgets"]
+
+    mib = 1 << 20
+    before = budgets()
+    assert before == {"data_cache": 96 * mib, "onode_cache": 48 * mib, "node_cache": 32 * mib, "dirty_max": 96 * mib}
+    cluster.ceph("config", "set", "osd", "osd_memory_target", "1G")
+    after = eventually(lambda: budgets() != before and budgets(), what="the new budgets")
+    assert all(after[k] > before[k] for k in before), after
+    assert sum(after.values()) + after["dirty_max"] <= 1 << 30, after
+    cluster.fails("ceph", "config", "set", "osd", "osd_memory_target", "64M", errno=22)
+    cluster.ceph("config", "rm", "osd", "osd_memory_target")
+    eventually(lambda: budgets() == before, what="the old budgets")
+
+
+def test_malformed_caps_are_refused(cluster):
+    for verb in ["add", "get-or-create", "get-or-create-key"]:
+        for service, caps, text in [
+            ("mon", "allow profil", "mon capability parse failed, stopped at"),
+            ("osd", "allow rwq", "osd capability parse failed, stopped at"),
+            ("mgr", "allow module", "mgr capability parse failed, stopped at"),
+            ("mds", "allow rwx", "mds capability parse failed, stopped at 'x' of 'allow rwx'"),
+            ("mds", "deny *", "mds capability parse failed, stopped at 'deny *' of 'deny *'"),
+            ("nobody", "allow *", "unknown cap type 'nobody'"),
+        ]:
+            cluster.fails("ceph", "auth", verb, "client.malformed", service, caps, errno=22, text=text)
+    cluster.fails("ceph", "auth", "get", "client.malformed", errno=2)
+    cluster.ceph("auth", "add", "client.malformed", "mon", "allow r", "mds", "allow rw path=/home uid=1000 gids=1,2")
+    cluster.fails("ceph", "auth", "caps", "client.malformed", "mds", "allow rw path", errno=22, text="stopped at 'path' of")
+    assert "uid=1000" in cluster.ceph("auth", "get", "client.malformed")
+    cluster.ceph("auth", "rm", "client.malformed")

@@ -286,3 +286,38 @@ def test_rados_the_rest(cluster, pool, tmp_path):
         assert "Total writes made" in r("bench", "1", "write", "-t", "4", "-b", "4096", option)
     cluster.rados("-p", pool, "load-gen", "--num-objects", "10", "--max-object-size", "65536", "--run-length", "1", "--max-ops", "8", "--min-op-len", "512", "--max-op-len", "4096")
     assert pool in r("df") and pool in cluster.ceph("df", "detail")
+
+
+@pytest.mark.skipif(not OWN, reason="takes an OSD of its own cluster away")
+def test_destroy_and_purge_ask_whether_it_is_safe(siphon_factory):
+    from conftest import Cluster
+
+    siphon = siphon_factory(osds=4)
+    siphon.start()
+    c = Cluster(siphon.conf, "crc")
+    c.ceph("osd", "pool", "create", "safe", "8")
+    clean = lambda: [s["state_name"] for s in c.ceph_json("status")["pgmap"]["pgs_by_state"]] == ["active+clean"]
+    eventually(clean, what="clean groups")
+    used = next(o["id"] for o in c.ceph_json("osd", "df")["nodes"] if o["pgs"])
+    warning = "You can proceed by passing --force, but be warned that this will likely mean real, permanent data loss."
+    for verb in ("destroy", "purge"):
+        said = c.fails("ceph", "osd", verb, str(used), errno=16, text=f"OSD(s) {used} have ")
+        assert "pgs currently mapped to them. " in said and warning in said, said
+        # It may be unsafe; but it is up, and that is no matter of opinion.
+        for sure in ("--force", "--yes-i-really-mean-it"):
+            c.fails("ceph", "osd", verb, f"osd.{used}", sure, errno=16, text=f"osd.{used} is not `down`.")
+    c.fails("ceph", "osd", "purge-new", str(used), "--yes-i-really-mean-it", errno=16)
+    # A number that was never started holds nothing.
+    new = c.ceph_json("osd", "new", "6a5a1b1e-1f6c-4a51-9d0b-2f5f0f1d3c11")["osdid"]
+    c.fails("ceph", "osd", "purge-new", str(new), errno=1, text="Are you SURE?")
+    r = c.run("ceph", "osd", "destroy", str(new))
+    assert f"destroyed osd.{new}" in r.stderr.decode()
+    assert "destroyed" in next(o for o in c.ceph_json("osd", "dump")["osds"] if o["osd"] == new)["state"]
+    r = c.run("ceph", "osd", "purge", str(new))
+    assert f"purged osd.{new}" in r.stderr.decode()
+    assert new not in [o["osd"] for o in c.ceph_json("osd", "dump")["osds"]]
+    assert "does not exist" in c.run("ceph", "osd", "purge", str(new)).stderr.decode()
+    # Without groups an OSD may go as soon as all groups are clean.
+    c.ceph("osd", "out", str(used))
+    eventually(lambda: clean() and c.run("ceph", "osd", "safe-to-destroy", str(used), check=False).returncode == 0, timeout=60, what="an empty OSD")
+    c.fails("ceph", "osd", "purge", str(used), errno=16, text=f"osd.{used} is not `down`.")

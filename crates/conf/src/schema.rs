@@ -116,8 +116,6 @@ fsid|uuid|basic|||s|mon,mgr,osd,client|Identity of the cluster.
 mon_host|str|basic|||s|mon,mgr,osd,client|Addresses of the monitors.
 keyring|str|advanced|||s|mon,mgr,osd,client|File with the keys.
 public_addr|addr|basic|||s|mon,mgr,osd|Address that clients connect to.
-public_network|str|advanced|||s|mon,mgr,osd|Network in which daemons choose the address for clients.
-cluster_network|str|advanced|||s|osd|Network for the traffic between OSDs.
 auth_cluster_required|str|advanced|cephx|cephx|s|mon,mgr,osd|How daemons prove who they are.
 auth_service_required|str|advanced|cephx|cephx|s|mon,mgr,osd|How clients prove who they are to services.
 auth_client_required|str|advanced|cephx|cephx|s|client|How services prove who they are to clients.
@@ -135,16 +133,13 @@ mon_osd_down_out_interval|int|advanced|600|0..|r|mon|Seconds after which a down 
 mon_osd_min_in_ratio|float|advanced|0.75|0..1|r|mon|No OSD is marked out automatically below this part of OSDs that are in.
 mon_osd_report_timeout|int|advanced|900|10..|r|mon|Seconds without a beacon after which an OSD is marked down.
 mon_osd_blocklist_default_expire|float|advanced|3600|0..|r|mon|Seconds that a blocklist entry lasts if no duration is given.
+mon_auth_validate_all_caps|bool|advanced|true||r|mon|Refuse malformed caps of OSDs, managers and metadata servers too, not of monitors only.
 mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
 mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
 mon_warn_on_pool_pg_num_not_power_of_two|bool|dev|true||r|mon|Warn about pools whose pg_num is not a power of two.
 mon_warn_on_osd_down_out_interval_zero|bool|advanced|true||r|mon|Warn when down OSDs are never marked out.
-mon_warn_on_crush_straw_calc_version_zero|bool|advanced|true||r|mon|Warn about an obsolete straw calculation in the CRUSH map.
 mon_warn_on_legacy_crush_tunables|bool|advanced|true||r|mon|Warn about obsolete CRUSH tunables.
 mon_max_snap_prune_per_epoch|uint|advanced|100|1..|r|mon|How many removed snapshots per pool are pruned from the map in one epoch.
-mon_data_avail_warn|int|advanced|30|0..100|r|mon|Percent of free space below which the monitor's own disk raises a warning.
-mon_data_avail_crit|int|advanced|5|0..100|r|mon|Percent of free space below which the monitor's own disk raises an error.
-mon_subscribe_interval|float|dev|86400|1..|r|mon|Seconds after which subscriptions must be renewed.
 mon_config_key_max_entry_size|size|advanced|64K|0..|r|mon|Largest value of the configuration-key store.
 mon_allow_pool_size_one|bool|advanced|false||r|mon|Whether pools may keep a single copy.
 mon_max_osd|int|advanced|10000|1..|r|mon|Largest number of an OSD.
@@ -156,7 +151,6 @@ mon_osd_auto_mark_auto_out_in|bool|advanced|true||r|mon|Mark an OSD in that boot
 mon_osd_auto_mark_new_in|bool|advanced|true||r|mon|Mark new OSDs in.
 mon_tick_interval|int|advanced|5|1..|r|mon|Seconds between two rounds of the monitor's own work.
 mon_mgr_beacon_grace|secs|advanced|30|1..|r|mon|Seconds without a beacon after which the manager is replaced.
-mon_osdmap_full_prune_enabled|bool|advanced|true||r|mon|Whether old full maps are dropped in favour of incrementals.
 osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.
 osd_map_message_max_bytes|size|advanced|10M|4K..|r|mon,osd|How many bytes of maps one message carries at most.
 osd_pool_default_size|uint|advanced|3|1..10|r|mon|Replicas of a new pool.
@@ -171,18 +165,13 @@ osd_pool_default_flag_nodelete|bool|advanced|false||r|mon|New pools may not be d
 osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new pools may not change.
 osd_pool_default_flag_nosizechange|bool|advanced|false||r|mon|The size of new pools may not change.
 osd_crush_chooseleaf_type|int|dev|1|0..|s|mon|Bucket type over which replicas of the first rule are spread; read when the cluster is created.
-osd_crush_update_on_start|bool|advanced|true||s|osd|An OSD that starts puts itself at its place in the CRUSH map.
-osd_crush_initial_weight|float|advanced|-1|-1..|s|osd|CRUSH weight of a new OSD; negative is its size in TiB.
-crush_location|str|advanced|||s|osd,client|Place in the CRUSH map.
+crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from near replicas.
 mgr_stats_period|int|basic|5|1..|r|mgr,osd|Seconds between the statistics that daemons report.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
-mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PG replicas per OSD that are recommended.
 osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler|s|osd|How operations are scheduled.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
 osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work.
-osd_mclock_max_capacity_iops_hdd|float|basic|315|1..|r|osd|Random 4 KiB writes per second that a rotating disk does.
 osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.
-osd_mclock_max_sequential_bandwidth_hdd|size|basic|150M|1..|r|osd|Sequential bytes per second that a rotating disk does.
 osd_mclock_max_sequential_bandwidth_ssd|size|basic|1200M|1..|r|osd|Sequential bytes per second that a flash device does.
 osd_mclock_scheduler_client_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for clients (profile custom).
 osd_mclock_scheduler_client_wgt|uint|advanced|1|1..|r|osd|Weight of clients (profile custom).
@@ -208,19 +197,20 @@ osd_class_load_list|str|advanced|cephfs hello journal lock log numops otp rbd re
 osd_class_default_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||r|osd|Object classes that a client with `x` can call without being granted them by name; * for all.
 osd_max_pgls|uint|advanced|1024|1..|r|osd|How many objects one listing operation returns at most.
 osd_max_write_op_reply_len|size|advanced|32|0..|r|osd|Longest result of an operation that also writes, in bytes.
-osd_client_message_size_cap|size|advanced|500M|1M..|s|osd|Bytes of client messages that one OSD holds at a time.
-osd_client_message_cap|uint|advanced|256|1..|s|osd|Client messages that one OSD holds at a time for each connection.
+osd_memory_target|size|basic|512M|256M..|r|osd|Memory that one OSD may use; what its other parts leave is divided between the caches of its store.
 osd_min_pg_log_entries|uint|dev|250|1..|r|osd|Entries to which a PG's log is trimmed when it is clean.
 osd_max_pg_log_entries|uint|dev|10000|1..|r|osd|Largest number of entries in a PG's log.
 osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at once.
 osd_pg_log_dups_tracked|uint|dev|3000|0..|r|osd|How far back repeated requests are recognised, in operations.
-osd_snap_trim_sleep|float|advanced|0|0..|r|osd|Seconds between two objects of a snapshot that is being trimmed.
-osd_pg_max_concurrent_snap_trims|uint|advanced|2|1..|r|osd|Objects of one PG that are trimmed at the same time.
 osd_client_watch_timeout|uint|dev|30|1..4294967295|r|osd|Seconds of silence after which a watch ends, unless its client gave a time of its own.
 osd_default_notify_timeout|uint|advanced|30|1..4294967295|r|osd|Seconds that a notification waits for its watchers, unless its sender gave a time of its own.
 osd_op_complaint_time|float|advanced|30|0..|r|osd|Seconds after which an operation counts as slow.
 osd_op_history_size|uint|advanced|20|0..10000|r|osd|How many completed operations dump_historic_ops keeps.
 osd_op_history_duration|uint|advanced|600|0..|r|osd|Seconds that dump_historic_ops keeps completed operations.
+osd_recovery_max_omap_entries_per_chunk|uint|advanced|8096|1..|r|osd|Omap rows of an object that one recovery message carries.
+osd_pg_object_context_cache_count|uint|advanced|64|1..|r|osd|Object contexts that a group keeps without use.
+osd_op_history_slow_op_size|uint|advanced|20|0..10000|r|osd|How many slow operations dump_historic_slow_ops keeps.
+osd_op_history_slow_op_threshold|float|advanced|10|0..|r|osd|Seconds from which an operation is kept among the slow ones.
 osd_recovery_max_active|uint|advanced|3|1..|r|osd|Objects that one OSD recovers at the same time.
 osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that one recovery message carries.
 osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
@@ -228,9 +218,7 @@ osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer
 osd_heartbeat_grace|int|advanced|20|1..|r|mon,osd|Seconds without an answer after which a peer is reported.
 osd_beacon_report_interval|int|advanced|300|1..|r|osd|Seconds between two beacons to the monitors.
 osd_mon_report_interval|int|advanced|5|1..|r|osd|Seconds between two reports to the monitors.
-osd_backoff_on_peering|bool|advanced|false||r|osd|Tell clients to hold back operations while a PG peers.
-osd_failsafe_full_ratio|float|advanced|0.97|0..1|r|osd|Used part from which an OSD refuses writes whatever the map says.
-log_to_stderr|bool|basic|true||s|mon,mgr,osd|Write the log to the standard error output.
+osd_failsafe_full_ratio|float|advanced|0.97|0..1|r|mon,osd|Used part from which an OSD refuses writes whatever the map says.
 ";
 
 fn parse_table() -> HashMap<&'static str, OptionSpec> {
@@ -275,7 +263,7 @@ fn parse_table() -> HashMap<&'static str, OptionSpec> {
         let c: Vec<&str> = line.split('|').collect();
         let [name, kind, level, default, bounds, when, services, description] = c[..] else { panic!("option table: {line:?}") };
         let (min, max, allowed) = match bounds.split_once("..") {
-            Some((a, b)) => (a.parse().ok(), b.parse().ok(), vec![]),
+            Some((a, b)) => (bound(a), bound(b), vec![]),
             None => (None, None, bounds.split(',').filter(|w| !w.is_empty()).collect()),
         };
         table.insert(
@@ -295,6 +283,18 @@ fn parse_table() -> HashMap<&'static str, OptionSpec> {
         );
     }
     table
+}
+
+/// A bound: a number, a size with its suffix, or nothing.
+fn bound(text: &str) -> Option<f64> {
+    if text.is_empty() {
+        return None;
+    }
+    let size = || match value::parse(Kind::Size, text) {
+        Ok(Value::Uint(n)) => n as f64,
+        _ => panic!("option table: bound {text:?}"),
+    };
+    Some(text.parse().unwrap_or_else(|_| size()))
 }
 
 fn level_by_name(name: &str) -> Level {
@@ -361,5 +361,8 @@ mod tests {
         assert_eq!(find("rbd_cache").unwrap().kind, Kind::Bool);
         assert_eq!(find("osd_max_object_size").unwrap().default_value(), Value::Uint(128 << 20));
         assert!(find("osd_no_such").is_none());
+        let chunk = find("osd_recovery_max_chunk").unwrap();
+        assert_eq!((chunk.min, chunk.max), (Some(65536.0), Some(67108864.0)));
+        assert!(chunk.parse("32K").is_err() && chunk.parse("64K").is_ok() && chunk.parse("65M").is_err());
     }
 }

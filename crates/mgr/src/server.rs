@@ -1,6 +1,6 @@
 //! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
 
-use crate::commands;
+use crate::commands::{self, Done};
 use crate::rbd::RbdSupport;
 use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
@@ -166,8 +166,9 @@ impl Manager {
     }
 
     /// Runs a command of the admin socket or of `ceph tell mgr`: (code, status, output).
-    pub fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let (code, status, data) = answer(self.inner.tell(&[json.to_string()]));
+    pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
+        let done = self.inner.tell(&[json.to_string()]);
+        let (code, status, data) = answer(ask(&self.inner.mon, done).await);
         (code, status, data.to_vec())
     }
 
@@ -256,48 +257,52 @@ impl Inner {
             }
             AnyMessage::MgrOpen(_) => {
                 let period = self.conf.borrow().u64("mgr_stats_period") as u32;
-                self.reply(conn, &MgrConfigure { stats_period: period, stats_threshold: 5 }, 0);
+                send(conn, &MgrConfigure { stats_period: period, stats_threshold: 5 }, 0);
             }
             AnyMessage::MgrReport(_) | AnyMessage::MgrClose(_) => {}
             AnyMessage::MgrCommand(c) => {
                 let tid = message.tid;
-                let reply = move |m: &Inner, conn: &Rc<Connection>, a| {
+                let reply = move |conn: &Rc<Connection>, tid, a| {
                     let (result, status, output) = answer(a);
-                    m.reply(conn, &MgrCommandReply { result, status, output }, tid);
+                    send(conn, &MgrCommandReply { result, status, output }, tid);
                 };
                 match self.ask_rbd(conn, &c.cmd) {
-                    None => reply(self, conn, self.command(conn, &c)),
-                    Some(Err(refusal)) => reply(self, conn, Err(refusal)),
+                    None => self.finish(conn, tid, self.command(conn, &c), reply),
+                    Some(Err(refusal)) => reply(conn, tid, Err(refusal)),
                     Some(Ok(later)) => {
-                        let (m, conn) = (Rc::downgrade(self), conn.clone());
-                        tokio::task::spawn_local(async move {
-                            let a = later.await;
-                            if let Some(m) = m.upgrade() {
-                                reply(&m, &conn, a);
-                            }
-                        });
+                        let conn = conn.clone();
+                        tokio::task::spawn_local(async move { reply(&conn, tid, later.await) });
                     }
                 }
             }
             AnyMessage::Command(c) => {
-                let (result, status, output) = answer(self.tell_from(conn, &c));
-                self.reply(conn, &CommandReply { result, status, output }, message.tid);
+                let reply = |conn: &Rc<Connection>, tid, a| {
+                    let (result, status, output) = answer(a);
+                    send(conn, &CommandReply { result, status, output }, tid);
+                };
+                self.finish(conn, message.tid, self.tell_from(conn, &c), reply);
             }
             _ => tracing::debug!("unexpected message of type {} from {}", message.msg_type, conn.peer_name()),
         }
     }
 
-    fn reply(&self, conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
-        let mut message = payload.encode(conn.features());
-        message.tid = tid;
-        conn.send(message);
+    /// Answers a command, now or when the monitors have.
+    fn finish(&self, conn: &Rc<Connection>, tid: u64, done: Result<Done, Refusal>, reply: impl FnOnce(&Rc<Connection>, u64, commands::Answer) + 'static) {
+        match done {
+            Ok(Done::Answered(r)) => reply(conn, tid, Ok(r)),
+            Err(e) => reply(conn, tid, Err(e)),
+            Ok(Done::AskMon(_)) => {
+                let (mon, conn) = (self.mon.clone(), conn.clone());
+                tokio::task::spawn_local(async move { reply(&conn, tid, ask(&mon, done).await) });
+            }
+        }
     }
 
-    fn command(&self, conn: &Rc<Connection>, c: &MgrCommand) -> commands::Answer {
+    fn command(&self, conn: &Rc<Connection>, c: &MgrCommand) -> Result<Done, Refusal> {
         self.follow_map();
         let args = command::Args::parse(&c.cmd)?;
         if args.prefix() == "get_command_descriptions" {
-            return Ok(command::Reply::data(Format::Json.json(&descriptions())));
+            return Ok(Done::Answered(command::Reply::data(Format::Json.json(&descriptions()))));
         }
         let caps = caps_of(conn);
         let addr = conn.peer_socket_addr().map(|a| a.ip());
@@ -332,10 +337,10 @@ impl Inner {
     }
 
     /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own commands.
-    fn tell_from(&self, conn: &Rc<Connection>, c: &Command) -> commands::Answer {
+    fn tell_from(&self, conn: &Rc<Connection>, c: &Command) -> Result<Done, Refusal> {
         let args = command::Args::parse(&c.cmd)?;
         if args.prefix() == "get_command_descriptions" {
-            return Ok(command::Reply::data(Format::Json.json(&tell_descriptions())));
+            return Ok(Done::Answered(command::Reply::data(Format::Json.json(&tell_descriptions()))));
         }
         let caps = caps_of(conn);
         if !caps.is_allow_all() {
@@ -344,7 +349,7 @@ impl Inner {
         self.tell(&c.cmd)
     }
 
-    fn tell(&self, pieces: &[String]) -> commands::Answer {
+    fn tell(&self, pieces: &[String]) -> Result<Done, Refusal> {
         let args = command::Args::parse(pieces)?;
         let format = Format::of(&args);
         let conf = self.conf.borrow();
@@ -366,7 +371,7 @@ impl Inner {
             }
         };
         let format = if format == Format::Plain { Format::JsonPretty } else { format };
-        Ok(command::Reply::data(format.json(&value)))
+        Ok(Done::Answered(command::Reply::data(format.json(&value))))
     }
 }
 
@@ -397,6 +402,25 @@ fn tell_descriptions() -> serde_json::Value {
         .map(|c| command::Command { signature: c.signature, help: c.help, module: c.module, perm: c.perm, flags: command::flags::NONE, handler: () })
         .collect();
     command::describe_all(OWN.iter().chain(&served))
+}
+
+/// The answer, which the monitors may have to give.
+async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
+    let command = match done? {
+        Done::Answered(reply) => return Ok(reply),
+        Done::AskMon(command) => command,
+    };
+    match mon.command(&command.to_string(), Bytes::new()).await {
+        Ok(o) if o.code >= 0 => Ok(command::Reply { status: o.status, data: o.output }),
+        Ok(o) => Err(Refusal { errno: types::errno::Errno(o.code.saturating_neg()), message: o.status, data: o.output }),
+        Err(e) => Err(Refusal::new(types::errno::Errno::ENOTCONN, e.to_string())),
+    }
+}
+
+fn send(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
+    let mut message = payload.encode(conn.features());
+    message.tid = tid;
+    conn.send(message);
 }
 
 fn caps_of(conn: &Connection) -> MgrCap {

@@ -398,8 +398,11 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
 }
 
 /// Sets the full flags of pools from the states of the OSDs that their rules can reach (Ceph:
-/// `OSDMonitor::update_pools_status`, `OSDMap::get_full_pools`).
+/// `OSDMonitor::encode_pending`, `OSDMap::get_full_pools`). Does nothing if the batch does not change the map.
 pub fn update_full_pools(p: &mut Pending) {
+    if !p.changes_osd_map() {
+        return;
+    }
     let map = p.osd();
     let levels = [
         (state::FULL, pool_flag::FULL),
@@ -413,7 +416,7 @@ pub fn update_full_pools(p: &mut Pending) {
         let mut wanted = 0;
         if any && let Some(rule) = map.crush.rule(pool.crush_rule.into()) {
             let reach: BTreeSet<i32> = rule.takes().flat_map(|root| map.crush.leaves(root)).collect();
-            let states = reach.iter().map(|o| OsdId(*o)).filter(|o| map.is_in(*o)).map(|o| map.state_bits(o));
+            let states = reach.iter().map(|o| OsdId(*o)).filter(|o| map.is_up(*o) && map.is_in(*o)).map(|o| map.state_bits(o));
             let all = states.fold(0, |a, s| a | s);
             // Only the worst level is shown.
             if let Some((_, bit)) = levels.iter().find(|(s, _)| all & s != 0) {
@@ -421,7 +424,8 @@ pub fn update_full_pools(p: &mut Pending) {
             }
         }
         if pool.has_flag(pool_flag::FULL_QUOTA) {
-            wanted |= pool_flag::FULL;
+            // The quota takes precedence over levels of space.
+            wanted = pool_flag::FULL;
         }
         if pool.flags & mask != wanted {
             changes.push((*id, pool.flags & !mask | wanted));

@@ -88,6 +88,7 @@ commands! {
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
         Run::Now(query);
     "dump_osd_statfs", "space of the store", "r", Run::Now(dump_statfs);
+    "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Now(dump_store_memory);
     "bench name=count,type=CephInt,req=false name=size,type=CephInt,req=false name=object_size,type=CephInt,req=false name=object_num,type=CephInt,req=false",
         "OSD benchmark: write <count> <size>-byte objects(with <obj_size> <obj_num>), (default count=1G default size=4MB). Results in log.",
         "rw", Run::Bench;
@@ -376,6 +377,13 @@ fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 
 fn dump_statfs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     reply(args, stats::statfs(&a.core).dump())
+}
+
+fn dump_store_memory(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let budgets = a.core.store.budgets().map(|b| {
+        json!({"data_cache": b.data_cache, "onode_cache": b.onode_cache, "node_cache": b.node_cache, "dirty_max": b.dirty_max})
+    });
+    reply(args, json!({"budgets": budgets, "cached": a.core.store.statfs().cached}))
 }
 
 /// Bounds of `bench` (`osd_bench_max_block_size`, and what a test may write at all).

@@ -7,25 +7,29 @@ use crate::osd_map::MapAt;
 use bytes::{Bytes, BytesMut};
 use client::{MonClient, Objecter, Request, Scope};
 use denc::{Decode, Encode, Features};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use types::rados::copy_from;
 use types::{Errno, ObjectId, ObjectLocator, SnapContext, SnapId, Utime};
-
-/// Bytes in one portion (`osd_copyfrom_max_chunk`).
-const PORTION: u64 = 8 << 20;
 
 /// See the module. The client exists only once the first copy is asked for.
 pub struct Copies {
     mon: MonClient,
     objecter: OnceCell<Objecter>,
     map: RefCell<Option<Rc<MapAt>>>,
+    /// Bytes in one portion (`osd_copyfrom_max_chunk`).
+    portion: Cell<u64>,
 }
 
 impl Copies {
     /// Copies over the session of `mon`.
     pub fn new(mon: MonClient) -> Rc<Self> {
-        Rc::new(Copies { mon, objecter: OnceCell::new(), map: RefCell::default() })
+        Rc::new(Copies { mon, objecter: OnceCell::new(), map: RefCell::default(), portion: Cell::new(8 << 20) })
+    }
+
+    /// Changes how many bytes are read at a time.
+    pub fn set_portion(&self, bytes: u64) {
+        self.portion.set(bytes);
     }
 
     /// Takes a new map.
@@ -79,7 +83,7 @@ impl CopySource for Copies {
                 }
                 let mut input = BytesMut::new();
                 cursor.encode(&mut input, Features::ALL);
-                PORTION.encode(&mut input, Features::ALL);
+                self.portion.get().encode(&mut input, Features::ALL);
                 ops.push(Op::with_input(OpCode::COPY_GET, OpArgs::CopyGet { max: 0 }, input.freeze()));
                 let at = ops.len() - 1;
                 let outcome = objecter

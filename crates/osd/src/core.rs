@@ -106,6 +106,10 @@ pub struct Core {
     running: Cell<usize>,
     dispatching: Cell<bool>,
     /// When the earliest timer for the scheduler fires.
+    /// Some group has requests that wait for room.
+    pub(crate) full_waiters: Cell<bool>,
+    /// The used part of the store from which clients' writes wait.
+    failsafe: Cell<f64>,
     timer: Cell<Option<Instant>>,
     next_token: Cell<u64>,
     pub(crate) watch_clock: crate::host_watch::WatchClock,
@@ -151,6 +155,8 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             dispatching: Cell::new(false),
+            full_waiters: Cell::new(false),
+            failsafe: Cell::new(1.0),
             timer: Cell::new(None),
             next_token: Cell::new(0),
             watch_clock: Default::default(),
@@ -584,6 +590,26 @@ impl Core {
         }
         for host in self.hosts() {
             host.resume_stalled();
+        }
+    }
+
+    /// Whether a client's write that takes space must wait, whatever the map says (Ceph:
+    /// `OSDService::check_failsafe_full`).
+    pub(crate) fn is_failsafe_full(&self) -> bool {
+        crate::fullness::used(&self.store.statfs()) > self.failsafe.get()
+    }
+
+    /// Sets the used part of the store from which clients' writes wait.
+    pub fn set_failsafe(&self, ratio: f64) {
+        self.failsafe.set(ratio);
+    }
+
+    /// Tries again what waits for room in the store. Called now and then.
+    pub fn retry_waiting_for_room(&self) {
+        if self.full_waiters.replace(false) {
+            for host in self.hosts() {
+                host.resume_stalled();
+            }
         }
     }
 

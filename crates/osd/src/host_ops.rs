@@ -486,8 +486,19 @@ impl PgHost {
             return Ok(Done::Waits);
         }
         let in_bytes = exec.txn.bytes_written();
-        if grows && !force && self.core.store.statfs().available < in_bytes.saturating_add(RESERVE) {
-            return Err(Errno::ENOSPC);
+        if grows && !force {
+            if self.core.is_failsafe_full() && !op.has(OsdFlags::FULL_TRY) {
+                // The pool will be full in one of the next maps; till then, or till there is room, it waits.
+                op.tracked.delayed("waiting for room");
+                self.finish(op);
+                self.st.borrow_mut().waiting_store.push_back(op.clone());
+                self.core.full_waiters.set(true);
+                return Ok(Done::Waits);
+            }
+            let space = self.core.store.statfs();
+            if space.available < in_bytes.saturating_add(RESERVE.min(space.total / 64)) {
+                return Err(Errno::ENOSPC);
+            }
         }
         let returnvec = op.info.allows_returnvec();
         if returnvec {

@@ -6,7 +6,7 @@
 //!   `host_background` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
+//!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -18,6 +18,7 @@ mod core_test;
 #[cfg(test)]
 mod core_watch_test;
 pub mod daemon;
+pub mod fullness;
 pub mod gate;
 pub mod host;
 mod host_background;

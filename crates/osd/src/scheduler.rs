@@ -7,10 +7,27 @@ use conf::{Config, find};
 use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq, cut_off};
 use std::time::{Duration, Instant};
 
-/// Priority of clients' requests (`osd_client_op_priority`).
-const CLIENT_PRIORITY: u32 = 63;
-/// Priority of background work (`osd_recovery_priority` and its like).
-const BACKGROUND_PRIORITY: u32 = 5;
+/// Priorities by kind of work, for the scheduler that goes by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Priorities {
+    client: u32,
+    recovery: u32,
+    snap_trim: u32,
+    /// The rest of the background work.
+    other: u32,
+}
+
+impl Priorities {
+    fn of(c: &Config) -> Self {
+        let read = |name| c.u64(name) as u32;
+        Priorities {
+            client: read("osd_client_op_priority"),
+            recovery: read("osd_recovery_op_priority"),
+            snap_trim: read("osd_snap_trim_priority"),
+            other: 5,
+        }
+    }
+}
 
 enum Kinds {
     Mclock(Box<Mclock<Work>>),
@@ -20,6 +37,7 @@ enum Kinds {
 /// See the module.
 pub struct OsdQueue {
     kind: Kinds,
+    priorities: Priorities,
     /// Where its time begins.
     start: Instant,
 }
@@ -46,7 +64,7 @@ impl OsdQueue {
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
         let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(spec(c)))) };
-        OsdQueue { kind, start: Instant::now() }
+        OsdQueue { kind, priorities: Priorities::of(c), start: Instant::now() }
     }
 
     fn at(&self, now: Instant) -> u64 {
@@ -55,20 +73,21 @@ impl OsdQueue {
 }
 
 /// Class, tenant, cost in bytes, priority.
-fn classify(work: &Work) -> (OpClass, u64, u64, u32) {
+fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
     match work {
         Work::Client(op) => {
             let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
             // A read of everything asks for 0 bytes; what it costs shows only afterwards.
             let bytes: u64 = op.m().ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum();
-            (OpClass::Client, op.pgid.pool.0 as u64, bytes, CLIENT_PRIORITY)
+            (OpClass::Client, op.pgid.pool.0 as u64, bytes, p.client)
         }
         Work::Background(job) => {
-            let class = match job.kind {
-                Kind::Recover | Kind::ReadObject(_) => OpClass::BackgroundRecovery,
-                Kind::SnapTrim(_) | Kind::RemoveObjects(_) => OpClass::BackgroundBestEffort,
+            let (class, priority) = match job.kind {
+                Kind::Recover | Kind::ReadObject(_) => (OpClass::BackgroundRecovery, p.recovery),
+                Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
+                Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
             };
-            (class, job.pgid.pool.0 as u64, job.cost, BACKGROUND_PRIORITY)
+            (class, job.pgid.pool.0 as u64, job.cost, priority)
         }
     }
 }
@@ -76,7 +95,7 @@ fn classify(work: &Work) -> (OpClass, u64, u64, u32) {
 impl Queue for OsdQueue {
     fn enqueue(&mut self, work: Work, now: Instant) {
         let now = self.at(now);
-        let (class, tenant, cost, priority) = classify(&work);
+        let (class, tenant, cost, priority) = classify(&work, &self.priorities);
         let op = Op { item: work, class, tenant, cost: cost.min(u32::MAX.into()) as u32, priority };
         match &mut self.kind {
             Kinds::Mclock(q) => q.enqueue(op, now),
@@ -113,6 +132,7 @@ impl Queue for OsdQueue {
 
     fn configure(&mut self, c: &Config, now: Instant) {
         let now = self.at(now);
+        self.priorities = Priorities::of(c);
         if let Kinds::Mclock(q) = &mut self.kind {
             q.set_spec(spec(c), now);
         }
@@ -140,7 +160,9 @@ mod tests {
             let mut now = Instant::now();
             q.enqueue(job(Kind::Recover), now);
             q.enqueue(job(Kind::SnapTrim(SnapId(1))), now);
+            c.set(Source::Override, "osd_recovery_op_priority", "7").unwrap();
             q.configure(&c, now);
+            assert_eq!(classify(&job(Kind::Recover), &q.priorities).3, 7);
             let mut out = 0;
             while out < 2 {
                 match q.dequeue(now) {

@@ -6,6 +6,7 @@ use crate::tracker::HistoryLimits;
 use conf::{Config, find};
 use pg::PgConf;
 use std::time::Duration;
+use store::Budgets;
 
 /// An option, or what holds if the table has no such option.
 fn num(c: &Config, name: &str, otherwise: u64) -> u64 {
@@ -69,6 +70,21 @@ fn classes(c: &Config) -> cls::Registry {
     cls::Registry::with_lists(&list("osd_class_load_list"), &list("osd_class_default_list"))
 }
 
+/// What an OSD needs beside its store: groups' logs, maps, messages on their way, the thread itself.
+const OTHER_MEMORY: u64 = 144 << 20;
+/// Dirty memory beyond this only makes checkpoints longer.
+const DIRTY_MAX: u64 = 256 << 20;
+
+/// How a store divides what `osd_memory_target` leaves for it. While a checkpoint runs there can be twice
+/// `dirty_max` of dirty memory, so it counts twice.
+pub fn budgets(c: &Config) -> Budgets {
+    let whole = num(c, "osd_memory_target", 512 << 20).saturating_sub(OTHER_MEMORY);
+    // Of 23 parts, object records have 3, tree nodes 2, dirty memory up to 12, and data what remains.
+    let part = whole / 23;
+    let (onode_cache, node_cache, dirty_max) = (part * 3, part * 2, (part * 6).min(DIRTY_MAX));
+    Budgets { data_cache: whole - onode_cache - node_cache - 2 * dirty_max, onode_cache, node_cache, dirty_max }
+}
+
 /// The limits of the history of operations.
 pub fn history(c: &Config) -> HistoryLimits {
     let d = HistoryLimits::default();
@@ -97,6 +113,24 @@ mod tests {
         assert!(registry.method(b"hello", b"say_hello").is_ok());
         assert!(!registry.allowed_by_default(b"hello") && registry.allowed_by_default(b"lock"));
         assert_eq!(registry.method(b"version", b"read").err(), Some(types::Errno::EPERM));
+    }
+
+    #[test]
+    fn the_memory_target_is_divided() {
+        const MB: u64 = 1 << 20;
+        let mut c = Config::new();
+        let b = budgets(&c);
+        assert_eq!((b.data_cache, b.onode_cache, b.node_cache, b.dirty_max), (96 * MB, 48 * MB, 32 * MB, 96 * MB));
+        let mut last = b.data_cache / 2;
+        for (text, target) in [("256M", 256 * MB), ("1G", 1 << 30), ("4294967296", 4 << 30), ("64G", 64 << 30)] {
+            c.set(Source::Override, "osd_memory_target", text).unwrap();
+            let b = budgets(&c);
+            assert_eq!(b.data_cache + b.onode_cache + b.node_cache + 2 * b.dirty_max, target - OTHER_MEMORY);
+            assert!(b.dirty_max <= DIRTY_MAX && b.dirty_max >= 16 * MB && b.onode_cache >= 14 * MB, "{b:?}");
+            assert!(b.data_cache > last || text == "256M", "{b:?}");
+            last = b.data_cache;
+        }
+        assert!(c.set(Source::Override, "osd_memory_target", "100M").is_err());
     }
 
     #[test]

@@ -47,7 +47,11 @@ impl Digest {
         } else {
             p.raw_used_rate
         };
-        let used_data = stat.store_stats.allocated.max(0) as u64;
+        // OSDs that do not count by pool: what the objects' copies hold is the nearest.
+        let used_data = match stat.num_store_stats {
+            0 => (sum.num_bytes.max(0) as f64 * rate) as u64,
+            _ => stat.store_stats.allocated.max(0) as u64,
+        };
         let used_omap = stat.store_stats.omap_allocated.max(0) as u64;
         let used = used_data + used_omap;
         let avail_raw = self.rule_avail.get(&p.rule).copied().unwrap_or(0);

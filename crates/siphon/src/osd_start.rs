@@ -36,7 +36,7 @@ pub async fn start(
     let device = block_path(dir, entry);
     let cluster_fsid = fsid(&cluster.fsid)?;
     let marker = dir.join(format!("osd.{}", entry.id)).join("ready");
-    let options = Options { data_cache: 96 << 20, onode_cache: 48 << 20, node_cache: 32 << 20, dirty_max: 96 << 20, ..Options::default() };
+    let options = Options::default();
     if !marker.exists() {
         if entry.device.is_none() && device.exists() {
             std::fs::remove_file(&device).map_err(|e| home::explain(&device, e))?;

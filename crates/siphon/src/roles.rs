@@ -173,8 +173,8 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
             let manager = Rc::new(mgr::Manager::start(config).await?);
             let m = manager.clone();
             let handler: Handler = Rc::new(move |c| {
-                let answer = m.admin_command(&c);
-                Box::pin(async move { answer })
+                let m = m.clone();
+                Box::pin(async move { m.admin_command(&c).await })
             });
             let socket = AdminSocket::serve(&admin_path(&dir, "mgr.x"), handler)?;
             let _ = ready.send(());

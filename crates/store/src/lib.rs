@@ -41,7 +41,7 @@ mod types;
 pub use commit::Commit;
 pub use dev::{Device, Engine};
 pub use error::StoreError;
-pub use options::Options;
+pub use options::{Budgets, Options};
 pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
 pub use store::Store;
 pub use txn::{Op, Transaction};

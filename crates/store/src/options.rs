@@ -25,6 +25,33 @@ pub struct Options {
     pub step_us: u64,
 }
 
+/// How much memory a store may use. It can change while the store is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    /// See [`Options::data_cache`].
+    pub data_cache: u64,
+    /// See [`Options::onode_cache`].
+    pub onode_cache: u64,
+    /// See [`Options::node_cache`].
+    pub node_cache: u64,
+    /// See [`Options::dirty_max`].
+    pub dirty_max: u64,
+}
+
+impl Options {
+    /// The budgets among the options.
+    pub fn budgets(&self) -> Budgets {
+        let Options { data_cache, onode_cache, node_cache, dirty_max, .. } = *self;
+        Budgets { data_cache, onode_cache, node_cache, dirty_max }
+    }
+
+    /// These options with other budgets.
+    pub fn with_budgets(self, budgets: Budgets) -> Options {
+        let Budgets { data_cache, onode_cache, node_cache, dirty_max } = budgets;
+        Options { data_cache, onode_cache, node_cache, dirty_max, ..self }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {

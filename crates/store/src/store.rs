@@ -5,7 +5,7 @@ use crate::dev::Device;
 use crate::engine::{self, Handle};
 use crate::error::StoreError;
 use crate::mem::MemStore;
-use crate::options::Options;
+use crate::options::{Budgets, Options};
 use crate::report::{DumpReport, FsckReport};
 use crate::txn::Transaction;
 use crate::types::{Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
@@ -48,6 +48,22 @@ impl Store {
     /// The label of the store on a device, without opening it.
     pub async fn peek_label(dev: &Device) -> Result<Bytes, StoreError> {
         Ok(engine::read_superblock(dev).await?.label)
+    }
+
+    /// Changes how much memory the store may use, from now on. A store in memory keeps everything anyway.
+    pub fn set_budgets(&self, budgets: Budgets) {
+        match &self.0 {
+            Backend::Memory(_) => {}
+            Backend::Disk(d) => d.0.set_budgets(budgets),
+        }
+    }
+
+    /// How much memory the store may use; `None` for a store in memory.
+    pub fn budgets(&self) -> Option<Budgets> {
+        match &self.0 {
+            Backend::Memory(_) => None,
+            Backend::Disk(d) => Some(d.0.budgets()),
+        }
     }
 
     /// The label given at [`Store::mkfs`]; empty for a store in memory.

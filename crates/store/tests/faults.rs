@@ -327,6 +327,50 @@ fn a_large_write_is_readable_at_once_and_shared_by_clones() {
 }
 
 #[test]
+fn budgets_change_while_the_store_is_open() {
+    run(|| async {
+        const MB: u64 = 1 << 20;
+        let roomy = Options { data_cache: 8 * MB, onode_cache: 2 * MB, node_cache: 2 * MB, dirty_max: 8 * MB, log_checkpoint: 0, log_size: 16 * MB, ..small() };
+        let (_disk, s) = fresh(64 << 20, &roomy).await;
+        assert_eq!(s.budgets(), Some(roomy.budgets()));
+        let fill = |from: usize| {
+            let mut t = Transaction::new();
+            for i in from..from + 64 {
+                t.write(C, &key(i), 0, vec![i as u8; 64 << 10], WriteHint::Normal);
+                t.omap_set(C, &key(i), (0..64u64).map(|r| (Bytes::from(r.to_string()), Bytes::from(vec![7; 64]))).collect::<Vec<_>>());
+            }
+            t
+        };
+        for from in [0, 64] {
+            s.submit(fill(from)).unwrap().await.unwrap();
+        }
+        s.checkpoint().await.unwrap();
+        for i in 0..128 {
+            assert_eq!(s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(), vec![i as u8; 64 << 10]);
+        }
+        let before = s.statfs().cached;
+        assert!(before > 7 * MB, "{before} bytes are cached");
+        let tight = store::Budgets { data_cache: MB, onode_cache: 16 << 10, node_cache: 64 << 10, dirty_max: MB };
+        s.set_budgets(tight);
+        assert_eq!(s.budgets(), Some(tight));
+        let after = s.statfs().cached;
+        assert!(after <= MB + (160 << 10), "{after} bytes are cached with {tight:?}");
+        for i in 0..128 {
+            assert_eq!(s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(), vec![i as u8; 64 << 10]);
+        }
+        let after = s.statfs().cached;
+        assert!(after <= MB + (160 << 10), "{after} bytes are cached after reading");
+        s.set_budgets(roomy.budgets());
+        for i in 0..128 {
+            s.read(C, &key(i), 0, 64 << 10).await.unwrap();
+        }
+        let grown = s.statfs().cached;
+        assert!(grown > 7 * MB, "{grown} bytes are cached with room again");
+        assert_consistent(&s, true, "budgets").await;
+    });
+}
+
+#[test]
 fn cached_answers_do_not_yield() {
     use std::task::{Context, Poll, Waker};
     run(|| async {

@@ -5,6 +5,7 @@
 //! first that matches is kept, so `allow class x pool=y` fails here as it does there.
 
 mod constraint;
+mod mds;
 mod mgr;
 mod mon;
 mod network;
@@ -12,6 +13,7 @@ mod osd;
 mod parser;
 
 pub use constraint::{Arguments, Constraint};
+pub use mds::{MdsCap, MdsGrant};
 pub use mgr::{MgrCap, MgrGrant, MgrGrantKind, MgrOp};
 pub use mon::{MonCap, MonGrant, MonGrantKind, MonOp};
 pub use network::Network;

@@ -8,6 +8,7 @@ mod service;
 use crate::state::MgrState;
 use bytes::Bytes;
 use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
+use serde_json::Value;
 use std::rc::Rc;
 use types::errno::Errno;
 use types::{OsdMap, Utime};
@@ -36,6 +37,8 @@ pub enum Run {
     Read(fn(&Context<'_>) -> Answer),
     /// By this function of the block device services, which waits for the cluster.
     Rbd(fn(rbd::Ask) -> rbd::Later),
+    /// By the monitors, whom the manager asks with the command that this function makes.
+    Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
 }
@@ -45,6 +48,10 @@ pub type Entry = Command<Run>;
 
 const fn read(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Answer) -> Entry {
     Command { signature, help, module, perm: "r", flags: flags::MGR, handler: Run::Read(handler) }
+}
+
+const fn asking(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<Value, Refusal>) -> Entry {
+    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Ask(handler) }
 }
 
 const fn unsupported(signature: &'static str, help: &'static str, module: &'static str, why: &'static str) -> Entry {
@@ -64,6 +71,15 @@ pub fn find(args: &Args) -> Option<&'static Entry> {
     table().find(|e| e.prefix() == args.prefix())
 }
 
+/// How a command goes on when the manager has done its part.
+#[derive(Debug)]
+pub enum Done {
+    /// It is answered.
+    Answered(Reply),
+    /// The monitors answer this command of theirs.
+    AskMon(Value),
+}
+
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
 pub fn check(args: &Args, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<&'static Entry, Refusal> {
     let Some(entry) = find(args) else {
@@ -80,23 +96,27 @@ pub fn check(args: &Args, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<&'s
     Ok(entry)
 }
 
-/// Runs a command that answers at once.
-pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Answer {
+/// Runs a command, or as much of it as the manager can do at once.
+pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<Done, Refusal> {
     let args = Args::parse(pieces)?;
     let entry = check(&args, allowed)?;
-    let handler = match entry.handler {
-        Run::Read(h) => h,
-        Run::Rbd(_) => return Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
-        Run::Unsupported(why) => return Err(Refusal::unsupported(format!("{}: {why}", entry.prefix()))),
-    };
+    if let Run::Unsupported(why) = entry.handler {
+        return Err(Refusal::unsupported(format!("{}: {why}", entry.prefix())));
+    }
     let Some(map) = &state.osd_map else {
         return Err(Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"));
     };
-    handler(&Context { state, map, args: &args, format: Format::of(&args), now })
+    let cx = Context { state, map, args: &args, format: Format::of(&args), now };
+    match entry.handler {
+        Run::Read(handler) => handler(&cx).map(Done::Answered),
+        Run::Ask(handler) => handler(&cx).map(Done::AskMon),
+        Run::Rbd(_) => Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
+        Run::Unsupported(why) => Err(Refusal::unsupported(why)),
+    }
 }
 
 /// JSON text as a reply, whatever the format: commands without a form for people.
-fn json(cx: &Context<'_>, value: &serde_json::Value) -> Answer {
+fn json(cx: &Context<'_>, value: &Value) -> Answer {
     Ok(Reply::data(cx.format.json(value)))
 }
 

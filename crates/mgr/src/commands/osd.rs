@@ -1,6 +1,6 @@
 //! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
 
-use super::{Answer, Context, Entry, read, unsupported};
+use super::{Answer, Context, Entry, asking, read, unsupported};
 use bytes::Bytes;
 use command::{Format, Refusal, Reply};
 use crush::tree::{Filter, TreeItem};
@@ -24,6 +24,8 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("osd pool stats name=pool_name,type=CephPoolname,req=false", "obtain stats from all pools, or from specified pool", "osd", pool_stats),
     read("osd ok-to-stop name=ids,type=CephString,n=N name=max,type=CephInt,req=false", "check whether osd(s) can be safely stopped without reducing immediate data availability", "osd", ok_to_stop),
     read("osd safe-to-destroy name=ids,type=CephString,n=N", "check whether osd(s) can be safely destroyed without reducing data durability", "osd", safe_to_destroy),
+    asking("osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "mark an osd as destroyed if nothing is lost by it: its keys go, its number stays", "osd", destroy),
+    asking("osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "remove an osd from the osd map, the CRUSH map and the keys if nothing is lost by it", "osd", destroy),
     read("osd status name=bucket,type=CephString,req=false", "Show the status of OSDs within a bucket, or all", "osd", status),
     read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", autoscale_status),
     unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
@@ -312,56 +314,100 @@ fn join(osds: &BTreeSet<OsdId>) -> String {
     osds.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
+/// Which OSDs can go without reducing durability, and what is in the way of the others.
+#[derive(Default)]
+struct Safety {
+    safe: BTreeSet<OsdId>,
+    /// Groups are mapped to them.
+    active: BTreeSet<OsdId>,
+    /// How many, each OSD's counted apart.
+    mapped: usize,
+    /// They said nothing, and some groups are not clean.
+    missing: BTreeSet<OsdId>,
+    /// They have data of groups, and some groups are not clean.
+    stored: BTreeSet<OsdId>,
+}
+
+impl Safety {
+    fn of(cx: &Context<'_>, named: &BTreeSet<OsdId>) -> Result<Safety, Refusal> {
+        let pgs = &cx.state.pg_map.pgs;
+        let unknown = pgs.values().filter(|s| s.state == PgState(0)).count();
+        if unknown > 0 {
+            return Err(Refusal::new(Errno::EAGAIN, format!("{unknown} pgs have unknown state; cannot draw any conclusions")));
+        }
+        let all_clean = pgs.values().all(|s| s.state.has(PgState::ACTIVE) && s.state.has(PgState::CLEAN));
+        let mut out = Safety::default();
+        for o in named {
+            let mapped = pgs.values().filter(|s| s.acting.contains(o) || s.up.contains(o)).count();
+            match cx.state.pg_map.osds.get(o) {
+                _ if !cx.map.exists(*o) => out.safe.insert(*o),
+                _ if mapped > 0 => {
+                    out.mapped += mapped;
+                    out.active.insert(*o)
+                }
+                None if !all_clean => out.missing.insert(*o),
+                Some(_) if !all_clean && !cx.map.is_up(*o) => out.missing.insert(*o),
+                Some(r) if !all_clean && r.stat.num_pgs > 0 => out.stored.insert(*o),
+                _ => out.safe.insert(*o),
+            };
+        }
+        Ok(out)
+    }
+
+    fn safe_text(osds: &BTreeSet<OsdId>) -> String {
+        format!("OSD(s) {} are safe to destroy without reducing data durability.", join(osds))
+    }
+
+    /// Why not all OSDs can go.
+    fn check(&self) -> Result<(), Refusal> {
+        if self.active.is_empty() && self.missing.is_empty() && self.stored.is_empty() {
+            return Ok(());
+        }
+        let mut why = String::new();
+        if !self.safe.is_empty() {
+            why += &format!("{} ", Self::safe_text(&self.safe));
+        }
+        if !self.active.is_empty() {
+            why += &format!("OSD(s) {} have {} pgs currently mapped to them. ", join(&self.active), self.mapped);
+        }
+        if !self.missing.is_empty() {
+            why += &format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions. ", join(&self.missing));
+        }
+        if !self.stored.is_empty() {
+            why += &format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed.", join(&self.stored));
+        }
+        let errno = if self.active.is_empty() && self.stored.is_empty() { Errno::EAGAIN } else { Errno::EBUSY };
+        Err(Refusal::new(errno, why))
+    }
+}
+
 fn safe_to_destroy(cx: &Context<'_>) -> Answer {
     let named = ids(cx)?;
-    let pgs = cx.state.pg_map.pgs_by_osd();
-    let clean = |s: &PgState| s.has(PgState::ACTIVE) && s.has(PgState::CLEAN);
-    let all_clean = cx.state.pg_map.pgs.values().all(|s| clean(&s.state));
-    let unknown = cx.state.pg_map.pgs.values().filter(|s| s.state == PgState(0)).count();
-    if unknown > 0 {
-        return Err(Refusal::new(Errno::EAGAIN, format!("{unknown} pgs have unknown state; cannot draw any conclusions")));
-    }
-    let (mut safe, mut active, mut missing, mut stored) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    let mut affected = 0;
-    for o in &named {
-        let gone = !cx.map.exists(*o) || cx.map.is_destroyed(*o);
-        let mapped = pgs.get(o).copied().unwrap_or_default();
-        match cx.state.pg_map.osds.get(o) {
-            _ if gone => safe.insert(*o),
-            _ if mapped > 0 => {
-                affected += mapped;
-                active.insert(*o)
-            }
-            None if !all_clean => missing.insert(*o),
-            Some(_) if !all_clean && !cx.map.is_up(*o) => missing.insert(*o),
-            Some(r) if r.stat.num_pgs > 0 && !all_clean => stored.insert(*o),
-            _ => safe.insert(*o),
-        };
-    }
+    let safety = Safety::of(cx, &named)?;
     if cx.format != Format::Plain {
         let numbers = |s: &BTreeSet<OsdId>| s.iter().map(|o| o.0).collect::<Vec<_>>();
-        let report = json!({"safe_to_destroy": numbers(&safe), "active": numbers(&active), "missing_stats": numbers(&missing), "stored_pgs": numbers(&stored)});
+        let report = json!({"safe_to_destroy": numbers(&safety.safe), "active": numbers(&safety.active),
+            "missing_stats": numbers(&safety.missing), "stored_pgs": numbers(&safety.stored)});
         return Ok(Reply::data(cx.format.json(&report)));
     }
-    let safe_text = |s: &BTreeSet<OsdId>| format!("OSD(s) {} are safe to destroy without reducing data durability.", join(s));
-    if safe.len() == named.len() {
-        return Ok(Reply::status(safe_text(&safe)));
+    safety.check()?;
+    Ok(Reply::status(Safety::safe_text(&named)))
+}
+
+/// `osd destroy` and `osd purge`: the monitors do it, if nothing is lost by it or the caller insists.
+fn destroy(cx: &Context<'_>) -> Result<Value, Refusal> {
+    let text = cx.args.strs("id").join(" ");
+    let id = text.strip_prefix("osd.").unwrap_or(&text).parse::<i32>().ok().filter(|n| *n >= 0);
+    let Some(id) = id else { return Err(Refusal::invalid("must specify OSD id")) };
+    let insists = cx.args.flag("force") || cx.args.flag("yes_i_really_mean_it");
+    let named = BTreeSet::from([OsdId(id)]);
+    if let Err(mut refusal) = Safety::of(cx, &named).and_then(|s| s.check())
+        && !insists
+    {
+        refusal.message += "\nYou can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.";
+        return Err(refusal);
     }
-    let mut why = String::new();
-    if !safe.is_empty() {
-        why += &format!("{} ", safe_text(&safe));
-    }
-    if !active.is_empty() {
-        why += &format!("OSD(s) {} have {affected} pgs currently mapped to them. ", join(&active));
-    }
-    if !missing.is_empty() {
-        why += &format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions. ", join(&missing));
-    }
-    if !stored.is_empty() {
-        why += &format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed.", join(&stored));
-    }
-    let errno = if active.is_empty() && stored.is_empty() { Errno::EAGAIN } else { Errno::EBUSY };
-    Err(Refusal::new(errno, why))
+    Ok(json!({"prefix": format!("{}-actual", cx.args.prefix()), "id": id, "yes_i_really_mean_it": true}))
 }
 
 fn status(cx: &Context<'_>) -> Answer {

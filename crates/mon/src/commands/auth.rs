@@ -3,7 +3,8 @@
 use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::state::Change;
-use ::auth::caps::{MgrCap, MonCap, OsdCap};
+use ::auth::caps::{MdsCap, MgrCap, MonCap, OsdCap};
+use conf::Config;
 use ::auth::{AuthName, CryptoKey, EntityAuth, Keyring};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -146,13 +147,16 @@ fn list(c: &Read<'_>) -> Answer {
     })
 }
 
-/// Whether the text is one of the service's grammar. Services without a grammar here take any text.
-fn valid(service: &str, text: &str) -> Result<(), Refusal> {
+/// Whether the text is one of the service's grammar, and the service one that there is.
+fn valid(conf: &Config, service: &str, text: &str) -> Result<(), Refusal> {
+    let all = conf.bool("mon_auth_validate_all_caps");
     let parsed = match service {
         "mon" => text.parse::<MonCap>().map(drop),
+        _ if !all => Ok(()),
         "osd" => text.parse::<OsdCap>().map(drop),
         "mgr" => text.parse::<MgrCap>().map(drop),
-        _ => Ok(()),
+        "mds" => text.parse::<MdsCap>().map(drop),
+        _ => return Err(Refusal::invalid(format!("unknown cap type '{service}'"))),
     };
     parsed.map_err(|e| Refusal::invalid(e.to_string()))
 }
@@ -164,7 +168,7 @@ fn caps_arg(c: &Write<'_>) -> Result<BTreeMap<String, String>, Refusal> {
         return Err(Refusal::invalid("bad capabilities request; odd number of arguments"));
     };
     for [service, text] in pairs {
-        valid(service, text)?;
+        valid(&c.env.conf.borrow(), service, text)?;
     }
     Ok(pairs.iter().map(|[service, text]| (service.clone(), text.clone())).collect())
 }
@@ -190,7 +194,7 @@ fn import(c: &mut Write<'_>) -> Answer {
     }
     for (name, auth) in keyring.iter() {
         for (service, text) in &auth.caps {
-            valid(service, text).map_err(|e| Refusal::invalid(format!("{name}: {}", e.message)))?;
+            valid(&c.env.conf.borrow(), service, text).map_err(|e| Refusal::invalid(format!("{name}: {}", e.message)))?;
         }
     }
     for (name, auth) in keyring.iter() {

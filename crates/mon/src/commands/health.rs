@@ -28,6 +28,25 @@ pub(super) static COMMANDS: &[Entry] = &[
 /// A manager whose last word is older than this many seconds counts as gone.
 const MGR_GRACE_SECS: f64 = 30.0;
 
+/// Ratios below those that they must not be below; OSDs count them as if they were the same.
+fn ratios_out_of_order(map: &types::OsdMap, failsafe: f64) -> Vec<String> {
+    let ratios = [
+        ("nearfull_ratio", map.nearfull_ratio),
+        ("backfillfull_ratio", map.backfillfull_ratio),
+        ("full_ratio", map.full_ratio),
+        ("osd_failsafe_full_ratio", failsafe as f32),
+    ];
+    let (mut below, mut at_least) = ratios[0];
+    let mut out = Vec::new();
+    for (name, ratio) in &ratios[1..] {
+        if *ratio < at_least {
+            out.push(format!("{name} ({ratio}) < {below} ({at_least}), increased"));
+        }
+        (below, at_least) = (name, at_least.max(*ratio));
+    }
+    out
+}
+
 /// Everything that is wrong, muted or not.
 pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     let mut all = env.stats.health.clone();
@@ -89,7 +108,7 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         (types::rados::osd_state::BACKFILLFULL, "OSD_BACKFILLFULL", warn, "backfillfull"),
         (types::rados::osd_state::NEARFULL, "OSD_NEARFULL", warn, "nearfull"),
     ] {
-        let which: Vec<String> = map.osds().filter(|o| map.state_bits(*o) & bit != 0).map(|o| format!("osd.{} is {word}", o.0)).collect();
+        let which: Vec<String> = map.osds().filter(|o| map.is_up(*o) && map.is_in(*o) && map.state_bits(*o) & bit != 0).map(|o| format!("osd.{} is {word}", o.0)).collect();
         if !which.is_empty() {
             add(code, severity, format!("{} {word} osd(s)", which.len()), which);
         }
@@ -108,9 +127,15 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     if !full.is_empty() {
         add("POOL_FULL", warn, format!("{} pool(s) full", full.len()), full);
     }
-    let near = of_pools(flag::NEARFULL, "nearfull");
-    if !near.is_empty() {
-        add("POOL_NEARFULL", warn, format!("{} pool(s) nearfull", near.len()), near);
+    for (bit, code, word) in [(flag::BACKFILLFULL, "POOL_BACKFILLFULL", "backfillfull"), (flag::NEARFULL, "POOL_NEARFULL", "nearfull")] {
+        let which = of_pools(bit, word);
+        if !which.is_empty() {
+            add(code, warn, format!("{} pool(s) {word}", which.len()), which);
+        }
+    }
+    let out_of_order = ratios_out_of_order(map, conf.f64("osd_failsafe_full_ratio"));
+    if !out_of_order.is_empty() {
+        add("OSD_OUT_OF_ORDER_FULL", err, "full ratio(s) out of order".into(), out_of_order);
     }
     if conf.bool("mon_warn_on_pool_no_app") {
         let used = |id| env.stats.digest.as_ref().and_then(|d| d.pool_sum(id)).is_some_and(|s| s.num_objects > 0);

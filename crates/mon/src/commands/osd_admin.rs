@@ -47,14 +47,6 @@ pub(super) static COMMANDS: &[Entry] = &[
         ),
         flags::HIDDEN,
     ),
-    write(
-        "osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false \
-         name=yes_i_really_mean_it,type=CephBool,req=false",
-        "Mark an OSD as destroyed: its keys go, its number stays.",
-        "osd",
-        "rw",
-        destroy,
-    ),
     flagged(
         write(
             "osd purge-actual name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
@@ -64,14 +56,6 @@ pub(super) static COMMANDS: &[Entry] = &[
             purge,
         ),
         flags::HIDDEN,
-    ),
-    write(
-        "osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false \
-         name=yes_i_really_mean_it,type=CephBool,req=false",
-        "Remove an OSD from the map, the CRUSH map and the keys.",
-        "osd",
-        "rw",
-        purge,
     ),
     write(
         "osd purge-new name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false",
@@ -334,7 +318,7 @@ fn purge(c: &mut Write<'_>) -> Answer {
     really(c)?;
     let map = c.pending.osd();
     if !map.exists(osd) {
-        return Ok(Reply::status(format!("osd.{osd} does not exist.")));
+        return Ok(Reply::status(format!("osd.{osd} does not exist")));
     }
     if map.is_up(osd) {
         return Err(Refusal::new(Errno::EBUSY, format!("osd.{osd} is not `down`.")));

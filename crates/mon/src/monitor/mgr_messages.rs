@@ -80,7 +80,6 @@ impl Inner {
             if let Some(d) = digest {
                 self.prune_purged_snaps(p, &d);
                 self.check_quotas(p, &d);
-                self.check_fullness(p, &d);
                 self.note_created(p, &d);
             }
         });
@@ -139,36 +138,6 @@ impl Inner {
             .collect();
         for (pool, snaps) in purged {
             p.purge_snaps(pool, &snaps);
-        }
-    }
-
-    /// Sets the full states of OSDs from what they use.
-    fn check_fullness(&self, p: &mut Pending, digest: &pgmap::Digest) {
-        use types::rados::osd_state as state;
-        let (full, backfillfull, nearfull) = {
-            let m = p.osd();
-            (f64::from(m.full_ratio), f64::from(m.backfillfull_ratio), f64::from(m.nearfull_ratio))
-        };
-        let mask = state::FULL | state::BACKFILLFULL | state::NEARFULL;
-        let mut changed = false;
-        for (osd, (total, available)) in &digest.usage_by_osd {
-            if *total == 0 || !p.osd().is_up(*osd) {
-                continue;
-            }
-            let used = 1.0 - *available as f64 / *total as f64;
-            let wanted = match used {
-                u if u >= full => state::FULL,
-                u if u >= backfillfull => state::BACKFILLFULL,
-                u if u >= nearfull => state::NEARFULL,
-                _ => 0,
-            };
-            if p.osd().osd(*osd).is_some_and(|o| o.state & mask != wanted) {
-                crate::osd_state::set_bits(p, *osd, mask, wanted);
-                changed = true;
-            }
-        }
-        if changed {
-            crate::osd_state::update_full_pools(p);
         }
     }
 

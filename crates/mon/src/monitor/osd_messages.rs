@@ -282,7 +282,6 @@ impl Inner {
             let wanted = m.state & MASK;
             if p.osd().state_bits(osd) & MASK != wanted {
                 osd_state::set_bits(p, osd, MASK, wanted);
-                osd_state::update_full_pools(p);
             }
         });
     }

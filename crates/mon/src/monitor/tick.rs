@@ -230,6 +230,7 @@ impl Inner {
         let lines = self.conf.borrow().u64("mon_log_max");
         self.proposer.with_pending(|p| {
             osd_state::clean_temps(p);
+            osd_state::update_full_pools(p);
             let log = &p.state().log;
             let first = log.next().saturating_sub(lines);
             if log.first() < first {

@@ -12,6 +12,7 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::copies::Copies;
+use crate::fullness::{self, Fullness};
 use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
 use crate::map::ClusterMapRef;
@@ -26,7 +27,7 @@ use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing
 use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
-use messages::{OsdAlive, OsdBeacon, OsdMarkMeDown, OsdPgTemp, Paxos};
+use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use pg::{MapView, Pg};
 use std::cell::{Cell, RefCell};
@@ -49,7 +50,7 @@ pub struct OsdConfig {
     pub device: PathBuf,
     /// How the device is driven.
     pub engine: Engine,
-    /// Tunables of the store.
+    /// Tunables of the store; its budgets follow `osd_memory_target`.
     pub store: Options,
     /// Where monitors are.
     pub mon_hosts: Vec<MonHost>,
@@ -309,7 +310,7 @@ impl MonEvents for FromMon {
 pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let dev = Device::open(&config.device, config.engine, None)
         .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
-    let store = Rc::new(Store::open(dev, config.store.clone()).await?);
+    let store = Rc::new(Store::open(dev, config.store.with_budgets(settings::budgets(&config.conf))).await?);
     let own = superblock::load(&store).await?;
     if own.whoami != config.id || own.cluster != config.fsid {
         return Err(StartError::OtherOsd { found: own.whoami, cluster: own.cluster });
@@ -355,6 +356,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     mon.messenger().set_addrs(addrs.clone());
     let net = Net::new(id, messenger.clone());
     let copies = Copies::new(mon.clone());
+    copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
     let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), wishes: RefCell::default() });
     let core = Core::new(Parts {
         whoami: id,
@@ -587,6 +589,7 @@ impl Daemon {
             self.try_boot();
         }
         let due = every("osd_mon_report_interval");
+        self.check_fullness();
         if n.is_multiple_of(2) || due {
             self.report(due);
         }
@@ -600,11 +603,25 @@ impl Daemon {
         }
     }
 
+    /// Tells the monitors how full the store is, until the map says the same.
+    fn check_fullness(&self) {
+        let Some(map) = self.map.borrow().clone() else { return };
+        let failsafe = self.conf.borrow().f64("osd_failsafe_full_ratio");
+        self.core.set_failsafe(fullness::failsafe_ratio(map.osd_map(), failsafe));
+        let wanted = Fullness::of(&self.core.store.statfs(), map.osd_map(), failsafe).bit();
+        if self.booted.get() && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted) {
+            self.mon.send_payload(&OsdFull { paxos: Paxos(map.epoch().0.into()), map_epoch: map.epoch(), state: wanted });
+        }
+        self.core.retry_waiting_for_room();
+    }
+
     fn conf_changed(&self) {
         let conf = self.conf.borrow();
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
         self.core.set_settings(settings::settings(&conf));
         self.core.tracker.set_limits(settings::history(&conf));
+        self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
+        self.core.store.set_budgets(settings::budgets(&conf));
         self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 

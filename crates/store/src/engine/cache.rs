@@ -22,6 +22,25 @@ impl BlockCache {
         BlockCache { index: FxHashMap::default(), places: Vec::new(), hand: 0, max }
     }
 
+    /// Changes the number of places. What does not fit any more is dropped, cold blocks first.
+    pub(super) fn set_max(&mut self, max: usize) {
+        self.max = max;
+        if self.places.len() <= max {
+            return;
+        }
+        let index = std::mem::take(&mut self.index);
+        let live = |(i, p): &(usize, Place)| index.get(&p.block) == Some(&(*i as u32));
+        let (hot, cold): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.places).into_iter().enumerate().filter(live).partition(|(_, p)| p.hot);
+        self.places = hot.into_iter().chain(cold).take(max).map(|(_, p)| p).collect();
+        self.index = self.places.iter().enumerate().map(|(i, p)| (p.block, i as u32)).collect();
+        self.hand = 0;
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }

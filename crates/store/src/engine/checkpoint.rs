@@ -30,7 +30,7 @@ pub(super) async fn run(disk: &Disk) {
         }
         let wanted = {
             let st = disk.state.borrow();
-            st.log_reserved() > disk.checkpoint_at() || st.dirty_bytes() > disk.opts.dirty_max
+            st.log_reserved() > disk.checkpoint_at() || st.dirty_bytes() > disk.dirty_max.get()
         };
         if (wanted || disk.congested())
             && let Err(e) = disk.checkpoint_once().await

@@ -36,7 +36,7 @@ pub(crate) use open::{mkfs, open, read_superblock};
 use crate::commit::{Commit, CommitLine};
 use crate::dev::Device;
 use crate::error::StoreError;
-use crate::options::Options;
+use crate::options::{Budgets, Options};
 use crate::superblock::Superblock;
 use crate::types::{BLOCK, Coll, StatFs};
 use state::State;
@@ -48,6 +48,8 @@ use tokio::sync::Notify;
 pub(crate) struct Disk {
     pub(crate) dev: Device,
     opts: Options,
+    /// What `opts` said about dirty memory, or what was said since.
+    dirty_max: Cell<u64>,
     state: RefCell<State>,
     line: Rc<CommitLine>,
     /// The last durable checkpoint.
@@ -120,7 +122,7 @@ impl Disk {
 
     pub(crate) fn congested(&self) -> bool {
         let st = self.state.borrow();
-        st.log_reserved() > self.sb.borrow().log_len / 8 * 5 || st.dirty_bytes() > self.opts.dirty_max * 2
+        st.log_reserved() > self.sb.borrow().log_len / 8 * 5 || st.dirty_bytes() > self.dirty_max.get().saturating_mul(2)
     }
 
     pub(crate) async fn admit(&self) -> Result<(), StoreError> {
@@ -149,6 +151,20 @@ impl Disk {
             deferred: st.pending_blocks() * BLOCK,
             cached: st.cached_bytes(),
         }
+    }
+
+    /// Changes the budgets; caches that are above theirs shrink at once.
+    pub(crate) fn set_budgets(&self, budgets: Budgets) {
+        self.state.borrow_mut().set_budgets(budgets);
+        self.dirty_max.set(budgets.dirty_max);
+        // There may be more dirty memory now than is allowed, or callers that need not wait any more.
+        self.checkpoint.notify_one();
+        self.progress.notify_waiters();
+    }
+
+    /// The budgets that hold.
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets { dirty_max: self.dirty_max.get(), ..self.state.borrow().budgets() }
     }
 
     /// Label given at mkfs.

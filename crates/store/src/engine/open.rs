@@ -86,6 +86,7 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
     dev.flush().await?;
     let disk = Rc::new(Disk {
         dev,
+        dirty_max: Cell::new(opts.dirty_max),
         opts,
         state: RefCell::new(st),
         line: CommitLine::new(),

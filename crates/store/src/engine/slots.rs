@@ -17,6 +17,9 @@ pub(super) struct Slot {
     weight: u32,
 }
 
+/// Most records that one round of trimming visits.
+const TRIM_STEPS: usize = 4096;
+
 /// The records, by name.
 #[derive(Default)]
 pub(super) struct Slots {
@@ -77,10 +80,15 @@ impl Slots {
         self.bytes
     }
 
+    /// Rounds of [`Slots::trim`] that visit every record twice: once to cool it, once to drop it.
+    pub(super) fn laps(&self) -> usize {
+        2 * self.slots.len().div_ceil(TRIM_STEPS)
+    }
+
     /// Drops clean records that were not used lately, until the budget is kept or a lap is done. No index
     /// into the slots may be held across this.
     pub(super) fn trim(&mut self, budget: usize) {
-        let mut steps = self.slots.len().min(4096);
+        let mut steps = self.slots.len().min(TRIM_STEPS);
         while self.bytes > budget && steps > 0 {
             steps -= 1;
             self.hand = (self.hand + 1) % self.slots.len();

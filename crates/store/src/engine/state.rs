@@ -13,6 +13,7 @@ use crate::dev::{Device, Io};
 use crate::error::StoreError;
 use crate::log::LogBuf;
 use crate::onode::{Extent, Onode};
+use crate::options::{Budgets, Options};
 use crate::superblock::{LogPos, Superblock};
 use crate::tree::{Layer, Miss, Node, NodePtr, Scan, Tree};
 use crate::types::{BLOCK, Coll, Key};
@@ -114,7 +115,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(dev: Device, sb: &Superblock, image: Image, opts: &crate::options::Options) -> State {
+    pub(super) fn new(dev: Device, sb: &Superblock, image: Image, opts: &Options) -> State {
         let blocks = sb.blocks();
         let mut alloc = Alloc::new(blocks);
         image.fill(&mut alloc);
@@ -149,6 +150,30 @@ impl State {
             sealed_end: None,
             replay: None,
             onode_budget: opts.onode_cache as usize,
+        }
+    }
+
+    // ---- budgets ----
+
+    /// Takes over the budgets of the caches, and lets go of what is above them. Dirty memory stays: only a
+    /// checkpoint can free it.
+    pub(super) fn set_budgets(&mut self, budgets: Budgets) {
+        self.cache.set_max((budgets.data_cache / BLOCK) as usize);
+        self.tree.set_budget(budgets.node_cache as usize);
+        self.onode_budget = budgets.onode_cache as usize;
+        // A round of trimming is bounded, for it usually goes along with a request; here all rounds are due.
+        for _ in 0..self.slots.laps() {
+            self.slots.trim(self.onode_budget);
+        }
+    }
+
+    /// The budgets of the caches.
+    pub(super) fn budgets(&self) -> Budgets {
+        Budgets {
+            data_cache: self.cache.max() as u64 * BLOCK,
+            onode_cache: self.onode_budget as u64,
+            node_cache: self.tree.budget() as u64,
+            dirty_max: 0,
         }
     }
 

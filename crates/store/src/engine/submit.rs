@@ -111,7 +111,7 @@ impl Disk {
             batch.ios.extend(ios);
             batch.direct.extend(direct);
         }
-        let wants = st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.opts.dirty_max;
+        let wants = st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.dirty_max.get();
         drop(guard);
         self.work.notify_one();
         if wants {

@@ -79,6 +79,21 @@ impl Tree {
         } else {
             self.order.push_back(ptr.key());
         }
+        self.trim();
+    }
+
+    /// Changes how many bytes of nodes are kept.
+    pub(crate) fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+        self.trim();
+    }
+
+    /// How many bytes of nodes are kept.
+    pub(crate) fn budget(&self) -> usize {
+        self.budget
+    }
+
+    fn trim(&mut self) {
         while self.bytes > self.budget && self.order.len() > 8 {
             let Some(key) = self.order.pop_front() else { break };
             match self.cache.get_mut(&key) {
