@@ -197,7 +197,7 @@ osd_class_load_list|str|advanced|cephfs hello journal lock log numops otp rbd re
 osd_class_default_list|str|advanced|cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex user version cas cmpomap queue 2pc_queue fifo||r|osd|Object classes that a client with `x` can call without being granted them by name; * for all.
 osd_max_pgls|uint|advanced|1024|1..|r|osd|How many objects one listing operation returns at most.
 osd_max_write_op_reply_len|size|advanced|32|0..|r|osd|Longest result of an operation that also writes, in bytes.
-osd_memory_target|size|basic|512M|256M..|r|osd|Memory that one OSD may use; what its other parts leave is divided between the caches of its store.
+osd_memory_target|size|basic|420M|256M..|r|osd|Memory that one OSD may use; what its other parts leave is divided between the caches of its store.
 osd_min_pg_log_entries|uint|dev|250|1..|r|osd|Entries to which a PG's log is trimmed when it is clean.
 osd_max_pg_log_entries|uint|dev|10000|1..|r|osd|Largest number of entries in a PG's log.
 osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at once.

@@ -105,11 +105,13 @@ pub struct Core {
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
     dispatching: Cell<bool>,
-    /// When the earliest timer for the scheduler fires.
+    /// A group became active, or stopped being it: the manager should know soon.
+    pub(crate) groups_changed: tokio::sync::Notify,
     /// Some group has requests that wait for room.
     pub(crate) full_waiters: Cell<bool>,
     /// The used part of the store from which clients' writes wait.
     failsafe: Cell<f64>,
+    /// When the earliest timer for the scheduler fires.
     timer: Cell<Option<Instant>>,
     next_token: Cell<u64>,
     pub(crate) watch_clock: crate::host_watch::WatchClock,
@@ -155,6 +157,7 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             dispatching: Cell::new(false),
+            groups_changed: tokio::sync::Notify::new(),
             full_waiters: Cell::new(false),
             failsafe: Cell::new(1.0),
             timer: Cell::new(None),

@@ -399,6 +399,7 @@ impl PgHost {
     // --- intervals ---
 
     fn interval_changed(self: &Rc<Self>) {
+        self.core.groups_changed.notify_one();
         self.generation.set(self.generation.get() + 1);
         self.release_backoffs();
         self.watches.borrow_mut().clear();
@@ -446,6 +447,7 @@ impl PgHost {
     }
 
     fn activated(self: &Rc<Self>) {
+        self.core.groups_changed.notify_one();
         self.release_backoffs();
         let ops = std::mem::take(&mut self.st.borrow_mut().waiting_active);
         for op in ops {

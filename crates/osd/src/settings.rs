@@ -78,7 +78,7 @@ const DIRTY_MAX: u64 = 256 << 20;
 /// How a store divides what `osd_memory_target` leaves for it. While a checkpoint runs there can be twice
 /// `dirty_max` of dirty memory, so it counts twice.
 pub fn budgets(c: &Config) -> Budgets {
-    let whole = num(c, "osd_memory_target", 512 << 20).saturating_sub(OTHER_MEMORY);
+    let whole = num(c, "osd_memory_target", 420 << 20).saturating_sub(OTHER_MEMORY);
     // Of 23 parts, object records have 3, tree nodes 2, dirty memory up to 12, and data what remains.
     let part = whole / 23;
     let (onode_cache, node_cache, dirty_max) = (part * 3, part * 2, (part * 6).min(DIRTY_MAX));
@@ -120,7 +120,7 @@ mod tests {
         const MB: u64 = 1 << 20;
         let mut c = Config::new();
         let b = budgets(&c);
-        assert_eq!((b.data_cache, b.onode_cache, b.node_cache, b.dirty_max), (96 * MB, 48 * MB, 32 * MB, 96 * MB));
+        assert_eq!((b.data_cache, b.onode_cache, b.node_cache, b.dirty_max), (72 * MB, 36 * MB, 24 * MB, 72 * MB));
         let mut last = b.data_cache / 2;
         for (text, target) in [("256M", 256 * MB), ("1G", 1 << 30), ("4294967296", 4 << 30), ("64G", 64 << 30)] {
             c.set(Source::Override, "osd_memory_target", text).unwrap();

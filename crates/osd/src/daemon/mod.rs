@@ -249,6 +249,8 @@ struct Daemon {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the daemon looks whether something is due.
 const TICK: Duration = Duration::from_millis(500);
+/// How long changes of groups are collected for a report to the manager.
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
 /// Maps dropped in one transaction.
 const MAPS_DROPPED_MAX: u32 = 30;
 
@@ -561,6 +563,16 @@ impl Daemon {
                 core.handle_peer(e);
             }
         });
+        let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
+        let news = tokio::task::spawn_local(async move {
+            while let Some(core) = core.upgrade() {
+                core.groups_changed.notified().await;
+                // Groups change together: one report for all.
+                tokio::time::sleep(REPORT_PAUSE).await;
+                let Some(d) = weak.upgrade() else { return };
+                d.report(false);
+            }
+        });
         let weak = Rc::downgrade(self);
         let ticks = tokio::task::spawn_local(async move {
             let mut clock = tokio::time::interval(TICK);
@@ -576,7 +588,7 @@ impl Daemon {
                 n += 1;
             }
         });
-        self.tasks.borrow_mut().extend([peers, ticks]);
+        self.tasks.borrow_mut().extend([peers, news, ticks]);
     }
 
     fn tick(self: &Rc<Self>, n: u64) {

@@ -199,9 +199,22 @@ impl Inner {
             let next = self.ring.borrow_mut().completion().next();
             match next {
                 Some(c) => self.complete(c.user_data() as usize, c.result()),
+                // More requests than the completion queue has entries: the kernel keeps the others and hands
+                // them over when it is entered. Nothing makes the descriptor readable until then.
+                None if self.overflown() => {
+                    if self.ring.borrow_mut().submit().is_err() {
+                        // Tried again at the next turn.
+                        self.queued.set(true);
+                        break;
+                    }
+                }
                 None => break,
             }
         }
+    }
+
+    fn overflown(&self) -> bool {
+        self.ring.borrow_mut().submission().cq_overflow()
     }
 }
 
@@ -243,5 +256,30 @@ async fn drive(inner: Rc<Inner>, fd: AsyncFd<Fd>) {
                 Err(_) => return,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_requests_than_the_completion_queue_has_entries() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 << 20).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let Ok(ring) = Uring::new(&file) else {
+                eprintln!("skipped: no io_uring here");
+                return;
+            };
+            let all: Vec<_> = (0..8192).map(|i| ring.read(i % 1024 * 4096, AlignedBuf::zeroed(4096))).collect();
+            let done = async {
+                for r in all {
+                    r.await.1.unwrap();
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(60), done).await.expect("every request completes");
+        });
     }
 }
