@@ -11,6 +11,7 @@ const PACKAGES: &[&str] = &[
     "python3-rados",
     "python3-rbd",
     "python3-pytest",
+    "python3-pytest-xdist",
     "fio",
     "qemu-utils",
     "qemu-block-extra",
@@ -20,6 +21,9 @@ const PACKAGES: &[&str] = &[
 
 /// The same for the benchmark and the differential test, which also start stock servers.
 const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
+
+/// Most of a client test is the start of a stock tool: two at a time, each with a cluster of its own.
+const PYTEST: &[&str] = &["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "tests/clients"];
 
 /// The checkout's top directory.
 pub fn root() -> PathBuf {
@@ -88,7 +92,7 @@ pub fn test(tests: &Tests) -> Result<()> {
     }
     run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon", "-p", "client", "--bins"]))?;
     let mut clients = Command::new("/usr/bin/python3");
-    clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
+    clients.args(PYTEST).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
     if long {
         clients.env("SIPHON_TEST_LONG", "1");
     }
@@ -103,7 +107,7 @@ pub fn test(tests: &Tests) -> Result<()> {
     if let Some(dir) = debian13 {
         run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
         let mut clients = Command::new("/usr/bin/python3");
-        clients.args(["-m", "pytest", "-q", "tests/clients"]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
+        clients.args(PYTEST).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
         run("stock clients, 18.2", clients.env("SIPHON_TEST_CHROOT", dir))?;
     }
     Ok(())

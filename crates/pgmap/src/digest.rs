@@ -105,7 +105,11 @@ impl Digest {
         if let Some((id, p)) = pool.and_then(|id| Some((id, pools.get(&id)?))) {
             let stat = self.pools.get(&id).copied().unwrap_or_default();
             let size = u64::from(p.size).max(1);
-            let used = stat.store_stats.allocated.max(0) as u64 / size;
+            // OSDs that do not count by pool: what the objects hold is the nearest.
+            let used = match stat.num_store_stats {
+                0 => stat.stats.sum.num_bytes.max(0) as u64,
+                _ => stat.store_stats.allocated.max(0) as u64 / size,
+            };
             let avail = self.rule_avail.get(&u32::from(p.crush_rule)).copied().unwrap_or(0) / size;
             return ((used + avail) >> 10, used >> 10, avail >> 10, objects(&stat.stats.sum));
         }
