@@ -21,6 +21,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from conftest import CHROOT
 
 rados = pytest.importorskip("rados")
 rbd = pytest.importorskip("rbd")
@@ -41,6 +42,7 @@ def isolated(body=None, *, modes=("crc",), timeout=60):
     if body is None:
         return lambda body: isolated(body, modes=modes, timeout=timeout)
 
+    @pytest.mark.skipif(CHROOT is not None, reason="the other process is one of this Python")
     @pytest.mark.parametrize("cluster", modes, indirect=True)
     def test(cluster, worker):
         worker.run(body.__module__, body.__name__, timeout)
