@@ -15,9 +15,14 @@ pub(crate) struct Alloc {
     free: u64,
     /// Where the next search starts: allocations follow each other on the device.
     cursor: u64,
+    /// From here on nothing was ever allocated, as far as this is known; `None` before the first allocation.
+    limit: Option<u64>,
     /// Keep the cursor where it is.
     pub lowest: bool,
 }
+
+/// Free blocks among the used ones that are worth going back for: 256 MiB.
+const WORTHWHILE: u64 = 1 << 16;
 
 /// Words looked at for one long run before the best run so far is taken.
 const SEARCH_WORDS: usize = 1 << 16;
@@ -26,7 +31,7 @@ impl Alloc {
     /// All of `blocks` used.
     pub(crate) fn new(blocks: u64) -> Alloc {
         let words = blocks.div_ceil(64) as usize;
-        Alloc { words: vec![0; words], summary: vec![0; words.div_ceil(64)], blocks, free: 0, cursor: 0, lowest: false }
+        Alloc { words: vec![0; words], summary: vec![0; words.div_ceil(64)], blocks, free: 0, cursor: 0, limit: None, lowest: false }
     }
 
     pub(crate) fn free_blocks(&self) -> u64 {
@@ -70,6 +75,7 @@ impl Alloc {
         }
         let mut left = n;
         while left > 0 {
+            self.turn();
             let mut run = self.search(self.cursor, left);
             if run.1 == 0 {
                 run = self.search(0, left);
@@ -83,9 +89,33 @@ impl Alloc {
             left -= run.1;
             if !self.lowest {
                 self.cursor = (run.0 + u64::from(run.1)) % self.blocks;
+                self.limit = self.limit.max(Some(run.0 + u64::from(run.1)));
             }
         }
         true
+    }
+
+    /// Goes back to the start rather than into space that was never used, if a third of what lies before it is
+    /// free: a store in a sparse file takes no more than half as much again as it holds.
+    fn turn(&mut self) {
+        let limit = *self.limit.get_or_insert_with(|| Self::end_of_use(&self.words, self.blocks));
+        if self.cursor < limit {
+            return;
+        }
+        // All blocks from the limit on are free.
+        let free = self.free.saturating_sub(self.blocks - limit);
+        if free >= WORTHWHILE.max((limit - free.min(limit)) / 2) {
+            self.cursor = 0;
+        } else {
+            self.limit = Some((limit + WORTHWHILE.max(limit / 8)).min(self.blocks));
+        }
+    }
+
+    /// Behind the last used block.
+    fn end_of_use(words: &[u64], blocks: u64) -> u64 {
+        let tail = |w: usize| if (w as u64 + 1) * 64 > blocks { u64::MAX << (blocks % 64) } else { 0 };
+        let last = (0..words.len()).rev().find(|&w| words[w] | tail(w) != u64::MAX);
+        last.map_or(0, |w| w as u64 * 64 + 64 - u64::from((words[w] | tail(w)).leading_ones()))
     }
 
     /// The first run of `want` free blocks from `from` on, or the longest one seen (perhaps of length 0).

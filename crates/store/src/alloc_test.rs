@@ -64,3 +64,52 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn space_that_was_never_used_is_the_last_resort() {
+    const BLOCKS: u64 = 16 << 20;
+    const SYSTEM: u64 = 5000;
+    let mut alloc = Alloc::new(BLOCKS);
+    for at in (SYSTEM..BLOCKS).step_by(1 << 20) {
+        alloc.release((at, (BLOCKS - at).min(1 << 20) as u32));
+    }
+    // What is live stays the same, while a hundred times as much is written.
+    let mut live = std::collections::VecDeque::new();
+    let (mut held, mut highest, mut written) = (0, 0, 0);
+    const LIVE: u64 = 1 << 19;
+    while written < 100 * LIVE {
+        let n = 1 + written as u32 % 999;
+        let mut runs = Vec::new();
+        assert!(alloc.allocate(n, &mut runs));
+        highest = runs.iter().map(|r| r.0 + u64::from(r.1)).max().unwrap().max(highest);
+        held += u64::from(n);
+        written += u64::from(n);
+        live.push_back(runs);
+        while held > LIVE {
+            for run in live.pop_front().unwrap() {
+                held -= u64::from(run.1);
+                assert_eq!(alloc.release(run), 0);
+            }
+        }
+    }
+    assert!(highest < 2 * LIVE, "{highest} blocks for {LIVE}");
+    // And it is used when it is needed.
+    let mut runs = Vec::new();
+    while alloc.allocate(1 << 10, &mut runs) {}
+    assert!(alloc.free_blocks() < 1 << 10);
+}
+
+#[test]
+fn the_end_of_use_is_found() {
+    for blocks in [64, 100, 6400, 6401] {
+        for used in [0, 1, 63, 64, 65, 99] {
+            let mut alloc = Alloc::new(blocks);
+            if used < blocks {
+                alloc.release((used, (blocks - used) as u32));
+                let mut runs = Vec::new();
+                assert!(alloc.allocate(1, &mut runs));
+                assert_eq!(runs, [(used, 1)], "{blocks} {used}");
+            }
+        }
+    }
+}
