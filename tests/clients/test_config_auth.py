@@ -133,7 +133,7 @@ def test_memory_target_is_divided_at_once(cluster):
 
     mib = 1 << 20
     before = budgets()
-    assert before == {"data_cache": 96 * mib, "onode_cache": 48 * mib, "node_cache": 32 * mib, "dirty_max": 96 * mib}
+    assert before == {"data_cache": 72 * mib, "onode_cache": 36 * mib, "node_cache": 24 * mib, "dirty_max": 72 * mib}
     cluster.ceph("config", "set", "osd", "osd_memory_target", "1G")
     after = eventually(lambda: budgets() != before and budgets(), what="the new budgets")
     assert all(after[k] > before[k] for k in before), after

@@ -21,7 +21,8 @@ def small(siphon_factory):
 
 @pytest.fixture
 def client(small):
-    c = rados.Rados(conffile=str(small.conf))
+    # What waits for room counts as in flight: with librados' own limit, 100 MiB, the call itself would wait.
+    c = rados.Rados(conffile=str(small.conf), conf={"objecter_inflight_op_bytes": str(1 << 30)})
     c.connect(timeout=30)
     yield c
     c.shutdown()
@@ -145,7 +146,8 @@ def test_a_store_is_never_overrun(small, client, named):
     assert not all(complete_soon(op, 0) for op in ops)
     assert small.ceph_json("osd", "stat")["num_up_osds"] == 3
     used = [o["utilization"] / 100 - low for o in small.ceph_json("osd", "df")["nodes"]]
-    assert all(u < 0.12 for u in used), used
+    # 0.1 and what primaries had admitted before their replicas' copies were counted; all of it would be 0.25.
+    assert all(u < 0.18 for u in used), used
     removed = set()
     while len(removed) < len(ops):
         there = [i for i, op in enumerate(ops) if i not in removed and complete_soon(op, 0)]

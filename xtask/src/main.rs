@@ -1,5 +1,6 @@
 //! The project's chores: `cargo xtask test`, `cargo xtask bench`, `cargo xtask docs`.
 
+mod clients;
 mod docs;
 mod run;
 
@@ -38,6 +39,9 @@ enum Command {
         /// Do not install packages.
         #[arg(long)]
         no_install: bool,
+        /// Only these client tests: parts of names of files in tests/clients.
+        #[arg(value_name = "FILE")]
+        only: Vec<String>,
     },
     /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side; further arguments go to
     /// bench/peer.py (`--help` lists them).
@@ -59,9 +63,23 @@ enum Command {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Test { long, no_clients, debian13, differential, rados_crate, no_install } => {
-            run::test(&run::Tests { long, no_clients, debian13, differential, rados_crate, no_install })
-        },
+        Command::Test {
+            long,
+            no_clients,
+            debian13,
+            differential,
+            rados_crate,
+            no_install,
+            only,
+        } => run::test(&run::Tests {
+            long,
+            no_clients,
+            debian13,
+            differential,
+            rados_crate,
+            no_install,
+            only,
+        }),
         Command::Bench { which: _, args } => run::bench_peer(&args),
         Command::Docs { check } => docs::compatibility(check),
     }

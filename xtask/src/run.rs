@@ -1,5 +1,6 @@
 //! Running the tests and benchmarks.
 
+use crate::clients::Clients;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,6 @@ const PACKAGES: &[&str] = &[
     "python3-rados",
     "python3-rbd",
     "python3-pytest",
-    "python3-pytest-xdist",
     "fio",
     "qemu-utils",
     "qemu-block-extra",
@@ -20,19 +20,28 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// The same for the benchmark and the differential test, which also start stock servers.
-const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
-
-/// Most of a client test is the start of a stock tool: two at a time, each with a cluster of its own.
-const PYTEST: &[&str] = &["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "tests/clients"];
+const PEER_PACKAGES: &[&str] = &[
+    "ceph-mon",
+    "ceph-osd",
+    "ceph-mgr",
+    "ceph-mgr-modules-core",
+    "libgoogle-perftools4",
+];
 
 /// The checkout's top directory.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask stands in the workspace")
+        .to_path_buf()
 }
 
 fn run(what: &str, command: &mut Command) -> Result<()> {
     eprintln!("== {what}");
-    let status = command.current_dir(root()).status().with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
+    let status = command
+        .current_dir(root())
+        .status()
+        .with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{what} failed ({status})");
     }
@@ -44,17 +53,25 @@ fn install(packages: &[&str]) -> Result<()> {
         .iter()
         .copied()
         .filter(|p| {
-            let known = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", p]).output();
+            let known = Command::new("dpkg-query")
+                .args(["-W", "-f", "${db:Status-Status}", p])
+                .output();
             !known.is_ok_and(|o| o.stdout == b"installed")
         })
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    run("package lists", Command::new("apt-get").args(["update", "-qq"]))?;
+    run(
+        "package lists",
+        Command::new("apt-get").args(["update", "-qq"]),
+    )?;
     run(
         "stock clients",
-        Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq", "--no-install-recommends"]).args(missing),
+        Command::new("apt-get")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(missing),
     )
 }
 
@@ -66,50 +83,111 @@ pub struct Tests {
     pub differential: bool,
     pub rados_crate: bool,
     pub no_install: bool,
+    /// Client tests whose file names contain one of these, and nothing else; all tests if empty.
+    pub only: Vec<String>,
 }
 
 /// All tests.
 pub fn test(tests: &Tests) -> Result<()> {
-    let &Tests { long, no_clients, ref debian13, differential, rados_crate, no_install } = tests;
+    let &Tests {
+        long,
+        no_clients,
+        ref debian13,
+        differential,
+        rados_crate,
+        no_install,
+        ref only,
+    } = tests;
     if !no_install {
         install(PACKAGES)?;
         if differential {
             install(PEER_PACKAGES)?;
         }
     }
-    run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
-    let mut unit = Command::new("cargo");
-    unit.args(["test", "--workspace", "--exclude", "xtask"]).env("SIPHON_REQUIRE_ORACLES", "1");
+    if only.is_empty() {
+        unit(long)?;
+    }
+    if no_clients {
+        return Ok(());
+    }
+    run(
+        "release build",
+        Command::new("cargo").args([
+            "build",
+            "--release",
+            "-p",
+            "siphon",
+            "-p",
+            "client",
+            "--bins",
+        ]),
+    )?;
+    let root = root();
+    let mut variables = Vec::new();
     if long {
-        for (name, value) in [("SIPHON_SIM_SEEDS", "5000"), ("SIPHON_CRASH_CUTS", "50000"), ("SIPHON_FUZZ_ITERATIONS", "2000000")] {
+        variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
+    }
+    if differential {
+        run(
+            "release build of the differential test",
+            Command::new("cargo").args(["build", "--release", "-p", "differential"]),
+        )?;
+        variables.push(("SIPHON_TEST_DIFFERENTIAL", "1".to_owned()));
+    }
+    if rados_crate {
+        variables.push(("SIPHON_TEST_RADOS_CRATE", "1".to_owned()));
+    }
+    eprintln!("== stock clients");
+    Clients {
+        root: &root,
+        variables,
+        long,
+        only,
+    }
+    .run()?;
+    if let Some(dir) = debian13 {
+        run(
+            "unpack the 18.2 clients",
+            Command::new("bash")
+                .arg("tests/clients/debian13.sh")
+                .arg(dir),
+        )?;
+        eprintln!("== stock clients, 18.2");
+        let variables = vec![("SIPHON_TEST_CHROOT", dir.display().to_string())];
+        Clients {
+            root: &root,
+            variables,
+            long: false,
+            only,
+        }
+        .run()?;
+    }
+    Ok(())
+}
+
+/// What needs no live cluster.
+fn unit(long: bool) -> Result<()> {
+    run(
+        "the encodings' oracle",
+        Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"),
+    )?;
+    let mut unit = Command::new("cargo");
+    unit.args(["test", "--workspace", "--exclude", "xtask"])
+        .env("SIPHON_REQUIRE_ORACLES", "1");
+    if long {
+        for (name, value) in [
+            ("SIPHON_SIM_SEEDS", "5000"),
+            ("SIPHON_CRASH_CUTS", "50000"),
+            ("SIPHON_FUZZ_ITERATIONS", "2000000"),
+        ] {
             unit.env(name, value);
         }
     }
     run("unit, simulation, crash and oracle tests", &mut unit)?;
-    run("the documentation is fresh", Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]))?;
-    if no_clients {
-        return Ok(());
-    }
-    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon", "-p", "client", "--bins"]))?;
-    let mut clients = Command::new("/usr/bin/python3");
-    clients.args(PYTEST).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
-    if long {
-        clients.env("SIPHON_TEST_LONG", "1");
-    }
-    if differential {
-        run("release build of the differential test", Command::new("cargo").args(["build", "--release", "-p", "differential"]))?;
-        clients.env("SIPHON_TEST_DIFFERENTIAL", "1");
-    }
-    if rados_crate {
-        clients.env("SIPHON_TEST_RADOS_CRATE", "1");
-    }
-    run("stock clients", &mut clients)?;
-    if let Some(dir) = debian13 {
-        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
-        let mut clients = Command::new("/usr/bin/python3");
-        clients.args(PYTEST).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("PYTHONPATH");
-        run("stock clients, 18.2", clients.env("SIPHON_TEST_CHROOT", dir))?;
-    }
+    run(
+        "the documentation is fresh",
+        Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]),
+    )?;
     Ok(())
 }
 
@@ -117,6 +195,14 @@ pub fn test(tests: &Tests) -> Result<()> {
 pub fn bench_peer(args: &[String]) -> Result<()> {
     install(PACKAGES)?;
     install(PEER_PACKAGES)?;
-    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon"]))?;
-    run("siphon beside ceph", Command::new("/usr/bin/python3").arg("bench/peer.py").args(args))
+    run(
+        "release build",
+        Command::new("cargo").args(["build", "--release", "-p", "siphon"]),
+    )?;
+    run(
+        "siphon beside ceph",
+        Command::new("/usr/bin/python3")
+            .arg("bench/peer.py")
+            .args(args),
+    )
 }

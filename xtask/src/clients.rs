@@ -1,0 +1,200 @@
+//! The client tests: each file is a pytest of its own, a few at a time.
+//!
+//! Most of such a test is the start of a stock tool, so two at a time use two cores well. A file has its
+//! own cluster and its own process group: a stock library that crashes takes no other file with it, and
+//! nothing of a file outlives it.
+
+use anyhow::{Context, Result, bail};
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// The longest files, to be started first; what is short fills the gaps at the end.
+const FIRST: &[&str] = &[
+    "test_rbd_model.py",
+    "test_rbd_binding_images.py",
+    "test_durability.py",
+    "test_rbd_more_commands.py",
+    "test_rbd_mgr.py",
+    "test_rbd.py",
+];
+
+/// A test that hangs prints where, after this time, ...
+const DUMP_AFTER: Duration = Duration::from_secs(300);
+/// ... and its file is ended after this one.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// The same with the long rounds.
+const LIMIT_LONG: Duration = Duration::from_secs(4 * 3600);
+
+/// How to run them.
+pub struct Clients<'a> {
+    /// The checkout.
+    pub root: &'a Path,
+    /// Variables of the tests, see tests/clients/conftest.py.
+    pub variables: Vec<(&'static str, String)>,
+    /// The long rounds run, too: more time.
+    pub long: bool,
+    /// Only the files whose names contain one of these; all if empty.
+    pub only: &'a [String],
+}
+
+struct Outcome {
+    file: String,
+    passed: bool,
+}
+
+impl Clients<'_> {
+    /// Runs them all, prints a line each, and the whole output of those that failed.
+    pub fn run(&self) -> Result<()> {
+        let files = self.files()?;
+        let count = files.len();
+        let logs = self.root.join("target/client-tests");
+        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let jobs = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(1, 4));
+        let waiting = Mutex::new(files);
+        let done = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs)
+                .map(|_| {
+                    scope.spawn(|| -> Result<()> {
+                        loop {
+                            let Some(file) =
+                                waiting.lock().expect("no panics in workers").pop_front()
+                            else {
+                                return Ok(());
+                            };
+                            let outcome = self.one(&file, &logs)?;
+                            done.lock().expect("no panics in workers").push(outcome);
+                        }
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .try_for_each(|w| w.join().expect("no panics in workers"))
+        })?;
+        let mut failed: Vec<String> = done
+            .into_inner()
+            .expect("no panics in workers")
+            .into_iter()
+            .filter(|o| !o.passed)
+            .map(|o| o.file)
+            .collect();
+        if !failed.is_empty() {
+            failed.sort();
+            bail!(
+                "{} of {count} files of client tests failed: {}; their output is in {}",
+                failed.len(),
+                failed.join(" "),
+                logs.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> Result<VecDeque<PathBuf>> {
+        let dir = self.root.join("tests/clients");
+        let mut files: Vec<PathBuf> = fs::read_dir(&dir)
+            .with_context(|| format!("cannot list {}", dir.display()))?
+            .map(|entry| entry.map(|e| e.path()))
+            .collect::<std::io::Result<_>>()?;
+        files.retain(|f| {
+            let name = name(f);
+            name.starts_with("test_")
+                && name.ends_with(".py")
+                && (self.only.is_empty() || self.only.iter().any(|o| name.contains(o.as_str())))
+        });
+        if files.is_empty() {
+            bail!(
+                "no file in {} has a name with {}",
+                dir.display(),
+                self.only.join(" or ")
+            );
+        }
+        files.sort_by_key(|f| {
+            (
+                FIRST
+                    .iter()
+                    .position(|first| *first == name(f))
+                    .unwrap_or(FIRST.len()),
+                f.clone(),
+            )
+        });
+        Ok(files.into())
+    }
+
+    fn one(&self, file: &Path, logs: &Path) -> Result<Outcome> {
+        let name = name(file);
+        let path = logs.join(name.replace(".py", ".log"));
+        let log =
+            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let limit = if self.long { LIMIT_LONG } else { LIMIT };
+        let started = Instant::now();
+        // `timeout` makes the process group; it ends with this process, too.
+        let mut child = Command::new("setpriv")
+            .args([
+                "--pdeathsig",
+                "TERM",
+                "timeout",
+                "--kill-after=20",
+                &limit.as_secs().to_string(),
+            ])
+            .args([
+                "/usr/bin/python3",
+                "-m",
+                "pytest",
+                "-v",
+                "-p",
+                "no:cacheprovider",
+                "-rs",
+                "--durations=5",
+            ])
+            .args([
+                "-o",
+                &format!("faulthandler_timeout={}", DUMP_AFTER.as_secs()),
+            ])
+            .arg(file)
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env_remove("PYTHONPATH")
+            .envs(self.variables.iter().map(|(k, v)| (k, v)))
+            .current_dir(self.root)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start setpriv")?;
+        let status = child.wait()?;
+        // A python that crashed leaves its cluster behind. The group may well be gone: no matter.
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &format!("-{}", child.id())])
+            .stderr(Stdio::null())
+            .status();
+        let output = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        let last = output
+            .lines()
+            .rev()
+            .find(|l| l.starts_with("=="))
+            .map_or("no summary", |l| l.trim_matches(['=', ' ']));
+        // 5: every test of the file was left out, by a flag.
+        let passed = status.success() || status.code() == Some(5);
+        let seconds = started.elapsed().as_secs();
+        if passed {
+            eprintln!("   {name}: {last} ({seconds} s)");
+        } else {
+            eprintln!("{output}\n   {name}: FAILED, {status}: {last} ({seconds} s)");
+        }
+        Ok(Outcome {
+            file: name.to_owned(),
+            passed,
+        })
+    }
+}
+
+fn name(file: &Path) -> &str {
+    file.file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default()
+}
