@@ -109,5 +109,5 @@ registry! {
     MonMapMsg, MonRoute, MonSubscribe, MonSubscribeAck, OsdAlive, OsdBackoff, OsdBeacon, OsdBoot,
     OsdFailure, OsdForceRecovery, OsdFull, OsdMapMsg, OsdMarkMeDead, OsdMarkMeDown, OsdOp, OsdOpReply,
     OsdPgCreated, OsdPgTemp, OsdPing, OsdScrub, OsdStatsReport, PeerMessage, Ping, PoolOp, PoolOpReply,
-    QosShares, RaftMessage, ServiceMapMsg, Statfs, StatfsReply, WatchNotify,
+    QosDemand, QosShares, RaftMessage, ServiceMapMsg, Statfs, StatfsReply, WatchNotify,
 }

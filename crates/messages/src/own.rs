@@ -104,13 +104,86 @@ message! {
         message: Option<Embedded>,
     }, data data
 
-    /// The coordinator's split of cluster-wide floors and ceilings, for one OSD.
+    /// The coordinator's split of cluster-wide promises, for one OSD.
     QosShares = 0x7006, "siphon_qos_shares", version 1, compat 1 {
-        /// Orders the coordinator's decisions.
-        epoch: u64,
-        /// The scheduler's own encoding.
-        shares: Bytes,
+        /// Images whose limits or parts changed, or are said again.
+        images: Vec<ImageShare>,
     }
+
+    /// What tenants ask an OSD for, several times a second while there are any that have limits.
+    QosDemand = 0x7007, "siphon_qos_demand", version 1, compat 1 {
+        /// The OSD.
+        osd: OsdId,
+        /// Images in use whose limits are not known, and those whose demand is other than nothing.
+        images: Vec<ImageDemand>,
+    }
+}
+
+/// What an image's data objects have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ImageData {
+    /// The pool that they are in.
+    pub pool: PoolId,
+    /// Their namespace.
+    pub namespace: Bytes,
+    /// What stands before the last dot of their names (librbd's object prefix).
+    pub prefix: Bytes,
+}
+
+/// What one OSD was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ImageDemand {
+    /// The image.
+    pub data: ImageData,
+    /// Whether the OSD was told of its limits, or that it has none.
+    pub known: bool,
+    /// How long it was counted.
+    pub millis: u64,
+    /// Reads that came.
+    pub reads: DemandCount,
+    /// Writes that came.
+    pub writes: DemandCount,
+}
+
+/// Operations of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+pub struct DemandCount {
+    /// Operations that came.
+    pub ops: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Operations that wait because of a limit.
+    pub waiting_ops: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+}
+
+/// An OSD's part of an image's limits.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ImageShare {
+    /// The image.
+    pub data: ImageData,
+    /// How many OSDs the limits are divided over.
+    pub osds: u32,
+    /// All operations, all bytes, operations that read, that write, bytes read, written. Empty if there are
+    /// no limits.
+    pub rates: Vec<ShareOfRate>,
+}
+
+/// A cluster-wide rate and an OSD's part of it, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+pub struct ShareOfRate {
+    /// The whole rate each second; 0 is no limit.
+    pub each_second: u64,
+    /// What may be saved up.
+    pub saved: u64,
+    /// The rate of bursts.
+    pub peak: u64,
+    /// The OSD's part of the rate.
+    pub part: u64,
 }
 
 /// Operations on the data of one image of a block device.

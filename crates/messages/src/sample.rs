@@ -144,6 +144,11 @@ structs! {
     OsdMapMsg { fsid, incremental_maps, maps, oldest, newest }
     Embedded { msg_type, version, compat_version, priority, tid, features, front, middle }
     ImageCounters { pool, namespace, id, write_ops, read_ops, write_bytes, read_bytes, write_latency, read_latency }
+    ImageData { pool, namespace, prefix }
+    ImageDemand { data, known, millis, reads, writes }
+    DemandCount { ops, bytes, waiting_ops, waiting_bytes }
+    ImageShare { data, osds, rates }
+    ShareOfRate { each_second, saved, peak, part }
     OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
     Eversion { epoch, version }
     PgId { pool, seed }

@@ -8,16 +8,23 @@
 //! * [`Wpq`]: priorities are shares; Ceph's `osd_op_queue = wpq`.
 //! * [`Mclock`]: each class has a floor, a share and a ceiling; tenants of a class share it fairly. Ceph's
 //!   `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
+//!
+//! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
+//! [`split`] divides the ceiling of a tenant over the places that serve it.
 
+mod ceilings;
 mod fair;
 mod fifo;
 mod mclock;
 mod profile;
+mod split;
 mod wpq;
 
+pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
 pub use fifo::Fifo;
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Capacity, DeviceKind, MclockProfile};
+pub use split::split;
 pub use wpq::Wpq;
 
 /// What an operation is for (Ceph: `op_scheduler_class`).
