@@ -18,10 +18,14 @@ use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{EntityName, EntityType, Utime};
+use types::{EntityName, EntityType, OsdId, Utime};
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
 const DIGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How often limits of images are divided anew.
+const LIMITS_PERIOD: Duration = Duration::from_millis(100);
+/// The shortest pause between two times.
+const LIMITS_PAUSE: Duration = Duration::from_millis(5);
 
 /// How to start a manager.
 pub struct MgrConfig {
@@ -67,6 +71,10 @@ struct Inner {
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
+    /// The connections on which OSDs report.
+    osds: RefCell<BTreeMap<OsdId, Rc<Connection>>>,
+    /// There is something about limits of images that does not wait for the next round.
+    limits: Rc<Notify>,
     /// Something changed that the monitors should hear of.
     news: Notify,
     stopping: Cell<bool>,
@@ -134,6 +142,8 @@ impl Manager {
             rbd: RefCell::new(None),
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
+            osds: RefCell::default(),
+            limits: Rc::default(),
             news: Notify::new(),
             stopping: Cell::new(false),
         });
@@ -161,6 +171,7 @@ impl Manager {
         let rados = Rados::over(inner.mon.clone(), inner.objecter.clone());
         *inner.rbd.borrow_mut() = Some(RbdSupport::start(rados, inner.conf.clone()));
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
+        tokio::task::spawn_local(split_limits(Rc::downgrade(&inner)));
         inner.news.notify_one();
         Ok(Manager { inner })
     }
@@ -176,6 +187,7 @@ impl Manager {
     pub fn shutdown(&self) {
         self.inner.stopping.set(true);
         self.inner.news.notify_one();
+        self.inner.limits.notify_one();
         if let Some(m) = self.inner.messenger.borrow_mut().take() {
             m.shutdown();
         }
@@ -201,7 +213,60 @@ async fn report(inner: Weak<Inner>) {
     }
 }
 
+/// Reads the limits of images and divides them over OSDs, while images are in use.
+async fn split_limits(inner: Weak<Inner>) {
+    loop {
+        let Some(m) = inner.upgrade() else { return };
+        let Some(rbd) = m.rbd.borrow().clone() else { return };
+        let limits = m.limits.clone();
+        if m.stopping.get() {
+            return;
+        }
+        let news = limits.clone();
+        rbd.read_settings(move || news.notify_one());
+        let idle = m.split_limits(&rbd);
+        drop((m, rbd));
+        // News of many images goes together.
+        tokio::time::sleep(LIMITS_PAUSE).await;
+        if idle {
+            limits.notified().await;
+        } else {
+            let _ = tokio::time::timeout(LIMITS_PERIOD, limits.notified()).await;
+        }
+    }
+}
+
 impl Inner {
+    /// Tells OSDs their parts of limits; whether no image is in use.
+    fn split_limits(&self, rbd: &RbdSupport) -> bool {
+        let mut ceilings = rbd.ceilings.borrow_mut();
+        let now = now().as_secs_f64();
+        let told = ceilings.round(now, |pool| self.state.borrow().primaries(pool));
+        let osds = self.osds.borrow();
+        for (osd, shares) in told {
+            if let Some(conn) = osds.get(&osd) {
+                conn.send(shares.encode(conn.features()));
+            }
+        }
+        ceilings.is_empty()
+    }
+
+    /// Whether a message's sender is that OSD; then this is the connection for answers.
+    fn is_osd(&self, conn: &Rc<Connection>, osd: OsdId) -> bool {
+        // Only an OSD knows its own state.
+        let is = conn.peer_name() == EntityName::new(EntityType::OSD, i64::from(osd.0))
+            && conn.auth_name().is_some_and(|n| n.kind == EntityType::OSD);
+        if is && !self.osds.borrow().get(&osd).is_some_and(|c| Rc::ptr_eq(c, conn)) {
+            let mut osds = self.osds.borrow_mut();
+            osds.retain(|_, c| !c.is_down());
+            osds.insert(osd, conn.clone());
+            if let Some(rbd) = &*self.rbd.borrow() {
+                rbd.ceilings.borrow_mut().forget_told(osd);
+            }
+        }
+        is
+    }
+
     /// Takes over the options that the authentication server depends on.
     fn apply_auth_settings(&self) {
         let conf = self.conf.borrow();
@@ -244,15 +309,21 @@ impl Inner {
         };
         match any {
             AnyMessage::OsdStatsReport(r) => {
-                // Only an OSD knows its own state.
-                if conn.peer_name() == EntityName::new(EntityType::OSD, i64::from(r.osd.0))
-                    && conn.auth_name().is_some_and(|n| n.kind == EntityType::OSD)
+                if self.is_osd(conn, r.osd)
                     && self.state.borrow_mut().handle_report(&r, now())
                 {
                     if let Some(rbd) = &*self.rbd.borrow() {
                         rbd.perf.borrow_mut().handle_report(&r.images);
                     }
                     self.news.notify_one();
+                }
+            }
+            AnyMessage::QosDemand(d) => {
+                if self.is_osd(conn, d.osd)
+                    && let Some(rbd) = &*self.rbd.borrow()
+                    && rbd.ceilings.borrow_mut().handle_demand(d.osd, &d.images, now().as_secs_f64())
+                {
+                    self.limits.notify_one();
                 }
             }
             AnyMessage::MgrOpen(_) => {

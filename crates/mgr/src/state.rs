@@ -3,9 +3,9 @@
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use types::{Epoch, OsdId, OsdMap, Utime};
+use types::{Epoch, OsdId, OsdMap, PgId, PoolId, Utime};
 
 /// The manager's state: the OSD map, and what the OSDs reported.
 #[derive(Default)]
@@ -31,6 +31,12 @@ impl MgrState {
     /// Takes an OSD's report; false if it told nothing new.
     pub fn handle_report(&mut self, report: &OsdStatsReport, now: Utime) -> bool {
         self.pg_map.handle_report(report, now)
+    }
+
+    /// The OSDs that lead groups of a pool, as they reported.
+    pub fn primaries(&self, pool: PoolId) -> BTreeSet<OsdId> {
+        let groups = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };
+        self.pg_map.pgs.range(groups).map(|(_, s)| s.acting_primary).filter(|o| o.0 >= 0).collect()
     }
 
     /// The epoch of the map that is known.

@@ -119,6 +119,8 @@ pub struct ClientOp {
     pub tracked: Tracked,
     /// Its place in the admission window; given back when the operation ends.
     pub slot: RefCell<Option<Slot>>,
+    /// Whether the limits of its image have seen it.
+    pub counted: Cell<bool>,
     /// Holds the request's bytes against the connection's throttle.
     pub guard: Option<msgr::ReceiveGuard>,
     sink: Rc<dyn ReplySink>,
@@ -189,6 +191,7 @@ impl ClientOp {
             received: tracked.started(),
             tracked,
             slot: RefCell::new(None),
+            counted: Cell::new(false),
             guard,
             sink,
             replied: Cell::new(false),

@@ -3,13 +3,15 @@
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
-//!   `host_background` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]: what is scheduled.
+//!   `host_background` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]: what is scheduled;
+//!   [`ceilings`]: limits of images.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
+pub mod ceilings;
 pub mod client_op;
 pub mod copies;
 pub mod core;

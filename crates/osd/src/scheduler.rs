@@ -1,11 +1,15 @@
 //! The scheduler of an OSD: one of those of [`qos`], as `osd_op_queue` says, with the profile that the
-//! configuration asks for.
+//! configuration asks for. What an image's limits do not allow yet waits in front of it.
 
+use crate::ceilings::ImageCeilings;
 use crate::op::OpExt;
 use crate::work::{Kind, Next, Queue, Work};
 use conf::{Config, find};
 use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq, cut_off};
+use messages::{ImageDemand, ImageShare};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Priorities by kind of work, for the scheduler that goes by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,8 @@ impl Priorities {
     }
 }
 
+const DAY: u64 = 86_400_000_000_000;
+
 enum Kinds {
     Mclock(Box<Mclock<Work>>),
     Wpq(Box<Wpq<Work>>),
@@ -38,6 +44,7 @@ enum Kinds {
 pub struct OsdQueue {
     kind: Kinds,
     priorities: Priorities,
+    images: ImageCeilings,
     /// Where its time begins.
     start: Instant,
 }
@@ -64,11 +71,36 @@ impl OsdQueue {
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
         let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(spec(c)))) };
-        OsdQueue { kind, priorities: Priorities::of(c), start: Instant::now() }
+        OsdQueue { kind, priorities: Priorities::of(c), images: ImageCeilings::default(), start: Instant::now() }
+    }
+
+    /// Notified when the manager should be told of demand before the next round.
+    pub fn news(&self) -> Rc<Notify> {
+        self.images.news()
+    }
+
+    fn schedule(&mut self, work: Work, now: u64) {
+        let (class, tenant, cost, priority) = classify(&work, &self.priorities);
+        let op = Op { item: work, class, tenant, cost: cost.min(u32::MAX.into()) as u32, priority };
+        match &mut self.kind {
+            Kinds::Mclock(q) => q.enqueue(op, now),
+            Kinds::Wpq(q) => q.enqueue(op, now),
+        }
     }
 
     fn at(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.start).as_nanos() as u64
+    }
+}
+
+impl OsdQueue {
+    /// Nothing before this time, or before an image's limit allows something.
+    fn later(&mut self, scheduled: Option<u64>) -> Next {
+        match scheduled.into_iter().chain(self.images.next()).min() {
+            // A day is for ever; adding more could leave what the clock can say.
+            Some(t) => Next::At(self.start + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY)))),
+            None => Next::Empty,
+        }
     }
 }
 
@@ -95,32 +127,38 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
 impl Queue for OsdQueue {
     fn enqueue(&mut self, work: Work, now: Instant) {
         let now = self.at(now);
-        let (class, tenant, cost, priority) = classify(&work, &self.priorities);
-        let op = Op { item: work, class, tenant, cost: cost.min(u32::MAX.into()) as u32, priority };
-        match &mut self.kind {
-            Kinds::Mclock(q) => q.enqueue(op, now),
-            Kinds::Wpq(q) => q.enqueue(op, now),
-        }
+        let work = match work {
+            Work::Client(op) => match self.images.admit(op, now) {
+                Some(op) => Work::Client(op),
+                None => return,
+            },
+            other => other,
+        };
+        self.schedule(work, now);
     }
 
     fn dequeue(&mut self, now: Instant) -> Next {
         let at = self.at(now);
+        while let Some(op) = self.images.release(at) {
+            self.schedule(Work::Client(op), at);
+        }
         let next = match &mut self.kind {
             Kinds::Mclock(q) => q.dequeue(at),
             Kinds::Wpq(q) => q.dequeue(at),
         };
         match next {
             Dequeued::Item(op, _) => Next::Work(op.item),
-            Dequeued::WaitUntil(t) => Next::At(self.start + Duration::from_nanos(t)),
-            Dequeued::Empty => Next::Empty,
+            Dequeued::WaitUntil(t) => self.later(Some(t)),
+            Dequeued::Empty => self.later(None),
         }
     }
 
     fn len(&self) -> usize {
-        match &self.kind {
+        let scheduled = match &self.kind {
             Kinds::Mclock(q) => q.len(),
             Kinds::Wpq(q) => q.len(),
-        }
+        };
+        scheduled + self.images.len()
     }
 
     fn name(&self) -> &'static str {
@@ -128,6 +166,18 @@ impl Queue for OsdQueue {
             Kinds::Mclock(_) => "mclock_scheduler",
             Kinds::Wpq(_) => "wpq",
         }
+    }
+
+    fn demand(&mut self, now: Instant) -> Vec<ImageDemand> {
+        self.images.demand(self.at(now))
+    }
+
+    fn take_shares(&mut self, shares: Vec<ImageShare>, now: Instant) {
+        self.images.take_shares(shares, self.at(now));
+    }
+
+    fn has_limited(&self) -> bool {
+        self.images.has_limited()
     }
 
     fn configure(&mut self, c: &Config, now: Instant) {

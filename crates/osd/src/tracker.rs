@@ -182,6 +182,9 @@ struct Past {
     dump: Value,
 }
 
+/// Why an operation waits that is above the limit of its image.
+pub const LIMITED: &str = "waiting for the limit of its image";
+
 /// Limits of the history (`osd_op_history_*`, `osd_op_complaint_time`).
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
@@ -322,7 +325,8 @@ impl Tracker {
         let mut oldest = Duration::ZERO;
         for (_, r) in self.in_flight.borrow().iter() {
             let age = r.started.elapsed();
-            if age >= complaint {
+            // That an operation waits for a limit is what the limit is for.
+            if age >= complaint && r.delayed.get() != Some(LIMITED) {
                 n += 1;
                 oldest = oldest.max(age);
             }

@@ -1,6 +1,7 @@
 //! What the scheduler orders.
 
 use crate::client_op::ClientOp;
+use messages::{ImageDemand, ImageShare};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
@@ -78,6 +79,16 @@ pub trait Queue {
     }
     /// The scheduler's name (`osd_op_queue`).
     fn name(&self) -> &'static str;
+    /// What images are asked for, for the manager.
+    fn demand(&mut self, _: Instant) -> Vec<ImageDemand> {
+        Vec::new()
+    }
+    /// Takes the manager's answer.
+    fn take_shares(&mut self, _: Vec<ImageShare>, _: Instant) {}
+    /// Whether demand is to be told regularly.
+    fn has_limited(&self) -> bool {
+        false
+    }
     /// The configuration has changed.
     fn configure(&mut self, _: &conf::Config, _: Instant) {}
 }

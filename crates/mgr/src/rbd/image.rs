@@ -6,6 +6,7 @@
 //! meanwhile: the object class writes an object only if it is not there. The object map is not: it is
 //! declared invalid before anything is copied, so that whoever opens the image does not trust it.
 
+use super::ceiling::{self, ImageRef, Settings};
 use bytes::Bytes;
 use client::{ClientError, IoCtx, Operation};
 use cls::rbd::features;
@@ -115,6 +116,26 @@ pub async fn namespaces(ctx: &IoCtx) -> std::result::Result<Vec<String>, ClientE
 pub async fn id_of(ctx: &IoCtx, name: &str) -> std::result::Result<Option<String>, ClientError> {
     let id: Option<Bytes> = or_absent(get(ctx, &format!("rbd_id.{name}"), "get_id", ()).await)?;
     Ok(id.map(|id| text(&id)))
+}
+
+/// The settings of limits among the metadata of an image's header or of a pool; none if there is no such object.
+pub async fn limit_settings(ctx: &IoCtx, object: &str) -> std::result::Result<Settings, ClientError> {
+    let prefix = format!("{}{}", ceiling::CONF, ceiling::QOS);
+    // There are fewer such options than rows asked for.
+    let rows = get::<BTreeMap<Bytes, Bytes>>(ctx, object, "metadata_list", (&prefix[..], PAGE)).await;
+    let rows = or_absent(rows)?.unwrap_or_default();
+    let limits = rows.into_iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+    Ok(limits.map(|(key, value)| (text(&key[ceiling::CONF.len()..]), text(&value))).collect())
+}
+
+/// The settings of limits of an image with data in `data_pool`; nothing if there is no such image.
+pub async fn limits_of(ctx: &IoCtx, image: &ImageRef, data_pool: PoolId) -> std::result::Result<Option<Settings>, ClientError> {
+    let header = format!("rbd_header.{}", image.id);
+    let expected = if image.elsewhere { data_pool.0 } else { -1 };
+    match or_absent(get::<i64>(ctx, &header, "get_data_pool", ()).await)? {
+        Some(found) if found == expected => limit_settings(ctx, &header).await.map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Whether the name is that of an image of the first format.

@@ -1,10 +1,11 @@
 //! What the manager does for block devices (Ceph: module `rbd_support`): statistics of images, tasks that
 //! it runs in the background, and trash that it empties on time.
 //!
-//! * [`perf`], [`task`] and [`schedule`] decide, without I/O; [`spec`] reads names.
+//! * [`perf`], [`task`], [`schedule`] and [`ceiling`] decide, without I/O; [`spec`] reads names.
 //! * [`image`] works on images, through a native client.
 //! * here are the loops that join them.
 
+pub mod ceiling;
 pub mod image;
 pub mod perf;
 pub mod schedule;
@@ -54,6 +55,8 @@ pub struct RbdSupport {
     conf: Rc<RefCell<Config>>,
     /// Statistics of images.
     pub perf: RefCell<Perf>,
+    /// Limits of images.
+    pub ceilings: RefCell<ceiling::Ceilings>,
     names_since: Cell<f64>,
     /// Background tasks.
     pub tasks: RefCell<Queue>,
@@ -109,6 +112,7 @@ impl RbdSupport {
             rados,
             conf,
             perf: RefCell::default(),
+            ceilings: RefCell::default(),
             names_since: Cell::new(0.0),
             tasks: RefCell::default(),
             schedules: RefCell::default(),
@@ -176,6 +180,49 @@ impl RbdSupport {
             match image::names(&self.ioctx_of(pool, &namespace)).await {
                 Ok(names) => self.perf.borrow_mut().set_names(pool, &namespace, names),
                 Err(e) => tracing::debug!("names of the images in pool {}: {e}", pool.0),
+            }
+        }
+    }
+
+    // --- limits ---
+
+    /// Reads settings that are due; `changed` is called for each that is other than before.
+    pub fn read_settings(self: &Rc<Self>, changed: impl Fn() + Clone + 'static) {
+        let due = self.ceilings.borrow_mut().due(clock().as_secs_f64());
+        for source in due {
+            let (this, changed) = (self.clone(), changed.clone());
+            tokio::task::spawn_local(async move {
+                let settings = match this.settings_of(&source).await {
+                    Ok(settings) => Some(settings),
+                    Err(e) => {
+                        tracing::debug!("limits of {source:?}: {e}");
+                        None
+                    }
+                };
+                if this.ceilings.borrow_mut().read(&source, settings, clock().as_secs_f64()) {
+                    changed();
+                }
+            });
+        }
+    }
+
+    async fn settings_of(&self, source: &ceiling::Source) -> Result<ceiling::Settings, ClientError> {
+        match source {
+            ceiling::Source::Global => {
+                let command = serde_json::json!({"prefix": "config get", "who": "client", "format": "json"}).to_string();
+                let output = self.rados.mon_command(&command, Bytes::new()).await?.ok()?;
+                Ok(ceiling::global(&output))
+            }
+            ceiling::Source::Pool(pool) => image::limit_settings(&self.ioctx_of(*pool, ""), "rbd_info").await,
+            ceiling::Source::Image(data) => {
+                let found = match ceiling::image_ref(data) {
+                    Some(i) => {
+                        let ctx = self.ioctx_of(i.pool, &String::from_utf8_lossy(&data.namespace));
+                        image::limits_of(&ctx, &i, data.pool).await?
+                    }
+                    None => None,
+                };
+                Ok(found.unwrap_or_else(|| [(ceiling::NO_IMAGE.to_owned(), String::new())].into()))
             }
         }
     }

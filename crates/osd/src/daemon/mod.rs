@@ -12,6 +12,7 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::copies::Copies;
+use crate::ceilings::{DEMAND_PERIOD, NEWS_PAUSE};
 use crate::fullness::{self, Fullness};
 use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
@@ -38,6 +39,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Device, Engine, Options, Store, StoreError, Transaction};
+use tokio::sync::Notify;
 use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, OsdId, PgId};
 
 /// What an OSD needs to start.
@@ -360,13 +362,15 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
     let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), wishes: RefCell::default() });
+    let queue = OsdQueue::new(&config.conf);
+    let news = queue.news();
     let core = Core::new(Parts {
         whoami: id,
         store: store.clone(),
         net: net.clone(),
         mon: link.clone(),
         copies: copies.clone(),
-        queue: Box::new(OsdQueue::new(&config.conf)),
+        queue: Box::new(queue),
         settings: settings::settings(&config.conf),
     });
     core.tracker.set_limits(settings::history(&config.conf));
@@ -415,7 +419,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         oldest_map: Box::new(move || w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)),
         state: Box::new(move || w3.upgrade().map_or("stopping", |d| d.state())),
     }));
-    d.run(addrs);
+    d.run(addrs, news);
     mon.set_events(Rc::new(FromMon(Rc::downgrade(&d))));
     mon.subscribe("config", 0, false);
     mon.subscribe("mgrmap", 0, false);
@@ -503,6 +507,26 @@ async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Re
     Ok(Some(newest))
 }
 
+/// Tells the manager what images are asked for: when there is news, and regularly while some have limits.
+async fn tell_demand(daemon: Weak<Daemon>, news: Rc<Notify>) {
+    loop {
+        let Some(d) = daemon.upgrade() else { return };
+        let regularly = d.core.with_queue(|q| q.has_limited());
+        drop(d);
+        let heard = if regularly {
+            tokio::time::timeout(DEMAND_PERIOD, news.notified()).await.is_ok()
+        } else {
+            news.notified().await;
+            true
+        };
+        if heard {
+            tokio::time::sleep(NEWS_PAUSE).await;
+        }
+        let Some(d) = daemon.upgrade().filter(|d| !d.stopping.get()) else { return };
+        d.tell_demand();
+    }
+}
+
 impl OsdHandle {
     /// The OSD's number.
     pub fn id(&self) -> OsdId {
@@ -553,7 +577,7 @@ impl Daemon {
         }
     }
 
-    fn run(self: &Rc<Self>, addrs: EntityAddrVec) {
+    fn run(self: &Rc<Self>, addrs: EntityAddrVec, image_news: Rc<Notify>) {
         let (local, mut inbox) = LocalPeer::register(addrs);
         *self.local.borrow_mut() = Some(local);
         let core = Rc::downgrade(&self.core);
@@ -588,7 +612,8 @@ impl Daemon {
                 n += 1;
             }
         });
-        self.tasks.borrow_mut().extend([peers, news, ticks]);
+        let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
+        self.tasks.borrow_mut().extend([peers, news, ticks, demand]);
     }
 
     fn tick(self: &Rc<Self>, n: u64) {

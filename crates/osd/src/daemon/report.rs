@@ -1,13 +1,14 @@
-//! Reports to the mgr.
+//! Reports to the mgr, and its answers.
 
 use super::Daemon;
 use crate::stats;
 use bytes::Bytes;
 use denc::{Encode, Features};
-use messages::{OsdStatsReport, Payload};
-use msgr::Connection;
+use messages::{OsdStatsReport, Payload, QosDemand, QosShares};
+use msgr::{Connection, Message};
 use pg::MapView;
 use std::rc::Rc;
+use std::time::Instant;
 use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId};
 
 impl Daemon {
@@ -38,6 +39,32 @@ impl Daemon {
         // A mgr that has just begun knows nothing.
         self.full_report.set(true);
         Some(conn)
+    }
+
+    /// Tells the mgr what images are asked for.
+    pub(super) fn tell_demand(&self) {
+        let images = self.core.with_queue(|q| q.demand(Instant::now()));
+        if !images.is_empty()
+            && let Some(conn) = self.mgr_connection()
+        {
+            conn.send(QosDemand { osd: self.id, images }.encode(conn.features()));
+        }
+        // Without the mgr, limits may have changed.
+        self.core.dispatch();
+    }
+
+    /// Takes this OSD's part of the limits of images.
+    pub(super) fn take_shares(&self, conn: &Rc<Connection>, message: &Message) {
+        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
+            return;
+        }
+        match QosShares::decode(message) {
+            Ok(shares) => {
+                self.core.with_queue(|q| q.take_shares(shares.images, Instant::now()));
+                self.core.dispatch();
+            }
+            Err(e) => tracing::warn!("limits from the mgr cannot be read: {e}"),
+        }
     }
 
     /// Tells the mgr what changed; with `all`, of every group.

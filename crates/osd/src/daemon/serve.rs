@@ -5,7 +5,7 @@ use crate::client_op::Request;
 use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
-use messages::{Command, CommandReply, OsdOp, OsdPing, Payload, PeerMessage};
+use messages::{Command, CommandReply, OsdOp, OsdPing, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::rc::Rc;
 use types::{EntityAddr, EntityType};
@@ -30,6 +30,7 @@ impl Daemon {
                     conn.send(reply.encode(conn.features()));
                 }
             }
+            QosShares::TYPE => self.take_shares(conn, &message),
             Command::TYPE => self.command(conn, &message),
             _ => {}
         }

@@ -1,0 +1,496 @@
+//! Limits of the images behind objects, on this OSD (librbd's `rbd_qos_*` options, held by the server).
+//!
+//! An image is recognised by what stands before the last dot of its data objects' names. Who reads and splits
+//! its limits is the manager: it is told what images are asked for ([`ImageCeilings::demand`]) and answers with
+//! this OSD's part ([`ImageCeilings::take_shares`]).
+//!
+//! What an operation costs here is a comparison with `rbd_data.`, and for such an object a look into a table by
+//! slices of the request.
+
+use crate::client_op::ClientOp;
+use crate::op::{OpExt, OsdFlags};
+use crate::tracker::LIMITED;
+use bytes::Bytes;
+use messages::{DemandCount, ImageData, ImageDemand, ImageShare, ShareOfRate};
+use qos::{Access, Ceilings, Demand, Limits, Rate, TenantId};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use types::PoolId;
+
+/// How often demand is told while images with limits are in use.
+pub const DEMAND_PERIOD: Duration = Duration::from_millis(100);
+/// What is new is told after this: news of many images goes together.
+pub const NEWS_PAUSE: Duration = Duration::from_millis(10);
+/// How often it is told that an image without limits, or with limits not known yet, is in use.
+const ASK_PERIOD: u64 = 2_000_000_000;
+/// Without word from the manager for so long, parts become even.
+const LONELY: u64 = 10_000_000_000;
+/// Images that nobody used for so long are forgotten.
+const IDLE: u64 = 300_000_000_000;
+/// How often they are looked for.
+const SWEEP: u64 = 10_000_000_000;
+/// Images that are known at a time; more are not limited.
+const MOST_IMAGES: usize = 16384;
+/// A read of everything, which says no length, counts as an object of the usual size.
+const WHOLE_OBJECT: u64 = 4 << 20;
+
+/// What is known of an image.
+struct Entry {
+    /// Only an image with limits is a tenant.
+    tenant: Option<TenantId>,
+    share: Option<ImageShare>,
+    /// Came since it was last told.
+    reads: DemandCount,
+    writes: DemandCount,
+    /// When it was last told; 0 for never.
+    told: u64,
+    /// Whether what was told last was other than nothing.
+    told_demand: bool,
+    used: u64,
+}
+
+/// The images of a namespace by prefix.
+type Images = BTreeMap<Bytes, Entry>;
+
+/// See the module. Times are nanoseconds of the scheduler's clock.
+pub struct ImageCeilings {
+    pools: BTreeMap<PoolId, BTreeMap<Bytes, Images>>,
+    known: usize,
+    gate: Ceilings<Rc<ClientOp>>,
+    /// When the manager was last heard.
+    heard: u64,
+    lonely: bool,
+    swept: u64,
+    /// There is something to tell before the next round.
+    news: Rc<Notify>,
+}
+
+/// The part of a data object's name that is common to its image.
+fn prefix_of(name: &[u8]) -> Option<&[u8]> {
+    if !name.starts_with(b"rbd_data.") {
+        return None;
+    }
+    let dot = name.iter().rposition(|b| *b == b'.')?;
+    name.get(..dot).filter(|p| p.len() > b"rbd_data.".len())
+}
+
+/// What an operation asks for.
+fn demand_of(op: &ClientOp) -> Demand {
+    let access = if op.info.may_write() { Access::Write } else { Access::Read };
+    let bytes = op.m().ops.iter().map(|o| match access {
+        Access::Write => o.indata.len() as u64,
+        Access::Read if !o.code.is_read() || !o.code.uses_extent() => 0,
+        Access::Read => match o.extent().length {
+            0 => WHOLE_OBJECT,
+            n => n,
+        },
+    });
+    Demand { access, bytes: bytes.fold(0, u64::saturating_add), ordered: op.info.rwordered() || op.has(OsdFlags::RWORDERED) }
+}
+
+fn limits(share: &ImageShare, part: impl Fn(&ShareOfRate) -> u64) -> Limits {
+    let mut rates = [Rate::default(); 6];
+    for (rate, s) in rates.iter_mut().zip(&share.rates) {
+        *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }.part(part(s));
+    }
+    Limits::from_rates(rates)
+}
+
+/// This OSD's limits, as the manager split them or, without it, even.
+fn own_limits(share: &ImageShare, even: bool) -> Limits {
+    let osds = u64::from(share.osds.max(1));
+    limits(share, |s| if even { s.each_second / osds } else { s.part })
+}
+
+impl Default for ImageCeilings {
+    fn default() -> Self {
+        ImageCeilings {
+            pools: BTreeMap::new(),
+            known: 0,
+            gate: Ceilings::default(),
+            heard: 0,
+            lonely: false,
+            swept: 0,
+            news: Rc::new(Notify::new()),
+        }
+    }
+}
+
+impl ImageCeilings {
+    /// Notified when there is something to tell the manager at once.
+    pub fn news(&self) -> Rc<Notify> {
+        self.news.clone()
+    }
+
+    /// Takes a request that is about to be scheduled; it comes back if it may go on at once. A request that
+    /// comes again was counted before.
+    pub fn admit(&mut self, op: Rc<ClientOp>, now: u64) -> Option<Rc<ClientOp>> {
+        // Clones read their parents at a snapshot: a limit on a parent is not theirs.
+        let Some(prefix) = prefix_of(&op.oid.name).filter(|_| op.oid.is_head()) else { return Some(op) };
+        if op.counted.replace(true) {
+            return Some(op);
+        }
+        let images = self.pools.get_mut(&op.pgid.pool).and_then(|p| p.get_mut(&op.oid.namespace));
+        let Some(entry) = images.and_then(|i| i.get_mut(prefix)) else {
+            let data = ImageData {
+                pool: op.pgid.pool,
+                namespace: Bytes::copy_from_slice(&op.oid.namespace),
+                prefix: Bytes::copy_from_slice(prefix),
+            };
+            if let Some(entry) = self.entry(data, now) {
+                entry.count(demand_of(&op), now);
+                self.news.notify_one();
+            }
+            return Some(op);
+        };
+        let demand = demand_of(&op);
+        entry.count(demand, now);
+        let Some(tenant) = entry.tenant else {
+            if now.saturating_sub(entry.told) >= ASK_PERIOD {
+                self.news.notify_one();
+            }
+            return Some(op);
+        };
+        let tracked = op.clone();
+        let through = self.gate.offer(tenant, demand, op, now);
+        if through.is_none() {
+            tracked.tracked.delayed(LIMITED);
+            // It comes to this OSD for the first time in a while, which has little of the limit.
+            if !entry.told_demand {
+                entry.told_demand = true;
+                self.news.notify_one();
+            }
+        }
+        through
+    }
+
+    /// The next request that has waited for long enough.
+    pub fn release(&mut self, now: u64) -> Option<Rc<ClientOp>> {
+        if self.gate.is_empty() {
+            return None;
+        }
+        // Of a client that is gone: it sends it again if it still wants it.
+        self.gate.release(now, |op| op.sink().is_open())
+    }
+
+    /// When the next request may go on.
+    pub fn next(&mut self) -> Option<u64> {
+        if self.gate.is_empty() { None } else { self.gate.next() }
+    }
+
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.gate.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.gate.is_empty()
+    }
+
+    /// Whether demand is to be told regularly.
+    pub fn has_limited(&self) -> bool {
+        self.gate.tenants() > 0
+    }
+
+    /// The entry of an image, made if there is room.
+    fn entry(&mut self, data: ImageData, now: u64) -> Option<&mut Entry> {
+        let images = self.pools.entry(data.pool).or_default().entry(data.namespace).or_default();
+        if !images.contains_key(&data.prefix) {
+            if self.known >= MOST_IMAGES {
+                return None;
+            }
+            self.known += 1;
+        }
+        Some(images.entry(data.prefix).or_insert_with(|| Entry {
+            tenant: None,
+            share: None,
+            reads: DemandCount::default(),
+            writes: DemandCount::default(),
+            told: 0,
+            told_demand: false,
+            used: now,
+        }))
+    }
+
+    /// What is to be told the manager now. Counting begins anew for what is told.
+    pub fn demand(&mut self, now: u64) -> Vec<ImageDemand> {
+        let mut told = Vec::new();
+        if now.saturating_sub(self.swept) >= SWEEP {
+            self.swept = now;
+            self.forget_idle(now);
+        }
+        if !self.lonely && now.saturating_sub(self.heard) >= LONELY {
+            self.lonely = true;
+            self.each(|gate, _, e| e.apply(gate, true, now));
+        }
+        self.each(|gate, data, e| {
+            let waiting = |count: &mut DemandCount, access| {
+                let backlog = e.tenant.map(|t| gate.backlog(t, access)).unwrap_or_default();
+                (count.waiting_ops, count.waiting_bytes) = (backlog.ops, backlog.bytes);
+            };
+            waiting(&mut e.reads, Access::Read);
+            waiting(&mut e.writes, Access::Write);
+            let nothing = DemandCount::default();
+            let asks = e.reads != nothing || e.writes != nothing;
+            let due = match e.tenant {
+                Some(_) => asks || e.told_demand,
+                None => asks && (e.told == 0 || now.saturating_sub(e.told) >= ASK_PERIOD),
+            };
+            if !due {
+                return;
+            }
+            // The first time says nothing about a rate: it counts as a period.
+            let period = DEMAND_PERIOD.as_nanos() as u64;
+            let since = match (e.told, e.tenant) {
+                (0, _) => period,
+                // Longer ago it was idle: what came, came now.
+                (told, Some(_)) => now.saturating_sub(told).min(2 * period),
+                (told, None) => now.saturating_sub(told),
+            };
+            told.push(ImageDemand {
+                data: data(),
+                known: e.share.is_some(),
+                millis: (since / 1_000_000).max(1),
+                reads: std::mem::take(&mut e.reads),
+                writes: std::mem::take(&mut e.writes),
+            });
+            (e.told, e.told_demand) = (now.max(1), asks);
+        });
+        told
+    }
+
+    /// Takes what the manager split.
+    pub fn take_shares(&mut self, shares: Vec<ImageShare>, now: u64) {
+        let limited = self.has_limited();
+        self.heard = now;
+        if std::mem::take(&mut self.lonely) {
+            self.each(|gate, _, e| e.apply(gate, false, now));
+        }
+        for mut share in shares {
+            // The names are kept for longer than the message.
+            let own = |b: &Bytes| Bytes::copy_from_slice(b);
+            share.data = ImageData { pool: share.data.pool, namespace: own(&share.data.namespace), prefix: own(&share.data.prefix) };
+            let mut gate = std::mem::take(&mut self.gate);
+            if let Some(entry) = self.entry(share.data.clone(), now) {
+                entry.share = Some(share);
+                entry.apply(&mut gate, false, now);
+            }
+            self.gate = gate;
+        }
+        // From now on demand is told regularly.
+        if !limited && self.has_limited() {
+            self.news.notify_one();
+        }
+    }
+
+    /// Every entry, with a way to make its name.
+    fn each(&mut self, mut f: impl FnMut(&mut Ceilings<Rc<ClientOp>>, &dyn Fn() -> ImageData, &mut Entry)) {
+        for (pool, namespaces) in &mut self.pools {
+            for (namespace, images) in namespaces {
+                for (prefix, entry) in images {
+                    let data = || ImageData { pool: *pool, namespace: namespace.clone(), prefix: prefix.clone() };
+                    f(&mut self.gate, &data, entry);
+                }
+            }
+        }
+    }
+
+    fn forget_idle(&mut self, now: u64) {
+        let (gate, known) = (&mut self.gate, &mut self.known);
+        self.pools.retain(|_, namespaces| {
+            namespaces.retain(|_, images| {
+                images.retain(|_, e| {
+                    let keep = now.saturating_sub(e.used) < IDLE || e.tenant.is_some_and(|t| !gate.remove(t));
+                    *known -= usize::from(!keep);
+                    keep
+                });
+                !images.is_empty()
+            });
+            !namespaces.is_empty()
+        });
+    }
+}
+
+impl Entry {
+    fn count(&mut self, demand: Demand, now: u64) {
+        let count = match demand.access {
+            Access::Read => &mut self.reads,
+            Access::Write => &mut self.writes,
+        };
+        count.ops += 1;
+        count.bytes = count.bytes.saturating_add(demand.bytes);
+        self.used = now;
+    }
+
+    /// Makes the gate follow the share.
+    fn apply(&mut self, gate: &mut Ceilings<Rc<ClientOp>>, even: bool, now: u64) {
+        let Some(share) = &self.share else { return };
+        let limits = own_limits(share, even);
+        match self.tenant {
+            None if limits.is_unlimited() => {}
+            None => self.tenant = Some(gate.add(limits, now)),
+            Some(tenant) => {
+                gate.set(tenant, limits, now);
+                // What waits goes first; then it is a tenant no longer.
+                if limits.is_unlimited() && gate.remove(tenant) {
+                    self.tenant = None;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client_op::{ReplySink, Request};
+    use crate::op::code::{on_extent, write_op};
+    use crate::op::{Op, OpCode, OpInfo};
+    use crate::tracker::Tracker;
+    use messages::{OsdOp, OsdOpReply};
+    use std::future::Future;
+    use types::{EntityAddr, EntityName, ObjectLocator, PgId, SnapId, SpgId};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    struct Nobody;
+    impl ReplySink for Nobody {
+        fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+    }
+
+    fn request(name: &str, snapid: SnapId, flags: OsdFlags, op: Op) -> Rc<ClientOp> {
+        let pgid = PgId { pool: PoolId(3), seed: 0 };
+        let m = OsdOp {
+            pgid: SpgId { pgid, ..SpgId::default() },
+            locator: ObjectLocator { pool: pgid.pool, ..ObjectLocator::default() },
+            object: Bytes::copy_from_slice(name.as_bytes()),
+            ops: vec![op],
+            flags,
+            snapid,
+            ..OsdOp::default()
+        };
+        let info = OpInfo::new(flags, &m.ops, &cls::Registry::builtin()).unwrap();
+        let request = Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
+        let tracker: Rc<Tracker> = Rc::default();
+        let tracked = tracker.start(request.clone(), std::time::Instant::now());
+        Rc::new(ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, None))
+    }
+
+    fn write(name: &str) -> Rc<ClientOp> {
+        request(name, SnapId::NOSNAP, OsdFlags(0), write_op(0, &[7; 4096][..]))
+    }
+
+    fn share(prefix: &'static str, iops: u64, part: u64) -> ImageShare {
+        let data = ImageData { pool: PoolId(3), namespace: Bytes::new(), prefix: prefix.into() };
+        let rate = |n: u64, part| ShareOfRate { each_second: n * 1000, saved: n * 200, peak: 0, part };
+        let rates = if iops == 0 { Vec::new() } else { (0..6).map(|i| if i == 0 { rate(iops, part * 1000) } else { rate(0, 0) }).collect() };
+        ImageShare { data, osds: 4, rates }
+    }
+
+    fn passed(c: &mut ImageCeilings, name: &str, n: usize, now: u64) -> usize {
+        (0..n).filter(|_| c.admit(write(name), now).is_some()).count()
+    }
+
+    /// Whether somebody was to be woken.
+    fn is_news(c: &ImageCeilings) -> bool {
+        let news = c.news();
+        let notified = std::pin::pin!(news.notified());
+        notified.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn data_objects_are_recognised() {
+        assert_eq!(prefix_of(b"rbd_data.10ab.0000"), Some(&b"rbd_data.10ab"[..]));
+        assert_eq!(prefix_of(b"rbd_data.2.10ab.0000"), Some(&b"rbd_data.2.10ab"[..]));
+        for name in ["rbd_header.10ab", "rbd_data.", "rbd_data.10ab", "rbd_dat", "", "xrbd_data.a.b"] {
+            assert_eq!(prefix_of(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_operations_ask_for() {
+        let read = |length, flags| request("o", SnapId::NOSNAP, flags, on_extent(OpCode::READ, 0, length));
+        assert_eq!(demand_of(&write("o")), Demand { access: Access::Write, bytes: 4096, ordered: true });
+        assert_eq!(demand_of(&read(512, OsdFlags(0))), Demand { access: Access::Read, bytes: 512, ordered: false });
+        assert!(demand_of(&read(512, OsdFlags::RWORDERED)).ordered);
+        assert_eq!(demand_of(&read(0, OsdFlags(0))).bytes, WHOLE_OBJECT);
+        let stat = request("o", SnapId::NOSNAP, OsdFlags(0), on_extent(OpCode::STAT, 0, 1 << 30));
+        assert_eq!(demand_of(&stat).bytes, 0);
+        let zero = request("o", SnapId::NOSNAP, OsdFlags(0), on_extent(OpCode::ZERO, 0, 1 << 30));
+        assert_eq!(demand_of(&zero), Demand { access: Access::Write, bytes: 0, ordered: true });
+    }
+
+    #[test]
+    fn only_the_limited_image_waits() {
+        let mut c = ImageCeilings::default();
+        assert_eq!(passed(&mut c, "rbd_data.a.0", 100, SECOND), 100, "nothing is known yet");
+        assert_eq!((c.demand(SECOND).len(), c.demand(SECOND).len()), (1, 0));
+        assert!(is_news(&c) && !is_news(&c));
+        c.take_shares(vec![share("rbd_data.a", 100, 10)], SECOND);
+        assert!(is_news(&c), "whoever tells of demand has to do so regularly now");
+        assert_eq!(passed(&mut c, "rbd_data.a.0", 5, SECOND), 1);
+        for other in ["rbd_data.b.0", "rbd_data.3.a.0", "rbd_data.aa.0", "rbd_header.a", "a"] {
+            assert_eq!(passed(&mut c, other, 100, SECOND), 100, "{other}");
+        }
+        let snapshot = request("rbd_data.a.0", SnapId(4), OsdFlags(0), on_extent(OpCode::READ, 0, 1));
+        assert!(c.admit(snapshot, SECOND).is_some(), "as a clone reads its parent");
+        assert_eq!((c.len(), c.next()), (4, Some(SECOND + SECOND / 10)));
+        let demand = c.demand(SECOND + 1);
+        let of_a = demand.iter().find(|d| d.data.prefix == "rbd_data.a").unwrap();
+        assert_eq!((of_a.writes.ops, of_a.writes.waiting_ops, of_a.known), (5, 4, true));
+        // Released one at a time; a request that comes again does not pay again.
+        assert!(c.release(SECOND + SECOND / 20).is_none());
+        let op = c.release(SECOND + SECOND / 10).unwrap();
+        assert!(c.release(SECOND + SECOND / 10).is_none());
+        assert!(c.admit(op, SECOND + SECOND / 10).is_some());
+        // Without a limit the rest goes, and then it is no tenant any more.
+        c.take_shares(vec![share("rbd_data.a", 0, 0)], 2 * SECOND);
+        assert_eq!(std::iter::from_fn(|| c.release(2 * SECOND)).count(), 3);
+        assert_eq!(passed(&mut c, "rbd_data.a.0", 100, 2 * SECOND), 100);
+        c.take_shares(vec![share("rbd_data.a", 0, 0)], 2 * SECOND);
+        assert!(!c.has_limited());
+    }
+
+    #[test]
+    fn without_the_manager_parts_become_even() {
+        let mut c = ImageCeilings::default();
+        c.take_shares(vec![share("rbd_data.a", 100, 10)], SECOND);
+        let next = |c: &mut ImageCeilings, now| {
+            // Some was saved up.
+            passed(c, "rbd_data.a.0", 10, now);
+            let wait = c.next().unwrap() - now;
+            for tenth in 0..10 {
+                while c.release(now + tenth * SECOND / 10).is_some() {}
+            }
+            assert!(c.is_empty());
+            wait
+        };
+        c.demand(9 * SECOND);
+        assert_eq!(next(&mut c, 9 * SECOND), SECOND / 10, "the last split holds");
+        c.demand(12 * SECOND);
+        assert_eq!(next(&mut c, 12 * SECOND), SECOND / 25, "a quarter of the whole");
+        c.take_shares(Vec::new(), 13 * SECOND);
+        assert_eq!(next(&mut c, 13 * SECOND), SECOND / 10, "any word from it is enough");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_idle_images_are_forgotten() {
+        let mut c = ImageCeilings::default();
+        c.take_shares(vec![share("rbd_data.a", 1, 1)], 1);
+        assert_eq!(passed(&mut c, "rbd_data.a.0", 3, 1), 1);
+        for i in 0..MOST_IMAGES + 10 {
+            c.admit(write(&format!("rbd_data.i{i}.0")), 1);
+        }
+        assert_eq!(c.known, MOST_IMAGES);
+        c.demand(IDLE + 1);
+        assert_eq!((c.known, c.len()), (1, 2), "of one image something waits");
+        for second in 0..2 {
+            assert!(c.release(2 * IDLE + second * 10 * SECOND).is_some());
+        }
+        c.demand(2 * IDLE + 10 * SECOND);
+        assert_eq!((c.known, c.has_limited(), c.pools.len()), (0, false, 0));
+    }
+}
