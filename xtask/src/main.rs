@@ -43,11 +43,12 @@ enum Command {
         #[arg(value_name = "FILE")]
         only: Vec<String>,
     },
-    /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side; further arguments go to
-    /// bench/peer.py (`--help` lists them).
+    /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side, `rbd` the same with block devices;
+    /// `trim` measures what trimming a snapshot costs clients. Further arguments go to the scripts in
+    /// bench/ (`--help` lists them).
     Bench {
         /// Which one.
-        #[arg(value_parser = ["peer"])]
+        #[arg(value_parser = ["peer", "rbd", "trim"])]
         which: String,
         /// Arguments of the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -80,7 +81,7 @@ fn main() -> Result<()> {
             no_install,
             only,
         }),
-        Command::Bench { which: _, args } => run::bench_peer(&args),
+        Command::Bench { which, args } => run::bench(&which, &args),
         Command::Docs { check } => docs::compatibility(check),
     }
 }

@@ -191,18 +191,15 @@ fn unit(long: bool) -> Result<()> {
     Ok(())
 }
 
-/// The side-by-side benchmark.
-pub fn bench_peer(args: &[String]) -> Result<()> {
+/// A benchmark: one of those that the command line names.
+pub fn bench(which: &str, args: &[String]) -> Result<()> {
     install(PACKAGES)?;
     install(PEER_PACKAGES)?;
-    run(
-        "release build",
-        Command::new("cargo").args(["build", "--release", "-p", "siphon"]),
-    )?;
-    run(
-        "siphon beside ceph",
-        Command::new("/usr/bin/python3")
-            .arg("bench/peer.py")
-            .args(args),
-    )
+    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon"]))?;
+    let script: &[&str] = match which {
+        "rbd" => &["bench/peer.py", "--rbd"],
+        "trim" => &["bench/trim.py"],
+        _ => &["bench/peer.py"],
+    };
+    run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))
 }

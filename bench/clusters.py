@@ -1,0 +1,219 @@
+"""Clusters to compare: a stock Ceph from Debian's packages and Siphon, each with three OSDs in processes
+of this machine. The stock one is configured as well as it can be: tcmalloc preloaded (Debian builds Ceph
+without it), no debug output, no insecure fallbacks, and Ceph's own SSD values for its background sleeps.
+
+SIPHON_BIN names another binary than the release build of this checkout.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4"
+ENV = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+for unwanted in ("CEPH_ARGS", "CEPH_CONF", "PYTHONPATH"):
+    ENV.pop(unwanted, None)
+
+
+def sh(*argv, **kw):
+    r = subprocess.run([str(a) for a in argv], capture_output=True, text=True, env=ENV, **kw)
+    if r.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, argv))}: exit {r.returncode}\n{r.stdout}{r.stderr}")
+    return r.stdout
+
+
+def wait(what, check, seconds=120):
+    end = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > end:
+            raise SystemExit(f"gave up waiting for {what}")
+        time.sleep(0.1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def cpu_seconds(pid):
+    """User and system time of all threads of a process, ended ones too. The clock of another process has
+    nanoseconds where /proc/PID/stat has ticks of 10 ms: short runs need them."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def rss(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        return int(f.read().split()[1]) * PAGE
+
+
+class Cluster:
+    """What the two have in common: a ceph.conf and server processes. `options` are for the OSDs."""
+
+    def __init__(self, directory, options=()):
+        self.dir = Path(directory)
+        self.conf = self.dir / "ceph.conf"
+        self.options = dict(options)
+        self.processes = []
+
+    def pids(self):
+        return [p.pid for p in self.processes]
+
+    def ceph(self, *args):
+        return sh("ceph", "-c", self.conf, *args)
+
+    def clean(self):
+        try:
+            s = json.loads(self.ceph("--connect-timeout", "10", "status", "-f", "json"))
+        except SystemExit:
+            return False
+        states = {x["state_name"]: x["count"] for x in s["pgmap"].get("pgs_by_state", [])}
+        return set(states) == {"active+clean"} and s["osdmap"]["num_up_osds"] == 3
+
+    def make_pool(self, name="bench", pgs=64):
+        self.ceph("osd", "pool", "create", name, str(pgs), str(pgs))
+        self.ceph("osd", "pool", "application", "enable", name, "rados")
+        wait("active+clean", self.clean)
+
+    def client_conf(self, **options):
+        """A ceph.conf for clients with these options."""
+        path = self.dir / "client.conf"
+        lines = "".join(f"{k} = {v}\n" for k, v in options.items())
+        path.write_text(f"{self.conf.read_text().rstrip()}\n\n[client]\n{lines}")
+        return path
+
+    def stop(self):
+        for p in reversed(self.processes):
+            p.send_signal(signal.SIGTERM if self.name == "ceph" else signal.SIGINT)
+        for p in self.processes:
+            try:
+                p.wait(60)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+        self.processes = []
+
+
+class Stock(Cluster):
+    name = "ceph"
+
+    def spawn(self, *argv, preload=None):
+        env = dict(ENV)
+        if preload and os.path.exists(preload):
+            env["LD_PRELOAD"] = preload
+        log = open(self.dir / "log" / f"{Path(argv[0]).name}-{argv[2]}.out", "wb")
+        self.processes.append(subprocess.Popen([str(a) for a in argv], env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+
+    def start(self):
+        port = free_port()
+        d = self.dir
+        for sub in ("run", "log", "crash", "mon", "mgr"):
+            (d / sub).mkdir(parents=True, exist_ok=True)
+        fsid = str(uuid.uuid4())
+        self.conf.write_text(f"""
+[global]
+fsid = {fsid}
+mon_host = [v2:127.0.0.1:{port}]
+mon_initial_members = a
+auth_cluster_required = cephx
+auth_service_required = cephx
+auth_client_required = cephx
+auth_allow_insecure_global_id_reclaim = false
+ms_bind_msgr1 = false
+ms_bind_port_min = {port + 11}
+ms_bind_port_max = {port + 500}
+ms_cluster_mode = crc
+ms_service_mode = crc secure
+ms_client_mode = crc
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+run_dir = {d}/run
+admin_socket = {d}/run/$name.asok
+log_file = {d}/log/$name.log
+mon_cluster_log_file = {d}/log/cluster.log
+crash_dir = {d}/crash
+osd_pool_default_pg_autoscale_mode = off
+osd_crush_chooseleaf_type = 0
+mon_max_pg_per_osd = 2000
+mon_allow_pool_delete = true
+mon_data_avail_warn = 5
+mon_data_avail_crit = 2
+keyring = {d}/keyring
+[client]
+admin_socket =
+[mon]
+mon_data = {d}/mon
+[mgr]
+mgr_data = {d}/mgr
+keyring = {d}/mgr/keyring
+[osd]
+osd_data = {d}/osd.$id
+keyring = {d}/osd.$id/keyring
+osd_objectstore = bluestore
+bluestore_block_size = {20 << 30}
+bluestore_block_create = true
+osd_memory_target = 1610612736
+crush_location = root=default host=peer
+osd_recovery_sleep_hdd = 0
+osd_snap_trim_sleep_hdd = 0
+""" + "".join(f"{k} = {v}\n" for k, v in self.options.items()))
+        sh("ceph-authtool", "--create-keyring", d / "keyring", "--gen-key", "-n", "client.admin", "--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mds", "allow *", "--cap", "mgr", "allow *")
+        sh("ceph-authtool", "--create-keyring", d / "mon.keyring", "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
+        sh("ceph-authtool", d / "mon.keyring", "--import-keyring", d / "keyring")
+        sh("ceph-authtool", "--create-keyring", d / "mgr/keyring", "--gen-key", "-n", "mgr.x", "--cap", "mon", "allow profile mgr", "--cap", "osd", "allow *", "--cap", "mds", "allow *")
+        sh("ceph-authtool", d / "mon.keyring", "--import-keyring", d / "mgr/keyring")
+        sh("monmaptool", "--create", "--fsid", fsid, "--addv", "a", f"[v2:127.0.0.1:{port}]", "--set-min-mon-release", "pacific", "--enable-all-features", d / "monmap")
+        sh("ceph-mon", "-c", self.conf, "-i", "a", "--mkfs", "--monmap", d / "monmap", "--keyring", d / "mon.keyring")
+        t0 = time.monotonic()
+        self.spawn("ceph-mon", "-i", "a", "-c", self.conf, "-f")
+        wait("the stock monitor", lambda: subprocess.run(["ceph", "-c", str(self.conf), "--connect-timeout", "5", "mon", "stat"], env=ENV, capture_output=True).returncode == 0)
+        self.spawn("ceph-mgr", "-i", "x", "-c", self.conf, "-f")
+        for i in range(3):
+            o = d / f"osd.{i}"
+            o.mkdir(exist_ok=True)
+            u, key = str(uuid.uuid4()), sh("ceph-authtool", "--gen-print-key").strip()
+            (d / "secret").write_text(json.dumps({"cephx_secret": key}))
+            self.ceph("osd", "new", u, str(i), "-i", d / "secret")
+            (o / "keyring").write_text(f"[osd.{i}]\n\tkey = {key}\n")
+            sh("ceph-osd", "-c", self.conf, "-i", str(i), "--mkfs", "--osd-uuid", u)
+            self.spawn("ceph-osd", "-i", str(i), "-c", self.conf, "-f", preload=TCMALLOC)
+        self.make_pool()
+        self.healthy_s = time.monotonic() - t0
+
+
+class Siphon(Cluster):
+    name = "siphon"
+
+    def start(self):
+        self.port = free_port()
+        self.dir.mkdir(parents=True, exist_ok=True)
+        t0 = time.monotonic()
+        self.up()
+        if self.options:
+            for k, v in self.options.items():
+                self.ceph("config", "set", "osd", k, str(v))
+            # Some are read only when an OSD starts.
+            self.stop()
+            self.up()
+        self.healthy_s = time.monotonic() - t0
+        self.make_pool()
+
+    def up(self):
+        log = open(self.dir.parent / f"{self.dir.name}.log", "ab")
+        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", "3", "--bind", f"127.0.0.1:{self.port}", "--osd-size", "20G"],
+                             stdout=subprocess.PIPE, stderr=log, text=True, env=ENV)
+        self.processes = [p]
+        for line in p.stdout:
+            if "healthy" in line.lower():
+                break
+        else:
+            raise SystemExit(f"siphon did not become healthy: {Path(log.name).read_text()}")
+        threading.Thread(target=lambda: p.stdout.read(), daemon=True).start()
