@@ -51,15 +51,23 @@ impl State {
             return Ok(page);
         }
         let rows = self.rows(Bound::Included(&from), &end, max.saturating_add(1))?;
-        let stop = rows.next.clone().unwrap_or(end);
-        let mut keys: BTreeSet<Bytes> = rows.rows.into_iter().map(|(k, _)| k).collect();
         let frozen = self.frozen.as_ref().map(|f| &f.names);
+        let mut next = rows.next;
+        for names in frozen.into_iter().chain([&self.names]) {
+            let upto = next.clone().unwrap_or_else(|| end.clone());
+            // As in `rows`: no further than a page of what changed.
+            if let Some((cut, _)) = names.range(from.clone()..upto).nth(max.saturating_add(1)) {
+                next = Some(cut.clone());
+            }
+        }
+        let stop = next.clone().unwrap_or(end);
+        let mut keys: BTreeSet<Bytes> = rows.rows.into_iter().map(|(k, _)| k).filter(|k| *k < stop).collect();
         for names in frozen.into_iter().chain([&self.names]) {
             for (k, exists) in names.range(from.clone()..stop.clone()) {
                 if *exists { keys.insert(k.clone()) } else { keys.remove(k) };
             }
         }
-        page.next = rows.next.map(|k| k.slice(9..));
+        page.next = next.map(|k| k.slice(9..));
         for k in keys {
             if page.keys.len() == max {
                 page.next = Some(k.slice(9..));

@@ -266,22 +266,29 @@ impl State {
     /// go on.
     pub(super) fn rows(&mut self, from: Bound<&[u8]>, end: &[u8], max: usize) -> Result<Scan, Miss> {
         let below = self.tree.scan(from, Some(end), max)?;
-        let upto = below.next.clone();
-        let stop = upto.as_deref().unwrap_or(end);
-        let frozen = self.frozen.as_ref().filter(|f| !f.layer.is_empty());
+        let frozen = self.frozen.as_ref().map(|f| &*f.layer).filter(|l| !l.is_empty());
+        // No layer is read further than `max` rows: a page costs what a page has, however much is in memory.
+        let mut next = below.next.clone();
+        for layer in frozen.into_iter().chain([&self.layer]) {
+            let upto = next.clone();
+            if let Some(cut) = layer.row_after(from, upto.as_deref().unwrap_or(end), max.max(1)) {
+                next = Some(cut);
+            }
+        }
+        let stop = next.as_deref().unwrap_or(end);
         let changed = |l: &Layer| match from {
             Bound::Included(f) | Bound::Excluded(f) => l.touches(f, Some(stop)),
             Bound::Unbounded => true,
         };
-        if !changed(&self.layer) && !frozen.is_some_and(|f| changed(&f.layer)) {
+        if !changed(&self.layer) && !frozen.is_some_and(changed) {
             return Ok(below);
         }
-        let mut rows: BTreeMap<Bytes, Bytes> = below.rows.into_iter().collect();
+        let mut rows: BTreeMap<Bytes, Bytes> = below.rows.into_iter().filter(|(k, _)| &k[..] < stop).collect();
         if let Some(f) = frozen {
-            f.layer.overlay(from, Some(stop), &mut rows);
+            f.overlay(from, Some(stop), &mut rows);
         }
         self.layer.overlay(from, Some(stop), &mut rows);
-        Ok(Scan { rows: rows.into_iter().collect(), next: upto })
+        Ok(Scan { rows: rows.into_iter().collect(), next })
     }
 
     /// The slot of an object, existing or not, if what is in memory tells.

@@ -92,6 +92,16 @@ impl Layer {
         }
     }
 
+    /// The key after the first `n` rows, set or removed, between `from` and `end`.
+    pub(crate) fn row_after(&self, from: Bound<&[u8]>, end: &[u8], n: usize) -> Option<Bytes> {
+        if let Bound::Included(f) | Bound::Excluded(f) = from
+            && f >= end
+        {
+            return None;
+        }
+        self.rows.range::<[u8], _>((from, Bound::Excluded(end))).nth(n).map(|(k, _)| k.clone())
+    }
+
     /// True if the layer says anything about keys in `[lo, hi)`; no `hi` means to the end.
     pub(crate) fn touches(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
         self.has_rows(lo, hi) || {

@@ -225,6 +225,18 @@ pub async fn describe(s: &Store, c: Coll, k: &Key) -> Result<String, StoreError>
     }
     let _ = write!(out, " header {:08x}", crc(&s.omap_header(c, k).await?));
     let page = s.omap_iter(c, k, Bound::Unbounded, usize::MAX, usize::MAX).await?;
+    assert!(!page.more);
+    let (mut paged, mut last) = (Vec::new(), None);
+    loop {
+        let from = last.as_ref().map_or(Bound::Unbounded, |k: &Bytes| Bound::Excluded(&k[..]));
+        let part = s.omap_iter(c, k, from, 2, usize::MAX).await?;
+        paged.extend(part.rows);
+        if !part.more {
+            break;
+        }
+        last = paged.last().map(|(n, _)| n.clone());
+    }
+    assert_eq!(paged, page.rows, "by pages");
     for (n, v) in page.rows {
         let _ = write!(out, " #{}={:08x}", n.escape_ascii(), crc(&v));
     }
