@@ -202,6 +202,10 @@ osd_min_pg_log_entries|uint|dev|250|1..|r|osd|Entries to which a PG's log is tri
 osd_max_pg_log_entries|uint|dev|10000|1..|r|osd|Largest number of entries in a PG's log.
 osd_pg_log_trim_min|uint|dev|100|1..|r|osd|Fewest entries that are trimmed at once.
 osd_pg_log_dups_tracked|uint|dev|3000|0..|r|osd|How far back repeated requests are recognised, in operations.
+osd_snap_trim_sleep|float|advanced|0|0..|r|osd|Seconds between two objects of a snapshot that is being trimmed.
+osd_snap_trim_cost|size|advanced|1M|0..|r|osd|What trimming one clone costs in the scheduler, in bytes.
+osd_max_trimming_pgs|uint|advanced|2|1..|r|osd|PGs of one OSD that trim at the same time.
+osd_pg_max_concurrent_snap_trims|uint|advanced|2|1..|r|osd|Objects of one PG that are trimmed at the same time.
 osd_client_watch_timeout|uint|dev|30|1..4294967295|r|osd|Seconds of silence after which a watch ends, unless its client gave a time of its own.
 osd_default_notify_timeout|uint|advanced|30|1..4294967295|r|osd|Seconds that a notification waits for its watchers, unless its sender gave a time of its own.
 osd_op_complaint_time|float|advanced|30|0..|r|osd|Seconds after which an operation counts as slow.

@@ -3,6 +3,7 @@
 
 use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
+use crate::host_trim::{TrimSettings, Turns};
 use crate::map::ClusterMapRef;
 use crate::op::copy::CopySource;
 use crate::op::{Limits, OpInfo, OsdFlags};
@@ -42,6 +43,8 @@ pub struct Settings {
     pub window: usize,
     /// Object contexts that a group keeps without use.
     pub idle_contexts: usize,
+    /// Options of trimming.
+    pub trim: TrimSettings,
     /// `osd_client_watch_timeout`, in seconds.
     pub watch_timeout: u32,
     /// `osd_default_notify_timeout`, in seconds.
@@ -56,6 +59,7 @@ impl Default for Settings {
             pg: PgConf::default(),
             window: 256,
             idle_contexts: 64,
+            trim: TrimSettings::default(),
             watch_timeout: 30,
             notify_timeout: 30,
         }
@@ -104,6 +108,8 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
+    /// Which groups trim, and which want to.
+    pub(crate) trim_turns: RefCell<Turns>,
     dispatching: Cell<bool>,
     /// A group became active, or stopped being it: the manager should know soon.
     pub(crate) groups_changed: tokio::sync::Notify,
@@ -156,6 +162,7 @@ impl Core {
             waiting_pg: RefCell::default(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
+            trim_turns: RefCell::default(),
             dispatching: Cell::new(false),
             groups_changed: tokio::sync::Notify::new(),
             full_waiters: Cell::new(false),
@@ -464,6 +471,24 @@ impl Core {
             }
         }
         self.dispatching.set(false);
+    }
+
+    /// How many groups trim snapshots.
+    pub fn trimming_groups(&self) -> usize {
+        self.trim_turns.borrow().trimming()
+    }
+
+    /// Lets groups begin to trim whose turn it is.
+    pub(crate) fn next_trims(&self) {
+        loop {
+            let most = self.settings().trim.groups;
+            let next = self.trim_turns.borrow_mut().next(most);
+            let Some(pgid) = next else { break };
+            match self.host(pgid) {
+                Some(host) => host.begin_trim(),
+                None => self.trim_turns.borrow_mut().leave(pgid),
+            }
+        }
     }
 
     fn arm_timer(&self, at: Instant) {

@@ -34,6 +34,8 @@ pub(crate) struct TestMap {
     up_thru: BTreeMap<i32, u32>,
     removed: IntervalSet,
     full: bool,
+    /// Flag `nosnaptrim`.
+    keep_snaps: bool,
     pub(crate) blocked: Vec<EntityAddr>,
 }
 
@@ -61,6 +63,9 @@ impl MapView for TestMap {
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         self.removed.clone()
+    }
+    fn trims_snaps(&self) -> bool {
+        !self.keep_snaps
     }
     fn mapping(&self, pg: PgId) -> Mapping {
         let mut up: Vec<OsdId> = self.up.keys().map(|o| OsdId(*o)).collect();
@@ -474,20 +479,113 @@ fn snapshots_are_read_and_trimmed() {
         assert_eq!(c.op_at("s", SnapId::NOSNAP, read()).await.ops[0].outdata, "two");
         assert_eq!(c.op("s", vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
         assert_eq!(c.op_at("s", SnapId(1), read()).await.ops[0].outdata, "one");
+        assert_eq!(c.objects().await, 3 * 2);
         let listing = c.op_at("s", SnapId::SNAPDIR, vec![on_extent(OpCode::LIST_SNAPS, 0, 0)]).await;
         assert_eq!(listing.result, 0);
         c.next_map(|m| m.removed.insert(1, 1));
         c.settle().await;
         assert_eq!(c.op_at("s", SnapId(1), read()).await.result, Errno::ENOENT.as_result());
+        c.trimmed().await;
+        assert_eq!(c.objects().await, 0, "clone and whiteout are gone");
+    });
+}
+
+impl Cluster {
+    /// Lets everybody work until no clone is left, and says which states of trimming groups were seen.
+    async fn trimmed(&mut self) -> PgState {
+        let mut seen = PgState::default();
+        for _ in 0..100_000 {
+            tokio::task::yield_now().await;
+            let mut clones = 0;
+            for host in self.cores.iter().flat_map(|c| c.hosts()) {
+                host.with_pg(|pg| {
+                    if pg.is_primary() {
+                        seen.set(pg.state(), true);
+                        clones += pg.status().snap_trimq_len;
+                    }
+                });
+            }
+            if clones == 0 {
+                return seen;
+            }
+        }
+        panic!("the clones do not go");
+    }
+
+    /// Clones as the primaries count them.
+    fn clones(&self) -> i64 {
+        let hosts = self.cores.iter().flat_map(|c| c.hosts());
+        hosts.map(|h| h.with_pg(|pg| if pg.is_primary() { pg.info().stats.num_object_clones } else { 0 })).sum()
+    }
+
+    async fn objects(&self) -> usize {
+        let mut n = 0;
+        for seed in 0..PG_NUM {
+            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+            for s in &self.stores {
+                let keys = s.list(coll, b"", None, 10_000).await.unwrap().keys;
+                n += keys.iter().filter(|k| *k != crate::host::META_KEY).count();
+            }
+        }
+        n
+    }
+}
+
+#[test]
+fn many_clones_are_trimmed_by_turns() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let names: Vec<String> = (0..400).map(|i| format!("o{i}")).collect();
+        for n in &names {
+            c.put(n, "one").await;
+        }
+        c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
+        for n in &names {
+            c.put(n, "two").await;
+        }
+        assert_eq!(c.objects().await, 3 * 2 * names.len());
+        c.next_map(|m| {
+            m.removed.insert(1, 1);
+            m.keep_snaps = true;
+        });
+        c.settle().await;
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
-        for seed in 0..PG_NUM {
-            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
-            for s in &c.stores {
-                assert!(s.list(coll, b"\x01", None, 10).await.unwrap().keys.is_empty(), "clone and whiteout are gone");
-            }
+        assert_eq!(c.objects().await, 3 * 2 * names.len(), "the flag forbids it");
+        // One group of each OSD at a time. The first OSD leads two.
+        for core in &c.cores {
+            let trim = crate::host_trim::TrimSettings { groups: 1, ..Default::default() };
+            core.set_settings(Settings { trim, ..Settings::default() });
         }
+        c.next_map(|m| m.keep_snaps = false);
+        let seen = c.trimmed().await;
+        assert!(seen.has(PgState::SNAPTRIM) && seen.has(PgState::SNAPTRIM_WAIT), "{seen:?}");
+        assert_eq!(c.objects().await, 3 * names.len());
+        for host in c.cores.iter().flat_map(|c| c.hosts()) {
+            assert_eq!(host.with_pg(|pg| pg.info().stats.num_object_clones), 0);
+        }
+        // A flag that comes while groups trim stops them; without it they go on.
+        c.snapc = SnapContext { seq: SnapId(2), snaps: vec![SnapId(2)] };
+        for n in &names {
+            c.put(n, "three").await;
+        }
+        c.next_map(|m| m.removed.insert(2, 1));
+        while c.clones() > names.len() as i64 - 20 {
+            tokio::task::yield_now().await;
+        }
+        c.next_map(|m| m.keep_snaps = true);
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        let left = c.objects().await;
+        assert!(left > 3 * names.len() + 60, "it stopped in between: {left}");
+        assert_eq!(c.cores.iter().map(|c| c.trimming_groups()).sum::<usize>(), 0);
+        c.next_map(|m| m.keep_snaps = false);
+        c.trimmed().await;
+        assert_eq!(c.objects().await, 3 * names.len());
     });
 }
 

@@ -7,6 +7,7 @@
 use crate::client_op::{ClientOp, Outcome, ReplySink, Slot, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
+use crate::host_trim::Trimmer;
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
 use crate::txn::Mutations;
@@ -91,6 +92,8 @@ pub struct PgHost {
     pub(crate) generation: Cell<u64>,
     /// Reads served since the start. They change no object, so no log entry carries them.
     pub(crate) read_stats: RefCell<StatSum>,
+    /// The snapshot that is being trimmed.
+    pub(crate) trimmer: RefCell<Option<Trimmer>>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
@@ -134,6 +137,7 @@ impl PgHost {
             }),
             generation: Cell::new(0),
             read_stats: RefCell::default(),
+            trimmer: RefCell::default(),
             watches: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
@@ -197,7 +201,7 @@ impl PgHost {
             Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
             Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
             Action::WantMap(epoch) => self.core.mon.want_map(epoch),
-            Action::SnapTrim(snap) => self.background(Kind::SnapTrim(snap)),
+            Action::SnapTrim(snap) => self.want_trim(snap),
             Action::RemoveObjects { max } => self.background(Kind::RemoveObjects(max)),
             Action::Gone { undelivered } => self.gone(undelivered),
         }
@@ -210,8 +214,9 @@ impl PgHost {
                 let s = &p.info().stats;
                 (s.num_bytes / s.num_objects.max(1)).clamp(4096, 8 << 20) as u64
             }),
-            // `osd_snap_trim_cost`, `osd_pg_delete_cost`.
-            Kind::SnapTrim(_) | Kind::RemoveObjects(_) => 1 << 20,
+            Kind::SnapTrim(_) => self.core.settings().trim.cost,
+            // `osd_pg_delete_cost`.
+            Kind::RemoveObjects(_) => 1 << 20,
         };
         self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost }));
     }
@@ -292,6 +297,7 @@ impl PgHost {
                 host.core.fail(format!("{}: cannot remove the group: {e}", host.pgid));
             }
         });
+        self.leave_trim();
         self.core.forget_host(self.pgid);
         for (from, header, msg) in undelivered {
             self.core.handle_peer(Envelope { from, header, msg });
@@ -367,7 +373,7 @@ impl PgHost {
                 context.committed();
                 drop(slot);
                 self.kick_any(&context);
-                self.background(Kind::SnapTrim(snap));
+                self.trim_on(snap);
             }
             Some(Completion::Unwatch { oid, watcher, context }) => self.unwatched(&oid, &watcher, &context),
             None => {}
@@ -403,6 +409,7 @@ impl PgHost {
         self.generation.set(self.generation.get() + 1);
         self.release_backoffs();
         self.watches.borrow_mut().clear();
+        self.leave_trim();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);

@@ -1,19 +1,16 @@
-//! Work of a placement group that no client waits for: recovery reads, snapshot trimming, removal.
+//! Work of a placement group that no client waits for: recovery reads and removal. Trimming is in
+//! [`crate::host_trim`].
 
 use crate::client_op::Slot;
-use crate::gate::{Head, Mode};
-use crate::host::{Completion, Context, Job, META_KEY, PgHost};
+use crate::host::{META_KEY, PgHost};
 use crate::host_ops::run_now;
-use crate::object::{ObjectInfo, SnapSet, decode_attr};
-use crate::op::snaps::trim;
-use crate::op::{OI_ATTR, ObjectReader, SS_ATTR};
+use crate::object::{ObjectInfo, decode_attr};
+use crate::op::{OI_ATTR, ObjectReader};
 use crate::work::{Kind, ReadObject};
 use bytes::Bytes;
-use pg::{Event, ObjectChunk, ObjectStatus, Progress, snap_mapper};
-use std::ops::Bound;
+use pg::{Event, ObjectChunk, Progress, snap_mapper};
 use std::rc::Rc;
 use store::Transaction;
-use types::{Errno, ObjectId, SnapId};
 
 impl PgHost {
     /// Runs background work that the scheduler let in. The slot is held until it is done.
@@ -30,7 +27,7 @@ impl PgHost {
                 drop(slot);
                 host.handle(Event::ObjectRead { token, chunk });
             }),
-            Kind::SnapTrim(snap) => run_now(async move { host.trim_next(snap, slot).await }),
+            Kind::SnapTrim(snap) => run_now(async move { host.trim_step(snap, slot).await }),
             Kind::RemoveObjects(max) => run_now(async move { host.remove_objects(max, slot).await }),
         }
     }
@@ -100,103 +97,6 @@ impl PgHost {
         (after.version == r.version).then_some(chunk)
     }
 
-    // --- snapshots ---
-
-    /// Finds the next clone of a removed snapshot and queues it at its object.
-    async fn trim_next(self: &Rc<Self>, snap: SnapId, slot: Slot) {
-        let generation = self.generation.get();
-        let prefix = snap_mapper::snap_prefix(snap);
-        let page = self.core.store.omap_iter(self.coll, &self.meta, Bound::Included(&prefix[..]), 1, 1 << 20).await;
-        if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
-            return;
-        }
-        let row = match page {
-            Ok(page) => page.rows.into_iter().next().filter(|(k, _)| k.starts_with(&prefix)),
-            Err(e) => {
-                self.core.fail(format!("{}: cannot list the clones of snapshot {snap}: {e}", self.pgid));
-                return;
-            }
-        };
-        let Some((row, value)) = row else {
-            drop(slot);
-            self.handle(Event::SnapTrimmed(snap));
-            return;
-        };
-        let Ok(clone) = snap_mapper::object_of_row(&value) else {
-            tracing::error!(pg = %self.pgid, "a row of the snap mapper cannot be read and is removed");
-            self.drop_row(row, snap, slot);
-            return;
-        };
-        let context = self.context(&clone.head());
-        if let Some(job) = context.enter(Mode::Write, Job::Trim(snap, clone, slot)) {
-            self.begin_job(&context, job);
-        }
-    }
-
-    /// Removes a row that leads to nothing, and goes on.
-    fn drop_row(self: &Rc<Self>, row: Bytes, snap: SnapId, slot: Slot) {
-        let mut t = Transaction::new();
-        t.omap_rm(self.coll, &self.meta, vec![row]);
-        let host = self.clone();
-        self.core.submit(t, move |done| {
-            drop(slot);
-            match done {
-                Ok(()) => host.background(Kind::SnapTrim(snap)),
-                Err(e) => host.core.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
-            }
-        });
-    }
-
-    pub(crate) async fn trim_clone(
-        self: &Rc<Self>,
-        context: &Rc<Context>,
-        snap: SnapId,
-        clone: ObjectId,
-        slot: Slot,
-        generation: u64,
-    ) {
-        let row = snap_mapper::snap_row(snap, &clone).0;
-        let found = async {
-            let head = self.head(context, &clone.head()).await?;
-            let clone = self.load(&clone).await?;
-            Ok::<_, Errno>((head, clone))
-        };
-        let (head, state) = match found.await {
-            Ok(f) => f,
-            Err(e) => {
-                tracing::error!(pg = %self.pgid, oid = %clone, "cannot trim the clone: {e}");
-                return;
-            }
-        };
-        if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
-            return;
-        }
-        let ready = |o| {
-            let s = self.with_pg(|pg| pg.object_status(o));
-            matches!(s, ObjectStatus::Ready | ObjectStatus::InFlight)
-        };
-        if !ready(&clone) || !ready(&head.state.oid) {
-            // Recovery goes first; the machine asks again when the group is clean.
-            return;
-        }
-        let map = self.core.map();
-        let removed = |s| s == snap || map.as_ref().is_some_and(|m| m.snap_removed(self.pgid.pool, s));
-        let at = self.with_pg(|pg| pg.next_version());
-        let done = if state.exists { trim(&state, &head.state, head.snapset.clone(), at, removed) } else { None };
-        let Some(done) = done else {
-            self.drop_row(row, snap, slot);
-            return;
-        };
-        let before = context.head.borrow_mut().replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
-        context.proposed();
-        let entries = done.entries.into_iter().collect();
-        let completion = Completion::Trim { snap, context: context.clone(), slot };
-        if !self.propose(entries, done.txn, done.stats, completion) {
-            context.committed();
-            *context.head.borrow_mut() = before;
-        }
-    }
-
     // --- removal ---
 
     async fn remove_objects(self: &Rc<Self>, max: usize, slot: Slot) {
@@ -222,10 +122,5 @@ impl PgHost {
                 Err(e) => host.core.fail(format!("{}: cannot remove objects: {e}", host.pgid)),
             }
         });
-    }
-
-    /// The snap set of a head, for inspection.
-    pub async fn snapset(&self, head: &ObjectId) -> Result<SnapSet, Errno> {
-        decode_attr(&self.reader.attr(&head.to_key(), SS_ATTR).await?)
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
-//!   `host_background` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]: what is scheduled;
-//!   [`ceilings`]: limits of images.
+//!   `host_background`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
+//!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
@@ -25,6 +25,7 @@ pub mod gate;
 pub mod host;
 mod host_background;
 mod host_ops;
+mod host_trim;
 mod host_watch;
 pub mod images;
 pub mod map;

@@ -85,6 +85,9 @@ impl MapView for MapAt {
     fn removed_snaps(&self, pool: PoolId) -> IntervalSet {
         self.map.removed_snaps_queue.get(&pool).cloned().unwrap_or_default()
     }
+    fn trims_snaps(&self) -> bool {
+        !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)
+    }
     fn mapping(&self, pg: PgId) -> Mapping {
         if let Some(m) = self.mappings.borrow().get(&pg) {
             return m.clone();

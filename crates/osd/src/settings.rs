@@ -1,6 +1,7 @@
 //! From configuration options to the settings of an OSD.
 
 use crate::core::Settings;
+use crate::host_trim::TrimSettings;
 use crate::op::Limits;
 use crate::tracker::HistoryLimits;
 use conf::{Config, find};
@@ -59,6 +60,12 @@ pub fn settings(c: &Config) -> Settings {
         },
         window: d.window,
         idle_contexts: num(c, "osd_pg_object_context_cache_count", d.idle_contexts as u64) as usize,
+        trim: TrimSettings {
+            groups: num(c, "osd_max_trimming_pgs", d.trim.groups as u64) as usize,
+            steps: num(c, "osd_pg_max_concurrent_snap_trims", d.trim.steps as u64) as usize,
+            sleep: seconds(c, "osd_snap_trim_sleep", d.trim.sleep),
+            cost: num(c, "osd_snap_trim_cost", d.trim.cost),
+        },
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
         notify_timeout: num(c, "osd_default_notify_timeout", d.notify_timeout.into()) as u32,
     }
@@ -139,6 +146,11 @@ mod tests {
         let s = settings(&c);
         assert_eq!(s.limits.object_size, 128 << 20);
         assert_eq!(s.limits.write_size, 90 << 20);
+        assert_eq!(s.trim, TrimSettings::default(), "the table and the code agree");
+        c.set(Source::Override, "osd_snap_trim_sleep", "0.25").unwrap();
+        c.set(Source::Override, "osd_pg_max_concurrent_snap_trims", "7").unwrap();
+        let trim = settings(&c).trim;
+        assert_eq!((trim.sleep, trim.steps), (Duration::from_millis(250), 7));
         c.set(Source::Override, "osd_max_object_size", "1M").unwrap();
         assert_eq!(settings(&c).limits.object_size, 1 << 20);
         assert_eq!(history(&c).complaint, Duration::from_secs(30));

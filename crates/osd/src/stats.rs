@@ -34,6 +34,7 @@ pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64) -> OsdStat {
         num_per_pool_osds: 1,
         num_per_pool_omap_osds: 1,
         snap_trim_queue_len: hosts.iter().map(|h| h.with_pg(|p| p.snap_trim_queue().size())).sum::<u64>() as i32,
+        num_snap_trimming: i32::try_from(core.trimming_groups()).unwrap_or(i32::MAX),
         ..OsdStat::default()
     }
 }

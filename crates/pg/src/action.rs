@@ -76,7 +76,8 @@ pub enum Action {
     WantMap(Epoch),
     /// Trim objects of this removed snapshot: list its rows of the [`snap_mapper`](crate::snap_mapper), and
     /// propose the change of each clone found. When a listing finds none, answer with
-    /// [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Stop at an interval change.
+    /// [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Say [`Event::SnapTrimStarted`](crate::Event::SnapTrimStarted)
+    /// when the turn has come. Stop at an interval change.
     SnapTrim(SnapId),
     /// Remove up to this many objects of the PG's collection as background work, then answer with
     /// [`Event::ObjectsRemoved`](crate::Event::ObjectsRemoved).

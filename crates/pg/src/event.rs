@@ -44,6 +44,16 @@ pub enum Event {
     },
     /// A client operation waits for this object: recover it before all others, without a grant.
     RecoverNow(ObjectId),
+    /// The host's turn to trim has come (first answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
+    SnapTrimStarted(SnapId),
+    /// The host gave up trimming for now: the map forbids it, recovery goes first, or (`damaged`) an object
+    /// cannot be read.
+    SnapTrimStopped {
+        /// Which snapshot.
+        snap: SnapId,
+        /// Not to be tried again in this interval.
+        damaged: bool,
+    },
     /// The host found no object left that holds this removed snapshot
     /// (answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
     SnapTrimmed(SnapId),

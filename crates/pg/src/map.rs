@@ -27,6 +27,10 @@ pub trait MapView {
     fn pool(&self, pool: PoolId) -> Option<PoolView>;
     /// Snapshots of the pool that are deleted and not yet trimmed everywhere (`OSDMap::removed_snaps_queue`).
     fn removed_snaps(&self, pool: PoolId) -> IntervalSet;
+    /// Whether removed snapshots may be trimmed now (flag `nosnaptrim`).
+    fn trims_snaps(&self) -> bool {
+        true
+    }
     /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`). Holes of replicated pools are left out.
     fn mapping(&self, pg: PgId) -> Mapping;
 }

@@ -30,6 +30,9 @@ fn now<T>(f: impl Future<Output = T>) -> T {
 
 const COLL: Coll = Coll(1);
 
+#[path = "many_snaps_test.rs"]
+mod many_snaps;
+
 struct Bench {
     reader: StoreReader,
     limits: Limits,
@@ -398,6 +401,42 @@ fn sparse_reads_name_what_is_there() {
     assert_eq!(map, BTreeMap::from([(8192, 808)]));
     let seq = Extent { length: 10, truncate_seq: 1, ..Extent::default() };
     assert_eq!(t.err(Op::new(OpCode::SPARSE_READ, seq.into())), Errno::EINVAL);
+}
+
+#[test]
+fn sparse_reads_after_zeroes_name_what_is_left() {
+    let mut t = Bench::new();
+    t.ok(write_op(0, vec![1u8; 65536]));
+    let map = |t: &mut Bench, offset, length| {
+        let out = t.ok(on_extent(OpCode::SPARSE_READ, offset, length));
+        let mut r = Reader::new(out);
+        let extents: BTreeMap<u64, u64> = r.get().unwrap();
+        let data: Bytes = r.get().unwrap();
+        assert_eq!(data.len() as u64, extents.values().sum::<u64>());
+        (extents.into_iter().collect::<Vec<_>>(), data)
+    };
+    // Whole blocks become holes; those touched at an edge stay, with zeroes in them.
+    t.ok(on_extent(OpCode::ZERO, 5000, 10000));
+    let (extents, data) = map(&mut t, 0, 1 << 20);
+    assert_eq!(extents, [(0, 8192), (12288, 53248)]);
+    assert!(data[..5000].iter().all(|b| *b == 1) && data[5000..8192].iter().all(|b| *b == 0));
+    assert!(data[8192..8192 + 2712].iter().all(|b| *b == 0) && data[8192 + 2712..].iter().all(|b| *b == 1));
+    // A range within a hole has nothing, one over its border what is behind it.
+    assert_eq!(map(&mut t, 8192, 4096).0, []);
+    assert_eq!(map(&mut t, 9000, 4096).0, [(12288, 808)]);
+    // Zeroes up to the end, or beyond it, cut the object off.
+    t.ok(on_extent(OpCode::ZERO, 40960, 1 << 20));
+    assert_eq!(map(&mut t, 0, 1 << 20).0, [(0, 8192), (12288, 28672)]);
+    t.ok(on_extent(OpCode::TRUNCATE, 30000, 0));
+    assert_eq!(map(&mut t, 0, 1 << 20).0, [(0, 8192), (12288, 30000 - 12288)]);
+    // What a snapshot holds has its extents still.
+    t.snapc = context(1, &[1]);
+    t.ok(on_extent(OpCode::ZERO, 0, 8192));
+    assert_eq!(map(&mut t, 0, 1 << 20).0, [(12288, 30000 - 12288)]);
+    let clone = t.oid().at(SnapId(1));
+    let out = t.run_at(&clone, &[on_extent(OpCode::SPARSE_READ, 0, 1 << 20)]).out(0);
+    let extents: BTreeMap<u64, u64> = Reader::new(out).get().unwrap();
+    assert_eq!(extents, BTreeMap::from([(0, 8192), (12288, 30000 - 12288)]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use smallvec::smallvec;
-use types::{EntityName, EntityType, IntervalSet, PoolId, ReqId};
+use types::{EntityName, EntityType, IntervalSet, PoolId, ReqId, SnapId};
 
 use super::*;
 use crate::action::Source;

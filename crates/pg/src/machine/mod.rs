@@ -25,7 +25,7 @@ mod status;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::{SmallVec, smallvec};
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, ReqId, SnapId, Utime};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, ReqId, Utime};
 
 use crate::action::{Action, Peers, Persist};
 use crate::conf::PgConf;
@@ -153,7 +153,7 @@ pub struct Pg {
     min_last_complete_ondisk: Eversion,
     clean: bool,
     recovery: recovery::Recovery,
-    trimming: Option<SnapId>,
+    trimming: Option<snaptrim::Trimming>,
     times: status::Times,
 }
 
@@ -280,6 +280,8 @@ impl Pg {
             Event::ObjectRead { token, chunk } => self.handle_object_read(token, chunk),
             Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
             Event::RecoverNow(oid) => self.recover_now(oid),
+            Event::SnapTrimStarted(snap) => self.handle_snap_trim_started(snap),
+            Event::SnapTrimStopped { snap, damaged } => self.handle_snap_trim_stopped(snap, damaged),
             Event::SnapTrimmed(snap) => self.handle_snap_trimmed(snap),
             Event::ObjectsRemoved { more } => self.handle_objects_removed(more),
         }

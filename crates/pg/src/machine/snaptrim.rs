@@ -1,10 +1,38 @@
 //! Removed snapshots whose objects are still there.
 
-use types::{IntervalSet, SnapId};
+use types::{IntervalSet, PgState, SnapId};
 
 use crate::action::Action;
 
 use super::{Pg, Phase};
+
+/// The snapshot that is being trimmed, and how far that is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trimming {
+    snap: SnapId,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The host was asked.
+    Waiting,
+    /// The host is at it.
+    Running,
+    /// An object could not be read; whoever looks at the cluster sees it until the next interval.
+    Damaged,
+}
+
+impl Trimming {
+    /// What the PG's state says of it.
+    pub(super) fn state(self) -> PgState {
+        match self.stage {
+            Stage::Waiting => PgState::SNAPTRIM_WAIT,
+            Stage::Running => PgState::SNAPTRIM,
+            Stage::Damaged => PgState::SNAPTRIM_ERROR,
+        }
+    }
+}
 
 impl Pg {
     /// Removed snapshots that are not trimmed yet.
@@ -26,14 +54,38 @@ impl Pg {
             self.info.purged_snaps = keep;
             self.persist_all();
         }
+        if !self.map.trims_snaps() {
+            return;
+        }
         if let Some((first, _)) = self.snap_trim_queue().iter().next() {
-            self.trimming = Some(SnapId(first));
-            self.actions.push_back(Action::SnapTrim(SnapId(first)));
+            let snap = SnapId(first);
+            self.trimming = Some(Trimming { snap, stage: Stage::Waiting });
+            self.actions.push_back(Action::SnapTrim(snap));
+        }
+    }
+
+    /// The state of trimming this snapshot, if that is what goes on.
+    fn trimming_of(&mut self, snap: SnapId) -> Option<&mut Trimming> {
+        self.trimming.as_mut().filter(|t| t.snap == snap)
+    }
+
+    pub(super) fn handle_snap_trim_started(&mut self, snap: SnapId) {
+        if let Some(t) = self.trimming_of(snap) {
+            t.stage = Stage::Running;
+        }
+    }
+
+    pub(super) fn handle_snap_trim_stopped(&mut self, snap: SnapId, damaged: bool) {
+        match self.trimming_of(snap) {
+            Some(t) if damaged => t.stage = Stage::Damaged,
+            // The next map, or the end of recovery, starts it again.
+            Some(_) => self.trimming = None,
+            None => {}
         }
     }
 
     pub(super) fn handle_snap_trimmed(&mut self, snap: SnapId) {
-        if self.phase != Phase::Active || self.trimming != Some(snap) {
+        if self.phase != Phase::Active || self.trimming_of(snap).is_none() {
             return;
         }
         self.trimming = None;

@@ -218,8 +218,8 @@ impl Pg {
         }
         if self.clean {
             s.set(PgState::CLEAN, true);
-            if self.trimming.is_some() {
-                s.set(PgState::SNAPTRIM, true);
+            if let Some(t) = self.trimming {
+                s.set(t.state(), true);
             }
         }
         s

@@ -1,0 +1,386 @@
+//! Trimming the clones of removed snapshots: background work, so each step goes through the scheduler.
+//!
+//! A group that has something to trim waits for its turn, because only `osd_max_trimming_pgs` groups of an
+//! OSD trim at a time. Then up to `osd_pg_max_concurrent_snap_trims` steps are under way, each of which
+//! changes one clone. The rows of the snapshot are read by pages. When no row is left behind the last page,
+//! the listing starts once more from the beginning: only a listing that finds nothing at all says that the
+//! snapshot is gone.
+
+use crate::client_op::Slot;
+use crate::gate::{Head, Mode};
+use crate::host::{Completion, Context, Job, PgHost};
+use crate::object::{SnapSet, decode_attr};
+use crate::op::snaps::trim;
+use crate::op::{ObjectReader, SS_ATTR};
+use crate::work::Kind;
+use bytes::Bytes;
+use pg::{Event, ObjectStatus, snap_mapper};
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::Duration;
+use store::Transaction;
+use types::{Errno, ObjectId, PgId, SnapId};
+
+/// Rows of the snap mapper that are read at a time.
+const PAGE: usize = 64;
+
+/// Options of trimming.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TrimSettings {
+    /// `osd_max_trimming_pgs`.
+    pub groups: usize,
+    /// `osd_pg_max_concurrent_snap_trims`.
+    pub steps: usize,
+    /// `osd_snap_trim_sleep`: between the end of a step and the next.
+    pub sleep: Duration,
+    /// `osd_snap_trim_cost`, in bytes.
+    pub cost: u64,
+}
+
+impl Default for TrimSettings {
+    fn default() -> Self {
+        TrimSettings { groups: 2, steps: 2, sleep: Duration::ZERO, cost: 1 << 20 }
+    }
+}
+
+/// Whose turn it is to trim on an OSD.
+#[derive(Default)]
+pub(crate) struct Turns {
+    trimming: Vec<PgId>,
+    waiting: VecDeque<PgId>,
+}
+
+impl Turns {
+    /// A group asks for its turn.
+    pub(crate) fn ask(&mut self, pgid: PgId) {
+        if !self.waiting.contains(&pgid) && !self.trimming.contains(&pgid) {
+            self.waiting.push_back(pgid);
+        }
+    }
+
+    /// A group is done, or does not want to any more.
+    pub(crate) fn leave(&mut self, pgid: PgId) {
+        self.waiting.retain(|p| *p != pgid);
+        self.trimming.retain(|p| *p != pgid);
+    }
+
+    /// How many trim.
+    pub(crate) fn trimming(&self) -> usize {
+        self.trimming.len()
+    }
+
+    /// The next group that may begin.
+    pub(crate) fn next(&mut self, most: usize) -> Option<PgId> {
+        if self.trimming.len() >= most.max(1) {
+            return None;
+        }
+        let pgid = self.waiting.pop_front()?;
+        self.trimming.push(pgid);
+        Some(pgid)
+    }
+}
+
+/// A snapshot that a group trims.
+pub(crate) struct Trimmer {
+    snap: SnapId,
+    /// Rows that were read and are not begun.
+    found: VecDeque<(Bytes, Bytes)>,
+    /// The last row that was read.
+    last: Option<Bytes>,
+    /// Whether this listing found anything since it began.
+    any: bool,
+    listing: bool,
+    /// Steps under way or queued.
+    steps: usize,
+}
+
+/// What a step does.
+enum Step {
+    /// Trims the clone of this row.
+    Row(Bytes, Bytes),
+    /// Reads rows after this one.
+    List(Option<Bytes>),
+    /// Others go on.
+    Retire,
+    /// Nothing is left.
+    Done,
+}
+
+impl Trimmer {
+    fn new(snap: SnapId) -> Self {
+        Trimmer { snap, found: VecDeque::new(), last: None, any: false, listing: false, steps: 0 }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.found.pop_front() {
+            Some((row, value)) => Step::Row(row, value),
+            None if self.listing => Step::Retire,
+            None => {
+                self.listing = true;
+                Step::List(self.last.clone())
+            }
+        }
+    }
+
+    /// What a listing found. It was at the end if that is less than a page.
+    fn listed(&mut self, rows: Vec<(Bytes, Bytes)>) -> Step {
+        self.listing = false;
+        if let Some((row, _)) = rows.last() {
+            self.last = Some(row.clone());
+            self.any = true;
+            self.found.extend(rows);
+            return self.step();
+        }
+        if self.steps > 1 {
+            return Step::Retire;
+        }
+        if !std::mem::take(&mut self.any) {
+            return Step::Done;
+        }
+        self.last = None;
+        self.listing = true;
+        Step::List(None)
+    }
+}
+
+impl PgHost {
+    /// The machine wants a snapshot trimmed.
+    pub(crate) fn want_trim(self: &Rc<Self>, snap: SnapId) {
+        *self.trimmer.borrow_mut() = Some(Trimmer::new(snap));
+        self.core.trim_turns.borrow_mut().ask(self.pgid);
+        self.core.next_trims();
+    }
+
+    /// The group's turn has come.
+    pub(crate) fn begin_trim(self: &Rc<Self>) {
+        let snap = self.trimmer.borrow().as_ref().map(|t| t.snap);
+        match snap {
+            Some(snap) => {
+                self.handle(Event::SnapTrimStarted(snap));
+                self.add_trim_step(snap);
+            }
+            None => self.leave_trim(),
+        }
+    }
+
+    fn add_trim_step(self: &Rc<Self>, snap: SnapId) {
+        if let Some(t) = self.trimmer.borrow_mut().as_mut().filter(|t| t.snap == snap) {
+            t.steps += 1;
+        }
+        self.background(Kind::SnapTrim(snap));
+    }
+
+    /// Ends trimming and lets another group begin.
+    pub(crate) fn leave_trim(self: &Rc<Self>) {
+        *self.trimmer.borrow_mut() = None;
+        self.core.trim_turns.borrow_mut().leave(self.pgid);
+        self.core.next_trims();
+    }
+
+    fn stop_trim(self: &Rc<Self>, snap: SnapId, damaged: bool) {
+        self.leave_trim();
+        self.handle(Event::SnapTrimStopped { snap, damaged });
+    }
+
+    fn with_trimmer<R>(&self, snap: SnapId, f: impl FnOnce(&mut Trimmer) -> R) -> Option<R> {
+        self.trimmer.borrow_mut().as_mut().filter(|t| t.snap == snap).map(f)
+    }
+
+    /// One step of trimming, which the scheduler let in.
+    pub(crate) async fn trim_step(self: &Rc<Self>, snap: SnapId, slot: Slot) {
+        let generation = self.generation.get();
+        if !self.with_pg(|pg| pg.is_active()) {
+            self.leave_trim();
+            return;
+        }
+        if !self.core.map().is_none_or(|m| m.trims_snaps()) {
+            self.stop_trim(snap, false);
+            return;
+        }
+        let Some(mut step) = self.with_trimmer(snap, Trimmer::step) else { return };
+        while let Step::List(last) = step {
+            let prefix = snap_mapper::snap_prefix(snap);
+            let from = last.as_deref().map_or(Bound::Included(&prefix[..]), Bound::Excluded);
+            let page = self.core.store.omap_iter(self.coll, &self.meta, from, PAGE, 1 << 20).await;
+            if self.generation.get() != generation {
+                return;
+            }
+            let rows = match page {
+                Ok(page) => page.rows.into_iter().take_while(|(k, _)| k.starts_with(&prefix)).collect(),
+                Err(e) => {
+                    self.core.fail(format!("{}: cannot list the clones of snapshot {snap}: {e}", self.pgid));
+                    return;
+                }
+            };
+            let Some(next) = self.with_trimmer(snap, |t| t.listed(rows)) else { return };
+            step = next;
+        }
+        match step {
+            Step::Row(row, value) => {
+                self.fill_trim_steps(snap);
+                self.trim_row(snap, row, &value, slot);
+            }
+            Step::Retire => {
+                self.with_trimmer(snap, |t| t.steps = t.steps.saturating_sub(1));
+            }
+            Step::Done | Step::List(_) => {
+                drop(slot);
+                self.leave_trim();
+                self.handle(Event::SnapTrimmed(snap));
+            }
+        }
+    }
+
+    /// Queues further steps for the rows that were found, up to the limit.
+    fn fill_trim_steps(self: &Rc<Self>, snap: SnapId) {
+        let most = self.core.settings().trim.steps.max(1);
+        let more = self.with_trimmer(snap, |t| most.saturating_sub(t.steps).min(t.found.len()));
+        for _ in 0..more.unwrap_or(0) {
+            self.add_trim_step(snap);
+        }
+    }
+
+    /// A step is over; the next one waits its turn in the scheduler.
+    pub(crate) fn trim_on(self: &Rc<Self>, snap: SnapId) {
+        let sleep = self.core.settings().trim.sleep;
+        if sleep.is_zero() {
+            self.background(Kind::SnapTrim(snap));
+            return;
+        }
+        let (host, generation) = (self.clone(), self.generation.get());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(sleep).await;
+            if host.generation.get() == generation {
+                host.background(Kind::SnapTrim(snap));
+            }
+        });
+    }
+
+    /// Queues a clone at its object.
+    fn trim_row(self: &Rc<Self>, snap: SnapId, row: Bytes, value: &Bytes, slot: Slot) {
+        let Ok(clone) = snap_mapper::object_of_row(value) else {
+            tracing::error!(pg = %self.pgid, "a row of the snap mapper cannot be read and is removed");
+            self.drop_row(row, snap, slot);
+            return;
+        };
+        let context = self.context(&clone.head());
+        if let Some(job) = context.enter(Mode::Write, Job::Trim(snap, clone, slot)) {
+            self.begin_job(&context, job);
+        }
+    }
+
+    /// Removes a row that leads to nothing, and goes on.
+    fn drop_row(self: &Rc<Self>, row: Bytes, snap: SnapId, slot: Slot) {
+        let mut t = Transaction::new();
+        t.omap_rm(self.coll, &self.meta, vec![row]);
+        let host = self.clone();
+        self.core.submit(t, move |done| {
+            drop(slot);
+            match done {
+                Ok(()) => host.trim_on(snap),
+                Err(e) => host.core.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
+            }
+        });
+    }
+
+    pub(crate) async fn trim_clone(
+        self: &Rc<Self>,
+        context: &Rc<Context>,
+        snap: SnapId,
+        clone: ObjectId,
+        slot: Slot,
+        generation: u64,
+    ) {
+        let row = snap_mapper::snap_row(snap, &clone).0;
+        let found = async {
+            let head = self.head(context, &clone.head()).await?;
+            let clone = self.load(&clone).await?;
+            Ok::<_, Errno>((head, clone))
+        };
+        let found = found.await;
+        if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
+            return;
+        }
+        let (head, state) = match found {
+            Ok(f) => f,
+            Err(e) => {
+                tracing::error!(pg = %self.pgid, oid = %clone, "cannot trim the clone: {e}");
+                self.stop_trim(snap, true);
+                return;
+            }
+        };
+        let ready = |o| {
+            let s = self.with_pg(|pg| pg.object_status(o));
+            matches!(s, ObjectStatus::Ready | ObjectStatus::InFlight)
+        };
+        if !ready(&clone) || !ready(&head.state.oid) {
+            // Recovery goes first; the machine asks again when the group is clean.
+            self.stop_trim(snap, false);
+            return;
+        }
+        let map = self.core.map();
+        let removed = |s| s == snap || map.as_ref().is_some_and(|m| m.snap_removed(self.pgid.pool, s));
+        let at = self.with_pg(|pg| pg.next_version());
+        let done = if state.exists { trim(&state, &head.state, head.snapset.clone(), at, removed) } else { None };
+        let Some(done) = done else {
+            self.drop_row(row, snap, slot);
+            return;
+        };
+        let before = context.head.borrow_mut().replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
+        context.proposed();
+        let entries = done.entries.into_iter().collect();
+        let completion = Completion::Trim { snap, context: context.clone(), slot };
+        if !self.propose(entries, done.txn, done.stats, completion) {
+            context.committed();
+            *context.head.borrow_mut() = before;
+        }
+    }
+
+    /// The snap set of a head, for inspection.
+    pub async fn snapset(&self, head: &ObjectId) -> Result<SnapSet, Errno> {
+        decode_attr(&self.reader.attr(&head.to_key(), SS_ATTR).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::PoolId;
+
+    #[test]
+    fn groups_take_turns() {
+        let pg = |seed| PgId { pool: PoolId(1), seed };
+        let mut turns = Turns::default();
+        for seed in [1, 2, 3, 1] {
+            turns.ask(pg(seed));
+        }
+        assert_eq!((turns.next(2), turns.next(2), turns.next(2)), (Some(pg(1)), Some(pg(2)), None));
+        turns.ask(pg(1));
+        turns.leave(pg(3));
+        turns.leave(pg(2));
+        assert_eq!(turns.next(2), None, "who left does not come, and who trims does not wait");
+        turns.leave(pg(1));
+        turns.ask(pg(1));
+        assert_eq!(turns.next(0), Some(pg(1)), "one at least");
+    }
+
+    #[test]
+    fn a_snapshot_is_trimmed_when_a_whole_listing_finds_nothing() {
+        let row = |n: u8| (Bytes::from(vec![n]), Bytes::new());
+        let mut t = Trimmer::new(SnapId(1));
+        t.steps = 2;
+        assert!(matches!(t.step(), Step::List(None)));
+        assert!(matches!(t.step(), Step::Retire), "one lists, the other goes");
+        t.steps = 1;
+        assert!(matches!(t.listed(vec![row(1), row(2)]), Step::Row(r, _) if r == [1][..]));
+        t.steps = 2;
+        assert!(matches!(t.step(), Step::Row(r, _) if r == [2][..]));
+        assert!(matches!(t.step(), Step::List(Some(r)) if r == [2][..]));
+        assert!(matches!(t.listed(vec![]), Step::Retire), "the other step may still have its row");
+        t.steps = 1;
+        assert!(matches!(t.step(), Step::List(Some(_))));
+        assert!(matches!(t.listed(vec![]), Step::List(None)), "from the beginning once more");
+        assert!(matches!(t.listed(vec![]), Step::Done));
+    }
+}
