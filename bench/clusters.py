@@ -6,6 +6,7 @@ SIPHON_BIN names another binary than the release build of this checkout.
 """
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -55,11 +56,21 @@ def rss(pid):
         return int(f.read().split()[1]) * PAGE
 
 
+def need_space(directory, clusters):
+    """The OSDs' files are sparse, but both systems go on over the device before they use freed places again:
+    a long benchmark fills the files."""
+    need = sum(3 * c.osd_gb for c in clusters) + 2
+    free = shutil.disk_usage(directory).free >> 30
+    if free < need:
+        raise SystemExit(f"{directory} has {free} GiB free, and the clusters may take {need} GiB; --osd-size makes them smaller")
+
+
 class Cluster:
     """What the two have in common: a ceph.conf and server processes. `options` are for the OSDs."""
 
-    def __init__(self, directory, options=()):
+    def __init__(self, directory, options=(), osd_gb=20):
         self.dir = Path(directory)
+        self.osd_gb = osd_gb
         self.conf = self.dir / "ceph.conf"
         self.options = dict(options)
         self.processes = []
@@ -158,7 +169,7 @@ keyring = {d}/mgr/keyring
 osd_data = {d}/osd.$id
 keyring = {d}/osd.$id/keyring
 osd_objectstore = bluestore
-bluestore_block_size = {20 << 30}
+bluestore_block_size = {self.osd_gb << 30}
 bluestore_block_create = true
 osd_memory_target = 1610612736
 crush_location = root=default host=peer
@@ -208,7 +219,7 @@ class Siphon(Cluster):
 
     def up(self):
         log = open(self.dir.parent / f"{self.dir.name}.log", "ab")
-        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", "3", "--bind", f"127.0.0.1:{self.port}", "--osd-size", "20G"],
+        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", "3", "--bind", f"127.0.0.1:{self.port}", "--osd-size", f"{self.osd_gb}G"],
                              stdout=subprocess.PIPE, stderr=log, text=True, env=ENV)
         self.processes = [p]
         for line in p.stdout:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import images
-from clusters import ROOT, Siphon, Stock, rss, sh
+from clusters import ROOT, Siphon, Stock, need_space, rss, sh
 from compare import in_turn
 from loads import fio, rados_bench
 
@@ -57,6 +57,7 @@ def main():
     a.add_argument("--seconds", type=int, default=10, help="length of each run")
     a.add_argument("--rounds", type=int, default=3, help="how often A and B take turns")
     a.add_argument("--size", type=int, default=1024, help="MiB of objects for fio, or of the image")
+    a.add_argument("--osd-size", type=int, default=0, help="GiB of each OSD (default: 20, of block devices 5)")
     a.add_argument("--rbd", action="store_true", help="block devices instead of objects")
     a.add_argument("--count", type=int, default=16384, help="--rbd: writes after a snapshot, and to a clone")
     a.add_argument("--objects", type=int, default=2048, help="--rbd: objects of a fresh image")
@@ -67,7 +68,9 @@ def main():
     o = a.parse_args()
     base = Path(o.dir or tempfile.mkdtemp(prefix="siphon-peer.", dir="/var/tmp"))
     base.mkdir(parents=True, exist_ok=True)
-    clusters = [k(base / k.name) for k in (Stock, Siphon) if o.only in (None, k.name)]
+    osd_gb = o.osd_size or (5 if o.rbd else 20)
+    clusters = [k(base / k.name, osd_gb=osd_gb) for k in (Stock, Siphon) if o.only in (None, k.name)]
+    need_space(base, clusters)
     try:
         for c in clusters:
             c.start()

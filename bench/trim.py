@@ -20,7 +20,7 @@ from pathlib import Path
 
 import rados
 
-from clusters import ENV, Siphon, Stock, cpu_seconds, wait
+from clusters import ENV, Siphon, Stock, cpu_seconds, need_space, wait
 from loads import fio
 
 # Name, and options of the OSDs.
@@ -168,7 +168,8 @@ def main():
                 continue
             for kind in [Stock] * o.ceph + [Siphon] * (not o.no_siphon):
                 directory = base / kind.name
-                cluster = kind(directory, options)
+                cluster = kind(directory, options, osd_gb=4)
+                need_space(base, [cluster])
                 try:
                     cluster.start()
                     cluster.ceph("config", "set", "mgr", "mgr_stats_period", "1")
