@@ -108,6 +108,7 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
+    clients_started: Cell<u64>,
     /// Which groups trim, and which want to.
     pub(crate) trim_turns: RefCell<Turns>,
     dispatching: Cell<bool>,
@@ -162,6 +163,7 @@ impl Core {
             waiting_pg: RefCell::default(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
+            clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
             dispatching: Cell::new(false),
             groups_changed: tokio::sync::Notify::new(),
@@ -524,6 +526,7 @@ impl Core {
         match work {
             Work::Client(op) => {
                 op.tracked.mark(Stage::ReachedPg);
+                self.clients_started.set(self.clients_started.get() + 1);
                 *op.slot.borrow_mut() = Some(slot);
                 match self.host(op.pgid) {
                     Some(host) => host.run_client_op(op),
@@ -536,6 +539,11 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Requests of clients started so far.
+    pub(crate) fn clients_started(&self) -> u64 {
+        self.clients_started.get()
     }
 
     /// Work in execution.

@@ -4,10 +4,10 @@
 //! time and never while an earlier one is handled; actions are carried out in their order. Requests of
 //! clients are in [`crate::host_ops`], background work in [`crate::host_background`].
 
-use crate::client_op::{ClientOp, Outcome, ReplySink, Slot, Versions};
+use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
-use crate::host_trim::Trimmer;
+use crate::host_trim::{Pace, Trimmer};
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
 use crate::txn::Mutations;
@@ -33,7 +33,7 @@ pub(crate) enum Job {
     /// A client's request.
     Client(Rc<ClientOp>),
     /// Trim this clone of a removed snapshot.
-    Trim(SnapId, ObjectId, Slot),
+    Trim(SnapId, ObjectId, Pace),
     /// Take this watch out of the object's info.
     Unwatch(ObjectId, Watcher),
 }
@@ -52,7 +52,7 @@ pub(crate) enum Completion {
         effects: Option<Box<Effects>>,
     },
     /// The trimmer of a snapshot.
-    Trim { snap: SnapId, context: Rc<Context>, slot: Slot },
+    Trim { snap: SnapId, context: Rc<Context>, pace: Pace },
     /// A watch that timed out.
     Unwatch { oid: ObjectId, watcher: Watcher, context: Rc<Context> },
 }
@@ -369,11 +369,10 @@ impl PgHost {
                     self.kick(&op.head, &c);
                 }
             }
-            Some(Completion::Trim { snap, context, slot }) => {
+            Some(Completion::Trim { snap, context, pace }) => {
                 context.committed();
-                drop(slot);
                 self.kick_any(&context);
-                self.trim_on(snap);
+                self.trim_on(snap, pace);
             }
             Some(Completion::Unwatch { oid, watcher, context }) => self.unwatched(&oid, &watcher, &context),
             None => {}

@@ -236,10 +236,10 @@ impl PgHost {
                     host.kick(&oid, &context);
                 }
             }),
-            Job::Trim(snap, clone, slot) => {
+            Job::Trim(snap, clone, pace) => {
                 run_now(async move {
                     let head = clone.head();
-                    host.trim_clone(&context, snap, clone, slot, generation).await;
+                    host.trim_clone(&context, snap, clone, pace, generation).await;
                     if host.generation.get() == generation {
                         context.leave(mode);
                         host.kick(&head, &context);

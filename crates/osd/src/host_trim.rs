@@ -18,7 +18,7 @@ use pg::{Event, ObjectStatus, snap_mapper};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::Transaction;
 use types::{Errno, ObjectId, PgId, SnapId};
 
@@ -42,6 +42,19 @@ impl Default for TrimSettings {
     fn default() -> Self {
         TrimSettings { groups: 2, steps: 2, sleep: Duration::ZERO, cost: 1 << 20 }
     }
+}
+
+/// While clients are at work, a step is followed by a pause of this many times its own length. The scheduler
+/// orders what waits, but a few clients with little in flight never wait: without the pause, trimming takes as
+/// much of the processor and the device as they do.
+const PAUSE: u32 = 3;
+
+/// A step's place in the admission window, and what was when it began.
+pub(crate) struct Pace {
+    slot: Slot,
+    begun: Instant,
+    /// Requests of clients that had been started.
+    clients: u64,
 }
 
 /// Whose turn it is to trim on an OSD.
@@ -190,6 +203,7 @@ impl PgHost {
     /// One step of trimming, which the scheduler let in.
     pub(crate) async fn trim_step(self: &Rc<Self>, snap: SnapId, slot: Slot) {
         let generation = self.generation.get();
+        let pace = Pace { slot, begun: Instant::now(), clients: self.core.clients_started() };
         if !self.with_pg(|pg| pg.is_active()) {
             self.leave_trim();
             return;
@@ -219,13 +233,13 @@ impl PgHost {
         match step {
             Step::Row(row, value) => {
                 self.fill_trim_steps(snap);
-                self.trim_row(snap, row, &value, slot);
+                self.trim_row(snap, row, &value, pace);
             }
             Step::Retire => {
                 self.with_trimmer(snap, |t| t.steps = t.steps.saturating_sub(1));
             }
             Step::Done | Step::List(_) => {
-                drop(slot);
+                drop(pace);
                 self.leave_trim();
                 self.handle(Event::SnapTrimmed(snap));
             }
@@ -242,8 +256,12 @@ impl PgHost {
     }
 
     /// A step is over; the next one waits its turn in the scheduler.
-    pub(crate) fn trim_on(self: &Rc<Self>, snap: SnapId) {
-        let sleep = self.core.settings().trim.sleep;
+    pub(crate) fn trim_on(self: &Rc<Self>, snap: SnapId, pace: Pace) {
+        let Pace { slot, begun, clients } = pace;
+        drop(slot);
+        let busy = self.core.clients_started() != clients;
+        let pause = if busy { begun.elapsed() * PAUSE } else { Duration::ZERO };
+        let sleep = self.core.settings().trim.sleep.max(pause);
         if sleep.is_zero() {
             self.background(Kind::SnapTrim(snap));
             return;
@@ -258,29 +276,26 @@ impl PgHost {
     }
 
     /// Queues a clone at its object.
-    fn trim_row(self: &Rc<Self>, snap: SnapId, row: Bytes, value: &Bytes, slot: Slot) {
+    fn trim_row(self: &Rc<Self>, snap: SnapId, row: Bytes, value: &Bytes, pace: Pace) {
         let Ok(clone) = snap_mapper::object_of_row(value) else {
             tracing::error!(pg = %self.pgid, "a row of the snap mapper cannot be read and is removed");
-            self.drop_row(row, snap, slot);
+            self.drop_row(row, snap, pace);
             return;
         };
         let context = self.context(&clone.head());
-        if let Some(job) = context.enter(Mode::Write, Job::Trim(snap, clone, slot)) {
+        if let Some(job) = context.enter(Mode::Write, Job::Trim(snap, clone, pace)) {
             self.begin_job(&context, job);
         }
     }
 
     /// Removes a row that leads to nothing, and goes on.
-    fn drop_row(self: &Rc<Self>, row: Bytes, snap: SnapId, slot: Slot) {
+    fn drop_row(self: &Rc<Self>, row: Bytes, snap: SnapId, pace: Pace) {
         let mut t = Transaction::new();
         t.omap_rm(self.coll, &self.meta, vec![row]);
         let host = self.clone();
-        self.core.submit(t, move |done| {
-            drop(slot);
-            match done {
-                Ok(()) => host.trim_on(snap),
-                Err(e) => host.core.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
-            }
+        self.core.submit(t, move |done| match done {
+            Ok(()) => host.trim_on(snap, pace),
+            Err(e) => host.core.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
         });
     }
 
@@ -289,7 +304,7 @@ impl PgHost {
         context: &Rc<Context>,
         snap: SnapId,
         clone: ObjectId,
-        slot: Slot,
+        pace: Pace,
         generation: u64,
     ) {
         let row = snap_mapper::snap_row(snap, &clone).0;
@@ -324,13 +339,13 @@ impl PgHost {
         let at = self.with_pg(|pg| pg.next_version());
         let done = if state.exists { trim(&state, &head.state, head.snapset.clone(), at, removed) } else { None };
         let Some(done) = done else {
-            self.drop_row(row, snap, slot);
+            self.drop_row(row, snap, pace);
             return;
         };
         let before = context.head.borrow_mut().replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
         context.proposed();
         let entries = done.entries.into_iter().collect();
-        let completion = Completion::Trim { snap, context: context.clone(), slot };
+        let completion = Completion::Trim { snap, context: context.clone(), pace };
         if !self.propose(entries, done.txn, done.stats, completion) {
             context.committed();
             *context.head.borrow_mut() = before;
