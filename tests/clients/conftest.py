@@ -17,6 +17,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import rados
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
@@ -112,6 +113,7 @@ class Cluster:
         self.conf = conf
         self.mode = mode
         self.args = []
+        self.admin = None
         if mode == "secure":
             self.args = ["--ms_client_mode=secure", "--ms_mon_client_mode=secure"]
         elif mode == "crc":
@@ -145,6 +147,25 @@ class Cluster:
     def rados(self, *args, **kw):
         return self.run("rados", *args, **kw)
 
+    def command(self, **command):
+        """A command for the monitors from this process, for what a test needs and does not test: `ceph` takes half
+        a second to start."""
+        if not self.admin:
+            self.admin = rados.Rados(conffile=str(self.conf), conf={"rados_mon_op_timeout": "60"})
+            self.admin.connect(timeout=60)
+        code, out, text = self.admin.mon_command(json.dumps(command), b"")
+        if code != 0:
+            raise AssertionError(f"{command}: {code} {text}")
+        return out
+
+    def make_pool(self, name, pg_num=8, application="rados"):
+        self.command(prefix="osd pool create", pool=name, pg_num=pg_num)
+        if application:
+            self.command(prefix="osd pool application enable", pool=name, app=application)
+
+    def delete_pool(self, name):
+        self.command(prefix="osd pool delete", pool=name, pool2=name, yes_i_really_really_mean_it=True)
+
     def fails(self, tool, *args, errno, text=None, **kw):
         """The command must fail with that errno as its exit code, and say `text`."""
         r = self.run(tool, *args, check=False, **kw)
@@ -166,10 +187,9 @@ def cluster(request, base_conf):
 def pool(cluster):
     """A fresh pool, deleted afterwards."""
     name = "t-" + uuid.uuid4().hex[:8]
-    cluster.ceph("osd", "pool", "create", name, "8")
-    cluster.ceph("osd", "pool", "application", "enable", name, "rados")
+    cluster.make_pool(name)
     yield name
-    cluster.ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(name)
 
 
 def eventually(check, timeout=60, what="condition"):

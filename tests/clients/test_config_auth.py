@@ -89,7 +89,7 @@ def keyring(cluster, tmp_path, name, *caps):
 
 def test_caps_are_enforced(cluster, pool, tmp_path):
     other = pool + "-other"
-    cluster.ceph("osd", "pool", "create", other, "4")
+    cluster.make_pool(other, 4, application=None)
     try:
         ro = keyring(cluster, tmp_path, "client.ro", "mon", "allow r", "osd", f"allow r pool={pool}")
         rw = keyring(cluster, tmp_path, "client.rw", "mon", "allow r", "osd", f"allow rw pool={pool}")
@@ -115,7 +115,7 @@ def test_caps_are_enforced(cluster, pool, tmp_path):
     finally:
         for n in ("ro", "rw", "ns", "px", "tag", "none"):
             cluster.ceph("auth", "rm", f"client.{n}")
-        cluster.ceph("osd", "pool", "delete", other, other, "--yes-i-really-really-mean-it")
+        cluster.delete_pool(other)
 
 
 def test_wrong_key(cluster, tmp_path):

@@ -30,10 +30,10 @@ def client(small):
 
 @pytest.fixture
 def named(small):
-    small.ceph("osd", "pool", "create", "f", "8")
+    small.make_pool("f", 8, application=None)
     small.ceph("osd", "pool", "application", "enable", "f", "rados")
     yield "f"
-    small.ceph("osd", "pool", "delete", "f", "f", "--yes-i-really-really-mean-it")
+    small.delete_pool("f")
 
 
 def ratios(c, near, backfill, full):

@@ -271,7 +271,7 @@ def test_rados_the_rest(cluster, pool, tmp_path):
     r("lock", "get", "o", "name")
     assert "name" in r("lock", "list", "o")
     other = pool + "-cp"
-    cluster.ceph("osd", "pool", "create", other, "4")
+    cluster.make_pool(other, 4, application=None)
     try:
         cluster.rados("cppool", pool, other, "--yes-i-really-mean-it")
         assert cluster.rados("-p", other, "get", "o", "-").stdout == b"abcdefgh"
@@ -281,7 +281,7 @@ def test_rados_the_rest(cluster, pool, tmp_path):
         cluster.rados("-p", other, "import", "--workers", "4", tmp_path / "dump")
         assert cluster.rados("-p", other, "listomapkeys", "o").stdout == b"key\n"
     finally:
-        cluster.ceph("osd", "pool", "delete", other, other, "--yes-i-really-really-mean-it")
+        cluster.delete_pool(other)
     for option in ("--write-object", "--write-omap", "--write-xattr"):
         assert "Total writes made" in r("bench", "1", "write", "-t", "4", "-b", "4096", option)
     cluster.rados("-p", pool, "load-gen", "--num-objects", "10", "--max-object-size", "65536", "--run-length", "1", "--max-ops", "8", "--min-op-len", "512", "--max-op-len", "4096")

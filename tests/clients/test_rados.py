@@ -124,14 +124,14 @@ def test_export_import(cluster, pool, tmp_path):
     cluster.rados("-p", pool, "-N", "n", "put", "b", "-", data=b"data of b")
     cluster.rados("-p", pool, "export", tmp_path / "dump")
     other = pool + "-imported"
-    cluster.ceph("osd", "pool", "create", other, "4")
+    cluster.make_pool(other, 4, application=None)
     try:
         cluster.rados("-p", other, "import", tmp_path / "dump")
         assert cluster.rados("-p", other, "get", "a", "-").stdout == b"data of a"
         assert cluster.rados("-p", other, "getxattr", "a", "x").stdout == b"1"
         assert cluster.rados("-p", other, "-N", "n", "get", "b", "-").stdout == b"data of b"
     finally:
-        cluster.ceph("osd", "pool", "delete", other, other, "--yes-i-really-really-mean-it")
+        cluster.delete_pool(other)
 
 
 def test_stats_follow(cluster, pool):

@@ -27,11 +27,11 @@ class Rbd:
 @pytest.fixture
 def rbd(cluster):
     name = "rbd-" + uuid.uuid4().hex[:8]
-    cluster.ceph("osd", "pool", "create", name, "8")
+    cluster.make_pool(name, 8, application=None)
     r = Rbd(cluster, name)
     r("pool", "init", name)
     yield r
-    cluster.ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(name)
 
 
 PLAIN = ("--image-feature", "layering")

@@ -36,14 +36,14 @@ class Rbd:
 @pytest.fixture
 def rbd(cluster, tmp_path):
     pool = "rbd-" + uuid.uuid4().hex[:8]
-    cluster.ceph("osd", "pool", "create", pool, "8")
+    cluster.make_pool(pool, 8, application=None)
     cluster.run("rbd", "pool", "init", pool)
     # What is read comes from the cluster, and every discard is done as it was asked for, whatever its size.
     settings = ["rbd_cache=false", "rbd_skip_partial_discard=false", *(a.removeprefix("--") for a in cluster.args)]
     conf = tmp_path / "ceph.conf"
     conf.write_text(cluster.conf.read_text() + "\n[client]\n" + "\n".join(settings) + "\n")
     yield Rbd(cluster, pool, conf)
-    cluster.ceph("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(pool)
 
 
 @pytest.fixture(scope="session")

@@ -133,11 +133,11 @@ def image(cluster):
 
 def make_image(cluster):
     pool = "rbd-" + uuid.uuid4().hex[:8]
-    cluster.ceph("osd", "pool", "create", pool, "8")
+    cluster.make_pool(pool, 8, application=None)
     cluster.run("rbd", "pool", "init", pool)
     cluster.run("rbd", "create", f"{pool}/img", "--size", "4M", "--object-size", "64K")
     yield pool, "img"
-    cluster.ceph("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(pool)
 
 
 def content(cluster, image):

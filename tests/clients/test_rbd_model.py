@@ -50,10 +50,10 @@ def rbd_pool(cluster):
 
 def make_pool(cluster):
     name = "rbd-" + uuid.uuid4().hex[:8]
-    cluster.ceph("osd", "pool", "create", name, "8")
+    cluster.make_pool(name, 8, application=None)
     cluster.run("rbd", "pool", "init", name)
     yield name
-    cluster.ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(name)
 
 
 def leftovers(cluster, pool):

@@ -31,7 +31,7 @@ def cluster(base_conf):
 class Pool:
     def __init__(self, cluster):
         self.cluster, self.name = cluster, "qos-" + uuid.uuid4().hex[:8]
-        cluster.ceph("osd", "pool", "create", self.name, "16")
+        cluster.make_pool(self.name, 16, application=None)
         cluster.run("rbd", "pool", "init", self.name)
 
     def rbd(self, *args):
@@ -49,7 +49,7 @@ class Pool:
 def pool(cluster):
     p = Pool(cluster)
     yield p
-    cluster.ceph("osd", "pool", "delete", p.name, p.name, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(p.name)
 
 
 class Load:
@@ -183,7 +183,7 @@ def test_bytes_and_kinds_of_access(cluster, pool):
             faster([writes], 50)
             pool.rbd("config", "image", "set", spec, "rbd_qos_write_bps_limit", 15 * size)
             held([writes], 15)
-    cluster.ceph("osd", "pool", "delete", data_pool.name, data_pool.name, "--yes-i-really-really-mean-it")
+    cluster.delete_pool(data_pool.name)
 
 
 def test_limits_outlive_a_kill(siphon_factory):

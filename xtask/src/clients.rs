@@ -1,6 +1,6 @@
 //! The client tests: each file is a pytest of its own, a few at a time.
 //!
-//! Most of such a test is the start of a stock tool, so two at a time use two cores well. A file has its
+//! Much of such a test is waiting, so there is one more of them than cores. A file has its
 //! own cluster and its own process group: a stock library that crashes takes no other file with it, and
 //! nothing of a file outlives it.
 
@@ -53,7 +53,7 @@ impl Clients<'_> {
         let count = files.len();
         let logs = self.root.join("target/client-tests");
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        let jobs = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(1, 4));
+        let jobs = std::thread::available_parallelism().map_or(2, |n| n.get().min(3)) + 1;
         let waiting = Mutex::new(files);
         let done = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
