@@ -224,6 +224,8 @@ class Siphon(Cluster):
         self.processes = [p]
         for line in p.stdout:
             if "healthy" in line.lower():
+                # As the process says itself: "..., after 0.31 s."
+                self.took = float(line.rsplit("after", 1)[1].split()[0])
                 break
         else:
             raise SystemExit(f"siphon did not become healthy: {Path(log.name).read_text()}")

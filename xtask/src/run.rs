@@ -199,6 +199,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
     let script: &[&str] = match which {
         "rbd" => &["bench/peer.py", "--rbd"],
         "trim" => &["bench/trim.py"],
+        "restart" => &["bench/restart.py"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))
