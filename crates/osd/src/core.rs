@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime};
-use store::{Commit, Store, StoreError, Transaction};
+use store::{Commit, StatFs, Store, StoreError, Transaction};
 use types::{Epoch, Errno, OsdId, PgId, Utime};
 
 /// What an OSD asks of the monitors.
@@ -124,6 +124,8 @@ pub struct Core {
     pub(crate) watch_clock: crate::host_watch::WatchClock,
     /// Transactions that the store could not take yet, in order.
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
+    /// What the transactions in `backlog` write: space that is as good as used.
+    backlog_bytes: Cell<u64>,
     failed: RefCell<Option<String>>,
     failure: tokio::sync::Notify,
     me: Weak<Core>,
@@ -173,6 +175,7 @@ impl Core {
             next_token: Cell::new(0),
             watch_clock: Default::default(),
             backlog: RefCell::default(),
+            backlog_bytes: Cell::default(),
             failed: RefCell::default(),
             failure: tokio::sync::Notify::new(),
             me: me.clone(),
@@ -593,6 +596,7 @@ impl Core {
         }
         let first = {
             let mut backlog = self.backlog.borrow_mut();
+            self.backlog_bytes.set(self.backlog_bytes.get() + txn.payload_bytes());
             backlog.push_back((txn, Box::new(done)));
             backlog.len() == 1
         };
@@ -615,6 +619,7 @@ impl Core {
                 return;
             }
             let Some((txn, done)) = self.backlog.borrow_mut().pop_front() else { break };
+            self.backlog_bytes.set(self.backlog_bytes.get() - txn.payload_bytes());
             let submitted: Result<Commit, StoreError> = self.store.submit(txn);
             match submitted {
                 Ok(commit) => commit.then(done),
@@ -629,10 +634,16 @@ impl Core {
         }
     }
 
+    /// The store's space, as it will be when what waits for the store is in it.
+    pub(crate) fn space(&self) -> StatFs {
+        let space = self.store.statfs();
+        StatFs { available: space.available.saturating_sub(self.backlog_bytes.get()), ..space }
+    }
+
     /// Whether a client's write that takes space must wait, whatever the map says (Ceph:
     /// `OSDService::check_failsafe_full`).
     pub(crate) fn is_failsafe_full(&self) -> bool {
-        crate::fullness::used(&self.store.statfs()) > self.failsafe.get()
+        crate::fullness::used(&self.space()) > self.failsafe.get()
     }
 
     /// Sets the used part of the store from which clients' writes wait.

@@ -495,7 +495,7 @@ impl PgHost {
                 self.core.full_waiters.set(true);
                 return Ok(Done::Waits);
             }
-            let space = self.core.store.statfs();
+            let space = self.core.space();
             if space.available < in_bytes.saturating_add(RESERVE.min(space.total / 64)) {
                 return Err(Errno::ENOSPC);
             }
