@@ -9,6 +9,7 @@ fn run(name: &str, mut s: impl Scheduler<u64>, depth: u64, tenants: u64, ops: u6
         item: i,
         class: OpClass::SHARED[(i % 3) as usize],
         tenant: (i / 3).wrapping_mul(0x9e37_79b9) % tenants,
+        session: 0,
         cost: 4096 + (i % 7) as u32 * 8192,
         priority: 63,
     };

@@ -6,18 +6,18 @@
 //!
 //! * [`Fifo`]: first come, first served. The baseline.
 //! * [`Wpq`]: priorities are shares; Ceph's `osd_op_queue = wpq`.
-//! * [`Mclock`]: each class has a floor, a share and a ceiling; tenants of a class share it fairly. Ceph's
-//!   `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
+//! * [`Mclock`]: each class has a floor, a share and a ceiling, and so has each tenant of a class; the sessions
+//!   of a tenant share its part. Ceph's `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
 //!
 //! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
 //! [`split`] divides the ceiling of a tenant over the places that serve it.
 
 mod ceilings;
-mod fair;
 mod fifo;
 mod mclock;
 mod profile;
 mod split;
+mod tenants;
 mod wpq;
 
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
@@ -25,6 +25,7 @@ pub use fifo::Fifo;
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Capacity, DeviceKind, MclockProfile};
 pub use split::split;
+pub use tenants::{Pace, TenantSpec};
 pub use wpq::Wpq;
 
 /// What an operation is for (Ceph: `op_scheduler_class`).
@@ -55,8 +56,8 @@ impl OpClass {
     }
 }
 
-/// An operation that waits. Operations of one class, tenant and priority leave in the order in which they
-/// came.
+/// An operation that waits. Operations of one class, tenant, session and priority leave in the order in which
+/// they came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Op<T> {
     /// What is scheduled.
@@ -65,6 +66,8 @@ pub struct Op<T> {
     pub class: OpClass,
     /// For whom: a pool, a client, an image; whatever is to be treated fairly.
     pub tenant: u64,
+    /// Who sends it: operations of one session stay in order, and sessions of a tenant take turns.
+    pub session: u64,
     /// What it costs, in bytes. A scheduler may charge more for small ones.
     pub cost: u32,
     /// Ceph's message priority (63 for clients). At or above the scheduler's cut-off it goes first.
@@ -76,6 +79,8 @@ pub struct Op<T> {
 pub enum Phase {
     /// It may not wait.
     Strict,
+    /// To keep its tenant's floor.
+    Floor,
     /// To keep its class's floor.
     Reservation,
     /// By its class's share of what is left.

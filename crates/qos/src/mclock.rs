@@ -1,4 +1,4 @@
-use crate::fair::FairQueue;
+use crate::tenants::{Taken, TenantSpec, Tenants};
 use crate::{Dequeued, Op, OpClass, Phase, Scheduler, cut_off};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,18 +26,24 @@ pub struct MclockSpec {
     pub cost_per_io: u32,
 }
 
-/// mClock over the classes, fair queueing over the tenants of each.
+/// mClock over the classes, mClock over the tenants of each, turns for the sessions of a tenant.
 ///
 /// A class has three clocks. The *reservation* clock advances by `cost / floor` whenever the class is
 /// served to keep its floor; the *limit* clock by `cost / ceiling` whenever it is served; the *share*
-/// clock, in virtual time, by `cost / weight` whenever it is served. Then
+/// clock, in virtual time, by `cost / weight` whenever it is served. A tenant has the same clocks, with
+/// its own promises ([`TenantSpec`]). Then
 ///
-/// 1. of the classes whose reservation clock is not ahead of now, the one furthest behind is served;
+/// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest behind is
+///    served: these clocks are all in real time, so promises that cannot all be kept fall behind alike;
 /// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
-/// Being served by share does not advance the reservation clock: the floor holds on top of it. A class
-/// that comes back after a pause starts from now; a pause earns nothing.
+/// Within a class that was chosen, the tenant with the least share clock below its ceiling is served, and
+/// of its sessions the one whose turn it is: many sessions of a tenant get no more than one.
+///
+/// Being served by share does not advance the reservation clock, but being served by reservation advances
+/// the share clock: who has a floor gets that or his share, whatever is more. Who comes back after a pause
+/// starts from now, or where the others are; a pause earns nothing.
 ///
 /// Operations of class [`OpClass::Immediate`], and those at or above the cut-off priority, go before all
 /// that, by priority.
@@ -91,47 +97,46 @@ impl<T> Strict<T> {
 struct Class<T> {
     name: OpClass,
     spec: ClassSpec,
-    queue: FairQueue<(u32, u32, T)>,
-    /// Since when operations wait without a break.
-    active_since: u64,
+    queue: Tenants<T>,
+    /// From when on the next operation is owed.
     reservation: u64,
+    /// From when on the next operation is allowed.
     limit: u64,
     share: u64,
 }
 
-/// Nanoseconds in which a rate allows a cost, rounded up. The product fits: 2^32 * 10^9 < 2^62.
+/// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32 * 10^9 < 2^62.
 fn span(cost: u32, rate: u64) -> u64 {
-    (u64::from(cost) * 1_000_000_000).div_ceil(rate)
+    if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
 const SHARE_SCALE: u64 = 1 << 10;
 
-/// Where a class's clocks would stand after its next operation was served.
-struct Tags {
-    reservation: Option<u64>,
-    limit: u64,
-    share: u64,
+/// Whose turn it is.
+enum Turn {
+    /// A tenant whose floor is behind.
+    Tenant(usize),
+    /// A class whose floor is behind.
+    Class(usize),
+    /// A class by its share.
+    Share(usize),
 }
 
 impl<T> Class<T> {
     fn new(name: OpClass, spec: ClassSpec) -> Self {
-        Class { name, spec, queue: FairQueue::default(), active_since: 0, reservation: 0, limit: 0, share: 0 }
+        Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0 }
     }
 
-    fn tags(&self) -> Option<Tags> {
-        let cost = self.queue.peek()?;
-        let after = |clock: u64, rate: u64| match rate {
-            0 => self.active_since,
-            rate => self.active_since.max(clock.saturating_add(span(cost, rate))),
-        };
+    /// Moves the clocks for an operation that is served.
+    fn pay(&mut self, charge: u32, reserved: bool) {
+        if reserved {
+            self.reservation = self.reservation.saturating_add(span(charge, self.spec.reservation));
+        }
+        self.limit = self.limit.saturating_add(span(charge, self.spec.limit));
         // At least one, so that no weight lets a class stand still and win for ever.
-        let step = (u64::from(cost) * SHARE_SCALE / u64::from(self.spec.weight.max(1))).max(1);
-        Some(Tags {
-            reservation: (self.spec.reservation > 0).then(|| after(self.reservation, self.spec.reservation)),
-            limit: after(self.limit, self.spec.limit),
-            share: self.share.saturating_add(step),
-        })
+        let step = (u64::from(charge) * SHARE_SCALE / u64::from(self.spec.weight.max(1))).max(1);
+        self.share = self.share.saturating_add(step);
     }
 }
 
@@ -162,67 +167,118 @@ impl<T> Mclock<T> {
         }
     }
 
+    fn class(&self, name: OpClass) -> Option<&Class<T>> {
+        self.classes.iter().find(|c| c.name == name)
+    }
+
+    /// Makes or changes the promise to a tenant of a class. Tenants have [`TenantSpec::default`] until then, and
+    /// one that has something else is remembered until it has that again.
+    pub fn set_tenant(&mut self, class: OpClass, tenant: u64, spec: TenantSpec, now: u64) {
+        if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
+            class.queue.set(tenant, spec, now);
+        }
+    }
+
+    /// Takes out all operations of a class, each session's in order: their tenants are to be others.
+    pub fn drain(&mut self, class: OpClass) -> Vec<Op<T>> {
+        let Some(c) = self.classes.iter_mut().find(|c| c.name == class) else { return Vec::new() };
+        c.queue.drain().into_iter().map(|t| t.op(class)).collect()
+    }
+
     /// How many operations of a class wait.
     pub fn class_len(&self, class: OpClass) -> usize {
-        match self.classes.iter().find(|c| c.name == class) {
-            Some(c) => c.queue.len(),
-            None => self.strict.len(),
-        }
+        self.class(class).map_or(self.strict.len(), |c| c.queue.len())
+    }
+
+    /// How many tenants of a class are remembered.
+    pub fn tenants(&self, class: OpClass) -> usize {
+        self.class(class).map_or(0, |c| c.queue.known())
+    }
+
+    /// How many operations of a tenant wait.
+    pub fn tenant_len(&self, class: OpClass, tenant: u64) -> usize {
+        self.class(class).map_or(0, |c| c.queue.waiting(tenant))
+    }
+}
+
+impl<T> Taken<T> {
+    fn op(self, class: OpClass) -> Op<T> {
+        Op { item: self.item, class, tenant: self.tenant, session: self.session, cost: self.cost, priority: self.priority }
     }
 }
 
 impl<T> Scheduler<T> for Mclock<T> {
     fn enqueue(&mut self, op: Op<T>, now: u64) {
-        let class = self.classes.iter_mut().find(|c| c.name == op.class);
-        let Some(class) = class.filter(|_| op.priority < cut_off::HIGH) else {
+        let at = self.classes.iter().position(|c| c.name == op.class).filter(|_| op.priority < cut_off::HIGH);
+        let Some(at) = at else {
             self.strict.push(op);
             return;
         };
+        let others = self.classes.iter().filter(|c| c.queue.len() > 0).map(|c| c.share).min();
+        let class = &mut self.classes[at];
         if class.queue.len() == 0 {
-            class.active_since = now;
-            class.share = class.share.max(self.virtual_now);
+            class.reservation = class.reservation.max(now);
+            class.limit = class.limit.max(now);
+            class.share = class.share.max(others.unwrap_or(self.virtual_now));
         }
         let charged = op.cost.max(self.cost_per_io).max(1);
-        class.queue.push(op.tenant, charged, (op.cost, op.priority, op.item));
+        class.queue.push(op, charged, now);
     }
 
     fn dequeue(&mut self, now: u64) -> Dequeued<T> {
         if let Some(op) = self.strict.pop() {
             return Dequeued::Item(op, Phase::Strict);
         }
-        let mut floor: Option<(u64, usize)> = None;
+        let mut floor: Option<(u64, Turn)> = None;
         let mut share: Option<(u64, usize)> = None;
         let mut next: Option<u64> = None;
-        for (i, class) in self.classes.iter().enumerate() {
-            let Some(tags) = class.tags() else { continue };
-            if let Some(r) = tags.reservation {
-                if r <= now && floor.is_none_or(|best| r < best.0) {
-                    floor = Some((r, i));
+        for (i, class) in self.classes.iter_mut().enumerate() {
+            if class.queue.len() == 0 {
+                continue;
+            }
+            let mut wait_until = |t: u64| next = Some(next.map_or(t, |n| n.min(t)));
+            if let Some(due) = class.queue.floor_due() {
+                if due > now {
+                    wait_until(due);
+                } else if floor.as_ref().is_none_or(|best| due < best.0) {
+                    floor = Some((due, Turn::Tenant(i)));
                 }
-                next = Some(next.map_or(r, |n| n.min(r)));
             }
-            if tags.limit <= now && share.is_none_or(|best| tags.share < best.0) {
-                share = Some((tags.share, i));
+            if !class.queue.is_ready(now) {
+                class.queue.next_ready().into_iter().for_each(wait_until);
+                continue;
             }
-            next = Some(next.map_or(tags.limit, |n| n.min(tags.limit)));
+            if class.spec.reservation > 0 {
+                if class.reservation > now {
+                    wait_until(class.reservation);
+                } else if floor.as_ref().is_none_or(|best| class.reservation < best.0) {
+                    floor = Some((class.reservation, Turn::Class(i)));
+                }
+            }
+            if class.limit > now {
+                wait_until(class.limit);
+            } else if share.is_none_or(|best| class.share < best.0) {
+                share = Some((class.share, i));
+            }
         }
-        let (i, phase) = match (floor, share, next) {
-            (Some((_, i)), _, _) => (i, Phase::Reservation),
-            (None, Some((_, i)), _) => (i, Phase::Weight),
+        let turn = match (floor, share, next) {
+            (Some((_, turn)), _, _) => turn,
+            (None, Some((_, i)), _) => Turn::Share(i),
             (None, None, Some(at)) => return Dequeued::WaitUntil(at),
             (None, None, None) => return Dequeued::Empty,
         };
+        let (i, phase, taken) = match turn {
+            Turn::Tenant(i) => (i, Phase::Floor, self.classes[i].queue.pop_floor(now)),
+            Turn::Class(i) => (i, Phase::Reservation, self.classes[i].queue.pop_share(now)),
+            Turn::Share(i) => (i, Phase::Weight, self.classes[i].queue.pop_share(now)),
+        };
+        let Some(taken) = taken else { return Dequeued::Empty };
         let class = &mut self.classes[i];
-        let Some(tags) = class.tags() else { return Dequeued::Empty };
-        if phase == Phase::Reservation {
-            class.reservation = tags.reservation.unwrap_or(class.reservation);
-        }
-        class.limit = tags.limit;
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
-        class.share = tags.share;
-        let Some((tenant, _, (cost, priority, item))) = class.queue.pop() else { return Dequeued::Empty };
-        Dequeued::Item(Op { item, class: class.name, tenant, cost, priority }, phase)
+        // What a tenant's floor takes counts for its class's, which is owed that much less.
+        class.pay(taken.charge, phase != Phase::Weight && class.reservation <= now);
+        Dequeued::Item(taken.op(class.name), phase)
     }
 
     fn len(&self) -> usize {

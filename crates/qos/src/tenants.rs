@@ -1,0 +1,674 @@
+//! The tenants of a class, and the sessions of each.
+//!
+//! ```text
+//! class ─► floor behind? ─────────────► tenant ─► session whose turn it is ─► its first operation
+//!      └─► least share below ceiling ─┘
+//! ```
+//!
+//! Tenants, sessions and operations lie in arrays whose places are used again, and are linked by index: on the
+//! steady path nothing is allocated. A tenant is in the heap of shares once while it may be served by share; an
+//! entry whose key has become too low is put right when it comes to the top. The heaps of floors and ceilings
+//! hold only tenants with promises.
+
+use crate::Op;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A rate of operations and of bytes. Both hold, so the lower one decides.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Thousandths of operations each second; 0 for no such rate.
+    pub iops_milli: u64,
+    /// Bytes each second; 0 for no such rate.
+    pub bps: u64,
+}
+
+impl Pace {
+    /// Whether it says nothing.
+    pub fn is_none(&self) -> bool {
+        self.iops_milli == 0 && self.bps == 0
+    }
+
+    /// Nanoseconds that an operation takes at this rate, rounded up. The product fits: 2^32 * 10^9 < 2^62.
+    fn span(&self, bytes: u32) -> u64 {
+        let by_op = if self.iops_milli == 0 { 0 } else { 1_000_000_000_000u64.div_ceil(self.iops_milli) };
+        let by_byte = if self.bps == 0 { 0 } else { (u64::from(bytes) * 1_000_000_000).div_ceil(self.bps) };
+        by_op.max(by_byte)
+    }
+}
+
+/// What a tenant is promised within its class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TenantSpec {
+    /// Floor: at least this much if it is asked for, whatever classes and others want.
+    pub floor: Pace,
+    /// Share of what floors leave, among the tenants of the class. At least 1 is used.
+    pub weight: u32,
+    /// Ceiling; above the floor if both are given.
+    pub ceiling: Pace,
+}
+
+impl TenantSpec {
+    /// Weight of a tenant of whom nothing is said: others can have less, or more.
+    pub const WEIGHT: u32 = 100;
+}
+
+impl Default for TenantSpec {
+    fn default() -> Self {
+        TenantSpec { floor: Pace::default(), weight: TenantSpec::WEIGHT, ceiling: Pace::default() }
+    }
+}
+
+const NONE: u32 = u32::MAX;
+/// No valid entry in a heap.
+const NOT_QUEUED: u64 = u64::MAX;
+/// Up to so many sessions of a tenant are found by walking over them.
+const WALK: u32 = 8;
+/// A tenant of whom nothing waits is forgotten after so many nanoseconds.
+const GRACE: u64 = 10_000_000_000;
+/// Timers are late by about so much, and a tenant at its ceiling may make up for it. What it could not have because
+/// others were served is not made up for: that would go over the ceiling later.
+const LATE: u64 = 2_000_000;
+/// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
+const SHARE_SCALE: u64 = 1 << 10;
+
+/// The heap's order: key, then who came first, so that equal tenants take turns.
+type Entry = Reverse<(u64, u32, u32)>;
+
+#[derive(Clone, Debug)]
+struct Tenant {
+    id: u64,
+    /// Cost served, by weight. Waiting tenants stay close to each other.
+    share: u64,
+    /// When it last had nothing waiting.
+    idle_since: u64,
+    /// Operations that wait.
+    len: u32,
+    weight: u32,
+    /// The last session of the ring; the next one is the one whose turn it is.
+    ring: u32,
+    sessions: u32,
+    /// What a session may spend in its turn: the largest charge seen while something waits.
+    quantum: u32,
+    /// Its place in `promises`.
+    promise: u32,
+    /// It has its entry in the heap of shares.
+    in_share: bool,
+    /// Its sessions are in the table.
+    mapped: bool,
+    /// It is in the list of those that may be forgotten.
+    listed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Promise {
+    floor: Pace,
+    ceiling: Pace,
+    /// From when on the next operation is owed.
+    floor_due: u64,
+    /// From when on the next operation is allowed.
+    ceiling_due: u64,
+    /// Keys of the valid entries in the heaps.
+    floor_key: u64,
+    ceiling_key: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    id: u64,
+    /// Its operations, in order.
+    head: u32,
+    tail: u32,
+    /// The session after it in the ring.
+    next: u32,
+    /// What it may still spend in this turn; above 0 when its turn comes.
+    balance: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    next: u32,
+    cost: u32,
+    charge: u32,
+    priority: u32,
+    item: Option<T>,
+}
+
+/// An array whose places are used again.
+#[derive(Clone, Debug)]
+struct Places<V> {
+    all: Vec<V>,
+    free: Vec<u32>,
+}
+
+impl<V> Places<V> {
+    fn new() -> Self {
+        Places { all: Vec::new(), free: Vec::new() }
+    }
+
+    fn put(&mut self, v: V) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.all[at as usize] = v;
+                at
+            }
+            None => {
+                self.all.push(v);
+                (self.all.len() - 1) as u32
+            }
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        self.free.push(at);
+    }
+}
+
+impl<V> std::ops::Index<u32> for Places<V> {
+    type Output = V;
+    fn index(&self, at: u32) -> &V {
+        &self.all[at as usize]
+    }
+}
+
+impl<V> std::ops::IndexMut<u32> for Places<V> {
+    fn index_mut(&mut self, at: u32) -> &mut V {
+        &mut self.all[at as usize]
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenants<T> {
+    index: FxHashMap<u64, u32>,
+    tenants: Places<Tenant>,
+    promises: Places<Promise>,
+    promised: usize,
+    sessions: Places<Session>,
+    /// Sessions of tenants that have many, by tenant and id.
+    by_id: FxHashMap<(u32, u64), u32>,
+    ops: Places<Waiting<T>>,
+    shares: BinaryHeap<Entry>,
+    floors: BinaryHeap<Entry>,
+    ceilings: BinaryHeap<Entry>,
+    /// Counts entries; wrapping around only swaps equal ones.
+    entries: u32,
+    /// The share clock of whoever was served by share last.
+    now: u64,
+    /// The furthest share clock.
+    front: u64,
+    idle: VecDeque<u32>,
+    len: usize,
+}
+
+/// An operation that was taken out.
+pub(crate) struct Taken<T> {
+    pub(crate) tenant: u64,
+    pub(crate) session: u64,
+    pub(crate) cost: u32,
+    pub(crate) charge: u32,
+    pub(crate) priority: u32,
+    pub(crate) item: T,
+}
+
+impl<T> Default for Tenants<T> {
+    fn default() -> Self {
+        Tenants {
+            index: FxHashMap::default(),
+            tenants: Places::new(),
+            promises: Places::new(),
+            promised: 0,
+            sessions: Places::new(),
+            by_id: FxHashMap::default(),
+            ops: Places::new(),
+            shares: BinaryHeap::new(),
+            floors: BinaryHeap::new(),
+            ceilings: BinaryHeap::new(),
+            entries: 0,
+            now: 0,
+            front: 0,
+            idle: VecDeque::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Tenants<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many tenants are known.
+    pub(crate) fn known(&self) -> usize {
+        self.index.len()
+    }
+
+    /// What waits for a tenant.
+    pub(crate) fn waiting(&self, id: u64) -> usize {
+        self.index.get(&id).map_or(0, |at| self.tenants[*at].len as usize)
+    }
+
+    fn tenant(&mut self, id: u64) -> u32 {
+        if let Some(at) = self.index.get(&id) {
+            return *at;
+        }
+        let at = self.tenants.put(Tenant {
+            id,
+            share: 0,
+            idle_since: 0,
+            len: 0,
+            weight: TenantSpec::WEIGHT,
+            ring: NONE,
+            sessions: 0,
+            quantum: 0,
+            promise: NONE,
+            in_share: false,
+            mapped: false,
+            listed: false,
+        });
+        self.index.insert(id, at);
+        at
+    }
+
+    /// Makes or changes a promise. A tenant with anything but the usual one is kept until it has that again.
+    pub(crate) fn set(&mut self, id: u64, spec: TenantSpec, now: u64) {
+        if spec == TenantSpec::default() && !self.index.contains_key(&id) {
+            return;
+        }
+        let at = self.tenant(id);
+        self.tenants[at].weight = spec.weight.max(1);
+        let TenantSpec { floor, ceiling, .. } = spec;
+        let place = self.tenants[at].promise;
+        if floor.is_none() && ceiling.is_none() {
+            if place != NONE {
+                self.promises[place].floor_key = NOT_QUEUED;
+                self.promises[place].ceiling_key = NOT_QUEUED;
+                self.promises.release(place);
+                self.promised -= 1;
+                self.tenants[at].promise = NONE;
+            }
+        } else if place == NONE {
+            self.promised += 1;
+            let p = Promise { floor, ceiling, floor_due: now, ceiling_due: now, floor_key: NOT_QUEUED, ceiling_key: NOT_QUEUED };
+            self.tenants[at].promise = self.promises.put(p);
+        } else {
+            let p = &mut self.promises[place];
+            // A clock that a lower rate had put ahead would delay what the new one owes; one operation at the new
+            // rate is as far as it may be ahead.
+            if p.floor != floor {
+                p.floor_due = p.floor_due.min(now.saturating_add(floor.span(0)));
+            }
+            if p.ceiling != ceiling {
+                p.ceiling_due = p.ceiling_due.min(now.saturating_add(ceiling.span(0)));
+            }
+            (p.floor, p.ceiling) = (floor, ceiling);
+        }
+        if self.tenants[at].len > 0 {
+            self.queue_floor(at);
+            self.queue_share(at);
+        } else {
+            self.list_idle(at, now);
+        }
+    }
+
+    fn list_idle(&mut self, at: u32, now: u64) {
+        let t = &mut self.tenants[at];
+        t.idle_since = now;
+        if !std::mem::replace(&mut t.listed, true) {
+            self.idle.push_back(at);
+        }
+    }
+
+    /// Looks at the one or two tenants that have been idle for longest.
+    fn forget_some(&mut self, now: u64) {
+        for _ in 0..2 {
+            let Some(at) = self.idle.front().copied() else { return };
+            let t = &mut self.tenants[at];
+            if t.len > 0 || t.promise != NONE || t.weight != TenantSpec::WEIGHT {
+                t.listed = false;
+                self.idle.pop_front();
+                continue;
+            }
+            if now.saturating_sub(t.idle_since) < GRACE {
+                // It may have been in use since it was listed; then it goes behind the others.
+                if let Some(at) = self.idle.pop_front() {
+                    self.idle.push_back(at);
+                }
+                return;
+            }
+            // Who is ahead of the others must not lose that by being forgotten.
+            if t.in_share || (self.len > 0 && t.share > self.now) {
+                self.idle.rotate_left(1);
+                return;
+            }
+            let id = t.id;
+            self.idle.pop_front();
+            self.index.remove(&id);
+            self.tenants.release(at);
+        }
+    }
+
+    fn next_entry(&mut self) -> u32 {
+        self.entries = self.entries.wrapping_add(1);
+        self.entries
+    }
+
+    fn queue_share(&mut self, at: u32) {
+        if !std::mem::replace(&mut self.tenants[at].in_share, true) {
+            let order = self.next_entry();
+            self.shares.push(Reverse((self.tenants[at].share, order, at)));
+        }
+    }
+
+    /// Enters a tenant with a floor by when it is owed and allowed something.
+    fn queue_floor(&mut self, at: u32) {
+        let place = self.tenants[at].promise;
+        if place == NONE || self.promises[place].floor.is_none() {
+            return;
+        }
+        let order = self.next_entry();
+        let p = &mut self.promises[place];
+        let key = p.floor_due.max(p.ceiling_due);
+        if p.floor_key != key {
+            p.floor_key = key;
+            self.floors.push(Reverse((key, order, at)));
+        }
+        if self.floors.len() > 64 + 4 * self.promised {
+            let (tenants, promises) = (&self.tenants, &self.promises);
+            self.floors.retain(|Reverse((key, _, at))| promise_of(tenants, promises, *at).is_some_and(|p| p.floor_key == *key));
+        }
+    }
+
+    fn queue_ceiling(&mut self, at: u32) {
+        let order = self.next_entry();
+        let p = &mut self.promises[self.tenants[at].promise];
+        if p.ceiling_key != p.ceiling_due {
+            p.ceiling_key = p.ceiling_due;
+            self.ceilings.push(Reverse((p.ceiling_key, order, at)));
+        }
+        if self.ceilings.len() > 64 + 4 * self.promised {
+            let (tenants, promises) = (&self.tenants, &self.promises);
+            self.ceilings.retain(|Reverse((key, _, at))| promise_of(tenants, promises, *at).is_some_and(|p| p.ceiling_key == *key));
+        }
+    }
+
+    /// Where a share clock starts that was behind: with the least of those that wait.
+    fn start(&mut self, now: u64) -> u64 {
+        if self.len == 0 {
+            // Who was ahead of the others has nobody left to be ahead of.
+            return self.front;
+        }
+        self.by_share(now).map_or(self.now, |at| self.now.max(self.tenants[at].share))
+    }
+
+    pub(crate) fn push(&mut self, op: Op<T>, charge: u32, now: u64) {
+        self.forget_some(now);
+        let at = self.tenant(op.tenant);
+        if self.tenants[at].len == 0 {
+            let start = self.start(now);
+            let t = &mut self.tenants[at];
+            t.share = t.share.max(start);
+            t.quantum = 0;
+            if t.promise != NONE {
+                let p = &mut self.promises[t.promise];
+                p.floor_due = p.floor_due.max(now);
+                p.ceiling_due = p.ceiling_due.max(now);
+            }
+        }
+        let waiting = Waiting { next: NONE, cost: op.cost, charge, priority: op.priority, item: Some(op.item) };
+        let place = self.ops.put(waiting);
+        let session = self.session(at, op.session);
+        let s = &mut self.sessions[session];
+        let last = std::mem::replace(&mut s.tail, place);
+        if last == NONE {
+            s.head = place;
+        } else {
+            self.ops[last].next = place;
+        }
+        let t = &mut self.tenants[at];
+        t.quantum = t.quantum.max(charge);
+        t.len += 1;
+        self.len += 1;
+        if t.len == 1 {
+            self.queue_share(at);
+            self.queue_floor(at);
+        }
+    }
+
+    /// A tenant's session, put behind the others if nothing of it waits.
+    fn session(&mut self, at: u32, id: u64) -> u32 {
+        let (ring, count, mapped) = (self.tenants[at].ring, self.tenants[at].sessions, self.tenants[at].mapped);
+        let found = if mapped {
+            self.by_id.get(&(at, id)).copied()
+        } else {
+            let mut next = ring;
+            (0..count).find_map(|_| {
+                let this = next;
+                next = self.sessions[this].next;
+                (self.sessions[this].id == id).then_some(this)
+            })
+        };
+        if let Some(found) = found {
+            return found;
+        }
+        let new = self.sessions.put(Session { id, head: NONE, tail: NONE, next: NONE, balance: 1 });
+        if ring == NONE {
+            self.sessions[new].next = new;
+        } else {
+            self.sessions[new].next = self.sessions[ring].next;
+            self.sessions[ring].next = new;
+        }
+        let t = &mut self.tenants[at];
+        t.ring = new;
+        t.sessions += 1;
+        if mapped {
+            self.by_id.insert((at, id), new);
+        } else if t.sessions > WALK {
+            t.mapped = true;
+            let mut next = new;
+            for _ in 0..t.sessions {
+                let s = &self.sessions[next];
+                self.by_id.insert((at, s.id), next);
+                next = s.next;
+            }
+        }
+        new
+    }
+
+    /// Since when a floor is owed something; later than now if none is behind.
+    pub(crate) fn floor_due(&mut self) -> Option<u64> {
+        loop {
+            let Reverse((key, _, at)) = *self.floors.peek()?;
+            let place = self.tenants[at].promise;
+            if place == NONE || self.promises[place].floor_key != key {
+                self.floors.pop();
+                continue;
+            }
+            let p = &self.promises[place];
+            let due = p.floor_due.max(p.ceiling_due);
+            if self.tenants[at].len == 0 || p.floor.is_none() {
+                self.promises[place].floor_key = NOT_QUEUED;
+                self.floors.pop();
+            } else if due > key {
+                self.floors.pop();
+                self.queue_floor(at);
+            } else {
+                return Some(key);
+            }
+        }
+    }
+
+    /// The tenant that is next by share, if one is below its ceiling.
+    fn by_share(&mut self, now: u64) -> Option<u32> {
+        while let Some(Reverse((key, _, at))) = self.ceilings.peek().copied().filter(|e| e.0.0 <= now) {
+            self.ceilings.pop();
+            let place = self.tenants[at].promise;
+            if place != NONE && self.promises[place].ceiling_key == key {
+                self.promises[place].ceiling_key = NOT_QUEUED;
+                if self.tenants[at].len > 0 {
+                    self.queue_share(at);
+                }
+            }
+        }
+        loop {
+            let Reverse((key, _, at)) = *self.shares.peek()?;
+            let t = &mut self.tenants[at];
+            if t.len > 0 && t.share <= key && (t.promise == NONE || self.promises[t.promise].ceiling_due <= now) {
+                return Some(at);
+            }
+            self.shares.pop();
+            t.in_share = false;
+            if t.len == 0 {
+                continue;
+            }
+            if t.promise != NONE && self.promises[t.promise].ceiling_due > now {
+                self.queue_ceiling(at);
+            } else {
+                self.queue_share(at);
+            }
+        }
+    }
+
+    /// Whether some tenant may be served by share.
+    pub(crate) fn is_ready(&mut self, now: u64) -> bool {
+        self.by_share(now).is_some()
+    }
+
+    /// When a tenant that is at its ceiling may go on.
+    pub(crate) fn next_ready(&self) -> Option<u64> {
+        self.ceilings.peek().map(|Reverse((key, ..))| *key)
+    }
+
+    /// Takes the operation of the tenant whose floor is furthest behind.
+    pub(crate) fn pop_floor(&mut self, now: u64) -> Option<Taken<T>> {
+        self.floor_due().filter(|due| *due <= now)?;
+        let Reverse((_, _, at)) = *self.floors.peek()?;
+        self.take(at, true, now)
+    }
+
+    /// Takes the operation of the tenant that is next by share.
+    pub(crate) fn pop_share(&mut self, now: u64) -> Option<Taken<T>> {
+        let at = self.by_share(now)?;
+        self.now = self.now.max(self.tenants[at].share);
+        self.take(at, false, now)
+    }
+
+    fn take(&mut self, at: u32, floor: bool, now: u64) -> Option<Taken<T>> {
+        let t = &self.tenants[at];
+        let (id, last) = (t.id, t.ring);
+        let first = self.sessions[last].next;
+        let place = self.sessions[first].head;
+        let op = &mut self.ops[place];
+        let (next, cost, charge, priority) = (op.next, op.cost, op.charge, op.priority);
+        let item = op.item.take()?;
+        self.ops.release(place);
+        self.pay(at, cost, charge, floor, now);
+        let t = &mut self.tenants[at];
+        t.len -= 1;
+        self.len -= 1;
+        let s = &mut self.sessions[first];
+        let session = s.id;
+        s.head = next;
+        s.balance -= i64::from(charge);
+        if next == NONE {
+            // The session leaves; what it had left in its turn is gone.
+            let after = s.next;
+            self.sessions[last].next = after;
+            t.sessions -= 1;
+            if t.sessions == 0 {
+                t.ring = NONE;
+            }
+            if t.mapped {
+                self.by_id.remove(&(at, session));
+                t.mapped = t.sessions > 0;
+            }
+            self.sessions.release(first);
+        } else if s.balance <= 0 {
+            s.balance += i64::from(t.quantum);
+            t.ring = first;
+        }
+        let empty = t.len == 0;
+        if empty {
+            self.list_idle(at, now);
+        }
+        // The top of its heap has a new key now. Nothing else has it in its hands.
+        if floor {
+            self.floors.pop();
+            let p = &mut self.promises[self.tenants[at].promise];
+            p.floor_key = NOT_QUEUED;
+            if !empty {
+                self.queue_floor(at);
+            }
+        } else {
+            let share = self.tenants[at].share;
+            let order = self.next_entry();
+            match self.shares.peek_mut() {
+                Some(top) if empty => {
+                    std::collections::binary_heap::PeekMut::pop(top);
+                    self.tenants[at].in_share = false;
+                }
+                Some(mut top) => *top = Reverse((share, order, at)),
+                None => {}
+            }
+        }
+        Some(Taken { tenant: id, session, cost, charge, priority, item })
+    }
+
+    /// Moves a tenant's clocks.
+    fn pay(&mut self, at: u32, cost: u32, charge: u32, floor: bool, now: u64) {
+        let t = &mut self.tenants[at];
+        // At least one, so that no weight lets a tenant stand still and win for ever.
+        let step = (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(t.weight)).max(1);
+        t.share = t.share.saturating_add(step);
+        self.front = self.front.max(t.share);
+        if t.promise != NONE {
+            let p = &mut self.promises[t.promise];
+            if floor {
+                p.floor_due = p.floor_due.saturating_add(p.floor.span(cost));
+            }
+            if !p.ceiling.is_none() {
+                p.ceiling_due = p.ceiling_due.max(now.saturating_sub(LATE)).saturating_add(p.ceiling.span(cost));
+            }
+        }
+    }
+
+    /// Takes out everything that waits, each session's operations in order.
+    pub(crate) fn drain(&mut self) -> Vec<Taken<T>> {
+        let mut all = Vec::with_capacity(self.len);
+        let waiting: Vec<u32> = self.index.values().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        for at in waiting {
+            let t = self.tenants[at].clone();
+            let mut session = t.ring;
+            for _ in 0..t.sessions {
+                let s = self.sessions[session].clone();
+                let mut place = s.head;
+                while place != NONE {
+                    let op = &mut self.ops[place];
+                    if let Some(item) = op.item.take() {
+                        all.push(Taken { tenant: t.id, session: s.id, cost: op.cost, charge: op.charge, priority: op.priority, item });
+                    }
+                    let next = op.next;
+                    self.ops.release(place);
+                    place = next;
+                }
+                if t.mapped {
+                    self.by_id.remove(&(at, s.id));
+                }
+                self.sessions.release(session);
+                session = s.next;
+            }
+            let t = &mut self.tenants[at];
+            (t.len, t.sessions, t.ring, t.mapped) = (0, 0, NONE, false);
+            let since = t.idle_since;
+            self.list_idle(at, since);
+        }
+        self.len = 0;
+        all
+    }
+}
+
+fn promise_of<'a>(tenants: &Places<Tenant>, promises: &'a Places<Promise>, at: u32) -> Option<&'a Promise> {
+    let place = tenants[at].promise;
+    (place != NONE).then(|| &promises[place])
+}

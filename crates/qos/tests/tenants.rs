@@ -1,0 +1,298 @@
+//! What tenants of a class are promised, in virtual time: a device serves one operation after the other.
+#![allow(missing_docs)]
+
+use proptest::prelude::*;
+use qos::{ClassSpec, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Phase, Scheduler, TenantSpec};
+use std::collections::{BTreeMap, VecDeque};
+
+const SECOND: u64 = 1_000_000_000;
+/// What was asked for late by so much is made up for.
+const LATE: u64 = 2_000_000;
+
+fn op(item: u64, tenant: u64, session: u64, cost: u32) -> Op<u64> {
+    Op { item, class: OpClass::Client, tenant, session, cost, priority: 63 }
+}
+
+fn free() -> Mclock<u64> {
+    let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
+    Mclock::new(MclockSpec { client: class, background_recovery: class, background_best_effort: class, cost_per_io: 4096 })
+}
+
+fn iops(n: u64) -> Pace {
+    Pace { iops_milli: n * 1000, bps: 0 }
+}
+
+fn spec(floor: u64, weight: u32, ceiling: u64) -> TenantSpec {
+    TenantSpec { floor: iops(floor), weight, ceiling: iops(ceiling) }
+}
+
+/// A closed loop: `depth` operations of a session are always under way.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    class: OpClass,
+    tenant: u64,
+    session: u64,
+    cost: u32,
+    depth: u32,
+}
+
+fn load(tenant: u64, session: u64, depth: u32) -> Load {
+    Load { class: OpClass::Client, tenant, session, cost: 4096, depth }
+}
+
+/// When each operation of a tenant and session was served.
+type Served = BTreeMap<(OpClass, u64, u64), Vec<u64>>;
+
+/// Runs loads on a device that takes `nanos` for each 4 KiB; returns who was served when, and the time in which the
+/// device had nothing to do.
+fn run(s: &mut Mclock<u64>, loads: &[Load], nanos: u64, duration: u64) -> (Served, u64) {
+    let (mut served, mut idle, mut now) = (Served::new(), 0, 0);
+    for (i, l) in loads.iter().enumerate() {
+        for _ in 0..l.depth {
+            s.enqueue(Op { class: l.class, ..op(i as u64, l.tenant, l.session, l.cost) }, now);
+        }
+    }
+    while now < duration {
+        match s.dequeue(now) {
+            Dequeued::Item(o, _) => {
+                served.entry((o.class, o.tenant, o.session)).or_default().push(now);
+                now += nanos * u64::from(o.cost.max(4096)) / 4096;
+                s.enqueue(o, now);
+            }
+            Dequeued::WaitUntil(at) => {
+                assert!(at > now, "waiting until {at} at {now} would not end");
+                idle += at - now;
+                now = at;
+            }
+            Dequeued::Empty => panic!("operations wait"),
+        }
+    }
+    (served, idle)
+}
+
+fn of(served: &Served, tenant: u64) -> usize {
+    served.iter().filter(|((_, t, _), _)| *t == tenant).map(|(_, ops)| ops.len()).sum()
+}
+
+#[test]
+fn sixteen_sessions_get_no_more_than_one() {
+    for sessions in [1, 16, 64] {
+        let mut s = free();
+        let loads: Vec<Load> = [load(1, 0, 16)].into_iter().chain((1..=sessions).map(|n| load(2, n, 16))).collect();
+        let (served, _) = run(&mut s, &loads, 10_000, SECOND);
+        assert!(of(&served, 1).abs_diff(50_000) <= 2, "{} of 100000", of(&served, 1));
+        let most = served.iter().filter(|((_, t, _), _)| *t == 2).map(|(_, ops)| ops.len()).max().unwrap();
+        assert!(most <= 50_000 / sessions as usize + 2, "sessions of a tenant are alike");
+    }
+}
+
+#[test]
+fn a_session_with_small_operations_is_not_behind_one_with_large_ones() {
+    let mut s = free();
+    let loads = [load(1, 1, 64), Load { cost: 1 << 20, ..load(1, 2, 4) }];
+    let (served, _) = run(&mut s, &loads, 1_000, SECOND);
+    let (small, large) = (served[&(OpClass::Client, 1, 1)].len(), served[&(OpClass::Client, 1, 2)].len() * 256);
+    assert!(small.abs_diff(large) < 1000, "{small} {large}");
+}
+
+#[test]
+fn a_floor_holds_against_weights_and_against_background_work() {
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 1, spec(40_000, 1, 0), 0);
+    s.set_tenant(OpClass::Client, 2, spec(0, 10_000, 0), 0);
+    let background = |class| Load { class, cost: 65536, ..load(9, 0, 8) };
+    let loads = [load(1, 0, 4), load(2, 0, 64), background(OpClass::BackgroundRecovery), background(OpClass::BackgroundBestEffort)];
+    let (served, _) = run(&mut s, &loads, 10_000, SECOND);
+    assert!((39_200..=40_500).contains(&of(&served, 1)), "{}", of(&served, 1));
+    // It is what the tenant gets at least, not something on top of its share.
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 1, spec(20_000, 100, 0), 0);
+    let (served, _) = run(&mut s, &[load(1, 0, 8), load(2, 0, 8)], 10_000, SECOND);
+    assert!(of(&served, 1).abs_diff(50_000) < 500, "{}", of(&served, 1));
+}
+
+#[test]
+fn floors_that_do_not_fit_fall_behind_alike() {
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 1, spec(120_000, 1, 0), 0);
+    s.set_tenant(OpClass::Client, 2, spec(60_000, 1000, 0), 0);
+    let (served, _) = run(&mut s, &[load(1, 0, 8), load(2, 0, 8)], 10_000, SECOND);
+    let (a, b) = (of(&served, 1), of(&served, 2));
+    assert!(a.abs_diff(2 * b) < 2000, "{a} {b}");
+}
+
+#[test]
+fn a_new_tenant_is_not_behind_one_that_had_a_floor_nor_ahead() {
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 1, spec(90_000, 1, 0), 0);
+    run(&mut s, &[load(1, 0, 8), load(2, 0, 8)], 10_000, SECOND);
+    s.set_tenant(OpClass::Client, 1, TenantSpec::default(), SECOND);
+    let start = SECOND;
+    for _ in 0..8 {
+        s.enqueue(op(0, 3, 0, 4096), start);
+    }
+    let (mut count, mut now) = (BTreeMap::<u64, u64>::new(), start);
+    for _ in 0..30_000 {
+        let Dequeued::Item(o, _) = s.dequeue(now) else { panic!("operations wait") };
+        *count.entry(o.tenant).or_default() += 1;
+        now += 10_000;
+        s.enqueue(o, now);
+    }
+    assert!(count[&3].abs_diff(count[&2]) <= 2, "{count:?}");
+}
+
+#[test]
+fn idle_tenants_are_forgotten_little_by_little() {
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 7, spec(0, 500, 0), 0);
+    for t in 0..10_000 {
+        s.enqueue(op(t, t, t, 4096), 0);
+    }
+    while let Dequeued::Item(..) = s.dequeue(0) {}
+    assert_eq!(s.tenants(OpClass::Client), 10_000);
+    // Two are looked at with each operation that comes.
+    for i in 0..2_500u64 {
+        s.enqueue(op(0, 1 << 40, 1, 4096), 20 * SECOND + i);
+        assert!(matches!(s.dequeue(20 * SECOND + i), Dequeued::Item(..)));
+    }
+    assert!((4_990..=5_010).contains(&s.tenants(OpClass::Client)), "{}", s.tenants(OpClass::Client));
+    for i in 0..20_000u64 {
+        s.enqueue(op(0, 1 << 40, 1, 4096), 21 * SECOND + i);
+        assert!(matches!(s.dequeue(21 * SECOND + i), Dequeued::Item(..)));
+    }
+    assert_eq!(s.tenants(OpClass::Client), 2, "the one in use and the one with a promise");
+}
+
+#[test]
+fn what_was_drained_keeps_its_order() {
+    let mut s = free();
+    for i in 0..1000u64 {
+        s.enqueue(op(i, i % 3, i % 20, 4096), 0);
+    }
+    let all = s.drain(OpClass::Client);
+    assert_eq!((all.len(), s.len(), s.dequeue(0)), (1000, 0, Dequeued::Empty));
+    let mut last = BTreeMap::new();
+    for o in all {
+        assert!(last.insert((o.tenant, o.session), o.item).is_none_or(|before| before < o.item));
+        s.enqueue(Op { tenant: 5, ..o }, 1);
+    }
+    assert_eq!(std::iter::from_fn(|| match s.dequeue(1) { Dequeued::Item(o, _) => Some(o), _ => None }).count(), 1000);
+}
+
+fn any_spec() -> impl Strategy<Value = TenantSpec> {
+    (0u64..4000, 1u32..1000, prop_oneof![Just(0u64), 4000u64..9000]).prop_map(|(f, w, c)| spec(f, w, c))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Shares follow weights within 2 percent, whoever has how many sessions and however large operations are.
+    #[test]
+    fn shares_follow_weights(tenants in prop::collection::vec((10u32..200, 1u64..20, 4096u32..65536), 2..12)) {
+        let mut s = free();
+        let mut loads = Vec::new();
+        for (t, (weight, sessions, cost)) in tenants.iter().enumerate() {
+            s.set_tenant(OpClass::Client, t as u64, spec(0, *weight, 0), 0);
+            loads.extend((0..*sessions).map(|n| Load { cost: *cost, ..load(t as u64, n, 2) }));
+        }
+        let (served, idle) = run(&mut s, &loads, 1_000, SECOND);
+        prop_assert_eq!(idle, 0);
+        let bytes: Vec<u64> = tenants.iter().enumerate().map(|(t, (.., cost))| of(&served, t as u64) as u64 * u64::from(*cost)).collect();
+        let (all, weights): (u64, u64) = (bytes.iter().sum(), tenants.iter().map(|t| u64::from(t.0)).sum());
+        for (t, (weight, ..)) in tenants.iter().enumerate() {
+            let wanted = all as f64 * f64::from(*weight) / weights as f64;
+            prop_assert!((bytes[t] as f64 - wanted).abs() <= wanted * 0.02, "{t}: {} of {wanted}", bytes[t]);
+        }
+    }
+
+    /// Floors that fit are met, ceilings are not exceeded in any window, and the device is not idle while
+    /// somebody is below his ceiling.
+    #[test]
+    fn floors_and_ceilings(tenants in prop::collection::vec((any_spec(), 1u64..4), 1..12)) {
+        let mut s = free();
+        let mut loads = Vec::new();
+        for (t, (spec, sessions)) in tenants.iter().enumerate() {
+            s.set_tenant(OpClass::Client, t as u64, *spec, 0);
+            loads.extend((0..*sessions).map(|n| load(t as u64, n, 4)));
+        }
+        // 50000 operations each second: more than all floors together.
+        let (served, idle) = run(&mut s, &loads, 20_000, SECOND);
+        let mut most = 0;
+        for (t, (spec, _)) in tenants.iter().enumerate() {
+            let mut at: Vec<u64> = served.iter().filter(|((_, x, _), _)| *x == t as u64).flat_map(|(_, v)| v.clone()).collect();
+            at.sort();
+            let floor = spec.floor.iops_milli / 1000;
+            prop_assert!(at.len() as u64 * 100 + 200 >= floor * 98, "{t}: {} of {floor}", at.len());
+            let ceiling = spec.ceiling.iops_milli / 1000;
+            if ceiling == 0 {
+                most = u64::MAX;
+                continue;
+            }
+            most = u64::saturating_add(most, ceiling);
+            for window in [SECOND / 100, SECOND / 10, SECOND] {
+                let mut inside: VecDeque<u64> = VecDeque::new();
+                for t in &at {
+                    inside.push_back(*t);
+                    while inside.front().is_some_and(|f| f + window <= *t) {
+                        inside.pop_front();
+                    }
+                    prop_assert!(inside.len() as u64 <= ceiling * (window + LATE) / SECOND + 2, "{} in {window}, {ceiling}", inside.len());
+                }
+            }
+        }
+        if most >= 50_000 {
+            prop_assert_eq!(idle, 0);
+        }
+    }
+
+    /// Every operation is served within bounded time, whatever others do and however promises change: what was
+    /// before it in its session, and a turn of everybody else for each of those.
+    #[test]
+    fn everybody_is_served(
+        steps in prop::collection::vec((0u64..6, 0u64..12, 1u32..200_000, 0u32..6, 0usize..40), 1..400),
+        specs in prop::collection::vec(any_spec(), 1..40),
+    ) {
+        let mut s = free();
+        let mut waiting: BTreeMap<(u64, u64), VecDeque<u64>> = BTreeMap::new();
+        let (mut now, mut left) = (0u64, 0usize);
+        let mut take = |s: &mut Mclock<u64>, now: &mut u64, waiting: &mut BTreeMap<(u64, u64), VecDeque<u64>>| match s.dequeue(*now) {
+            Dequeued::Item(o, phase) => {
+                assert_ne!(phase, Phase::Strict);
+                assert_eq!(waiting.get_mut(&(o.tenant, o.session)).unwrap().pop_front(), Some(o.item));
+                *now += 1000;
+                true
+            }
+            Dequeued::WaitUntil(at) => {
+                assert!(at > *now && at <= *now + SECOND, "{at} at {now}");
+                *now = at;
+                false
+            }
+            Dequeued::Empty => {
+                assert!(waiting.values().all(VecDeque::is_empty));
+                *now += 1000;
+                false
+            }
+        };
+        for (i, (tenant, session, cost, turns, change)) in steps.iter().enumerate() {
+            s.enqueue(op(i as u64, *tenant, *session, *cost), now);
+            waiting.entry((*tenant, *session)).or_default().push_back(i as u64);
+            left += 1;
+            if let Some(spec) = specs.get(*change) {
+                s.set_tenant(OpClass::Client, *tenant, *spec, now);
+            } else if *change < 20 {
+                s.set_tenant(OpClass::Client, *tenant, TenantSpec::default(), now);
+            }
+            for _ in 0..*turns {
+                left -= usize::from(take(&mut s, &mut now, &mut waiting));
+            }
+            prop_assert_eq!(s.len(), left);
+        }
+        let mut rounds = 0;
+        while left > 0 {
+            left -= usize::from(take(&mut s, &mut now, &mut waiting));
+            rounds += 1;
+            prop_assert!(rounds <= 4 * steps.len(), "it does not drain");
+        }
+        prop_assert_eq!(s.dequeue(now), Dequeued::Empty);
+    }
+}
