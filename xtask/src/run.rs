@@ -200,6 +200,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "rbd" => &["bench/peer.py", "--rbd"],
         "trim" => &["bench/trim.py"],
         "restart" => &["bench/restart.py"],
+        "neighbours" => &["bench/neighbours.py"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))

@@ -169,6 +169,8 @@ crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from ne
 mgr_stats_period|int|basic|5|1..|r|mgr,osd|Seconds between the statistics that daemons report.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
 osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler|s|osd|How operations are scheduled.
+osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's request counts if no specification names its tenant: its pool (a namespace is one of its own), its image, or the client.
+osd_qos_max_in_flight|uint|advanced|0|0..65536|r|osd|Requests that are carried out at a time; others wait in the scheduler. 0 finds the least that keeps the store busy.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
 osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work.
 osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.

@@ -105,18 +105,63 @@ message! {
     }, data data
 
     /// The coordinator's split of cluster-wide promises, for one OSD.
-    QosShares = 0x7006, "siphon_qos_shares", version 1, compat 1 {
+    QosShares = 0x7006, "siphon_qos_shares", version 2, compat 1 {
         /// Images whose limits or parts changed, or are said again.
         images: Vec<ImageShare>,
+        /// Specified tenants whose promises or parts changed.
+        tenants: Vec<TenantShare> = since 2,
+        /// Whether those are all that there are; otherwise others stay as they were.
+        all_tenants: bool = since 2,
     }
 
     /// What tenants ask an OSD for, several times a second while there are any that have limits.
-    QosDemand = 0x7007, "siphon_qos_demand", version 1, compat 1 {
+    QosDemand = 0x7007, "siphon_qos_demand", version 2, compat 1 {
         /// The OSD.
         osd: OsdId,
         /// Images in use whose limits are not known, and those whose demand is other than nothing.
         images: Vec<ImageDemand>,
+        /// Specified tenants that are asked for something, or no longer.
+        tenants: Vec<TenantDemand> = since 2,
     }
+}
+
+/// A tenant that a specification describes, and an OSD's part of what it is promised. An operation belongs to it
+/// if everything that is said here of whose it is fits.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct TenantShare {
+    /// What the specification calls it.
+    pub name: String,
+    /// The pool of the data.
+    pub pool: Option<PoolId>,
+    /// The namespace.
+    pub namespace: Option<Bytes>,
+    /// The image's prefix of data objects.
+    pub prefix: Option<Bytes>,
+    /// The client, as `client.NAME`.
+    pub client: Option<String>,
+    /// Its share of what floors leave.
+    pub weight: u32,
+    /// How many OSDs the rates are divided over.
+    pub osds: u32,
+    /// Ceilings, as [`ImageShare::rates`].
+    pub ceilings: Vec<ShareOfRate>,
+    /// Floors: operations, bytes. Empty for none.
+    pub floors: Vec<ShareOfRate>,
+}
+
+/// What one OSD was asked for, for a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct TenantDemand {
+    /// What the specification calls it.
+    pub name: String,
+    /// How long it was counted.
+    pub millis: u64,
+    /// Reads that came.
+    pub reads: DemandCount,
+    /// Writes that came.
+    pub writes: DemandCount,
 }
 
 /// What an image's data objects have in common.

@@ -148,6 +148,8 @@ structs! {
     ImageDemand { data, known, millis, reads, writes }
     DemandCount { ops, bytes, waiting_ops, waiting_bytes }
     ImageShare { data, osds, rates }
+    TenantShare { name, pool, namespace, prefix, client, weight, osds, ceilings, floors }
+    TenantDemand { name, millis, reads, writes }
     ShareOfRate { each_second, saved, peak, part }
     OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
     Eversion { epoch, version }

@@ -4,9 +4,11 @@
 //! * [`state`]: what the manager knows, without I/O;
 //! * [`commands`]: the table of its commands;
 //! * [`rbd`]: what it does for block devices;
+//! * [`qos`]: what tenants are promised, divided over OSDs;
 //! * [`server`]: sessions with monitors, OSDs and clients.
 
 pub mod commands;
+pub mod qos;
 pub mod rbd;
 pub mod server;
 pub mod state;

@@ -1,6 +1,8 @@
 //! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
 
 use crate::commands::{self, Done};
+use crate::qos::Tenants;
+use crate::qos::resolve::Resolver;
 use crate::rbd::RbdSupport;
 use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
@@ -24,6 +26,8 @@ use types::{EntityName, EntityType, OsdId, Utime};
 const DIGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How often limits of images are divided anew.
 const LIMITS_PERIOD: Duration = Duration::from_millis(100);
+/// How often specifications are looked for while there is nothing to divide.
+const SPECS_PERIOD: Duration = Duration::from_secs(1);
 /// The shortest pause between two times.
 const LIMITS_PAUSE: Duration = Duration::from_millis(5);
 
@@ -73,7 +77,10 @@ struct Inner {
     descriptions: Bytes,
     /// The connections on which OSDs report.
     osds: RefCell<BTreeMap<OsdId, Rc<Connection>>>,
-    /// There is something about limits of images that does not wait for the next round.
+    /// Tenants that are promised something.
+    tenants: RefCell<Tenants>,
+    resolver: RefCell<Option<Rc<Resolver>>>,
+    /// There is something about limits and promises that does not wait for the next round.
     limits: Rc<Notify>,
     /// Something changed that the monitors should hear of.
     news: Notify,
@@ -143,6 +150,8 @@ impl Manager {
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
             osds: RefCell::default(),
+            tenants: RefCell::default(),
+            resolver: RefCell::default(),
             limits: Rc::default(),
             news: Notify::new(),
             stopping: Cell::new(false),
@@ -169,6 +178,7 @@ impl Manager {
         inner.apply_auth_settings();
         inner.follow_map();
         let rados = Rados::over(inner.mon.clone(), inner.objecter.clone());
+        *inner.resolver.borrow_mut() = Some(Rc::new(Resolver::new(Rados::over(inner.mon.clone(), inner.objecter.clone()))));
         *inner.rbd.borrow_mut() = Some(RbdSupport::start(rados, inner.conf.clone()));
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
         tokio::task::spawn_local(split_limits(Rc::downgrade(&inner)));
@@ -213,7 +223,7 @@ async fn report(inner: Weak<Inner>) {
     }
 }
 
-/// Reads the limits of images and divides them over OSDs, while images are in use.
+/// Reads the limits of images and the promises to tenants and divides them over OSDs, while there are any.
 async fn split_limits(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
@@ -224,12 +234,14 @@ async fn split_limits(inner: Weak<Inner>) {
         }
         let news = limits.clone();
         rbd.read_settings(move || news.notify_one());
+        m.read_specifications();
         let idle = m.split_limits(&rbd);
         drop((m, rbd));
         // News of many images goes together.
         tokio::time::sleep(LIMITS_PAUSE).await;
         if idle {
-            limits.notified().await;
+            // Only new specifications come without notice.
+            let _ = tokio::time::timeout(SPECS_PERIOD, limits.notified()).await;
         } else {
             let _ = tokio::time::timeout(LIMITS_PERIOD, limits.notified()).await;
         }
@@ -237,18 +249,41 @@ async fn split_limits(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Tells OSDs their parts of limits; whether no image is in use.
+    /// Reads specifications if it is time to.
+    fn read_specifications(self: &Rc<Self>) {
+        let Some(resolver) = self.resolver.borrow().clone() else { return };
+        if !self.tenants.borrow_mut().due(now().as_secs_f64()) {
+            return;
+        }
+        let weak = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            let read = resolver.read().await;
+            let Some(m) = weak.upgrade() else { return };
+            let resolved = read.inspect_err(|e| tracing::debug!("specifications: {e}")).ok();
+            if m.tenants.borrow_mut().take(resolved, now().as_secs_f64()) {
+                m.limits.notify_one();
+            }
+        });
+    }
+
+    /// Tells OSDs their parts of limits and promises; whether there are none.
     fn split_limits(&self, rbd: &RbdSupport) -> bool {
         let mut ceilings = rbd.ceilings.borrow_mut();
         let now = now().as_secs_f64();
-        let told = ceilings.round(now, |pool| self.state.borrow().primaries(pool));
+        let mut told = ceilings.round(now, |pool| self.state.borrow().primaries(pool));
         let osds = self.osds.borrow();
+        let mut tenants = self.tenants.borrow_mut();
+        let here = osds.iter().filter(|(_, c)| !c.is_down()).map(|(osd, _)| *osd).collect();
+        for (osd, (shares, all)) in tenants.round(now, &here, |pool| self.state.borrow().primaries(pool)) {
+            let message = told.entry(osd).or_default();
+            (message.tenants, message.all_tenants) = (shares, all);
+        }
         for (osd, shares) in told {
             if let Some(conn) = osds.get(&osd) {
                 conn.send(shares.encode(conn.features()));
             }
         }
-        ceilings.is_empty()
+        ceilings.is_empty() && tenants.is_empty()
     }
 
     /// Whether a message's sender is that OSD; then this is the connection for answers.
@@ -263,6 +298,7 @@ impl Inner {
             if let Some(rbd) = &*self.rbd.borrow() {
                 rbd.ceilings.borrow_mut().forget_told(osd);
             }
+            self.tenants.borrow_mut().forget_told(osd);
         }
         is
     }
@@ -321,9 +357,13 @@ impl Inner {
             AnyMessage::QosDemand(d) => {
                 if self.is_osd(conn, d.osd)
                     && let Some(rbd) = &*self.rbd.borrow()
-                    && rbd.ceilings.borrow_mut().handle_demand(d.osd, &d.images, now().as_secs_f64())
                 {
-                    self.limits.notify_one();
+                    let now = now().as_secs_f64();
+                    let images = rbd.ceilings.borrow_mut().handle_demand(d.osd, &d.images, now);
+                    let tenants = self.tenants.borrow_mut().handle_demand(d.osd, &d.tenants, now);
+                    if images || tenants {
+                        self.limits.notify_one();
+                    }
                 }
             }
             AnyMessage::MgrOpen(_) => {

@@ -82,6 +82,7 @@ commands! {
         Run::Now(historic_ops_by_duration);
     "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
     "dump_op_pq_state", "dump op queue state", "r", Run::Now(queue_state);
+    "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::Now(dump_qos);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
     "query name=pgid,type=CephPgid", "show details of a specific pg", "r", Run::Now(query);
@@ -294,6 +295,15 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (name, len) = a.core.with_queue(|q| (q.name(), q.len()));
     reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running()}))
+}
+
+fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let map = a.core.map();
+    let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
+    let mut dump = a.core.with_queue(|q| q.dump(&pool_name));
+    dump["in_flight"] = a.core.running().into();
+    dump["max_in_flight"] = a.core.window().into();
+    reply(args, dump)
 }
 
 fn dump_watchers(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

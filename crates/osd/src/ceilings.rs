@@ -8,57 +8,29 @@
 //! slices of the request.
 
 use crate::client_op::ClientOp;
-use crate::op::{OpExt, OsdFlags};
+use crate::limited::{Gate, LONELY, Limited, Part, demand_of};
 use crate::tracker::LIMITED;
 use bytes::Bytes;
-use messages::{DemandCount, ImageData, ImageDemand, ImageShare, ShareOfRate};
-use qos::{Access, Ceilings, Demand, Limits, Rate, TenantId};
+use messages::{ImageData, ImageDemand, ImageShare};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::sync::Notify;
 use types::PoolId;
 
-/// How often demand is told while images with limits are in use.
-pub const DEMAND_PERIOD: Duration = Duration::from_millis(100);
-/// What is new is told after this: news of many images goes together.
-pub const NEWS_PAUSE: Duration = Duration::from_millis(10);
-/// How often it is told that an image without limits, or with limits not known yet, is in use.
-const ASK_PERIOD: u64 = 2_000_000_000;
-/// Without word from the manager for so long, parts become even.
-const LONELY: u64 = 10_000_000_000;
 /// Images that nobody used for so long are forgotten.
 const IDLE: u64 = 300_000_000_000;
 /// How often they are looked for.
 const SWEEP: u64 = 10_000_000_000;
 /// Images that are known at a time; more are not limited.
 const MOST_IMAGES: usize = 16384;
-/// A read of everything, which says no length, counts as an object of the usual size.
-const WHOLE_OBJECT: u64 = 4 << 20;
-
-/// What is known of an image.
-struct Entry {
-    /// Only an image with limits is a tenant.
-    tenant: Option<TenantId>,
-    share: Option<ImageShare>,
-    /// Came since it was last told.
-    reads: DemandCount,
-    writes: DemandCount,
-    /// When it was last told; 0 for never.
-    told: u64,
-    /// Whether what was told last was other than nothing.
-    told_demand: bool,
-    used: u64,
-}
-
 /// The images of a namespace by prefix.
-type Images = BTreeMap<Bytes, Entry>;
+type Images = BTreeMap<Bytes, Limited>;
 
 /// See the module. Times are nanoseconds of the scheduler's clock.
 pub struct ImageCeilings {
     pools: BTreeMap<PoolId, BTreeMap<Bytes, Images>>,
     known: usize,
-    gate: Ceilings<Rc<ClientOp>>,
+    gate: Gate,
     /// When the manager was last heard.
     heard: u64,
     lonely: bool,
@@ -68,7 +40,7 @@ pub struct ImageCeilings {
 }
 
 /// The part of a data object's name that is common to its image.
-fn prefix_of(name: &[u8]) -> Option<&[u8]> {
+pub(crate) fn prefix_of(name: &[u8]) -> Option<&[u8]> {
     if !name.starts_with(b"rbd_data.") {
         return None;
     }
@@ -76,40 +48,12 @@ fn prefix_of(name: &[u8]) -> Option<&[u8]> {
     name.get(..dot).filter(|p| p.len() > b"rbd_data.".len())
 }
 
-/// What an operation asks for.
-fn demand_of(op: &ClientOp) -> Demand {
-    let access = if op.info.may_write() { Access::Write } else { Access::Read };
-    let bytes = op.m().ops.iter().map(|o| match access {
-        Access::Write => o.indata.len() as u64,
-        Access::Read if !o.code.is_read() || !o.code.uses_extent() => 0,
-        Access::Read => match o.extent().length {
-            0 => WHOLE_OBJECT,
-            n => n,
-        },
-    });
-    Demand { access, bytes: bytes.fold(0, u64::saturating_add), ordered: op.info.rwordered() || op.has(OsdFlags::RWORDERED) }
-}
-
-fn limits(share: &ImageShare, part: impl Fn(&ShareOfRate) -> u64) -> Limits {
-    let mut rates = [Rate::default(); 6];
-    for (rate, s) in rates.iter_mut().zip(&share.rates) {
-        *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }.part(part(s));
-    }
-    Limits::from_rates(rates)
-}
-
-/// This OSD's limits, as the manager split them or, without it, even.
-fn own_limits(share: &ImageShare, even: bool) -> Limits {
-    let osds = u64::from(share.osds.max(1));
-    limits(share, |s| if even { s.each_second / osds } else { s.part })
-}
-
 impl Default for ImageCeilings {
     fn default() -> Self {
         ImageCeilings {
             pools: BTreeMap::new(),
             known: 0,
-            gate: Ceilings::default(),
+            gate: Gate::default(),
             heard: 0,
             lonely: false,
             swept: 0,
@@ -147,8 +91,8 @@ impl ImageCeilings {
         };
         let demand = demand_of(&op);
         entry.count(demand, now);
-        let Some(tenant) = entry.tenant else {
-            if now.saturating_sub(entry.told) >= ASK_PERIOD {
+        let Some(tenant) = entry.tenant() else {
+            if entry.asks(now) {
                 self.news.notify_one();
             }
             return Some(op);
@@ -158,8 +102,7 @@ impl ImageCeilings {
         if through.is_none() {
             tracked.tracked.delayed(LIMITED);
             // It comes to this OSD for the first time in a while, which has little of the limit.
-            if !entry.told_demand {
-                entry.told_demand = true;
+            if entry.begins() {
                 self.news.notify_one();
             }
         }
@@ -196,7 +139,7 @@ impl ImageCeilings {
     }
 
     /// The entry of an image, made if there is room.
-    fn entry(&mut self, data: ImageData, now: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, data: ImageData, now: u64) -> Option<&mut Limited> {
         let images = self.pools.entry(data.pool).or_default().entry(data.namespace).or_default();
         if !images.contains_key(&data.prefix) {
             if self.known >= MOST_IMAGES {
@@ -204,15 +147,7 @@ impl ImageCeilings {
             }
             self.known += 1;
         }
-        Some(images.entry(data.prefix).or_insert_with(|| Entry {
-            tenant: None,
-            share: None,
-            reads: DemandCount::default(),
-            writes: DemandCount::default(),
-            told: 0,
-            told_demand: false,
-            used: now,
-        }))
+        Some(images.entry(data.prefix).or_insert_with(|| Limited::new(now)))
     }
 
     /// What is to be told the manager now. Counting begins anew for what is told.
@@ -227,37 +162,9 @@ impl ImageCeilings {
             self.each(|gate, _, e| e.apply(gate, true, now));
         }
         self.each(|gate, data, e| {
-            let waiting = |count: &mut DemandCount, access| {
-                let backlog = e.tenant.map(|t| gate.backlog(t, access)).unwrap_or_default();
-                (count.waiting_ops, count.waiting_bytes) = (backlog.ops, backlog.bytes);
-            };
-            waiting(&mut e.reads, Access::Read);
-            waiting(&mut e.writes, Access::Write);
-            let nothing = DemandCount::default();
-            let asks = e.reads != nothing || e.writes != nothing;
-            let due = match e.tenant {
-                Some(_) => asks || e.told_demand,
-                None => asks && (e.told == 0 || now.saturating_sub(e.told) >= ASK_PERIOD),
-            };
-            if !due {
-                return;
+            if let Some(t) = e.tell(gate, false, now) {
+                told.push(ImageDemand { data: data(), known: t.known, millis: t.millis, reads: t.reads, writes: t.writes });
             }
-            // The first time says nothing about a rate: it counts as a period.
-            let period = DEMAND_PERIOD.as_nanos() as u64;
-            let since = match (e.told, e.tenant) {
-                (0, _) => period,
-                // Longer ago it was idle: what came, came now.
-                (told, Some(_)) => now.saturating_sub(told).min(2 * period),
-                (told, None) => now.saturating_sub(told),
-            };
-            told.push(ImageDemand {
-                data: data(),
-                known: e.share.is_some(),
-                millis: (since / 1_000_000).max(1),
-                reads: std::mem::take(&mut e.reads),
-                writes: std::mem::take(&mut e.writes),
-            });
-            (e.told, e.told_demand) = (now.max(1), asks);
         });
         told
     }
@@ -275,8 +182,7 @@ impl ImageCeilings {
             share.data = ImageData { pool: share.data.pool, namespace: own(&share.data.namespace), prefix: own(&share.data.prefix) };
             let mut gate = std::mem::take(&mut self.gate);
             if let Some(entry) = self.entry(share.data.clone(), now) {
-                entry.share = Some(share);
-                entry.apply(&mut gate, false, now);
+                entry.take(Part { osds: share.osds, rates: share.rates }, &mut gate, now);
             }
             self.gate = gate;
         }
@@ -287,7 +193,7 @@ impl ImageCeilings {
     }
 
     /// Every entry, with a way to make its name.
-    fn each(&mut self, mut f: impl FnMut(&mut Ceilings<Rc<ClientOp>>, &dyn Fn() -> ImageData, &mut Entry)) {
+    fn each(&mut self, mut f: impl FnMut(&mut Gate, &dyn Fn() -> ImageData, &mut Limited)) {
         for (pool, namespaces) in &mut self.pools {
             for (namespace, images) in namespaces {
                 for (prefix, entry) in images {
@@ -303,7 +209,7 @@ impl ImageCeilings {
         self.pools.retain(|_, namespaces| {
             namespaces.retain(|_, images| {
                 images.retain(|_, e| {
-                    let keep = now.saturating_sub(e.used) < IDLE || e.tenant.is_some_and(|t| !gate.remove(t));
+                    let keep = now.saturating_sub(e.used) < IDLE || e.tenant().is_some_and(|t| !gate.remove(t));
                     *known -= usize::from(!keep);
                     keep
                 });
@@ -314,43 +220,17 @@ impl ImageCeilings {
     }
 }
 
-impl Entry {
-    fn count(&mut self, demand: Demand, now: u64) {
-        let count = match demand.access {
-            Access::Read => &mut self.reads,
-            Access::Write => &mut self.writes,
-        };
-        count.ops += 1;
-        count.bytes = count.bytes.saturating_add(demand.bytes);
-        self.used = now;
-    }
-
-    /// Makes the gate follow the share.
-    fn apply(&mut self, gate: &mut Ceilings<Rc<ClientOp>>, even: bool, now: u64) {
-        let Some(share) = &self.share else { return };
-        let limits = own_limits(share, even);
-        match self.tenant {
-            None if limits.is_unlimited() => {}
-            None => self.tenant = Some(gate.add(limits, now)),
-            Some(tenant) => {
-                gate.set(tenant, limits, now);
-                // What waits goes first; then it is a tenant no longer.
-                if limits.is_unlimited() && gate.remove(tenant) {
-                    self.tenant = None;
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client_op::{ReplySink, Request};
+    use crate::limited::WHOLE_OBJECT;
     use crate::op::code::{on_extent, write_op};
     use crate::op::{Op, OpCode, OpInfo};
     use crate::tracker::Tracker;
-    use messages::{OsdOp, OsdOpReply};
+    use crate::op::OsdFlags;
+    use messages::{OsdOp, OsdOpReply, ShareOfRate};
+    use qos::{Access, Demand};
     use std::future::Future;
     use types::{EntityAddr, EntityName, ObjectLocator, PgId, SnapId, SpgId};
 

@@ -31,6 +31,11 @@ pub trait ReplySink {
     fn session(&self) -> u64 {
         0
     }
+
+    /// The name that the client has a key for, as `client.NAME`.
+    fn entity(&self) -> &str {
+        ""
+    }
 }
 
 /// The store keeps blocks as they came. When the data of a message belongs to several operations, pieces of
@@ -121,6 +126,14 @@ pub struct ClientOp {
     pub slot: RefCell<Option<Slot>>,
     /// Whether the limits of its image have seen it.
     pub counted: Cell<bool>,
+    /// Whether it was counted as offered by its tenant, and as served.
+    pub offered: Cell<bool>,
+    /// See `offered`.
+    pub served: Cell<bool>,
+    /// Its tenant, for the scheduler.
+    pub tenant: Cell<u64>,
+    /// When it came to the scheduler, by the scheduler's clock.
+    pub queued: Cell<u64>,
     /// Holds the request's bytes against the connection's throttle.
     pub guard: Option<msgr::ReceiveGuard>,
     sink: Rc<dyn ReplySink>,
@@ -192,6 +205,10 @@ impl ClientOp {
             tracked,
             slot: RefCell::new(None),
             counted: Cell::new(false),
+            offered: Cell::new(false),
+            served: Cell::new(false),
+            tenant: Cell::new(0),
+            queued: Cell::new(0),
             guard,
             sink,
             replied: Cell::new(false),

@@ -39,7 +39,7 @@ pub struct Settings {
     pub classes: cls::Registry,
     /// Options of groups.
     pub pg: PgConf,
-    /// Operations in execution at a time; others wait in the scheduler.
+    /// Operations in execution at a time; others wait in the scheduler. 0: as many as [`qos::Window`] says.
     pub window: usize,
     /// Object contexts that a group keeps without use.
     pub idle_contexts: usize,
@@ -57,7 +57,7 @@ impl Default for Settings {
             limits: Limits::default(),
             classes: cls::Registry::builtin(),
             pg: PgConf::default(),
-            window: 256,
+            window: 0,
             idle_contexts: 64,
             trim: TrimSettings::default(),
             watch_timeout: 30,
@@ -108,10 +108,16 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
+    window: RefCell<qos::Window>,
+    /// Where the window's time begins.
+    start: Instant,
     clients_started: Cell<u64>,
     /// Which groups trim, and which want to.
     pub(crate) trim_turns: RefCell<Turns>,
     dispatching: Cell<bool>,
+    /// Wakes the task that lets queued work in, if there is one.
+    work_waits: tokio::sync::Notify,
+    has_runner: Cell<bool>,
     /// A group became active, or stopped being it: the manager should know soon.
     pub(crate) groups_changed: tokio::sync::Notify,
     /// Some group has requests that wait for room.
@@ -140,6 +146,34 @@ enum Waiting {
     Peer(Box<Envelope>),
 }
 
+/// Fewer operations than these are not worth ordering, ...
+const LEAST_IN_FLIGHT: usize = 16;
+/// ... and more than these are not needed by any store.
+const MOST_IN_FLIGHT: usize = 256;
+/// For so long queued work runs before sockets are read again.
+const TURN: Duration = Duration::from_micros(50);
+
+/// Lets queued work in, a little at a time, and lets everybody else on this thread run in between.
+///
+/// An operation that the processor does at once never waits for a place in the admission window. Were it started
+/// as soon as it has been read, the order in which sockets are read would decide, and who has many of them would
+/// get most. Reading goes first, therefore: what has arrived is in the scheduler before it decides.
+pub fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
+    core.has_runner.set(true);
+    let core = Rc::downgrade(core);
+    async move {
+        while let Some(c) = core.upgrade() {
+            if c.run_some(Some(TURN)) {
+                drop(c);
+                // Wakes this task when sockets have been looked at and whoever got something from them has run.
+                tokio::task::yield_now().await;
+            } else {
+                c.work_waits.notified().await;
+            }
+        }
+    }
+}
+
 /// The wall clock.
 pub fn wall_now() -> Utime {
     Utime::from_duration(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
@@ -165,9 +199,13 @@ impl Core {
             waiting_pg: RefCell::default(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
+            window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)),
+            start: Instant::now(),
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
             dispatching: Cell::new(false),
+            work_waits: tokio::sync::Notify::new(),
+            has_runner: Cell::new(false),
             groups_changed: tokio::sync::Notify::new(),
             full_waiters: Cell::new(false),
             failsafe: Cell::new(1.0),
@@ -458,14 +496,29 @@ impl Core {
         self.dispatch();
     }
 
-    /// Runs queued work while the admission window has room.
+    /// Runs queued work while the admission window has room: at once, or by the task of [`run_queued`].
     pub fn dispatch(&self) {
-        if self.dispatching.replace(true) {
-            return;
+        if self.has_runner.get() {
+            self.work_waits.notify_one();
+        } else {
+            self.run_some(None);
         }
-        let window = self.settings.borrow().window;
-        while self.running.get() < window {
-            let next = self.queue.borrow_mut().dequeue(Instant::now());
+    }
+
+    /// Runs queued work for a while; whether there is more that may run.
+    fn run_some(&self, turn: Option<Duration>) -> bool {
+        if self.dispatching.replace(true) {
+            return false;
+        }
+        let mut begun = None;
+        let mut more = false;
+        while self.running.get() < self.window() {
+            let now = Instant::now();
+            if turn.is_some_and(|turn| now.saturating_duration_since(*begun.get_or_insert(now)) > turn) {
+                more = true;
+                break;
+            }
+            let next = self.queue.borrow_mut().dequeue(now);
             match next {
                 crate::work::Next::Work(work) => self.start(work),
                 crate::work::Next::Empty => break,
@@ -476,6 +529,7 @@ impl Core {
             }
         }
         self.dispatching.set(false);
+        more
     }
 
     /// How many groups trim snapshots.
@@ -547,6 +601,14 @@ impl Core {
     /// Requests of clients started so far.
     pub(crate) fn clients_started(&self) -> u64 {
         self.clients_started.get()
+    }
+
+    /// Work that may be in execution at a time.
+    pub fn window(&self) -> usize {
+        match self.settings.borrow().window {
+            0 => self.window.borrow().size(self.start.elapsed().as_nanos() as u64),
+            fixed => fixed,
+        }
     }
 
     /// Work in execution.
@@ -664,6 +726,14 @@ impl Core {
     pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64) {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
+        // What is read is mostly in memory; how much of the store is in use is seen by what it commits.
+        if op.info.may_write() {
+            let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
+            let took = total.saturating_sub(began).as_nanos() as u64;
+            let waiting = !self.queue.borrow().is_empty();
+            let now = self.start.elapsed().as_nanos() as u64;
+            self.window.borrow_mut().ended(took, self.running.get().saturating_sub(1), waiting, now);
+        }
         let (r, w) = (op.info.may_read(), op.info.may_write());
         self.images.count(op.pgid.pool, &op.oid, r, w, in_bytes, out_bytes, total);
         self.perf.client_op(r, w, in_bytes, out_bytes, total, total.saturating_sub(queued));

@@ -4,7 +4,8 @@
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
 //!   `host_background`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
-//!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images.
+//!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
+//!   they are promised; [`limited`]: this OSD's part of limits.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
@@ -28,6 +29,7 @@ mod host_ops;
 mod host_trim;
 mod host_watch;
 pub mod images;
+pub mod limited;
 pub mod map;
 pub mod net;
 pub mod object;
@@ -40,6 +42,7 @@ pub mod session;
 pub mod settings;
 pub mod stats;
 pub mod superblock;
+pub mod tenants;
 pub mod tracker;
 pub mod txn;
 pub mod watch;

@@ -2,14 +2,18 @@
 //! configuration asks for. What an image's limits do not allow yet waits in front of it.
 
 use crate::ceilings::ImageCeilings;
+use crate::client_op::ClientOp;
 use crate::op::OpExt;
+use crate::tenants::{Promises, TenantBy, Tenants};
 use crate::work::{Kind, Next, Queue, Work};
 use conf::{Config, find};
-use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq, cut_off};
-use messages::{ImageDemand, ImageShare};
+use messages::{OsdOp, QosDemand, QosShares};
+use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
+use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use types::PoolId;
 
 /// Priorities by kind of work, for the scheduler that goes by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +44,24 @@ enum Kinds {
     Wpq(Box<Wpq<Work>>),
 }
 
+/// What a class was served.
+#[derive(Clone, Copy, Default)]
+struct Served {
+    ops: u64,
+    bytes: u64,
+    by_reservation: u64,
+    by_floor: u64,
+}
+
 /// See the module.
 pub struct OsdQueue {
     kind: Kinds,
     priorities: Priorities,
     images: ImageCeilings,
+    tenants: Tenants,
+    served: [Served; 3],
+    /// Notified when the manager should be told of demand before the next round.
+    news: Rc<Notify>,
     /// Where its time begins.
     start: Instant,
 }
@@ -71,17 +88,58 @@ impl OsdQueue {
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
         let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(spec(c)))) };
-        OsdQueue { kind, priorities: Priorities::of(c), images: ImageCeilings::default(), start: Instant::now() }
+        let images = ImageCeilings::default();
+        let news = images.news();
+        let tenants = Tenants::new(tenant_by(c));
+        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), news, start: Instant::now() }
     }
 
     /// Notified when the manager should be told of demand before the next round.
     pub fn news(&self) -> Rc<Notify> {
-        self.images.news()
+        self.news.clone()
+    }
+
+    /// Takes a request of a client whose image allows it.
+    fn admit(&mut self, op: Rc<ClientOp>, now: u64) {
+        if let Some(op) = self.tenants.admit(op, now) {
+            self.schedule(Work::Client(op), now);
+        }
+    }
+
+    /// Tells the scheduler of promises.
+    fn promise(&mut self, promises: Promises, now: u64) {
+        if let Kinds::Mclock(q) = &mut self.kind {
+            for (tenant, spec) in promises {
+                q.set_tenant(OpClass::Client, tenant, spec, now);
+            }
+        }
+    }
+
+    /// Requests may belong to other tenants than before: all that wait are admitted again, in order.
+    fn admit_again(&mut self, behind: Vec<Rc<ClientOp>>, now: u64) {
+        let scheduled = match &mut self.kind {
+            Kinds::Mclock(q) => q.drain(OpClass::Client),
+            // It does not go by these tenants.
+            Kinds::Wpq(_) => Vec::new(),
+        };
+        for op in scheduled {
+            match op.item {
+                Work::Client(op) => self.admit(op, now),
+                other => self.schedule(other, now),
+            }
+        }
+        for op in behind {
+            self.admit(op, now);
+        }
     }
 
     fn schedule(&mut self, work: Work, now: u64) {
-        let (class, tenant, cost, priority) = classify(&work, &self.priorities);
-        let op = Op { item: work, class, tenant, cost: cost.min(u32::MAX.into()) as u32, priority };
+        let (class, mut tenant, cost, priority) = classify(&work, &self.priorities);
+        let mut session = 0;
+        if let (Work::Client(op), Kinds::Mclock(_)) = (&work, &self.kind) {
+            (tenant, session) = (op.tenant.get(), op.sink().session());
+        }
+        let op = Op { item: work, class, tenant, session, cost: cost.min(u32::MAX.into()) as u32, priority };
         match &mut self.kind {
             Kinds::Mclock(q) => q.enqueue(op, now),
             Kinds::Wpq(q) => q.enqueue(op, now),
@@ -96,7 +154,7 @@ impl OsdQueue {
 impl OsdQueue {
     /// Nothing before this time, or before an image's limit allows something.
     fn later(&mut self, scheduled: Option<u64>) -> Next {
-        match scheduled.into_iter().chain(self.images.next()).min() {
+        match scheduled.into_iter().chain(self.images.next()).chain(self.tenants.next()).min() {
             // A day is for ever; adding more could leave what the clock can say.
             Some(t) => Next::At(self.start + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY)))),
             None => Next::Empty,
@@ -104,14 +162,22 @@ impl OsdQueue {
     }
 }
 
+fn tenant_by(c: &Config) -> TenantBy {
+    TenantBy::from_name(&c.str("osd_qos_tenant"))
+}
+
+/// About how many bytes a request moves.
+fn cost(m: &OsdOp) -> u64 {
+    let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
+    // A read of everything asks for 0 bytes; what it costs shows only afterwards.
+    m.ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum()
+}
+
 /// Class, tenant, cost in bytes, priority.
 fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
     match work {
         Work::Client(op) => {
-            let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
-            // A read of everything asks for 0 bytes; what it costs shows only afterwards.
-            let bytes: u64 = op.m().ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum();
-            (OpClass::Client, op.pgid.pool.0 as u64, bytes, p.client)
+            (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client)
         }
         Work::Background(job) => {
             let (class, priority) = match job.kind {
@@ -127,19 +193,22 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
 impl Queue for OsdQueue {
     fn enqueue(&mut self, work: Work, now: Instant) {
         let now = self.at(now);
-        let work = match work {
-            Work::Client(op) => match self.images.admit(op, now) {
-                Some(op) => Work::Client(op),
-                None => return,
-            },
-            other => other,
-        };
-        self.schedule(work, now);
+        match work {
+            Work::Client(op) => {
+                if let Some(op) = self.images.admit(op, now) {
+                    self.admit(op, now);
+                }
+            }
+            other => self.schedule(other, now),
+        }
     }
 
     fn dequeue(&mut self, now: Instant) -> Next {
         let at = self.at(now);
         while let Some(op) = self.images.release(at) {
+            self.admit(op, at);
+        }
+        while let Some(op) = self.tenants.release(at) {
             self.schedule(Work::Client(op), at);
         }
         let next = match &mut self.kind {
@@ -147,7 +216,20 @@ impl Queue for OsdQueue {
             Kinds::Wpq(q) => q.dequeue(at),
         };
         match next {
-            Dequeued::Item(op, _) => Next::Work(op.item),
+            Dequeued::Item(op, phase) => {
+                let by_floor = phase == Phase::Floor;
+                if let Some(class) = OpClass::SHARED.iter().position(|c| *c == op.class) {
+                    let s = &mut self.served[class];
+                    s.ops += 1;
+                    s.bytes = s.bytes.saturating_add(op.cost.into());
+                    s.by_reservation += u64::from(phase == Phase::Reservation);
+                    s.by_floor += u64::from(by_floor);
+                }
+                if let Work::Client(request) = &op.item {
+                    self.tenants.served(request, op.cost.into(), by_floor, at);
+                }
+                Next::Work(op.item)
+            }
             Dequeued::WaitUntil(t) => self.later(Some(t)),
             Dequeued::Empty => self.later(None),
         }
@@ -158,7 +240,7 @@ impl Queue for OsdQueue {
             Kinds::Mclock(q) => q.len(),
             Kinds::Wpq(q) => q.len(),
         };
-        scheduled + self.images.len()
+        scheduled + self.images.len() + self.tenants.len()
     }
 
     fn name(&self) -> &'static str {
@@ -168,21 +250,64 @@ impl Queue for OsdQueue {
         }
     }
 
-    fn demand(&mut self, now: Instant) -> Vec<ImageDemand> {
-        self.images.demand(self.at(now))
+    fn demand(&mut self, now: Instant) -> QosDemand {
+        let now = self.at(now);
+        let (tenants, promises) = self.tenants.demand(now);
+        self.promise(promises, now);
+        QosDemand { images: self.images.demand(now), tenants, ..QosDemand::default() }
     }
 
-    fn take_shares(&mut self, shares: Vec<ImageShare>, now: Instant) {
-        self.images.take_shares(shares, self.at(now));
+    fn take_shares(&mut self, shares: QosShares, now: Instant) {
+        let now = self.at(now);
+        let limited = self.has_limited();
+        self.images.take_shares(shares.images, now);
+        let promises = self.tenants.heard(now);
+        self.promise(promises, now);
+        if !shares.tenants.is_empty() || shares.all_tenants {
+            let (promises, again) = self.tenants.take_shares(shares.tenants, shares.all_tenants, now);
+            self.promise(promises, now);
+            if let Some(again) = again {
+                self.admit_again(again, now);
+            }
+        }
+        // From now on demand is told regularly.
+        if !limited && self.has_limited() {
+            self.news.notify_one();
+        }
     }
 
     fn has_limited(&self) -> bool {
-        self.images.has_limited()
+        self.images.has_limited() || self.tenants.has_limited()
+    }
+
+    fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
+        let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| {
+            let waiting = match &self.kind {
+                Kinds::Mclock(q) => json!(q.class_len(*class)),
+                Kinds::Wpq(_) => Value::Null,
+            };
+            let counts = json!({
+                "waiting": waiting, "served": s.ops, "served_bytes": s.bytes,
+                "served_by_reservation": s.by_reservation, "served_by_floor": s.by_floor,
+            });
+            (class.name().to_owned(), counts)
+        });
+        let waiting = |id| match &self.kind {
+            Kinds::Mclock(q) => q.tenant_len(OpClass::Client, id),
+            Kinds::Wpq(_) => 0,
+        };
+        let mut v = self.tenants.dump(pool_name, &waiting);
+        v["scheduler"] = self.name().into();
+        v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
+        v
     }
 
     fn configure(&mut self, c: &Config, now: Instant) {
         let now = self.at(now);
         self.priorities = Priorities::of(c);
+        if self.tenants.set_by(tenant_by(c)) {
+            self.admit_again(Vec::new(), now);
+        }
         if let Kinds::Mclock(q) = &mut self.kind {
             q.set_spec(spec(c), now);
         }

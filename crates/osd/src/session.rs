@@ -18,11 +18,13 @@ pub struct Session {
     /// and again; a cap that depends on object or namespace is never answered from here.
     last: RefCell<Option<(PoolId, bool, bool)>>,
     simple: bool,
+    /// The name that the peer has a key for.
+    name: String,
 }
 
 impl Session {
     /// From what the peer's ticket says. Caps that cannot be read allow nothing.
-    pub fn new(caps: &auth::AuthCaps) -> Rc<Self> {
+    pub fn new(caps: &auth::AuthCaps, name: String) -> Rc<Self> {
         let parsed = if caps.allow_all {
             OsdCap::allow_all()
         } else {
@@ -35,7 +37,7 @@ impl Session {
         let text = &caps.text;
         // Conservative: any word that could make the answer depend on more than the pool.
         let simple = !["namespace", "object_prefix", "network", "profile", "class"].iter().any(|w| text.contains(w));
-        Rc::new(Session { caps: parsed, all, last: RefCell::new(None), simple })
+        Rc::new(Session { caps: parsed, all, last: RefCell::new(None), simple, name })
     }
 
     /// Whether the request is allowed (Ceph: `op_has_sufficient_caps`).
@@ -92,7 +94,7 @@ impl Session {
 }
 
 /// Answers go out on the connection that the request came in on.
-pub struct ConnectionSink(pub Rc<msgr::Connection>);
+pub struct ConnectionSink(pub Rc<msgr::Connection>, pub Rc<Session>);
 
 impl ReplySink for ConnectionSink {
     fn reply(&self, reply: OsdOpReply, tid: u64, data_off: u16) {
@@ -121,5 +123,9 @@ impl ReplySink for ConnectionSink {
 
     fn session(&self) -> u64 {
         self.0.id()
+    }
+
+    fn entity(&self) -> &str {
+        &self.1.name
     }
 }

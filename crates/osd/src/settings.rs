@@ -58,7 +58,10 @@ pub fn settings(c: &Config) -> Settings {
             ),
             ..p
         },
-        window: d.window,
+        window: match num(c, "osd_qos_max_in_flight", 0) {
+            0 => d.window,
+            n => n as usize,
+        },
         idle_contexts: num(c, "osd_pg_object_context_cache_count", d.idle_contexts as u64) as usize,
         trim: TrimSettings {
             groups: num(c, "osd_max_trimming_pgs", d.trim.groups as u64) as usize,

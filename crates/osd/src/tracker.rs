@@ -184,6 +184,8 @@ struct Past {
 
 /// Why an operation waits that is above the limit of its image.
 pub const LIMITED: &str = "waiting for the limit of its image";
+/// Why an operation waits that is above the ceiling of its tenant.
+pub const OVER_CEILING: &str = "waiting for the ceiling of its tenant";
 
 /// Limits of the history (`osd_op_history_*`, `osd_op_complaint_time`).
 #[derive(Clone, Copy, Debug)]

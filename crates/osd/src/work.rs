@@ -1,11 +1,12 @@
 //! What the scheduler orders.
 
 use crate::client_op::ClientOp;
-use messages::{ImageDemand, ImageShare};
+use messages::{QosDemand, QosShares};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
-use types::{ObjectId, PgId, SnapId};
+use types::{ObjectId, PgId, PoolId, SnapId};
 
 /// Something to do that costs the device or the processor.
 pub enum Work {
@@ -79,12 +80,16 @@ pub trait Queue {
     }
     /// The scheduler's name (`osd_op_queue`).
     fn name(&self) -> &'static str;
-    /// What images are asked for, for the manager.
-    fn demand(&mut self, _: Instant) -> Vec<ImageDemand> {
-        Vec::new()
+    /// What images and specified tenants are asked for, for the manager.
+    fn demand(&mut self, _: Instant) -> QosDemand {
+        QosDemand::default()
     }
     /// Takes the manager's answer.
-    fn take_shares(&mut self, _: Vec<ImageShare>, _: Instant) {}
+    fn take_shares(&mut self, _: QosShares, _: Instant) {}
+    /// What was seen of classes and tenants, for people and programs. The function names pools.
+    fn dump(&self, _: &dyn Fn(PoolId) -> Option<String>) -> Value {
+        Value::Null
+    }
     /// Whether demand is to be told regularly.
     fn has_limited(&self) -> bool {
         false

@@ -10,6 +10,7 @@
 //!   of a tenant share its part. Ceph's `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
 //!
 //! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
+//! Behind it, [`Window`] says how many operations may be in execution, where they can no longer be ordered.
 //! [`split`] divides the ceiling of a tenant over the places that serve it.
 
 mod ceilings;
@@ -18,6 +19,7 @@ mod mclock;
 mod profile;
 mod split;
 mod tenants;
+mod window;
 mod wpq;
 
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
@@ -26,6 +28,7 @@ pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Capacity, DeviceKind, MclockProfile};
 pub use split::split;
 pub use tenants::{Pace, TenantSpec};
+pub use window::Window;
 pub use wpq::Wpq;
 
 /// What an operation is for (Ceph: `op_scheduler_class`).

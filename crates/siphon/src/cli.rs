@@ -29,6 +29,8 @@ pub enum Command {
     Dencode(Dencode),
     /// Look into an OSD's store, or check it. The OSD must not be running.
     Store(Store),
+    /// Say what tenants are promised, and look at what they get.
+    Qos(Qos),
     /// Print the page of commands, operations and classes that are supported.
     #[command(hide = true)]
     Compatibility,
@@ -132,6 +134,99 @@ pub enum StoreAction {
         /// The OSD's file or block device.
         device: PathBuf,
     },
+}
+
+#[derive(Args)]
+pub struct Qos {
+    /// The cluster's configuration; its keyring must have the key of client.admin.
+    #[arg(short, long, default_value = "./siphon-data/ceph.conf", value_name = "FILE", global = true)]
+    pub conf: PathBuf,
+    #[command(subcommand)]
+    pub action: QosAction,
+}
+
+#[derive(Subcommand)]
+pub enum QosAction {
+    /// Make a specification, instead of the one that the selector has.
+    Set(Box<QosSet>),
+    /// List the specifications.
+    Ls,
+    /// Print a specification as JSON.
+    Get {
+        /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE, client.NAME or @TEMPLATE.
+        selector: String,
+    },
+    /// Remove a specification.
+    Rm {
+        /// See `get`.
+        selector: String,
+    },
+    /// Show what a specification means now: its tenants, and the part of each OSD.
+    Explain {
+        /// See `get`.
+        selector: String,
+    },
+    /// Show what tenants ask for and get.
+    Top {
+        /// One table, instead of a new one again and again.
+        #[arg(long)]
+        once: bool,
+        /// Seconds between two looks.
+        #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+        period: f64,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args)]
+pub struct QosSet {
+    /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME or @TEMPLATE.
+    pub selector: String,
+    /// What is not said is as in this template.
+    #[arg(long, value_name = "TEMPLATE")]
+    pub like: Option<String>,
+    /// Share of what floors leave, from 1 to 10000; 100 is usual.
+    #[arg(long)]
+    pub weight: Option<u32>,
+    /// Operations each second at least.
+    #[arg(long, value_name = "N")]
+    pub floor_iops: Option<u64>,
+    /// Bytes each second at least.
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub floor_bps: Option<u64>,
+    /// Operations each second at most.
+    #[arg(long, value_name = "N")]
+    pub ceiling_iops: Option<u64>,
+    /// Bytes each second at most.
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub ceiling_bps: Option<u64>,
+    /// The floor for each GiB of an image.
+    #[arg(long, value_name = "N")]
+    pub floor_iops_per_gib: Option<u64>,
+    /// The ceiling for each GiB of an image.
+    #[arg(long, value_name = "N")]
+    pub ceiling_iops_per_gib: Option<u64>,
+    /// Operations each second for a while, after less than the ceiling.
+    #[arg(long, value_name = "N")]
+    pub burst_iops: Option<u64>,
+    /// Bytes each second for a while.
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub burst_bps: Option<u64>,
+    /// How long a burst lasts.
+    #[arg(long, value_name = "N")]
+    pub burst_seconds: Option<u64>,
+    /// Even if the floors are more than the OSDs can do.
+    #[arg(long)]
+    pub force: bool,
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match conf::value::parse(conf::Kind::Size, text)? {
+        conf::Value::Uint(v) => Ok(v),
+        _ => Err(format!("{text} is no number of bytes")),
+    }
 }
 
 /// The monitors' standard port (`v2`).

@@ -7,6 +7,8 @@ mod compatibility;
 mod dencode;
 mod home;
 mod osd_start;
+mod qos;
+mod qos_top;
 mod roles;
 mod status;
 mod store_tool;
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
         cli::Command::Status(args) => status::run(args),
         cli::Command::Dencode(args) => dencode::run(args),
         cli::Command::Store(args) => store_tool::run(args),
+        cli::Command::Qos(args) => qos::run(args),
         cli::Command::Compatibility => compatibility::run(),
     };
     match result {

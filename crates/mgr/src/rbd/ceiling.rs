@@ -20,11 +20,11 @@ const RETRY: f64 = 1.0;
 /// An image is in use for so long after it was asked for anything.
 const IN_USE: f64 = 60.0;
 /// An OSD hears something at least after so many seconds: without word from us it does not keep its part.
-const SIGN_OF_LIFE: f64 = 2.0;
+pub(crate) const SIGN_OF_LIFE: f64 = 2.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
 /// Demand that was not told again for so long fades.
-const SILENT: f64 = 0.5;
+pub(crate) const SILENT: f64 = 0.5;
 /// Images that are looked at; more have no limits.
 const MOST_IMAGES: usize = 1 << 16;
 /// Sources that are read at a time.
@@ -100,28 +100,28 @@ struct Known {
 
 /// What an OSD was asked for, smoothed, each second.
 #[derive(Clone, Copy, Default)]
-struct Rates {
+pub(crate) struct Rates {
     /// Operations and bytes, read and written.
     came: [f64; 4],
     /// The same that wait.
     waits: [f64; 4],
-    told: f64,
+    pub(crate) told: f64,
 }
 
 impl Rates {
     /// Takes a report; true if nothing is asked for any more.
-    fn take(&mut self, d: &ImageDemand, now: f64) -> bool {
-        if d.reads == DemandCount::default() && d.writes == DemandCount::default() {
+    pub(crate) fn take(&mut self, millis: u64, reads: &DemandCount, writes: &DemandCount, now: f64) -> bool {
+        if *reads == DemandCount::default() && *writes == DemandCount::default() {
             // Whoever writes through an image goes from OSD to OSD: the next one needs the part at once.
             let was = self.came.iter().any(|c| *c > 0.0);
             *self = Rates { told: now, ..Rates::default() };
             return was;
         }
         let each = |f: fn(&DemandCount) -> [u64; 2]| {
-            let ([a, b], [c, d]) = (f(&d.reads), f(&d.writes));
+            let ([a, b], [c, d]) = (f(reads), f(writes));
             [a, b, c, d].map(|n| n as f64)
         };
-        let seconds = (d.millis as f64 / 1000.0).max(0.001);
+        let seconds = (millis as f64 / 1000.0).max(0.001);
         let keep = if self.told == 0.0 { 0.0 } else { (-seconds / SMOOTHING).exp() };
         for (had, came) in self.came.iter_mut().zip(each(|c| [c.ops, c.bytes])) {
             *had = *had * keep + came / seconds * (1.0 - keep);
@@ -132,7 +132,7 @@ impl Rates {
     }
 
     /// Demand for each of the limits, in thousandths.
-    fn demand(&self, now: f64) -> [u64; 6] {
+    pub(crate) fn demand(&self, now: f64) -> [u64; 6] {
         let silent = now - self.told - SILENT;
         let fade = if silent > 0.0 { (-silent / SMOOTHING).exp() } else { 1.0 };
         let at = |i: usize| (self.came[i] + self.waits[i]) * fade;
@@ -181,7 +181,7 @@ impl Ceilings {
                     image.told.remove(&osd);
                     new = true;
                 }
-                new |= image.rates.entry(osd).or_default().take(d, now);
+                new |= image.rates.entry(osd).or_default().take(d.millis, &d.reads, &d.writes, now);
             }
         }
         new

@@ -206,6 +206,11 @@ impl Image {
         Ok(Some(Image { ctx, id, header, data, prefix: text(&prefix), order, size, features, snaps, plain, parent }))
     }
 
+    /// The pool of its data, what its data objects' names begin with, and its size in bytes.
+    pub fn place(&self) -> (PoolId, &str, u64) {
+        (self.data.pool(), &self.prefix, self.size)
+    }
+
     /// Whether it has snapshots.
     pub fn has_snapshots(&self) -> bool {
         !self.snaps.is_empty()

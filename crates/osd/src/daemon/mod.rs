@@ -12,7 +12,7 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::copies::Copies;
-use crate::ceilings::{DEMAND_PERIOD, NEWS_PAUSE};
+use crate::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use crate::fullness::{self, Fullness};
 use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
@@ -269,7 +269,8 @@ impl Inbound {
 
 impl Dispatcher for Inbound {
     fn on_accept(&self, conn: &Rc<Connection>) -> bool {
-        conn.set_user(Session::new(&conn.auth_caps()));
+        let name = conn.auth_name().map(|n| n.to_string()).unwrap_or_default();
+        conn.set_user(Session::new(&conn.auth_caps(), name));
         true
     }
 
@@ -613,7 +614,8 @@ impl Daemon {
             }
         });
         let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
-        self.tasks.borrow_mut().extend([peers, news, ticks, demand]);
+        let work = tokio::task::spawn_local(crate::core::run_queued(&self.core));
+        self.tasks.borrow_mut().extend([peers, news, ticks, demand, work]);
     }
 
     fn tick(self: &Rc<Self>, n: u64) {

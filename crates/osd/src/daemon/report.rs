@@ -41,26 +41,26 @@ impl Daemon {
         Some(conn)
     }
 
-    /// Tells the mgr what images are asked for.
+    /// Tells the mgr what images and tenants are asked for.
     pub(super) fn tell_demand(&self) {
-        let images = self.core.with_queue(|q| q.demand(Instant::now()));
-        if !images.is_empty()
+        let demand = self.core.with_queue(|q| q.demand(Instant::now()));
+        if !(demand.images.is_empty() && demand.tenants.is_empty())
             && let Some(conn) = self.mgr_connection()
         {
-            conn.send(QosDemand { osd: self.id, images }.encode(conn.features()));
+            conn.send(QosDemand { osd: self.id, ..demand }.encode(conn.features()));
         }
         // Without the mgr, limits may have changed.
         self.core.dispatch();
     }
 
-    /// Takes this OSD's part of the limits of images.
+    /// Takes this OSD's part of limits and promises.
     pub(super) fn take_shares(&self, conn: &Rc<Connection>, message: &Message) {
         if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
             return;
         }
         match QosShares::decode(message) {
             Ok(shares) => {
-                self.core.with_queue(|q| q.take_shares(shares.images, Instant::now()));
+                self.core.with_queue(|q| q.take_shares(shares, Instant::now()));
                 self.core.dispatch();
             }
             Err(e) => tracing::warn!("limits from the mgr cannot be read: {e}"),

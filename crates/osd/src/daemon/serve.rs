@@ -53,7 +53,7 @@ impl Daemon {
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
         let map = self.map.borrow().clone();
-        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone())), Some(guard), |r, info| {
+        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone(), session.clone())), Some(guard), |r, info| {
             // A pool that this map does not have is looked for in the next ones; nothing runs before.
             let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
             pool.is_none_or(|pool| session.allows(r, info, &pool))

@@ -1,0 +1,231 @@
+//! `siphon qos`: what tenants are promised. Specifications are kept with the monitors; the manager reads them.
+
+use crate::cli::{Qos, QosAction, QosSet};
+use crate::qos_top;
+use anyhow::{Context, Result, anyhow, bail};
+use auth::AuthName;
+use bytes::Bytes;
+use client::{ClusterConfig, Rados};
+use mgr::qos::spec::{PREFIX, Selector, Spec, read_all};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::OsdId;
+
+/// How long the cluster has to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+pub fn run(args: Qos) -> Result<()> {
+    let config = ClusterConfig::read(&args.conf, AuthName::new(types::EntityType::CLIENT, "admin"))
+        .with_context(|| format!("{} cannot be used: -c names a cluster's ceph.conf", args.conf.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let cluster = Cluster { rados: Rados::connect(&config, PATIENCE).await.context("no answer from the monitors: is the cluster running?")? };
+        let done = match args.action {
+            QosAction::Set(set) => cluster.set(*set).await,
+            QosAction::Ls => cluster.ls().await,
+            QosAction::Get { selector } => cluster.get(&selector).await,
+            QosAction::Rm { selector } => cluster.rm(&selector).await,
+            QosAction::Explain { selector } => cluster.explain(&selector).await,
+            QosAction::Top { once, period, json } => qos_top::run(&cluster, once, period, json).await,
+        };
+        cluster.rados.shutdown();
+        done
+    })
+}
+
+/// A cluster that is asked.
+pub struct Cluster {
+    rados: Rados,
+}
+
+impl Cluster {
+    async fn mon(&self, command: Value) -> Result<Bytes> {
+        let command = command.to_string();
+        let answer = self.rados.mon_command(&command, Bytes::new());
+        Ok(tokio::time::timeout(PATIENCE, answer).await.context("the monitors did not answer")??.ok()?)
+    }
+
+    /// All specifications; what cannot be read is said.
+    async fn all(&self) -> Result<BTreeMap<Selector, Spec>> {
+        let rows = self.mon(json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"})).await?;
+        let rows: BTreeMap<String, String> = serde_json::from_slice(&rows)?;
+        let (all, bad) = read_all(rows.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+        for (name, why) in bad {
+            eprintln!("siphon: the specification {name} does not hold: {why}");
+        }
+        Ok(all)
+    }
+
+    /// What each OSD that is up says of its tenants.
+    pub async fn dumps(&self) -> Result<BTreeMap<OsdId, Value>> {
+        let map = self.rados.objecter().wait_latest().await?;
+        let mut dumps = BTreeMap::new();
+        for osd in map.up_osds() {
+            let asked = self.rados.osd_command(osd, r#"{"prefix": "dump_qos", "format": "json"}"#, Bytes::new());
+            // One that went down meanwhile has nothing to say.
+            let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else { continue };
+            dumps.insert(osd, serde_json::from_slice(&answer.ok()?)?);
+        }
+        Ok(dumps)
+    }
+
+    async fn set(&self, a: QosSet) -> Result<()> {
+        let selector = Selector::parse(&a.selector)?;
+        let spec = Spec {
+            like: a.like.map(|l| l.trim_start_matches('@').to_owned()),
+            weight: a.weight,
+            floor_iops: a.floor_iops,
+            floor_bps: a.floor_bps,
+            ceiling_iops: a.ceiling_iops,
+            ceiling_bps: a.ceiling_bps,
+            floor_iops_per_gib: a.floor_iops_per_gib,
+            ceiling_iops_per_gib: a.ceiling_iops_per_gib,
+            burst_iops: a.burst_iops,
+            burst_bps: a.burst_bps,
+            burst_seconds: a.burst_seconds,
+        };
+        let mut all = self.all().await?;
+        // A template on its own need not say what its users add.
+        spec.effective(&all)?.validate(&selector)?;
+        all.insert(selector.clone(), spec.clone());
+        let users = |(s, other): (&Selector, &Spec)| Some((s.clone(), other.effective(&all).and_then(|e| e.validate(s)).err()?));
+        if let Some((user, why)) = all.iter().find_map(users) {
+            bail!("{user} would not hold any more: {why}");
+        }
+        self.check_floors(&all, a.force).await?;
+        self.mon(json!({"prefix": "config-key set", "key": format!("{PREFIX}{selector}"), "val": spec.to_json()})).await?;
+        Ok(())
+    }
+
+    /// Refuses floors that the OSDs cannot keep, and warns where background work has a claim, too.
+    async fn check_floors(&self, all: &BTreeMap<Selector, Spec>, force: bool) -> Result<()> {
+        let mut floors = 0u64;
+        for (selector, spec) in all {
+            // What a pattern fits, and how large it is, is not known here.
+            if !matches!(selector, Selector::Template(_)) {
+                floors = floors.saturating_add(spec.effective(all)?.promise(None).floors[0] / 1000);
+            }
+        }
+        if floors == 0 {
+            return Ok(());
+        }
+        let map = self.rados.objecter().wait_latest().await?;
+        let mut capacity = 0.0;
+        for osd in map.up_osds() {
+            let option = "osd_mclock_max_capacity_iops_ssd";
+            let answer = self.mon(json!({"prefix": "config get", "who": format!("osd.{}", osd.0), "key": option})).await?;
+            capacity += String::from_utf8_lossy(&answer).trim().parse::<f64>().map_err(|_| anyhow!("{option} of osd.{} is no number", osd.0))?;
+        }
+        if floors as f64 > capacity {
+            let why = format!("floors of {floors} operations each second together are more than the OSDs' capacity of {capacity:.0} (osd_mclock_max_capacity_iops_ssd)");
+            if !force {
+                bail!("{why}; --force makes it so");
+            }
+            eprintln!("siphon: {why}");
+        } else if floors as f64 > capacity / 2.0 {
+            eprintln!(
+                "siphon: floors of {floors} operations each second together are more than half of the OSDs' capacity of {capacity:.0}: \
+                 writes count once for each replica, and recovery has floors, too"
+            );
+        }
+        Ok(())
+    }
+
+    async fn get(&self, selector: &str) -> Result<()> {
+        let selector = Selector::parse(selector)?;
+        match self.all().await?.get(&selector) {
+            Some(spec) => println!("{}", serde_json::to_string_pretty(spec)?),
+            None => bail!("there is no specification for {selector}"),
+        }
+        Ok(())
+    }
+
+    async fn rm(&self, selector: &str) -> Result<()> {
+        let selector = Selector::parse(selector)?;
+        let mut all = self.all().await?;
+        // What does not hold is not in there, and can be removed as well.
+        all.remove(&selector);
+        if let Selector::Template(name) = &selector
+            && let Some((user, _)) = all.iter().find(|(_, s)| s.like.as_deref() == Some(name))
+        {
+            bail!("{user} is like {selector}");
+        }
+        self.mon(json!({"prefix": "config-key rm", "key": format!("{PREFIX}{selector}")})).await?;
+        Ok(())
+    }
+
+    async fn ls(&self) -> Result<()> {
+        let all = self.all().await?;
+        let number = |n: Option<u64>, per_gib: Option<u64>| match (n, per_gib) {
+            (_, Some(n)) => format!("{n}/GiB"),
+            (Some(n), None) => n.to_string(),
+            (None, None) => "-".into(),
+        };
+        let mut table = vec![["SELECTOR", "WEIGHT", "FLOOR", "FLOOR B/s", "CEILING", "CEILING B/s", "BURST", "LIKE"].map(str::to_owned)];
+        for (selector, spec) in &all {
+            let e = spec.effective(&all)?;
+            table.push([
+                selector.to_string(),
+                e.weight.unwrap_or(qos::TenantSpec::WEIGHT).to_string(),
+                number(e.floor_iops, e.floor_iops_per_gib),
+                number(e.floor_bps, None),
+                number(e.ceiling_iops, e.ceiling_iops_per_gib),
+                number(e.ceiling_bps, None),
+                number(e.burst_iops, None),
+                spec.like.clone().map_or("-".into(), |l| format!("@{l}")),
+            ]);
+        }
+        qos_top::print(&table);
+        Ok(())
+    }
+
+    async fn explain(&self, selector: &str) -> Result<()> {
+        let selector = Selector::parse(selector)?;
+        let all = self.all().await?;
+        let Some(spec) = all.get(&selector) else { bail!("there is no specification for {selector}") };
+        let e = spec.effective(&all)?;
+        println!("{selector}: {}", e.to_json());
+        if let Some(like) = &spec.like {
+            println!("of which {} is from @{like}", all[&Selector::Template(like.clone())].to_json());
+        }
+        if let Selector::Template(name) = &selector {
+            let users: Vec<String> = all.iter().filter(|(_, s)| s.like.as_ref() == Some(name)).map(|(s, _)| s.to_string()).collect();
+            println!("users: {}", if users.is_empty() { "none".into() } else { users.join(" ") });
+            return Ok(());
+        }
+        let mine = |tenant: &str| match &selector {
+            Selector::Image(pool, namespace, pattern) => {
+                tenant.strip_prefix(&format!("{pool}/{namespace}/")).is_some_and(|name| mgr::qos::spec::fits(pattern, name))
+            }
+            other => other.to_string() == tenant,
+        };
+        let mut table = vec![["TENANT", "OSD", "WEIGHT", "FLOOR HERE", "OF", "CEILING HERE", "OF", "OVER CEILING"].map(str::to_owned)];
+        for (osd, dump) in self.dumps().await? {
+            for t in dump["tenants"].as_array().into_iter().flatten() {
+                let name = t["tenant"].as_str().unwrap_or_default();
+                if t["specified"] != true || !mine(name) {
+                    continue;
+                }
+                let rate = |what: &str, which: &str| t[what]["iops"][which].as_f64().map_or("-".into(), |r| format!("{r:.1}"));
+                table.push([
+                    name.to_owned(),
+                    format!("osd.{}", osd.0),
+                    t["weight"].to_string(),
+                    rate("floor", "here"),
+                    rate("floor", "cluster"),
+                    rate("ceiling", "here"),
+                    rate("ceiling", "cluster"),
+                    t["over_ceiling"].to_string(),
+                ]);
+            }
+        }
+        if table.len() == 1 {
+            println!("no OSD has a tenant of it: nothing like it exists, or the manager has not told them yet");
+        } else {
+            qos_top::print(&table);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+"""Tenants of pools, namespaces, images and clients: shares, floors and ceilings that the server holds.
+
+The OSDs are told that they can do few operations: any machine can do more, so what they do is divided in the same way
+everywhere, and tests compare parts of it. A slow machine cannot make them fail by being slow.
+"""
+import json
+import os
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+from conftest import BINARY, Cluster, eventually
+
+rados = pytest.importorskip("rados")
+
+if os.environ.get("SIPHON_TEST_CHROOT") or os.environ.get("SIPHON_TEST_CONF"):
+    pytest.skip("the system's librados is needed, and a cluster that knows tenants", allow_module_level=True)
+
+# What an OSD does for clients each second.
+IOPS = 200
+SLOW = {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": IOPS, "osd_mclock_scheduler_client_lim": 1}
+
+
+def qos(cluster, *args, check=True):
+    r = subprocess.run([str(BINARY), "qos", "-c", str(cluster.conf), *map(str, args)], capture_output=True, text=True, timeout=60)
+    assert not check or r.returncode == 0, f"{args}: {r.stdout}{r.stderr}"
+    return r
+
+
+def slow(cluster):
+    for option, value in SLOW.items():
+        cluster.ceph("config", "set", "osd", option, str(value))
+
+
+@pytest.fixture(scope="module")
+def cluster(base_conf):
+    """One mode of connections: tenants have nothing to do with it."""
+    c = Cluster(base_conf, "crc")
+    c.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
+    yield c
+    for option in SLOW:
+        c.ceph("config", "rm", "osd", option)
+
+
+@pytest.fixture
+def pools(cluster):
+    """Two pools, and OSDs that do little."""
+    names = [f"{name}-{uuid.uuid4().hex[:6]}" for name in ("victim", "aggressor")]
+    for name in names:
+        cluster.ceph("osd", "pool", "create", name, "16")
+        cluster.ceph("osd", "pool", "application", "enable", name, "rados")
+    slow(cluster)
+    yield names
+    for option in SLOW:
+        cluster.ceph("config", "rm", "osd", option)
+    for line in qos(cluster, "ls").stdout.splitlines()[1:]:
+        if not line.startswith("@"):
+            qos(cluster, "rm", line.split()[0])
+    for line in qos(cluster, "ls").stdout.splitlines()[1:]:
+        qos(cluster, "rm", line.split()[0])
+    for name in names:
+        cluster.ceph("osd", "pool", "delete", name, name, "--yes-i-really-really-mean-it")
+
+
+class Load:
+    """Sessions that keep small reads under way, each of an object of its own: all OSDs always have some of them. Writes
+    would take as long as the machine's disk takes, and who has few under way would wait for that."""
+
+    def __init__(self, ceph_conf, pool, sessions=1, depth=24, namespace="", objects=None, key=None, **who):
+        self.clients, self.lock, self.done, self.under_way, self.stopping = [], threading.Lock(), 0, 0, False
+        self.objects = objects or [f"o{n}" for n in range(64)]
+        for _ in range(sessions):
+            mode = {"ms_client_mode": "crc", "ms_mon_client_mode": "crc"}
+            c = rados.Rados(conffile=str(ceph_conf), conf={**mode, "key": key} if key else mode, **who)
+            c.connect()
+            io = c.open_ioctx(pool)
+            io.set_namespace(namespace)
+            self.clients.append((c, io))
+        for name in self.objects[:depth]:
+            self.clients[0][1].write_full(name, b"x" * 512)
+        for _, io in self.clients:
+            for n in range(depth):
+                with self.lock:
+                    self.under_way += 1
+                self.send(io, self.objects[n % len(self.objects)])
+
+    def send(self, io, name):
+        def done(*_):
+            with self.lock:
+                self.done += 1
+                if self.stopping:
+                    self.under_way -= 1
+                    return
+            self.send(io, name)
+
+        io.aio_read(name, 512, 0, done)
+
+    def stop(self):
+        with self.lock:
+            self.stopping = True
+        eventually(lambda: self.under_way == 0, what="the last operations")
+        for c, io in self.clients:
+            io.close()
+            c.shutdown()
+
+
+def part(loads, enough=900, timeout=120):
+    """The part of each load of all that is done, from when all of them run until enough was done."""
+    eventually(lambda: all(x.done >= 20 for x in loads), timeout, "all loads")
+    before = [x.done for x in loads]
+    eventually(lambda: sum(x.done for x in loads) - sum(before) >= enough, timeout, "enough operations")
+    done = [x.done - b for x, b in zip(loads, before)]
+    return [d / sum(done) for d in done]
+
+
+def known(cluster, *tenants):
+    """Waits until OSDs know of these specifications."""
+    return eventually(lambda: all("osd." in qos(cluster, "explain", t).stdout for t in tenants), what=f"{tenants} on OSDs")
+
+
+def run(cluster, *loads):
+    """The parts of loads, each (pool, options)."""
+    running = []
+    try:
+        for pool, options in loads:
+            running.append(Load(cluster.conf, pool, **options))
+        return part(running)
+    finally:
+        for x in running:
+            x.stop()
+
+
+def test_one_session_against_sixteen(cluster, pools):
+    victim, aggressor = pools
+    parts = run(cluster, (victim, {}), (aggressor, {"sessions": 16, "depth": 8}))
+    assert parts[0] >= 0.40, parts
+    # Which is seen.
+    dump = json.loads(cluster.ceph("tell", "osd.0", "dump_qos"))
+    tenants = {t["tenant"]: t for t in dump["tenants"]}
+    assert dump["scheduler"] == "mclock_scheduler" and dump["tenant_by"] == "pool"
+    v = tenants[victim]
+    assert v["served"] > 50 and v["offered"] >= v["served"] and sum(v["waits_log2_us"]) == v["served"] and not v["specified"]
+    assert dump["classes"]["client"]["served"] >= v["served"] + tenants[aggressor]["served"]
+
+
+def test_namespaces_are_tenants_and_top_shows_them(cluster, pools):
+    pool, _ = pools
+    loads = [Load(cluster.conf, pool, namespace="one"), Load(cluster.conf, pool, sessions=6, namespace="two")]
+    try:
+        parts = part(loads)
+        top = json.loads(qos(cluster, "top", "--once", "--period", "2", "--json").stdout)
+        text = qos(cluster, "top", "--once", "--period", "1").stdout
+    finally:
+        for x in loads:
+            x.stop()
+    assert parts[0] >= 0.40, parts
+    seen = {t["tenant"]: t for t in top["tenants"]}
+    assert {f"{pool}/one", f"{pool}/two"} <= set(seen) and seen[f"{pool}/one"]["share"] > 0.35, top
+    assert seen[f"{pool}/two"]["waiting"] > 0 and seen[f"{pool}/two"]["wait_us"]["p99"] > 0
+    assert f"{pool}/one" in text and "SERVED/s" in text
+
+
+def test_weights(cluster, pools):
+    victim, aggressor = pools
+    qos(cluster, "set", victim, "--weight", 300)
+    known(cluster, victim)
+    parts = run(cluster, (victim, {}), (aggressor, {"sessions": 4}))
+    assert parts[0] >= 0.65, parts
+
+
+def test_a_floor_is_kept(cluster, pools):
+    victim, aggressor = pools
+    qos(cluster, "set", aggressor, "--weight", 900)
+    qos(cluster, "set", victim, "--floor-iops", IOPS * 3 // 2)
+    known(cluster, aggressor, victim)
+    parts = run(cluster, (victim, {}), (aggressor, {"sessions": 8, "depth": 8}))
+    # By weight it would be a tenth.
+    assert parts[0] >= 0.40, parts
+    dumps = [json.loads(cluster.ceph("tell", f"osd.{n}", "dump_qos")) for n in range(3)]
+    rows = [t for d in dumps for t in d["tenants"] if t["tenant"] == victim]
+    assert sum(t["served_by_floor"] for t in rows) > sum(t["served"] for t in rows) / 2
+    # Parts of the floor are the whole of it.
+    here = sum(t["floor"]["iops"]["here"] for t in rows)
+    assert abs(here - IOPS * 3 // 2) < 1, rows
+
+
+def test_a_ceiling_holds_over_several_clients(cluster, pools):
+    pool, _ = pools
+    ceiling = 60
+    qos(cluster, "set", pool, "--ceiling-iops", ceiling)
+    known(cluster, pool)
+    loads = [Load(cluster.conf, pool, depth=8) for _ in range(3)]
+    try:
+        eventually(lambda: sum(x.done for x in loads) > ceiling, what="a second's worth")
+        before, begun = sum(x.done for x in loads), time.monotonic()
+        eventually(lambda: sum(x.done for x in loads) - before >= 3 * ceiling, what="three seconds' worth")
+        done, took = sum(x.done for x in loads) - before, time.monotonic() - begun
+    finally:
+        qos(cluster, "rm", pool)
+        for x in loads:
+            x.stop()
+    assert done / took <= 1.25 * ceiling, (done, took)
+
+
+def test_clients_and_images(cluster, pools):
+    victim, pool = pools
+    key = cluster.ceph_json("auth", "get-or-create", "client.noisy", "mon", "allow r", "osd", "allow *")[0]["key"]
+    qos(cluster, "set", "client.noisy", "--weight", 50)
+    cluster.run("rbd", "pool", "init", pool)
+    cluster.run("rbd", "create", f"{pool}/vm-1", "--size", "1G")
+    prefix = json.loads(cluster.run("rbd", "info", "--format", "json", f"{pool}/vm-1").stdout)["block_name_prefix"]
+    qos(cluster, "set", "@gold", "--weight", 400, "--ceiling-iops-per-gib", 100_000)
+    qos(cluster, "set", f"{pool}//vm-*", "--like", "gold")
+    known(cluster, "client.noisy", f"{pool}//vm-*")
+    assert f"{pool}//vm-1" in qos(cluster, "explain", f"{pool}//vm-*").stdout
+    image = [f"{prefix}.{n:016x}" for n in range(64)]
+    # The image has four parts; the noisy client, in the same pool, a half; the other pool one.
+    parts = run(cluster, (pool, {"objects": image, "depth": 48}), (pool, {"rados_id": "noisy", "key": key, "sessions": 4}), (victim, {}))
+    assert parts[0] > 0.55 and parts[2] > 0.14 and parts[1] < 0.15, parts
+    cluster.ceph("auth", "del", "client.noisy")
+
+
+def test_what_is_not_valid_is_refused(cluster, pools):
+    pool, other = pools
+    for args in [("a/b/c/d", "--weight", "1"), (pool,), (pool, "--weight", "0"), (pool, "--floor-iops", 5, "--ceiling-iops", 4), (pool, "--like", "nothing"),
+                 (pool, "--ceiling-iops-per-gib", 4)]:
+        r = qos(cluster, "set", *args, check=False)
+        assert r.returncode != 0 and r.stderr.startswith("siphon: "), (args, r.stderr)
+    # More than three OSDs can do.
+    r = qos(cluster, "set", pool, "--floor-iops", 4 * IOPS, check=False)
+    assert r.returncode != 0 and "capacity" in r.stderr, r.stderr
+    assert "capacity" in qos(cluster, "set", pool, "--floor-iops", 2 * IOPS).stderr, "a warning"
+    assert json.loads(qos(cluster, "get", pool).stdout) == {"floor_iops": 2 * IOPS}
+    qos(cluster, "set", "@t", "--weight", 5)
+    qos(cluster, "set", other, "--like", "@t")
+    assert qos(cluster, "rm", "@t", check=False).returncode != 0, "it is used"
+    # What somebody writes past the tool does not hold, and stops nothing else.
+    cluster.ceph("config-key", "set", "qos/spec/broken", "{")
+    assert "broken" in qos(cluster, "ls").stderr
+    cluster.ceph("config-key", "rm", "qos/spec/broken")
+    assert other in qos(cluster, "ls").stdout
+
+
+def test_specifications_survive_a_restart(siphon_factory):
+    c = siphon_factory()
+    c.start()
+    cluster = Cluster(c.conf, "crc")
+    for name in ("a", "b"):
+        cluster.ceph("osd", "pool", "create", name, "16")
+    qos(cluster, "set", "a", "--weight", 400)
+    slow(cluster)
+    assert c.stop() == 0
+    c.start()
+    assert qos(cluster, "ls").stdout.splitlines()[1].split()[:2] == ["a", "400"]
+    known(cluster, "a")
+    parts = run(cluster, ("a", {}), ("b", {"sessions": 4}))
+    assert parts[0] >= 0.65, parts
