@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use types::{Epoch, Eversion, ObjectId, OsdId, SnapId};
 
+use crate::info::Backfill;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
@@ -66,7 +67,31 @@ pub enum Action {
     },
     /// There are objects to recover: queue one grant with the scheduler, and answer with
     /// [`Event::StartRecovery`](crate::Event::StartRecovery).
-    QueueRecovery,
+    QueueRecovery {
+        /// Nothing is at risk: the objects have all their copies, if not all where they should be.
+        misplaced: bool,
+    },
+    /// List the objects of the collection in order, with the versions that their infos have; answer with
+    /// [`Event::Listed`](crate::Event::Listed). Objects of one name are listed together.
+    ListObjects {
+        /// Goes into the answer.
+        token: ReadToken,
+        /// Where to begin: after this.
+        after: Backfill,
+        /// About how many.
+        max: usize,
+    },
+    /// A backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for PGs that copy from here
+    /// and for those that are copied to here); answer with
+    /// [`Event::BackfillReserved`](crate::Event::BackfillReserved) when it comes, or with
+    /// [`Event::BackfillTooFull`](crate::Event::BackfillTooFull) and keep it waiting while the store is too
+    /// full. An interval change takes the wish, or the turn, back.
+    ReserveBackfill {
+        /// Whether objects are copied to this OSD.
+        target: bool,
+    },
+    /// The turns of this PG are given back.
+    ReleaseBackfill,
     /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The answer is
     /// a map.
     WantUpThru(Epoch),

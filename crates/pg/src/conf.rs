@@ -21,6 +21,8 @@ pub struct PgConf {
     pub recovery_max_chunk: u64,
     /// `osd_recovery_max_omap_entries_per_chunk`: omap rows in one push.
     pub recovery_max_omap_entries: u64,
+    /// `osd_backfill_scan_max`: objects of which a backfill compares the versions at a time.
+    pub backfill_scan: usize,
     /// `osd_pg_epoch_persisted_max_stale`: maps after which the epoch row is rewritten even if nothing
     /// changed, so that old maps can be dropped.
     pub epoch_persisted_max_stale: u32,
@@ -39,6 +41,7 @@ impl Default for PgConf {
             recovery_max_active: 3,
             recovery_max_chunk: 8 << 20,
             recovery_max_omap_entries: 8_096,
+            backfill_scan: 512,
             epoch_persisted_max_stale: 40,
             removal_batch: 30,
         }

@@ -112,6 +112,14 @@ pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map:
             let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default() };
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
         }
+        // The primary wants to fill a copy here.
+        PeerMsg::StartBackfill { info, .. } if mapping.primary == Some(from) && mapping.up.contains(&me) => {
+            if same_epoch {
+                return Stranger::Adopt;
+            }
+            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default() };
+            Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
+        }
         PeerMsg::Query { query: Query::Info, history } if mapping.primary == Some(from) => {
             Stranger::Answer(answer_header, PeerMsg::Notify { info: nothing(*history), past: PastIntervals::default() })
         }

@@ -1,7 +1,7 @@
 //! What can happen to a PG.
 
 use crate::map::MapRef;
-use crate::msg::{ObjectChunk, PeerHeader, PeerMsg};
+use crate::msg::{Listing, ObjectChunk, PeerHeader, PeerMsg};
 use crate::proposal::{PersistToken, ReadToken};
 use types::{ObjectId, OsdId, SnapId};
 
@@ -36,6 +36,23 @@ pub enum Event {
         /// machine then looks for another source.
         chunk: Option<ObjectChunk>,
     },
+    /// The answer to [`Action::ListObjects`](crate::Action::ListObjects): the objects at some moment between
+    /// the question and now.
+    Listed {
+        /// The token of the request.
+        token: ReadToken,
+        /// The objects.
+        listing: Listing,
+    },
+    /// The turn for a backfill has come ([`Action::ReserveBackfill`](crate::Action::ReserveBackfill)), or there
+    /// is room again.
+    BackfillReserved {
+        /// Whether objects are copied to this OSD.
+        target: bool,
+    },
+    /// The store of this OSD, to which objects are copied or should be, is too full. The turn is lost; the wish
+    /// stays.
+    BackfillTooFull,
     /// The scheduler grants recovery of up to `max_objects` more objects
     /// (answer to [`Action::QueueRecovery`](crate::Action::QueueRecovery)).
     StartRecovery {

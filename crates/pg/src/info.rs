@@ -1,5 +1,7 @@
 //! What a copy of a PG says about itself.
 
+use std::cmp::Ordering;
+
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId};
@@ -115,6 +117,32 @@ impl Backfill {
             Self::UpTo(last) => *oid <= **last,
             Self::Nothing => false,
         }
+    }
+
+    /// The boundary after this object and all its clones. Cursors stand only there, so that an operation, which
+    /// changes objects of one name, is on one side as a whole.
+    pub fn after(oid: &ObjectId) -> Self {
+        Self::UpTo(Box::new(oid.head().detached()))
+    }
+}
+
+impl Ord for Backfill {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |b: &Self| match b {
+            Self::Nothing => 0,
+            Self::UpTo(_) => 1,
+            Self::Complete => 2,
+        };
+        match (self, other) {
+            (Self::UpTo(a), Self::UpTo(b)) => a.cmp(b),
+            _ => rank(self).cmp(&rank(other)),
+        }
+    }
+}
+
+impl PartialOrd for Backfill {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

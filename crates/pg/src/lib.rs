@@ -52,7 +52,7 @@ pub use info::{Backfill, PgHistory, PgInfo};
 pub use log_entry::{LogEntry, LogOp};
 pub use machine::Pg;
 pub use map::{MapRef, MapView, Mapping, PoolView};
-pub use msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
+pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
 pub use rows::{LoadError, RowBatch};
 pub use stats::StatSum;

@@ -31,6 +31,14 @@ pub trait MapView {
     fn trims_snaps(&self) -> bool {
         true
     }
+    /// Whether copies may be filled that a log cannot fill (flag `nobackfill`).
+    fn backfills(&self) -> bool {
+        true
+    }
+    /// Whether PGs that have all their copies may move (flag `norebalance`).
+    fn rebalances(&self) -> bool {
+        true
+    }
     /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`). Holes of replicated pools are left out.
     fn mapping(&self, pg: PgId) -> Mapping;
 }

@@ -26,7 +26,7 @@ use types::{Eversion, ObjectId};
 
 use crate::info::Backfill;
 use crate::log::PgLog;
-use crate::log_entry::LoggedRef;
+use crate::log_entry::{LogEntry, LoggedRef};
 use crate::missing::{MissingItem, MissingSet};
 
 /// What must follow a merge besides the change of the missing set.
@@ -85,17 +85,21 @@ pub fn merge(
         }
     }
     for e in learn {
-        let entry = &e.entry;
-        if !filled.covers(&entry.oid) || !(entry.op.is_update() || entry.op.is_delete()) {
-            continue;
-        }
-        out.touched.insert(entry.oid.clone());
-        if entry.op.is_delete() {
-            out.remove.insert(entry.oid.clone());
-        }
-        missing.add_next(entry);
+        self::learn(missing, filled, &e.entry, &mut out);
     }
     out
+}
+
+/// A copy that had everything before `entry` learns of it, without the change that it describes.
+pub fn learn(missing: &mut MissingSet, filled: &Backfill, entry: &LogEntry, out: &mut Outcome) {
+    if !filled.covers(&entry.oid) || !(entry.op.is_update() || entry.op.is_delete()) {
+        return;
+    }
+    out.touched.insert(entry.oid.clone());
+    if entry.op.is_delete() {
+        out.remove.insert(entry.oid.clone());
+    }
+    missing.add_next(entry);
 }
 
 #[cfg(test)]

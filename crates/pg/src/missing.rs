@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use denc::{BytesMut, Decode, Encode, Features, Reader};
 use denc_derive::Denc;
-use types::{Eversion, ObjectId};
+use types::{Eversion, ObjectId, SnapId};
 
 use crate::log_entry::LogEntry;
 
@@ -48,6 +48,10 @@ impl MissingSet {
         !self.items.is_empty() && self.items.contains_key(oid)
     }
 
+    /// Whether this head or one of its clones is missing.
+    pub fn contains_name(&self, head: &ObjectId) -> bool {
+        !self.items.is_empty() && self.items.range(head.at(SnapId(0))..=head.head()).next().is_some()
+    }
     /// All missing objects in object order.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectId, &MissingItem)> {
         self.items.iter()

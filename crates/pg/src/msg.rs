@@ -4,6 +4,7 @@
 //! carries the payload of a write or a push untouched, so that it is never copied. The tag of a message is
 //! one byte; tags 32 to 39 are reserved for read leases, which come with failure detection.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +13,8 @@ use denc_derive::Denc;
 use smallvec::SmallVec;
 use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, SnapId};
 
-use crate::info::{PgHistory, PgInfo};
+use crate::info::{Backfill, PgHistory, PgInfo};
+use crate::log::DupEntry;
 use crate::log_entry::{Logged, LoggedRef};
 use crate::missing::MissingSet;
 use crate::past_intervals::PastIntervals;
@@ -115,6 +117,19 @@ pub struct RepOp {
     pub trim_to: Eversion,
     /// What to apply.
     pub payload: Payload,
+    /// There is nothing to apply: the receiver is being filled, and lacks what the change is made to. It learns
+    /// the entries; what they need of the part that it has is missing then.
+    pub log_only: bool,
+}
+
+/// Objects of one copy in a range of the order, with their versions.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct Listing {
+    /// All objects after the cursor that was asked for, up to and with this one, are listed.
+    pub upto: Backfill,
+    /// The objects. One whose content is torn has version zero.
+    pub objects: BTreeMap<ObjectId, Eversion>,
 }
 
 /// What copies of a PG say to each other.
@@ -199,6 +214,52 @@ pub enum PeerMsg {
     Trim(Eversion),
     /// The PG is clean elsewhere: the sender, its primary, does not need this copy.
     Remove,
+    /// Primary makes an OSD follow whose log cannot be brought up to date: it drops what it knows, takes over
+    /// this log, and counts as not filled at all. Objects that it has may turn out to be right.
+    StartBackfill {
+        /// The authoritative info.
+        info: PgInfo,
+        /// The primary's log.
+        log: LogSegment,
+        /// Requests of entries before that log.
+        dups: Vec<DupEntry>,
+        /// Intervals, so that the OSD can answer for the PG later.
+        past: PastIntervals,
+    },
+    /// Primary asks whether the target's OSD has a turn for it (`osd_max_backfills`).
+    ReserveBackfill,
+    /// The target has a turn.
+    BackfillReserved,
+    /// The target's store is too full: the primary waits for [`PeerMsg::BackfillReserved`].
+    BackfillTooFull,
+    /// Primary asks what the target has behind its cursor.
+    ListObjects {
+        /// The cursor.
+        after: Backfill,
+        /// About how many objects.
+        max: u32,
+    },
+    /// Answer to [`PeerMsg::ListObjects`].
+    Objects {
+        /// The cursor.
+        after: Backfill,
+        /// What is behind it.
+        listing: Listing,
+    },
+    /// Primary moves the target's cursor: from now on, what is up to there is there, or in the missing set.
+    AdvanceBackfill {
+        /// The new cursor.
+        upto: Backfill,
+        /// What must be copied, in these versions.
+        missing: Vec<(ObjectId, Eversion)>,
+        /// What must not be there.
+        remove: Vec<ObjectId>,
+    },
+    /// The cursor is durable.
+    BackfillAdvanced {
+        /// The cursor.
+        upto: Backfill,
+    },
 }
 
 impl PeerMsg {
@@ -243,7 +304,7 @@ impl PeerMsg {
                 purged_snaps.encode(&mut out, f);
             }
             Self::RepOp(op) => {
-                out.put_u8(7);
+                out.put_u8(if op.log_only { 15 } else { 7 });
                 out.put_u32_le(u32::try_from(op.entries.len()).expect("an operation has few entries"));
                 for entry in &op.entries {
                     entry.encode(&mut out, f);
@@ -284,6 +345,36 @@ impl PeerMsg {
                 to.encode(&mut out, f);
             }
             Self::Remove => out.put_u8(14),
+            Self::StartBackfill { info, log, dups, past } => {
+                out.put_u8(16);
+                info.encode(&mut out, f);
+                log.encode(&mut out, f);
+                dups.encode(&mut out, f);
+                past.encode(&mut out, f);
+            }
+            Self::ReserveBackfill => out.put_u8(17),
+            Self::BackfillReserved => out.put_u8(18),
+            Self::BackfillTooFull => out.put_u8(19),
+            Self::ListObjects { after, max } => {
+                out.put_u8(20);
+                after.encode(&mut out, f);
+                max.encode(&mut out, f);
+            }
+            Self::Objects { after, listing } => {
+                out.put_u8(21);
+                after.encode(&mut out, f);
+                listing.encode(&mut out, f);
+            }
+            Self::AdvanceBackfill { upto, missing, remove } => {
+                out.put_u8(22);
+                upto.encode(&mut out, f);
+                missing.encode(&mut out, f);
+                remove.encode(&mut out, f);
+            }
+            Self::BackfillAdvanced { upto } => {
+                out.put_u8(23);
+                upto.encode(&mut out, f);
+            }
         }
         (out.freeze(), data)
     }
@@ -312,7 +403,7 @@ impl PeerMsg {
             4 => Self::Activate { info: r.get()?, log: r.get()?, past: r.get()? },
             5 => Self::Activated,
             6 => Self::History { history: r.get()?, purged_snaps: r.get()? },
-            7 => {
+            tag @ (7 | 15) => {
                 let n = r.count("RepOp entries", 4)?;
                 let mut entries = SmallVec::with_capacity(n);
                 for _ in 0..n {
@@ -323,6 +414,7 @@ impl PeerMsg {
                     stats: r.get()?,
                     trim_to: r.get()?,
                     payload: Payload { ops: r.get()?, data },
+                    log_only: tag == 15,
                 }))
             }
             8 => Self::RepOpReply { version: r.get()? },
@@ -346,6 +438,14 @@ impl PeerMsg {
             12 => Self::PushReply { oid: r.get()?, version: r.get()?, to: r.get()? },
             13 => Self::Trim(r.get()?),
             14 => Self::Remove,
+            16 => Self::StartBackfill { info: r.get()?, log: r.get()?, dups: r.get()?, past: r.get()? },
+            17 => Self::ReserveBackfill,
+            18 => Self::BackfillReserved,
+            19 => Self::BackfillTooFull,
+            20 => Self::ListObjects { after: r.get()?, max: r.get()? },
+            21 => Self::Objects { after: r.get()?, listing: r.get()? },
+            22 => Self::AdvanceBackfill { upto: r.get()?, missing: r.get()?, remove: r.get()? },
+            23 => Self::BackfillAdvanced { upto: r.get()? },
             found => return Err(DecodeError::Invalid { what: "PeerMsg tag", found: found.into() }),
         })
     }

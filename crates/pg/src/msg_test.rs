@@ -57,13 +57,27 @@ fn samples() -> Vec<PeerMsg> {
         stats: StatSum { num_wr: 1, ..StatSum::default() },
         trim_to: version(1),
         payload: Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"payload") },
+        log_only: false,
     };
+    let log_only = RepOp { payload: Payload::default(), log_only: true, ..rep_op.clone() };
+    let dup = DupEntry { version: version(1), reqid: ReqId::default(), user_version: 1, return_code: 0, op_returns: Vec::new() };
+    let cursor = Backfill::after(&oid());
+    let listing = Listing { upto: Backfill::Complete, objects: [(oid(), version(2))].into() };
     let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
     vec![
         PeerMsg::Query { query: Query::Info, history },
         PeerMsg::Query { query: Query::Log(version(2)), history },
         PeerMsg::Notify { info: info.clone(), past: past.clone() },
         PeerMsg::Log { info: info.clone(), log: log.clone(), missing },
+        PeerMsg::StartBackfill { info: info.clone(), log: log.clone(), dups: vec![dup], past: past.clone() },
+        PeerMsg::ReserveBackfill,
+        PeerMsg::BackfillReserved,
+        PeerMsg::BackfillTooFull,
+        PeerMsg::ListObjects { after: cursor.clone(), max: 7 },
+        PeerMsg::Objects { after: Backfill::Nothing, listing },
+        PeerMsg::AdvanceBackfill { upto: cursor.clone(), missing: vec![(oid(), version(2))], remove: vec![oid()] },
+        PeerMsg::BackfillAdvanced { upto: cursor },
+        PeerMsg::RepOp(Box::new(log_only)),
         PeerMsg::Activate { info, log, past },
         PeerMsg::Activated,
         PeerMsg::History { history, purged_snaps: IntervalSet::new() },
@@ -94,6 +108,7 @@ fn the_payload_is_not_copied() {
         stats: StatSum::default(),
         trim_to: version(0),
         payload: Payload { ops: Bytes::new(), data: payload.clone() },
+        log_only: false,
     };
     let (front, data) = PeerMsg::RepOp(Box::new(op)).encode(&header());
     assert_eq!(data.as_ptr(), payload.as_ptr());

@@ -79,7 +79,7 @@ impl PastIntervals {
 }
 
 /// Whether `new` begins a new interval after `old` (Ceph: `PastIntervals::is_new_interval`). A restart of an
-/// acting OSD counts even if no map shows it down: its in-flight work is lost.
+/// acting OSD, or of one that may be filled, counts even if no map shows it down: its in-flight work is lost.
 pub fn is_new_interval(
     old_map: &dyn MapView,
     new_map: &dyn MapView,
@@ -93,7 +93,7 @@ pub fn is_new_interval(
         || om.up_primary != nm.up_primary
         || op.min_size != np.min_size
         || op.size != np.size
-        || nm.acting.iter().any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
+        || nm.acting.iter().chain(&nm.up).any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
 }
 
 /// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to

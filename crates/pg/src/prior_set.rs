@@ -34,7 +34,8 @@ impl PriorSet {
             for &osd in &interval.acting {
                 if map.is_up(osd) {
                     set.probe.insert(osd, map.up_from(osd));
-                    any_up = true;
+                    // Who lost its data since then cannot vouch for it, though it is up.
+                    any_up |= map.lost_at(osd) <= interval.first;
                 } else if map.exists(osd) && map.lost_at(osd) <= interval.first {
                     set.down.insert(osd);
                     any_down = true;

@@ -21,6 +21,8 @@ pub struct OsdState {
     pub up_from: Epoch,
     /// Known alive until.
     pub up_thru: Epoch,
+    /// Came with an empty disk.
+    pub lost_at: Epoch,
 }
 
 /// One epoch of the map.
@@ -34,6 +36,8 @@ pub struct MapModel {
     pub pools: BTreeMap<PoolId, PoolView>,
     /// Acting sets that primaries asked for.
     pub pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+    /// The flag.
+    pub nobackfill: bool,
 }
 
 impl MapModel {
@@ -63,8 +67,11 @@ impl MapView for MapModel {
     fn up_thru(&self, osd: OsdId) -> Epoch {
         self.osd(osd).map_or(Epoch(0), |o| o.up_thru)
     }
-    fn lost_at(&self, _: OsdId) -> Epoch {
-        Epoch(0)
+    fn lost_at(&self, osd: OsdId) -> Epoch {
+        self.osd(osd).map_or(Epoch(0), |o| o.lost_at)
+    }
+    fn backfills(&self) -> bool {
+        !self.nobackfill
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
         self.pools.get(&pool).copied()
@@ -90,8 +97,8 @@ impl MapView for MapModel {
 /// What OSDs and faults tell the monitor.
 #[derive(Clone, Debug)]
 pub enum MonMsg {
-    /// A process started.
-    Boot(OsdId, u64),
+    /// A process started; whether its disk is a new one.
+    Boot(OsdId, u64, bool),
     /// A process was found dead.
     Failed(OsdId, u64),
     /// `MOSDAlive`.
@@ -100,6 +107,8 @@ pub enum MonMsg {
     PgTemp(PgId, Vec<OsdId>, Epoch),
     /// Operator: take an OSD out, or in again.
     SetIn(OsdId, bool),
+    /// Operator: set or clear `nobackfill`.
+    NoBackfill(bool),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
     /// Operator: delete a pool.
@@ -117,7 +126,7 @@ impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
-        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new() };
+        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false };
         Self { history: vec![Rc::new(map)] }
     }
 
@@ -141,7 +150,12 @@ impl Monitor {
         let before = self.history.len();
         let map = self.map().clone();
         match msg {
-            MonMsg::Boot(osd, incarnation) => {
+            MonMsg::NoBackfill(on) => {
+                if map.nobackfill != on {
+                    self.publish(|m| m.nobackfill = on);
+                }
+            }
+            MonMsg::Boot(osd, incarnation, new_disk) => {
                 if map.osd(osd).is_some_and(|o| o.up && o.incarnation == incarnation) {
                     return 0;
                 }
@@ -154,6 +168,9 @@ impl Monitor {
                     o.up = true;
                     o.incarnation = incarnation;
                     o.up_from = epoch;
+                    if new_disk {
+                        o.lost_at = epoch;
+                    }
                 });
             }
             MonMsg::Failed(osd, incarnation) => {

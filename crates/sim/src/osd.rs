@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
-    Action, Event, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
+    Action, Backfill, Event, Listing, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
     PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, Source, StatSum,
 };
 use smallvec::smallvec;
@@ -39,6 +39,14 @@ pub enum Bug {
     SkipMerge,
     /// Recovery writes nothing but the last part of an object.
     PushLastOnly,
+    /// A copy that is filled moves its cursor in one transaction, and notes what it lacks before it in the next.
+    CursorFirst,
+    /// A primary that fills a copy compares what it had when it began to serve.
+    StaleListing,
+    /// A copy that is filled does not apply writes to what it has.
+    FollowerSleeps,
+    /// A copy that is filled says that it is complete.
+    ClaimComplete,
 }
 
 /// What a client asks for.
@@ -124,6 +132,12 @@ pub enum Local {
     Grant,
     /// A read for recovery.
     Read(ReadToken, Option<ObjectChunk>),
+    /// Objects for a comparison are to be listed.
+    List(ReadToken, Backfill, usize),
+    /// The turn for a backfill has come.
+    Reserved(bool),
+    /// There is no room for a backfill, for a while.
+    TooFull,
     /// A step of removal.
     RemoveObjects(usize),
 }
@@ -135,6 +149,8 @@ struct Hosted {
     running: BTreeMap<OpToken, (ClientOp, Eversion)>,
     txns: BTreeMap<OpToken, (ObjectId, Change)>,
     removal: Option<(u64, bool)>,
+    /// For a bug: the objects when the PG became active.
+    stale: BTreeMap<ObjectId, Eversion>,
 }
 
 /// An OSD: a disk, and a process when it runs.
@@ -151,6 +167,10 @@ pub struct Osd {
     now: Utime,
     map: Option<Rc<MapModel>>,
     booted: bool,
+    /// The disk was replaced since the last start.
+    pub new_disk: bool,
+    /// Permille: a backfill finds no room.
+    pub tight: u64,
     unborn: UnbornPgs,
     pgs: BTreeMap<PgId, Hosted>,
     early: Vec<(OsdId, PeerHeader, PeerMsg)>,
@@ -173,6 +193,8 @@ impl Osd {
             now: Utime::default(),
             map: None,
             booted: false,
+            new_disk: false,
+            tight: 0,
             unborn: UnbornPgs::default(),
             pgs: BTreeMap::new(),
             early: Vec::new(),
@@ -205,6 +227,13 @@ impl Osd {
         self.out.clear();
     }
 
+    /// The process is dead; its disk is replaced by an empty one.
+    pub fn replace_disk(&mut self) {
+        self.disk = Disk::default();
+        self.new_disk = true;
+        *self.marks.entry("disk replaced").or_default() += 1;
+    }
+
     /// A process starts, with what is on the disk.
     pub fn start(&mut self, incarnation: u64, monitor: &Monitor, now: Utime) {
         self.incarnation = incarnation;
@@ -218,6 +247,9 @@ impl Osd {
             let pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
             self.pgs.insert(*pgid, Hosted::new(pg));
         }
+        if self.pgs.values().any(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) {
+            *self.marks.entry("restart in the middle of backfill").or_default() += 1;
+        }
         for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
             self.drain(pgid);
         }
@@ -229,7 +261,8 @@ impl Osd {
                 self.feed(pgid, Event::AdvanceMap(map));
             }
         }
-        self.out.push(Effect::Mon(MonMsg::Boot(self.id, incarnation)));
+        let new_disk = std::mem::take(&mut self.new_disk);
+        self.out.push(Effect::Mon(MonMsg::Boot(self.id, incarnation, new_disk)));
     }
 
     /// Maps up to `epoch` arrived.
@@ -273,6 +306,32 @@ impl Osd {
     pub fn peer(&mut self, from: OsdId, front: Bytes, data: Bytes, now: Utime) {
         self.now = now;
         let (header, mut msg) = PeerMsg::decode(front, data).expect("a peer's bytes decode");
+        if let PeerMsg::Notify { info, .. } = &mut msg
+            && self.bug == Bug::ClaimComplete
+            && !info.removing
+        {
+            info.last_backfill = Backfill::Complete;
+        }
+        match &msg {
+            PeerMsg::StartBackfill { .. } => *self.marks.entry("backfill started over").or_default() += 1,
+            PeerMsg::Activate { .. } if self.pgs.get(&header.pgid).is_some_and(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) => {
+                *self.marks.entry("backfill resumed").or_default() += 1;
+            }
+            PeerMsg::AdvanceBackfill { missing, remove, .. } => {
+                let mark = if missing.is_empty() { "cursor moved over equal objects" } else { "cursor moved over different objects" };
+                *self.marks.entry(mark).or_default() += 1;
+                *self.marks.entry("superfluous objects removed").or_default() += remove.len() as u64;
+            }
+            PeerMsg::RepOp(op) if op.log_only => {
+                let pg = self.pgs.get(&header.pgid).map(|h| &h.pg);
+                let known = pg.is_some_and(|p| op.entries.iter().any(|e| p.info().last_backfill.covers(&e.entry.oid)));
+                *self.marks.entry(if known { "write to a copy in progress" } else { "write behind the cursor" }).or_default() += 1;
+            }
+            PeerMsg::RepOp(_) if self.pgs.get(&header.pgid).is_some_and(|h| h.pg.info().is_incomplete()) => {
+                *self.marks.entry("write before the cursor").or_default() += 1;
+            }
+            _ => {}
+        }
         if let PeerMsg::Activate { log, .. } = &mut msg
             && self.bug == Bug::SkipMerge
         {
@@ -332,6 +391,25 @@ impl Osd {
         match local {
             Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
             Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
+            Local::List(token, after, max) => {
+                let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
+                let Some(hosted) = self.pgs.get(&pgid) else { return };
+                let stale = self.bug == Bug::StaleListing && hosted.pg.is_primary();
+                let all: BTreeMap<ObjectId, Eversion> =
+                    if stale { hosted.stale.clone() } else { coll.objects.iter().map(|(o, c)| (o.clone(), c.version)).collect() };
+                let mut rest = all.into_iter().filter(|(o, _)| !after.covers(o)).peekable();
+                let objects: BTreeMap<_, _> = rest.by_ref().take(max.max(1)).collect();
+                let last = objects.keys().next_back();
+                let upto = if rest.peek().is_none() { Backfill::Complete } else { last.map_or(Backfill::Complete, Backfill::after) };
+                *self.marks.entry("listed").or_default() += 1;
+                self.feed(pgid, Event::Listed { token, listing: Listing { upto, objects } });
+            }
+            Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
+            Local::TooFull => {
+                *self.marks.entry("too full").or_default() += 1;
+                self.feed(pgid, Event::BackfillTooFull);
+                self.out.push(Effect::Later(pgid, Local::Reserved(true)));
+            }
             Local::RemoveObjects(max) => {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
                 let gone: Vec<_> = coll.objects.keys().take(max).cloned().collect();
@@ -411,7 +489,12 @@ impl Osd {
                         waiting.retain(|op| op.epoch > epoch);
                     }
                 }
-                Action::Active | Action::ObjectReady(_) => run = true,
+                Action::Active => {
+                    run = true;
+                    let objects = &self.disk.state().colls[&pgid].objects;
+                    hosted.stale = objects.iter().map(|(o, c)| (o.clone(), c.version)).collect();
+                }
+                Action::ObjectReady(_) => run = true,
                 Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
                 Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
                     let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
@@ -420,7 +503,14 @@ impl Osd {
                     }
                     self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
                 }
-                Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
+                Action::ListObjects { token, after, max } => self.out.push(Effect::Later(pgid, Local::List(token, after, max))),
+                Action::ReserveBackfill { target } => {
+                    self.tokens += 1;
+                    let full = target && crate::rng::mix(self.tokens) % 1_000 < self.tight;
+                    self.out.push(Effect::Later(pgid, if full { Local::TooFull } else { Local::Reserved(target) }));
+                }
+                Action::ReleaseBackfill => *self.marks.entry("backfill finished").or_default() += 1,
+                Action::QueueRecovery { .. } => self.out.push(Effect::Later(pgid, Local::Grant)),
                 Action::WantUpThru(epoch) => {
                     let msg = MonMsg::UpThru(self.id, self.incarnation, epoch);
                     self.out.push(Effect::Mon(msg));
@@ -461,6 +551,7 @@ impl Osd {
                 let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
                 ops.extend(object.into_store(pgid, oid));
             }
+            Source::RepOp(_) if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {}
             Source::RepOp(payload) => {
                 early_ack = self.bug == Bug::AckBeforeCommit;
                 let (oid, object) = decode_payload(payload);
@@ -489,6 +580,12 @@ impl Osd {
             ops.push(StoreOp::Set(pgid, k, v));
         }
         ops.extend(persist.rows.remove.into_iter().map(|k| StoreOp::Unset(pgid, k)));
+        if self.bug == Bug::CursorFirst && self.pgs[&pgid].pg.info().is_incomplete() {
+            let cursor = |op: &StoreOp| matches!(op, StoreOp::Set(_, k, _) if k[..] == b"info"[..]);
+            let first = ops.extract_if(.., |op| cursor(op)).collect();
+            let seq = self.disk.submit(first, None);
+            self.out.push(Effect::Flush(seq));
+        }
         let seq = self.disk.submit(ops, Some((pgid, persist.token)));
         self.out.push(Effect::Flush(seq));
         if early_ack {
@@ -606,7 +703,7 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), txns: BTreeMap::new(), removal: None }
+        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), txns: BTreeMap::new(), removal: None, stale: BTreeMap::new() }
     }
 }
 

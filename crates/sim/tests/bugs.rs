@@ -36,6 +36,11 @@ fn slow_networks(_: u64) -> Scenario {
     Scenario { osds: 3, objects: 1, ops: 28, slow_net: 250, slow_restart: 950, reweight: 0, crash_one: 950, power_cut: 50, ..Scenario::default() }
 }
 
+/// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or others take their place.
+fn backfills(seed: u64) -> Scenario {
+    Scenario::shape(seed / 3 * 10 + 7 + seed % 3)
+}
+
 bugs! {
     a_replica_that_acknowledges_before_its_disk_is_caught: AckBeforeCommit in power_cuts,
     a_merge_that_forgets_what_is_missing_is_caught: ForgetMissing in Scenario::shape,
@@ -45,4 +50,8 @@ bugs! {
     an_answer_before_the_replicas_have_it_is_caught: AckAlone in Scenario::shape,
     half_recovered_objects_are_caught: PushLastOnly in Scenario::shape,
     a_skipped_log_merge_is_caught: SkipMerge in Scenario::shape,
+    a_cursor_that_moves_before_its_objects_are_noted_is_caught: CursorFirst in backfills,
+    a_comparison_that_forgets_writes_is_caught: StaleListing in backfills,
+    a_copy_that_is_filled_and_misses_writes_is_caught: FollowerSleeps in backfills,
+    a_copy_that_acts_before_it_is_filled_is_caught: ClaimComplete in backfills,
 }

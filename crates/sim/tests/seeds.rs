@@ -32,7 +32,10 @@ fn seeds() {
     eprintln!("{count} seeds, {answered} operations, {marks:?}");
     if count >= 100 {
         // The hard cases were reached.
-        for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery"] {
+        for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
+            "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
+            "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
+            "write behind the cursor", "write to a copy in progress", "too full"] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
     }

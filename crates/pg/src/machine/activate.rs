@@ -41,7 +41,7 @@ impl Pg {
 
     /// A replica takes over the authoritative log.
     pub(super) fn handle_activate(&mut self, from: OsdId, header: PeerHeader, info: PgInfo, log: LogSegment, past: PastIntervals) {
-        if !self.mapping.acting.contains(&self.me) {
+        if !self.mapping.acting.contains(&self.me) && !self.mapping.up.contains(&self.me) {
             return;
         }
         // The primary worked out from our log which point we share with it.
@@ -61,6 +61,8 @@ impl Pg {
         if let Phase::Activating { waiting, .. } = &mut self.phase {
             waiting.remove(&from);
             self.check_activated();
+        } else {
+            self.follower_activated(from);
         }
     }
 

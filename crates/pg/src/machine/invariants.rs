@@ -23,6 +23,7 @@ impl Pg {
         if self.missing.len() <= 256 {
             self.missing.check()?;
         }
+        self.check_backfill_invariants()?;
         ensure(info.history.same_interval_since <= self.map.epoch(), "the interval began before now")?;
         let primary = matches!(
             self.phase,

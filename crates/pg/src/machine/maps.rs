@@ -62,6 +62,7 @@ impl Pg {
         self.peers.clear();
         self.inflight.clear();
         self.recovery = Default::default();
+        self.backfill = Default::default();
         self.trimming = None;
         self.clean = false;
         self.actions.push_back(Action::IntervalChange);
@@ -142,6 +143,18 @@ impl Pg {
             PeerMsg::PullFailed { oid, version } if self.is_primary() => self.handle_pull_failed(from, oid, version),
             PeerMsg::PushReply { oid, version, to } if self.is_primary() => self.handle_push_reply(from, oid, version, to),
             PeerMsg::Trim(to) if primary => self.handle_trim(to),
+            PeerMsg::StartBackfill { info, log, dups, past } if primary => {
+                self.handle_start_backfill(from, header, info, log, dups, past);
+            }
+            PeerMsg::ReserveBackfill if primary => self.actions.push_back(Action::ReserveBackfill { target: true }),
+            PeerMsg::BackfillReserved if self.is_primary() => self.handle_target_reserved(from),
+            PeerMsg::BackfillTooFull if self.is_primary() => self.handle_target_too_full(from),
+            PeerMsg::ListObjects { after, max } if primary => self.list_for(from, header.sent, after, max),
+            PeerMsg::Objects { after, listing } if self.is_primary() => self.handle_objects(from, &after, listing),
+            PeerMsg::AdvanceBackfill { upto, missing, remove } if primary => {
+                self.handle_advance_backfill(from, header.sent, upto, missing, remove);
+            }
+            PeerMsg::BackfillAdvanced { upto } if self.is_primary() => self.handle_backfill_advanced(from, &upto),
             PeerMsg::Remove if primary => self.handle_remove(),
             // From somebody who is not what it takes itself for; the map will tell it.
             _ => {}

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
+mod backfill;
 mod invariants;
 mod maps;
 mod peering;
@@ -40,6 +41,7 @@ use crate::prior_set::PriorSet;
 use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
 
+pub use backfill::BackfillStatus;
 pub use status::{PeerStatus, PgStatus};
 
 /// What this copy is doing.
@@ -153,6 +155,7 @@ pub struct Pg {
     min_last_complete_ondisk: Eversion,
     clean: bool,
     recovery: recovery::Recovery,
+    backfill: backfill::Backfilling,
     trimming: Option<snaptrim::Trimming>,
     times: status::Times,
 }
@@ -183,7 +186,9 @@ impl Pg {
     /// The message that caused it is handed over afterwards, as an event.
     pub fn adopt(me: OsdId, map: MapRef, conf: PgConf, header: &PeerHeader, msg: &PeerMsg, now: Utime) -> Option<Self> {
         let (info, past) = match msg {
-            PeerMsg::Notify { info, past } | PeerMsg::Activate { info, past, .. } => (info, past),
+            PeerMsg::Notify { info, past }
+            | PeerMsg::Activate { info, past, .. }
+            | PeerMsg::StartBackfill { info, past, .. } => (info, past),
             _ => return None,
         };
         let mut history = info.history;
@@ -264,6 +269,7 @@ impl Pg {
             min_last_complete_ondisk: Eversion::default(),
             clean: false,
             recovery: recovery::Recovery::default(),
+            backfill: backfill::Backfilling::default(),
             trimming: None,
             times: status::Times::new(now),
         }
@@ -278,6 +284,10 @@ impl Pg {
             Event::Peer { from, header, msg } => self.handle_peer(from, header, msg),
             Event::Committed(token) => self.handle_committed(token),
             Event::ObjectRead { token, chunk } => self.handle_object_read(token, chunk),
+            Event::Listed { token, listing } => self.handle_listed(token, listing),
+            Event::BackfillReserved { target: false } => self.handle_own_turn(),
+            Event::BackfillReserved { target: true } => self.tell_primary(PeerMsg::BackfillReserved),
+            Event::BackfillTooFull => self.tell_primary(PeerMsg::BackfillTooFull),
             Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
             Event::RecoverNow(oid) => self.recover_now(oid),
             Event::SnapTrimStarted(snap) => self.handle_snap_trim_started(snap),
@@ -384,7 +394,7 @@ impl Pg {
         if self.missing.contains(oid) {
             return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
         }
-        if !self.all_recovered() && self.is_degraded_object(oid) {
+        if (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid) {
             return ObjectStatus::Degraded;
         }
         if self.inflight.iter().any(|op| op.oids.contains(oid)) {

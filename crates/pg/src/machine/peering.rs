@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{Epoch, Eversion, OsdId};
+use types::{Epoch, Eversion, ObjectId, OsdId};
 
 use crate::action::{Action, Persist};
 use crate::info::{Backfill, PgInfo};
@@ -120,6 +120,7 @@ impl Pg {
                 }
             }
             _ => {
+                self.follower_asks_again(from, &peer.info);
                 // A stray that nobody asked: it may have what is missing, or it is superfluous.
                 if !self.peers.contains_key(&from) && !self.mapping.acting.contains(&from) {
                     self.peers.insert(from, peer);
@@ -181,20 +182,7 @@ impl Pg {
         let tail = self.info_of(best).map(|i| i.log_tail).unwrap_or_default();
         let usable = |osd: &OsdId| self.info_of(*osd).is_some_and(|i| overlaps(i, tail));
 
-        // Who can take part by log alone. Nobody else may be in the acting set, because being in it means
-        // to have every acknowledged write.
-        let up = &self.mapping.up;
-        let want: Vec<OsdId> = if !up.is_empty() && up.iter().all(usable) {
-            up.clone()
-        } else {
-            let mut want: Vec<_> = self.mapping.acting.iter().copied().filter(usable).collect();
-            for osd in up.iter().chain(self.peers.keys()).chain([&best]) {
-                if want.len() < self.pool.size as usize && usable(osd) && !want.contains(osd) {
-                    want.push(*osd);
-                }
-            }
-            want
-        };
+        let want = self.wanted_acting(usable, best);
         if want.is_empty() {
             self.phase = Phase::Incomplete;
             return;
@@ -220,6 +208,18 @@ impl Pg {
             .unwrap_or_default();
         self.phase = Phase::GetLog { from: best, full: false };
         self.send(best, self.query(Query::Log(since)));
+    }
+
+    /// Who should act. Only who can take part by log alone may: being in the acting set means to have every
+    /// acknowledged write. Of `up` everybody who can; others fill the places of those who cannot.
+    pub(super) fn wanted_acting(&self, usable: impl Fn(&OsdId) -> bool, best: OsdId) -> Vec<OsdId> {
+        let mut want: Vec<OsdId> = self.mapping.up.iter().copied().filter(&usable).collect();
+        for osd in self.mapping.acting.iter().chain(self.peers.keys()).chain([&best]) {
+            if want.len() < self.pool.size as usize && usable(osd) && !want.contains(osd) {
+                want.push(*osd);
+            }
+        }
+        want
     }
 
     pub(super) fn handle_log(&mut self, from: OsdId, info: PgInfo, log: LogSegment, missing: MissingSet) {
@@ -260,7 +260,12 @@ impl Pg {
             // A stray that was asked because something is unfound.
             Phase::Active => {
                 let asked = self.peers.get(&from).is_some_and(|p| p.missing.is_none());
-                if asked && self.reconcile(from, info, log, missing) {
+                if !asked {
+                    return;
+                }
+                let known = self.reconcile(from, info, log, missing);
+                self.follower_known(from, known);
+                if known {
                     self.recovery.forget_unfound();
                     self.check_recovery();
                 }
@@ -300,12 +305,7 @@ impl Pg {
             persist.rows.set.push(rows::log_row(e));
             self.log.push(e.clone());
         }
-        for oid in &out.touched {
-            match self.missing.get(oid) {
-                Some(item) => persist.rows.set.push(rows::missing_row(oid, item)),
-                None => persist.rows.remove.push(rows::missing_key(oid)),
-            }
-        }
+        self.missing_rows(&out.touched, &mut persist);
         persist.remove_objects = out.remove.into_iter().collect();
         self.info.last_update = self.log.head();
         self.info.log_tail = self.log.tail();
@@ -316,6 +316,16 @@ impl Pg {
         self.update_last_complete();
         self.info_rows(&mut persist);
         self.persist(persist)
+    }
+
+    /// Adds the rows of objects whose missing items may have changed.
+    pub(super) fn missing_rows(&self, touched: &BTreeSet<ObjectId>, persist: &mut Persist) {
+        for oid in touched {
+            match self.missing.get(oid) {
+                Some(item) => persist.rows.set.push(rows::missing_row(oid, item)),
+                None => persist.rows.remove.push(rows::missing_key(oid)),
+            }
+        }
     }
 
     /// This copy's log is the authoritative one: find out what the replicas lack.

@@ -79,11 +79,12 @@ impl Pg {
                 }))
     }
 
-    /// Whether an acting replica lacks this object.
+    /// Whether an acting replica lacks this object, or the copy that is being filled.
     pub(super) fn is_degraded_object(&self, oid: &ObjectId) -> bool {
         self.mapping
             .acting
             .iter()
+            .chain(&self.follower())
             .any(|o| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
     }
 
@@ -92,29 +93,32 @@ impl Pg {
         if self.phase != Phase::Active {
             return;
         }
-        if self.all_recovered() {
+        let all_recovered = self.all_recovered();
+        if all_recovered {
             self.recovery.started = false;
             self.min_last_complete_ondisk = self.all_committed;
             self.check_clean();
-            return;
+            self.check_backfill();
         }
         if !self.recovery.asked
             && self.recovery.active.len() < self.conf.recovery_max_active.max(1)
             && self.next_to_recover().is_some()
         {
             self.recovery.asked = true;
-            self.actions.push_back(Action::QueueRecovery);
+            let misplaced = all_recovered && self.mapping.acting.len() >= self.pool.size as usize;
+            self.actions.push_back(Action::QueueRecovery { misplaced });
         }
     }
 
-    /// What to copy next: what this copy lacks, oldest first, then what replicas lack.
+    /// What to copy next: what this copy lacks, oldest first, then what replicas lack, then what is to be filled.
     fn next_to_recover(&self) -> Option<ObjectId> {
         let idle = |oid: &&ObjectId| !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid);
         self.missing
             .oldest_first()
             .find(idle)
             .or_else(|| {
-                self.mapping.acting.iter().filter_map(|o| self.peers.get(o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
+                let filling = self.filling();
+                self.mapping.acting.iter().chain(&filling).filter_map(|o| self.peers.get(o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
             })
             .cloned()
     }
@@ -124,7 +128,7 @@ impl Pg {
         if self.phase != Phase::Active {
             return;
         }
-        self.recovery.started = true;
+        self.recovery.started = !self.all_recovered();
         for _ in 0..max_objects {
             let running = self.recovery.active.keys().filter(|o| !self.recovery.urgent.contains(*o)).count();
             if running >= self.conf.recovery_max_active.max(1) {
@@ -185,7 +189,7 @@ impl Pg {
     fn start_push(&mut self, oid: ObjectId) {
         let mut targets = Vec::new();
         let mut version = Eversion::default();
-        for osd in &self.mapping.acting {
+        for osd in self.mapping.acting.iter().chain(&self.follower()) {
             if let Some(item) = self.peers.get(osd).and_then(|p| p.missing.as_ref()?.get(&oid)) {
                 targets.push(*osd);
                 version = item.need;
@@ -227,7 +231,13 @@ impl Pg {
                 self.answer(to, asked, msg);
             }
             Some(Read::Push(oid, version)) => {
-                let Some(Copy::Push { targets, waiting, next, last, .. }) = self.recovery.active.get_mut(&oid) else { return };
+                let Some(Copy::Push { targets, waiting, next, last, version: v }) = self.recovery.active.get_mut(&oid) else {
+                    return;
+                };
+                if *v != version {
+                    // The object was changed, and its copy begun again.
+                    return;
+                }
                 let Some(chunk) = chunk else {
                     // The own copy cannot be read: it is as good as missing.
                     self.recovery.active.remove(&oid);
@@ -356,6 +366,16 @@ impl Pg {
         self.recovered(oid);
     }
 
+    /// An object changed that is to be copied, or is being copied: begin again with what it is now.
+    pub(super) fn repeat_copy(&mut self, oid: ObjectId) {
+        if self.recovery.active.contains_key(&oid) {
+            // Nobody may lack it any more, if it was deleted.
+            self.recover(oid);
+        } else {
+            self.check_recovery();
+        }
+    }
+
     fn recovered(&mut self, oid: ObjectId) {
         self.recovery.active.remove(&oid);
         self.recovery.urgent.remove(&oid);
@@ -385,5 +405,6 @@ impl Pg {
             }
         }
         self.check_recovery();
+        self.want_follower_again();
     }
 }

@@ -7,6 +7,7 @@ use crate::log_entry::{LogEntry, Logged};
 use crate::msg::{PeerMsg, RepOp};
 use crate::proposal::{NotActive, Proposal};
 use crate::rows;
+use crate::merge;
 
 use super::{Deferred, InFlight, Pg, Phase};
 
@@ -26,6 +27,7 @@ impl Pg {
             stats: proposal.stats,
             trim_to: self.trim_target(),
             payload: proposal.payload,
+            log_only: false,
         };
         let mut oids = smallvec::SmallVec::new();
         for new in proposal.entries {
@@ -48,6 +50,7 @@ impl Pg {
             self.info.last_update = version;
             persist.rows.set.push(rows::log_row(&logged));
             self.log.push(logged.clone());
+            self.note_change(&logged.entry);
             op.entries.push(logged);
         }
         self.info.stats.add(&op.stats);
@@ -56,6 +59,7 @@ impl Pg {
         }
         let trim_to = op.trim_to;
         let replicas = self.replicas();
+        let repeat = self.send_to_follower(&op);
         if !replicas.is_empty() {
             // Before the own transaction, so that the network works while the disk does.
             self.send_all(replicas, PeerMsg::RepOp(Box::new(op)));
@@ -65,6 +69,9 @@ impl Pg {
         let persist = self.persist(persist);
         let version = self.info.last_update;
         self.inflight.push_back(InFlight { version, token: proposal.token, persist, oids });
+        for oid in repeat {
+            self.repeat_copy(oid);
+        }
         Ok(version)
     }
 
@@ -72,7 +79,9 @@ impl Pg {
         if self.phase != Phase::ReplicaActive {
             return;
         }
-        let mut persist = Persist { source: Source::RepOp(op.payload), ..Persist::default() };
+        let source = if op.log_only { Source::None } else { Source::RepOp(op.payload) };
+        let mut persist = Persist { source, ..Persist::default() };
+        let mut learned = merge::Outcome::default();
         for logged in op.entries {
             let v = logged.entry.version;
             if v <= self.log.head() || v.version != self.log.head().version + 1 {
@@ -82,8 +91,13 @@ impl Pg {
             self.info.last_update = v;
             self.info.last_user_version = self.info.last_user_version.max(logged.entry.user_version);
             persist.rows.set.push(rows::log_row(&logged));
+            if op.log_only {
+                merge::learn(&mut self.missing, &self.info.last_backfill, &logged.entry, &mut learned);
+            }
             self.log.push(logged);
         }
+        self.missing_rows(&learned.touched, &mut persist);
+        persist.remove_objects.extend(learned.remove);
         self.info.stats.add(&op.stats);
         if self.missing.is_empty() {
             self.info.last_complete = self.info.last_update;
@@ -111,6 +125,7 @@ impl Pg {
             .mapping
             .acting
             .iter()
+            .chain(&self.acknowledging())
             .filter(|&&o| o != me)
             .map(|o| self.peers.get(o).map_or(Eversion::default(), |p| p.acked))
             .min()
@@ -141,9 +156,10 @@ impl Pg {
         target.min(self.min_last_complete_ondisk)
     }
 
-    /// Trims the log. Nothing that this copy has not completed is trimmed, whatever the primary says.
+    /// Trims the log. Nothing that this copy has not completed is trimmed, whatever the primary says. While a copy
+    /// is filled it never completes anything for long; what it lacks is in its missing set, not in the log alone.
     fn trim_log(&mut self, to: Eversion, persist: &mut Persist) {
-        let to = to.min(self.info.last_complete);
+        let to = if self.info.is_incomplete() { to.min(self.info.last_update) } else { to.min(self.info.last_complete) };
         if to > self.log.tail() {
             self.log.trim(to, self.conf.pg_log_dups_tracked, &mut persist.rows);
             self.info.log_tail = self.log.tail();

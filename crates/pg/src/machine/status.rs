@@ -216,6 +216,14 @@ impl Pg {
                 }
             }
         }
+        if self.phase == Phase::Active && self.all_recovered() && self.needs_backfill() {
+            s.set(match self.backfill() {
+                Some(b) if b.damaged => PgState::BACKFILL_UNFOUND,
+                Some(b) if b.too_full => PgState::BACKFILL_TOOFULL,
+                Some(b) if b.running => PgState::BACKFILLING,
+                _ => PgState::BACKFILL_WAIT,
+            }, true);
+        }
         if self.clean {
             s.set(PgState::CLEAN, true);
             if let Some(t) = self.trimming {
@@ -240,6 +248,10 @@ impl Pg {
         for peer in self.mapping.acting.iter().filter_map(|o| self.peers.get(o)) {
             degraded += peer.missing.as_ref().map_or(0, |m| m.len()) as u64;
         }
+        // What the copy that is being filled has already, counts.
+        let filled = self.backfill().map_or(0, |b| (objects as f64 * b.fraction) as u64);
+        let lacking = self.backfill().map_or(0, |b| b.missing as u64);
+        let filled = filled.saturating_sub(lacking).min(objects);
         let absent = (self.pool.size as usize).saturating_sub(self.mapping.acting.len()) as u64;
         let elsewhere = self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
         PgStatus {
@@ -259,8 +271,8 @@ impl Pg {
             stats: self.info.stats,
             stats_invalid: self.info.stats_invalid,
             missing_on_primary: self.missing.len() as u64,
-            degraded: degraded + absent * objects,
-            misplaced: elsewhere * objects,
+            degraded: degraded + (absent * objects).saturating_sub(if absent > 0 { filled } else { 0 }),
+            misplaced: (elsewhere * objects).saturating_sub(if absent == 0 { filled } else { 0 }),
             unfound: self.recovery.unfound() as u64,
             snap_trimq_len: self.snap_trim_queue().size(),
             purged_snaps: self.info.purged_snaps.clone(),
@@ -288,6 +300,8 @@ impl Pg {
             Phase::WaitUpThru => "Started/Primary/Peering/WaitUpThru",
             Phase::Activating { .. } => "Started/Primary/Active/Activating",
             Phase::Active if self.clean => "Started/Primary/Active/Clean",
+            Phase::Active if self.all_recovered() && self.filling().is_some() => "Started/Primary/Active/Backfilling",
+            Phase::Active if self.all_recovered() && self.needs_backfill() => "Started/Primary/Active/NotBackfilling",
             Phase::Active if self.all_recovered() => "Started/Primary/Active/Recovered",
             Phase::Active => "Started/Primary/Active/Recovering",
             Phase::Removing => "Started/ToDelete/Deleting",
