@@ -218,6 +218,8 @@ osd_pg_object_context_cache_count|uint|advanced|64|1..|r|osd|Object contexts tha
 osd_op_history_slow_op_size|uint|advanced|20|0..10000|r|osd|How many slow operations dump_historic_slow_ops keeps.
 osd_op_history_slow_op_threshold|float|advanced|10|0..|r|osd|Seconds from which an operation is kept among the slow ones.
 osd_recovery_max_active|uint|advanced|3|1..|r|osd|Objects that one OSD recovers at the same time.
+osd_max_backfills|uint|advanced|1|1..|r|osd|PGs whose copies an OSD fills elsewhere at the same time, and PGs whose copies are filled on it.
+osd_backfill_scan_max|uint|advanced|512|1..65536|r|osd|Objects whose versions a backfill compares at a time.
 osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that one recovery message carries.
 osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
 osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer.

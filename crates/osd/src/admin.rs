@@ -349,6 +349,28 @@ fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     reply(args, Value::Array(pgs))
 }
 
+/// A cursor as Ceph shows it.
+fn cursor(b: &pg::Backfill) -> String {
+    match b {
+        pg::Backfill::Complete => "MAX".into(),
+        pg::Backfill::Nothing => "MIN".into(),
+        pg::Backfill::UpTo(oid) => oid.to_string(),
+    }
+}
+
+fn recovery_state(pg: &pg::Pg) -> Value {
+    let mut state = json!({"name": pg.phase_name()});
+    if let Some(b) = pg.backfill() {
+        state["recovery_progress"] = json!({
+            "backfill_targets": [b.target.0.to_string()],
+            "last_backfill_started": cursor(&b.last_backfill),
+            "backfill_progress": (b.fraction * 1000.0).round() / 1000.0,
+            "backfills_in_flight": b.missing,
+        });
+    }
+    state
+}
+
 fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let host = a.host(args)?;
     let value = host.with_pg(|pg| {
@@ -362,6 +384,7 @@ fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
                     "last_update": p.info.last_update.to_string(),
                     "last_complete": p.info.last_complete.to_string(),
                     "missing": p.missing,
+                    "last_backfill": cursor(&p.info.last_backfill),
                 })
             })
             .collect();
@@ -375,11 +398,12 @@ fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
                 "last_update": info.last_update.to_string(),
                 "last_complete": info.last_complete.to_string(),
                 "log_tail": info.log_tail.to_string(),
+                "last_backfill": cursor(&info.last_backfill),
                 "last_user_version": info.last_user_version,
                 "stats": stat.dump(),
             },
             "peer_info": peers,
-            "recovery_state": [{"name": pg.phase_name()}],
+            "recovery_state": [recovery_state(pg)],
         })
     });
     reply(args, value)

@@ -3,6 +3,7 @@
 
 use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
+use crate::host_backfill::BackfillTurns;
 use crate::host_trim::{TrimSettings, Turns};
 use crate::map::ClusterMapRef;
 use crate::op::copy::CopySource;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub idle_contexts: usize,
     /// Options of trimming.
     pub trim: TrimSettings,
+    /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
+    pub backfills: usize,
     /// `osd_client_watch_timeout`, in seconds.
     pub watch_timeout: u32,
     /// `osd_default_notify_timeout`, in seconds.
@@ -60,6 +63,7 @@ impl Default for Settings {
             window: 0,
             idle_contexts: 64,
             trim: TrimSettings::default(),
+            backfills: 1,
             watch_timeout: 30,
             notify_timeout: 30,
         }
@@ -114,6 +118,8 @@ pub struct Core {
     clients_started: Cell<u64>,
     /// Which groups trim, and which want to.
     pub(crate) trim_turns: RefCell<Turns>,
+    /// Which groups backfill, and which want to.
+    pub(crate) backfill_turns: RefCell<BackfillTurns>,
     dispatching: Cell<bool>,
     /// Wakes the task that lets queued work in, if there is one.
     work_waits: tokio::sync::Notify,
@@ -132,6 +138,8 @@ pub struct Core {
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
     /// What the transactions in `backlog` write: space that is as good as used.
     backlog_bytes: Cell<u64>,
+    /// Reads that must see what is in the backlog.
+    waiting_backlog: RefCell<Vec<crate::work::Background>>,
     failed: RefCell<Option<String>>,
     failure: tokio::sync::Notify,
     me: Weak<Core>,
@@ -203,6 +211,7 @@ impl Core {
             start: Instant::now(),
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
+            backfill_turns: RefCell::default(),
             dispatching: Cell::new(false),
             work_waits: tokio::sync::Notify::new(),
             has_runner: Cell::new(false),
@@ -214,6 +223,7 @@ impl Core {
             watch_clock: Default::default(),
             backlog: RefCell::default(),
             backlog_bytes: Cell::default(),
+            waiting_backlog: RefCell::default(),
             failed: RefCell::default(),
             failure: tokio::sync::Notify::new(),
             me: me.clone(),
@@ -235,6 +245,7 @@ impl Core {
             host.set_conf(&settings.pg);
         }
         *self.settings.borrow_mut() = Rc::new(settings);
+        self.next_backfills();
         self.dispatch();
     }
 
@@ -592,7 +603,7 @@ impl Core {
             }
             Work::Background(job) => {
                 if let Some(host) = self.host(job.pgid) {
-                    host.run_background(job.kind, slot);
+                    host.run_background(job, slot);
                 }
             }
         }
@@ -691,9 +702,17 @@ impl Core {
                 break;
             }
         }
+        for job in self.waiting_backlog.take() {
+            self.enqueue(Work::Background(job));
+        }
         for host in self.hosts() {
             host.resume_stalled();
         }
+    }
+
+    /// Queues a read again when nothing waits for the store any more.
+    pub(crate) fn after_backlog(&self, job: crate::work::Background) {
+        self.waiting_backlog.borrow_mut().push(job);
     }
 
     /// The store's space, as it will be when what waits for the store is in it.

@@ -198,6 +198,9 @@ impl PgHost {
                 self.background(Kind::ReadObject(Box::new(r)));
             }
             Action::QueueRecovery => self.background(Kind::Recover),
+            Action::ListObjects { token, after, max } => self.background(Kind::ListObjects(token, after, max)),
+            Action::ReserveBackfill { target } => self.want_backfill(target),
+            Action::ReleaseBackfill => self.leave_backfill(),
             Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
             Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
             Action::WantMap(epoch) => self.core.mon.want_map(epoch),
@@ -208,17 +211,20 @@ impl PgHost {
     }
 
     pub(crate) fn background(self: &Rc<Self>, kind: Kind) {
-        let cost = match kind {
+        let cost = match &kind {
             // What it takes to move an object of average size.
             Kind::Recover | Kind::ReadObject(_) => self.with_pg(|p| {
                 let s = &p.info().stats;
                 (s.num_bytes / s.num_objects.max(1)).clamp(4096, 8 << 20) as u64
             }),
+            // An attribute of each.
+            Kind::ListObjects(_, _, max) => (*max as u64).saturating_mul(256),
             Kind::SnapTrim(_) => self.core.settings().trim.cost,
             // `osd_pg_delete_cost`.
             Kind::RemoveObjects(_) => 1 << 20,
         };
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost }));
+        let misplaced = self.with_pg(|p| p.is_only_misplaced());
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced }));
     }
 
     // --- persisting ---
@@ -298,6 +304,7 @@ impl PgHost {
             }
         });
         self.leave_trim();
+        self.leave_backfill();
         self.core.forget_host(self.pgid);
         for (from, header, msg) in undelivered {
             self.core.handle_peer(Envelope { from, header, msg });
@@ -318,7 +325,7 @@ impl PgHost {
         let token = OpToken(self.core.new_token());
         let ok = {
             let mut st = self.st.borrow_mut();
-            let payload = if st.pg.mapping().acting.len() > 1 {
+            let payload = if st.pg.needs_payload() {
                 let wire = txn.to_wire();
                 let data = match wire.data.len() {
                     0 => Bytes::new(),
@@ -409,6 +416,7 @@ impl PgHost {
         self.release_backoffs();
         self.watches.borrow_mut().clear();
         self.leave_trim();
+        self.leave_backfill();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);

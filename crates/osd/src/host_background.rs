@@ -6,7 +6,7 @@ use crate::host::{META_KEY, PgHost};
 use crate::host_ops::run_now;
 use crate::object::{ObjectInfo, decode_attr};
 use crate::op::{OI_ATTR, ObjectReader};
-use crate::work::{Kind, ReadObject};
+use crate::work::{Background, Kind, ReadObject};
 use bytes::Bytes;
 use pg::{Event, ObjectChunk, Progress, snap_mapper};
 use std::rc::Rc;
@@ -14,9 +14,25 @@ use store::Transaction;
 
 impl PgHost {
     /// Runs background work that the scheduler let in. The slot is held until it is done.
-    pub(crate) fn run_background(self: &Rc<Self>, kind: Kind, slot: Slot) {
+    pub(crate) fn run_background(self: &Rc<Self>, job: Background, slot: Slot) {
         let host = self.clone();
-        match kind {
+        if self.core.is_stalled() && matches!(job.kind, Kind::ReadObject(_) | Kind::ListObjects(..)) {
+            drop(slot);
+            self.core.after_backlog(job);
+            return;
+        }
+        match job.kind {
+            Kind::ListObjects(token, after, max) => run_now(async move {
+                let generation = host.generation.get();
+                let listing = host.list_objects(&after, max).await;
+                drop(slot);
+                match listing {
+                    // The collection may be on its way out.
+                    Err(_) if host.generation.get() != generation => {}
+                    Ok(listing) => host.handle(Event::Listed { token, listing }),
+                    Err(e) => host.core.fail(format!("{}: cannot list the objects: {e}", host.pgid)),
+                }
+            }),
             Kind::Recover => {
                 self.handle(Event::StartRecovery { max_objects: 1 });
                 drop(slot);

@@ -3,7 +3,7 @@
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
-//!   `host_background`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
+//!   `host_background`, `host_backfill`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
 //!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
 //!   they are promised; [`limited`]: this OSD's part of limits.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
@@ -24,6 +24,7 @@ pub mod daemon;
 pub mod fullness;
 pub mod gate;
 pub mod host;
+mod host_backfill;
 mod host_background;
 mod host_ops;
 mod host_trim;

@@ -88,6 +88,12 @@ impl MapView for MapAt {
     fn trims_snaps(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)
     }
+    fn backfills(&self) -> bool {
+        !self.map.has_flag(types::rados::osdmap_flag::NOBACKFILL)
+    }
+    fn rebalances(&self) -> bool {
+        !self.map.has_flag(types::rados::osdmap_flag::NOREBALANCE)
+    }
     fn mapping(&self, pg: PgId) -> Mapping {
         if let Some(m) = self.mappings.borrow().get(&pg) {
             return m.clone();

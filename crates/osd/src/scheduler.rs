@@ -181,7 +181,11 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
         }
         Work::Background(job) => {
             let (class, priority) = match job.kind {
-                Kind::Recover | Kind::ReadObject(_) => (OpClass::BackgroundRecovery, p.recovery),
+                // As in Ceph: what is at risk goes before what is only misplaced.
+                Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) if job.misplaced => {
+                    (OpClass::BackgroundBestEffort, p.recovery)
+                }
+                Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
                 Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
                 Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
             };
@@ -322,7 +326,7 @@ mod tests {
     use types::{PgId, PoolId, SnapId};
 
     fn job(kind: Kind) -> Work {
-        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20 })
+        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false })
     }
 
     #[test]

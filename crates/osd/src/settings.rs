@@ -56,6 +56,7 @@ pub fn settings(c: &Config) -> Settings {
                 "osd_recovery_max_omap_entries_per_chunk",
                 p.recovery_max_omap_entries,
             ),
+            backfill_scan: num(c, "osd_backfill_scan_max", p.backfill_scan as u64) as usize,
             ..p
         },
         window: match num(c, "osd_qos_max_in_flight", 0) {
@@ -69,6 +70,7 @@ pub fn settings(c: &Config) -> Settings {
             sleep: seconds(c, "osd_snap_trim_sleep", d.trim.sleep),
             cost: num(c, "osd_snap_trim_cost", d.trim.cost),
         },
+        backfills: num(c, "osd_max_backfills", d.backfills as u64) as usize,
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
         notify_timeout: num(c, "osd_default_notify_timeout", d.notify_timeout.into()) as u32,
     }
@@ -150,6 +152,7 @@ mod tests {
         assert_eq!(s.limits.object_size, 128 << 20);
         assert_eq!(s.limits.write_size, 90 << 20);
         assert_eq!(s.trim, TrimSettings::default(), "the table and the code agree");
+        assert_eq!((s.backfills, s.pg.backfill_scan), (1, PgConf::default().backfill_scan), "here too");
         c.set(Source::Override, "osd_snap_trim_sleep", "0.25").unwrap();
         c.set(Source::Override, "osd_pg_max_concurrent_snap_trims", "7").unwrap();
         let trim = settings(&c).trim;

@@ -24,6 +24,8 @@ pub struct Background {
     pub kind: Kind,
     /// About how many bytes it moves.
     pub cost: u64,
+    /// It moves objects that have all their copies, if not all where they should be.
+    pub misplaced: bool,
 }
 
 /// Kinds of background work.
@@ -33,6 +35,8 @@ pub enum Kind {
     Recover,
     /// Read a part of an object for another OSD.
     ReadObject(Box<ReadObject>),
+    /// List objects for a backfill: for this token, after this cursor, about so many.
+    ListObjects(pg::ReadToken, pg::Backfill, usize),
     /// Trim an object of a removed snapshot.
     SnapTrim(SnapId),
     /// Remove objects of a group that goes away.

@@ -67,10 +67,7 @@ pub enum Action {
     },
     /// There are objects to recover: queue one grant with the scheduler, and answer with
     /// [`Event::StartRecovery`](crate::Event::StartRecovery).
-    QueueRecovery {
-        /// Nothing is at risk: the objects have all their copies, if not all where they should be.
-        misplaced: bool,
-    },
+    QueueRecovery,
     /// List the objects of the collection in order, with the versions that their infos have; answer with
     /// [`Event::Listed`](crate::Event::Listed). Objects of one name are listed together.
     ListObjects {

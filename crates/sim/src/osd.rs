@@ -510,7 +510,7 @@ impl Osd {
                     self.out.push(Effect::Later(pgid, if full { Local::TooFull } else { Local::Reserved(target) }));
                 }
                 Action::ReleaseBackfill => *self.marks.entry("backfill finished").or_default() += 1,
-                Action::QueueRecovery { .. } => self.out.push(Effect::Later(pgid, Local::Grant)),
+                Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
                 Action::WantUpThru(epoch) => {
                     let msg = MonMsg::UpThru(self.id, self.incarnation, epoch);
                     self.out.push(Effect::Mon(msg));

@@ -49,6 +49,8 @@ pub struct Scenario {
     pub nobackfill: u64,
     /// Thousandths: a copy that is to be filled finds no room at first.
     pub tight: u64,
+    /// Thousandths: the next fault comes soon.
+    pub hasty: u64,
     /// Logs are so short that an OSD may come back too late to be brought up to date by log.
     pub short_logs: bool,
     /// Whether a second pool is created and deleted.
@@ -86,6 +88,7 @@ impl Default for Scenario {
             lose_disk: 0,
             nobackfill: 0,
             tight: 0,
+            hasty: 300,
             short_logs: false,
             second_pool: true,
             conf,
@@ -127,6 +130,7 @@ impl Scenario {
                         power_cut: 100,
                         slow_flush: 300,
                         slow_net: 60,
+                        hasty: 600,
                         ops: 60,
                         ..base
                     },
@@ -564,7 +568,7 @@ impl World {
             let on = !self.monitor.map().nobackfill;
             self.after(0, Ev::Mon(MonMsg::NoBackfill(on)));
         }
-        let next = if self.rng.permille(300) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
+        let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
         self.after(next, Ev::Fault);
     }
 

@@ -140,6 +140,12 @@ impl Pg {
         self.mapping.acting.len() > 1 || self.follower().is_some()
     }
 
+    /// Whether recovery here only moves copies: the objects have as many as they should.
+    pub fn is_only_misplaced(&self) -> bool {
+        let all = !self.is_primary() || self.all_recovered();
+        all && self.mapping.acting.len() >= self.pool.size as usize
+    }
+
     fn may_backfill(&self) -> bool {
         self.map.backfills() && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
     }

@@ -93,8 +93,7 @@ impl Pg {
         if self.phase != Phase::Active {
             return;
         }
-        let all_recovered = self.all_recovered();
-        if all_recovered {
+        if self.all_recovered() {
             self.recovery.started = false;
             self.min_last_complete_ondisk = self.all_committed;
             self.check_clean();
@@ -105,8 +104,7 @@ impl Pg {
             && self.next_to_recover().is_some()
         {
             self.recovery.asked = true;
-            let misplaced = all_recovered && self.mapping.acting.len() >= self.pool.size as usize;
-            self.actions.push_back(Action::QueueRecovery { misplaced });
+            self.actions.push_back(Action::QueueRecovery);
         }
     }
 
