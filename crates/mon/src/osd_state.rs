@@ -374,8 +374,13 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
                 || auto_out && conf.bool("mon_osd_auto_mark_auto_out_in")
                 || conf.bool("mon_osd_auto_mark_in"))
     };
-    let now = p.now();
+    let (now, epoch) = (p.now(), p.osd_epoch());
     let Some(o) = osd_mut(p, osd) else { return Booted::Refused };
+    if exists && known.info.up_from.0 > 0 && b.boot_epoch.0 == 0 {
+        // Its store was never up, but another one was under its number: what that held is gone. Nobody may take
+        // this OSD for a witness of what was written then.
+        o.info.lost_at = epoch;
+    }
     o.state = (o.state | state::EXISTS | state::UP) & !state::STOP;
     o.uuid = b.uuid;
     o.client_addrs = b.client_addrs.clone();

@@ -45,9 +45,9 @@ pub(super) const COMMANDS: &[Entry] = &[
     unsupported("pg deep-scrub name=pgid,type=CephPgid", "start deep-scrub on <pgid>", "pg", "scrubbing is not there yet"),
     unsupported("pg repair name=pgid,type=CephPgid", "start repair on <pgid>", "pg", "repair is not there yet"),
     unsupported("pg force-recovery name=pgid,type=CephPgid,n=N", "force recovery of <pgid> first", "pg", "recovery priorities are not there yet"),
-    unsupported("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", "backfill is not there yet"),
+    unsupported("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", "recovery priorities are not there yet"),
     unsupported("pg cancel-force-recovery name=pgid,type=CephPgid,n=N", "restore normal recovery priority of <pgid>", "pg", "recovery priorities are not there yet"),
-    unsupported("pg cancel-force-backfill name=pgid,type=CephPgid,n=N", "restore normal backfill priority of <pgid>", "pg", "backfill is not there yet"),
+    unsupported("pg cancel-force-backfill name=pgid,type=CephPgid,n=N", "restore normal backfill priority of <pgid>", "pg", "recovery priorities are not there yet"),
 ];
 
 fn stat(cx: &Context<'_>) -> Answer {

@@ -109,6 +109,13 @@ impl Pg {
             return;
         }
         if self.phase == Phase::Removing {
+            let question = matches!(msg, PeerMsg::Query { query: Query::Info, .. });
+            if question && self.mapping.primary == Some(from) && header.sent <= self.map.epoch() {
+                // That this copy counts for nothing can be said at once; the removal may take long.
+                let msg = PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() };
+                self.answer(from, header.sent, msg);
+                return;
+            }
             // Once this copy is gone, its OSD may be given a new one.
             self.future.push((from, header, msg));
             return;
