@@ -5,9 +5,9 @@ use crate::map::PoolOps;
 use crate::op::OpInfo;
 use auth::caps::{ClassCall, OsdCap, OsdOp as CapOp};
 use messages::{OsdBackoff, OsdOpReply, Payload, WatchNotify};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use types::PoolId;
+use types::{Epoch, PoolId};
 
 /// What is kept with a connection.
 pub struct Session {
@@ -20,6 +20,8 @@ pub struct Session {
     simple: bool,
     /// The name that the peer has a key for.
     name: String,
+    /// The newest map that was sent to the client.
+    pub(crate) shared: Cell<Epoch>,
 }
 
 impl Session {
@@ -37,7 +39,7 @@ impl Session {
         let text = &caps.text;
         // Conservative: any word that could make the answer depend on more than the pool.
         let simple = !["namespace", "object_prefix", "network", "profile", "class"].iter().any(|w| text.contains(w));
-        Rc::new(Session { caps: parsed, all, last: RefCell::new(None), simple, name })
+        Rc::new(Session { caps: parsed, all, last: RefCell::new(None), simple, name, shared: Cell::default() })
     }
 
     /// Whether the request is allowed (Ceph: `op_has_sufficient_caps`).

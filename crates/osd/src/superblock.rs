@@ -94,13 +94,18 @@ pub async fn load(store: &Store) -> Result<Superblock, OwnError> {
     Superblock::from_bytes(&bytes).map_err(|source| OwnError::Damaged { what: "the superblock".into(), source })
 }
 
+/// Reads the bytes of a map, if it is kept.
+pub async fn load_map_bytes(store: &Store, epoch: Epoch) -> Result<Option<Bytes>, OwnError> {
+    match store.read(OWN, &map_key(epoch), 0, u64::MAX).await {
+        Ok(b) => Ok(Some(b.to_bytes())),
+        Err(StoreError::NoObject { .. }) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// Reads a map, if it is kept.
 pub async fn load_map(store: &Store, epoch: Epoch) -> Result<Option<OsdMap>, OwnError> {
-    let bytes = match store.read(OWN, &map_key(epoch), 0, u64::MAX).await {
-        Ok(b) => b.to_bytes(),
-        Err(StoreError::NoObject { .. }) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
+    let Some(bytes) = load_map_bytes(store, epoch).await? else { return Ok(None) };
     let map = OsdMap::from_bytes(&bytes)
         .map_err(|source| OwnError::Damaged { what: format!("map {epoch}"), source })?;
     Ok(Some(map))

@@ -139,6 +139,15 @@ impl Daemon {
             if !self.booted.replace(true) {
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
+                // Before anything is written as this OSD: with an epoch of 0 the store would count as a new one.
+                let mut t = Transaction::new();
+                superblock::put(&mut t, &self.superblock.borrow());
+                let weak = Rc::downgrade(&self.core);
+                self.core.submit(t, move |done| {
+                    if let (Err(e), Some(core)) = (done, weak.upgrade()) {
+                        core.fail(format!("the epoch of the boot cannot be stored: {e}"));
+                    }
+                });
                 self.full_report.set(true);
             }
             self.core.activate_map();

@@ -5,10 +5,12 @@ use crate::client_op::Request;
 use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
-use messages::{Command, CommandReply, OsdOp, OsdPing, Payload, PeerMessage, QosShares};
+use crate::superblock;
+use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdPing, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::rc::Rc;
-use types::{EntityAddr, EntityType};
+use pg::MapView;
+use types::{EntityAddr, EntityType, PgId};
 
 impl Daemon {
     pub(super) fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
@@ -50,6 +52,7 @@ impl Daemon {
                 return;
             }
         };
+        self.share_map(conn, &session, &m);
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
         let map = self.map.borrow().clone();
@@ -57,6 +60,36 @@ impl Daemon {
             // A pool that this map does not have is looked for in the next ones; nothing runs before.
             let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
             pool.is_none_or(|pool| session.allows(r, info, &pool))
+        });
+    }
+
+    /// Sends the newest map to a client whose request is dropped, because by now another OSD leads the group, or
+    /// this one has begun to lead it after the client looked (Ceph: `OSDService::maybe_share_map`). Clients ask
+    /// monitors for maps only every few seconds.
+    fn share_map(&self, conn: &Rc<Connection>, session: &Session, m: &OsdOp) {
+        let Some(map) = self.map.borrow().clone() else { return };
+        let epoch = map.epoch();
+        if m.epoch >= epoch || session.shared.get() >= epoch {
+            return;
+        }
+        let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
+        let Some(pgid) = map.fold(raw) else { return };
+        let since = self.core.host(pgid).map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
+        if map.mapping(pgid).primary == Some(self.id) && m.epoch >= since {
+            return;
+        }
+        session.shared.set(epoch);
+        let (core, conn, fsid) = (self.core.clone(), conn.clone(), self.superblock.borrow().cluster);
+        tokio::task::spawn_local(async move {
+            match superblock::load_map_bytes(&core.store, epoch).await {
+                Ok(Some(bytes)) => {
+                    let maps = [(epoch, bytes)].into();
+                    let m = OsdMapMsg { fsid, maps, oldest: epoch, newest: epoch, ..OsdMapMsg::default() };
+                    conn.send(m.encode(conn.features()));
+                }
+                Ok(None) => {}
+                Err(e) => tracing::warn!("map {epoch} cannot be read: {e}"),
+            }
         });
     }
 
