@@ -132,6 +132,8 @@ pub enum Local {
     Grant,
     /// A read for recovery.
     Read(ReadToken, Option<ObjectChunk>),
+    /// A write was prepared, in this interval, while others went on.
+    Execute(u64, ClientOp),
     /// Objects for a comparison are to be listed.
     List(ReadToken, Backfill, usize),
     /// The turn for a backfill has come.
@@ -147,6 +149,10 @@ struct Hosted {
     pg: Pg,
     waiting: Vec<ClientOp>,
     running: BTreeMap<OpToken, (ClientOp, Eversion)>,
+    /// Writes that are being prepared, one for each object.
+    executing: BTreeMap<ObjectId, ClientOp>,
+    /// Counts intervals.
+    generation: u64,
     txns: BTreeMap<OpToken, (ObjectId, Change)>,
     removal: Option<(u64, bool)>,
     /// For a bug: the objects when the PG became active.
@@ -404,6 +410,13 @@ impl Osd {
                 *self.marks.entry("listed").or_default() += 1;
                 self.feed(pgid, Event::Listed { token, listing: Listing { upto, objects } });
             }
+            Local::Execute(generation, op) => {
+                let Some(hosted) = self.pgs.get_mut(&pgid).filter(|h| h.generation == generation) else { return };
+                hosted.executing.remove(&op.oid());
+                self.execute(op);
+                self.run_waiting(pgid);
+                self.drain(pgid);
+            }
             Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
             Local::TooFull => {
                 *self.marks.entry("too full").or_default() += 1;
@@ -480,8 +493,10 @@ impl Osd {
                     }
                 }
                 Action::IntervalChange => {
-                    let Hosted { pg, waiting, running, txns, .. } = hosted;
+                    let Hosted { pg, waiting, running, executing, generation, txns, .. } = hosted;
                     txns.clear();
+                    *generation += 1;
+                    waiting.extend(std::mem::take(executing).into_values());
                     waiting.extend(std::mem::take(running).into_values().map(|(op, _)| op));
                     if !pg.is_primary() {
                         // Those of a client with a newer map wait for that map.
@@ -638,7 +653,6 @@ impl Osd {
         if status == ObjectStatus::Unfound {
             return false;
         }
-        let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
         let dup = hosted.pg.find_dup(&op.reqid()).filter(|_| self.bug != Bug::NoDups);
         if let Some(dup) = dup {
             *self.marks.entry("resent write recognised").or_default() += 1;
@@ -654,6 +668,25 @@ impl Osd {
             self.answer(op);
             return true;
         }
+        if hosted.executing.contains_key(&oid) {
+            return false;
+        }
+        self.tokens += 1;
+        if crate::rng::mix(self.tokens) % 4 == 0 {
+            // An object may have to be read before it is changed.
+            hosted.executing.insert(oid, op);
+            self.out.push(Effect::Later(op.pgid, Local::Execute(hosted.generation, op)));
+            return true;
+        }
+        self.execute(op);
+        true
+    }
+
+    /// Works out what a write does, and proposes it.
+    fn execute(&mut self, op: ClientOp) {
+        let oid = op.oid();
+        let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
         let version = hosted.pg.next_version();
         self.tokens += 1;
         let token = OpToken(self.tokens);
@@ -692,7 +725,6 @@ impl Osd {
         {
             self.answer(op);
         }
-        true
     }
 
     /// Carries out what a proposal caused: messages and one transaction.
@@ -703,7 +735,7 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), txns: BTreeMap::new(), removal: None, stale: BTreeMap::new() }
+        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, stale: BTreeMap::new() }
     }
 }
 
