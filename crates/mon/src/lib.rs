@@ -16,5 +16,5 @@ pub mod osd_state;
 pub mod replica;
 pub mod state;
 
-pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs};
+pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs, mkfs_member};
 pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};

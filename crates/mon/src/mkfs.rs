@@ -209,11 +209,32 @@ pub fn mkfs(dir: &Path, args: &MkfsArgs, conf: &Config) -> Result<(), LayoutErro
     std::fs::create_dir_all(dir).map_err(io(dir))?;
     let layout = Layout { dir: dir.to_owned(), name: args.name.clone(), keyring: Keyring::default() };
     replica::seed(&layout.store(), &rows)?;
+    finish(dir, &args.name, &args.mon_key)
+}
+
+/// Makes the data directory of a monitor that is to be taken in by others: it knows its name and the
+/// monitors' key, and nothing of the cluster.
+pub fn mkfs_member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError> {
+    if Layout::exists(dir) {
+        return Err(LayoutError::Exists(dir.to_owned()));
+    }
+    std::fs::create_dir_all(dir).map_err(io(dir))?;
+    // What an interrupted attempt left is worth nothing.
+    let layout = Layout { dir: dir.to_owned(), name: name.to_owned(), keyring: Keyring::default() };
+    match std::fs::remove_file(layout.store()) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&layout.store())(e)),
+        _ => {}
+    }
+    replica::seed(&layout.store(), &Rows::new())?;
+    finish(dir, name, mon_key)
+}
+
+fn finish(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError> {
     let caps = BTreeMap::from([("mon".to_owned(), "allow *".to_owned())]);
-    let keyring: Keyring = [(mon_name(), EntityAuth { key: args.mon_key.clone(), caps })].into_iter().collect();
+    let keyring: Keyring = [(mon_name(), EntityAuth { key: mon_key.clone(), caps })].into_iter().collect();
     write_private(&dir.join("keyring"), keyring.to_string().as_bytes())?;
     // The name is last: with it the directory is complete.
-    write_private(&dir.join("name"), format!("{}\n", args.name).as_bytes())
+    write_private(&dir.join("name"), format!("{name}\n").as_bytes())
 }
 
 /// Writes a file that only its owner may read.

@@ -71,6 +71,7 @@ impl Cluster {
                 let options = StartOptions {
                     conf: Rc::new(RefCell::new(config)),
                     listen: Some("127.0.0.1:0".parse().unwrap()),
+                    ..StartOptions::default()
                 };
                 let monitor = Monitor::start(&data, options).await.unwrap();
                 tx.send(monitor.addrs()).unwrap();

@@ -8,7 +8,7 @@
 //!   they are promised; [`limited`]: this OSD's part of limits.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`copies`] are its parts.
+//!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -23,6 +23,7 @@ mod core_watch_test;
 pub mod daemon;
 pub mod fullness;
 pub mod gate;
+pub mod heartbeat;
 pub mod host;
 mod host_backfill;
 mod host_background;

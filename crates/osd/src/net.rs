@@ -42,6 +42,12 @@ impl Net {
         *self.map.borrow_mut() = Some(map);
     }
 
+    /// The OSD that a connection of ours leads to.
+    pub fn osd_of(&self, conn: &Rc<Connection>) -> Option<OsdId> {
+        let routes = self.routes.borrow();
+        routes.iter().find(|(_, (_, r))| matches!(r, Route::Remote(c) if Rc::ptr_eq(c, conn))).map(|(osd, _)| *osd)
+    }
+
     /// What a peer sent over the messenger.
     pub fn decode(m: &msgr::Message) -> Option<Envelope> {
         let p = PeerMessage::decode(m).ok()?;

@@ -1,6 +1,6 @@
 //! Making what a new cluster or a new OSD needs.
 
-use crate::home::{self, ClusterFile, FORMAT, Home, OsdEntry};
+use crate::home::{self, ClusterFile, Home, OsdEntry};
 use anyhow::{Context, Result, bail};
 use auth::{AuthName, CryptoKey, EntityAuth, Keyring};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use conf::Config;
 use conf::effective::Source;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::{EntityAddr, EntityAddrVec, EntityType, Fsid, Utime};
 
@@ -26,9 +26,9 @@ pub fn admin() -> AuthName {
     AuthName::new(EntityType::CLIENT, "admin")
 }
 
-/// The name of the only manager.
-pub fn manager() -> AuthName {
-    AuthName::new(EntityType::MGR, "x")
+/// The name of a manager.
+pub fn manager(name: &str) -> AuthName {
+    AuthName::new(EntityType::MGR, name)
 }
 
 fn new_key() -> CryptoKey {
@@ -46,41 +46,73 @@ pub fn local_conf(conf: &mut Config) -> Result<()> {
     Ok(())
 }
 
+/// The managers' capabilities.
+pub const MGR_CAPS: [(&str, &str); 3] = [("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")];
+
+/// A new cluster to be made.
+pub struct NewCluster {
+    /// Its initial monitors. The store of the first is made, and will found the cluster.
+    pub mons: Vec<(String, SocketAddr)>,
+    /// Those of the others that are in this directory too.
+    pub others_here: bool,
+    /// Whether copies may be on OSDs of one host.
+    pub one_host: bool,
+}
+
 /// Makes a new cluster's files: identity, keys, and the monitor's database. `cluster.json` is written
 /// last: without it the directory counts as empty.
-pub fn cluster(home: &Home, mon_addr: SocketAddr) -> Result<ClusterFile> {
+pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)> {
     let fsid = uuid::Uuid::new_v4();
     let admin_entity = entity(&[("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")]);
-    let mgr_entity = entity(&[("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")]);
+    let mgr_entity = entity(&MGR_CAPS);
     let mut keyring = Keyring::default();
     keyring.insert(admin(), admin_entity.clone());
-    keyring.insert(manager(), mgr_entity.clone());
+    keyring.insert(manager("x"), mgr_entity.clone());
 
     let mut conf = Config::new();
-    local_conf(&mut conf)?;
-    let dir = home.daemon("mon.a");
-    // Leftovers of a creation that was interrupted.
-    if dir.exists() {
-        std::fs::remove_dir_all(&dir).map_err(|e| home::explain(&dir, e))?;
+    if new.one_host {
+        local_conf(&mut conf)?;
     }
-    let addr = EntityAddr::msgr2(mon_addr, 0);
+    let mons: BTreeMap<String, SocketAddr> = new.mons.iter().cloned().collect();
+    if mons.len() != new.mons.len() {
+        bail!("two monitors have the same name");
+    }
+    let addrs = |(name, addr): (&String, &SocketAddr)| (name.clone(), EntityAddrVec::from(EntityAddr::msgr2(*addr, 0)));
     let args = mon::MkfsArgs {
         fsid: Fsid(*fsid.as_bytes()),
-        name: "a".into(),
-        monitors: [("a".to_string(), EntityAddrVec::from(addr))].into(),
+        name: String::new(),
+        monitors: mons.iter().map(addrs).collect(),
         mon_key: new_key(),
         keyring,
         crush: None,
         config: BTreeMap::new(),
         now: now(),
     };
-    mon::mkfs(&dir, &args, &conf).map_err(|e| explain_mkfs(&dir, e))?;
-    write_keyring(home, "", &admin(), &admin_entity)?;
-    write_keyring(home, "mgr.x", &manager(), &mgr_entity)?;
+    for (i, (name, _)) in new.mons.iter().enumerate() {
+        if i > 0 && !new.others_here {
+            break;
+        }
+        let dir = home.daemon(&format!("mon.{name}"));
+        // Leftovers of a creation that was interrupted.
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).map_err(|e| home::explain(&dir, e))?;
+        }
+        let args = mon::MkfsArgs { name: name.clone(), ..args.clone() };
+        let made = if i == 0 { mon::mkfs(&dir, &args, &conf) } else { mon::mkfs_member(&dir, name, &args.mon_key) };
+        made.map_err(|e| explain_mkfs(&dir, e))?;
+    }
+    write_keyring(home.dir(), "", &admin(), &admin_entity)?;
+    write_keyring(home.dir(), "mgr.x", &manager("x"), &mgr_entity)?;
     std::fs::create_dir_all(home.daemon("run")).map_err(|e| home::explain(&home.daemon("run"), e))?;
-    let cluster = ClusterFile { format: FORMAT, fsid: fsid.to_string(), mon_addr, osds: vec![] };
+    let cluster = ClusterFile::new(fsid.to_string(), mons, None);
     home.save(&cluster)?;
-    Ok(cluster)
+    Ok((cluster, args.mon_key))
+}
+
+/// Makes the store of a monitor that other monitors take in.
+pub fn member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<()> {
+    let dir = dir.join(format!("mon.{name}"));
+    mon::mkfs_member(&dir, name, mon_key).map_err(|e| explain_mkfs(&dir, e))
 }
 
 fn explain_mkfs(dir: &std::path::Path, e: mon::LayoutError) -> anyhow::Error {
@@ -90,8 +122,9 @@ fn explain_mkfs(dir: &std::path::Path, e: mon::LayoutError) -> anyhow::Error {
     }
 }
 
-fn write_keyring(home: &Home, daemon: &str, name: &AuthName, entity: &EntityAuth) -> Result<()> {
-    let dir = home.daemon(daemon);
+/// Writes the keyring of a daemon, or that of `client.admin` if `daemon` is empty.
+pub fn write_keyring(dir: &Path, daemon: &str, name: &AuthName, entity: &EntityAuth) -> Result<()> {
+    let dir = dir.join(daemon);
     std::fs::create_dir_all(&dir).map_err(|e| home::explain(&dir, e))?;
     let mut keyring = Keyring::default();
     keyring.insert(name.clone(), entity.clone());
@@ -99,7 +132,7 @@ fn write_keyring(home: &Home, daemon: &str, name: &AuthName, entity: &EntityAuth
 }
 
 /// Runs a command on the monitors.
-async fn command(mon: &MonClient, json: serde_json::Value, input: Bytes) -> Result<Bytes> {
+pub async fn command(mon: &MonClient, json: serde_json::Value, input: Bytes) -> Result<Bytes> {
     let text = json.to_string();
     let out = tokio::time::timeout(PATIENCE, mon.command(&text, input)).await.with_context(|| format!("no answer to {text}"))??;
     if out.code < 0 {
@@ -109,38 +142,56 @@ async fn command(mon: &MonClient, json: serde_json::Value, input: Bytes) -> Resu
 }
 
 /// A session of `client.admin`.
-pub async fn admin_session(home: &Home) -> Result<MonClient> {
-    let config = client::ClusterConfig::read(&home.dir().join("ceph.conf"), admin())?;
+pub async fn admin_session(dir: &Path) -> Result<MonClient> {
+    let config = client::ClusterConfig::read(&dir.join("ceph.conf"), admin())?;
     let mon = MonClient::new(MonConfig::new(&config));
     mon.wait_ready(PATIENCE).await?;
     Ok(mon)
 }
 
-/// Registers a new OSD with the monitors and writes its keyring. Repeating it after an interruption gives
-/// the same OSD: the identity is written to `cluster.json` first.
-pub async fn register_osd(home: &Home, mon: &MonClient, entry: &OsdEntry) -> Result<()> {
-    let name = AuthName::new(EntityType::OSD, entry.id.to_string());
-    let dir = format!("osd.{}", entry.id);
-    let path = home.daemon(&dir).join("keyring");
-    if path.exists() {
-        return Ok(());
-    }
+/// Makes an OSD known to the monitors, with a key: its number and the key. Repeating it after an
+/// interruption gives the same OSD, if `uuid` is the same.
+pub async fn new_osd(mon: &MonClient, uuid: &str, id: Option<i32>) -> Result<(i32, CryptoKey)> {
     // The key is drawn here, and the monitors take it; a key that they already have from an attempt
     // that was interrupted is fetched instead.
     let mine = entity(&[]);
     let secret = serde_json::json!({"cephx_secret": mine.key.to_base64()}).to_string();
-    let create = serde_json::json!({"prefix": "osd new", "uuid": entry.uuid, "id": entry.id});
-    let key = match command(mon, create, secret.into()).await {
-        Ok(_) => mine.key,
-        Err(refused) => {
-            let get = serde_json::json!({"prefix": "auth get-key", "entity": name.to_string()});
-            let text = command(mon, get, Bytes::new()).await.map_err(|_| refused)?;
-            CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())?
+    let mut create = serde_json::json!({"prefix": "osd new", "uuid": uuid, "format": "json"});
+    if let Some(id) = id {
+        create["id"] = id.into();
+    }
+    match (command(mon, create, secret.into()).await, id) {
+        (Ok(out), _) => {
+            let out: serde_json::Value = serde_json::from_slice(&out).context("the monitors' answer to `osd new`")?;
+            let id = out["osdid"].as_i64().and_then(|n| i32::try_from(n).ok()).context("the monitors gave no number")?;
+            Ok((id, mine.key))
         }
-    };
+        (Err(refused), Some(id)) => {
+            let get = serde_json::json!({"prefix": "auth get-key", "entity": format!("osd.{id}")});
+            let text = command(mon, get, Bytes::new()).await.map_err(|_| refused)?;
+            Ok((id, CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())?))
+        }
+        (Err(refused), None) => Err(refused),
+    }
+}
+
+/// Registers an OSD of this directory with the monitors and writes its keyring. Repeating it after an
+/// interruption gives the same OSD: the identity is written to `cluster.json` first.
+pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Result<()> {
+    if home.join(format!("osd.{}", entry.id)).join("keyring").exists() {
+        return Ok(());
+    }
+    let (_, key) = new_osd(mon, &entry.uuid, Some(entry.id)).await?;
+    place_osd(home, mon, entry, key, None).await
+}
+
+/// Gives an OSD its place in the CRUSH map and writes its keyring.
+pub async fn place_osd(home: &Path, mon: &MonClient, entry: &OsdEntry, key: CryptoKey, host: Option<&str>) -> Result<()> {
+    let name = AuthName::new(EntityType::OSD, entry.id.to_string());
+    let dir = format!("osd.{}", entry.id);
     let weight = entry.size as f64 / (1u64 << 40) as f64;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim().split('.').next().filter(|h| crush::is_valid_name(h)).unwrap_or("localhost").to_string();
+    let here = mon::host::hostname();
+    let host = host.unwrap_or(&here).trim().split('.').next().filter(|h| crush::is_valid_name(h)).unwrap_or("localhost").to_string();
     let place = serde_json::json!({
         "prefix": "osd crush create-or-move", "id": entry.id, "weight": (weight * 1e5).round() / 1e5,
         "args": [format!("host={host}"), "root=default"],
@@ -182,7 +233,8 @@ pub fn missing_osds(cluster: &ClusterFile, count: u32, size: u64, devices: &[Pat
     Ok(out)
 }
 
-fn device_size(path: &PathBuf) -> Result<u64> {
+/// Size of a block device.
+pub fn device_size(path: &PathBuf) -> Result<u64> {
     use std::io::{Seek, SeekFrom};
     let mut f = std::fs::File::open(path).map_err(|e| home::explain(path, e))?;
     let size = f.seek(SeekFrom::End(0))?;

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// A storage cluster that stock Ceph clients use unchanged.
@@ -17,12 +17,18 @@ pub enum Command {
     /// Start a whole cluster in this process: a monitor, the manager and OSDs. Creates what is missing and
     /// opens what is there.
     Up(Up),
-    /// Run the monitor of a data directory.
-    Mon(Role),
+    /// Make a new cluster's data directory on its first host, for daemons that are processes of their own.
+    Init(Init),
+    /// Make a data directory on a further host, from the file `join` of the first.
+    Join(Join),
+    /// Add a daemon to a data directory.
+    Add(Add),
+    /// Run a monitor of a data directory.
+    Mon(MonRole),
     /// Run one OSD of a data directory.
     Osd(OsdRole),
-    /// Run the manager of a data directory.
-    Mgr(Role),
+    /// Run a manager of a data directory.
+    Mgr(MgrRole),
     /// Show the state of the cluster of a data directory.
     Status(Status),
     /// Decode wire types: show them as JSON, or encode them again.
@@ -56,13 +62,100 @@ pub struct Up {
     /// Threads that run OSDs; 0 is one for each core, but no more than there are OSDs.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub shards: usize,
+    /// How many monitors a new cluster has; the second and third listen on the ports after the first.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=7))]
+    pub mons: u16,
 }
 
 #[derive(Args, Clone)]
 pub struct Role {
-    /// Home of the cluster, made by `siphon up`.
+    /// Home of the node.
     #[arg(long, default_value = "./siphon-data", value_name = "DIR")]
     pub data_dir: PathBuf,
+}
+
+#[derive(Args, Clone)]
+pub struct MonRole {
+    #[command(flatten)]
+    pub role: Role,
+    /// Name of the monitor.
+    #[arg(long, default_value = "a", value_name = "NAME", value_parser = parse_name)]
+    pub name: String,
+}
+
+#[derive(Args, Clone)]
+pub struct MgrRole {
+    #[command(flatten)]
+    pub role: Role,
+    /// Name of the manager.
+    #[arg(long, default_value = "x", value_name = "NAME", value_parser = parse_name)]
+    pub name: String,
+}
+
+#[derive(Args, Clone)]
+pub struct Init {
+    #[command(flatten)]
+    pub role: Role,
+    /// An initial monitor and where it listens; once for each. The first one's store is made here.
+    #[arg(long = "mon", required = true, value_name = "NAME=ADDR[:PORT]", value_parser = parse_mon)]
+    pub mons: Vec<(String, SocketAddr)>,
+    /// What must differ between the copies of an object: `host`, or `osd` for tests on one machine.
+    #[arg(long, default_value = "host", value_name = "TYPE", value_parser = ["host", "osd"])]
+    pub failure_domain: String,
+}
+
+#[derive(Args, Clone)]
+pub struct Join {
+    #[command(flatten)]
+    pub role: Role,
+    /// The file `join` from the data directory of the cluster's first host. It holds keys.
+    pub file: PathBuf,
+    /// Address of this host, on which its OSDs and managers listen.
+    #[arg(long, value_name = "ADDR")]
+    pub ip: IpAddr,
+}
+
+#[derive(Args, Clone)]
+pub struct Add {
+    #[command(subcommand)]
+    pub what: AddWhat,
+}
+
+#[derive(Subcommand, Clone)]
+pub enum AddWhat {
+    /// Make the store of a monitor. When it runs, the others take it in.
+    Mon(AddMon),
+    /// Register a new OSD with the monitors, and print its number. Its store is made when it starts.
+    Osd(AddOsd),
+    /// Register a manager with the monitors.
+    Mgr(MgrRole),
+}
+
+#[derive(Args, Clone)]
+pub struct AddMon {
+    #[command(flatten)]
+    pub role: Role,
+    /// Its name.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: String,
+    /// Where it listens; not needed for an initial monitor of the cluster, or one that is in its map.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_bind)]
+    pub bind: Option<SocketAddr>,
+}
+
+#[derive(Args, Clone)]
+pub struct AddOsd {
+    #[command(flatten)]
+    pub role: Role,
+    /// Size of its file, which is created sparse: bytes, or with K, M, G, T.
+    #[arg(long, default_value = "100G", value_name = "SIZE", value_parser = parse_size)]
+    pub size: u64,
+    /// Block device instead of a file.
+    #[arg(long, value_name = "PATH")]
+    pub device: Option<PathBuf>,
+    /// Host in the CRUSH map; this machine's name if there is none.
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
 }
 
 #[derive(Args, Clone)]
@@ -242,6 +335,16 @@ fn parse_bind(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+fn parse_name(text: &str) -> Result<String, String> {
+    let good = !text.is_empty() && text.len() < 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    good.then(|| text.to_string()).ok_or_else(|| format!("expected letters, digits, - and _, found {text:?}"))
+}
+
+fn parse_mon(text: &str) -> Result<(String, SocketAddr), String> {
+    let (name, addr) = text.split_once('=').ok_or_else(|| format!("expected NAME=ADDR, found {text:?}"))?;
+    Ok((parse_name(name)?, parse_bind(addr)?))
+}
+
 fn parse_size(text: &str) -> Result<u64, String> {
     match conf::value::parse(conf::Kind::Size, text)? {
         conf::Value::Uint(v) if v >= 1 << 30 => Ok(v),
@@ -261,6 +364,8 @@ mod tests {
         assert_eq!(parse_bind("[::1]:99").unwrap().port(), 99);
         assert_eq!(parse_bind("::1").unwrap().port(), 3300);
         assert!(parse_bind("localhost:1").is_err());
+        assert_eq!(parse_mon("b=10.0.0.2").unwrap(), ("b".into(), "10.0.0.2:3300".parse().unwrap()));
+        assert!(parse_mon("b").is_err() && parse_mon("b/c=10.0.0.2").is_err());
         assert!(parse_size("100M").is_err());
         assert_eq!(parse_size("20G").unwrap(), 20 << 30);
     }

@@ -1,13 +1,16 @@
-//! The data directory: what `siphon up` keeps, and who may open it.
+//! The data directory: what a node keeps, and who may open it.
 //!
 //! ```text
-//! DIR/cluster.json     identity, format, monitors and OSDs of this node
-//! DIR/lock             held while a process uses the directory
+//! DIR/cluster.json     identity, format, monitors of the cluster and OSDs of this node
+//! DIR/lock             held alone by `siphon up`, and shared by daemons that are processes of their own
+//! DIR/edit             held while cluster.json is changed
 //! DIR/ceph.conf        for stock clients
 //! DIR/keyring          client.admin's key, for stock clients
-//! DIR/mon.a/           the monitor's database and keyring
-//! DIR/mgr.x/keyring
+//! DIR/join             what another host needs to become part of the cluster; holds keys
+//! DIR/mon.NAME/        a monitor's database and keyring
+//! DIR/mgr.NAME/        a manager's keyring
 //! DIR/osd.N/           keyring, and the store (`block`, a file or a link to a device)
+//! DIR/DAEMON/lock      held by the daemon
 //! DIR/run/             admin sockets
 //! ```
 
@@ -15,13 +18,16 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of the directory's layout. A newer number than this is refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// The layout with one monitor `a`, which older versions read.
+const FORMAT_OF_ONE: u32 = 1;
 
 /// `cluster.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,10 +36,40 @@ pub struct ClusterFile {
     pub format: u32,
     /// The cluster's identity.
     pub fsid: String,
-    /// Where the monitor listens.
+    /// Where the first monitor listens.
     pub mon_addr: SocketAddr,
+    /// Where the monitors were when this was written; empty if there is one, `a`, at `mon_addr`. Once a monitor
+    /// was reached, its map is what counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mons: BTreeMap<String, SocketAddr>,
+    /// This node's address, for its OSDs and managers; that of the first monitor if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<IpAddr>,
     /// The OSDs, by id.
     pub osds: Vec<OsdEntry>,
+}
+
+impl ClusterFile {
+    /// A cluster without OSDs.
+    pub fn new(fsid: String, mons: BTreeMap<String, SocketAddr>, ip: Option<IpAddr>) -> ClusterFile {
+        let first = mons.values().next().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
+        let usual = mons.len() == 1 && mons.contains_key("a");
+        let mons = if usual { BTreeMap::new() } else { mons };
+        ClusterFile { format: FORMAT, fsid, mon_addr: first, mons, ip, osds: vec![] }
+    }
+
+    /// All monitors by name.
+    pub fn monitors(&self) -> BTreeMap<String, SocketAddr> {
+        match self.mons.is_empty() {
+            true => [("a".to_string(), self.mon_addr)].into(),
+            false => self.mons.clone(),
+        }
+    }
+
+    /// Where this node's OSDs and managers listen.
+    pub fn node_ip(&self) -> IpAddr {
+        self.ip.unwrap_or_else(|| self.mon_addr.ip())
+    }
 }
 
 /// One OSD of the node.
@@ -55,17 +91,81 @@ pub struct Home {
     _lock: File,
 }
 
+/// Locks a file, which is created. Waits for nobody.
+fn lock(path: &Path, shared: bool) -> std::io::Result<Option<File>> {
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let how = if shared { libc::LOCK_SH } else { libc::LOCK_EX };
+    // SAFETY: flock takes a file descriptor that `file` keeps open, and touches no memory of ours.
+    let got = unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0;
+    Ok(got.then_some(file))
+}
+
+/// What a daemon that is a process of its own holds: the directory together with others, and its own part alone.
+pub struct DaemonLock {
+    _dir: File,
+    _own: File,
+}
+
+impl DaemonLock {
+    /// For `daemon`, such as `osd.0`, whose directory exists.
+    pub fn take(dir: &Path, daemon: &str) -> Result<DaemonLock> {
+        let _dir = lock(&dir.join("lock"), true).map_err(|e| explain(dir, e))?;
+        let _dir = _dir.with_context(|| format!("{} is in use by `siphon up`: stop it first", dir.display()))?;
+        let own = dir.join(daemon);
+        let _own = lock(&own.join("lock"), false).map_err(|e| explain(&own, e))?;
+        let _own = _own.with_context(|| format!("{daemon} of {} runs already", dir.display()))?;
+        Ok(DaemonLock { _dir, _own })
+    }
+}
+
+/// Changes `cluster.json` while daemons of the directory may run; one change at a time.
+pub struct Edit {
+    dir: PathBuf,
+    _lock: File,
+    /// What is to be written.
+    pub cluster: ClusterFile,
+}
+
+impl Edit {
+    /// Reads the file of an existing directory.
+    pub fn begin(dir: &Path) -> Result<Edit> {
+        if load(dir)?.is_none() {
+            bail!("{} is no cluster's data directory: `siphon init` or `siphon join` makes one", dir.display());
+        }
+        let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
+        let held = lock(&dir.join("edit"), false).map_err(|e| explain(&dir, e))?;
+        let _lock = held.with_context(|| format!("{} is being changed by another siphon process", dir.display()))?;
+        let cluster = load(&dir)?.context("cluster.json is gone")?;
+        Ok(Edit { dir, _lock, cluster })
+    }
+
+    /// The directory, absolute.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes it, and the `ceph.conf` that follows from it.
+    pub fn save(&self) -> Result<()> {
+        save(&self.dir, &self.cluster)?;
+        write_durably(&self.dir.join("ceph.conf"), ceph_conf(&self.dir, &self.cluster).as_bytes(), 0o644)
+    }
+}
+
+fn save(dir: &Path, cluster: &ClusterFile) -> Result<()> {
+    let plain = cluster.mons.is_empty() && cluster.ip.is_none();
+    let format = if plain { FORMAT_OF_ONE } else { FORMAT };
+    let text = serde_json::to_string_pretty(&ClusterFile { format, ..cluster.clone() })? + "\n";
+    write_durably(&dir.join("cluster.json"), text.as_bytes(), 0o644)
+}
+
 impl Home {
     /// Opens `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> Result<Home> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| explain(dir, e))?;
         let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
-        let path = dir.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(|e| explain(&dir, e))?;
-        // SAFETY: flock takes a file descriptor that `lock` keeps open, and touches no memory of ours.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        let Some(lock) = lock(&dir.join("lock"), false).map_err(|e| explain(&dir, e))? else {
             bail!("{} is in use by another siphon process: stop it first, or choose another --data-dir", dir.display());
-        }
+        };
         let home = Home { dir, _lock: lock };
         if home.load()?.is_none() {
             let foreign = fs::read_dir(&home.dir)?.filter_map(|e| e.ok()).find(|e| !matches!(e.file_name().to_str(), Some("lock" | "lost+found")));
@@ -97,8 +197,7 @@ impl Home {
 
     /// Writes `cluster.json` and makes it durable.
     pub fn save(&self, cluster: &ClusterFile) -> Result<()> {
-        let text = serde_json::to_string_pretty(cluster)? + "\n";
-        write_durably(&self.dir.join("cluster.json"), text.as_bytes(), 0o644)
+        save(&self.dir, cluster)
     }
 }
 
@@ -169,7 +268,7 @@ pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
         "# Written by siphon at every start; changes to it are lost.\n\
          [global]\n\
          fsid = {fsid}\n\
-         mon_host = [v2:{addr}/0]\n\
+         mon_host = {hosts}\n\
          auth_cluster_required = cephx\n\
          auth_service_required = cephx\n\
          auth_client_required = cephx\n\
@@ -185,7 +284,7 @@ pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
          admin_socket =\n\
          log_file =\n",
         fsid = cluster.fsid,
-        addr = cluster.mon_addr,
+        hosts = cluster.monitors().values().map(|a| format!("[v2:{a}/0]")).collect::<Vec<_>>().join(","),
     )
 }
 
@@ -194,7 +293,7 @@ mod tests {
     use super::*;
 
     fn cluster() -> ClusterFile {
-        ClusterFile { format: FORMAT, fsid: "0".into(), mon_addr: "127.0.0.1:3300".parse().unwrap(), osds: vec![] }
+        ClusterFile::new("0".into(), [("a".to_string(), "127.0.0.1:3300".parse().unwrap())].into(), None)
     }
 
     #[test]
@@ -207,6 +306,43 @@ mod tests {
         assert!(Home::open(&dir).err().unwrap().to_string().contains("in use"));
         drop(home);
         assert_eq!(Home::open(&dir).unwrap().load().unwrap().unwrap().fsid, "0");
+    }
+
+    #[test]
+    fn daemons_share_the_directory_and_nothing_else_does() {
+        let t = tempfile::tempdir().unwrap();
+        let dir = t.path().join("d");
+        let home = Home::open(&dir).unwrap();
+        home.save(&cluster()).unwrap();
+        for daemon in ["osd.0", "osd.1"] {
+            fs::create_dir(dir.join(daemon)).unwrap();
+        }
+        assert!(DaemonLock::take(&dir, "osd.0").err().unwrap().to_string().contains("siphon up"));
+        drop(home);
+        let first = DaemonLock::take(&dir, "osd.0").unwrap();
+        let _second = DaemonLock::take(&dir, "osd.1").unwrap();
+        assert!(DaemonLock::take(&dir, "osd.0").err().unwrap().to_string().contains("runs already"));
+        assert!(Home::open(&dir).is_err());
+        drop(first);
+        assert!(DaemonLock::take(&dir, "osd.0").is_ok());
+    }
+
+    #[test]
+    fn several_monitors_are_kept_in_the_newer_format() {
+        let t = tempfile::tempdir().unwrap();
+        let home = Home::open(&t.path().join("d")).unwrap();
+        home.save(&cluster()).unwrap();
+        assert_eq!(home.load().unwrap().unwrap().format, 1);
+        let mons: BTreeMap<String, SocketAddr> =
+            [("a", "10.0.0.1:3300"), ("b", "10.0.0.2:3300")].map(|(n, a)| (n.to_string(), a.parse().unwrap())).into();
+        let mut edit = Edit::begin(home.dir()).unwrap();
+        edit.cluster = ClusterFile::new("0".into(), mons.clone(), None);
+        edit.save().unwrap();
+        assert!(Edit::begin(home.dir()).is_err(), "one at a time");
+        let read = home.load().unwrap().unwrap();
+        assert_eq!((read.format, read.monitors()), (2, mons));
+        let conf = fs::read_to_string(home.dir().join("ceph.conf")).unwrap();
+        assert!(conf.contains("mon_host = [v2:10.0.0.1:3300/0],[v2:10.0.0.2:3300/0]\n"), "{conf}");
     }
 
     #[test]

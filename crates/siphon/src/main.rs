@@ -6,6 +6,7 @@ mod cli;
 mod compatibility;
 mod dencode;
 mod home;
+mod nodes;
 mod osd_start;
 mod qos;
 mod qos_top;
@@ -30,6 +31,9 @@ fn main() -> std::process::ExitCode {
         .init();
     let result = match cli.command {
         cli::Command::Up(args) => up::run(args),
+        cli::Command::Init(args) => nodes::init(args),
+        cli::Command::Join(args) => nodes::join(args),
+        cli::Command::Add(args) => nodes::add(args),
         cli::Command::Mon(args) => roles::mon(args),
         cli::Command::Osd(args) => roles::osd(args),
         cli::Command::Mgr(args) => roles::mgr(args),

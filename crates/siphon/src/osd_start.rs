@@ -18,7 +18,8 @@ pub fn block_path(dir: &Path, entry: &OsdEntry) -> PathBuf {
     }
 }
 
-fn fsid(text: &str) -> Result<Fsid> {
+/// A cluster's or an OSD's identity.
+pub fn fsid(text: &str) -> Result<Fsid> {
     let uuid = uuid::Uuid::parse_str(text).with_context(|| format!("{text:?} is no UUID"))?;
     Ok(Fsid(*uuid.as_bytes()))
 }
@@ -62,7 +63,7 @@ pub async fn start(
         mon_hosts: config.mon_hosts,
         key: config.key,
         policy: config.policy,
-        ip: cluster.mon_addr.ip(),
+        ip: cluster.node_ip(),
         ports,
         conf,
         metadata,

@@ -2,8 +2,8 @@
 
 use crate::admin_socket::{AdminSocket, Handler};
 use crate::bootstrap;
-use crate::cli::{OsdRole, Role};
-use crate::home::{self, ClusterFile, OsdEntry};
+use crate::cli::{MgrRole, MonRole, OsdRole};
+use crate::home::{self, ClusterFile, DaemonLock, OsdEntry};
 use crate::osd_start;
 use crate::up;
 use anyhow::{Context, Result, bail};
@@ -11,13 +11,15 @@ use auth::{AuthName, Keyring};
 use client::ClusterConfig;
 use conf::Config;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
-use types::EntityType;
+use types::{EntityAddr, EntityAddrVec, EntityType};
 
 /// First port of OSDs and managers, and how many are tried.
 const PORTS: std::ops::RangeInclusive<u16> = 6800..=7568;
@@ -135,37 +137,57 @@ fn admin_path(dir: &Path, daemon: &str) -> PathBuf {
     dir.join("run").join(format!("ceph-{daemon}.asok"))
 }
 
-/// The monitor.
-pub fn mon_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
+/// The monitors of the cluster whose stores are in a directory, and where they listen.
+pub fn mons_here(dir: &Path, cluster: &ClusterFile) -> BTreeMap<String, SocketAddr> {
+    cluster.monitors().into_iter().filter(|(name, _)| mon::Layout::exists(&dir.join(format!("mon.{name}")))).collect()
+}
+
+/// A monitor.
+pub fn mon_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
             let conf = daemon_conf()?;
-            let options = mon::StartOptions { conf, listen: Some(cluster.mon_addr) };
-            let monitor = Rc::new(mon::Monitor::start(&dir.join("mon.a"), options).await?);
+            let daemon = format!("mon.{name}");
+            let mons = cluster.monitors();
+            let addrs = |a: SocketAddr| EntityAddrVec::from(EntityAddr::msgr2(a, 0));
+            let options = mon::StartOptions {
+                conf,
+                listen: mons.get(&name).copied(),
+                peers: mons.into_iter().map(|(name, a)| (name, addrs(a))).collect(),
+                fsid: osd_start::fsid(&cluster.fsid)?,
+            };
+            let monitor = Rc::new(mon::Monitor::start(&dir.join(&daemon), options).await?);
             let m = monitor.clone();
             let handler: Handler = Rc::new(move |c| {
                 let m = m.clone();
                 Box::pin(async move { m.admin_command(&c).await })
             });
-            let socket = AdminSocket::serve(&admin_path(&dir, "mon.a"), handler)?;
+            let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
             let _ = ready.send(());
-            stop.stopped().await;
+            let removed = tokio::select! {
+                _ = stop.stopped() => None,
+                why = monitor.removed() => Some(why),
+            };
             drop(socket);
             monitor.shutdown().await;
-            Ok(())
+            match removed {
+                Some(why) => bail!("{why}"),
+                None => Ok(()),
+            }
         })
     })
 }
 
-/// The manager.
-pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
+/// A manager.
+pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
-            let keyring = keyring(&dir, "mgr.x")?;
+            let daemon = format!("mgr.{name}");
+            let keyring = keyring(&dir, &daemon)?;
             let config = mgr::MgrConfig {
-                cluster: cluster_config(&dir, bootstrap::manager())?,
+                cluster: cluster_config(&dir, bootstrap::manager(&name))?,
                 keyring,
-                ip: cluster.mon_addr.ip(),
+                ip: cluster.node_ip(),
                 ports: PORTS,
                 conf: daemon_conf()?,
                 metadata: mon::host::facts(),
@@ -176,7 +198,7 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile) -> Daemon {
                 let m = m.clone();
                 Box::pin(async move { m.admin_command(&c).await })
             });
-            let socket = AdminSocket::serve(&admin_path(&dir, "mgr.x"), handler)?;
+            let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
             let _ = ready.send(());
             stop.stopped().await;
             drop(socket);
@@ -265,15 +287,24 @@ async fn first_failure(dir: &Path, cores: Vec<(String, Rc<osd::core::Core>)>) ->
 fn alone(data_dir: &Path, name: &str, daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>) -> Result<()> {
     up::raise_file_limit();
     let Some(cluster) = home::load(data_dir)? else {
-        bail!("{} is no cluster's data directory: `siphon up --data-dir DIR` makes one", data_dir.display());
+        bail!("{} is no cluster's data directory: `siphon init` or `siphon join` makes one", data_dir.display());
     };
     let dir = Arc::new(data_dir.canonicalize()?);
+    if !dir.join(name).is_dir() {
+        let (kind, _) = name.split_once('.').unwrap_or((name, ""));
+        bail!("{} has no {name}: `siphon add {kind}` makes one", dir.display());
+    }
+    let _lock = DaemonLock::take(&dir, name)?;
+    std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(&dir, e))?;
     let daemon = daemon(dir, cluster)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stop = Stop::new();
     let mut threads = Threads::new(stop.clone());
     runtime.block_on(async {
-        threads.spawn(name, daemon).await?;
+        tokio::select! {
+            r = threads.spawn(name, daemon) => r?,
+            r = up::interrupted() => return r,
+        }
         println!("{name} serves.");
         tokio::select! {
             r = threads.failed() => r,
@@ -283,13 +314,15 @@ fn alone(data_dir: &Path, name: &str, daemon: impl FnOnce(Arc<PathBuf>, ClusterF
 }
 
 /// `siphon mon`.
-pub fn mon(args: Role) -> Result<()> {
-    alone(&args.data_dir, "mon.a", |dir, cluster| Ok(mon_daemon(dir, cluster)))
+pub fn mon(args: MonRole) -> Result<()> {
+    let daemon = format!("mon.{}", args.name);
+    alone(&args.role.data_dir, &daemon, |dir, cluster| Ok(mon_daemon(dir, cluster, args.name)))
 }
 
 /// `siphon mgr`.
-pub fn mgr(args: Role) -> Result<()> {
-    alone(&args.data_dir, "mgr.x", |dir, cluster| Ok(mgr_daemon(dir, cluster)))
+pub fn mgr(args: MgrRole) -> Result<()> {
+    let daemon = format!("mgr.{}", args.name);
+    alone(&args.role.data_dir, &daemon, |dir, cluster| Ok(mgr_daemon(dir, cluster, args.name)))
 }
 
 /// `siphon osd`.

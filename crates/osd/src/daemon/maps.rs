@@ -11,7 +11,7 @@ use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
 use store::Transaction;
-use types::{Epoch, MgrMap, OsdMap, OsdMapIncremental, features};
+use types::{Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, features};
 
 impl Daemon {
     pub(super) fn ask_for_maps(&self) {
@@ -154,6 +154,9 @@ impl Daemon {
         } else {
             if self.booted.replace(false) {
                 tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");
+                // Unless an operator did it, somebody was mistaken; both should be in the cluster's log.
+                let text = format!("map e{} marked osd.{} down, but its process still runs", map.epoch(), self.id);
+                self.mon.log(LogPriority::WARN, "cluster", text);
             }
             self.try_boot();
         }
@@ -171,11 +174,12 @@ impl Daemon {
         let own = self.superblock.borrow().clone();
         let mut metadata = self.metadata.clone();
         let addr = self.addrs.to_string();
+        let pings = self.pings.addrs.to_string();
         for (k, v) in [
             ("front_addr", addr.as_str()),
             ("back_addr", &addr),
-            ("hb_front_addr", &addr),
-            ("hb_back_addr", &addr),
+            ("hb_front_addr", &pings),
+            ("hb_back_addr", &pings),
             ("ceph_version", types::version::LONG),
             ("ceph_version_short", types::version::SHORT),
             ("ceph_release", types::version::RELEASE),
@@ -194,10 +198,10 @@ impl Daemon {
                 osd_fsid: own.osd,
                 ..BootSuperblock::default()
             },
-            hb_back_addrs: self.addrs.clone(),
+            hb_back_addrs: self.pings.addrs.clone(),
             cluster_addrs: self.addrs.clone(),
             boot_epoch: own.up_from,
-            hb_front_addrs: self.addrs.clone(),
+            hb_front_addrs: self.pings.addrs.clone(),
             metadata,
             osd_features: features::SUPPORTED.0,
         });

@@ -7,6 +7,7 @@
 //! ```
 
 mod maps;
+mod pings;
 mod report;
 mod serve;
 
@@ -29,6 +30,7 @@ use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
+use pings::Pings;
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use pg::{MapView, Pg};
 use std::cell::{Cell, RefCell};
@@ -227,6 +229,7 @@ struct Daemon {
     net: Rc<Net>,
     copies: Rc<Copies>,
     link: Rc<Link>,
+    pings: Rc<Pings>,
     conf: Rc<RefCell<Config>>,
     admin: RefCell<Option<Rc<Admin>>>,
     superblock: RefCell<Superblock>,
@@ -276,6 +279,14 @@ impl Dispatcher for Inbound {
 
     fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
         self.with(|d| d.received(conn, message, guard));
+    }
+
+    fn on_refused(&self, conn: &Rc<Connection>) {
+        self.with(|d| {
+            if let Some(osd) = d.net.osd_of(conn) {
+                d.pings.refused(d, osd);
+            }
+        });
     }
 
     fn on_reset(&self, conn: &Rc<Connection>) {
@@ -357,6 +368,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     );
     let addr = messenger.bind(config.ip, config.ports.clone())?;
     let addrs = EntityAddrVec::one(addr);
+    let pings = Pings::new(id, nonce, auth.clone(), mon.auth().clone(), config.ip, config.ports)?;
     // The monitors take these for the OSD's addresses.
     mon.messenger().set_addrs(addrs.clone());
     let net = Net::new(id, messenger.clone());
@@ -392,6 +404,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         net,
         copies,
         link,
+        pings: pings.clone(),
         conf: conf.clone(),
         admin: RefCell::default(),
         superblock: RefCell::new(own),
@@ -410,6 +423,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         tasks: RefCell::default(),
     });
     *inbound.0.borrow_mut() = Rc::downgrade(&d);
+    pings.attach(&d);
     let (w1, w2, w3) = (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
     *d.admin.borrow_mut() = Some(Rc::new(Admin {
         core,
@@ -628,6 +642,7 @@ impl Daemon {
             self.try_boot();
         }
         let due = every("osd_mon_report_interval");
+        self.pings.round(self);
         self.check_fullness();
         if n.is_multiple_of(2) || due {
             self.report(due);
@@ -688,6 +703,7 @@ impl Daemon {
         *self.local.borrow_mut() = None;
         *self.admin.borrow_mut() = None;
         self.messenger.shutdown();
+        self.pings.shutdown();
         self.copies.shutdown();
         self.mon.shutdown();
         let mut closed = self.core.store.last_commit().await;

@@ -6,7 +6,7 @@ use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock;
-use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdPing, Payload, PeerMessage, QosShares};
+use messages::{Command, CommandReply, OsdMapMsg, OsdOp, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::rc::Rc;
 use pg::MapView;
@@ -21,15 +21,6 @@ impl Daemon {
                     self.core.handle_peer(e);
                 } else {
                     tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
-                }
-            }
-            OsdPing::TYPE => {
-                if let Ok(ping) = OsdPing::decode(&message)
-                    && ping.op == OsdPing::PING
-                {
-                    let map_epoch = self.core.epoch();
-                    let reply = OsdPing { op: OsdPing::PING_REPLY, map_epoch, ..ping };
-                    conn.send(reply.encode(conn.features()));
                 }
             }
             QosShares::TYPE => self.take_shares(conn, &message),

@@ -1,0 +1,165 @@
+//! Hosts of a cluster whose daemons are processes of their own: `siphon init`, `join` and `add`.
+
+use crate::bootstrap::{self, NewCluster};
+use crate::cli::{Add, AddMon, AddOsd, AddWhat, Init, Join, MgrRole};
+use crate::home::{self, ClusterFile, Edit, Home, OsdEntry};
+use anyhow::{Context, Result, bail};
+use auth::{CryptoKey, EntityAuth, Keyring};
+use bytes::Bytes;
+use client::MonClient;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The file `join`: what a further host must know. It holds keys, and is for the owner's eyes only.
+#[derive(Serialize, Deserialize)]
+struct JoinFile {
+    fsid: String,
+    mons: BTreeMap<String, SocketAddr>,
+    /// The key that all monitors share.
+    mon_key: String,
+    /// The key of `client.admin`.
+    admin_key: String,
+}
+
+fn key(text: &str) -> Result<CryptoKey> {
+    CryptoKey::from_base64(text.trim()).ok().context("a key in the join file is damaged")
+}
+
+/// `siphon init`.
+pub fn init(args: Init) -> Result<()> {
+    let home = Home::open(&args.role.data_dir)?;
+    if home.load()?.is_some() {
+        bail!("{} holds a cluster already", home.dir().display());
+    }
+    let new = NewCluster { mons: args.mons, others_here: false, one_host: args.failure_domain == "osd" };
+    let (cluster, mon_key) = bootstrap::cluster(&home, &new)?;
+    let dir = home.dir();
+    let keyring = std::fs::read_to_string(dir.join("keyring")).map_err(|e| home::explain(dir, e))?;
+    let keyring: Keyring = keyring.parse().context("the keyring that was just written")?;
+    let admin = keyring.get(&bootstrap::admin()).context("the keyring that was just written has no client.admin")?;
+    let join = JoinFile {
+        fsid: cluster.fsid.clone(),
+        mons: cluster.monitors(),
+        mon_key: mon_key.to_base64(),
+        admin_key: admin.key.to_base64(),
+    };
+    home::write_durably(&dir.join("join"), (serde_json::to_string_pretty(&join)? + "\n").as_bytes(), 0o600)?;
+    home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
+    let first = &new.mons[0].0;
+    println!("Cluster {} has a data directory in {}.", cluster.fsid, dir.display());
+    println!("Next: siphon mon --data-dir {} --name {first}", dir.display());
+    for (name, addr) in new.mons.iter().skip(1) {
+        println!("On {}: siphon join --data-dir DIR --ip {} JOIN-FILE; siphon add mon --data-dir DIR --name {name}; siphon mon --data-dir DIR --name {name}", addr.ip(), addr.ip());
+    }
+    Ok(())
+}
+
+/// `siphon join`.
+pub fn join(args: Join) -> Result<()> {
+    let text = std::fs::read_to_string(&args.file).map_err(|e| home::explain(&args.file, e))?;
+    let join: JoinFile = serde_json::from_str(&text).with_context(|| format!("{} is no join file", args.file.display()))?;
+    let home = Home::open(&args.role.data_dir)?;
+    if home.load()?.is_some() {
+        bail!("{} holds a cluster already", home.dir().display());
+    }
+    let dir = home.dir();
+    let admin = EntityAuth { key: key(&join.admin_key)?, caps: BTreeMap::new() };
+    bootstrap::write_keyring(dir, "", &bootstrap::admin(), &admin)?;
+    home::write_durably(&dir.join("join"), text.as_bytes(), 0o600)?;
+    std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(dir, e))?;
+    let cluster = ClusterFile::new(join.fsid, join.mons, Some(args.ip));
+    home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
+    home.save(&cluster)?;
+    println!("{} is a data directory of cluster {}.", dir.display(), cluster.fsid);
+    Ok(())
+}
+
+/// `siphon add`.
+pub fn add(args: Add) -> Result<()> {
+    match args.what {
+        AddWhat::Mon(a) => add_mon(a),
+        AddWhat::Osd(a) => add_osd(a),
+        AddWhat::Mgr(a) => add_mgr(a),
+    }
+}
+
+fn add_mon(args: AddMon) -> Result<()> {
+    let mut edit = Edit::begin(&args.role.data_dir)?;
+    let path = edit.dir().join("join");
+    let text = std::fs::read_to_string(&path).map_err(|_| {
+        anyhow::anyhow!("{} is missing: this directory was not made by `siphon init` or `siphon join`", path.display())
+    })?;
+    let join: JoinFile = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let mut mons = edit.cluster.monitors();
+    match (mons.get(&args.name), args.bind) {
+        (None, None) => bail!("monitor {} is new: say with --bind where it listens", args.name),
+        (Some(known), Some(bind)) if *known != bind => bail!("monitor {} is at {known}, and cannot move to {bind}", args.name),
+        (_, Some(bind)) => drop(mons.insert(args.name.clone(), bind)),
+        (Some(_), None) => {}
+    }
+    bootstrap::member(edit.dir(), &args.name, &key(&join.mon_key)?)?;
+    let osds = std::mem::take(&mut edit.cluster.osds);
+    edit.cluster = ClusterFile { osds, ..ClusterFile::new(join.fsid, mons, edit.cluster.ip) };
+    edit.save()?;
+    println!("Next: siphon mon --data-dir {} --name {}", edit.dir().display(), args.name);
+    Ok(())
+}
+
+/// Runs something with a session of `client.admin`.
+fn with_session<T, F: Future<Output = Result<T>>>(dir: PathBuf, f: impl FnOnce(MonClient) -> F) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let mon = bootstrap::admin_session(&dir).await.context("the monitors do not answer")?;
+        let out = f(mon.clone()).await;
+        mon.shutdown();
+        out
+    })
+}
+
+fn add_osd(args: AddOsd) -> Result<()> {
+    let mut edit = Edit::begin(&args.role.data_dir)?;
+    if let Some(host) = args.host.as_deref().filter(|h| !crush::is_valid_name(h)) {
+        bail!("{host:?} is no name for a host");
+    }
+    let size = match &args.device {
+        Some(device) => bootstrap::device_size(device)?,
+        None => args.size,
+    };
+    if let Some(o) = edit.cluster.osds.iter().find(|o| o.device.is_some() && o.device == args.device) {
+        bail!("osd.{} has that device already", o.id);
+    }
+    let dir = edit.dir().to_path_buf();
+    let entry = with_session(dir.clone(), async |mon| {
+        let uuid = uuid::Uuid::new_v4().to_string();
+        // Without a number the monitors choose the lowest that is free.
+        let (id, key) = bootstrap::new_osd(&mon, &uuid, None).await?;
+        let entry = OsdEntry { id, uuid, size, device: args.device.clone() };
+        bootstrap::place_osd(&dir, &mon, &entry, key, args.host.as_deref()).await?;
+        Ok(entry)
+    })?;
+    println!("{}", entry.id);
+    edit.cluster.osds.push(entry);
+    edit.save()
+}
+
+fn add_mgr(args: MgrRole) -> Result<()> {
+    let edit = Edit::begin(&args.role.data_dir)?;
+    let dir = edit.dir().to_path_buf();
+    let name = bootstrap::manager(&args.name);
+    with_session(dir.clone(), async |mon| {
+        let caps: Vec<&str> = bootstrap::MGR_CAPS.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
+        let get = serde_json::json!({"prefix": "auth get-or-create-key", "entity": name.to_string(), "caps": caps});
+        let text = bootstrap::command(&mon, get, Bytes::new()).await?;
+        let key = CryptoKey::from_base64(String::from_utf8_lossy(&text).trim()).ok().context("the monitors gave no key")?;
+        bootstrap::write_keyring(&dir, &format!("mgr.{}", args.name), &name, &EntityAuth { key, caps: BTreeMap::new() })
+    })?;
+    announce(&dir, &args.name);
+    Ok(())
+}
+
+fn announce(dir: &Path, name: &str) {
+    println!("Next: siphon mgr --data-dir {} --name {name}", dir.display());
+}

@@ -1,0 +1,237 @@
+"""Daemons as processes of their own: an OSD that dies, hangs or is wrongly called dead."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import BINARY, eventually
+from processes import Processes, siphon
+from test_durability import Writer, connect
+
+rados = pytest.importorskip("rados")
+
+
+@pytest.fixture(scope="module")
+def procs():
+    base = Path(tempfile.mkdtemp(prefix="siphon-processes."))
+    p = Processes(base)
+    try:
+        p.start()
+        c = p.client()
+        c.ceph("osd", "pool", "create", "d", "16")
+        c.ceph("osd", "pool", "application", "enable", "d", "rados")
+        yield p
+    finally:
+        p.stop()
+        if not os.environ.get("SIPHON_TEST_KEEP"):
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def clean(c, osds=3):
+    s = c.ceph_json("status")
+    states = s["pgmap"].get("pgs_by_state", [])
+    return (s["osdmap"]["num_up_osds"] == osds and states and
+            all(x["state_name"] == "active+clean" for x in states))
+
+
+def up(c, osd):
+    return {o["osd"]: o["up"] for o in c.ceph_json("osd", "dump")["osds"]}[osd] == 1
+
+
+@pytest.mark.parametrize("mode", ["crc", "secure"])
+def test_stock_clients(procs, mode, tmp_path):
+    c = procs.client(mode)
+    eventually(lambda: clean(c), what="active+clean")
+    assert "HEALTH_OK" in c.ceph("-s")
+    data = os.urandom(5_000_000)
+    (tmp_path / "in").write_bytes(data)
+    c.rados("-p", "d", "put", f"big-{mode}", tmp_path / "in")
+    c.rados("-p", "d", "get", f"big-{mode}", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == data
+    assert f"big-{mode}" in c.rados("-p", "d", "ls").stdout.decode()
+    c.rados("-p", "d", "bench", "2", "write", "-b", "65536", "--no-cleanup")
+    for osd in range(3):
+        assert c.ceph_json("tell", f"osd.{osd}", "status")["state"] == "active"
+    # Pings have an address of their own.
+    dump = c.ceph_json("osd", "dump")["osds"]
+    assert all(o["heartbeat_back_addrs"] != o["public_addrs"] for o in dump)
+    with open(f"/proc/{procs['osd.0'].process.pid}/cmdline") as f:
+        assert "--id\x000" in f.read()
+
+
+def write_during(procs, disturb, seed):
+    """Writes all the while; gives what was acknowledged, and how much after the disturbance."""
+    client = connect(procs.conf)
+    io = client.open_ioctx("d")
+    w = Writer(io, seed=seed)
+    t = threading.Thread(target=w.run, args=(f"s{seed}",))
+    t.start()
+    try:
+        eventually(lambda: len(w.acked) > 20, what="writes")
+        disturb()
+        with w.lock:
+            before = len(w.acked)
+        began = time.monotonic()
+        eventually(lambda: len(w.acked) > before + 20, timeout=30, what="writes after the disturbance")
+        took = time.monotonic() - began
+    finally:
+        w.stop = True
+        for _ in range(64):
+            w.slots.release()
+        t.join()
+    eventually(lambda: not w.pending, timeout=60, what="the last answers")
+    return client, io, w, took
+
+
+def check_all(io, w):
+    for name, data in w.acked.items():
+        assert io.read(name, length=len(data) + 1_000_000) == data, name
+
+
+@pytest.mark.parametrize("osd", [0, 1, 2])
+def test_sigkill_under_a_writer(procs, osd):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    died = []
+
+    def kill():
+        procs[f"osd.{osd}"].kill()
+        died.append(time.monotonic())
+        eventually(lambda: not up(c, osd), timeout=20, what="the map to call it down")
+
+    client, io, w, took = write_during(procs, kill, seed=osd)
+    # Its address refuses connections: no grace is waited for.
+    assert took < 15
+    check_all(io, w)
+    procs[f"osd.{osd}"].start()
+    eventually(lambda: clean(c), timeout=90, what="active+clean after the restart")
+    check_all(io, w)
+    # What it holds now is what the others have: it alone answers.
+    for other in {0, 1, 2} - {osd}:
+        c.ceph("osd", "primary-affinity", f"osd.{other}", "0")
+    eventually(lambda: clean(c), what="active+clean with other primaries")
+    check_all(io, w)
+    for other in {0, 1, 2} - {osd}:
+        c.ceph("osd", "primary-affinity", f"osd.{other}", "1")
+    client.shutdown()
+
+
+def test_one_that_hangs_is_found_by_its_silence(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    c.ceph("config", "set", "global", "osd_heartbeat_interval", "1")
+    c.ceph("config", "set", "global", "osd_heartbeat_grace", "5")
+    # An OSD that is not heard of for too long must not count as a reporter that is missing.
+    try:
+        began = []
+
+        def hang():
+            procs["osd.2"].signal(signal.SIGSTOP)
+            began.append(time.monotonic())
+            eventually(lambda: not up(c, 2), timeout=40, what="the map to call it down")
+
+        client, io, w, _ = write_during(procs, hang, seed=10)
+        assert time.monotonic() - began[0] < 60
+        check_all(io, w)
+        # It lives after all: it says so, blames nobody for the time it missed, and comes back by itself.
+        procs["osd.2"].signal(signal.SIGCONT)
+        eventually(lambda: clean(c), timeout=60, what="active+clean after it went on")
+        assert up(c, 0) and up(c, 1)
+        eventually(lambda: "marked osd.2 down, but its process still runs" in c.ceph("log", "last", "100"), what="its complaint")
+        check_all(io, w)
+        client.shutdown()
+    finally:
+        procs["osd.2"].signal(signal.SIGCONT)
+        c.ceph("config", "rm", "global", "osd_heartbeat_interval")
+        c.ceph("config", "rm", "global", "osd_heartbeat_grace")
+
+
+def test_wrongly_marked_down(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    before = c.ceph_json("osd", "dump")["osds"][1]
+    c.ceph("osd", "down", "1")
+    eventually(lambda: up(c, 1) and c.ceph_json("osd", "dump")["osds"][1]["up_from"] > before["up_from"], what="osd.1 to boot again")
+    eventually(lambda: clean(c), what="active+clean")
+    after = c.ceph_json("osd", "dump")["osds"][1]
+    assert after["public_addrs"] == before["public_addrs"], "it is the same process"
+
+
+def test_nodown_and_noup(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    c.ceph("osd", "set", "nodown")
+    try:
+        procs["osd.1"].kill()
+        # As long as refused connections would need to be believed, several times over.
+        time.sleep(4)
+        assert up(c, 1)
+    finally:
+        c.ceph("osd", "unset", "nodown")
+    eventually(lambda: not up(c, 1), timeout=30, what="the map to call it down")
+    c.ceph("osd", "set", "noup")
+    try:
+        procs["osd.1"].spawn()
+        procs["osd.1"].wait_serving()
+        time.sleep(4)
+        assert not up(c, 1)
+    finally:
+        c.ceph("osd", "unset", "noup")
+    eventually(lambda: clean(c), what="active+clean")
+
+
+def test_the_only_monitor_restarts(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    client = connect(procs.conf)
+    io = client.open_ioctx("d")
+    procs["mon.a"].kill()
+    # Whoever has maps needs no monitor.
+    io.write_full("without-a-monitor", b"x" * 1000)
+    procs["mon.a"].start()
+    assert io.read("without-a-monitor") == b"x" * 1000
+    c.ceph("osd", "pool", "create", "after", "8")
+    eventually(lambda: clean(c), what="active+clean")
+    client.shutdown()
+
+
+def test_manager_restarts(procs):
+    c = procs.client()
+    procs["mgr.x"].kill()
+    procs["mgr.x"].start()
+    eventually(lambda: clean(c), what="statistics from the new process")
+    eventually(lambda: c.ceph_json("osd", "df")["nodes"][0]["kb"] > 0, what="osd df")
+
+
+def test_mistakes(procs, tmp_path):
+    def fails(*args):
+        r = subprocess.run([str(BINARY), *map(str, args)], capture_output=True, text=True, timeout=30)
+        assert r.returncode not in (0, 101), r
+        return r.stderr
+
+    d = procs.dirs[0]
+    assert "runs already" in fails("osd", "--data-dir", d, "--id", "0")
+    assert "in use" in fails("up", "--data-dir", d)
+    assert "has no osd.77" in fails("osd", "--data-dir", d, "--id", "77")
+    assert "in use" in fails("join", "--data-dir", d, "--ip", "127.0.0.1", d / "join")
+    assert "no cluster's data directory" in fails("osd", "--data-dir", tmp_path, "--id", "0")
+    assert "no join file" in fails("join", "--data-dir", tmp_path / "x", "--ip", "127.0.0.1", d / "ceph.conf")
+
+
+def test_clean_stop_and_start(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    for n in ("osd.0", "osd.1", "osd.2", "mgr.x", "mon.a"):
+        assert procs[n].stop() == 0, n
+    procs["mon.a"].start()
+    for n in ("mgr.x", "osd.0", "osd.1", "osd.2"):
+        procs[n].start()
+    eventually(lambda: clean(c), timeout=90, what="active+clean")
+    assert "big-crc" in c.rados("-p", "d", "ls").stdout.decode()
