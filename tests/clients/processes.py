@@ -27,7 +27,7 @@ class Daemon:
         argv = [str(BINARY), kind, "--data-dir", str(self.directory)]
         argv += ["--id", ident] if kind == "osd" else ["--name", ident]
         env = dict(os.environ)
-        env.setdefault("SIPHON_LOG", "info")
+        env.setdefault("SIPHON_LOG", "info,openraft=off")
         self.at = self.log.stat().st_size if self.log.exists() else 0
         self.process = subprocess.Popen(argv, stdout=open(self.log, "ab"), stderr=subprocess.STDOUT, env=env)
         return self

@@ -350,6 +350,71 @@ impl CephxClient {
     }
 }
 
+impl CephxClient {
+    /// Makes itself a ticket for `service`, whose permanent secret is this entity's own: that is how monitors
+    /// prove to each other who they are, without one that hands out tickets.
+    fn issue_own(&mut self, cx: &mut Context<'_>, service: EntityType) -> Result<(), AuthError> {
+        let mut ticket = AuthTicket::new(self.name.clone(), self.global_id, cx.now, OWN_TICKET_LIFE);
+        ticket.caps = AuthCaps { allow_all: true, text: String::new() };
+        let session_key = CryptoKey::generate(cx.now, cx.rng);
+        let info = ServiceTicketInfo { ticket, session_key: session_key.clone() };
+        let blob = TicketBlob { secret_id: u64::MAX, blob: seal(&self.key, &info)? };
+        self.tickets.insert(service.0, Ticket { blob, session_key, valid: true, ..Ticket::default() });
+        Ok(())
+    }
+}
+
+/// How long a monitor's ticket for itself is good. It is made for one connection.
+const OWN_TICKET_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// A monitor's client end towards other monitors: they share the secret of `mon.`.
+pub struct MonPeerAuth(RefCell<CephxClient>);
+
+impl MonPeerAuth {
+    /// The end of a monitor with this secret.
+    pub fn new(policy: AuthPolicy, name: AuthName, key: CryptoKey) -> Rc<Self> {
+        Rc::new(MonPeerAuth(RefCell::new(CephxClient::new(policy, name, key, &[]))))
+    }
+}
+
+impl ClientAuth for MonPeerAuth {
+    fn start(&self, cx: &mut Context<'_>, conn: &mut ClientConn) -> Result<AuthRequest, AuthError> {
+        let mut this = self.0.borrow_mut();
+        this.issue_own(cx, conn.peer)?;
+        let method = AuthMethod::Cephx;
+        let modes = this.policy.modes(conn.peer, method);
+        if modes.is_empty() {
+            return Err(AuthError::Unsupported);
+        }
+        conn.method = Some(method);
+        conn.modes.clone_from(&modes);
+        let (base, nonce, session_key) = this.authorizer(cx, conn.peer)?;
+        let mut out = BytesMut::from(&base[..]);
+        put_authorize(&mut out, &session_key, nonce, None)?;
+        conn.state = State::Authorizer { base, nonce, session_key };
+        Ok(AuthRequest { method, modes, payload: out.freeze() })
+    }
+
+    fn bad_method(&self, _: &mut ClientConn, result: i32, _: &[u32], _: &[u32]) -> Result<(), AuthError> {
+        Err(AuthError::Refused(result.saturating_neg()))
+    }
+
+    fn more(&self, cx: &mut Context<'_>, conn: &mut ClientConn, payload: Bytes) -> Result<Bytes, AuthError> {
+        self.0.more(cx, conn, payload)
+    }
+
+    fn done(
+        &self,
+        cx: &mut Context<'_>,
+        conn: &mut ClientConn,
+        global_id: u64,
+        con_mode: ConMode,
+        payload: Bytes,
+    ) -> Result<ClientDone, AuthError> {
+        self.0.done(cx, conn, global_id, con_mode, payload)
+    }
+}
+
 fn put_authorize(
     out: &mut BytesMut,
     key: &CryptoKey,
@@ -519,5 +584,54 @@ impl ClientAuth for RefCell<CephxClient> {
             return Err(AuthError::Denied("the server sent no connection secret"));
         }
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EntityAuth, KeyServer, Keyring, MonAuth, ServerAuth, ServerConn, ServerStep};
+    use rand::SeedableRng;
+
+    fn key(n: u64) -> CryptoKey {
+        CryptoKey::generate(Utime::new(1, 0), &mut rand::rngs::StdRng::seed_from_u64(n))
+    }
+
+    /// Lets a monitor with one key prove itself to a monitor with another. No clients are let in meanwhile, and
+    /// there are no rotating secrets yet.
+    fn meet(ours: CryptoKey, theirs: CryptoKey) -> Result<AuthName, AuthError> {
+        let mut rng = rand::rngs::StdRng::seed_from_u64(7);
+        let mut cx = Context { now: Utime::new(1000, 0), rng: &mut rng };
+        let me = AuthName::new(EntityType::MON, "");
+        let client = MonPeerAuth::new(AuthPolicy::new(EntityType::MON), me.clone(), ours);
+        let mut mon = MonAuth::new(Box::new(|| None));
+        mon.ready = false;
+        let keyring: Keyring = [(me, EntityAuth { key: theirs, ..EntityAuth::default() })].into_iter().collect();
+        mon.keys = KeyServer::default();
+        mon.keys.set_extra(keyring);
+        let mon = RefCell::new(mon);
+
+        let mut conn = ClientConn::new(EntityType::MON);
+        let request = client.start(&mut cx, &mut conn)?;
+        let mode = *request.modes.first().ok_or(AuthError::Unsupported)?;
+        let mut server = ServerConn::new(EntityType::MON, request.method, mode);
+        let challenge = match mon.request(&mut cx, &mut server, request.payload, false)? {
+            ServerStep::More(challenge) => challenge,
+            ServerStep::Done(..) => panic!("nobody is let in without a challenge"),
+        };
+        let answer = client.more(&mut cx, &mut conn, challenge)?;
+        let ServerStep::Done(payload, who) = mon.request(&mut cx, &mut server, answer, true)? else {
+            panic!("a second challenge");
+        };
+        let done = client.done(&mut cx, &mut conn, who.global_id, mode, payload)?;
+        assert_eq!(done.connection_secret, who.connection_secret);
+        assert!(who.caps.allow_all);
+        Ok(who.name)
+    }
+
+    #[test]
+    fn monitors_prove_themselves_with_their_common_key() {
+        assert_eq!(meet(key(1), key(1)).unwrap().to_string(), "mon.");
+        assert!(matches!(meet(key(1), key(2)), Err(AuthError::Denied(_))));
     }
 }

@@ -19,7 +19,7 @@ mod rotating;
 pub mod server;
 pub mod ticket;
 
-pub use client::{CephxClient, ClientConn, MauthOutcome};
+pub use client::{CephxClient, ClientConn, MauthOutcome, MonPeerAuth};
 pub use exchange::{
     AuthRequest, Authenticated, ClientAuth, ClientDone, Context, ServerAuth, ServerStep,
 };

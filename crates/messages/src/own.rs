@@ -88,7 +88,7 @@ message! {
 
     /// A follower passes a session's message to the leader.
     MonForward = 0x7004, "siphon_forward", version 1, compat 1 {
-        /// The follower's id of the session.
+        /// The follower's number of the message.
         session: u64,
         /// Who the session is with; the monitor's own encoding (name, address, global id, caps).
         peer: Bytes,
@@ -97,11 +97,13 @@ message! {
     }, data data
 
     /// The leader's answer to a forwarded message.
-    MonRoute = 0x7005, "siphon_route", version 1, compat 1 {
+    MonRoute = 0x7005, "siphon_route", version 2, compat 1 {
         /// From [`MonForward`].
         session: u64,
-        /// For the session's peer; `None` ends the session.
+        /// For the session's peer; `None` says that the message is dealt with.
         message: Option<Embedded>,
+        /// Up to which entry of the log the leader had applied: the answer must not overtake what it tells of.
+        applied: u64 = since 2,
     }, data data
 
     /// The coordinator's split of cluster-wide promises, for one OSD.
@@ -275,4 +277,36 @@ pub struct Embedded {
     pub front: Bytes,
     /// Middle segment.
     pub middle: Bytes,
+}
+
+impl Embedded {
+    /// The header and the first segments of a message; its data is for the outer one.
+    pub fn of(m: &msgr::Message, features: u64) -> Self {
+        Embedded {
+            msg_type: m.msg_type,
+            version: m.version,
+            compat_version: m.compat_version,
+            priority: m.priority,
+            tid: m.tid,
+            features,
+            front: m.front.clone(),
+            middle: m.middle.clone(),
+        }
+    }
+
+    /// The message, with the outer one's data.
+    pub fn into_message(self, data: Bytes) -> msgr::Message {
+        let data = if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
+        msgr::Message {
+            msg_type: self.msg_type,
+            version: self.version,
+            compat_version: self.compat_version,
+            priority: self.priority,
+            tid: self.tid,
+            front: self.front,
+            middle: self.middle,
+            data,
+            ..msgr::Message::default()
+        }
+    }
 }

@@ -208,7 +208,7 @@ pub fn mkfs(dir: &Path, args: &MkfsArgs, conf: &Config) -> Result<(), LayoutErro
     let (_, rows) = initial_state(args, conf)?;
     std::fs::create_dir_all(dir).map_err(io(dir))?;
     let layout = Layout { dir: dir.to_owned(), name: args.name.clone(), keyring: Keyring::default() };
-    replica::seed(&layout.store(), &rows)?;
+    replica::seed(&layout.store(), new_member(), &rows)?;
     finish(dir, &args.name, &args.mon_key)
 }
 
@@ -225,8 +225,13 @@ pub fn mkfs_member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), La
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&layout.store())(e)),
         _ => {}
     }
-    replica::seed(&layout.store(), &Rows::new())?;
+    replica::seed(&layout.store(), new_member(), &Rows::new())?;
     finish(dir, name, mon_key)
+}
+
+/// A number that no member of any group has. It fits into the numbers that JSON keeps exactly.
+fn new_member() -> replica::NodeId {
+    (rand::random::<u64>() >> 11).max(2)
 }
 
 fn finish(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError> {

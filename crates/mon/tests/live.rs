@@ -203,7 +203,14 @@ fn the_stock_tool_is_served() {
         assert_eq!(c.json(&["mon", "dump"])["mons"][0]["name"], "a");
         assert_eq!(c.json(&["mgr", "dump"])["available"], false);
         assert_eq!(c.json(&["fs", "ls"]), serde_json::json!([]));
-        c.refused(&["mon", "add", "b", "127.0.0.1"], 95, "not supported yet");
+        c.refused(&["mon", "set", "election_strategy", "classic"], 95, "Raft");
+        // An announced monitor has no say: the only one there is goes on without it.
+        c.ok(&["mon", "add", "b", "127.0.0.1:1"]);
+        assert_eq!(c.json(&["mon", "dump"])["mons"][1]["name"], "b");
+        assert!(c.ok(&["health", "detail"]).contains("mon.b (rank 1)"));
+        c.refused(&["mon", "rm", "a"], 16, "would leave no monitor that runs");
+        c.ok(&["mon", "rm", "b"]);
+        c.refused(&["mon", "rm", "a"], 22, "last monitor");
         c.ok(&["tell", "mon.a", "version"]);
 
         // Somebody with fewer rights.

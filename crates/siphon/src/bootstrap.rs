@@ -104,7 +104,9 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
     write_keyring(home.dir(), "", &admin(), &admin_entity)?;
     write_keyring(home.dir(), "mgr.x", &manager("x"), &mgr_entity)?;
     std::fs::create_dir_all(home.daemon("run")).map_err(|e| home::explain(&home.daemon("run"), e))?;
-    let cluster = ClusterFile::new(fsid.to_string(), mons, None);
+    // With several monitors, the first one that was named is the one that is here.
+    let ip = new.mons.first().filter(|_| mons.len() > 1).map(|(_, addr)| addr.ip());
+    let cluster = ClusterFile::new(fsid.to_string(), mons, ip);
     home.save(&cluster)?;
     Ok((cluster, args.mon_key))
 }

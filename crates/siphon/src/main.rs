@@ -21,11 +21,15 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What is written to standard error unless SIPHON_LOG says otherwise. The consensus library complains several
+/// times a second about a monitor that is away; the cluster log and `health` say it once.
+const LOG: &str = "warn,openraft=off";
+
 fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("SIPHON_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+            tracing_subscriber::EnvFilter::try_from_env("SIPHON_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOG)),
         )
         .with_writer(std::io::stderr)
         .init();

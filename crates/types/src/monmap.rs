@@ -140,6 +140,15 @@ impl MonMap {
         self.mon_info.insert(info.name.clone(), info);
     }
 
+    /// Removes a monitor. Those behind it move up by one rank.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(rank) = self.rank_of(name) {
+            self.ranks.remove(rank);
+            self.removed_ranks.insert(i32::try_from(rank).unwrap_or(-1));
+        }
+        self.mon_info.remove(name);
+    }
+
     /// The monitor of this rank.
     pub fn by_rank(&self, rank: usize) -> Option<&MonInfo> {
         self.mon_info.get(self.ranks.get(rank)?)

@@ -179,17 +179,16 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     if silent && state.mgr.epoch.0 > 1 && env.now.as_secs_f64() - env.mon.started.as_secs_f64() > MGR_GRACE_SECS {
         add("MGR_DOWN", warn, "no active mgr".into(), vec![]);
     }
-    let outside: Vec<String> = state
-        .monmap
-        .mon_info
-        .iter()
-        .enumerate()
-        .filter(|(rank, _)| !env.mon.quorum.contains(&(*rank as i32)))
-        .map(|(rank, (n, i))| format!("mon.{n} (rank {rank}) addr {} is down (out of quorum)", i.public_addrs))
-        .collect();
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        state.monmap.iter().enumerate().partition(|(rank, _)| env.mon.quorum.contains(&(*rank as i32)));
     if !outside.is_empty() {
-        let names: Vec<String> = state.monmap.mon_info.keys().cloned().collect();
-        add("MON_DOWN", warn, format!("{}/{} mons down, quorum {}", outside.len(), names.len(), names.join(",")), outside);
+        let quorum: Vec<&str> = inside.iter().map(|(_, m)| m.name.as_str()).collect();
+        let detail: Vec<String> = outside
+            .iter()
+            .map(|(rank, m)| format!("mon.{} (rank {rank}) addr {} is down (out of quorum)", m.name, m.public_addrs))
+            .collect();
+        let summary = format!("{}/{} mons down, quorum {}", outside.len(), state.monmap.ranks.len(), quorum.join(","));
+        add("MON_DOWN", warn, summary, detail);
     }
     drop(conf);
     all

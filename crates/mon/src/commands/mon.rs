@@ -9,7 +9,6 @@ use types::errno::Errno;
 use types::monmap::MonFeatures;
 use types::{Dump, Epoch, MonMap};
 
-const ONE_MON: &str = "a quorum of several monitors is not supported yet";
 const NO_STRETCH: &str = "stretch mode is not supported";
 
 pub(super) static COMMANDS: &[Entry] = &[
@@ -72,7 +71,7 @@ pub(super) static COMMANDS: &[Entry] = &[
         "Say whether a monitor that does not run yet can be added.",
         "mon",
         "r",
-        |_| Err(Refusal::new(Errno::EBUSY, "not enough monitors would be available (me) after adding one offline")),
+        |_| Ok(Reply::status("adding another mon that is not yet online should be fine: it counts when it has joined")),
     ),
     read(
         "mon ok-to-rm name=id,type=CephString",
@@ -96,19 +95,16 @@ pub(super) static COMMANDS: &[Entry] = &[
         set_weight,
     ),
     write("mon enable-msgr2", "Listen for the current protocol too.", "mon", "rw", |_| Ok(Reply::empty())),
-    unsupported(
+    write(
         "mon add name=name,type=CephString name=addr,type=CephIPAddr \
          name=location,type=CephString,n=N,goodchars=[A-Za-z0-9-_.=],req=false",
-        "Add a monitor.",
+        "Announce a monitor; it takes part as soon as it runs.",
         "mon",
         "rw",
-        ONE_MON,
+        add,
     ),
-    unsupported("mon rm name=name,type=CephString", "Remove a monitor.", "mon", "rw", ONE_MON),
-    flagged(
-        unsupported("mon remove name=name,type=CephString", "Remove a monitor.", "mon", "rw", ONE_MON),
-        flags::DEPRECATED,
-    ),
+    write("mon rm name=name,type=CephString", "Remove a monitor.", "mon", "rw", rm),
+    flagged(write("mon remove name=name,type=CephString", "Remove a monitor.", "mon", "rw", rm), flags::DEPRECATED),
     unsupported(
         "mon set-addrs name=name,type=CephString name=addrs,type=CephString",
         "Change a monitor's addresses.",
@@ -198,7 +194,7 @@ fn mon_status(c: &Read<'_>) -> Answer {
             "quorum_con": types::features::SUPPORTED.0.to_string(),
             "quorum_mon": feature_names(),
         },
-        "outside_quorum": [],
+        "outside_quorum": c.state.monmap.ranks.iter().filter(|n| !quorum_names(c).contains(n)).collect::<Vec<_>>(),
         "extra_probe_peers": [],
         "sync_provider": [],
         "monmap": c.state.monmap.dump(),
@@ -448,7 +444,7 @@ fn time_sync(c: &Read<'_>) -> Answer {
 }
 
 fn ok_to_stop(c: &Read<'_>) -> Answer {
-    let leaving: Vec<String> = c.args.strs("ids").into_iter().collect();
+    let leaving: Vec<String> = c.args.strs("ids").into_iter().map(|n| n.trim_start_matches("mon.").to_owned()).collect();
     let left = quorum_names(c).into_iter().filter(|n| !leaving.contains(n)).count();
     let needed = c.state.monmap.ranks.len() / 2 + 1;
     let names = leaving.join(",");
@@ -462,15 +458,83 @@ fn ok_to_stop(c: &Read<'_>) -> Answer {
 }
 
 fn ok_to_rm(c: &Read<'_>) -> Answer {
-    let id = c.args.req("id");
+    let id = c.args.req("id").trim_start_matches("mon.");
     if !c.state.monmap.mon_info.contains_key(id) {
         return Ok(Reply::status(format!("mon.{id} does not exist")));
     }
     let left = c.state.monmap.ranks.len().saturating_sub(1);
+    let there = quorum_names(c).into_iter().filter(|n| n != id).count();
     match left {
-        0 => Err(Refusal::new(Errno::EBUSY, "removing mon.".to_owned() + id + " would leave no monitor")),
+        0 => Err(Refusal::new(Errno::EBUSY, format!("removing mon.{id} would leave no monitor"))),
+        _ if there < left / 2 + 1 => {
+            Err(Refusal::new(Errno::EBUSY, format!("not enough monitors would be available ({there}) after removing mon.{id}")))
+        }
         _ => Ok(Reply::status(format!("safe to remove mon.{id}"))),
     }
+}
+
+/// Announces a monitor. It has no say before it has joined, so that one that never does stops nobody.
+fn add(c: &mut Write<'_>) -> Answer {
+    let name = c.args.req("name").trim_start_matches("mon.").to_owned();
+    let good = !name.is_empty() && name.chars().all(|ch| ch.is_ascii_alphanumeric() || "-_".contains(ch));
+    if !good {
+        return Err(Refusal::invalid(format!("'{name}' is no name for a monitor")));
+    }
+    if c.args.has("location") {
+        return Err(Refusal::unsupported(NO_STRETCH));
+    }
+    let text = c.args.req("addr");
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    let bare = bare.strip_prefix("v2:").unwrap_or(bare);
+    let bare = bare.split('/').next().unwrap_or(bare);
+    let socket = match (bare.parse::<std::net::SocketAddr>(), bare.parse::<std::net::IpAddr>()) {
+        (Ok(a), _) if a.port() != 0 => a,
+        (Ok(a), _) => (a.ip(), MON_PORT).into(),
+        (_, Ok(ip)) => (ip, MON_PORT).into(),
+        _ => return Err(Refusal::invalid(format!("'{text}' is no address"))),
+    };
+    let addrs = types::EntityAddrVec::one(types::EntityAddr::msgr2(socket, 0));
+    let map = &c.pending.state().monmap;
+    if let Some(old) = map.mon_info.get(&name) {
+        if old.public_addrs == addrs {
+            return Ok(Reply::status(format!("mon.{name} at {addrs} already exists")));
+        }
+        return Err(Refusal::new(Errno::EEXIST, format!("mon.{name} already exists at address {}", old.public_addrs)));
+    }
+    if let Some(other) = map.mon_info.values().find(|m| m.public_addrs == addrs) {
+        return Err(Refusal::new(Errno::EEXIST, format!("mon.{} already exists with address {addrs}", other.name)));
+    }
+    let new = types::monmap::MonInfo { name: name.clone(), public_addrs: addrs.clone(), ..Default::default() };
+    c.pending.change_monmap(|m| m.add(new));
+    Ok(Reply::status(format!("adding mon.{name} at {addrs}")))
+}
+
+/// The standard port of monitors.
+const MON_PORT: u16 = 3300;
+
+/// Takes a monitor out of the map; the group of monitors follows.
+fn rm(c: &mut Write<'_>) -> Answer {
+    let name = c.args.req("name").trim_start_matches("mon.").to_owned();
+    let map = &c.pending.state().monmap;
+    let Some(info) = map.mon_info.get(&name) else {
+        return Ok(Reply::status(format!("mon.{name} does not exist or has already been removed")));
+    };
+    if map.mon_info.len() == 1 {
+        return Err(Refusal::invalid(format!("error: refusing removal of last monitor {name}")));
+    }
+    // Whoever is left must be able to go on.
+    let there = c.env.mon.quorum.iter().filter_map(|r| map.ranks.get(usize::try_from(*r).ok()?)).filter(|n| **n != name).count();
+    if there == 0 {
+        let message = format!("removing mon.{name} would leave no monitor that runs");
+        return Err(Refusal::new(Errno::EBUSY, message));
+    }
+    let addrs = info.public_addrs.clone();
+    let left = map.mon_info.len() - 1;
+    c.pending.change_monmap(|m| m.remove(&name));
+    if c.pending.state().mon_metadata.contains_key(&name) {
+        c.pending.put(crate::state::Change::MonMetadata(name.clone(), None));
+    }
+    Ok(Reply::status(format!("removing mon.{name} at {addrs}, there will be {left} monitors")))
 }
 
 fn feature_ls(c: &Read<'_>) -> Answer {

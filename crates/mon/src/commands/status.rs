@@ -40,7 +40,7 @@ fn status(c: &Read<'_>) -> Answer {
 
 /// The quorum's names by rank.
 fn quorum_names(c: &Read<'_>) -> Vec<String> {
-    let names: Vec<&String> = c.state.monmap.mon_info.keys().collect();
+    let names = &c.state.monmap.ranks;
     c.env.mon.quorum.iter().filter_map(|r| names.get(*r as usize)).map(|n| n.to_string()).collect()
 }
 

@@ -13,7 +13,8 @@ impl Inner {
         let mut rng = rand::rng();
         let mut cx = Context { now: now(), rng: &mut rng };
         let auth = self.auth.borrow();
-        let outcome = session.conn.with_server_auth(|conn| auth.handle_mauth(&mut cx, conn, m.payload));
+        let super::session::Link::Direct(conn) = &session.conn else { return };
+        let outcome = conn.with_server_auth(|conn| auth.handle_mauth(&mut cx, conn, m.payload));
         let (result, payload, message) = match outcome {
             Some(Ok(reply)) => (0, reply.payload, String::new()),
             Some(Err(e)) => {

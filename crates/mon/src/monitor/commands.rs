@@ -115,11 +115,11 @@ impl Inner {
                         }
                         answer
                     },
-                    move |result| {
-                        let answer = result.unwrap_or_else(|_| {
-                            Err(Refusal::new(Errno::EAGAIN, "the monitor lost its leadership; try again"))
-                        });
-                        asked.reply(answer, &session, tid);
+                    move |result| match result {
+                        Ok(answer) => asked.reply(answer, &session, tid),
+                        // Whether it took effect is not known. The client gives it again, as it does
+                        // whenever it loses a monitor.
+                        Err(_) => session.conn.lose(),
                     },
                 );
             }

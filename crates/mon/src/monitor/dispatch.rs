@@ -1,7 +1,7 @@
 //! What arrives, by kind.
 
 use crate::osd_state::OsdMapExt;
-use super::session::{Session, Subscription};
+use super::session::{Link, Session, Subscription};
 use super::{Inner, log_watch, now};
 use crate::state::Change;
 use messages::{AnyMessage, LogAck, MonGetVersionReply, MonMapMsg, Payload, Ping, StatfsReply};
@@ -16,40 +16,69 @@ impl Inner {
     pub(super) fn dispatch(&self, conn: &Rc<Connection>, message: msgr::Message) {
         let Some(session) = self.session(conn) else { return };
         let tid = message.tid;
+        // What this monitor knows itself, or what is about itself, it answers itself.
+        let own = [
+            messages::MonGetMap::TYPE,
+            messages::MonSubscribe::TYPE,
+            messages::MonGetOsdMap::TYPE,
+            messages::GetConfig::TYPE,
+            messages::Command::TYPE,
+            messages::Auth::TYPE,
+            Ping::TYPE,
+        ];
+        if !own.contains(&message.msg_type) {
+            return match self.leads() {
+                true => self.decide(&session, message),
+                false => self.postpone(&session, message),
+            };
+        }
+        match AnyMessage::decode(&message) {
+            Ok(AnyMessage::MonGetMap(_)) => self.send_monmap(&session),
+            Ok(AnyMessage::MonSubscribe(m)) => self.subscribe(&session, m),
+            Ok(AnyMessage::MonGetOsdMap(m)) => self.get_osd_map(&session, m, tid),
+            Ok(AnyMessage::GetConfig(m)) => self.get_config(&session, m, tid),
+            Ok(AnyMessage::Command(m)) => self.tell(&session, m, tid),
+            Ok(AnyMessage::Auth(m)) => self.auth_message(&session, m, tid),
+            Ok(AnyMessage::Ping(_)) => self.ping(&session, tid),
+            Ok(_) => {}
+            Err(e) => self.unreadable(&session, &e),
+        }
+    }
+
+    /// What was wanted cannot be known; a session that goes on would wait for ever.
+    fn unreadable(&self, session: &Session, why: &messages::MessageError) {
+        tracing::warn!(peer = %session.name, "unreadable message: {why}");
+        session.conn.lose();
+        if let Link::Direct(conn) = &session.conn {
+            self.sessions.borrow_mut().remove(&conn.id());
+            self.forget_requests(conn.id());
+        }
+    }
+
+    /// The leader's part of a session's messages.
+    pub(super) fn decide(&self, session: &Rc<Session>, message: msgr::Message) {
+        let tid = message.tid;
         let decoded = match AnyMessage::decode(&message) {
             Ok(m) => m,
-            Err(e) => {
-                tracing::warn!(peer = %session.name, "unreadable message: {e}");
-                // What it wanted cannot be known; a session that goes on would wait for ever.
-                conn.mark_down();
-                self.sessions.borrow_mut().remove(&conn.id());
-                return;
-            }
+            Err(e) => return self.unreadable(session, &e),
         };
         match decoded {
-            AnyMessage::MonGetMap(_) => self.send_monmap(&session),
-            AnyMessage::MonSubscribe(m) => self.subscribe(&session, m),
-            AnyMessage::MonGetVersion(m) => self.get_version(&session, m, tid),
-            AnyMessage::MonCommand(m) => self.mon_command(&session, m, tid),
-            AnyMessage::Command(m) => self.tell(&session, m, tid),
-            AnyMessage::Auth(m) => self.auth_message(&session, m, tid),
-            AnyMessage::Ping(_) => self.ping(&session, tid),
-            AnyMessage::GetConfig(m) => self.get_config(&session, m, tid),
-            AnyMessage::Statfs(m) => self.statfs(&session, m, tid),
-            AnyMessage::GetPoolStats(m) => self.get_pool_stats(&session, m, tid),
-            AnyMessage::PoolOp(m) => self.pool_op(&session, m, tid),
-            AnyMessage::Log(m) => self.log_lines(&session, m, tid),
-            AnyMessage::MonGetOsdMap(m) => self.get_osd_map(&session, m, tid),
-            AnyMessage::OsdBoot(m) => self.osd_boot(&session, m),
-            AnyMessage::OsdBeacon(m) => self.osd_beacon(&session, m),
-            AnyMessage::OsdAlive(m) => self.osd_alive(&session, m),
-            AnyMessage::OsdFailure(m) => self.osd_failure(&session, m),
-            AnyMessage::OsdMarkMeDown(m) => self.osd_mark_me_down(&session, m, tid),
-            AnyMessage::OsdMarkMeDead(m) => self.osd_mark_me_dead(&session, m),
-            AnyMessage::OsdPgTemp(m) => self.osd_pg_temp(&session, m),
-            AnyMessage::OsdPgCreated(m) => self.osd_pg_created(&session, m),
-            AnyMessage::OsdFull(m) => self.osd_full(&session, m),
-            AnyMessage::MgrDigest(m) => self.mgr_digest(&session, m),
+            AnyMessage::MonGetVersion(m) => self.get_version(session, m, tid),
+            AnyMessage::MonCommand(m) => self.mon_command(session, m, tid),
+            AnyMessage::Statfs(m) => self.statfs(session, m, tid),
+            AnyMessage::GetPoolStats(m) => self.get_pool_stats(session, m, tid),
+            AnyMessage::PoolOp(m) => self.pool_op(session, m, tid),
+            AnyMessage::Log(m) => self.log_lines(session, m, tid),
+            AnyMessage::OsdBoot(m) => self.osd_boot(session, m),
+            AnyMessage::OsdBeacon(m) => self.osd_beacon(session, m),
+            AnyMessage::OsdAlive(m) => self.osd_alive(session, m),
+            AnyMessage::OsdFailure(m) => self.osd_failure(session, m),
+            AnyMessage::OsdMarkMeDown(m) => self.osd_mark_me_down(session, m, tid),
+            AnyMessage::OsdMarkMeDead(m) => self.osd_mark_me_dead(session, m),
+            AnyMessage::OsdPgTemp(m) => self.osd_pg_temp(session, m),
+            AnyMessage::OsdPgCreated(m) => self.osd_pg_created(session, m),
+            AnyMessage::OsdFull(m) => self.osd_full(session, m),
+            AnyMessage::MgrDigest(m) => self.mgr_digest(session, m),
             other => tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message)),
         }
     }
@@ -207,7 +236,7 @@ impl Inner {
     pub(super) fn log_to(&self, pending: &mut crate::state::Pending, channel: &str, prio: types::log::LogPriority, text: String) {
         let line = types::LogEntry {
             name: types::log::LogName { kind: EntityType::MON, id: self.name.clone() },
-            rank: types::EntityName::new(EntityType::MON, 0),
+            rank: types::EntityName::new(EntityType::MON, self.rank().into()),
             addrs: self.messenger.borrow().as_ref().map(|m| m.addrs()).unwrap_or_default(),
             stamp: now(),
             seq: pending.state().log.next(),

@@ -1,8 +1,10 @@
 //! The daemon: sessions over the messenger in front of the replicated state.
 //!
-//! Everything here runs on one thread. A message is handled at once if it only reads. If it changes the
+//! Everything here runs on one thread. What a session subscribes to comes from the state that this monitor has
+//! applied; [`publish`] tells subscribers what is new. Everything else is the leader's: another monitor passes
+//! it on ([`quorum`], [`peers`]). The leader handles a message at once if it only reads. If it changes the
 //! state, the change joins the batch that is being put together ([`proposer`]), and the answer waits for
-//! the batch's commit. After every commit, [`publish`] tells subscribers what is new.
+//! the batch's commit.
 
 mod admin;
 mod auth_server;
@@ -12,9 +14,11 @@ mod log_watch;
 mod mgr_messages;
 mod osd_messages;
 mod osd_watch;
+mod peers;
 mod pool_ops;
 mod proposer;
 mod publish;
+mod quorum;
 mod session;
 mod tick;
 
@@ -22,21 +26,23 @@ pub use proposer::NotCommitted;
 
 use crate::commands::{MonStatus, SessionInfo, Stats};
 use crate::mkfs::Layout;
-use crate::replica::{Nobody, OpenError, Replica};
+use crate::replica::{OpenError, Replica};
 use crate::state::ClusterState;
 use auth::{AuthName, AuthPolicy, CephxClient, MonAuth, TicketTtl};
 use conf::Config;
 use messages::Payload;
 use msgr::{BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet};
 use osd_watch::OsdWatch;
+use peers::{Carrier, PeerLinks};
 use proposer::Proposer;
-use session::Session;
+use session::{Link, Session};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{mpsc, watch};
 use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Utime};
 
 /// How to start a monitor.
@@ -72,12 +78,9 @@ pub enum StartError {
     /// The replicated state could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The monitor map does not have this monitor.
-    #[error("the monitor map has no monitor '{0}'")]
+    /// It is not known where this monitor listens.
+    #[error("the monitor map has no monitor '{0}', and no address was given for it")]
     NotInMap(String),
-    /// A quorum of several monitors.
-    #[error("the monitor map has {0} monitors; a quorum of several monitors is not supported yet")]
-    Quorum(usize),
     /// The socket.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -97,8 +100,15 @@ pub(crate) struct Inner {
     pub name: String,
     pub conf: Rc<RefCell<Config>>,
     pub auth: Rc<RefCell<MonAuth>>,
-    /// Global ids: the next one, and the end of what is reserved.
-    pub global_ids: Rc<Cell<(u64, u64)>>,
+    /// Ranges of global ids that are this monitor's to give out: the next one, and the end.
+    pub global_ids: Rc<RefCell<VecDeque<(u64, u64)>>>,
+    pub links: Rc<peers::PeerLinks>,
+    pub part: RefCell<quorum::Part>,
+    pub waiting: RefCell<peers::Waiting>,
+    /// Why the monitor has to end by itself.
+    pub ended: watch::Sender<Option<String>>,
+    /// The cluster's id, for a monitor that knows nothing else of it.
+    given_fsid: types::Fsid,
     pub messenger: RefCell<Option<Rc<Messenger>>>,
     pub sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
     pub proposer: Proposer,
@@ -122,36 +132,55 @@ pub(crate) fn now() -> Utime {
 
 impl Monitor {
     /// Starts the monitor whose data is in `dir` (made by [`crate::mkfs`]). Must be called within a
-    /// `LocalSet`, and the monitor lives there. It serves when this returns.
+    /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this returns; one of
+    /// several listens, and serves when there is a quorum.
     pub async fn start(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
         let layout = Layout::read(dir)?;
-        let replica = Replica::<ClusterState>::open(
-            &layout.store(),
-            1,
-            [(1, layout.name.clone())].into(),
-            Arc::new(Nobody),
-        )
-        .await?;
-        let state = replica.read(ClusterState::clone);
-        if state.monmap.mon_info.len() > 1 {
-            replica.shutdown().await;
-            return Err(StartError::Quorum(state.monmap.mon_info.len()));
+        let key = layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
+        let policy = {
+            let conf = options.conf.borrow();
+            let mut policy = AuthPolicy::new(EntityType::MON);
+            policy.mon_cluster_modes = AuthPolicy::parse_modes(&conf.str("ms_mon_cluster_mode"));
+            policy
+        };
+        let (links, attach) = PeerLinks::new(key, policy);
+        for (name, addrs) in &options.peers {
+            links.learn(name, addrs);
         }
-        let Some(me) = state.monmap.mon_info.get(&layout.name) else {
+        let (carrier, outgoing) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(links.clone().carry(outgoing));
+        let replica = Replica::<ClusterState>::open(&layout.store(), Arc::new(Carrier(carrier))).await?;
+        let is_member = replica.is_member().await?;
+        let state = replica.read(ClusterState::clone);
+        // A store with a state that belongs to no group is that of the monitor that founds one.
+        let founder = !is_member && !state.monmap.mon_info.is_empty();
+        for info in state.monmap.mon_info.values() {
+            links.learn(&info.name, &info.public_addrs);
+        }
+        let alone = state.monmap.mon_info.len() == 1 && (founder || replica.members().voters.len() == 1);
+        if alone && !state.monmap.mon_info.contains_key(&layout.name) {
             replica.shutdown().await;
             return Err(StartError::NotInMap(layout.name));
-        };
-        let listed = me.public_addrs.clone();
+        }
+        if founder && alone {
+            replica.found(&layout.name).await?;
+        }
+        let listed = state.monmap.mon_info.get(&layout.name).map(|i| i.public_addrs.clone()).unwrap_or_default();
 
-        let global_ids = Rc::new(Cell::new((state.global_id_max.max(4096), state.global_id_max)));
+        let global_ids = Rc::new(RefCell::new(VecDeque::<(u64, u64)>::new()));
         let ids = global_ids.clone();
         let mut mon_auth = MonAuth::new(Box::new(move || {
-            let (next, end) = ids.get();
-            (next < end).then(|| {
-                ids.set((next + 1, end));
-                next
-            })
+            let mut ids = ids.borrow_mut();
+            while let Some((next, end)) = ids.front_mut() {
+                if *next < *end {
+                    *next += 1;
+                    return Some(*next - 1);
+                }
+                ids.pop_front();
+            }
+            None
         }));
+        mon_auth.ready = false;
         mon_auth.keys = (*state.auth).clone();
         mon_auth.keys.set_extra(layout.keyring.clone());
         let inner = Rc::new(Inner {
@@ -161,6 +190,11 @@ impl Monitor {
             conf: options.conf,
             auth: Rc::new(RefCell::new(mon_auth)),
             global_ids,
+            links,
+            part: RefCell::default(),
+            waiting: RefCell::default(),
+            ended: watch::Sender::new(None),
+            given_fsid: options.fsid,
             messenger: RefCell::default(),
             sessions: RefCell::default(),
             stats: RefCell::default(),
@@ -174,6 +208,7 @@ impl Monitor {
             me: RefCell::default(),
         });
         *inner.me.borrow_mut() = Rc::downgrade(&inner);
+        attach(&inner);
         inner.read_configuration();
         inner.apply_auth_settings();
 
@@ -192,9 +227,22 @@ impl Monitor {
         messenger.set_addrs(addrs.clone());
         *inner.messenger.borrow_mut() = Some(messenger);
 
+        inner.links.learn(&inner.name, &addrs);
         tokio::task::spawn_local(inner.clone().run_proposer());
-        inner.first_changes(addrs).await.map_err(|_| StartError::NotCommitted)?;
-        inner.publish();
+        if !is_member && !alone {
+            tokio::task::spawn_local(inner.clone().run_membership(founder));
+        }
+        if alone {
+            inner.look().await;
+            if !inner.leads() {
+                inner.replica.shutdown().await;
+                return Err(StartError::NotCommitted);
+            }
+            let range = inner.reserve_ids().await.map_err(|_| StartError::NotCommitted)?;
+            inner.global_ids.borrow_mut().push_back(range);
+            inner.look().await;
+        }
+        tokio::task::spawn_local(inner.clone().run_quorum());
         tokio::task::spawn_local(inner.clone().run_ticks());
         Ok(Monitor { inner })
     }
@@ -209,9 +257,14 @@ impl Monitor {
         self.inner.committed()
     }
 
-    /// Waits until the cluster does without this monitor, and says so.
+    /// Waits until the monitor has to end by itself, and says why: the cluster does without it, or its store
+    /// cannot be written.
     pub async fn removed(&self) -> String {
-        std::future::pending().await
+        let mut ended = self.inner.ended.subscribe();
+        match ended.wait_for(|why| why.is_some()).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Stops: closes all sessions and the store.
@@ -222,16 +275,16 @@ impl Monitor {
         if let Some(m) = self.inner.messenger.borrow_mut().take() {
             m.shutdown();
         }
+        self.inner.links.shutdown();
         self.inner.sessions.borrow_mut().clear();
+        self.inner.waiting.borrow_mut().requests.clear();
         self.inner.replica.shutdown().await;
     }
 }
 
 impl Inner {
     fn make_messenger(self: Rc<Self>, layout: &Layout) -> Rc<Messenger> {
-        let policies = PolicySet::new(Policy::stateless_server())
-            .with(EntityType::MON, Policy::lossless_peer_reuse())
-            .with(EntityType::OSD, Policy::stateless_server());
+        let policies = PolicySet::new(Policy::stateless_server());
         let me = AuthName::new(EntityType::MON, "");
         let key = layout.keyring.get(&me).map(|a| a.key.clone()).unwrap_or_default();
         let client = CephxClient::new(AuthPolicy::new(EntityType::MON), me, key, &[EntityType::MON]);
@@ -282,16 +335,28 @@ impl Inner {
 
     /// This monitor as commands show it.
     pub fn status(&self) -> MonStatus {
+        let (quorum, leader, quorum_since) = self.quorum();
         MonStatus {
             name: self.name.clone(),
-            rank: 0,
-            state: "leader",
+            rank: self.rank(),
+            state: match self.part.borrow().role {
+                quorum::Role::Leader => "leader",
+                quorum::Role::Follower(_) => "peon",
+                quorum::Role::Out if self.replica.members().voters.contains_key(&self.replica.id()) => "electing",
+                quorum::Role::Out => "synchronizing",
+            },
             election_epoch: self.replica.term(),
-            quorum: vec![0],
-            leader: Some(0),
-            quorum_since: self.started,
+            quorum,
+            leader,
+            quorum_since,
             started: self.started,
         }
+    }
+
+    /// This monitor's rank; -1 if it has none.
+    pub fn rank(&self) -> i32 {
+        let map = self.committed().monmap;
+        map.ranks.iter().position(|n| *n == self.name).and_then(|r| i32::try_from(r).ok()).unwrap_or(-1)
     }
 
     /// Open sessions.
@@ -300,7 +365,7 @@ impl Inner {
     }
 
     /// Sends a message on a connection, encoded for its peer.
-    pub fn send<M: Payload>(&self, conn: &Connection, message: &M, tid: u64) {
+    pub fn send<M: Payload>(&self, conn: &Link, message: &M, tid: u64) {
         let mut m = message.encode(conn.features());
         m.tid = tid;
         conn.send(m);
@@ -309,17 +374,23 @@ impl Inner {
 
 impl Dispatcher for Inner {
     fn on_accept(&self, conn: &Rc<Connection>) -> bool {
-        !self.stopping.get() && self.open_session(conn)
+        !self.stopping.get() && (Inner::is_monitor(conn) || self.open_session(conn))
     }
 
     fn on_message(&self, conn: &Rc<Connection>, message: msgr::Message, guard: msgr::ReceiveGuard) {
-        if !self.stopping.get() {
-            self.dispatch(conn, message);
-        }
         drop(guard);
+        if self.stopping.get() {
+            return;
+        }
+        match self.me() {
+            Some(me) if Inner::is_monitor(conn) => me.from_monitor(conn, message),
+            _ => self.dispatch(conn, message),
+        }
     }
 
     fn on_reset(&self, conn: &Rc<Connection>) {
         self.sessions.borrow_mut().remove(&conn.id());
+        self.forget_requests(conn.id());
+        self.follower_gone(conn);
     }
 }

@@ -85,6 +85,7 @@ impl Inner {
                         inner.osd_watch.borrow_mut().booted(osd, now());
                         inner.send_osd_latest(&s, known);
                     }
+                    (Err(_), _) => s.conn.lose(),
                     _ => {}
                 }
             },
@@ -93,6 +94,10 @@ impl Inner {
 
     /// Brings a session up to the newest OSD map, from the epoch that it has.
     fn send_osd_latest(&self, s: &Session, known: Epoch) {
+        if !s.conn.is_direct() {
+            // An OSD subscribes to every map, and its own monitor sends them.
+            return;
+        }
         let state = self.committed();
         let has = Epoch(known.0.max(s.osd_epoch.get()));
         if has >= state.osd.last() {
@@ -132,8 +137,10 @@ impl Inner {
                 }
             },
             move |r| {
-                if let (Ok(()), Some(inner)) = (r, inner) {
-                    inner.send_osd_latest(&s, has);
+                match (r, inner) {
+                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
+                    (Err(_), _) => s.conn.lose(),
+                    _ => {}
                 }
             },
         );
@@ -231,8 +238,10 @@ impl Inner {
                 }
             },
             move |r| {
-                if let (Ok(()), Some(inner)) = (r, inner) {
-                    inner.send_osd_latest(&s, m.epoch);
+                match (r, inner) {
+                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, m.epoch),
+                    (Err(_), _) => s.conn.lose(),
+                    _ => {}
                 }
             },
         );
@@ -258,8 +267,10 @@ impl Inner {
                 }
             },
             move |r| {
-                if let (Ok(()), Some(inner)) = (r, inner) {
-                    inner.send_osd_latest(&s, has);
+                match (r, inner) {
+                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
+                    (Err(_), _) => s.conn.lose(),
+                    _ => {}
                 }
             },
         );

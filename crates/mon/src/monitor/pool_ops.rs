@@ -27,6 +27,7 @@ impl Inner {
             }
         };
         let now = state.osd.last();
+        let lost = session.conn.clone();
         if !self.pool_op_allowed(session, &m) {
             return reply(-Errno::EPERM.0, now, None);
         }
@@ -45,7 +46,7 @@ impl Inner {
             move |r| match r {
                 Ok((code, epoch, data)) => reply(code, epoch, data),
                 // The client asks again when its session is back.
-                Err(_) => session_lost(),
+                Err(_) => lost.lose(),
             },
         );
     }
@@ -82,10 +83,6 @@ impl Inner {
             })
         })
     }
-}
-
-fn session_lost() {
-    tracing::debug!("a pool operation was not committed");
 }
 
 fn apply(p: &mut Pending, m: &PoolOp, conf: &conf::Config) -> Result<Option<Bytes>, Errno> {

@@ -28,6 +28,10 @@ pub(crate) struct Proposer {
     done: Cell<u64>,
     waiters: RefCell<Vec<(u64, Waiter)>>,
     pub wake: Notify,
+    /// A batch is on its way.
+    in_flight: Cell<bool>,
+    /// No batch is on its way any more.
+    idle: Notify,
 }
 
 impl Proposer {
@@ -38,6 +42,8 @@ impl Proposer {
             done: Cell::new(0),
             waiters: RefCell::default(),
             wake: Notify::new(),
+            in_flight: Cell::new(false),
+            idle: Notify::new(),
         }
     }
 
@@ -99,6 +105,26 @@ impl Inner {
         }
     }
 
+    /// Waits until no batch is on its way.
+    pub async fn proposer_idle(&self) {
+        loop {
+            let idle = self.proposer.idle.notified();
+            if !self.proposer.in_flight.get() {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Throws away what was put together, and goes on from the committed state.
+    pub fn start_batches_anew(&self) {
+        let p = &self.proposer;
+        *p.pending.borrow_mut() = Pending::new(self.committed(), now());
+        let lost = p.open.get();
+        p.open.set(lost + 1);
+        self.finish(lost, Err(NotCommitted));
+    }
+
     /// Proposes batches until the monitor stops.
     pub async fn run_proposer(self: Rc<Self>) {
         while !self.stopping.get() {
@@ -119,7 +145,11 @@ impl Inner {
                     self.finish(batch, Ok(()));
                     continue;
                 };
-                let result = match self.replica.propose(update.to_bytes(Features::ALL)).await {
+                self.proposer.in_flight.set(true);
+                let outcome = self.replica.propose(update.to_bytes(Features::ALL)).await;
+                self.proposer.in_flight.set(false);
+                self.proposer.idle.notify_waiters();
+                let result = match outcome {
                     Ok(answer) if Outcome::from_bytes(&answer) == Outcome::Applied => Ok(()),
                     Ok(answer) => {
                         tracing::error!("a batch was refused: {:?}", Outcome::from_bytes(&answer));
@@ -136,11 +166,7 @@ impl Inner {
                 };
                 if result.is_err() {
                     // What was built on the lost batch is lost with it.
-                    let p = &self.proposer;
-                    *p.pending.borrow_mut() = Pending::new(self.committed(), now());
-                    let lost = p.open.get();
-                    p.open.set(lost + 1);
-                    self.finish(lost, result);
+                    self.start_batches_anew();
                     if self.stopping.get() {
                         break;
                     }

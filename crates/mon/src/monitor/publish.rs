@@ -51,6 +51,11 @@ impl Inner {
             auth.keys = (*state.auth).clone();
             auth.keys.set_extra(self.keyring.clone());
         }
+        if after.mon != before.mon {
+            for info in state.monmap.mon_info.values() {
+                self.links.learn(&info.name, &info.public_addrs);
+            }
+        }
         let new_config = after.config != before.config || after.osd != before.osd;
         if after.config != before.config {
             self.read_configuration();

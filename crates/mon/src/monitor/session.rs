@@ -1,12 +1,14 @@
 use super::{Inner, now};
 use crate::commands::{Caller, SessionInfo};
-use auth::AuthName;
 use auth::caps::{MonCap, MonOp, Perm};
+use auth::{AuthCaps, AuthName};
+use denc_derive::Denc;
+use messages::Payload;
 use msgr::Connection;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{EntityAddr, EntityType, OsdId, Utime};
+use types::{EntityAddr, EntityAddrVec, EntityType, OsdId, Utime};
 
 /// A subscription: the next version wanted, and whether one is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +17,131 @@ pub(crate) struct Subscription {
     pub onetime: bool,
 }
 
+/// The way to a session's peer.
+#[derive(Clone)]
+pub(crate) enum Link {
+    /// It is connected to this monitor.
+    Direct(Rc<Connection>),
+    /// It is connected to another monitor, which passed one of its messages on.
+    Routed(Rc<Route>),
+}
+
+/// The way back for one message that a follower passed on. When nobody holds it any more, the message is dealt
+/// with, and the follower is told so.
+pub(crate) struct Route {
+    /// The connection with the follower.
+    pub via: Rc<Connection>,
+    /// The follower's number of the message.
+    pub request: u64,
+    /// The peer, as the follower knows it.
+    pub peer: PassedPeer,
+    /// Up to where this monitor has applied the log, whenever it is asked.
+    pub applied: Box<dyn Fn() -> u64>,
+    /// What became of the message is not known: the follower is to send it to the next leader.
+    pub lost: Cell<bool>,
+}
+
+/// A session's peer, for the leader.
+#[derive(Clone, Debug, Denc)]
+#[denc(version = 1, compat = 1)]
+pub(crate) struct PassedPeer {
+    pub name: AuthName,
+    pub addrs: EntityAddrVec,
+    /// Where its socket is.
+    pub socket: EntityAddr,
+    pub features: u64,
+    pub global_id: u64,
+    pub allow_all: bool,
+    /// Its capabilities.
+    pub caps: String,
+}
+
+impl Route {
+    fn answer(&self, message: Option<&msgr::Message>) {
+        let mut data = Vec::new();
+        let message = message.map(|m| {
+            data.extend(m.data.iter().cloned());
+            messages::Embedded::of(m, self.peer.features)
+        });
+        let route = messages::MonRoute { session: self.request, message, applied: (self.applied)(), ..Default::default() };
+        let mut out = route.encode(self.via.features());
+        out.data.extend(data);
+        self.via.send(out);
+    }
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        if !self.lost.get() {
+            self.answer(None);
+        }
+    }
+}
+
+impl Link {
+    pub fn features(&self) -> denc::Features {
+        match self {
+            Link::Direct(c) => c.features(),
+            Link::Routed(r) => denc::Features(r.peer.features),
+        }
+    }
+
+    pub fn send(&self, message: msgr::Message) {
+        match self {
+            Link::Direct(c) => c.send(message),
+            Link::Routed(r) => r.answer(Some(&message)),
+        }
+    }
+
+    pub fn peer_addrs(&self) -> EntityAddrVec {
+        match self {
+            Link::Direct(c) => c.peer_addrs(),
+            Link::Routed(r) => r.peer.addrs.clone(),
+        }
+    }
+
+    pub fn peer_socket_addr(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Link::Direct(c) => c.peer_socket_addr(),
+            Link::Routed(r) => r.peer.socket.addr,
+        }
+    }
+
+    pub fn global_id(&self) -> u64 {
+        match self {
+            Link::Direct(c) => c.global_id(),
+            Link::Routed(r) => r.peer.global_id,
+        }
+    }
+
+    /// Whether the way is closed.
+    pub fn is_down(&self) -> bool {
+        match self {
+            Link::Direct(c) => c.is_down(),
+            Link::Routed(r) => r.via.is_down(),
+        }
+    }
+
+    /// Whether the peer's subscriptions are this monitor's.
+    pub fn is_direct(&self) -> bool {
+        matches!(self, Link::Direct(_))
+    }
+
+    /// What became of the peer's request is not known. It asks again: in a new session, or through its monitor,
+    /// which passes the request to the next leader.
+    pub fn lose(&self) {
+        match self {
+            Link::Direct(c) => c.mark_down(),
+            Link::Routed(r) => r.lost.set(true),
+        }
+    }
+}
+
 /// What the monitor knows of a peer (Ceph: `MonSession`).
 pub(crate) struct Session {
-    pub conn: Rc<Connection>,
+    pub conn: Link,
+    /// Its capabilities as text, for the leader.
+    pub caps_text: AuthCaps,
     pub name: AuthName,
     pub since: Utime,
     caps: MonCap,
@@ -31,6 +155,45 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A session; none if the capabilities cannot be read.
+    pub fn new(conn: Link, name: AuthName, caps_text: AuthCaps) -> Option<Session> {
+        let caps = if caps_text.allow_all {
+            MonCap::allow_all()
+        } else {
+            match caps_text.text.parse::<MonCap>() {
+                Ok(caps) => caps,
+                Err(e) => {
+                    tracing::warn!(%name, "caps cannot be read: {e}");
+                    return None;
+                }
+            }
+        };
+        Some(Session {
+            conn,
+            name,
+            since: now(),
+            caps,
+            caps_text,
+            subs: RefCell::default(),
+            hostname: RefCell::default(),
+            osd_epoch: Cell::new(0),
+            sent_config: RefCell::default(),
+        })
+    }
+
+    /// The peer, for the leader.
+    pub fn passed(&self) -> PassedPeer {
+        PassedPeer {
+            name: self.name.clone(),
+            addrs: self.conn.peer_addrs(),
+            socket: self.conn.peer_socket_addr().map(|a| EntityAddr::msgr2(a, 0)).unwrap_or_default(),
+            features: self.conn.features().0,
+            global_id: self.conn.global_id(),
+            allow_all: self.caps_text.allow_all,
+            caps: self.caps_text.text.clone(),
+        }
+    }
+
     /// The peer's address: what it says, and where its socket is if it says nothing.
     pub fn addr(&self) -> EntityAddr {
         let said = self.conn.peer_addrs().msgr2();
@@ -86,30 +249,13 @@ impl Inner {
     /// Starts the session of an authenticated peer. False if it may not have one.
     pub(super) fn open_session(&self, conn: &Rc<Connection>) -> bool {
         let Some(name) = conn.auth_name() else { return false };
-        let caps = conn.auth_caps();
-        let caps = if caps.allow_all {
-            MonCap::allow_all()
-        } else {
-            match caps.text.parse::<MonCap>() {
-                Ok(caps) => caps,
-                Err(e) => {
-                    tracing::warn!(%name, "caps cannot be read: {e}");
-                    return false;
-                }
+        match Session::new(Link::Direct(conn.clone()), name, conn.auth_caps()) {
+            Some(session) => {
+                self.sessions.borrow_mut().insert(conn.id(), Rc::new(session));
+                true
             }
-        };
-        let session = Rc::new(Session {
-            conn: conn.clone(),
-            name,
-            since: now(),
-            caps,
-            subs: RefCell::default(),
-            hostname: RefCell::default(),
-            osd_epoch: Cell::new(0),
-            sent_config: RefCell::default(),
-        });
-        self.sessions.borrow_mut().insert(conn.id(), session);
-        true
+            None => false,
+        }
     }
 
     /// The session of a connection.

@@ -11,18 +11,17 @@ use types::pool::flag;
 use types::{EntityAddrVec, Epoch, OsdId};
 
 /// Global ids are reserved in steps of this; a step that a crash loses costs nothing.
-const GLOBAL_IDS_STEP: u64 = 10_000;
+pub(super) const GLOBAL_IDS_STEP: u64 = 10_000;
 
 impl Inner {
-    /// What a new leader must have committed before it serves: keys to make tickets with, global ids to
-    /// give out, and its own address in the map.
+    /// What a new leader must have committed before it serves: keys to make tickets with, and its own address in
+    /// the map.
     pub(super) async fn first_changes(&self, addrs: EntityAddrVec) -> Result<(), super::NotCommitted> {
         let name = self.name.clone();
         self.change_async(|p| {
-            self.reserve_global_ids(p);
             self.rotate_keys(p);
             let listed = p.state().monmap.mon_info.get(&name).map(|i| i.public_addrs.clone());
-            if listed.as_ref() != Some(&addrs) {
+            if listed.is_some_and(|l| l != addrs) {
                 p.change_monmap(|m| {
                     if let Some(i) = m.mon_info.get_mut(&name) {
                         i.public_addrs = addrs.clone();
@@ -35,30 +34,16 @@ impl Inner {
             }
         })
         .await?;
-        self.note_reserved();
         Ok(())
     }
 
-    fn metadata(&self, addrs: &EntityAddrVec) -> crate::state::Metadata {
+    pub(super) fn metadata(&self, addrs: &EntityAddrVec) -> crate::state::Metadata {
         let mut m = crate::host::facts();
         m.insert("addrs".into(), addrs.to_string());
         m.insert("ceph_release".into(), types::version::RELEASE.into());
         m.insert("ceph_version".into(), types::version::LONG.into());
         m.insert("ceph_version_short".into(), types::version::SHORT.into());
         m
-    }
-
-    fn reserve_global_ids(&self, p: &mut Pending) {
-        let (next, _) = self.global_ids.get();
-        if p.state().global_id_max < next + GLOBAL_IDS_STEP / 2 {
-            p.put(Change::GlobalIds(next + GLOBAL_IDS_STEP));
-        }
-    }
-
-    /// Ids are given out only below what is committed.
-    fn note_reserved(&self) {
-        let (next, _) = self.global_ids.get();
-        self.global_ids.set((next, self.committed().global_id_max));
     }
 
     fn rotate_keys(&self, p: &mut Pending) {
@@ -78,14 +63,18 @@ impl Inner {
             if self.stopping.get() {
                 return;
             }
-            self.tick().await;
+            // Those that this monitor closed itself.
+            self.sessions.borrow_mut().retain(|_, s| !s.conn.is_down());
+            self.waiting.borrow_mut().requests.retain(|_, p| !p.session.conn.is_down());
+            if self.leads() {
+                self.tick().await;
+            }
         }
     }
 
     async fn tick(&self) {
         let done = self
             .change_async(|p| {
-                self.reserve_global_ids(p);
                 self.rotate_keys(p);
                 self.expire_blocklist(p);
                 self.expire_mutes(p);
@@ -94,8 +83,8 @@ impl Inner {
                 self.trim_osd_maps(p);
             })
             .await;
-        if done.is_ok() {
-            self.note_reserved();
+        if done.is_err() {
+            return;
         }
         self.check_mgr();
         let suspects: Vec<OsdId> = self.osd_watch.borrow().failures.keys().copied().collect();

@@ -5,28 +5,33 @@
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
-//! | `meta` | `vote`, `committed`, `purged`, `applied` | JSON |
+//! | `meta` | `id`, `vote`, `committed`, `purged`, `applied` | JSON |
 //! | `log` | index | one entry |
 //! | `state` | row key | row |
 //!
 //! *Durable before visible.* An entry is on the medium before it counts as appended. Applying it writes
 //! its rows without waiting for the medium: the next append makes them durable, and after a crash the
 //! rows and `applied` are of the same instant, so that the log continues exactly where they end.
+//!
+//! *A file is a member.* Its number is drawn when it is made. A monitor that lost its file comes back as
+//! another member, so that nobody votes twice. New members begin with a snapshot, never with the log from its
+//! first entry: the rows that a group was founded with are in no entry.
 
 mod network;
 mod store;
 
-pub(crate) use network::Nobody;
-pub use network::{Call, Peers, RaftReply, RaftRequest};
+pub use network::{Call, Peers, RaftReply, RaftRequest, decode_reply, decode_request, encode_reply, encode_request};
 pub use store::{Row, Rows};
 
 use bytes::Bytes;
 use openraft::error::{ClientWriteError, RaftError};
-use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
-use std::collections::BTreeMap;
+use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 use store::{Log, Shared, StateMachine};
 
 /// Identifies a monitor within the Raft group. The rank changes when monitors come and go; this does not.
@@ -97,76 +102,189 @@ pub enum OpenError {
     Raft(String),
 }
 
-/// Makes a file whose state begins with `rows`. Every member of a new group must begin with the same.
-pub fn seed(path: &Path, rows: &Rows) -> Result<(), OpenError> {
-    Shared::open(path)?.seed(rows)
+/// Makes a file whose state begins with `rows`: those of a new cluster, or none for a member that others take
+/// in. `id` is drawn at random by the caller and was never used before.
+pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
+    Shared::open(path)?.seed(id, rows)
+}
+
+/// How often a leader is heard of, and how long it waits for a member to answer.
+pub const HEARTBEAT: Duration = Duration::from_millis(400);
+/// A member that has not heard of its leader for the second of these, and then for a time between both, stands
+/// for election.
+pub const ELECTION: (Duration, Duration) = (Duration::from_millis(1200), Duration::from_millis(1600));
+/// A leader that has not heard of a majority for so long may have a successor soon, and lets nobody rely on it. It
+/// is less than what members wait before they elect another.
+pub const LEASE: Duration = Duration::from_millis(2000);
+
+/// Who belongs to a group: names by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// With a vote.
+    pub voters: BTreeMap<NodeId, String>,
+    /// Without.
+    pub learners: BTreeMap<NodeId, String>,
+    /// Whether a change of the voters is under way.
+    pub changing: bool,
+}
+
+/// What a member is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The term.
+    pub term: u64,
+    /// It leads, as far as it knows.
+    pub leads: bool,
+    /// It has a vote.
+    pub votes: bool,
+    /// The name of the leader that it follows.
+    pub follows: Option<String>,
+    /// Why it cannot go on.
+    pub stopped: Option<String>,
 }
 
 /// One member of the group: the machine, its log and its file.
 pub struct Replica<M> {
     raft: Raft<TypeConfig>,
     machine: Arc<RwLock<M>>,
+    applied: Arc<AtomicU64>,
     id: NodeId,
 }
 
 impl<M> Clone for Replica<M> {
     fn clone(&self) -> Self {
-        Replica { raft: self.raft.clone(), machine: self.machine.clone(), id: self.id }
+        Replica { raft: self.raft.clone(), machine: self.machine.clone(), applied: self.applied.clone(), id: self.id }
     }
 }
 
 impl<M: Machine> Replica<M> {
-    /// Opens (or creates) the file at `path`, starts the member and, on a file that was never used,
-    /// founds the group with `members`. A group of one leads when this returns.
-    pub async fn open(
-        path: &Path,
-        id: NodeId,
-        members: BTreeMap<NodeId, String>,
-        peers: Arc<dyn Peers>,
-    ) -> Result<Self, OpenError> {
+    /// Opens the file at `path` and starts the member that it is. A file that was never used belongs to no
+    /// group yet: see [`Self::found`]; or others take it in.
+    pub async fn open(path: &Path, peers: Arc<dyn Peers>) -> Result<Self, OpenError> {
         let shared = Shared::open(path)?;
         let rows = shared.rows()?;
         let machine = Arc::new(RwLock::new(M::load(&rows).map_err(OpenError::State)?));
         drop(rows);
-        let alone = members.len() == 1;
+        let id = shared.id().map_err(|e| OpenError::Raft(e.to_string()))?;
         let config = Config {
             cluster_name: "mon".into(),
-            // Alone there is nobody to hear from, and idle ticks are wasted wake-ups.
-            heartbeat_interval: if alone { 1000 } else { 150 },
-            election_timeout_min: if alone { 2000 } else { 600 },
-            election_timeout_max: if alone { 3000 } else { 1200 },
+            heartbeat_interval: HEARTBEAT.as_millis() as u64,
+            election_timeout_min: ELECTION.0.as_millis() as u64,
+            election_timeout_max: ELECTION.1.as_millis() as u64,
+            install_snapshot_timeout: 20_000,
+            snapshot_max_chunk_size: 1 << 20,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(512),
             max_in_snapshot_log_to_keep: 128,
             purge_batch_size: 64,
             ..Default::default()
         };
         let config = Arc::new(config.validate().map_err(|e| OpenError::Raft(e.to_string()))?);
-        let fail = |e: &dyn std::fmt::Display| OpenError::Raft(e.to_string());
+        let applied = Arc::new(AtomicU64::new(0));
         let raft = Raft::new(
             id,
             config,
             network::Network(peers),
             Log(shared.clone()),
-            StateMachine { shared, machine: machine.clone() },
+            StateMachine { shared, machine: machine.clone(), index: applied.clone() },
         )
         .await
-        .map_err(|e| fail(&e))?;
-        if !raft.is_initialized().await.map_err(|e| fail(&e))? {
-            let members: BTreeMap<NodeId, BasicNode> =
-                members.into_iter().map(|(id, addr)| (id, BasicNode::new(addr))).collect();
-            raft.initialize(members).await.map_err(|e| fail(&e))?;
-        } else if alone {
-            raft.trigger().elect().await.map_err(|e| fail(&e))?;
+        .map_err(|e| OpenError::Raft(e.to_string()))?;
+        let replica = Replica { raft, machine, applied, id };
+        if replica.is_member().await? && replica.members().voters.len() == 1 && replica.members().voters.contains_key(&id) {
+            replica.raft.trigger().elect().await.map_err(|e| OpenError::Raft(e.to_string()))?;
+            replica.wait_to_lead().await?;
         }
-        if alone {
-            raft.wait(Some(std::time::Duration::from_secs(10)))
-                .metrics(|m| m.current_leader == Some(id) && m.last_applied.is_some(), "lead")
-                .await
-                .map_err(|e| fail(&e))?;
-            // A linearizable read point: everything that was committed before is applied.
-            raft.ensure_linearizable().await.map_err(|e| fail(&e))?;
+        Ok(replica)
+    }
+
+    /// Whether this member belongs to a group.
+    pub async fn is_member(&self) -> Result<bool, OpenError> {
+        self.raft.is_initialized().await.map_err(|e| OpenError::Raft(e.to_string()))
+    }
+
+    /// Founds a group of this member alone, whose state begins with the rows of the file. It leads when this
+    /// returns.
+    pub async fn found(&self, name: &str) -> Result<(), OpenError> {
+        let members: BTreeMap<NodeId, BasicNode> = [(self.id, BasicNode::new(name))].into();
+        self.raft.initialize(members).await.map_err(|e| OpenError::Raft(e.to_string()))?;
+        self.wait_to_lead().await
+    }
+
+    async fn wait_to_lead(&self) -> Result<(), OpenError> {
+        let fail = |e: &dyn std::fmt::Display| OpenError::Raft(e.to_string());
+        let id = self.id;
+        self.raft
+            .wait(Some(Duration::from_secs(10)))
+            .metrics(|m| m.current_leader == Some(id) && m.last_applied.is_some(), "lead")
+            .await
+            .map_err(|e| fail(&e))?;
+        // A linearizable read point: everything that was committed before is applied.
+        self.raft.ensure_linearizable().await.map_err(|e| fail(&e))?;
+        Ok(())
+    }
+
+    /// Waits until a new leader has applied all that was committed before it. False if it does not lead.
+    pub async fn catch_up(&self) -> bool {
+        self.raft.ensure_linearizable().await.is_ok()
+    }
+
+    /// Who belongs to the group, as far as this member knows.
+    pub fn members(&self) -> Members {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let config = &metrics.membership_config;
+        let voters: BTreeSet<NodeId> = config.voter_ids().collect();
+        let mut out = Members::default();
+        for (id, node) in config.nodes() {
+            match voters.contains(id) {
+                true => out.voters.insert(*id, node.addr.clone()),
+                false => out.learners.insert(*id, node.addr.clone()),
+            };
         }
-        Ok(Replica { raft, machine, id })
+        // Both halves of a change that is under way need the others.
+        out.changing = config.membership().get_joint_config().len() > 1;
+        out
+    }
+
+    /// Takes a member in, without a vote. It gets a snapshot and then the log.
+    pub async fn admit(&self, id: NodeId, name: &str) -> Result<(), String> {
+        self.compact().await?;
+        self.raft.add_learner(id, BasicNode::new(name), false).await.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Throws away the log up to the newest snapshot, if nothing of it was thrown away before: see the module.
+    async fn compact(&self) -> Result<(), String> {
+        let begun = self.raft.metrics().borrow().purged.is_some();
+        if begun {
+            return Ok(());
+        }
+        let upto = self.raft.metrics().borrow().last_applied.map_or(0, |l| l.index);
+        self.raft.trigger().snapshot().await.map_err(|e| e.to_string())?;
+        let wait = || self.raft.wait(Some(Duration::from_secs(10)));
+        wait().metrics(|m| m.snapshot.is_some_and(|s| s.index >= upto), "a snapshot").await.map_err(|e| e.to_string())?;
+        self.raft.trigger().purge_log(upto).await.map_err(|e| e.to_string())?;
+        wait().metrics(|m| m.purged.is_some(), "a shorter log").await.map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
+    /// Whether a learner has almost all of the log.
+    pub fn has_caught_up(&self, id: NodeId) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let last = metrics.last_log_index.unwrap_or(0);
+        let matched = metrics.replication.as_ref().and_then(|r| r.get(&id).copied().flatten());
+        matched.is_some_and(|l| l.index + 8 >= last)
+    }
+
+    /// Makes these the members with a vote; those that had one and are not among them leave the group.
+    pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), String> {
+        let change = ChangeMembers::ReplaceAllVoters(voters);
+        self.raft.change_membership(change, false).await.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Removes members without a vote.
+    pub async fn remove_learners(&self, ids: BTreeSet<NodeId>) -> Result<(), String> {
+        self.raft.change_membership(ChangeMembers::RemoveNodes(ids), false).await.map(drop).map_err(|e| e.to_string())
     }
 
     /// Proposes; returns the machine's answer after a majority has the proposal on its media and this
@@ -191,9 +309,28 @@ impl<M: Machine> Replica<M> {
         self.id
     }
 
-    /// The leader, as far as this member knows.
-    pub fn leader(&self) -> Option<NodeId> {
-        self.raft.metrics().borrow().current_leader
+    /// What this member is, and who leads.
+    pub fn standing(&self) -> Standing {
+        let metrics = self.raft.metrics();
+        let m = metrics.borrow();
+        let name = |id: &NodeId| m.membership_config.membership().get_node(id).map(|n| n.addr.clone());
+        Standing {
+            term: m.current_term,
+            leads: m.state == openraft::ServerState::Leader,
+            votes: m.membership_config.voter_ids().any(|v| v == self.id),
+            follows: match m.state {
+                openraft::ServerState::Follower | openraft::ServerState::Learner => {
+                    m.current_leader.filter(|l| *l != self.id).and_then(|l| name(&l))
+                }
+                _ => None,
+            },
+            stopped: m.running_state.as_ref().err().map(|e| e.to_string()),
+        }
+    }
+
+    /// The index of the last entry that was applied.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
     }
 
     /// The current term; it plays the role of Ceph's election epoch.
@@ -201,7 +338,7 @@ impl<M: Machine> Replica<M> {
         self.raft.metrics().borrow().current_term
     }
 
-    /// Becomes ready when the leader or the membership may have changed.
+    /// Becomes ready when what [`Self::standing`], [`Self::members`] or [`Self::applied`] say may have changed.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<openraft::RaftMetrics<NodeId, BasicNode>> {
         self.raft.metrics()
     }

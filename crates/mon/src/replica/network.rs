@@ -1,6 +1,7 @@
 //! How members of the group talk. The messages are opaque to the carrier: it moves bytes to a member
 //! and brings bytes back.
 
+use super::store::entry;
 use super::{NodeId, TypeConfig};
 use bytes::Bytes;
 use openraft::error::{Infallible, InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
@@ -9,14 +10,14 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest,
     VoteResponse,
 };
-use openraft::{AnyError, BasicNode, Raft};
+use openraft::{AnyError, BasicNode, LogId, Raft, SnapshotMeta, Vote};
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 /// A request to a member.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub enum RaftRequest {
     /// Log entries, or a heartbeat.
     Append(AppendEntriesRequest<TypeConfig>),
@@ -35,6 +36,57 @@ pub enum RaftReply {
     Snapshot(Result<InstallSnapshotResponse<NodeId>, RaftError<NodeId, InstallSnapshotError>>),
     /// To [`RaftRequest::Vote`].
     Vote(Result<VoteResponse<NodeId>, RaftError<NodeId>>),
+}
+
+/// What a request is beside its entries and pieces, which travel as they are: JSON would make them several
+/// times as large.
+#[derive(Serialize, Deserialize)]
+enum Head {
+    Append { vote: Vote<NodeId>, prev: Option<LogId<NodeId>>, committed: Option<LogId<NodeId>> },
+    Snapshot { vote: Vote<NodeId>, meta: SnapshotMeta<NodeId, BasicNode>, offset: u64, done: bool },
+    Vote(VoteRequest<NodeId>),
+}
+
+/// A request as bytes: the head as JSON, then a list of byte strings.
+pub fn encode_request(request: RaftRequest) -> Bytes {
+    let (head, body) = match request {
+        RaftRequest::Append(r) => {
+            let body = r.entries.iter().map(|e| Bytes::from(entry::encode(e))).collect();
+            (Head::Append { vote: r.vote, prev: r.prev_log_id, committed: r.leader_commit }, body)
+        }
+        RaftRequest::Snapshot(r) => {
+            (Head::Snapshot { vote: r.vote, meta: r.meta, offset: r.offset, done: r.done }, vec![Bytes::from(r.data)])
+        }
+        RaftRequest::Vote(r) => (Head::Vote(r), vec![]),
+    };
+    let head = serde_json::to_vec(&head).unwrap_or_default();
+    denc::Encode::to_bytes(&(Bytes::from(head), body), denc::Features::ALL)
+}
+
+/// The request of some bytes; `None` if they are none.
+pub fn decode_request(bytes: &Bytes) -> Option<RaftRequest> {
+    let (head, body): (Bytes, Vec<Bytes>) = denc::Decode::from_bytes(bytes).ok()?;
+    Some(match serde_json::from_slice(&head).ok()? {
+        Head::Append { vote, prev, committed } => {
+            let entries = body.iter().map(|b| entry::decode(b).ok()).collect::<Option<_>>()?;
+            RaftRequest::Append(AppendEntriesRequest { vote, prev_log_id: prev, entries, leader_commit: committed })
+        }
+        Head::Snapshot { vote, meta, offset, done } => {
+            let data = body.first()?.to_vec();
+            RaftRequest::Snapshot(InstallSnapshotRequest { vote, meta, offset, data, done })
+        }
+        Head::Vote(r) => RaftRequest::Vote(r),
+    })
+}
+
+/// A reply as bytes.
+pub fn encode_reply(reply: &RaftReply) -> Bytes {
+    serde_json::to_vec(reply).unwrap_or_default().into()
+}
+
+/// The reply of some bytes.
+pub fn decode_reply(bytes: &[u8]) -> Option<RaftReply> {
+    serde_json::from_slice(bytes).ok()
 }
 
 /// A future of [`Peers::call`].
@@ -68,10 +120,9 @@ impl Peer {
         request: RaftRequest,
         option: RPCOption,
     ) -> Result<RaftReply, RPCError<NodeId, BasicNode, E>> {
-        let bytes = serde_json::to_vec(&request).map_err(|e| RPCError::Network(NetworkError::new(&e)))?;
-        let call = self.peers.call(self.to, &self.node.addr, bytes.into());
+        let call = self.peers.call(self.to, &self.node.addr, encode_request(request));
         match tokio::time::timeout(option.hard_ttl(), call).await {
-            Ok(Ok(reply)) => serde_json::from_slice(&reply).map_err(|e| RPCError::Network(NetworkError::new(&e))),
+            Ok(Ok(reply)) => decode_reply(&reply).ok_or_else(Self::odd),
             Ok(Err(e)) => Err(RPCError::Unreachable(Unreachable::new(&e))),
             Err(e) => Err(RPCError::Unreachable(Unreachable::new(&e))),
         }
@@ -124,15 +175,6 @@ pub(super) async fn handle(raft: &Raft<TypeConfig>, request: RaftRequest) -> Raf
         RaftRequest::Append(r) => RaftReply::Append(raft.append_entries(r).await),
         RaftRequest::Snapshot(r) => RaftReply::Snapshot(raft.install_snapshot(r).await),
         RaftRequest::Vote(r) => RaftReply::Vote(raft.vote(r).await),
-    }
-}
-
-/// A group of one has nobody to call.
-pub(crate) struct Nobody;
-
-impl Peers for Nobody {
-    fn call(&self, to: NodeId, _: &str, _: Bytes) -> Call<'_> {
-        Box::pin(async move { Err(std::io::Error::other(format!("monitor {to} cannot be reached"))) })
     }
 }
 

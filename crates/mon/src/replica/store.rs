@@ -11,6 +11,7 @@ use std::fmt::Debug;
 use std::io::Cursor;
 use std::ops::RangeBounds;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -60,9 +61,15 @@ impl Shared {
         self.try_rows().map(|(rows, _)| rows).map_err(|source| OpenError::Store { path: "state".into(), source })
     }
 
-    /// Writes the rows that a new group begins with.
-    pub fn seed(&self, rows: &Rows) -> Result<(), OpenError> {
+    /// The member's number. Files from before there were several members have none; they are the first.
+    pub fn id(&self) -> Io<u64> {
+        Ok(self.meta("id")?.unwrap_or(1))
+    }
+
+    /// Writes the member's number and the rows that a new group begins with.
+    pub fn seed(&self, id: u64, rows: &Rows) -> Result<(), OpenError> {
         self.write(Durability::Immediate, |t| {
+            put_meta(t, "id", &id)?;
             let mut table = t.open_table(STATE)?;
             for (k, v) in rows {
                 table.insert(&k[..], &v[..])?;
@@ -134,7 +141,7 @@ pub(super) struct Applied {
 
 /// One log entry: the JSON of its id, a tag, then the payload. Proposals stay raw, because they are most
 /// of the log and are binary.
-mod entry {
+pub(super) mod entry {
     use super::*;
 
     pub fn encode(e: &Entry<TypeConfig>) -> Vec<u8> {
@@ -287,6 +294,8 @@ impl RaftLogStorage<TypeConfig> for Log {
 pub(super) struct StateMachine<M> {
     pub shared: Shared,
     pub machine: Arc<RwLock<M>>,
+    /// Index of the last entry that the machine has.
+    pub index: Arc<AtomicU64>,
 }
 
 impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
@@ -294,6 +303,7 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
 
     async fn applied_state(&mut self) -> Io<(Option<LogId<u64>>, StoredMembership<u64, BasicNode>)> {
         let a: Applied = self.shared.meta("applied")?.unwrap_or_default();
+        self.index.store(a.log_id.map_or(0, |l| l.index), Ordering::Release);
         Ok((a.log_id, a.membership))
     }
 
@@ -331,6 +341,7 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
                 put_meta(t, "applied", &applied)
             })
             .map_err(|e| failed(ErrorSubject::StateMachine, ErrorVerb::Write, e))?;
+        self.index.store(applied.log_id.map_or(0, |l| l.index), Ordering::Release);
         Ok(answers)
     }
 
@@ -365,6 +376,7 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
             })
             .map_err(|e| failed(subject(), ErrorVerb::Write, e))?;
         *self.machine.write().unwrap_or_else(|e| e.into_inner()) = machine;
+        self.index.store(applied.log_id.map_or(0, |l| l.index), Ordering::Release);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-use super::network::{Call, Nobody};
+use super::network::Call;
 use super::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -19,8 +19,22 @@ impl Machine for Journal {
     }
 }
 
-fn alone() -> BTreeMap<NodeId, String> {
-    [(1, "here".into())].into()
+/// A group of one has nobody to call.
+struct Nobody;
+
+impl Peers for Nobody {
+    fn call(&self, to: NodeId, _: &str, _: Bytes) -> Call<'_> {
+        Box::pin(async move { Err(std::io::Error::other(format!("member {to} cannot be reached"))) })
+    }
+}
+
+/// Opens a file, and founds a group with it if it belongs to none.
+async fn alone(path: &Path) -> Replica<Journal> {
+    let r = Replica::<Journal>::open(path, Arc::new(Nobody)).await.unwrap();
+    if !r.is_member().await.unwrap() {
+        r.found("a").await.unwrap();
+    }
+    r
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -34,7 +48,7 @@ fn survives_restarts_and_purges_its_log() {
     let mut expect = Vec::new();
     for round in 0..3u32 {
         runtime().block_on(async {
-            let r = Replica::<Journal>::open(&path, 1, alone(), Arc::new(Nobody)).await.unwrap();
+            let r = alone(&path).await;
             r.read(|m| assert_eq!(m.0, expect, "round {round}"));
             for i in 0..700u32 {
                 let p = Bytes::from(format!("{round}.{i}"));
@@ -62,7 +76,7 @@ fn a_crash_keeps_what_was_answered() {
     let path = dir.path().join("store.db");
     let copy = dir.path().join("copy.db");
     runtime().block_on(async {
-        let r = Replica::<Journal>::open(&path, 1, alone(), Arc::new(Nobody)).await.unwrap();
+        let r = alone(&path).await;
         for i in 0..20u32 {
             r.propose(Bytes::from(i.to_string())).await.unwrap();
         }
@@ -70,65 +84,229 @@ fn a_crash_keeps_what_was_answered() {
         r.shutdown().await;
     });
     runtime().block_on(async {
-        let r = Replica::<Journal>::open(&copy, 1, alone(), Arc::new(Nobody)).await.unwrap();
+        let r = alone(&copy).await;
         let expect: Vec<_> = (0..20u32).map(|i| Bytes::from(i.to_string())).collect();
         r.read(|m| assert_eq!(m.0, expect));
         r.shutdown().await;
     });
 }
 
-/// Delivers between members of one process.
+/// Delivers between members of one process, unless a link is cut.
 #[derive(Default)]
-struct Local(Mutex<HashMap<NodeId, Replica<Journal>>>);
+struct Local {
+    members: Mutex<HashMap<NodeId, Replica<Journal>>>,
+    cut: Mutex<BTreeSet<NodeId>>,
+}
 
-struct Via(Arc<Local>);
+struct Via(Arc<Local>, NodeId);
 
 impl Peers for Via {
     fn call(&self, to: NodeId, _: &str, request: Bytes) -> Call<'_> {
         Box::pin(async move {
-            let target = self.0.0.lock().unwrap().get(&to).cloned();
-            let target = target.ok_or_else(|| std::io::Error::other("not up"))?;
-            let reply = target.handle(serde_json::from_slice(&request)?).await;
-            Ok(serde_json::to_vec(&reply)?.into())
+            let target = self.0.members.lock().unwrap().get(&to).cloned();
+            let cut = |id: &NodeId| self.0.cut.lock().unwrap().contains(id);
+            let target = target.filter(|_| !cut(&to) && !cut(&self.1)).ok_or_else(|| std::io::Error::other("not up"))?;
+            let reply = target.handle(decode_request(&request).unwrap()).await;
+            Ok(encode_reply(&reply))
         })
     }
 }
 
+struct Group {
+    dir: tempfile::TempDir,
+    local: Arc<Local>,
+}
+
+impl Group {
+    fn new() -> Group {
+        Group { dir: tempfile::tempdir().unwrap(), local: Arc::default() }
+    }
+
+    /// Starts a member, with a new file if it has none.
+    async fn start(&self, id: NodeId) -> Replica<Journal> {
+        let path = self.dir.path().join(format!("{id}.db"));
+        if !path.exists() {
+            seed(&path, id, &Rows::new()).unwrap();
+        }
+        let r = Replica::open(&path, Arc::new(Via(self.local.clone(), id))).await.unwrap();
+        self.local.members.lock().unwrap().insert(id, r.clone());
+        r
+    }
+
+    async fn stop(&self, id: NodeId) {
+        let r = self.local.members.lock().unwrap().remove(&id);
+        if let Some(r) = r {
+            r.shutdown().await;
+        }
+    }
+
+    /// A group of three, founded by the first; what was proposed before the others came is in their state too.
+    async fn three(&self) -> [Replica<Journal>; 3] {
+        let a = self.start(11).await;
+        a.found("a").await.unwrap();
+        a.propose(Bytes::from_static(b"first")).await.unwrap();
+        for (id, name) in [(12, "b"), (13, "c")] {
+            let r = self.start(id).await;
+            assert!(!r.is_member().await.unwrap());
+            self.take_in(&a, id, name).await;
+        }
+        let get = |id| self.local.members.lock().unwrap()[&id].clone();
+        [get(11), get(12), get(13)]
+    }
+
+    async fn take_in(&self, leader: &Replica<Journal>, id: NodeId, name: &str) {
+        leader.admit(id, name).await.unwrap();
+        until("it catches up", || leader.has_caught_up(id)).await;
+        let mut voters: BTreeSet<NodeId> =
+            leader.members().voters.into_iter().filter(|(_, n)| n != name).map(|(i, _)| i).collect();
+        voters.insert(id);
+        leader.set_voters(voters).await.unwrap();
+    }
+
+    /// Whoever leads among these.
+    async fn leader(&self, of: &[NodeId]) -> Replica<Journal> {
+        let find = || {
+            let members = self.local.members.lock().unwrap();
+            of.iter().filter_map(|i| members.get(i)).find(|r| r.standing().leads).cloned()
+        };
+        until("a leader", || find().is_some()).await;
+        let found = find().unwrap();
+        assert!(found.catch_up().await);
+        found
+    }
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain: {what}");
+}
+
 #[test]
 fn three_members_agree_and_survive_one() {
-    let dir = tempfile::tempdir().unwrap();
     runtime().block_on(async {
-        let local = Arc::new(Local::default());
-        let members: BTreeMap<NodeId, String> = (1..=3).map(|i| (i, i.to_string())).collect();
-        for id in 1..=3 {
-            let path = dir.path().join(format!("{id}.db"));
-            let r = Replica::<Journal>::open(&path, id, members.clone(), Arc::new(Via(local.clone()))).await;
-            local.0.lock().unwrap().insert(id, r.unwrap());
+        let g = Group::new();
+        let [a, b, c] = g.three().await;
+        a.propose(Bytes::from_static(b"second")).await.unwrap();
+        let expect = [Bytes::from_static(b"first"), Bytes::from_static(b"second")];
+        for r in [&b, &c] {
+            until("the follower has it", || r.read(|m| m.0.len()) == 2).await;
+            r.read(|m| assert_eq!(m.0, expect));
+            assert_eq!(r.standing().follows.as_deref(), Some("a"));
+            assert!(matches!(r.propose(Bytes::from_static(b"x")).await, Err(ProposeError::NotLeader { .. })));
         }
-        let any = local.0.lock().unwrap()[&1].clone();
-        let m = any
-            .raft
-            .wait(Some(std::time::Duration::from_secs(20)))
-            .metrics(|m| m.current_leader.is_some(), "a leader")
-            .await
-            .unwrap();
-        let first = m.current_leader.unwrap();
-        let leader = local.0.lock().unwrap()[&first].clone();
-        leader.propose(Bytes::from_static(b"a")).await.unwrap();
-        let other = if first == 1 { 2 } else { 1 };
-        let follower = local.0.lock().unwrap()[&other].clone();
-        assert!(matches!(follower.propose(Bytes::from_static(b"x")).await, Err(ProposeError::NotLeader { .. })));
-
-        local.0.lock().unwrap().remove(&first);
-        leader.shutdown().await;
-        let m = follower
-            .raft
-            .wait(Some(std::time::Duration::from_secs(20)))
-            .metrics(|m| m.current_leader.is_some_and(|l| l != first), "another leader")
-            .await
-            .unwrap();
-        let second = local.0.lock().unwrap()[&m.current_leader.unwrap()].clone();
-        second.propose(Bytes::from_static(b"b")).await.unwrap();
-        second.read(|m| assert_eq!(m.0, [Bytes::from_static(b"a"), Bytes::from_static(b"b")]));
+        g.stop(11).await;
+        let second = g.leader(&[12, 13]).await;
+        second.propose(Bytes::from_static(b"third")).await.unwrap();
+        // Who was away learns what he missed.
+        let a = g.start(11).await;
+        until("it has caught up", || a.read(|m| m.0.len()) == 3).await;
+        for r in [a, b, c] {
+            r.shutdown().await;
+        }
     });
+}
+
+#[test]
+fn a_minority_decides_nothing_and_forgets_what_it_began() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let [a, b, c] = g.three().await;
+        g.local.cut.lock().unwrap().insert(11);
+        let lost = tokio::spawn({
+            let a = a.clone();
+            async move { a.propose(Bytes::from_static(b"lost")).await }
+        });
+        let second = g.leader(&[12, 13]).await;
+        assert!(!lost.is_finished(), "a leader without a majority answers nobody");
+        second.propose(Bytes::from_static(b"kept")).await.unwrap();
+        g.local.cut.lock().unwrap().clear();
+        assert!(matches!(lost.await.unwrap(), Err(ProposeError::NotLeader { .. })));
+        let expect = [Bytes::from_static(b"first"), Bytes::from_static(b"kept")];
+        for r in [&a, &b, &c] {
+            until("all have it", || r.read(|m| m.0.len()) == 2).await;
+            r.read(|m| assert_eq!(m.0, expect));
+        }
+        for r in [a, b, c] {
+            r.shutdown().await;
+        }
+    });
+}
+
+/// A member whose file is gone comes back under another number, with a snapshot, and its old number loses its vote.
+#[test]
+fn a_lost_file_is_replaced() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let [a, b, c] = g.three().await;
+        g.stop(12).await;
+        // More than the log keeps.
+        for i in 0..800u32 {
+            a.propose(Bytes::from(i.to_string())).await.unwrap();
+        }
+        let new = g.start(22).await;
+        g.take_in(&a, 22, "b").await;
+        assert_eq!(a.members().voters, [(11, "a".into()), (13, "c".into()), (22, "b".into())].into());
+        until("it has everything", || new.read(|m| m.0.len()) == 801).await;
+        // It counts: the two others are not needed both.
+        g.stop(13).await;
+        a.propose(Bytes::from_static(b"with the new one")).await.unwrap();
+        // The number that it had counts no more: with its old file it has no say and no part.
+        let old = g.start(12).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(a.standing().leads && old.standing().follows.is_none());
+        for r in [a, b, c, new, old] {
+            let _ = r.raft.shutdown().await;
+        }
+    });
+}
+
+/// A member that was away for longer than the log reaches gets a snapshot, also over what it had.
+#[test]
+fn who_was_away_for_long_gets_a_snapshot() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let [a, b, c] = g.three().await;
+        g.stop(13).await;
+        for i in 0..1500u32 {
+            a.propose(Bytes::from(i.to_string())).await.unwrap();
+        }
+        let c2 = g.start(13).await;
+        assert!(c2.read(|m| m.0.len()) < 10);
+        until("it has everything", || c2.read(|m| m.0.len()) == 1501).await;
+        assert_eq!(c2.applied(), a.applied());
+        for r in [a, b, c, c2] {
+            let _ = r.raft.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn requests_survive_the_wire_and_nonsense_does_not() {
+    use openraft::{CommittedLeaderId, Entry, EntryPayload, LogId, Vote};
+    let log_id = LogId::new(CommittedLeaderId::new(3, 11), 7);
+    let entries = vec![
+        Entry { log_id, payload: EntryPayload::Blank },
+        Entry { log_id, payload: EntryPayload::Normal(Proposal(Bytes::from_static(b"\0\xff"))) },
+    ];
+    let request = openraft::raft::AppendEntriesRequest {
+        vote: Vote::new_committed(3, 11),
+        prev_log_id: Some(log_id),
+        entries,
+        leader_commit: None,
+    };
+    let text = format!("{request:?}");
+    let bytes = encode_request(RaftRequest::Append(request));
+    match decode_request(&bytes) {
+        Some(RaftRequest::Append(r)) => assert_eq!(format!("{r:?}"), text),
+        other => panic!("{other:?}"),
+    }
+    for cut in 0..bytes.len() {
+        assert!(decode_request(&bytes.slice(..cut)).is_none(), "cut at {cut}");
+    }
+    assert!(decode_reply(b"{}").is_none());
 }

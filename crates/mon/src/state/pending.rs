@@ -106,6 +106,8 @@ impl Pending {
         let mut map = (*self.state.monmap).clone();
         map.epoch = map.epoch.next();
         map.last_changed = self.now;
+        // They are those of one change.
+        map.removed_ranks.clear();
         f(&mut map);
         self.put(Change::MonMap(Box::new(map)));
     }
