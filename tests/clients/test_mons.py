@@ -15,7 +15,7 @@ import pytest
 
 from conftest import BINARY, Cluster, eventually, free_port
 from processes import Processes, siphon
-from test_durability import Writer, connect
+from test_durability import Writer
 
 rados = pytest.importorskip("rados")
 
@@ -40,6 +40,13 @@ def procs():
 def quorum(c):
     s = c.ceph_json("quorum_status", timeout=60)
     return s["quorum_leader_name"], sorted(s["quorum_names"])
+
+
+def connect(conf):
+    """A client that waits longer than anybody needs to see that a monitor hangs (`mon_client_ping_timeout`)."""
+    r = rados.Rados(conffile=str(conf), conf={"rados_osd_op_timeout": "90", "rados_mon_op_timeout": "90", "client_mount_timeout": "90"})
+    r.connect()
+    return r
 
 
 def whole(c, names="abc"):
@@ -164,7 +171,7 @@ def one_lost(procs, victim, disturb, seed):
             w.slots.release()
         t.join()
         commander.end()
-    eventually(lambda: not w.pending, timeout=60, what="the last answers")
+    eventually(lambda: not w.pending, timeout=80, what="the last answers")
     client.shutdown()
     return commander, took
 
@@ -385,7 +392,7 @@ def test_osds_go_on_when_their_monitor_goes(procs):
     procs[f"mon.{leader}"].start()
     procs["osd.1"].start()
     whole(c, names)
-    eventually(lambda: not w.pending, timeout=60, what="the last answers")
+    eventually(lambda: not w.pending, timeout=80, what="the last answers")
     io = client.open_ioctx("d")
     for name, data in w.acked.items():
         assert io.read(name, length=len(data) + 1_000_000) == data, name

@@ -42,16 +42,21 @@ pub struct MonTiming {
     pub ping_timeout: Duration,
 }
 
+impl MonTiming {
+    /// Ceph's times.
+    pub const DEFAULT: MonTiming = MonTiming {
+        hunt_step: Duration::from_millis(300),
+        hunt_interval: Duration::from_secs(3),
+        hunt_parallel: 3,
+        max_backoff: Duration::from_secs(5),
+        ping_interval: Duration::from_secs(10),
+        ping_timeout: Duration::from_secs(30),
+    };
+}
+
 impl Default for MonTiming {
     fn default() -> Self {
-        MonTiming {
-            hunt_step: Duration::from_millis(300),
-            hunt_interval: Duration::from_secs(3),
-            hunt_parallel: 3,
-            max_backoff: Duration::from_secs(5),
-            ping_interval: Duration::from_secs(10),
-            ping_timeout: Duration::from_secs(30),
-        }
+        MonTiming::DEFAULT
     }
 }
 

@@ -250,6 +250,9 @@ struct Daemon {
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
 
+/// A monitor that hangs is left sooner than clients give up: the OSD may wait for a map that others have.
+const MON_TIMING: MonTiming =
+    MonTiming { ping_interval: Duration::from_secs(3), ping_timeout: Duration::from_secs(9), ..MonTiming::DEFAULT };
 /// How long a start waits for the monitors.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the daemon looks whether something is due.
@@ -349,7 +352,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         rotating: Some(rotating.clone()),
         policies: PolicySet::new(Policy::lossy_client()),
         limits: Limits::default(),
-        timing: MonTiming::default(),
+        timing: MON_TIMING,
     });
     let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
     let auth = ServiceAuth::new(config.policy.clone(), rotating);
