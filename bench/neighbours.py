@@ -5,6 +5,10 @@
 All sessions keep the same number of operations under way. Equal tenants should get equal parts, however many
 sessions each has. Every point is measured with the victim alone first: its part is what it gets beside the
 aggressor of what the cluster does then, and its waiting is told against that alone at full speed.
+
+Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
+sessions would then take it from the servers and from the victim's client. So the aggressor's clients run at a low
+priority, beside either system.
 """
 import argparse
 import json
@@ -24,19 +28,21 @@ OBJECTS = 64
 class Sessions:
     """A process with some clients of their own sessions, in a pool."""
 
-    def __init__(self, conf, pool, sessions, mode, depth=DEPTH, size=SIZE, name="admin"):
+    def __init__(self, conf, pool, sessions, mode, depth=DEPTH, size=SIZE, name="admin", nice=0):
         self.counts = multiprocessing.Array("Q", sessions)
         self.waits = multiprocessing.Array("d", 4096)
         self.running = multiprocessing.Event()
         self.ending = multiprocessing.Event()
-        self.process = multiprocessing.Process(target=self.work, args=(str(conf), pool, sessions, mode, depth, size, name), daemon=True)
+        self.process = multiprocessing.Process(target=self.work, args=(str(conf), pool, sessions, mode, depth, size, name, nice), daemon=True)
         self.process.start()
 
-    def work(self, conf, pool, sessions, mode, depth, size, name):
+    def work(self, conf, pool, sessions, mode, depth, size, name, nice):
+        import os
         import threading
 
         import rados
 
+        os.nice(nice)
         data = b"x" * size
         clients = []
         for n in range(sessions):
@@ -121,7 +127,7 @@ def spread(total, most=4):
 def point(cluster, sessions, mode, seconds, depth):
     victim = Sessions(cluster.conf, "victim", 1, mode, depth)
     (alone,), alone50, alone99 = together([victim], seconds)
-    aggressors = [Sessions(cluster.conf, "aggressor", n, mode, depth) for n in spread(sessions)]
+    aggressors = [Sessions(cluster.conf, "aggressor", n, mode, depth, nice=19) for n in spread(sessions)]
     rates, p50, p99 = together([victim, *aggressors], seconds)
     for s in [victim, *aggressors]:
         s.end()

@@ -255,7 +255,7 @@ proptest! {
         let mut s = free();
         let mut waiting: BTreeMap<(u64, u64), VecDeque<u64>> = BTreeMap::new();
         let (mut now, mut left) = (0u64, 0usize);
-        let mut take = |s: &mut Mclock<u64>, now: &mut u64, waiting: &mut BTreeMap<(u64, u64), VecDeque<u64>>| match s.dequeue(*now) {
+        let take = |s: &mut Mclock<u64>, now: &mut u64, waiting: &mut BTreeMap<(u64, u64), VecDeque<u64>>| match s.dequeue(*now) {
             Dequeued::Item(o, phase) => {
                 assert_ne!(phase, Phase::Strict);
                 assert_eq!(waiting.get_mut(&(o.tenant, o.session)).unwrap().pop_front(), Some(o.item));
