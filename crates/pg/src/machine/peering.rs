@@ -211,8 +211,12 @@ impl Pg {
     }
 
     /// Who should act. Only who can take part by log alone may: being in the acting set means to have every
-    /// acknowledged write. Of `up` everybody who can; others fill the places of those who cannot.
+    /// acknowledged write. Of `up` everybody who can; others fill the places of those who cannot. When all can, it
+    /// is `up` alone, also if that is short: an OSD that is out would otherwise act, and lead, for ever.
     pub(super) fn wanted_acting(&self, usable: impl Fn(&OsdId) -> bool, best: OsdId) -> Vec<OsdId> {
+        if !self.mapping.up.is_empty() && self.mapping.up.iter().all(&usable) {
+            return self.mapping.up.clone();
+        }
         let mut want: Vec<OsdId> = self.mapping.up.iter().copied().filter(&usable).collect();
         for osd in self.mapping.acting.iter().chain(self.peers.keys()).chain([&best]) {
             if want.len() < self.pool.size as usize && usable(osd) && !want.contains(osd) {
