@@ -61,9 +61,7 @@ impl Clients<'_> {
                 .map(|_| {
                     scope.spawn(|| -> Result<()> {
                         loop {
-                            let Some(file) =
-                                waiting.lock().expect("no panics in workers").pop_front()
-                            else {
+                            let Some(file) = waiting.lock().expect("no panics in workers").pop_front() else {
                                 return Ok(());
                             };
                             let outcome = self.one(&file, &logs)?;
@@ -72,17 +70,10 @@ impl Clients<'_> {
                     })
                 })
                 .collect();
-            workers
-                .into_iter()
-                .try_for_each(|w| w.join().expect("no panics in workers"))
+            workers.into_iter().try_for_each(|w| w.join().expect("no panics in workers"))
         })?;
-        let mut failed: Vec<String> = done
-            .into_inner()
-            .expect("no panics in workers")
-            .into_iter()
-            .filter(|o| !o.passed)
-            .map(|o| o.file)
-            .collect();
+        let mut failed: Vec<String> =
+            done.into_inner().expect("no panics in workers").into_iter().filter(|o| !o.passed).map(|o| o.file).collect();
         if !failed.is_empty() {
             failed.sort();
             bail!(
@@ -108,54 +99,23 @@ impl Clients<'_> {
                 && (self.only.is_empty() || self.only.iter().any(|o| name.contains(o.as_str())))
         });
         if files.is_empty() {
-            bail!(
-                "no file in {} has a name with {}",
-                dir.display(),
-                self.only.join(" or ")
-            );
+            bail!("no file in {} has a name with {}", dir.display(), self.only.join(" or "));
         }
-        files.sort_by_key(|f| {
-            (
-                FIRST
-                    .iter()
-                    .position(|first| *first == name(f))
-                    .unwrap_or(FIRST.len()),
-                f.clone(),
-            )
-        });
+        files.sort_by_key(|f| (FIRST.iter().position(|first| *first == name(f)).unwrap_or(FIRST.len()), f.clone()));
         Ok(files.into())
     }
 
     fn one(&self, file: &Path, logs: &Path) -> Result<Outcome> {
         let name = name(file);
         let path = logs.join(name.replace(".py", ".log"));
-        let log =
-            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let log = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let limit = if self.long { LIMIT_LONG } else { LIMIT };
         let started = Instant::now();
         // `timeout` makes the process group; it ends with this process, too.
         let mut child = Command::new("setpriv")
-            .args([
-                "--pdeathsig",
-                "TERM",
-                "timeout",
-                "--kill-after=20",
-                &limit.as_secs().to_string(),
-            ])
-            .args([
-                "/usr/bin/python3",
-                "-m",
-                "pytest",
-                "-v",
-                "-p",
-                "no:cacheprovider",
-                "-rs",
-                "--durations=5",
-            ])
-            .args([
-                "-o",
-                &format!("faulthandler_timeout={}", DUMP_AFTER.as_secs()),
-            ])
+            .args(["--pdeathsig", "TERM", "timeout", "--kill-after=20", &limit.as_secs().to_string()])
+            .args(["/usr/bin/python3", "-m", "pytest", "-v", "-p", "no:cacheprovider", "-rs", "--durations=5"])
+            .args(["-o", &format!("faulthandler_timeout={}", DUMP_AFTER.as_secs())])
             .arg(file)
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env_remove("PYTHONPATH")
@@ -168,16 +128,9 @@ impl Clients<'_> {
             .context("cannot start setpriv")?;
         let status = child.wait()?;
         // A python that crashed leaves its cluster behind. The group may well be gone: no matter.
-        let _ = Command::new("kill")
-            .args(["-KILL", "--", &format!("-{}", child.id())])
-            .stderr(Stdio::null())
-            .status();
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status();
         let output = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-        let last = output
-            .lines()
-            .rev()
-            .find(|l| l.starts_with("=="))
-            .map_or("no summary", |l| l.trim_matches(['=', ' ']));
+        let last = output.lines().rev().find(|l| l.starts_with("==")).map_or("no summary", |l| l.trim_matches(['=', ' ']));
         // 5: every test of the file was left out, by a flag.
         let passed = status.success() || status.code() == Some(5);
         let seconds = started.elapsed().as_secs();
@@ -186,15 +139,10 @@ impl Clients<'_> {
         } else {
             eprintln!("{output}\n   {name}: FAILED, {status}: {last} ({seconds} s)");
         }
-        Ok(Outcome {
-            file: name.to_owned(),
-            passed,
-        })
+        Ok(Outcome { file: name.to_owned(), passed })
     }
 }
 
 fn name(file: &Path) -> &str {
-    file.file_name()
-        .and_then(|n| n.to_str())
-        .unwrap_or_default()
+    file.file_name().and_then(|n| n.to_str()).unwrap_or_default()
 }

@@ -12,10 +12,7 @@ pub fn compatibility(check: bool) -> Result<()> {
         .output()
         .context("cannot run siphon compatibility")?;
     if !out.status.success() {
-        bail!(
-            "siphon compatibility failed: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
+        bail!("siphon compatibility failed: {}", String::from_utf8_lossy(&out.stderr));
     }
     let path = root().join("docs/compatibility.md");
     if check {

@@ -18,31 +18,7 @@ struct Cli {
 enum Command {
     /// Run all tests: unit, simulation, crash, oracle and stock clients. Installs the stock clients it
     /// needs on Debian (as root).
-    Test {
-        /// Longer seeds and soaks: ten times the simulation seeds, crash cuts and fuzz inputs, and the
-        /// durability rounds in full.
-        #[arg(long)]
-        long: bool,
-        /// Only what needs no live cluster.
-        #[arg(long)]
-        no_clients: bool,
-        /// Also run the client tests with the 18.2 clients of Debian 13, unpacked to this directory.
-        #[arg(long, value_name = "DIR")]
-        debian13: Option<std::path::PathBuf>,
-        /// Also start a stock cluster, and compare its answers to random operations with ours.
-        #[arg(long)]
-        differential: bool,
-        /// Also build a program with the independent client of the crate `rados`, and run it against the
-        /// cluster. Fetches that crate and its dependencies.
-        #[arg(long)]
-        rados_crate: bool,
-        /// Do not install packages.
-        #[arg(long)]
-        no_install: bool,
-        /// Only these client tests: parts of names of files in tests/clients.
-        #[arg(value_name = "FILE")]
-        only: Vec<String>,
-    },
+    Test(run::Tests),
     /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side, `rbd` the same with block devices;
     /// `trim` measures what trimming a snapshot costs clients, `restart` how soon a cluster with many objects
     /// is healthy again, `neighbours` what one session keeps beside many of another pool. Further arguments go to the scripts in bench/ (`--help` lists them).
@@ -64,23 +40,7 @@ enum Command {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Test {
-            long,
-            no_clients,
-            debian13,
-            differential,
-            rados_crate,
-            no_install,
-            only,
-        } => run::test(&run::Tests {
-            long,
-            no_clients,
-            debian13,
-            differential,
-            rados_crate,
-            no_install,
-            only,
-        }),
+        Command::Test(tests) => run::test(&tests),
         Command::Bench { which, args } => run::bench(&which, &args),
         Command::Docs { check } => docs::compatibility(check),
     }

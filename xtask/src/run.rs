@@ -20,28 +20,17 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// The same for the benchmark and the differential test, which also start stock servers.
-const PEER_PACKAGES: &[&str] = &[
-    "ceph-mon",
-    "ceph-osd",
-    "ceph-mgr",
-    "ceph-mgr-modules-core",
-    "libgoogle-perftools4",
-];
+const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
 
 /// The checkout's top directory.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask stands in the workspace")
-        .to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands in the workspace").to_path_buf()
 }
 
 fn run(what: &str, command: &mut Command) -> Result<()> {
     eprintln!("== {what}");
-    let status = command
-        .current_dir(root())
-        .status()
-        .with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
+    let status =
+        command.current_dir(root()).status().with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{what} failed ({status})");
     }
@@ -53,19 +42,14 @@ fn install(packages: &[&str]) -> Result<()> {
         .iter()
         .copied()
         .filter(|p| {
-            let known = Command::new("dpkg-query")
-                .args(["-W", "-f", "${db:Status-Status}", p])
-                .output();
+            let known = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", p]).output();
             !known.is_ok_and(|o| o.stdout == b"installed")
         })
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    run(
-        "package lists",
-        Command::new("apt-get").args(["update", "-qq"]),
-    )?;
+    run("package lists", Command::new("apt-get").args(["update", "-qq"]))?;
     run(
         "stock clients",
         Command::new("apt-get")
@@ -75,29 +59,37 @@ fn install(packages: &[&str]) -> Result<()> {
     )
 }
 
-/// Which tests; see the options of `cargo xtask test`.
+/// Which tests.
+#[derive(clap::Args)]
 pub struct Tests {
+    /// Longer seeds and soaks: ten times the simulation seeds, crash cuts and fuzz inputs, and the
+    /// durability rounds in full.
+    #[arg(long)]
     pub long: bool,
+    /// Only what needs no live cluster.
+    #[arg(long)]
     pub no_clients: bool,
+    /// Also run the client tests with the 18.2 clients of Debian 13, unpacked to this directory.
+    #[arg(long, value_name = "DIR")]
     pub debian13: Option<PathBuf>,
+    /// Also start a stock cluster, and compare its answers to random operations with ours.
+    #[arg(long)]
     pub differential: bool,
+    /// Also build a program with the independent client of the crate `rados`, and run it against the
+    /// cluster. Fetches that crate and its dependencies.
+    #[arg(long)]
     pub rados_crate: bool,
+    /// Do not install packages.
+    #[arg(long)]
     pub no_install: bool,
-    /// Client tests whose file names contain one of these, and nothing else; all tests if empty.
+    /// Only these client tests: parts of names of files in tests/clients.
+    #[arg(value_name = "FILE")]
     pub only: Vec<String>,
 }
 
 /// All tests.
 pub fn test(tests: &Tests) -> Result<()> {
-    let &Tests {
-        long,
-        no_clients,
-        ref debian13,
-        differential,
-        rados_crate,
-        no_install,
-        ref only,
-    } = tests;
+    let &Tests { long, no_clients, ref debian13, differential, rados_crate, no_install, ref only } = tests;
     if !no_install {
         install(PACKAGES)?;
         if differential {
@@ -110,84 +102,43 @@ pub fn test(tests: &Tests) -> Result<()> {
     if no_clients {
         return Ok(());
     }
-    run(
-        "release build",
-        Command::new("cargo").args([
-            "build",
-            "--release",
-            "-p",
-            "siphon",
-            "-p",
-            "client",
-            "--bins",
-        ]),
-    )?;
+    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon", "-p", "client", "--bins"]))?;
     let root = root();
     let mut variables = Vec::new();
     if long {
         variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
     }
     if differential {
-        run(
-            "release build of the differential test",
-            Command::new("cargo").args(["build", "--release", "-p", "differential"]),
-        )?;
+        run("release build of the differential test", Command::new("cargo").args(["build", "--release", "-p", "differential"]))?;
         variables.push(("SIPHON_TEST_DIFFERENTIAL", "1".to_owned()));
     }
     if rados_crate {
         variables.push(("SIPHON_TEST_RADOS_CRATE", "1".to_owned()));
     }
     eprintln!("== stock clients");
-    Clients {
-        root: &root,
-        variables,
-        long,
-        only,
-    }
-    .run()?;
+    Clients { root: &root, variables, long, only }.run()?;
     if let Some(dir) = debian13 {
-        run(
-            "unpack the 18.2 clients",
-            Command::new("bash")
-                .arg("tests/clients/debian13.sh")
-                .arg(dir),
-        )?;
+        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
         eprintln!("== stock clients, 18.2");
         let variables = vec![("SIPHON_TEST_CHROOT", dir.display().to_string())];
-        Clients {
-            root: &root,
-            variables,
-            long: false,
-            only,
-        }
-        .run()?;
+        Clients { root: &root, variables, long: false, only }.run()?;
     }
     Ok(())
 }
 
 /// What needs no live cluster.
 fn unit(long: bool) -> Result<()> {
-    run(
-        "the encodings' oracle",
-        Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"),
-    )?;
+    run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
     let mut unit = Command::new("cargo");
-    unit.args(["test", "--workspace", "--exclude", "xtask"])
-        .env("SIPHON_REQUIRE_ORACLES", "1");
+    unit.args(["test", "--workspace", "--exclude", "xtask"]).env("SIPHON_REQUIRE_ORACLES", "1");
     if long {
-        for (name, value) in [
-            ("SIPHON_SIM_SEEDS", "5000"),
-            ("SIPHON_CRASH_CUTS", "50000"),
-            ("SIPHON_FUZZ_ITERATIONS", "2000000"),
-        ] {
+        for (name, value) in [("SIPHON_SIM_SEEDS", "5000"), ("SIPHON_CRASH_CUTS", "50000"), ("SIPHON_FUZZ_ITERATIONS", "2000000")]
+        {
             unit.env(name, value);
         }
     }
     run("unit, simulation, crash and oracle tests", &mut unit)?;
-    run(
-        "the documentation is fresh",
-        Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]),
-    )?;
+    run("the documentation is fresh", Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]))?;
     Ok(())
 }
 
