@@ -1,7 +1,10 @@
 """Clusters whose daemons are processes of their own, each of which a test can kill, stop and start."""
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -131,3 +134,20 @@ class Processes:
                     d.process.wait(timeout=30)
                 except subprocess.TimeoutExpired:
                     d.kill()
+
+
+@contextlib.contextmanager
+def running(prefix, **kw):
+    """Processes that are started, with a pool `d`; they and their files are gone afterwards."""
+    base = Path(tempfile.mkdtemp(prefix=prefix))
+    p = Processes(base, **kw)
+    try:
+        p.start()
+        c = p.client()
+        c.ceph("osd", "pool", "create", "d", "16")
+        c.ceph("osd", "pool", "application", "enable", "d", "rados")
+        yield p
+    finally:
+        p.stop()
+        if not os.environ.get("SIPHON_TEST_KEEP"):
+            shutil.rmtree(base, ignore_errors=True)

@@ -238,6 +238,9 @@ def test_no_room(siphon_factory):
         # Every store is above these.
         for level in ["nearfull", "backfillfull"]:
             c.ceph("osd", f"set-{level}-ratio", "0.000001")
+        # OSDs look at their stores now and then; a group that moves sooner is moved.
+        full = lambda: c.ceph_json("health")["checks"].get("OSD_BACKFILLFULL", {}).get("summary", {}).get("count")
+        eventually(lambda: full() == 4, timeout=60, what="OSDs to see that they are full")
         c.ceph("osd", "out", "2")
         eventually(lambda: any("backfill_toofull" in s for s in states(c).values()), timeout=60, what="groups without room")
         eventually(lambda: "PG_BACKFILL_FULL" in c.ceph_json("health")["checks"], timeout=30, what="the warning")

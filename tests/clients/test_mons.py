@@ -6,15 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from conftest import BINARY, Cluster, eventually, free_port
-from processes import Processes, siphon
+from processes import running, siphon
 from test_durability import Writer
 
 rados = pytest.importorskip("rados")
@@ -26,19 +24,9 @@ faults = pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="take
 
 @pytest.fixture(scope="module")
 def procs():
-    base = Path(tempfile.mkdtemp(prefix="siphon-mons."))
-    p = Processes(base, mons=3, hosts=3)
-    try:
-        p.start()
-        c = p.client()
-        c.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
-        c.ceph("osd", "pool", "create", "d", "16")
-        c.ceph("osd", "pool", "application", "enable", "d", "rados")
+    with running("siphon-mons.", mons=3, hosts=3) as p:
+        p.client().ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
         yield p
-    finally:
-        p.stop()
-        if not os.environ.get("SIPHON_TEST_KEEP"):
-            shutil.rmtree(base, ignore_errors=True)
 
 
 def quorum(c):

@@ -1,18 +1,15 @@
 """Daemons as processes of their own: an OSD that dies, hangs or is wrongly called dead."""
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from conftest import BINARY, eventually
-from processes import Processes, siphon
+from processes import running, siphon
 from test_durability import Writer, connect
 
 rados = pytest.importorskip("rados")
@@ -20,18 +17,8 @@ rados = pytest.importorskip("rados")
 
 @pytest.fixture(scope="module")
 def procs():
-    base = Path(tempfile.mkdtemp(prefix="siphon-processes."))
-    p = Processes(base)
-    try:
-        p.start()
-        c = p.client()
-        c.ceph("osd", "pool", "create", "d", "16")
-        c.ceph("osd", "pool", "application", "enable", "d", "rados")
+    with running("siphon-processes.") as p:
         yield p
-    finally:
-        p.stop()
-        if not os.environ.get("SIPHON_TEST_KEEP"):
-            shutil.rmtree(base, ignore_errors=True)
 
 
 def clean(c, osds=3):
