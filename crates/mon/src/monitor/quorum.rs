@@ -28,7 +28,7 @@ use types::{EntityName, EntityType, Utime};
 /// How often a monitor looks at its part, beside when the group says that something changed.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long sessions wait for a new leader before they are closed.
-const OUT_GRACE: Duration = Duration::from_secs(6);
+const OUT_GRACE: Duration = Duration::from_secs(8);
 /// How often the leader says who takes part.
 const VIEW_PERIOD: Duration = Duration::from_secs(1);
 /// How often a monitor that belongs to no group asks to be taken in.

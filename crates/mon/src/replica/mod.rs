@@ -108,14 +108,15 @@ pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
     Shared::open(path)?.seed(id, rows)
 }
 
-/// How often a leader is heard of, and how long it waits for a member to answer.
-pub const HEARTBEAT: Duration = Duration::from_millis(400);
+/// How often a leader is heard of, and how long it waits for a member to answer. A member answers when what it was
+/// sent is on its medium, so this is also how slow a flush may be without the leader giving up on it.
+pub const HEARTBEAT: Duration = Duration::from_millis(800);
 /// A member that has not heard of its leader for the second of these, and then for a time between both, stands
 /// for election.
-pub const ELECTION: (Duration, Duration) = (Duration::from_millis(1200), Duration::from_millis(1600));
-/// A leader that has not heard of a majority for so long may have a successor soon, and lets nobody rely on it. It
-/// is less than what members wait before they elect another.
-pub const LEASE: Duration = Duration::from_millis(2000);
+pub const ELECTION: (Duration, Duration) = (Duration::from_millis(2000), Duration::from_millis(2600));
+/// A leader that has not heard of a majority for so long may have a successor soon, and lets nobody rely on it. With
+/// the time that an answer may take it is less than what members wait before they elect another.
+pub const LEASE: Duration = Duration::from_millis(3600);
 
 /// Who belongs to a group: names by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

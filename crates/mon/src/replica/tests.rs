@@ -257,7 +257,7 @@ fn a_lost_file_is_replaced() {
         a.propose(Bytes::from_static(b"with the new one")).await.unwrap();
         // The number that it had counts no more: with its old file it has no say and no part.
         let old = g.start(12).await;
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(ELECTION.1 * 3).await;
         assert!(a.standing().leads && old.standing().follows.is_none());
         for r in [a, b, c, new, old] {
             let _ = r.raft.shutdown().await;
@@ -309,4 +309,11 @@ fn requests_survive_the_wire_and_nonsense_does_not() {
         assert!(decode_request(&bytes.slice(..cut)).is_none(), "cut at {cut}");
     }
     assert!(decode_reply(b"{}").is_none());
+}
+
+/// Nobody may rely on a leader when another can have been elected.
+#[test]
+fn the_lease_ends_before_an_election_can() {
+    assert!(LEASE + HEARTBEAT < ELECTION.1 + ELECTION.0);
+    assert!(HEARTBEAT < ELECTION.0);
 }
