@@ -215,6 +215,8 @@ def test_two_of_three_stopped(procs):
     io = client.open_ioctx("d")
     io.write_full("before", b"b" * 1000)
     c.ceph("config-key", "set", "minority", "before")
+    hasty = rados.Rados(conffile=str(procs.conf), conf={"rados_mon_op_timeout": "8"})
+    hasty.connect()
     followers = [n for n in names if n != leader]
     # The leader is left, so that it is one that thinks it may decide.
     for n in followers:
@@ -227,8 +229,9 @@ def test_two_of_three_stopped(procs):
         r = c.run("ceph", "--connect-timeout", "8", *command, check=False, timeout=60)
         assert r.returncode != 0, (command, r)
     # A client that was there before is closed out, too, and gets nothing through.
-    code, _, _ = client.mon_command(json.dumps({"prefix": "config-key set", "key": "minority", "val": "after"}), b"", timeout=5)
+    code, _, _ = hasty.mon_command(json.dumps({"prefix": "config-key set", "key": "minority", "val": "after"}), b"")
     assert code != 0
+    hasty.shutdown()
     assert early.poll() is None, "nobody may answer it"
     # Data does not need monitors.
     io.write_full("meanwhile", b"m" * 1000)
