@@ -297,6 +297,35 @@ fn the_log_wraps_many_times() {
     });
 }
 
+/// A writer that is faster than checkpoints goes at their speed, and not until everything is full and then, for a
+/// whole checkpoint, not at all.
+#[test]
+fn writers_go_on_beside_a_checkpoint() {
+    run(|| async {
+        let opts = Options { log_size: 16 << 20, log_checkpoint: 0, dirty_max: 4 << 20, step_us: 0, ..no_cache() };
+        let (disk, s) = fresh(256 << 20, &opts).await;
+        disk.set_jitter(5);
+        let mut r = Rng::new(23);
+        let (mut waits, mut most, mut since) = (0u64, 0u64, 0u64);
+        for _ in 0..20_000 {
+            if s.congested() {
+                s.admit().await.unwrap();
+                waits += 1;
+                most = most.max(since);
+                since = 0;
+            }
+            since += 1;
+            let mut t = Transaction::new();
+            t.write(C, &key(r.below(8) as usize), r.below(1024) * 4096, r.bytes(4096), WriteHint::Normal);
+            s.submit(t).unwrap();
+            tokio::task::yield_now().await;
+        }
+        let facts = s.dump(None, 0).await.unwrap().facts;
+        let checkpoints: u64 = facts.iter().find(|f| f.0 == "checkpoints_since_open").unwrap().1.parse().unwrap();
+        assert!(checkpoints >= 5 && waits > 8 * checkpoints, "{waits} waits in {checkpoints} checkpoints, {most} writes between two");
+    });
+}
+
 #[test]
 fn a_large_write_is_readable_at_once_and_shared_by_clones() {
     run(|| async {

@@ -9,6 +9,7 @@
 //! 6. Write the superblock; flush. Only now old tree nodes and the log before the freeze are free.
 
 use super::Disk;
+use super::pace::{Pace, Room};
 use super::state::{Delta, Frozen, State};
 use crate::alloc::Run;
 use crate::dev::{AlignedBuf, Device, Gather, Io};
@@ -112,6 +113,7 @@ impl Disk {
             }
             let result = self.checkpoint_steps().await;
             self.running.set(false);
+            *self.pace.borrow_mut() = None;
             self.progress.notify_waiters();
             return result;
         }
@@ -123,6 +125,7 @@ impl Disk {
 
     async fn checkpoint_steps(&self) -> Result<(), StoreError> {
         let freeze = self.state.borrow_mut().freeze(self.line.submitted());
+        self.begin_pace(freeze.slots.len());
         self.wait_durable(freeze.last).await?;
         let tail = match freeze.pos {
             Some(pos) => pos,
@@ -142,6 +145,7 @@ impl Disk {
                 let mut st = self.state.borrow_mut();
                 chunk.iter().for_each(|&i| st.encode_frozen(i));
             }
+            self.step_pace(chunk.len() as u64);
             pager.breathe().await;
         }
         let (layer, root) = {
@@ -152,6 +156,7 @@ impl Disk {
         let root = if layer.is_empty() { root } else { tree::merge(&mut pager, root, &layer).await?.0 };
         drop(layer);
         pager.writes.finish().await?;
+        self.complete_pace();
         let Pager { dropped, stored, .. } = pager;
 
         // From here on lookups use the new tree; old nodes stay allocated until the superblock is durable.
@@ -207,6 +212,27 @@ impl Disk {
         Ok(())
     }
 
+    /// From here on writers go at the speed of the checkpoint that has just been begun, with so many objects.
+    fn begin_pace(&self, objects: usize) {
+        let st = self.state.borrow();
+        let rows = st.frozen.as_ref().map_or(0, |f| f.layer.bytes) as u64;
+        let log = Room { begin: st.log_reserved(), limit: self.log_limit() };
+        let dirty = Room { begin: st.dirty_bytes(), limit: self.dirty_limit() };
+        *self.pace.borrow_mut() = Some(Pace::new(log, dirty, st.pending_blocks() + objects as u64 + rows / BLOCK));
+    }
+
+    fn step_pace(&self, steps: u64) {
+        if self.pace.borrow().as_ref().is_some_and(|p| p.step(steps)) {
+            self.progress.notify_waiters();
+        }
+    }
+
+    fn complete_pace(&self) {
+        if self.pace.borrow().as_ref().is_some_and(Pace::complete) {
+            self.progress.notify_waiters();
+        }
+    }
+
     async fn wait_durable(&self, seq: u64) -> Result<(), StoreError> {
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
@@ -233,6 +259,7 @@ impl Disk {
             if let Some(b) = pending.get(at) {
                 writes.push(at * BLOCK, b.clone()).await?;
             }
+            self.step_pace(1);
             clock.breathe().await;
         }
         writes.finish().await?;
@@ -372,6 +399,7 @@ impl Pages for Pager<'_> {
             done += len;
         }
         self.stored.extend(ptr.runs.iter().copied());
+        self.disk.step_pace(bytes.len() as u64 / BLOCK);
         let node = Rc::new(Node::parse(bytes)?);
         self.disk.state.borrow_mut().tree.insert(&ptr, node);
         Ok(ptr)

@@ -2,7 +2,7 @@
 //!
 //! What a transaction does to memory happens in [`state`]; [`submit`] decides where its data goes and writes
 //! its record; [`commit`] writes batches of records to the log; [`checkpoint`] brings what is in memory to its
-//! place and lets the log's tail advance; [`prepare`] gives the log of a sparse file its blocks; [`open`] makes a store, and opens one by replaying the log through
+//! place and lets the log's tail advance; [`pace`] keeps writers at its speed; [`prepare`] gives the log of a sparse file its blocks; [`open`] makes a store, and opens one by replaying the log through
 //! the same functions of [`state`] that ran when the records were written.
 //!
 //! What must stay true:
@@ -23,6 +23,7 @@ mod family;
 mod fsck;
 mod nodes;
 mod open;
+mod pace;
 mod prepare;
 mod read;
 mod record;
@@ -65,6 +66,8 @@ pub(crate) struct Disk {
     closing: Cell<bool>,
     /// A checkpoint is under way.
     running: Cell<bool>,
+    /// What it lets writers fill.
+    pace: RefCell<Option<pace::Pace>>,
     failed: RefCell<Option<StoreError>>,
     /// Background tasks that have not ended.
     tasks: Cell<u32>,
@@ -122,7 +125,18 @@ impl Disk {
 
     pub(crate) fn congested(&self) -> bool {
         let st = self.state.borrow();
-        st.log_reserved() > self.sb.borrow().log_len / 8 * 5 || st.dirty_bytes() > self.dirty_max.get().saturating_mul(2)
+        let (log, dirty) = (st.log_reserved(), st.dirty_bytes());
+        log > self.log_limit() || dirty > self.dirty_limit() || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
+    }
+
+    /// Bytes of the log in use at which callers wait.
+    fn log_limit(&self) -> u64 {
+        self.sb.borrow().log_len / 8 * 5
+    }
+
+    /// Bytes of dirty memory at which callers wait.
+    fn dirty_limit(&self) -> u64 {
+        self.dirty_max.get().saturating_mul(2)
     }
 
     pub(crate) async fn admit(&self) -> Result<(), StoreError> {

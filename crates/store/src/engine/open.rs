@@ -97,6 +97,7 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         progress: Notify::new(),
         closing: Cell::new(false),
         running: Cell::new(false),
+        pace: RefCell::default(),
         failed: RefCell::new(None),
         tasks: Cell::new(3),
         checkpoints: Cell::new(0),
