@@ -138,8 +138,8 @@ pub struct Core {
     backlog: RefCell<std::collections::VecDeque<(Transaction, Done)>>,
     /// What the transactions in `backlog` write: space that is as good as used.
     backlog_bytes: Cell<u64>,
-    /// Reads that must see what is in the backlog.
-    waiting_backlog: RefCell<Vec<crate::work::Background>>,
+    /// Notified when the backlog is empty again.
+    flows: tokio::sync::Notify,
     failed: RefCell<Option<String>>,
     failure: tokio::sync::Notify,
     me: Weak<Core>,
@@ -223,7 +223,7 @@ impl Core {
             watch_clock: Default::default(),
             backlog: RefCell::default(),
             backlog_bytes: Cell::default(),
-            waiting_backlog: RefCell::default(),
+            flows: tokio::sync::Notify::new(),
             failed: RefCell::default(),
             failure: tokio::sync::Notify::new(),
             me: me.clone(),
@@ -685,6 +685,32 @@ impl Core {
         !self.backlog.borrow().is_empty()
     }
 
+    /// Waits while transactions wait for the store. Whoever executes something does this when it has its place in the
+    /// order of its object: then what is there is what all before it have made of it. It keeps its place in the
+    /// admission window, so that a store that cannot follow does not empty the scheduler.
+    pub(crate) async fn store_flows(&self) {
+        while self.is_stalled() {
+            let mut flows = std::pin::pin!(self.flows.notified());
+            flows.as_mut().enable();
+            if self.is_stalled() {
+                flows.await;
+            }
+        }
+    }
+
+    /// The store takes nothing until [`Core::flow`].
+    #[cfg(test)]
+    pub(crate) fn stall(&self) {
+        self.backlog.borrow_mut().push_back((Transaction::new(), Box::new(|_| ())));
+    }
+
+    /// See [`Core::stall`].
+    #[cfg(test)]
+    pub(crate) fn flow(&self) {
+        let me = self.rc();
+        tokio::task::spawn_local(async move { me.drain_backlog().await });
+    }
+
     async fn drain_backlog(self: Rc<Self>) {
         loop {
             if let Err(e) = self.store.admit().await {
@@ -702,17 +728,7 @@ impl Core {
                 break;
             }
         }
-        for job in self.waiting_backlog.take() {
-            self.enqueue(Work::Background(job));
-        }
-        for host in self.hosts() {
-            host.resume_stalled();
-        }
-    }
-
-    /// Queues a read again when nothing waits for the store any more.
-    pub(crate) fn after_backlog(&self, job: crate::work::Background) {
-        self.waiting_backlog.borrow_mut().push(job);
+        self.flows.notify_waiters();
     }
 
     /// The store's space, as it will be when what waits for the store is in it.
@@ -736,7 +752,7 @@ impl Core {
     pub fn retry_waiting_for_room(&self) {
         if self.full_waiters.replace(false) {
             for host in self.hosts() {
-                host.resume_stalled();
+                host.retry_for_room();
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use crate::client_op::{ReplySink, Request};
 use crate::core::{Core, MonLink, Parts, Settings};
+use crate::gate::Mode;
+use crate::host::Job;
 use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::object::PoolRules;
 use crate::op::code::{on_extent, write_op};
@@ -431,6 +433,61 @@ fn reads_wait_for_the_writes_before_them() {
         assert!(r.try_recv().is_err(), "what is not durable everywhere is not shown");
         assert_eq!((&mut w).await.unwrap().result, 0);
         assert_eq!(r.await.unwrap().ops[0].outdata, "2");
+    });
+}
+
+/// While the store takes nothing, what has arrived waits in the scheduler, and is then done in the order in which it
+/// came; and what comes to an object sees all that was done to it before, also what the store had not taken.
+#[test]
+fn a_stalled_store_changes_no_order() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        let (_, to) = c.message("a", SnapId::NOSNAP, vec![]);
+        let core = c.cores[to.0 as usize].clone();
+        // Two requests wait for their turn on the object, and the store stalls with the first one's change.
+        let head = ObjectId::new(POOL, "", "a", "", SnapId::NOSNAP);
+        let host = core.host(c.map.fold(PgId { pool: POOL, seed: head.hash }).unwrap()).unwrap();
+        let context = host.context(&head);
+        assert!(context.enter(Mode::Write, Job::Unwatch(head.clone(), Default::default())).is_some());
+        let (w, _) = c.message("a", SnapId::NOSNAP, vec![Op::xattr(OpCode::SETXATTR, b"k", b"v")]);
+        let (r, _) = c.message("a", SnapId::NOSNAP, vec![Op::xattr(OpCode::GETXATTR, b"k", b""), write_op(0, "2")]);
+        let (w, r) = (c.send(w, to), c.send(r, to));
+        core.stall();
+        context.leave(Mode::Write);
+        host.kick(&head, &context);
+        // Others come.
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let mut sent = Vec::new();
+        for i in 0..600 {
+            let (m, at) = c.message(&format!("o{i}"), SnapId::NOSNAP, vec![write_op(0, "x")]);
+            if at == to {
+                let (rx, order) = (c.send(m, to), order.clone());
+                sent.push(i);
+                tokio::task::spawn_local(async move {
+                    assert_eq!(rx.await.unwrap().result, 0);
+                    order.borrow_mut().push(i);
+                });
+            }
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(sent.len() > core.window());
+        assert_eq!(core.running(), core.window(), "the scheduler keeps the others");
+        core.flow();
+        assert_eq!((w.await.unwrap().result, r.await.unwrap().result), (0, 0), "the second one reads what the first one wrote");
+        while order.borrow().len() < sent.len() {
+            tokio::task::yield_now().await;
+        }
+        // Those that are carried out at the same time end in any order.
+        let order = order.borrow();
+        for (place, i) in sent.iter().enumerate() {
+            let ended = order.iter().position(|o| o == i).unwrap();
+            assert!(ended.abs_diff(place) < core.window(), "{i} was number {place} and ended as {ended} of {order:?}");
+        }
     });
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) waiting_active: VecDeque<Rc<ClientOp>>,
     pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
     pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
-    pub(crate) waiting_store: VecDeque<Rc<ClientOp>>,
+    pub(crate) waiting_room: VecDeque<Rc<ClientOp>>,
     /// Sessions that were told to hold back.
     pub(crate) backoffs: Vec<(Rc<dyn ReplySink>, OsdBackoff)>,
 }
@@ -132,7 +132,7 @@ impl PgHost {
                 waiting_active: VecDeque::new(),
                 waiting_object: FxHashMap::default(),
                 waiting_dup: BTreeMap::new(),
-                waiting_store: VecDeque::new(),
+                waiting_room: VecDeque::new(),
                 backoffs: Vec::new(),
             }),
             generation: Cell::new(0),
@@ -435,7 +435,7 @@ impl PgHost {
             ops.extend(std::mem::take(&mut st.waiting_object).into_values().flatten());
             ops.extend(std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op));
             ops.extend(std::mem::take(&mut st.waiting_active));
-            ops.extend(std::mem::take(&mut st.waiting_store));
+            ops.extend(std::mem::take(&mut st.waiting_room));
             (st.pg.is_primary(), ops)
         };
         for op in &ops {
@@ -476,9 +476,9 @@ impl PgHost {
         }
     }
 
-    /// The store takes transactions again.
-    pub(crate) fn resume_stalled(self: &Rc<Self>) {
-        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_store);
+    /// There may be room in the store again.
+    pub(crate) fn retry_for_room(self: &Rc<Self>) {
+        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_room);
         for op in ops {
             self.core.enqueue(Work::Client(op));
         }

@@ -16,14 +16,10 @@ impl PgHost {
     /// Runs background work that the scheduler let in. The slot is held until it is done.
     pub(crate) fn run_background(self: &Rc<Self>, job: Background, slot: Slot) {
         let host = self.clone();
-        if self.core.is_stalled() && matches!(job.kind, Kind::ReadObject(_) | Kind::ListObjects(..)) {
-            drop(slot);
-            self.core.after_backlog(job);
-            return;
-        }
         match job.kind {
             Kind::ListObjects(token, after, max) => run_now(async move {
                 let generation = host.generation.get();
+                host.core.store_flows().await;
                 let listing = host.list_objects(&after, max).await;
                 drop(slot);
                 match listing {
@@ -39,12 +35,19 @@ impl PgHost {
             }
             Kind::ReadObject(read) => run_now(async move {
                 let token = read.token;
+                host.core.store_flows().await;
                 let chunk = host.read_object(*read).await;
                 drop(slot);
                 host.handle(Event::ObjectRead { token, chunk });
             }),
-            Kind::SnapTrim(snap) => run_now(async move { host.trim_step(snap, slot).await }),
-            Kind::RemoveObjects(max) => run_now(async move { host.remove_objects(max, slot).await }),
+            Kind::SnapTrim(snap) => run_now(async move {
+                host.core.store_flows().await;
+                host.trim_step(snap, slot).await
+            }),
+            Kind::RemoveObjects(max) => run_now(async move {
+                host.core.store_flows().await;
+                host.remove_objects(max, slot).await
+            }),
         }
     }
 

@@ -49,12 +49,6 @@ impl PgHost {
     /// Runs a request that the scheduler let in.
     pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
-        if self.core.is_stalled() {
-            op.tracked.delayed("waiting for the store");
-            release(&op);
-            self.st.borrow_mut().waiting_store.push_back(op);
-            return;
-        }
         let (primary, active, since) =
             self.with_pg(|pg| (pg.is_primary(), pg.is_active(), pg.info().history.same_primary_since));
         if !primary {
@@ -217,6 +211,13 @@ impl PgHost {
                 op.tracked.mark(Stage::Started);
                 run_now(async move {
                     let head = op.head.clone();
+                    if host.core.is_stalled() {
+                        op.tracked.delayed("waiting for the store");
+                        host.core.store_flows().await;
+                        if host.generation.get() != generation {
+                            return;
+                        }
+                    }
                     let done = host.execute(&context, &op, generation).await;
                     if host.generation.get() != generation {
                         // The new interval has the request, and the context is gone.
@@ -230,6 +231,10 @@ impl PgHost {
                 });
             }
             Job::Unwatch(oid, watcher) => run_now(async move {
+                host.core.store_flows().await;
+                if host.generation.get() != generation {
+                    return;
+                }
                 host.unwatch(&context, &oid, watcher, generation).await;
                 if host.generation.get() == generation {
                     context.leave(mode);
@@ -239,6 +244,10 @@ impl PgHost {
             Job::Trim(snap, clone, pace) => {
                 run_now(async move {
                     let head = clone.head();
+                    host.core.store_flows().await;
+                    if host.generation.get() != generation {
+                        return;
+                    }
                     host.trim_clone(&context, snap, clone, pace, generation).await;
                     if host.generation.get() == generation {
                         context.leave(mode);
@@ -491,7 +500,7 @@ impl PgHost {
                 // The pool will be full in one of the next maps; till then, or till there is room, it waits.
                 op.tracked.delayed("waiting for room");
                 self.finish(op);
-                self.st.borrow_mut().waiting_store.push_back(op.clone());
+                self.st.borrow_mut().waiting_room.push_back(op.clone());
                 self.core.full_waiters.set(true);
                 return Ok(Done::Waits);
             }
