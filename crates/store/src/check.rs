@@ -4,6 +4,7 @@
 use crate::error::StoreError;
 use crate::txn::{Op, Transaction};
 use crate::types::{Coll, Key};
+use crate::window::Window;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -16,17 +17,21 @@ pub(crate) const VALUE_MAX: usize = 16 << 20;
 
 /// What the check asks the store.
 pub(crate) trait View {
-    fn has_coll(&self, coll: Coll) -> bool;
-    fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError>;
-    /// Calls `f` with each key of the collection until it returns false.
-    fn any_object(&self, coll: Coll, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError>;
+    /// A collection, with its window if it has one.
+    fn collection(&self, coll: Coll) -> Option<Option<Window>>;
+    /// Whether some collection has keys of this window.
+    fn overlaps(&self, window: &Window) -> bool;
+    /// Whether there is an object behind this number: that of an ordinary collection or of a space.
+    fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError>;
+    /// Calls `f` with each key in `[start, end)` behind this number until it returns false.
+    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError>;
 }
 
 /// The effects of the operations checked so far on what exists.
 struct Checked<'a, V> {
     view: &'a V,
-    colls: Vec<(Coll, bool)>,
-    /// Searched from the end; `index` takes over when there are many.
+    colls: Vec<(Coll, Option<Option<Window>>)>,
+    /// By place. Searched from the end; `index` takes over when there are many.
     objects: Vec<(Coll, Key, bool)>,
     index: Option<FxHashMap<(Coll, Key), bool>>,
 }
@@ -48,14 +53,52 @@ impl<V: View> Checked<'_, V> {
                 if self.has_coll(*coll) {
                     return Err(StoreError::CollectionExists(*coll));
                 }
-                self.colls.push((*coll, true));
+                // Nor may it be the number of a space.
+                let all = Window { space: *coll, floor: Key::new(), start: Key::new(), end: None };
+                if self.overlaps(&all) {
+                    return Err(StoreError::BadWindow(*coll));
+                }
+                self.colls.push((*coll, Some(None)));
+            }
+            Op::CreateWindow { coll, window } => {
+                let onto_itself = window.space == *coll && self.collection(*coll) == Some(None);
+                if self.has_coll(*coll) && !onto_itself {
+                    return Err(StoreError::CollectionExists(*coll));
+                }
+                let bounds = [Some(&window.floor), Some(&window.start), window.end.as_ref()];
+                bounds.into_iter().flatten().try_for_each(name)?;
+                if !window.is_sound() || self.overlaps(window) || (self.has_coll(window.space) && !onto_itself) {
+                    return Err(StoreError::BadWindow(*coll));
+                }
+                self.colls.push((*coll, Some(Some(window.clone()))));
+            }
+            Op::Split { coll, at, new } => {
+                if self.has_coll(*new) {
+                    return Err(StoreError::CollectionExists(*new));
+                }
+                name(at)?;
+                let mut window = self.window(*coll)?;
+                let rest = window.split_off(at).ok_or(StoreError::BadWindow(*coll))?;
+                self.colls.push((*coll, Some(Some(window))));
+                self.colls.push((*new, Some(Some(rest))));
+            }
+            Op::Merge { from, into } => {
+                let (gone, mut joined) = (self.window(*from)?, self.window(*into)?);
+                if !joined.join(&gone) {
+                    return Err(StoreError::BadWindow(*into));
+                }
+                if self.any_in(*from, &Key::new(), Some(&gone.floor))? {
+                    return Err(StoreError::NotEmpty(*from));
+                }
+                self.colls.push((*from, None));
+                self.colls.push((*into, Some(Some(joined))));
             }
             Op::RemoveCollection { coll } => {
                 self.coll(*coll)?;
                 if self.has_any(*coll)? {
                     return Err(StoreError::NotEmpty(*coll));
                 }
-                self.colls.push((*coll, false));
+                self.colls.push((*coll, None));
             }
             Op::Touch { coll, key } | Op::Hint { coll, key, .. } => self.create(*coll, key)?,
             Op::Write { coll, key, off, data, .. } => {
@@ -103,7 +146,6 @@ impl<V: View> Checked<'_, V> {
             | Op::OmapClear { coll, key } => self.need(*coll, key)?,
             Op::Move { from, from_key, to, to_key } => {
                 self.need(*from, from_key)?;
-                self.coll(*to)?;
                 name(to_key)?;
                 if self.has_object(*to, to_key)? {
                     return Err(StoreError::ObjectExists { coll: *to, key: to_key.clone() });
@@ -111,51 +153,84 @@ impl<V: View> Checked<'_, V> {
                 self.note(*from, from_key, false);
                 self.note(*to, to_key, true);
             }
+            Op::OmapMove { coll, key, range, to, to_key } => {
+                [Some(&range.start), Some(&range.end), Some(&range.lo), range.hi.as_ref()].into_iter().flatten().try_for_each(name)?;
+                self.need(*coll, key)?;
+                self.need(*to, to_key)?;
+            }
         }
         Ok(())
     }
 
-    fn has_coll(&self, coll: Coll) -> bool {
+    fn collection(&self, coll: Coll) -> Option<Option<Window>> {
         let own = self.colls.iter().rev().find(|(c, _)| *c == coll);
-        own.map_or_else(|| self.view.has_coll(coll), |(_, there)| *there)
+        own.map_or_else(|| self.view.collection(coll), |(_, c)| c.clone())
+    }
+
+    fn has_coll(&self, coll: Coll) -> bool {
+        self.collection(coll).is_some()
+    }
+
+    fn window(&self, coll: Coll) -> Result<Window, StoreError> {
+        self.coll(coll)?;
+        self.collection(coll).flatten().ok_or(StoreError::BadWindow(coll))
+    }
+
+    /// Whether a collection, as the operations so far leave it, has keys of this window.
+    fn overlaps(&self, window: &Window) -> bool {
+        // What the transaction did to others is looked at conservatively: a range that it freed is not free yet.
+        self.view.overlaps(window) || self.colls.iter().filter_map(|(_, c)| c.as_ref()?.as_ref()).any(|w| w.overlaps(window))
     }
 
     fn coll(&self, coll: Coll) -> Result<(), StoreError> {
         if self.has_coll(coll) { Ok(()) } else { Err(StoreError::NoCollection(coll)) }
     }
 
+    /// Where an object stands.
+    fn place(&self, coll: Coll, key: &Key) -> Result<Coll, StoreError> {
+        match self.collection(coll) {
+            None => Err(StoreError::NoCollection(coll)),
+            Some(Some(w)) if *key >= w.floor => {
+                if w.covers(key) { Ok(w.space) } else { Err(StoreError::NotInWindow { coll, key: key.clone() }) }
+            }
+            Some(_) => Ok(coll),
+        }
+    }
+
     fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError> {
-        if let Some(there) = self.noted(coll, key) {
+        let place = self.place(coll, key)?;
+        if let Some(there) = self.noted(place, key) {
             return Ok(there);
         }
-        // A collection made by this very transaction has nothing but what the transaction puts there.
-        if self.view.has_coll(coll) { self.view.has_object(coll, key) } else { Ok(false) }
+        // A collection made by this very transaction has nothing of its own but what the transaction puts there.
+        if place != coll || self.view.collection(coll).is_some() { self.view.has_object(place, key) } else { Ok(false) }
     }
 
-    fn noted(&self, coll: Coll, key: &Key) -> Option<bool> {
+    fn noted(&self, place: Coll, key: &Key) -> Option<bool> {
         match &self.index {
-            Some(index) => index.get(&(coll, key.clone())).copied(),
-            None => self.objects.iter().rev().find(|(c, k, _)| *c == coll && k == key).map(|o| o.2),
+            Some(index) => index.get(&(place, key.clone())).copied(),
+            None => self.objects.iter().rev().find(|(c, k, _)| *c == place && k == key).map(|o| o.2),
         }
     }
 
+    /// Notes whether an object is there; its collection was looked at before.
     fn note(&mut self, coll: Coll, key: &Key, there: bool) {
+        let place = self.place(coll, key).unwrap_or(coll);
         match &mut self.index {
             Some(index) => {
-                index.insert((coll, key.clone()), there);
+                index.insert((place, key.clone()), there);
             }
-            None => self.objects.push((coll, key.clone(), there)),
+            None => self.objects.push((place, key.clone(), there)),
         }
     }
 
     fn need(&mut self, coll: Coll, key: &Key) -> Result<(), StoreError> {
-        self.coll(coll)?;
         if self.has_object(coll, key)? { Ok(()) } else { Err(StoreError::NoObject { coll, key: key.clone() }) }
     }
 
     fn create(&mut self, coll: Coll, key: &Key) -> Result<(), StoreError> {
-        self.coll(coll)?;
-        if self.noted(coll, key) != Some(true) {
+        let place = self.place(coll, key)?;
+        if self.noted(place, key) != Some(true) {
             name(key)?;
             self.note(coll, key, true);
         }
@@ -163,16 +238,25 @@ impl<V: View> Checked<'_, V> {
     }
 
     fn has_any(&self, coll: Coll) -> Result<bool, StoreError> {
+        match self.collection(coll).flatten() {
+            None => self.any_in(coll, &Key::new(), None),
+            Some(w) => Ok(self.any_in(coll, &Key::new(), Some(&w.floor))? || self.any_in(w.space, &w.start, w.end.as_ref())?),
+        }
+    }
+
+    /// Whether there is an object behind a number in a range of keys.
+    fn any_in(&self, place: Coll, start: &Key, end: Option<&Key>) -> Result<bool, StoreError> {
+        let inside = |c: Coll, k: &Key| c == place && k >= start && end.is_none_or(|end| k < end);
         let made_here = match &self.index {
-            Some(index) => index.iter().any(|((c, _), there)| *c == coll && *there),
-            None => self.objects.iter().any(|(c, k, _)| *c == coll && self.noted(coll, k) == Some(true)),
+            Some(index) => index.iter().any(|((c, k), there)| inside(*c, k) && *there),
+            None => self.objects.iter().any(|(c, k, _)| inside(*c, k) && self.noted(place, k) == Some(true)),
         };
-        if made_here || !self.view.has_coll(coll) {
-            return Ok(made_here);
+        if made_here {
+            return Ok(true);
         }
         let mut any = false;
-        self.view.any_object(coll, &mut |key| {
-            any = self.noted(coll, key) != Some(false);
+        self.view.any_object(place, start, end, &mut |key| {
+            any = self.noted(place, key) != Some(false);
             !any
         })?;
         Ok(any)

@@ -22,6 +22,17 @@ pub enum StoreError {
         /// Its key.
         key: Key,
     },
+    /// The key belongs to another collection of the space. Nothing was changed.
+    #[error("{coll} has no such range: {}", key.escape_ascii())]
+    NotInWindow {
+        /// The collection.
+        coll: Coll,
+        /// The key.
+        key: Key,
+    },
+    /// Collections that cannot be cut or joined like this. Nothing was changed.
+    #[error("{0}: the ranges do not fit")]
+    BadWindow(Coll),
     /// The destination of a move exists already.
     #[error("{coll} already has an object {}", key.escape_ascii())]
     ObjectExists {
@@ -77,7 +88,7 @@ impl StoreError {
             StoreError::NoSpace => libc::ENOSPC,
             StoreError::TooBig(_) => libc::EFBIG,
             StoreError::Busy => libc::EAGAIN,
-            StoreError::Foreign(_) => libc::EINVAL,
+            StoreError::Foreign(_) | StoreError::NotInWindow { .. } | StoreError::BadWindow(_) => libc::EINVAL,
             StoreError::Checksum { .. } | StoreError::Corrupt(_) | StoreError::Io(_) | StoreError::Failed(_) => {
                 libc::EIO
             }

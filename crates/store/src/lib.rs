@@ -37,6 +37,7 @@ mod tree;
 mod tree_test;
 mod txn;
 mod types;
+mod window;
 
 pub use commit::Commit;
 pub use dev::{Device, Engine};
@@ -46,3 +47,4 @@ pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
 pub use store::Store;
 pub use txn::{Op, Transaction};
 pub use types::{AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs, WriteHint};
+pub use window::{RowRange, Window};

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::report::{DumpReport, FsckReport, ObjectDump};
 use crate::txn::{Op, Transaction};
 use crate::types::{AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
+use crate::window::Window;
 use bytes::{Bytes, BytesMut};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ struct Object {
 #[derive(Default)]
 struct State {
     colls: BTreeMap<Coll, BTreeMap<Key, Object>>,
+    windows: BTreeMap<Coll, Window>,
 }
 
 /// See the module.
@@ -168,6 +170,10 @@ impl MemStore {
         self.state.borrow().colls.keys().copied().collect()
     }
 
+    pub(crate) fn window(&self, coll: Coll) -> Option<Window> {
+        self.state.borrow().windows.get(&coll).cloned()
+    }
+
     pub(crate) fn statfs(&self) -> StatFs {
         let used = self.state.borrow().used();
         let total = if self.capacity == u64::MAX { 1 << 40 } else { self.capacity };
@@ -219,19 +225,32 @@ pub(crate) fn push_range(out: &mut Vec<Range>, start: u64, end: u64, lo: u64, hi
 }
 
 impl View for State {
-    fn has_coll(&self, coll: Coll) -> bool {
-        self.colls.contains_key(&coll)
+    fn collection(&self, coll: Coll) -> Option<Option<Window>> {
+        self.colls.contains_key(&coll).then(|| self.windows.get(&coll).cloned())
     }
 
-    fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError> {
-        Ok(self.colls.get(&coll).is_some_and(|c| c.contains_key(key)))
+    fn overlaps(&self, window: &Window) -> bool {
+        self.windows.values().any(|w| w.overlaps(window))
     }
 
-    fn any_object(&self, coll: Coll, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
-        if let Some(c) = self.colls.get(&coll) {
-            c.keys().all(f);
-        }
+    fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError> {
+        Ok(self.at(place, key).and_then(|c| self.colls.get(&c)).is_some_and(|c| c.contains_key(key)))
+    }
+
+    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+        let inside = |k: &&Key| *k >= start && end.is_none_or(|e| *k < e);
+        // The keys of a collection, in whatever order the collections come.
+        self.colls.iter().flat_map(|(c, o)| o.keys().filter(inside).filter(|k| self.at(place, k) == Some(*c))).all(f);
         Ok(())
+    }
+}
+
+impl State {
+    /// Which collection has a key that stands behind a number.
+    fn at(&self, place: Coll, key: &Key) -> Option<Coll> {
+        let own = self.colls.contains_key(&place) && self.windows.get(&place).is_none_or(|w| *key < w.floor);
+        let shared = || self.windows.iter().find(|(_, w)| w.space == place && *key >= w.floor && w.covers(key)).map(|(c, _)| *c);
+        if own { Some(place) } else { shared() }
     }
 }
 
@@ -252,6 +271,32 @@ impl State {
             }
             Op::RemoveCollection { coll } => {
                 self.colls.remove(&coll);
+                self.windows.remove(&coll);
+            }
+            Op::CreateWindow { coll, window } => {
+                self.colls.entry(coll).or_default();
+                self.windows.insert(coll, window);
+            }
+            Op::Split { coll, at, new } => {
+                // Objects are really moved here: that nothing needs to be is the device's business.
+                let objects = self.colls.entry(coll).or_default().split_off(&at);
+                self.colls.insert(new, objects);
+                if let Some(rest) = self.windows.get_mut(&coll).and_then(|w| w.split_off(&at)) {
+                    self.windows.insert(new, rest);
+                }
+            }
+            Op::Merge { from, into } => {
+                let objects = self.colls.remove(&from).unwrap_or_default();
+                self.colls.entry(into).or_default().extend(objects);
+                if let (Some(gone), Some(w)) = (self.windows.remove(&from), self.windows.get_mut(&into)) {
+                    w.join(&gone);
+                }
+            }
+            Op::OmapMove { coll, key, range, to, to_key } => {
+                let source = self.object(coll, key);
+                let moved: Vec<_> = source.omap.iter().filter(|(k, _)| range.has(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+                moved.iter().for_each(|(k, _)| drop(source.omap.remove(k)));
+                self.object(to, to_key).omap.extend(moved);
             }
             Op::Touch { coll, key } => {
                 self.object(coll, key);

@@ -9,6 +9,7 @@ use crate::options::{Budgets, Options};
 use crate::report::{DumpReport, FsckReport};
 use crate::txn::Transaction;
 use crate::types::{Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
+use crate::window::Window;
 use bytes::Bytes;
 use denc::crc::Sum;
 use std::ops::Bound;
@@ -243,6 +244,14 @@ impl Store {
         match &self.0 {
             Backend::Memory(m) => m.collections(),
             Backend::Disk(d) => d.0.collections(),
+        }
+    }
+
+    /// The part of a space that a collection has; `None` for ordinary collections and absent ones.
+    pub fn window(&self, coll: Coll) -> Option<Window> {
+        match &self.0 {
+            Backend::Memory(m) => m.window(coll),
+            Backend::Disk(d) => d.0.window(coll),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Transactions: a list of changes that happens as a whole or not at all.
 
 use crate::types::{AllocHint, Buffers, Coll, Key, WriteHint};
+use crate::window::{RowRange, Window};
 use bytes::Bytes;
 
 /// One change. Later operations of a transaction see the effects of earlier ones.
@@ -15,6 +16,14 @@ pub enum Op {
     CreateCollection { coll: Coll },
     /// Removes a collection; it must be empty.
     RemoveCollection { coll: Coll },
+    /// Makes a collection that has a range of a space; nothing of the range may be another's. Or makes an ordinary
+    /// collection one whose space has its own number; all its keys from the floor on must be in the range.
+    CreateWindow { coll: Coll, window: Window },
+    /// Makes a collection of the keys from `at` on of `coll`, which has a range of a space. No object is moved.
+    Split { coll: Coll, at: Key, new: Coll },
+    /// Gives the range of `from` to its neighbour `into`; `from` is gone then. It may have no object below the
+    /// floor. No object is moved.
+    Merge { from: Coll, into: Coll },
     /// Makes the object exist.
     Touch { coll: Coll, key: Key },
     /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long as the store
@@ -45,6 +54,8 @@ pub enum Op {
     OmapRmRange { coll: Coll, key: Key, start: Bytes, end: Option<Bytes> },
     /// Removes all omap rows and the header.
     OmapClear { coll: Coll, key: Key },
+    /// Moves omap rows to another object, whose rows of the same keys they replace.
+    OmapMove { coll: Coll, key: Key, range: RowRange, to: Coll, to_key: Key },
     /// Sets the omap header.
     OmapHeader { coll: Coll, key: Key, header: Bytes },
     /// Renames an object, also into another collection; the destination must not exist.
@@ -99,6 +110,26 @@ impl Transaction {
     /// See [`Op::RemoveCollection`].
     pub fn remove_collection(&mut self, coll: Coll) -> &mut Self {
         self.push(Op::RemoveCollection { coll })
+    }
+
+    /// See [`Op::CreateWindow`].
+    pub fn create_window(&mut self, coll: Coll, window: Window) -> &mut Self {
+        self.push(Op::CreateWindow { coll, window })
+    }
+
+    /// See [`Op::Split`].
+    pub fn split(&mut self, coll: Coll, at: Key, new: Coll) -> &mut Self {
+        self.push(Op::Split { coll, at, new })
+    }
+
+    /// See [`Op::Merge`].
+    pub fn merge(&mut self, from: Coll, into: Coll) -> &mut Self {
+        self.push(Op::Merge { from, into })
+    }
+
+    /// See [`Op::OmapMove`].
+    pub fn omap_move(&mut self, coll: Coll, key: &Key, range: RowRange, to: Coll, to_key: &Key) -> &mut Self {
+        self.push(Op::OmapMove { coll, key: key.clone(), range, to, to_key: to_key.clone() })
     }
 
     /// See [`Op::Touch`].

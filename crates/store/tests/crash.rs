@@ -62,7 +62,7 @@ async fn record(seed: u64, steps: u64) -> History {
     let base = disk.record();
     disk.set_jitter(seed * 2 + 1);
     let model = Store::memory();
-    let shape = Shape { colls: 2, keys: 4, size: 100 << 10, max_ops: 4 };
+    let shape = Shape { colls: 2, windows: 2, keys: 4, size: 100 << 10, max_ops: 4 };
     let acked = Rc::new(RefCell::new(Vec::new()));
     let count = Rc::new(Cell::new(0));
     let (mut moments, mut submitted) = (vec![Moment::default()], Vec::new());
@@ -190,7 +190,7 @@ async fn check_cut(h: &History, seed: u64, cut: usize, r: &mut Rng) {
             let disk = disk.fork();
             let s = open(&disk).await.unwrap();
             assert_eq!(examine(&s, h, cut, &format!("{what}, twice")).await, n);
-            let shape = Shape { colls: 2, keys: 4, size: 100 << 10, max_ops: 4 };
+            let shape = Shape { colls: 2, windows: 2, keys: 4, size: 100 << 10, max_ops: 4 };
             let model = Store::memory();
             if n == 0 {
                 s.submit(collections(&shape)).unwrap();

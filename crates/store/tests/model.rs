@@ -106,7 +106,7 @@ fn simulated_disk() {
 fn many_small_objects() {
     run(|| async {
         let disk = SimDisk::new(64 << 20);
-        let shape = Shape { colls: 2, keys: 400, size: 9000, max_ops: 12 };
+        let shape = Shape { colls: 2, windows: 2, keys: 400, size: 9000, max_ops: 12 };
         exercise(disk, 77, 12, shape).await;
     });
 }

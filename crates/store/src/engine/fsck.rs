@@ -8,8 +8,10 @@ use crate::onode::Onode;
 use crate::report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
 use crate::tree::NodePtr;
 use crate::types::{BLOCK, Coll, Key};
+use crate::window::Window;
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// What the check knows about blocks and rows.
@@ -101,8 +103,14 @@ impl Disk {
     }
 
     async fn check_objects(&self, report: &mut FsckReport, seen: &mut Seen, deep: bool) -> Result<(), StoreError> {
-        let colls = self.collections();
-        report.collections = colls.len() as u64;
+        let windows = self.state.borrow().colls.clone();
+        report.collections = windows.len() as u64;
+        let shared: Vec<_> = windows.iter().filter_map(|(c, w)| w.as_ref().map(|w| (c, w))).collect();
+        for (i, (coll, w)) in shared.iter().enumerate() {
+            for (other, _) in shared[i + 1..].iter().filter(|(_, o)| o.overlaps(w)) {
+                report.problem(None, format!("{coll} and {other} have the same keys"));
+            }
+        }
         let mut to_read: Vec<(Coll, Key, u32, u64, u32)> = Vec::new();
         let (lo, hi) = {
             let st = self.state.borrow();
@@ -115,7 +123,7 @@ impl Disk {
             };
             let (coll, key) = (Coll(u64::from_be_bytes(coll)), k.slice_ref(key));
             let who = Some((coll, key.clone()));
-            if colls.binary_search(&coll).is_err() {
+            if !has_place(&windows, coll, &key) {
                 report.problem(who.clone(), "its collection does not exist".into());
             }
             let o = match Onode::decode(v) {
@@ -290,6 +298,15 @@ impl Disk {
                 _ => return Ok(dump),
             }
         }
+    }
+}
+
+/// Whether some collection has the object that stands behind this number.
+fn has_place(colls: &BTreeMap<Coll, Option<Window>>, place: Coll, key: &Key) -> bool {
+    match colls.get(&place) {
+        Some(None) => true,
+        Some(Some(w)) if *key < w.floor => true,
+        _ => colls.values().flatten().any(|w| w.space == place && *key >= w.floor && w.covers(key)),
     }
 }
 

@@ -123,6 +123,10 @@ impl Disk {
         self.state.borrow().colls.keys().copied().collect()
     }
 
+    pub(crate) fn window(&self, coll: Coll) -> Option<crate::window::Window> {
+        self.state.borrow().colls.get(&coll).cloned().flatten()
+    }
+
     pub(crate) fn congested(&self) -> bool {
         let st = self.state.borrow();
         let (log, dirty) = (st.log_reserved(), st.dirty_bytes());

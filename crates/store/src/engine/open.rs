@@ -11,6 +11,7 @@ use crate::log::LogReader;
 use crate::options::Options;
 use crate::superblock::{LABEL_MAX, LOG_START, LogPos, Superblock};
 use crate::types::{BLOCK, Coll};
+use crate::window::Window;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -151,10 +152,10 @@ async fn replay(
     let mut at = Some(from);
     while let Some(start) = at {
         let page = st.now(|st| st.rows(Bound::Included(&start), &end, 1024))?;
-        for (k, _) in page.rows {
+        for (k, v) in page.rows {
             let id: [u8; 8] =
                 k.get(1..).and_then(|b| b.try_into().ok()).ok_or_else(|| crate::codec::corrupt("collection row"))?;
-            st.colls.insert(Coll(u64::from_be_bytes(id)), ());
+            st.colls.insert(Coll(u64::from_be_bytes(id)), Window::decode_row(&v)?);
         }
         at = page.next;
     }

@@ -40,6 +40,32 @@ impl State {
         end: Option<&[u8]>,
         max: usize,
     ) -> Result<ListPage, Miss> {
+        let Some(Some(w)) = self.colls.get(&coll).cloned() else { return self.list_at(coll, start, end, max) };
+        if start < &w.floor[..] {
+            // The collection's own keys, then those in the space.
+            let upto = end.map_or(&w.floor[..], |e| e.min(&w.floor[..]));
+            let mut page = self.list_at(coll, start, Some(upto), max)?;
+            if page.next.is_none() && end.is_none_or(|e| e > &w.start[..]) {
+                page.next = Some(w.start);
+            }
+            return Ok(page);
+        }
+        let from = start.max(&w.start[..]);
+        let upto = match (end, w.end.as_deref()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.list_at(w.space, from, upto, max)
+    }
+
+    /// The same of what stands behind a number in the tree.
+    pub(super) fn list_at(
+        &mut self,
+        coll: Coll,
+        start: &[u8],
+        end: Option<&[u8]>,
+        max: usize,
+    ) -> Result<ListPage, Miss> {
         let from = Self::onode_key(coll, start);
         let end = match (end, coll.0.checked_add(1)) {
             (Some(e), _) => Self::onode_key(coll, e),

@@ -9,6 +9,7 @@ use crate::alloc::Run;
 use crate::codec::{Put, corrupt};
 use crate::error::StoreError;
 use crate::types::{AllocHint, Coll, Key};
+use crate::window::{RowRange, Window};
 use bytes::Bytes;
 
 /// The operation's object is the one of the operation before.
@@ -39,6 +40,10 @@ pub(super) mod op {
     pub const OMAP_HEADER: u8 = 18;
     pub const MOVE: u8 = 19;
     pub const HINT: u8 = 20;
+    pub const CREATE_WINDOW: u8 = 21;
+    pub const SPLIT: u8 = 22;
+    pub const MERGE: u8 = 23;
+    pub const OMAP_MOVE: u8 = 24;
 }
 
 /// A resolved operation on one object.
@@ -61,6 +66,7 @@ pub(super) enum Change<'a> {
     OmapHeader(&'a Bytes),
     Move { to: Coll, to_key: &'a Key },
     Hint(AllocHint),
+    OmapMove { range: &'a RowRange, to: Coll, to_key: &'a Key },
 }
 
 /// Writes one record, remembering the object of the operation before.
@@ -77,6 +83,25 @@ impl<'a, W: Put> RecordWriter<'a, W> {
     pub(super) fn collection(&mut self, coll: Coll, exists: bool) {
         self.out.u8(if exists { op::CREATE_COLL } else { op::REMOVE_COLL });
         self.out.var(coll.0);
+    }
+
+    pub(super) fn create_window(&mut self, coll: Coll, window: &Window) {
+        self.out.u8(op::CREATE_WINDOW);
+        self.out.var(coll.0);
+        window.encode(self.out);
+    }
+
+    pub(super) fn split(&mut self, coll: Coll, at: &Key, new: Coll) {
+        self.out.u8(op::SPLIT);
+        self.out.var(coll.0);
+        self.out.blob(at);
+        self.out.var(new.0);
+    }
+
+    pub(super) fn merge(&mut self, from: Coll, into: Coll) {
+        self.out.u8(op::MERGE);
+        self.out.var(from.0);
+        self.out.var(into.0);
     }
 
     fn head(&mut self, tag: u8, coll: Coll, key: &Key, fresh: bool) {
@@ -183,6 +208,12 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                 self.out.var(h.write_size);
                 self.out.var(h.flags.into());
             }
+            Change::OmapMove { range, to, to_key } => {
+                head(op::OMAP_MOVE);
+                range.encode(self.out);
+                self.out.var(to.0);
+                self.out.blob(to_key);
+            }
         }
     }
 }
@@ -236,6 +267,10 @@ impl State {
                 self.move_object(slot, to);
             }
             Change::Hint(h) => self.modify(slot).hint = *h,
+            Change::OmapMove { range, to, to_key } => {
+                let to = self.slot(*to, to_key)?;
+                self.omap_move(slot, range, to)?;
+            }
         }
         Ok(())
     }

@@ -11,12 +11,16 @@ use crate::error::StoreError;
 use crate::log::records;
 use crate::tree::{Miss, NodePtr};
 use crate::types::{AllocHint, BLOCK, Coll, Key};
+use crate::window::{RowRange, Window};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 /// One step of a record.
 pub(super) enum Step {
     Collection { coll: Coll, exists: bool },
+    CreateWindow { coll: Coll, window: Window },
+    Split { coll: Coll, at: Key, new: Coll },
+    Merge { from: Coll, into: Coll },
     Change { coll: Coll, key: Key, fresh: bool, change: Owned },
 }
 
@@ -39,6 +43,7 @@ pub(super) enum Owned {
     OmapHeader(Bytes),
     Move { to: Coll, to_key: Key },
     Hint(AllocHint),
+    OmapMove { range: RowRange, to: Coll, to_key: Key },
 }
 
 impl Owned {
@@ -65,6 +70,7 @@ impl Owned {
             Owned::OmapHeader(header) => Change::OmapHeader(header),
             Owned::Move { to, to_key } => Change::Move { to: *to, to_key },
             Owned::Hint(hint) => Change::Hint(*hint),
+            Owned::OmapMove { range, to, to_key } => Change::OmapMove { range, to: *to, to_key },
         }
     }
 
@@ -72,7 +78,7 @@ impl Owned {
     fn other(&self, coll: Coll) -> Option<(Coll, &Key)> {
         match self {
             Owned::Clone { to } | Owned::Share { to, .. } => Some((coll, to)),
-            Owned::Move { to, to_key } => Some((*to, to_key)),
+            Owned::Move { to, to_key } | Owned::OmapMove { to, to_key, .. } => Some((*to, to_key)),
             _ => None,
         }
     }
@@ -111,6 +117,7 @@ impl Owned {
             op::OMAP_HEADER => Owned::OmapHeader(copied(r)?),
             op::MOVE => Owned::Move { to: Coll(r.var()?), to_key: copied(r)? },
             op::HINT => Owned::Hint(AllocHint { object_size: r.var()?, write_size: r.var()?, flags: r.var32()? }),
+            op::OMAP_MOVE => Owned::OmapMove { range: RowRange::decode(r)?, to: Coll(r.var()?), to_key: copied(r)? },
             _ => return Err(corrupt("log record with an unknown operation")),
         })
     }
@@ -154,6 +161,23 @@ pub(super) fn steps(payload: &Bytes) -> Result<Vec<Step>, StoreError> {
                 out.push(Step::Collection { coll: Coll(r.var()?), exists: plain == op::CREATE_COLL });
                 continue;
             }
+            match plain {
+                op::CREATE_WINDOW => {
+                    let coll = Coll(r.var()?);
+                    out.push(Step::CreateWindow { coll, window: Window::decode(&mut r)? });
+                    continue;
+                }
+                op::SPLIT => {
+                    let coll = Coll(r.var()?);
+                    out.push(Step::Split { coll, at: copied(&mut r)?, new: Coll(r.var()?) });
+                    continue;
+                }
+                op::MERGE => {
+                    out.push(Step::Merge { from: Coll(r.var()?), into: Coll(r.var()?) });
+                    continue;
+                }
+                _ => {}
+            }
             if tag & SAME == 0 {
                 object = Some((Coll(r.var()?), copied(&mut r)?));
             }
@@ -168,7 +192,10 @@ impl State {
     /// Replays one step.
     pub(super) fn replay(&mut self, step: &Step) -> Result<(), StoreError> {
         match step {
-            Step::Collection { coll, exists: true } => self.create_collection(*coll),
+            Step::Collection { coll, exists: true } => self.create_collection(*coll, None),
+            Step::CreateWindow { coll, window } => self.create_collection(*coll, Some(window.clone())),
+            Step::Split { coll, at, new } => return self.split_collection(*coll, at, *new),
+            Step::Merge { from, into } => return self.merge_collections(*from, *into),
             Step::Collection { coll, exists: false } => self.remove_collection(*coll),
             Step::Change { coll, key, fresh, change } => {
                 if let Owned::Put { segs, .. } = change {
@@ -183,9 +210,10 @@ impl State {
 
     /// The slot of an object that is not there.
     fn fresh_slot(&mut self, coll: Coll, key: &Key) -> u32 {
-        match self.slots.find(coll, key) {
+        let place = self.place(coll, key);
+        match self.slots.find(place, key) {
             Some(slot) => slot,
-            None => self.slots.insert(coll, key.clone(), None),
+            None => self.slots.insert(place, key.clone(), None),
         }
     }
 

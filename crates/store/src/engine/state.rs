@@ -17,6 +17,7 @@ use crate::options::{Budgets, Options};
 use crate::superblock::{LogPos, Superblock};
 use crate::tree::{Layer, Miss, Node, NodePtr, Scan, Tree};
 use crate::types::{BLOCK, Coll, Key};
+use crate::window::{RowRange, Window};
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -71,7 +72,7 @@ pub(super) struct Frozen {
 
 pub(super) struct State {
     pub dev: Device,
-    pub colls: BTreeMap<Coll, ()>,
+    pub colls: BTreeMap<Coll, Option<Window>>,
     pub slots: Slots,
     pub families: FxHashMap<u64, Family>,
     /// Families changed since the last freeze.
@@ -291,8 +292,22 @@ impl State {
         Ok(Scan { rows: rows.into_iter().collect(), next })
     }
 
+    /// Behind which number an object stands: its collection's, or that of the space that the collection has a
+    /// part of.
+    pub(super) fn place(&self, coll: Coll, key: &[u8]) -> Coll {
+        match self.colls.get(&coll) {
+            Some(Some(w)) if key >= &w.floor[..] => w.space,
+            _ => coll,
+        }
+    }
+
     /// The slot of an object, existing or not, if what is in memory tells.
     pub(super) fn lookup(&mut self, coll: Coll, key: &Key) -> Result<Result<u32, StoreError>, Miss> {
+        self.lookup_at(self.place(coll, key), key)
+    }
+
+    /// The same for an object whose place is known.
+    pub(super) fn lookup_at(&mut self, coll: Coll, key: &Key) -> Result<Result<u32, StoreError>, Miss> {
         if let Some(i) = self.slots.find(coll, key) {
             return Ok(Ok(i));
         }
@@ -485,9 +500,31 @@ impl State {
         o
     }
 
-    pub(super) fn create_collection(&mut self, coll: Coll) {
-        self.colls.insert(coll, ());
-        self.layer.put(Self::coll_key(coll), Some(Bytes::new()));
+    pub(super) fn create_collection(&mut self, coll: Coll, window: Option<Window>) {
+        self.layer.put(Self::coll_key(coll), Some(Window::encode_row(window.as_ref())));
+        self.colls.insert(coll, window);
+    }
+
+    /// The keys from `at` on become a collection of their own.
+    pub(super) fn split_collection(&mut self, coll: Coll, at: &Key, new: Coll) -> Result<(), StoreError> {
+        let mut window = self.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll))?;
+        // A copy: it outlives the caller's message.
+        let rest = window.split_off(&Key::copy_from_slice(at)).ok_or(StoreError::BadWindow(coll))?;
+        self.create_collection(coll, Some(window));
+        self.create_collection(new, Some(rest));
+        Ok(())
+    }
+
+    /// The range of `from` goes to `into`.
+    pub(super) fn merge_collections(&mut self, from: Coll, into: Coll) -> Result<(), StoreError> {
+        let window = |st: &State, coll| st.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll));
+        let (gone, mut joined) = (window(self, from)?, window(self, into)?);
+        if !joined.join(&gone) {
+            return Err(StoreError::BadWindow(into));
+        }
+        self.remove_collection(from);
+        self.create_collection(into, Some(joined));
+        Ok(())
     }
 
     pub(super) fn remove_collection(&mut self, coll: Coll) {
@@ -705,6 +742,29 @@ impl State {
         let omap = self.omap_of(slot);
         let to = end.map_or_else(|| Self::omap_end(omap), |e| Self::omap_key(omap, e));
         self.layer.remove_range(Self::omap_key(omap, start), to);
+    }
+
+    /// Moves rows to another object.
+    pub(super) fn omap_move(&mut self, slot: u32, range: &RowRange, to: u32) -> Result<(), StoreError> {
+        if slot == to {
+            return Ok(());
+        }
+        let (from, to) = (self.omap_of(slot), self.omap_of(to));
+        let (mut at, end) = (Some(Self::omap_key(from, &range.start)), Self::omap_key(from, &range.end));
+        while let Some(start) = at {
+            if start >= end {
+                break;
+            }
+            let page = self.now(|st| st.rows(Bound::Included(&start), &end, 1024))?;
+            for (k, v) in page.rows {
+                // Tag, number of the omap, and a byte that tells rows from the header.
+                let Some(row) = k.get(10..).filter(|row| range.has(row)) else { continue };
+                self.layer.put(Self::omap_key(to, row), Some(Bytes::copy_from_slice(&v)));
+                self.layer.put(Bytes::copy_from_slice(&k), None);
+            }
+            at = page.next;
+        }
+        Ok(())
     }
 
     pub(super) fn omap_clear(&mut self, slot: u32) {

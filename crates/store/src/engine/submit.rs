@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::log;
 use crate::txn::{Op, Transaction};
 use crate::types::{BLOCK, Buffers, Coll, Key, WriteHint};
+use crate::window::Window;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -25,20 +26,24 @@ static ZERO_BLOCK: [u8; BLOCK as usize] = [0; BLOCK as usize];
 struct StateView<'a>(&'a RefCell<State>);
 
 impl View for StateView<'_> {
-    fn has_coll(&self, coll: Coll) -> bool {
-        self.0.borrow().colls.contains_key(&coll)
+    fn collection(&self, coll: Coll) -> Option<Option<Window>> {
+        self.0.borrow().colls.get(&coll).cloned()
     }
 
-    fn has_object(&self, coll: Coll, key: &Key) -> Result<bool, StoreError> {
+    fn overlaps(&self, window: &Window) -> bool {
+        self.0.borrow().colls.values().flatten().any(|w| w.overlaps(window))
+    }
+
+    fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError> {
         let mut st = self.0.borrow_mut();
-        let slot = st.slot(coll, key)?;
+        let slot = st.now(|st| st.lookup_at(place, key))??;
         Ok(st.slots.get(slot).onode.is_some())
     }
 
-    fn any_object(&self, coll: Coll, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
-        let mut at = Some(Bytes::new());
+    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+        let mut at = Some(start.clone());
         while let Some(start) = at {
-            let page = self.0.borrow_mut().now(|st| st.list(coll, &start, None, 64))?;
+            let page = self.0.borrow_mut().now(|st| st.list_at(place, &start, end.map(|e| &e[..]), 64))?;
             if !page.keys.iter().all(&mut *f) {
                 return Ok(());
             }
@@ -131,7 +136,15 @@ impl Disk {
     pub(crate) async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
         for op in &txn.ops {
             let (coll, keys, ranges): (_, SmallVec<[&Key; 2]>, SmallVec<[(u64, u64); 2]>) = match op {
-                Op::CreateCollection { .. } | Op::RemoveCollection { .. } => continue,
+                Op::CreateCollection { .. }
+                | Op::RemoveCollection { .. }
+                | Op::CreateWindow { .. }
+                | Op::Split { .. }
+                | Op::Merge { .. } => continue,
+                Op::OmapMove { coll, key, to, to_key, .. } => {
+                    let _ = self.slot_of(*to, to_key).await;
+                    (*coll, SmallVec::from_slice(&[key]), SmallVec::new())
+                }
                 Op::Move { from, from_key, to, to_key } => {
                     // Fails for what is not there; submit says so better.
                     let _ = self.slot_of(*to, to_key).await;
@@ -218,7 +231,12 @@ fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
             | Op::ClearAttrs { key, .. }
             | Op::OmapClear { key, .. }
             | Op::Hint { key, .. } => object(key) + 40,
-            Op::CreateCollection { .. } | Op::RemoveCollection { .. } => 16,
+            Op::OmapMove { key, range, to_key, .. } => object(key) + object(to_key) + range.bytes(),
+            Op::CreateCollection { .. } | Op::RemoveCollection { .. } | Op::Merge { .. } => 24,
+            Op::CreateWindow { window: w, .. } => {
+                (w.floor.len() + w.start.len() + w.end.as_ref().map_or(0, Bytes::len)) as u64 + 64
+            }
+            Op::Split { at, .. } => at.len() as u64 + 40,
         })
         .sum::<u64>()
         + 8
@@ -325,8 +343,24 @@ impl Apply<'_> {
         match op {
             Op::CreateCollection { coll } => {
                 self.rec.collection(coll, true);
-                self.st.create_collection(coll);
+                self.st.create_collection(coll, None);
                 Ok(())
+            }
+            Op::CreateWindow { coll, window } => {
+                self.rec.create_window(coll, &window);
+                self.st.create_collection(coll, Some(window));
+                Ok(())
+            }
+            Op::Split { coll, at, new } => {
+                self.rec.split(coll, &at, new);
+                self.st.split_collection(coll, &at, new)
+            }
+            Op::Merge { from, into } => {
+                self.rec.merge(from, into);
+                self.st.merge_collections(from, into)
+            }
+            Op::OmapMove { coll, key, range, to, to_key } => {
+                self.change(coll, &key, Change::OmapMove { range: &range, to, to_key: &to_key })
             }
             Op::RemoveCollection { coll } => {
                 self.rec.collection(coll, false);

@@ -6,7 +6,7 @@ use denc::crc::Sum;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Bound;
-use store::{AllocHint, Buffers, Coll, Key, Op, Options, Store, StoreError, Transaction, WriteHint};
+use store::{AllocHint, Buffers, Coll, Key, Op, Options, RowRange, Store, StoreError, Transaction, Window, WriteHint};
 
 /// xorshift64*: small, seeded, good enough to choose operations.
 #[derive(Clone)]
@@ -64,6 +64,8 @@ pub fn small() -> Options {
 #[derive(Clone)]
 pub struct Shape {
     pub colls: u64,
+    /// Collections that share a space.
+    pub windows: u64,
     pub keys: u64,
     /// Objects stay below this many bytes, about.
     pub size: u64,
@@ -72,12 +74,21 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { colls: 3, keys: 6, size: 160 << 10, max_ops: 5 }
+        Shape { colls: 3, windows: 3, keys: 6, size: 160 << 10, max_ops: 5 }
     }
 }
 
 fn coll(r: &mut Rng, s: &Shape) -> Coll {
-    Coll(1 + r.below(s.colls))
+    if r.below(s.colls + s.windows) < s.colls { Coll(1 + r.below(s.colls)) } else { window(r, s) }
+}
+
+fn window(r: &mut Rng, s: &Shape) -> Coll {
+    Coll(11 + r.below(s.windows.max(1)))
+}
+
+/// The whole space; what comes before the floor is the collection's own.
+fn whole() -> Window {
+    Window { space: Coll(100), floor: Bytes::from_static(b"object-1"), start: Bytes::from_static(b"object-1"), end: None }
 }
 
 fn key(r: &mut Rng, s: &Shape) -> Key {
@@ -119,7 +130,21 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
     let mut t = Transaction::new();
     for _ in 0..1 + r.below(s.max_ops) {
         let (c, k) = (coll(r, s), key(r, s));
-        match r.below(40) {
+        match r.below(if s.windows > 0 { 46 } else { 40 }) {
+            40..=42 => drop(t.split(window(r, s), key(r, s), window(r, s))),
+            43 => drop(t.merge(window(r, s), window(r, s))),
+            44 => {
+                let (start, end) = (name(r), name(r));
+                let hi = r.chance(50).then(|| Bytes::from(format!("{}", r.below(10))));
+                let lo = Bytes::from(format!("{}", r.below(5)));
+                let range = RowRange { start, end, skip: r.below(3) as usize, lo, hi };
+                t.omap_move(c, &k, range, coll(r, s), &key(r, s));
+            }
+            45 if r.chance(10) => drop(t.create_window(window(r, s), whole())),
+            45 if r.chance(10) => {
+                let c = coll(r, s);
+                t.create_window(c, Window { space: c, ..whole() });
+            }
             0 => drop(t.touch(c, &k)),
             1..=12 => {
                 let (off, len) = (offset(r, s), length(r));
@@ -176,13 +201,21 @@ pub fn collections(s: &Shape) -> Transaction {
     for c in 1..=s.colls {
         t.create_collection(Coll(c));
     }
+    if s.windows > 0 {
+        t.create_window(Coll(11), whole());
+    }
     t
 }
 
 /// The objects that an operation may change.
 pub fn touched(op: &Op) -> Vec<(Coll, Key)> {
     match op {
-        Op::CreateCollection { .. } | Op::RemoveCollection { .. } => vec![],
+        Op::CreateCollection { .. } | Op::RemoveCollection { .. } | Op::CreateWindow { .. } => vec![],
+        Op::Split { coll: a, new: b, .. } | Op::Merge { from: a, into: b } => {
+            let keys = (0..10).map(|i| Bytes::from(format!("object-{i}")));
+            keys.flat_map(|k| [(*a, k.clone()), (*b, k)]).collect()
+        }
+        Op::OmapMove { coll, key, to, to_key, .. } => vec![(*coll, key.clone()), (*to, to_key.clone())],
         Op::Clone { coll, to, .. } | Op::CloneRange { coll, to, .. } => vec![(*coll, to.clone())],
         Op::Move { from, from_key, to, to_key } => vec![(*from, from_key.clone()), (*to, to_key.clone())],
         Op::Touch { coll, key }
