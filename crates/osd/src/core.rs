@@ -330,7 +330,7 @@ impl Core {
             }
         };
         for host in self.hosts() {
-            host.handle(pg::Event::AdvanceMap(view.clone()));
+            self.next_map_of(&host, &view);
         }
         *self.map.borrow_mut() = Some(map);
         for pgid in born {
@@ -368,7 +368,7 @@ impl Core {
         }
     }
 
-    fn add_host(&self, pg: Pg) -> Rc<PgHost> {
+    pub(crate) fn add_host(&self, pg: Pg) -> Rc<PgHost> {
         let host = PgHost::new(self.rc(), pg);
         self.hosts.borrow_mut().insert(host.pgid, host.clone());
         host.pump();

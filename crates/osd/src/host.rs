@@ -7,6 +7,7 @@
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
+use crate::host_split::{split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
@@ -232,8 +233,12 @@ impl PgHost {
     fn persist(self: &Rc<Self>, p: Persist) {
         let mut t = Transaction::new();
         if p.create_collection {
-            t.create_collection(self.coll);
+            let pg_num = self.with_pg(|pg| pg.pg_num());
+            t.create_window(self.coll, window_of(self.pgid, pg_num));
             t.touch(self.coll, &self.meta);
+        }
+        for child in p.split {
+            split_off(&mut t, self.coll, &self.meta, child);
         }
         let coll = self.coll;
         let meta = &self.meta;
@@ -446,7 +451,8 @@ impl PgHost {
             // The clients see the same map and send their requests to the new primary.
             return;
         }
-        ops.retain(|op| !op.is_replied());
+        let split = self.with_pg(|pg| pg.info().history.last_epoch_split);
+        ops.retain(|op| !op.is_replied() && op.m().epoch >= split);
         ops.sort_by_key(|op| op.received);
         ops.iter().for_each(|op| op.tracked.delayed("waiting for peered"));
         self.st.borrow_mut().waiting_active = ops.into();

@@ -4,6 +4,7 @@
 use crate::client_op::Slot;
 use crate::host::{META_KEY, PgHost};
 use crate::host_ops::run_now;
+use crate::host_split::window_of;
 use crate::object::{ObjectInfo, decode_attr};
 use crate::op::{OI_ATTR, ObjectReader};
 use crate::work::{Background, Kind, ReadObject};
@@ -126,8 +127,12 @@ impl PgHost {
                 return;
             }
         };
-        let mut keys: Vec<Bytes> = page.keys.into_iter().filter(|k| k != META_KEY).collect();
-        let more = page.next.is_some() || keys.len() > max.max(1);
+        // A part may have become another group's meanwhile.
+        let window = window_of(self.pgid, self.with_pg(|pg| pg.pg_num()));
+        let mine = |k: &Bytes| k != META_KEY && (*k < window.floor || window.covers(k));
+        let found = page.keys.len();
+        let mut keys: Vec<Bytes> = page.keys.into_iter().filter(mine).collect();
+        let more = page.next.is_some() || found > keys.len() + 1 || keys.len() > max.max(1);
         keys.truncate(max.max(1));
         let mut t = Transaction::new();
         for key in &keys {

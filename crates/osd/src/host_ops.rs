@@ -49,8 +49,10 @@ impl PgHost {
     /// Runs a request that the scheduler let in.
     pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
-        let (primary, active, since) =
-            self.with_pg(|pg| (pg.is_primary(), pg.is_active(), pg.info().history.same_primary_since));
+        let (primary, active, since) = self.with_pg(|pg| {
+            let history = &pg.info().history;
+            (pg.is_primary(), pg.is_active(), history.same_primary_since.max(history.last_epoch_split))
+        });
         if !primary {
             if self.may_read_here(&op) {
                 // Replicas do not serve reads yet; the client goes to the primary.

@@ -28,6 +28,7 @@ pub mod host;
 mod host_backfill;
 mod host_background;
 mod host_ops;
+mod host_split;
 mod host_trim;
 mod host_watch;
 pub mod images;

@@ -1,7 +1,7 @@
 //! Everything a PG can cause.
 
 use smallvec::SmallVec;
-use types::{Epoch, Eversion, ObjectId, OsdId, SnapId};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
 use crate::info::Backfill;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
@@ -131,6 +131,20 @@ pub struct Persist {
     pub rows: RowBatch,
     /// The PG is new: create its collection (and its own omap object) first.
     pub create_collection: bool,
+    /// PGs that come out of this one, before anything else. In the order of their objects, the last ones first: each
+    /// takes all objects of the collection, as it is then, from its first object on.
+    pub split: Vec<SplitOff>,
+}
+
+/// A PG that comes out of another one.
+#[derive(Debug)]
+pub struct SplitOff {
+    /// The new PG. It takes the objects of [`PgId::first_object`] and after with it, and their snap-mapper rows.
+    pub pgid: PgId,
+    /// `pg_num` after the split.
+    pub pg_num: u32,
+    /// All rows of the new PG.
+    pub rows: RowBatch,
 }
 
 /// Object changes of a [`Persist`].

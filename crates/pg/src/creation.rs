@@ -18,7 +18,7 @@ use crate::info::PgInfo;
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 1, compat = 1)]
 pub struct UnbornPgs {
-    /// PGs without a birth epoch, ascending.
+    /// PGs without a birth epoch.
     waiting: Vec<PgId>,
     /// Pools seen, with the `pg_num` they had.
     pools: Vec<(PoolId, u32)>,
@@ -60,8 +60,12 @@ impl UnbornPgs {
         self.pools.retain(|(pool, _)| pools.contains(pool));
         for &pool in pools {
             let Some(view) = map.pool(pool) else { continue };
-            if self.pools.iter().any(|(p, _)| *p == pool) {
-                // A grown pg_num is a split, not a birth.
+            if let Some((_, known)) = self.pools.iter_mut().find(|(p, _)| *p == pool) {
+                // A grown pg_num is a split, not a birth: what comes out of a PG that nobody has yet, nobody has.
+                let old = std::mem::replace(known, view.pg_num);
+                let unborn = self.waiting.iter().filter(|p| p.pool == pool);
+                let children: Vec<_> = unborn.flat_map(|p| p.split_children(old, view.pg_num)).collect();
+                self.waiting.extend(children);
                 continue;
             }
             self.pools.push((pool, view.pg_num));

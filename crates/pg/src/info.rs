@@ -56,7 +56,7 @@ impl PgInfo {
 
 /// Milestones of a PG's life, the same for all copies once they have talked (Ceph: `pg_history_t`).
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct PgHistory {
     /// The epoch in which the PG was created.
     pub epoch_created: Epoch,
@@ -74,6 +74,10 @@ pub struct PgHistory {
     pub same_interval_since: Epoch,
     /// First epoch with the present primary.
     pub same_primary_since: Epoch,
+    /// The epoch in which the PG was last split, or came out of a split. Requests of older epochs are void: their
+    /// clients send them again.
+    #[denc(since = 2)]
+    pub last_epoch_split: Epoch,
 }
 
 impl PgHistory {
@@ -92,6 +96,7 @@ impl PgHistory {
             self.last_epoch_clean = other.last_epoch_clean;
             self.last_interval_clean = other.last_interval_clean;
         }
+        self.last_epoch_split = self.last_epoch_split.max(other.last_epoch_split);
         *self != before
     }
 }

@@ -55,5 +55,6 @@ pub use map::{MapRef, MapView, Mapping, PoolView};
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
 pub use rows::{LoadError, RowBatch};
+pub use action::SplitOff;
 pub use stats::StatSum;
 pub use types::PgState;

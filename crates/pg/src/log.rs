@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use denc_derive::Denc;
 use rustc_hash::FxHashMap;
-use types::{Eversion, ReqId};
+use types::{Epoch, Eversion, ReqId};
 
 use crate::log_entry::LoggedRef;
 use crate::msg::LogSegment;
@@ -29,10 +29,12 @@ pub struct DupEntry {
 
 /// The log of a PG in memory (Ceph: `PGLog::IndexedLog`).
 ///
-/// Entries run without gaps from just after `tail` to `head`, so that a version is found by subtraction.
+/// Versions of entries grow from just after `tail` to at most `head`. They have gaps where entries went to another
+/// PG in a split; then `head` may be above the newest entry.
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
     tail: Eversion,
+    head: Eversion,
     entries: VecDeque<LoggedRef>,
     /// Newest version of each request in `entries`.
     reqids: FxHashMap<ReqId, u64>,
@@ -42,15 +44,19 @@ pub struct PgLog {
 
 impl PgLog {
     /// A log from its parts, or `None` if the entries do not follow one another.
-    pub fn new(tail: Eversion, entries: Vec<LoggedRef>, dups: Vec<DupEntry>) -> Option<Self> {
-        let mut log = Self { tail, ..Self::default() };
+    pub fn new(tail: Eversion, head: Eversion, entries: Vec<LoggedRef>, dups: Vec<DupEntry>) -> Option<Self> {
+        let mut log = Self { tail, head: tail, ..Self::default() };
         for entry in entries {
             let v = entry.entry.version;
-            if v <= log.head() || v.version != log.head().version.wrapping_add(1) {
+            if v <= log.head || v.version <= log.head.version {
                 return None;
             }
             log.push(entry);
         }
+        if head < log.head {
+            return None;
+        }
+        log.head = head;
         for dup in dups {
             log.push_dup(dup);
         }
@@ -62,9 +68,28 @@ impl PgLog {
         self.tail
     }
 
-    /// The newest version; equal to `tail` if there are no entries.
+    /// Whether versions are absent only where those of an epoch before `split` may have gone to another PG.
+    pub fn is_whole(&self, split: Epoch) -> bool {
+        let mut before = self.tail;
+        let follows = |before: Eversion, v: Eversion| v.version <= before.version + 1;
+        let gap = |before: Eversion, v: Eversion| follows(before, v) || before.epoch < split;
+        for v in self.entries.iter().map(|e| e.entry.version) {
+            if !gap(before, v) {
+                return false;
+            }
+            before = v;
+        }
+        self.head.version == before.version || (gap(before, self.head) && self.head.epoch < split)
+    }
+
+    /// The newest version that the log knows of.
     pub fn head(&self) -> Eversion {
-        self.entries.back().map_or(self.tail, |e| e.entry.version)
+        self.head
+    }
+
+    /// The log is known to be complete up to here, though there may be no such entry.
+    pub fn raise_head(&mut self, head: Eversion) {
+        self.head = self.head.max(head);
     }
 
     /// How many entries there are.
@@ -89,13 +114,13 @@ impl PgLog {
 
     /// The entry with exactly this version.
     pub fn get(&self, version: Eversion) -> Option<&LoggedRef> {
-        let at = version.version.checked_sub(self.tail.version)?.checked_sub(1)?;
-        self.entries.get(usize::try_from(at).ok()?).filter(|e| e.entry.version == version)
+        let at = self.entries.partition_point(|e| e.entry.version < version);
+        self.entries.get(at).filter(|e| e.entry.version == version)
     }
 
-    /// Whether this version is a point of this log's history: an entry, or the tail.
+    /// Whether this version is a point of this log's history: an entry, the tail, or the head.
     pub fn has_point(&self, version: Eversion) -> bool {
-        version == self.tail || self.get(version).is_some()
+        version == self.tail || version == self.head || self.get(version).is_some()
     }
 
     /// The newest entry or tail that is not above `version`.
@@ -106,18 +131,19 @@ impl PgLog {
 
     /// Appends an entry, which must follow the head.
     pub fn push(&mut self, entry: LoggedRef) {
-        debug_assert!(entry.entry.version > self.head() && entry.entry.version.version == self.head().version + 1);
+        debug_assert!(entry.entry.version > self.head && entry.entry.version.version > self.head.version);
+        self.head = entry.entry.version;
         if entry.entry.reqid != ReqId::default() {
             self.reqids.insert(entry.entry.reqid, entry.entry.version.version);
         }
         self.entries.push_back(entry);
     }
 
-    /// Puts older entries in front, so that the log reaches back to `tail`. They are the ones just before
-    /// the present tail; otherwise nothing happens. Returns whether it did.
+    /// Puts older entries in front, so that the log reaches back to `tail`. They are all that another log has
+    /// between `tail` and the present tail, and both logs have a point in common that is not older than that. If they
+    /// cannot be, nothing happens. Returns whether anything did.
     pub fn extend_back(&mut self, tail: Eversion, older: &[LoggedRef]) -> bool {
-        let Some(last) = older.last() else { return false };
-        if last.entry.version != self.tail || older.len() as u64 != self.tail.version.saturating_sub(tail.version) {
+        if tail >= self.tail || older.iter().any(|e| e.entry.version <= tail || e.entry.version > self.tail) {
             return false;
         }
         for e in older.iter().rev() {
@@ -133,8 +159,8 @@ impl PgLog {
     /// The entry that a request left.
     pub fn find_request(&self, reqid: &ReqId) -> Option<&LoggedRef> {
         let &version = self.reqids.get(reqid)?;
-        let at = version.checked_sub(self.tail.version)?.checked_sub(1)?;
-        self.entries.get(usize::try_from(at).ok()?)
+        let at = self.entries.partition_point(|e| e.entry.version.version < version);
+        self.entries.get(at).filter(|e| e.entry.version.version == version)
     }
 
     /// What is left of a trimmed request.
@@ -151,10 +177,11 @@ impl PgLog {
         LogSegment { tail, entries: self.entries.range(from..).cloned().collect() }
     }
 
-    /// Removes and returns the entries after `version`, oldest first.
+    /// Removes and returns the entries after `version`, oldest first. The log ends there then.
     pub fn rewind(&mut self, version: Eversion) -> Vec<LoggedRef> {
         let from = self.entries.partition_point(|e| e.entry.version <= version);
         let cut: Vec<_> = self.entries.drain(from..).collect();
+        self.head = self.head.min(version).max(self.tail);
         for e in &cut {
             if self.reqids.get(&e.entry.reqid) == Some(&e.entry.version.version) {
                 self.reqids.remove(&e.entry.reqid);
@@ -166,7 +193,7 @@ impl PgLog {
     /// Drops entries up to and with `to`. Requests among the last `dups_tracked` versions, the log's own
     /// included, stay known as dups: none if the log is as long. The row changes go to `rows`.
     pub fn trim(&mut self, to: Eversion, dups_tracked: u64, rows: &mut RowBatch) {
-        let oldest = self.head().version.saturating_sub(dups_tracked);
+        let oldest = self.head.version.saturating_sub(dups_tracked);
         while let Some(e) = self.entries.pop_front_if(|e| e.entry.version <= to) {
             let entry = &e.entry;
             rows.remove.push(rows::log_key(entry.version));
@@ -193,6 +220,23 @@ impl PgLog {
                 self.dup_reqids.remove(&old.reqid);
             }
         }
+    }
+
+    /// Takes out the entries for which `goes` is true. They come back as a log that reaches as far on both sides and
+    /// knows the same dups: which object a dup was about is not known.
+    pub fn split(&mut self, mut goes: impl FnMut(&LoggedRef) -> bool) -> Self {
+        let mut child = Self { tail: self.tail, head: self.tail, ..Self::default() };
+        let mut kept = Self { tail: self.tail, head: self.tail, ..Self::default() };
+        for entry in std::mem::take(&mut self.entries) {
+            if goes(&entry) { child.push(entry) } else { kept.push(entry) }
+        }
+        for dup in &self.dups {
+            child.push_dup(dup.clone());
+        }
+        (kept.dups, kept.dup_reqids) = (std::mem::take(&mut self.dups), std::mem::take(&mut self.dup_reqids));
+        (child.head, kept.head) = (self.head, self.head);
+        *self = kept;
+        child
     }
 
     fn push_dup(&mut self, dup: DupEntry) {

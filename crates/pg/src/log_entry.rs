@@ -47,7 +47,7 @@ pub struct LogEntry {
     pub op: LogOp,
     /// The object.
     pub oid: ObjectId,
-    /// The version that the change gave the object. `version.version` grows by one from entry to entry.
+    /// The version that the change gave the object. `version.version` grows from entry to entry.
     pub version: Eversion,
     /// The object's version before, zero if it did not exist.
     pub prior_version: Eversion,

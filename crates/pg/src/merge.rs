@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::{Eversion, ObjectId};
 
-use crate::info::Backfill;
+use crate::info::{Backfill, PgInfo};
 use crate::log::PgLog;
 use crate::log_entry::{LogEntry, LoggedRef};
 use crate::missing::{MissingItem, MissingSet};
+use crate::msg::LogSegment;
 
 /// What must follow a merge besides the change of the missing set.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,14 +41,25 @@ pub struct Outcome {
     pub diverged: bool,
 }
 
-/// The newest point of `segment` (its tail or one of its entries) that `log` has too.
-pub fn newest_common(log: &PgLog, tail: Eversion, entries: &[LoggedRef]) -> Option<Eversion> {
-    entries
-        .iter()
-        .rev()
-        .map(|e| e.entry.version)
-        .chain([tail])
-        .find(|&v| log.has_point(v))
+/// The newest point that `log` shares with another log, of which `segment` is known and which belongs to the copy that
+/// says `info`; `None` if they do not meet, or `segment` does not tell.
+///
+/// After a split a log has only some of the versions, so that the newest entry that both have may be older than both
+/// tails. Then they agree at the newer tail: what is trimmed was complete everywhere, and so is part of every history
+/// that reaches as far. (A branch that was given up ends before any version that took its place: those have later
+/// epochs, and versions are ordered by epoch first.)
+pub fn newest_common(log: &PgLog, segment: &LogSegment, info: &PgInfo) -> Option<Eversion> {
+    let (tail, entries) = (segment.tail, &segment.entries);
+    let floor = log.tail().max(tail);
+    if log.head() < floor || info.last_update < floor {
+        return None;
+    }
+    let shared = entries.iter().rev().map(|e| e.entry.version).take_while(|v| *v > floor).find(|&v| log.get(v).is_some());
+    if shared.is_some() {
+        return shared;
+    }
+    // Where only a part of the other log is known, it may begin behind where they part.
+    (floor > tail || tail == info.log_tail || log.has_point(tail)).then_some(floor)
 }
 
 /// Brings `missing` of a copy from its own log to the authoritative one. `divergent` are the copy's

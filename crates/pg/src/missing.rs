@@ -67,6 +67,15 @@ impl MissingSet {
         self.by_need.keys().next().copied()
     }
 
+    /// Takes out the objects for which `goes` is true.
+    pub fn split(&mut self, mut goes: impl FnMut(&ObjectId) -> bool) -> Self {
+        let mut child = Self::default();
+        for (oid, item) in std::mem::take(self).items {
+            if goes(&oid) { child.set(oid, item) } else { self.set(oid, item) }
+        }
+        child
+    }
+
     /// Adds or replaces.
     pub fn set(&mut self, oid: ObjectId, item: MissingItem) {
         if let Some(old) = self.items.insert(oid.clone(), item) {

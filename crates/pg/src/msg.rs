@@ -42,7 +42,7 @@ pub struct Payload {
     pub data: Bytes,
 }
 
-/// Part of a log: the entries after `tail`, oldest first, without gaps.
+/// Part of a log: all its entries after `tail`, oldest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LogSegment {
     /// The version just before the first entry.
@@ -470,7 +470,7 @@ impl Decode for LogSegment {
         for _ in 0..n {
             let logged: Logged = r.get()?;
             let v = logged.entry.version;
-            if v <= last || v.version != last.version.wrapping_add(1) {
+            if v <= last || v.version <= last.version {
                 return Err(DecodeError::Invalid { what: "LogSegment order", found: v.version });
             }
             last = v;

@@ -83,17 +83,25 @@ impl PastIntervals {
 pub fn is_new_interval(
     old_map: &dyn MapView,
     new_map: &dyn MapView,
+    pgid: PgId,
     old: (&Mapping, &PoolView),
     new: (&Mapping, &PoolView),
 ) -> bool {
     let ((om, op), (nm, np)) = (old, new);
-    om.up != nm.up
+    op.pg_num != np.pg_num && changes_shape(pgid, op.pg_num, np.pg_num)
+        || om.up != nm.up
         || om.acting != nm.acting
         || om.primary != nm.primary
         || om.up_primary != nm.up_primary
         || op.min_size != np.min_size
         || op.size != np.size
         || nm.acting.iter().chain(&nm.up).any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
+}
+
+/// Whether a PG gives or takes objects when `pg_num` changes.
+pub fn changes_shape(pgid: PgId, old: u32, new: u32) -> bool {
+    // A child of the split itself had no place before.
+    pgid.seed >= old || !pgid.split_children(old, new).is_empty()
 }
 
 /// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to

@@ -80,7 +80,7 @@ pub enum LoadError {
     /// A row has an unknown key.
     #[error("row {0:?} is unknown")]
     Unknown(Bytes),
-    /// Log rows have gaps or contradict the info.
+    /// Log rows have gaps that no split made, or contradict the info.
     #[error("the log rows do not run from {tail:?} to {head:?}")]
     Log {
         /// `log_tail` of the info.
@@ -137,8 +137,8 @@ pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, Lo
     entries.sort_by_key(|e| e.entry.version);
     dups.sort_by_key(|d| d.version);
     let bad_log = LoadError::Log { tail: info.log_tail, head: info.last_update };
-    let log = PgLog::new(info.log_tail, entries, dups).ok_or(bad_log.clone())?;
-    if log.head() != info.last_update {
+    let log = PgLog::new(info.log_tail, info.last_update, entries, dups).ok_or(bad_log.clone())?;
+    if !log.is_whole(info.history.last_epoch_split) {
         return Err(bad_log);
     }
     Ok(Loaded { info, log, missing, past, epoch })

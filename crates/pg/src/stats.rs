@@ -19,6 +19,12 @@ macro_rules! sums {
                 $(self.$field = self.$field.wrapping_add(delta.$field);)*
             }
 
+            /// One of `n` equal parts, and what they leave in the first.
+            pub fn part(&self, n: i64, first: bool) -> StatSum {
+                let share = |v: i64| v / n + if first { v % n } else { 0 };
+                StatSum { $($field: share(self.$field),)* }
+            }
+
             fn each(&self, mut f: impl FnMut(i64)) {
                 $(f(self.$field);)*
             }

@@ -43,6 +43,8 @@ pub struct State {
 pub enum StoreOp {
     /// New collection.
     Create(PgId),
+    /// A collection gives the objects of another PG, of which these many bits of the hash decide, to a new one.
+    Split(PgId, PgId, u32),
     /// No collection.
     Drop(PgId),
     /// Set a row.
@@ -65,6 +67,12 @@ impl State {
             StoreOp::Create(pg) => {
                 let old = self.colls.insert(*pg, Coll::default());
                 assert!(old.is_none(), "{pg} is created twice");
+            }
+            StoreOp::Split(parent, child, bits) => {
+                let objects = &mut self.coll(parent).objects;
+                let objects = objects.extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash)).collect();
+                let old = self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects });
+                assert!(old.is_none(), "{child} is split off twice");
             }
             StoreOp::Drop(pg) => drop(self.colls.remove(pg)),
             StoreOp::Super(epoch, unborn) => (self.epoch, self.unborn) = (*epoch, unborn.clone()),

@@ -38,6 +38,8 @@ pub struct MapModel {
     pub pg_temp: BTreeMap<PgId, Vec<OsdId>>,
     /// The flag.
     pub nobackfill: bool,
+    /// `pgp_num` of pools where it is not `pg_num`.
+    pub pgp_num: BTreeMap<PoolId, u32>,
 }
 
 impl MapModel {
@@ -82,9 +84,11 @@ impl MapView for MapModel {
     /// The `size` best of a ranking by hash, without those that are down.
     fn mapping(&self, pg: PgId) -> Mapping {
         let Some(pool) = self.pools.get(&pg.pool) else { return Mapping::default() };
+        let pgp_num = self.pgp_num.get(&pg.pool).copied().unwrap_or(pool.pg_num);
+        let seed = types::pgid::stable_mod(pg.seed, pgp_num, types::pgid::mask_of(pgp_num));
         let mut ranked: Vec<_> = (0..self.osds.len())
             .filter(|&i| self.osds[i].is_in)
-            .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(pg.seed) << 20 ^ i as u64), OsdId(i as i32)))
+            .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ i as u64), OsdId(i as i32)))
             .collect();
         ranked.sort();
         let up: Vec<_> = ranked.iter().take(pool.size as usize).map(|r| r.1).filter(|&o| self.is_up(o)).collect();
@@ -111,6 +115,10 @@ pub enum MonMsg {
     NoBackfill(bool),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
+    /// Operator: change `pg_num`; `pgp_num` stays as it is.
+    PgNum(PoolId, u32),
+    /// Operator: make `pgp_num` what `pg_num` is.
+    PgpNum(PoolId),
     /// Operator: delete a pool.
     DeletePool(PoolId),
 }
@@ -126,7 +134,7 @@ impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
-        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false };
+        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, pgp_num: BTreeMap::new() };
         Self { history: vec![Rc::new(map)] }
     }
 
@@ -201,8 +209,23 @@ impl Monitor {
                 view.created = m.epoch;
                 m.pools.insert(id, view);
             }),
+            MonMsg::PgNum(id, n) => {
+                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num < n).copied() else { return 0 };
+                self.publish(|m| {
+                    m.pgp_num.entry(id).or_insert(pool.pg_num);
+                    m.pools.insert(id, PoolView { pg_num: n, ..pool });
+                });
+            }
+            MonMsg::PgpNum(id) => {
+                if map.pgp_num.contains_key(&id) {
+                    self.publish(|m| {
+                        m.pgp_num.remove(&id);
+                    });
+                }
+            }
             MonMsg::DeletePool(id) => self.publish(|m| {
                 m.pools.remove(&id);
+                m.pgp_num.remove(&id);
                 m.pg_temp.retain(|pg, _| pg.pool != id);
             }),
         }

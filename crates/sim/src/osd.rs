@@ -47,6 +47,14 @@ pub enum Bug {
     FollowerSleeps,
     /// A copy that is filled says that it is complete.
     ClaimComplete,
+    /// Requests from before a split are executed.
+    OldRequests,
+    /// A split is durable in two steps: the parent's part first.
+    SplitInSteps,
+    /// Copies that do not act do not split.
+    StraysDoNotSplit,
+    /// What comes out of a split takes itself for complete.
+    SplitForgetsMissing,
 }
 
 /// What a client asks for.
@@ -262,9 +270,12 @@ impl Osd {
         // PGs are as old as their rows; bring them to the OSD's epoch.
         for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
             let (from, to) = (self.pgs[&pgid].pg.epoch(), self.disk.state().epoch);
+            let mut all = vec![pgid];
             for e in from.0 + 1..=to.0 {
                 let Some(map) = monitor.view(Epoch(e)) else { break };
-                self.feed(pgid, Event::AdvanceMap(map));
+                for pgid in all.clone() {
+                    all.extend(self.next_map(pgid, &map));
+                }
             }
         }
         let new_disk = std::mem::take(&mut self.new_disk);
@@ -279,7 +290,7 @@ impl Osd {
             let Some(map) = monitor.at(Epoch(e)) else { break };
             let view: MapRef = map.clone();
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
-                self.feed(pgid, Event::AdvanceMap(view.clone()));
+                self.next_map(pgid, &view);
             }
             let pools: Vec<_> = map.pools.keys().copied().collect();
             for pgid in self.unborn.advance(self.id, &*map, &pools) {
@@ -306,6 +317,41 @@ impl Osd {
                 self.deliver(from, header, msg);
             }
         }
+    }
+
+    /// A PG takes the next map. Returns the PGs that come out of it.
+    fn next_map(&mut self, pgid: PgId, map: &MapRef) -> Vec<PgId> {
+        let Some(hosted) = self.pgs.get_mut(&pgid) else { return Vec::new() };
+        let acts = hosted.pg.mapping().acting.contains(&self.id);
+        if hosted.pg.children_in(&**map).is_empty() || (!acts && self.bug == Bug::StraysDoNotSplit) {
+            self.feed(pgid, Event::AdvanceMap(map.clone()));
+            return Vec::new();
+        }
+        let mut mark = |what| *self.marks.entry(what).or_default() += 1;
+        mark("split");
+        let pg = &hosted.pg;
+        if !pg.missing().is_empty() || !pg.is_clean() && pg.is_active() {
+            mark("split during recovery");
+        }
+        if matches!(pg.info().last_backfill, Backfill::UpTo(_)) {
+            mark("split during backfill");
+        }
+        if pg.info().removing {
+            mark("split while being removed");
+        }
+        if !acts {
+            mark("stray split");
+        }
+        if !hosted.running.is_empty() {
+            mark("split with writes in flight");
+        }
+        let children = hosted.pg.split(map, self.now);
+        let ids = children.iter().map(Pg::pgid).collect();
+        self.drain(pgid);
+        for pg in children {
+            self.host(pg.pgid(), pg);
+        }
+        ids
     }
 
     /// A message from a peer arrived.
@@ -447,6 +493,10 @@ impl Osd {
         if !hosted.pg.is_primary() && op.epoch <= hosted.pg.epoch() {
             return;
         }
+        if op.epoch < hosted.pg.info().history.last_epoch_split && self.bug != Bug::OldRequests {
+            *self.marks.entry("request from before a split").or_default() += 1;
+            return;
+        }
         hosted.waiting.push(op);
         self.run_waiting(op.pgid);
         self.drain(op.pgid);
@@ -455,6 +505,8 @@ impl Osd {
     fn host(&mut self, pgid: PgId, pg: Pg) {
         let mut hosted = Hosted::new(pg);
         hosted.waiting = self.early_ops.extract_if(.., |op| op.pgid == pgid).collect();
+        let split = hosted.pg.info().history.last_epoch_split;
+        hosted.waiting.retain(|op| op.epoch >= split);
         self.pgs.insert(pgid, hosted);
         self.drain(pgid);
     }
@@ -498,6 +550,8 @@ impl Osd {
                     *generation += 1;
                     waiting.extend(std::mem::take(executing).into_values());
                     waiting.extend(std::mem::take(running).into_values().map(|(op, _)| op));
+                    let split = pg.info().history.last_epoch_split;
+                    waiting.retain(|op| op.epoch >= split || self.bug == Bug::OldRequests);
                     if !pg.is_primary() {
                         // Those of a client with a newer map wait for that map.
                         let epoch = pg.epoch();
@@ -601,7 +655,18 @@ impl Osd {
             let seq = self.disk.submit(first, None);
             self.out.push(Effect::Flush(seq));
         }
-        let seq = self.disk.submit(ops, Some((pgid, persist.token)));
+        let mut split = Vec::new();
+        for child in persist.split {
+            split.push(StoreOp::Split(pgid, child.pgid, child.pgid.split_bits(child.pg_num)));
+            let rows = child.rows.set.into_iter().filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
+            split.extend(rows.map(|(k, v)| StoreOp::Set(child.pgid, k, v)));
+        }
+        let later = if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
+        ops.splice(0..0, split);
+        let mut seq = self.disk.submit(ops, Some((pgid, persist.token)));
+        if !later.is_empty() {
+            seq = self.disk.submit(later, None);
+        }
         self.out.push(Effect::Flush(seq));
         if early_ack {
             self.early_commit(pgid, persist.token);

@@ -51,6 +51,8 @@ pub struct Scenario {
     pub tight: u64,
     /// Thousandths: the next fault comes soon.
     pub hasty: u64,
+    /// Thousandths: the pool gets more PGs, or `pgp_num` follows.
+    pub pg_num_change: u64,
     /// Logs are so short that an OSD may come back too late to be brought up to date by log.
     pub short_logs: bool,
     /// Whether a second pool is created and deleted.
@@ -89,6 +91,7 @@ impl Default for Scenario {
             nobackfill: 0,
             tight: 0,
             hasty: 300,
+            pg_num_change: 0,
             short_logs: false,
             second_pool: true,
             conf,
@@ -117,12 +120,13 @@ impl Scenario {
                     // Restarts that take long.
                     6 => Self { reweight: 0, pg_num: 1, slow_restart: 600, ..base },
                     // Disks are replaced.
-                    7 => Self { osds: 3, reweight: 0, lose_disk: 400, crash_one: 500, power_cut: 50, ops: 60, ..base },
+                    7 => Self { osds: 3, reweight: 0, pg_num_change: 80, lose_disk: 400, crash_one: 450, power_cut: 50, ops: 60, ..base },
                     // OSDs come and go.
-                    8 => Self { osds: 6, reweight: 500, lose_disk: 50, nobackfill: 50, crash_one: 350, power_cut: 50, ops: 60, ..base },
+                    8 => Self { osds: 6, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
                     // All of it, with slow disks.
                     _ => Self {
                         osds: 5,
+                        pg_num_change: 100,
                         reweight: 250,
                         lose_disk: 150,
                         nobackfill: 50,
@@ -139,7 +143,8 @@ impl Scenario {
             0 => Self { osds: 3, reweight: 0, crash_one: 850, ..base },
             1 => Self { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
             2 => Self { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 500, power_cut: 400, slow_flush: 300, ..base },
-            3 => Self { osds: 6, pg_num: 4, crash_one: 400, reweight: 500, power_cut: 100, ..base },
+            3 => Self { osds: 6, pg_num: 1, pg_num_change: 150, objects: 16, crash_one: 400, reweight: 350, power_cut: 100, ..base },
+            5 => Self { osds: 4, pg_num: 1, pg_num_change: 150, objects: 16, crash_one: 500, power_cut: 250, reweight: 100, ..base },
             4 => Self { objects: 2, clients: 4, ops: 28, slow_net: 150, ..base },
             _ => base,
         }
@@ -421,7 +426,7 @@ impl World {
                 for e in self.clients[client].epoch.0 + 1..=epoch.0 {
                     let c = &mut self.clients[client];
                     c.epoch = Epoch(e);
-                    let target = c.current.and_then(|(op, _)| self.target(Epoch(e), op.pgid));
+                    let target = c.current.and_then(|(op, _)| self.target(Epoch(e), self.pgid_of(op.object, Epoch(e))));
                     let c = &mut self.clients[client];
                     if c.sent_to != target {
                         c.sent_to = None;
@@ -540,7 +545,7 @@ impl World {
         }
         let s = &self.scenario;
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
-        let (disk, flag) = (s.lose_disk, s.nobackfill);
+        let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
         let dice = self.rng.range(0, 1_000);
         if dice < one {
             let osd = OsdId(self.rng.range(0, n) as i32);
@@ -567,6 +572,16 @@ impl World {
         } else if dice < one + all + weight + disk + flag {
             let on = !self.monitor.map().nobackfill;
             self.after(0, Ev::Mon(MonMsg::NoBackfill(on)));
+        } else if dice < one + all + weight + disk + flag + split {
+            let map = self.monitor.map();
+            let msg = match map.pools.get(&POOL) {
+                Some(_) if map.pgp_num.contains_key(&POOL) && dice % 2 == 0 => Some(MonMsg::PgpNum(POOL)),
+                Some(pool) if pool.pg_num < 12 => Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32)),
+                _ => None,
+            };
+            if let Some(msg) = msg {
+                self.after(0, Ev::Mon(msg));
+            }
         }
         let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
         self.after(next, Ev::Fault);
@@ -579,11 +594,16 @@ impl World {
             self.after(1, Ev::Start(osd));
         }
         self.after(0, Ev::Mon(MonMsg::NoBackfill(false)));
+        self.after(0, Ev::Mon(MonMsg::PgpNum(POOL)));
         self.after(0, Ev::Mon(MonMsg::DeletePool(SECOND)));
     }
 
-    fn pgid_of(&self, object: u64) -> PgId {
-        PgId { pool: POOL, seed: (mix(object) % u64::from(self.scenario.pg_num)) as u32 }
+    /// Which PG an object is in, as a client with a map of this epoch sees it.
+    fn pgid_of(&self, object: u64, epoch: Epoch) -> PgId {
+        let map = self.monitor.at(epoch);
+        let pg_num = map.and_then(|m| m.pools.get(&POOL).map(|p| p.pg_num)).unwrap_or(1);
+        let hash = object_id(POOL, object).hash;
+        PgId { pool: POOL, seed: types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num)) }
     }
 
     fn next_op(&mut self, client: usize) {
@@ -599,7 +619,7 @@ impl World {
             5 => Ask::Delete,
             _ => Ask::Read,
         };
-        let pgid = self.pgid_of(object);
+        let pgid = self.pgid_of(object, self.clients[client].epoch);
         let c = &mut self.clients[client];
         c.left -= 1;
         c.tid += 1;
@@ -613,6 +633,7 @@ impl World {
     fn send_op(&mut self, client: usize) {
         let c = &self.clients[client];
         let Some((mut op, _)) = c.current else { return };
+        op.pgid = self.pgid_of(op.object, c.epoch);
         let target = self.target(c.epoch, op.pgid);
         let Some(Target { primary, incarnation, .. }) = target else { return };
         if c.sent_to == target {
@@ -629,7 +650,8 @@ impl World {
         let map = self.monitor.at(epoch)?;
         let mapping = map.mapping(pgid);
         let primary = mapping.primary?;
-        let interval = mapping.acting.iter().fold(0, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
+        let pg_num = map.pools.get(&pgid.pool).map_or(0, |p| p.pg_num);
+        let interval = mapping.acting.iter().fold(pg_num.into(), |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
         Some(Target { primary, incarnation: map.incarnation(primary)?, interval })
     }
 
@@ -715,7 +737,12 @@ impl World {
                 }
             }
             let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
-            if !loaded.missing.is_empty() || loaded.info.stats.num_objects != first.objects.len() as i64 {
+            let counted = loaded.info.stats_invalid || loaded.info.stats.num_objects == first.objects.len() as i64;
+            let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
+            if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
+                return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
+            }
+            if !loaded.missing.is_empty() || !counted {
                 return Err(format!("{pgid}: {} objects, {:?}", first.objects.len(), loaded.info.stats));
             }
         }
@@ -726,7 +753,7 @@ impl World {
         }
         // One last read of everything, straight from the primary's disk.
         for object in 0..self.scenario.objects {
-            let pgid = self.pgid_of(object);
+            let pgid = self.pgid_of(object, map.epoch);
             let primary = map.mapping(pgid).primary.ok_or("no primary")?;
             let state = self.osds[primary.0 as usize].disk.state();
             let value = state.colls[&pgid].objects.get(&object_id(POOL, object)).map(value_of);

@@ -47,6 +47,16 @@ fn interrupted_backfills(seed: u64) -> Scenario {
     Scenario { slow_flush: 700, lose_disk: 400, crash_one: 300, power_cut: 300, slow_restart: 0, hasty: 600, ..s }
 }
 
+/// The pool gets more PGs all the time.
+fn splits(_: u64) -> Scenario {
+    Scenario { osds: 4, pg_num: 1, objects: 16, crash_one: 400, power_cut: 200, reweight: 100, pg_num_change: 300, slow_flush: 300, ..Scenario::default() }
+}
+
+/// The same on slow disks that lose power in the middle of it.
+fn interrupted_splits(seed: u64) -> Scenario {
+    Scenario { crash_one: 250, power_cut: 400, reweight: 0, pg_num_change: 350, slow_flush: 980, hasty: 900, ..splits(seed) }
+}
+
 bugs! {
     a_replica_that_acknowledges_before_its_disk_is_caught: AckBeforeCommit in power_cuts,
     a_merge_that_forgets_what_is_missing_is_caught: ForgetMissing in Scenario::shape,
@@ -60,4 +70,8 @@ bugs! {
     a_comparison_that_forgets_writes_is_caught: StaleListing in backfills,
     a_copy_that_is_filled_and_misses_writes_is_caught: FollowerSleeps in backfills,
     a_copy_that_acts_before_it_is_filled_is_caught: ClaimComplete in backfills,
+    requests_from_before_a_split_that_run_are_caught: OldRequests in splits,
+    a_split_in_two_steps_is_caught: SplitInSteps in interrupted_splits,
+    copies_that_do_not_split_are_caught: StraysDoNotSplit in splits,
+    a_split_that_forgets_what_is_missing_is_caught: SplitForgetsMissing in splits,
 }

@@ -35,7 +35,8 @@ fn seeds() {
         for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
             "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
             "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
-            "write behind the cursor", "write to a copy in progress", "too full"] {
+            "write behind the cursor", "write to a copy in progress", "too full", "split", "split during recovery", "split during backfill", "split while being removed", "stray split",
+            "split with writes in flight", "request from before a split"] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
     }

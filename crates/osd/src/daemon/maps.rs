@@ -42,8 +42,8 @@ impl Daemon {
         }
     }
 
-    /// Applies maps in order. Maps and what groups make of them are durable before the superblock says that
-    /// they were processed, because the store commits in order.
+    /// Applies maps in order. A map is durable before what groups make of it, and that before the superblock says that
+    /// it was processed, because the store commits in order.
     pub(super) fn maps(self: &Rc<Self>, m: OsdMapMsg) {
         if self.stopping.get() {
             return;
@@ -61,7 +61,7 @@ impl Daemon {
                 _ => break,
             };
             match found {
-                Ok((map, bytes)) => self.next_map(&mut t, map, bytes, true),
+                Ok((map, bytes)) => self.next_map(map, bytes, true),
                 Err(e) => {
                     tracing::error!("map {next} cannot be applied: {e}");
                     break;
@@ -77,7 +77,7 @@ impl Daemon {
                 Some((e, bytes)) if gap => match OsdMap::from_bytes(bytes) {
                     Ok(map) => {
                         tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
-                        self.next_map(&mut t, map, bytes.clone(), false);
+                        self.next_map(map, bytes.clone(), false);
                         current = self.core.epoch();
                     }
                     Err(e) => tracing::error!("a full map cannot be read: {e}"),
@@ -116,9 +116,17 @@ impl Daemon {
         self.after_maps();
     }
 
-    pub(super) fn next_map(self: &Rc<Self>, t: &mut Transaction, map: OsdMap, bytes: Bytes, continuous: bool) {
+    pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
         let epoch = map.epoch;
-        superblock::put_map(t, epoch, bytes);
+        // Before anything that groups make of it: after a crash they may be ahead of the superblock.
+        let mut t = Transaction::new();
+        superblock::put_map(&mut t, epoch, bytes);
+        let weak = Rc::downgrade(&self.core);
+        self.core.submit(t, move |done| {
+            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
+                core.fail(format!("map {epoch} cannot be stored: {e}"));
+            }
+        });
         if self.superblock.borrow().oldest == Epoch(0) {
             self.superblock.borrow_mut().oldest = epoch;
         }

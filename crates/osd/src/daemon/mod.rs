@@ -246,6 +246,7 @@ struct Daemon {
     report_seq: Cell<u64>,
     reported: RefCell<BTreeMap<PgId, u64>>,
     full_report: Cell<bool>,
+    reported_map: Cell<Epoch>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -422,6 +423,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         report_seq: Cell::new(0),
         reported: RefCell::default(),
         full_report: Cell::new(true),
+        reported_map: Cell::default(),
         local: RefCell::default(),
         tasks: RefCell::default(),
     });
@@ -505,7 +507,9 @@ async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Re
     }
     loaded.sort_by_key(|(pgid, _)| *pgid);
     let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
-    for e in oldest.0..=own.current.0 {
+    // A group may have made something of a map that the superblock does not count yet.
+    let last = loaded.iter().map(|(_, l)| l.epoch).max().unwrap_or(own.current).max(own.current);
+    for e in oldest.0..=last.0 {
         if let Some(map) = superblock::load_map(store, Epoch(e)).await? {
             maps.insert(Epoch(e), MapAt::new(Rc::new(map)));
         }
@@ -518,8 +522,13 @@ async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Re
         let conf = core.settings().pg.clone();
         let pg = Pg::load(core.whoami, l, map, conf, crate::core::wall_now());
         let host = core.add_loaded(pg);
-        for map in maps.range(at.next()..).map(|(_, m)| m.clone()) {
-            host.handle(pg::Event::AdvanceMap(map));
+        host.open_window();
+        let mut hosts = vec![host];
+        for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {
+            let map: pg::MapRef = map.clone();
+            for host in hosts.clone() {
+                hosts.extend(core.next_map_of(&host, &map));
+            }
         }
     }
     Ok(Some(newest))

@@ -95,7 +95,9 @@ impl Daemon {
         for p in &removed {
             reported.remove(p);
         }
-        if !all && !full && pg_stats.is_empty() && removed.is_empty() {
+        // With which map nothing has changed is news, too: decisions of the monitors wait for it.
+        let same_map = self.reported_map.replace(self.core.epoch()) == self.core.epoch();
+        if !all && !full && same_map && pg_stats.is_empty() && removed.is_empty() {
             return;
         }
         self.report_seq.set(seq);

@@ -45,7 +45,7 @@ impl Pg {
             return;
         }
         // The primary worked out from our log which point we share with it.
-        let Some(common) = merge::newest_common(&self.log, log.tail, &log.entries) else { return };
+        let Some(common) = merge::newest_common(&self.log, &log, &info) else { return };
         self.info.history.merge(&info.history);
         self.info.last_epoch_started = info.last_epoch_started;
         self.info.last_interval_started = info.last_interval_started;

@@ -513,7 +513,7 @@ impl Pg {
         if self.mapping.acting.contains(&self.me) || !self.mapping.up.contains(&self.me) {
             return;
         }
-        let Some(log) = PgLog::new(log.tail, log.entries, dups).filter(|l| l.head() == info.last_update) else { return };
+        let Some(log) = PgLog::new(log.tail, info.last_update, log.entries, dups) else { return };
         let mut persist = Persist::default();
         persist.rows.set.extend(log.iter().map(|e| rows::log_row(e)));
         persist.rows.set.extend(log.dups().map(rows::dup_row));

@@ -300,7 +300,7 @@ fn filling(conf: PgConf) -> Pg {
     let mut pg = Pg::create(OsdId(0), PGID, Rc::new(Map { up: Vec::new(), ..map.clone() }), conf, Utime::default()).unwrap();
     // The third was away when the log began.
     let tail = Eversion { epoch: Epoch(4), version: 100 };
-    pg.log = PgLog::new(tail, Vec::new(), Vec::new()).unwrap();
+    pg.log = PgLog::new(tail, tail, Vec::new(), Vec::new()).unwrap();
     (pg.info.last_update, pg.info.last_complete, pg.info.log_tail) = (tail, tail, tail);
     pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 6, up_thru: 6, ..map })), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());

@@ -24,7 +24,7 @@ impl Pg {
             return;
         }
         let old_map = std::mem::replace(&mut self.map, map);
-        if is_new_interval(&*old_map, &*self.map, (&self.mapping, &self.pool), (&mapping, &pool)) {
+        if is_new_interval(&*old_map, &*self.map, self.info.pgid, (&self.mapping, &self.pool), (&mapping, &pool)) {
             let interval = PastInterval {
                 first: self.info.history.same_interval_since,
                 last: old_map.epoch(),

@@ -21,6 +21,7 @@ mod recovery;
 mod removal;
 mod replicate;
 mod snaptrim;
+mod split;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -230,10 +230,10 @@ impl Pg {
         match &mut self.phase {
             Phase::GetLog { from: f, full } if *f == from => {
                 let full = *full;
-                if log.entries.last().map_or(log.tail, |e| e.entry.version) != info.last_update {
+                if log.entries.last().map_or(log.tail, |e| e.entry.version) > info.last_update {
                     return;
                 }
-                let Some(common) = merge::newest_common(&self.log, log.tail, &log.entries) else {
+                let Some(common) = merge::newest_common(&self.log, &log, &info) else {
                     if full {
                         self.phase = Phase::Incomplete;
                     } else {
@@ -309,6 +309,7 @@ impl Pg {
             persist.rows.set.push(rows::log_row(e));
             self.log.push(e.clone());
         }
+        self.log.raise_head(auth.last_update);
         self.missing_rows(&out.touched, &mut persist);
         persist.remove_objects = out.remove.into_iter().collect();
         self.info.last_update = self.log.head();
@@ -366,7 +367,7 @@ impl Pg {
     /// Works out what a peer lacks of our log. False if its whole log was asked for, because what it sent
     /// does not reach back far enough.
     fn reconcile(&mut self, from: OsdId, info: PgInfo, log: LogSegment, mut missing: MissingSet) -> bool {
-        let Some(common) = merge::newest_common(&self.log, log.tail, &log.entries) else {
+        let Some(common) = merge::newest_common(&self.log, &log, &info) else {
             let asked_full = self.peers.get(&from).is_some_and(|p| p.asked_full);
             if asked_full {
                 // It shares nothing with us although its numbers said so. It cannot be used.

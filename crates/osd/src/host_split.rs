@@ -1,0 +1,126 @@
+//! Groups that come out of others, on this OSD.
+//!
+//! The collections of a pool's groups are ranges of one space of the store, because objects are ordered by their
+//! reversed hashes: a split cuts a range and moves no object. See `docs/decisions/0010-pg-num.md`.
+
+use crate::core::{Core, wall_now};
+use crate::host::{PgHost, coll_of};
+use bytes::{BufMut, Bytes, BytesMut};
+use pg::{Event, MapRef, SplitOff, snap_mapper};
+use std::rc::Rc;
+use store::{Coll, Key, RowRange, Transaction, Window};
+use types::PgId;
+
+/// Seed of the space of a pool: no group can have it.
+const SPACE: u32 = u32::MAX;
+
+/// Where the keys of a pool's objects with this reversed hash begin.
+fn bound(pgid: PgId, reversed: u32) -> Key {
+    let mut key = BytesMut::with_capacity(13);
+    floor(pgid, &mut key);
+    key.put_u32(reversed);
+    key.freeze()
+}
+
+fn floor(pgid: PgId, out: &mut BytesMut) {
+    // As [`types::ObjectId::to_key`] begins.
+    out.put_u8(0);
+    out.put_u64(pgid.pool.0 as u64 ^ 1 << 63);
+}
+
+/// The part of its pool's space that a group has, of `pg_num`.
+pub(crate) fn window_of(pgid: PgId, pg_num: u32) -> Window {
+    let mut low = BytesMut::with_capacity(9);
+    floor(pgid, &mut low);
+    let bits = pgid.split_bits(pg_num);
+    let first = pgid.seed.reverse_bits();
+    let last = first | u32::MAX.checked_shr(bits).unwrap_or(0);
+    let end = last.checked_add(1).map(|end| bound(pgid, end));
+    Window { space: coll_of(PgId { seed: SPACE, ..pgid }), floor: low.freeze(), start: bound(pgid, first), end }
+}
+
+/// Adds what makes the collection of a new group out of its parent's.
+pub(crate) fn split_off(t: &mut Transaction, parent: Coll, meta: &Key, child: SplitOff) {
+    let window = window_of(child.pgid, child.pg_num);
+    let coll = coll_of(child.pgid);
+    t.split(parent, window.start.clone(), coll);
+    t.touch(coll, meta);
+    let rows = |tag: u8, skip: usize| RowRange {
+        start: Bytes::copy_from_slice(&[tag]),
+        end: Bytes::copy_from_slice(&[tag + 1]),
+        skip,
+        lo: window.start.clone(),
+        hi: window.end.clone(),
+    };
+    t.omap_move(parent, meta, rows(snap_mapper::BY_SNAP, 9), coll, meta);
+    t.omap_move(parent, meta, rows(snap_mapper::BY_OBJECT, 1), coll, meta);
+    t.omap_set(coll, meta, child.rows.set.into_vec());
+}
+
+impl PgHost {
+    /// A group of a store that was made when collections had no windows gets one, onto itself.
+    pub(crate) fn open_window(self: &Rc<Self>) {
+        let pg_num = self.with_pg(|pg| pg.pg_num());
+        if pg_num == 0 || self.core.store.window(self.coll).is_some() {
+            return;
+        }
+        let mut t = Transaction::new();
+        t.create_window(self.coll, Window { space: self.coll, ..window_of(self.pgid, pg_num) });
+        let host = self.clone();
+        self.core.submit(t, move |done| {
+            if let Err(e) = done {
+                host.core.fail(format!("{}: the collection cannot be made a window: {e}", host.pgid));
+            }
+        });
+    }
+}
+
+impl Core {
+    /// Gives a group the next map. Returns the groups that came out of it, which have the map, too.
+    pub(crate) fn next_map_of(&self, host: &Rc<PgHost>, map: &MapRef) -> Vec<Rc<PgHost>> {
+        if host.with_pg(|pg| pg.children_in(&**map).is_empty()) {
+            host.handle(Event::AdvanceMap(map.clone()));
+            return Vec::new();
+        }
+        let children = host.st.borrow_mut().pg.split(map, wall_now());
+        tracing::info!(osd = self.whoami.0, pg = %host.pgid, into = children.len() + 1, epoch = map.epoch().0, "split");
+        // The transaction of the whole comes first.
+        host.pump();
+        children.into_iter().map(|pg| self.add_host(pg)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{ObjectId, PoolId, SnapId};
+
+    #[test]
+    fn windows_of_a_pool_are_its_whole_space() {
+        for pg_num in 1..70 {
+            let mut all: Vec<Window> = (0..pg_num).map(|seed| window_of(PgId::new(PoolId(3), seed), pg_num)).collect();
+            all.sort_by(|a, b| a.start.cmp(&b.start));
+            assert_eq!(all[0].start, bound(PgId::new(PoolId(3), 0), 0));
+            for pair in all.windows(2) {
+                assert_eq!(pair[0].end.as_ref(), Some(&pair[1].start), "{pg_num}");
+            }
+            assert_eq!(all[all.len() - 1].end, None);
+        }
+    }
+
+    #[test]
+    fn objects_are_in_the_window_of_their_group() {
+        for pg_num in [1, 2, 3, 7, 8, 12, 64] {
+            for i in 0..500u32 {
+                let hash = i.wrapping_mul(0x9e37_79b9);
+                let oid = ObjectId::with_hash(PoolId(3), Bytes::new(), "x".into(), Bytes::new(), SnapId::NOSNAP, hash);
+                let seed = types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num));
+                for other in 0..pg_num {
+                    let w = window_of(PgId::new(PoolId(3), other), pg_num);
+                    assert_eq!(w.covers(&oid.to_key()), other == seed);
+                    assert!(oid.to_key() >= w.floor && crate::host::META_KEY < &w.floor[..]);
+                }
+            }
+        }
+    }
+}
