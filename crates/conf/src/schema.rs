@@ -160,6 +160,8 @@ osd_pool_default_pgp_num|uint|advanced|0|0..65536|r|mon|pgp_num of a new pool; 0
 osd_pool_default_crush_rule|int|advanced|-1|-1..255|r|mon|CRUSH rule of a new replicated pool; -1 is the lowest rule.
 osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a new pool.
 osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
+mon_osd_max_creating_pgs|uint|advanced|1024|1..|r|mon|PGs that a pool may get at a time while others are being made.
+target_max_misplaced_ratio|float|basic|0.05|0..1|r|mon|Fraction of objects that may be on other OSDs than they should while pgp_num changes.
 osd_pool_default_flag_hashpspool|bool|advanced|true||r|mon|Spread the PGs of pools differently.
 osd_pool_default_flag_nodelete|bool|advanced|false||r|mon|New pools may not be deleted.
 osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new pools may not change.

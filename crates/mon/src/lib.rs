@@ -2,6 +2,7 @@
 //!
 //! * [`state`]: what all monitors agree on, as a deterministic state machine; [`replica`]: its
 //!   replication and storage.
+//! * [`pg_num`]: how the number of groups of a pool goes to its target.
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
 //! * [`osd_state`]: the rules by which the OSD map changes; [`config_db`]: configuration per entity.
 //! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon.
@@ -13,6 +14,7 @@ pub mod host;
 pub mod mkfs;
 mod monitor;
 pub mod osd_state;
+pub mod pg_num;
 pub mod replica;
 pub mod state;
 

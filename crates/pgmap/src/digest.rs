@@ -4,7 +4,7 @@ use denc_derive::Denc;
 use std::collections::BTreeMap;
 use types::stats::{ObjectStatSum, OsdStat, PoolStat};
 use types::pool::PgPool;
-use types::{IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
 
 /// Work per second over the last few reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
@@ -45,7 +45,7 @@ impl Rates {
 
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
@@ -73,6 +73,9 @@ pub struct Digest {
     pub active_pgs: Vec<PgId>,
     /// Snapshots that all groups of a pool have trimmed.
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// The OSD map behind each OSD's last report.
+    #[denc(since = 2)]
+    pub osd_epochs: BTreeMap<OsdId, Epoch>,
 }
 
 impl Digest {

@@ -24,6 +24,8 @@ pub struct OsdReport {
     pub up_from: Epoch,
     /// Counts the reports of that process.
     pub seq: u64,
+    /// The map that it had.
+    pub epoch: Epoch,
     /// Its statistics.
     pub stat: OsdStat,
     /// Its part of each pool.
@@ -48,6 +50,8 @@ pub struct PgMap {
     /// Groups, those of existing pools only.
     pub pgs: BTreeMap<PgId, PgStat>,
     pools: BTreeMap<PoolId, PoolShape>,
+    /// Reports of groups that only a newer map has.
+    early: BTreeMap<PgId, PgStat>,
     samples: VecDeque<(Utime, PoolStat, BTreeMap<PoolId, PoolStat>)>,
 }
 
@@ -68,6 +72,13 @@ impl PgMap {
         for (pool, shape) in &pools {
             for seed in 0..shape.pg_num {
                 self.pgs.entry(PgId { pool: *pool, seed }).or_insert_with(|| PgStat { last_change: now, last_fresh: now, ..PgStat::default() });
+            }
+        }
+        for (pgid, stat) in std::mem::take(&mut self.early) {
+            match self.pgs.get_mut(&pgid) {
+                Some(slot) if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq) => *slot = stat,
+                None if stat.reported_epoch > epoch => drop(self.early.insert(pgid, stat)),
+                _ => {}
             }
         }
         self.pools = pools;
@@ -95,13 +106,19 @@ impl PgMap {
         }
         known.up_from = report.up_from;
         known.seq = report.seq;
+        known.epoch = report.epoch;
         known.stat = stat;
         known.counters = report.counters.clone();
         known.at = now;
         for (pgid, bytes) in &report.pg_stats {
             let Ok(stat) = PgStat::from_bytes(bytes) else { continue };
-            // A group of a pool that is not in our map yet will be reported again.
-            let Some(slot) = self.pgs.get_mut(pgid) else { continue };
+            let Some(slot) = self.pgs.get_mut(pgid) else {
+                // A group that our map does not have yet: what does not change is not reported again.
+                if report.epoch > self.osdmap_epoch {
+                    self.early.insert(*pgid, stat);
+                }
+                continue;
+            };
             if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq) {
                 *slot = stat;
             }
@@ -181,6 +198,7 @@ impl PgMap {
             pg_sum,
             osd_sum: self.osd_sum(|_| true),
             pgs_by_osd: self.pgs_by_osd(),
+            osd_epochs: self.osds.iter().map(|(id, r)| (*id, r.epoch)).collect(),
             usage_by_osd: self.osds.iter().map(|(id, r)| (*id, (r.stat.statfs.total, r.stat.statfs.available))).collect(),
             ..Digest::default()
         };

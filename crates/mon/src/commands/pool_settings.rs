@@ -301,9 +301,27 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
                 if n > i64::from(p.pg_num_target) {
                     check_pg_num(map, &conf, Some(id), n as u64, p.size.into())?;
                 }
-                return Err(Refusal::unsupported(
-                    "the number of placement groups of a pool cannot change yet: splitting and merging are not supported",
-                ));
+                let limit = |name| match p.opts.get(name) {
+                    Some(PoolOptValue::Int(limit)) if *limit > 0 => Some(*limit),
+                    _ => None,
+                };
+                if let Some(min) = limit("pg_num_min").filter(|min| n < *min) {
+                    return Err(Refusal::invalid(format!("specified pg_num {n} < pg_num_min {min}")));
+                }
+                if let Some(max) = limit("pg_num_max").filter(|max| n > *max) {
+                    return Err(Refusal::invalid(format!("specified pg_num {n} > pg_num_max {max}")));
+                }
+                if n < i64::from(p.pg_num) {
+                    return Err(Refusal::unsupported(
+                        "the number of placement groups of a pool cannot become less: merging them is not supported",
+                    ));
+                }
+                // Placement follows, unless somebody chose it to be different.
+                if p.pg_num_target == p.pgp_num_target {
+                    p.pgp_num_target = n as u32;
+                }
+                p.pg_num_target = n as u32;
+                return Ok(Some(p));
             }
             if n <= 0 {
                 return Err(Refusal::invalid(format!("specified pgp_num must > 0, but you set to {n}")));
@@ -311,8 +329,14 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
             if n > i64::from(p.pg_num_target) {
                 return Err(Refusal::invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num_target)));
             }
-            p.pgp_num = n as u32;
-            p.pgp_num_target = n as u32;
+            if var == "pgp_num_actual" {
+                if n > i64::from(p.pg_num) {
+                    return Err(Refusal::invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num)));
+                }
+                p.pgp_num = n as u32;
+            } else {
+                p.pgp_num_target = n as u32;
+            }
         }
         "pg_autoscale_mode" => {
             p.pg_autoscale_mode = AutoscaleMode::from_name(val)
@@ -388,6 +412,13 @@ fn set_option(p: &mut PgPool, var: &str, val: &str) -> Result<(), Refusal> {
             let n = integer(val)?;
             if n > i64::from(p.pg_num_target) {
                 return Err(Refusal::invalid(format!("specified pg_num_min {n} > pg_num {}", p.pg_num_target)));
+            }
+            PoolOptValue::Int(n)
+        }
+        "pg_num_max" => {
+            let n = integer(val)?;
+            if n != 0 && n < i64::from(p.pg_num_target) {
+                return Err(Refusal::invalid(format!("specified pg_num_max {n} < pg_num {}", p.pg_num_target)));
             }
             PoolOptValue::Int(n)
         }

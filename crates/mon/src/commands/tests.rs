@@ -145,7 +145,11 @@ fn pools_follow_the_rules() {
         ("size", "11", Errno::EINVAL),
         ("size", "two", Errno::EINVAL),
         ("min_size", "3", Errno::EINVAL),
-        ("pg_num", "16", Errno::EOPNOTSUPP),
+        ("pg_num", "4", Errno::EOPNOTSUPP),
+        ("pg_num", "0", Errno::ERANGE),
+        ("pg_num", "4096", Errno::ERANGE),
+        ("pg_num_min", "16", Errno::EINVAL),
+        ("pg_num_max", "4", Errno::EINVAL),
         ("crush_rule", "none", Errno::ENOENT),
         ("hit_set_count", "1", Errno::EACCES),
         ("nodelete", "maybe", Errno::EINVAL),
@@ -154,6 +158,16 @@ fn pools_follow_the_rules() {
         let command = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
         assert_eq!(b.errno(command), errno, "{var} {val}");
     }
+    for (var, val, errno) in [("pg_num_max", "32", None), ("pg_num", "64", Some(Errno::EINVAL)), ("pg_num", "32", None)] {
+        let command = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
+        match errno {
+            Some(e) => assert_eq!(b.errno(command), e, "{var} {val}"),
+            None => drop(b.run(command).unwrap()),
+        }
+    }
+    // The number itself follows when the OSDs have told what they have.
+    let p = b.pending.state().osd.map().pools.values().next().unwrap().clone();
+    assert_eq!((p.pg_num, p.pgp_num, p.pg_num_target, p.pgp_num_target), (8, 8, 32, 32));
     b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "target_size_bytes", "val": "10G"})).unwrap();
     let got = b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "target_size_bytes"}));
     assert_eq!(got["target_size_bytes"], 10u64 << 30);

@@ -81,6 +81,7 @@ impl Inner {
                 self.prune_purged_snaps(p, &d);
                 self.check_quotas(p, &d);
                 self.note_created(p, &d);
+                self.step_pg_nums(p, &d);
             }
         });
     }
@@ -138,6 +139,16 @@ impl Inner {
             .collect();
         for (pool, snaps) in purged {
             p.purge_snaps(pool, &snaps);
+        }
+    }
+
+    /// Pools come nearer to the number of groups that they should have.
+    fn step_pg_nums(&self, p: &mut Pending, digest: &pgmap::Digest) {
+        for (id, step) in crate::pg_num::steps(p.osd(), digest, &self.conf.borrow()) {
+            let epoch = p.osd_epoch();
+            if let Some(pool) = p.osd_mut().pools.get_mut(&id) {
+                crate::pg_num::take(pool, step, epoch);
+            }
         }
     }
 
