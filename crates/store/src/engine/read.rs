@@ -154,7 +154,8 @@ impl State {
 
     /// True if the block is still where it was when a read was planned, with the same content.
     fn unchanged(&mut self, coll: Coll, key: &Key, lblk: u32, pblk: u64, crc: u32) -> bool {
-        let Some(slot) = self.slots.find(coll, key) else { return false };
+        let place = self.place(coll, key);
+        let Some(slot) = self.slots.find(place, key) else { return false };
         let o = &self.slots.get(slot).onode;
         o.as_ref().and_then(|o| o.block(lblk)).is_some_and(|(_, p, c)| p == pblk && c == crc)
     }
