@@ -22,7 +22,8 @@ pub enum Op {
     /// Makes a collection of the keys from `at` on of `coll`, which has a range of a space. No object is moved.
     Split { coll: Coll, at: Key, new: Coll },
     /// Gives the range of `from` to its neighbour `into`; `from` is gone then. It may have no object below the
-    /// floor. No object is moved.
+    /// floor. No object is moved, unless they are of different spaces; then no later operation of the transaction may
+    /// be about those.
     Merge { from: Coll, into: Coll },
     /// Makes the object exist.
     Touch { coll: Coll, key: Key },

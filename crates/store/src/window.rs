@@ -49,9 +49,9 @@ impl Window {
         Some(rest)
     }
 
-    /// Takes over a neighbour's range; false if it is none.
+    /// Takes over a neighbour's range, which may be of another space; false if it is none.
     pub(crate) fn join(&mut self, other: &Window) -> bool {
-        if self.space != other.space {
+        if self.floor != other.floor {
             false
         } else if self.end.as_ref() == Some(&other.start) {
             self.end = other.end.clone();

@@ -102,6 +102,53 @@ fn simulated_disk() {
     }
 }
 
+/// Collections that were made ordinary ones, and others.
+#[test]
+fn neighbours_of_different_spaces_are_joined() {
+    run(|| async {
+        let medium = SimDisk::new(64 << 20);
+        Store::mkfs(&Device::sim(medium.clone()), &small(), 9, "").await.unwrap();
+        let (disk, model) = (Store::open(Device::sim(medium.clone()), small()).await.unwrap(), Store::memory());
+        let key = |i: u32| store::Key::from(format!("k{i:03}"));
+        let window = |space, start: u32, end: Option<u32>| store::Window {
+            space: Coll(space),
+            floor: store::Key::from_static(b"k"),
+            start: key(start),
+            end: end.map(key),
+        };
+        let mut t = Transaction::new();
+        t.create_collection(Coll(1)).create_window(Coll(2), window(100, 200, None));
+        t.touch(Coll(1), &store::Key::from_static(b"a"));
+        submit(&disk, &model, t).unwrap();
+        for i in 0..400 {
+            let c = Coll(if i < 200 { 1 } else { 2 });
+            let mut t = Transaction::new();
+            t.write(c, &key(i), 0, vec![i as u8; 5000], store::WriteHint::Normal);
+            t.omap_set(c, &key(i), vec![(key(i), key(i))]);
+            disk.admit().await.unwrap();
+            submit(&disk, &model, t).unwrap();
+        }
+        let mut t = Transaction::new();
+        t.create_window(Coll(1), window(1, 0, Some(200)));
+        submit(&disk, &model, t).unwrap();
+        disk.checkpoint().await.unwrap();
+        let mut t = Transaction::new();
+        t.merge(Coll(2), Coll(1));
+        submit(&disk, &model, t).unwrap();
+        compare(&disk, &model, "joined").await;
+        assert_eq!(disk.list(Coll(1), b"", None, 1000).await.unwrap().keys.len(), 401);
+        disk.last_commit().await.unwrap();
+        drop(disk);
+        let disk = Store::open(Device::sim(medium.fork()), small()).await.unwrap();
+        compare(&disk, &model, "replayed").await;
+        let mut t = Transaction::new();
+        t.split(Coll(1), key(100), Coll(3));
+        submit(&disk, &model, t).unwrap();
+        compare(&disk, &model, "split").await;
+        assert_consistent(&disk, true, "end").await;
+    });
+}
+
 #[test]
 fn many_small_objects() {
     run(|| async {

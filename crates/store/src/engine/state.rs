@@ -522,8 +522,27 @@ impl State {
         if !joined.join(&gone) {
             return Err(StoreError::BadWindow(into));
         }
+        let space = joined.space;
         self.remove_collection(from);
         self.create_collection(into, Some(joined));
+        if gone.space != space {
+            self.move_range(&gone, space)?;
+        }
+        Ok(())
+    }
+
+    /// Moves all objects of a window to another space.
+    fn move_range(&mut self, window: &Window, space: Coll) -> Result<(), StoreError> {
+        let mut at = Some(window.start.clone());
+        while let Some(start) = at {
+            let page = self.now(|st| st.list_at(window.space, &start, window.end.as_deref(), 256))?;
+            for key in page.keys {
+                let from = self.now(|st| st.lookup_at(window.space, &key))??;
+                let to = self.now(|st| st.lookup_at(space, &key))??;
+                self.move_object(from, to);
+            }
+            at = page.next;
+        }
         Ok(())
     }
 
