@@ -329,6 +329,7 @@ impl Core {
                 unborn.advance(self.whoami, &*view, &pools)
             }
         };
+        self.join_groups(&view);
         for host in self.hosts() {
             self.next_map_of(&host, &view);
         }

@@ -61,7 +61,7 @@ impl MapView for TestMap {
         Epoch(0)
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
-        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: PG_NUM, created: Epoch(1) })
+        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: PG_NUM, created: Epoch(1), pg_num_pending: PG_NUM, merged: None })
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         self.removed.clone()

@@ -7,7 +7,7 @@
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
-use crate::host_split::{split_off, window_of};
+use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
@@ -233,9 +233,12 @@ impl PgHost {
     fn persist(self: &Rc<Self>, p: Persist) {
         let mut t = Transaction::new();
         if p.create_collection {
-            let pg_num = self.with_pg(|pg| pg.pg_num());
+            let pg_num = p.join.as_ref().map_or_else(|| self.with_pg(|pg| pg.pg_num()), |j| j.pg_num);
             t.create_window(self.coll, window_of(self.pgid, pg_num));
             t.touch(self.coll, &self.meta);
+        }
+        if let Some(join) = p.join {
+            join_into(&mut t, self.coll, &self.meta, join);
         }
         for child in p.split {
             split_off(&mut t, self.coll, &self.meta, child);
@@ -415,7 +418,7 @@ impl PgHost {
 
     // --- intervals ---
 
-    fn interval_changed(self: &Rc<Self>) {
+    pub(crate) fn interval_changed(self: &Rc<Self>) {
         self.core.groups_changed.notify_one();
         self.generation.set(self.generation.get() + 1);
         self.release_backoffs();

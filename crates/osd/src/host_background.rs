@@ -120,14 +120,20 @@ impl PgHost {
     // --- removal ---
 
     async fn remove_objects(self: &Rc<Self>, max: usize, slot: Slot) {
+        let generation = self.generation.get();
         let page = match self.core.store.list(self.coll, b"", None, max.max(1) + 2).await {
             Ok(p) => p,
+            // It became part of another group, which removes what there is.
+            Err(_) if self.with_pg(|pg| pg.is_gone()) => return,
             Err(e) => {
                 self.core.fail(format!("{}: cannot list objects to remove: {e}", self.pgid));
                 return;
             }
         };
         // A part may have become another group's meanwhile.
+        if self.with_pg(|pg| pg.is_gone()) {
+            return;
+        }
         let window = window_of(self.pgid, self.with_pg(|pg| pg.pg_num()));
         let mine = |k: &Bytes| k != META_KEY && (*k < window.floor || window.covers(k));
         let found = page.keys.len();
@@ -142,7 +148,8 @@ impl PgHost {
         self.core.submit(t, move |done| {
             drop(slot);
             match done {
-                Ok(()) => host.handle(Event::ObjectsRemoved { more }),
+                // More may have become part of the group meanwhile.
+                Ok(()) => host.handle(Event::ObjectsRemoved { more: more || host.generation.get() != generation }),
                 Err(e) => host.core.fail(format!("{}: cannot remove objects: {e}", host.pgid)),
             }
         });

@@ -1,4 +1,4 @@
-//! Groups that come out of others, on this OSD.
+//! Groups that come out of others, or become part of them, on this OSD.
 //!
 //! The collections of a pool's groups are ranges of one space of the store, because objects are ordered by their
 //! reversed hashes: a split cuts a range and moves no object. See `docs/decisions/0010-pg-num.md`.
@@ -6,7 +6,9 @@
 use crate::core::{Core, wall_now};
 use crate::host::{PgHost, coll_of};
 use bytes::{BufMut, Bytes, BytesMut};
-use pg::{Event, MapRef, SplitOff, snap_mapper};
+use pg::{Event, Join, MapRef, Pg, SplitOff, snap_mapper};
+use std::cell::RefMut;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{Coll, Key, RowRange, Transaction, Window};
 use types::PgId;
@@ -57,6 +59,26 @@ pub(crate) fn split_off(t: &mut Transaction, parent: Coll, meta: &Key, child: Sp
     t.omap_set(coll, meta, child.rows.set.into_vec());
 }
 
+/// Adds what makes the collections of several groups one.
+pub(crate) fn join_into(t: &mut Transaction, target: Coll, meta: &Key, join: Join) {
+    for (part, here) in join.parts {
+        let coll = coll_of(part);
+        if here {
+            for (tag, skip) in [(snap_mapper::BY_SNAP, 9), (snap_mapper::BY_OBJECT, 1)] {
+                let (start, end) = (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]));
+                t.omap_move(coll, meta, RowRange { start, end, skip, lo: Bytes::new(), hi: None }, target, meta);
+            }
+            t.remove(coll, meta);
+        } else {
+            // What it would have had.
+            t.create_window(coll, window_of(part, join.pg_num));
+        }
+        t.merge(coll, target);
+    }
+    t.omap_rm_range(target, meta, pg::rows::FIRST_ROW, None);
+    t.omap_set(target, meta, join.rows.set.into_vec());
+}
+
 impl PgHost {
     /// A group of a store that was made when collections had no windows gets one, onto itself.
     pub(crate) fn open_window(self: &Rc<Self>) {
@@ -76,6 +98,45 @@ impl PgHost {
 }
 
 impl Core {
+    /// Groups that become part of others with the next map.
+    pub(crate) fn join_groups(&self, map: &MapRef) {
+        let mut joins: BTreeMap<PgId, Vec<Rc<PgHost>>> = BTreeMap::new();
+        for host in self.hosts() {
+            if let Some(target) = host.with_pg(|pg| pg.target_in(&**map)) {
+                joins.entry(target).or_default().push(host);
+            } else if host.with_pg(|pg| pg.takes_in(&**map)) {
+                joins.entry(host.pgid).or_default();
+            }
+        }
+        for (target, sources) in joins {
+            for source in &sources {
+                // What waits there comes again: the clients see the same map.
+                source.interval_changed();
+                source.st.borrow_mut().waiting_active.clear();
+                self.forget_host(source.pgid);
+            }
+            let host = match (self.host(target), sources.first()) {
+                (Some(host), _) => host,
+                (None, Some(source)) => {
+                    let conf = self.settings().pg.clone();
+                    let remains = source.with_pg(|pg| Pg::remains(self.whoami, target, pg, conf, wall_now()));
+                    self.add_loaded(remains)
+                }
+                (None, None) => continue,
+            };
+            // A step of a removal that is under way does not know of what is joined now.
+            host.generation.set(host.generation.get() + 1);
+            {
+                let mut parts: Vec<RefMut<'_, _>> = sources.iter().map(|s| s.st.borrow_mut()).collect();
+                let mut parts: Vec<&mut Pg> = parts.iter_mut().map(|st| &mut st.pg).collect();
+                host.st.borrow_mut().pg.join(&mut parts, map, wall_now());
+            }
+            let usable = host.with_pg(|pg| !pg.info().removing);
+            tracing::info!(osd = self.whoami.0, pg = %target, of = sources.len() + 1, usable, epoch = map.epoch().0, "joined");
+            host.pump();
+        }
+    }
+
     /// Gives a group the next map. Returns the groups that came out of it, which have the map, too.
     pub(crate) fn next_map_of(&self, host: &Rc<PgHost>, map: &MapRef) -> Vec<Rc<PgHost>> {
         if host.with_pg(|pg| pg.children_in(&**map).is_empty()) {

@@ -3,7 +3,7 @@
 use crate::map::{ClusterMap, PoolOps};
 use crate::object::PoolRules;
 use bytes::Bytes;
-use pg::{MapView, Mapping, PoolView};
+use pg::{MapView, Mapping, MergeMeta, PoolView};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -80,6 +80,11 @@ impl MapView for MapAt {
             pg_num: p.pg_num,
             // The pool's creation is the oldest of its changes that the map still tells.
             created: p.last_change.min(self.map.epoch),
+            pg_num_pending: p.pg_num_pending,
+            merged: (p.last_pg_merge_meta.ready_epoch > Epoch(0)).then(|| {
+                let meta = &p.last_pg_merge_meta;
+                MergeMeta { source: meta.source_pgid, source_version: meta.source_version, target_version: meta.target_version }
+            }),
         })
     }
     fn removed_snaps(&self, pool: PoolId) -> IntervalSet {

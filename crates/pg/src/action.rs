@@ -134,6 +134,20 @@ pub struct Persist {
     /// PGs that come out of this one, before anything else. In the order of their objects, the last ones first: each
     /// takes all objects of the collection, as it is then, from its first object on.
     pub split: Vec<SplitOff>,
+    /// PGs become part of this one, before anything else.
+    pub join: Option<Join>,
+}
+
+/// PGs that become part of one.
+#[derive(Debug)]
+pub struct Join {
+    /// PGs that become part of it, and whether they are here, in the order of their objects: each has the objects
+    /// behind those of what is joined already. Their objects and snap-mapper rows are kept, all else of them goes.
+    pub parts: Vec<(PgId, bool)>,
+    /// `pg_num` before: it tells what a PG that is not here would have had.
+    pub pg_num: u32,
+    /// All rows of the PG; those that it had go.
+    pub rows: RowBatch,
 }
 
 /// A PG that comes out of another one.

@@ -7,7 +7,7 @@ use denc_derive::Denc;
 use rustc_hash::FxHashMap;
 use types::{Epoch, Eversion, ReqId};
 
-use crate::log_entry::LoggedRef;
+use crate::log_entry::{LogEntry, LoggedRef};
 use crate::msg::LogSegment;
 use crate::rows::{self, RowBatch};
 
@@ -25,6 +25,23 @@ pub struct DupEntry {
     pub return_code: i32,
     /// Per-op results.
     pub op_returns: Vec<(i32, Bytes)>,
+}
+
+impl DupEntry {
+    fn of(entry: &LogEntry) -> Self {
+        Self {
+            version: entry.version,
+            reqid: entry.reqid,
+            user_version: entry.user_version,
+            return_code: entry.return_code,
+            op_returns: entry.op_returns.clone(),
+        }
+    }
+
+    /// Dups are in this order.
+    pub fn order(&self) -> (Eversion, ReqId) {
+        (self.version, self.reqid)
+    }
 }
 
 /// The log of a PG in memory (Ceph: `PGLog::IndexedLog`).
@@ -166,8 +183,8 @@ impl PgLog {
     /// What is left of a trimmed request.
     pub fn find_dup(&self, reqid: &ReqId) -> Option<&DupEntry> {
         let version = self.dup_reqids.get(reqid)?;
-        let at = self.dups.binary_search_by(|d| d.version.cmp(version)).ok()?;
-        self.dups.get(at)
+        let at = self.dups.partition_point(|d| d.version < *version);
+        self.dups.range(at..).find(|d| d.reqid == *reqid)
     }
 
     /// The entries after `version`. If the log starts later, all of it: the caller looks at `tail`.
@@ -202,20 +219,14 @@ impl PgLog {
                 self.reqids.remove(&entry.reqid);
             }
             if newest && entry.version.version > oldest {
-                let dup = DupEntry {
-                    version: entry.version,
-                    reqid: entry.reqid,
-                    user_version: entry.user_version,
-                    return_code: entry.return_code,
-                    op_returns: entry.op_returns.clone(),
-                };
+                let dup = DupEntry::of(entry);
                 rows.set.push(rows::dup_row(&dup));
                 self.push_dup(dup);
             }
             self.tail = entry.version;
         }
         while let Some(old) = self.dups.pop_front_if(|d| d.version.version <= oldest) {
-            rows.remove.push(rows::dup_key(old.version));
+            rows.remove.push(rows::dup_key(&old));
             if self.dup_reqids.get(&old.reqid) == Some(&old.version) {
                 self.dup_reqids.remove(&old.reqid);
             }
@@ -239,8 +250,26 @@ impl PgLog {
         child
     }
 
+    /// What is left of logs of PGs that become one: a log without entries that begins at `head` and knows the newest
+    /// requests of all of them.
+    pub fn joined(logs: &[&Self], head: Eversion, dups_tracked: u64) -> Self {
+        let oldest = head.version.saturating_sub(dups_tracked);
+        let mut dups: Vec<DupEntry> = Vec::new();
+        for log in logs {
+            dups.extend(log.dups.iter().cloned());
+            let newest = |e: &&LoggedRef| log.reqids.get(&e.entry.reqid) == Some(&e.entry.version.version);
+            dups.extend(log.entries.iter().filter(newest).map(|e| DupEntry::of(&e.entry)));
+        }
+        dups.retain(|d| d.version.version > oldest);
+        dups.sort_by_key(DupEntry::order);
+        let mut all = Self { tail: head, head, ..Self::default() };
+        dups.into_iter().for_each(|d| all.push_dup(d));
+        all
+    }
+
     fn push_dup(&mut self, dup: DupEntry) {
-        if self.dups.back().is_some_and(|last| last.version >= dup.version) {
+        // Two requests have one version where a PG took in another.
+        if self.dups.back().is_some_and(|last| last.order() >= dup.order()) {
             return;
         }
         self.dup_reqids.insert(dup.reqid, dup.version);

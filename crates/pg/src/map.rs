@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
 
 /// A map shared by all PGs of a shard.
 pub type MapRef = Rc<dyn MapView>;
@@ -50,7 +50,7 @@ impl fmt::Debug for dyn MapView {
 }
 
 /// The numbers of a pool that peering needs (Ceph: `pg_pool_t`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolView {
     /// How many replicas the pool wants.
     pub size: u32,
@@ -60,6 +60,21 @@ pub struct PoolView {
     pub pg_num: u32,
     /// The epoch in which the pool was created.
     pub created: Epoch,
+    /// `pg_num_pending`: PGs from here on, below `pg_num`, are to become part of others.
+    pub pg_num_pending: u32,
+    /// The last PG that became part of another one.
+    pub merged: Option<MergeMeta>,
+}
+
+/// A PG became part of another one (Ceph: `pg_merge_meta_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeMeta {
+    /// The PG that went.
+    pub source: PgId,
+    /// Its last version.
+    pub source_version: Eversion,
+    /// The last version of the one that took it in.
+    pub target_version: Eversion,
 }
 
 /// Where a PG lives in one epoch.

@@ -1,6 +1,6 @@
 //! Objects that a copy should have and has not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use denc::{BytesMut, Decode, Encode, Features, Reader};
 use denc_derive::Denc;
@@ -23,7 +23,7 @@ pub struct MissingItem {
 pub struct MissingSet {
     items: BTreeMap<ObjectId, MissingItem>,
     /// By needed version, oldest first: recovery goes in this order so that `last_complete` advances.
-    by_need: BTreeMap<Eversion, ObjectId>,
+    by_need: BTreeSet<(Eversion, ObjectId)>,
 }
 
 impl MissingSet {
@@ -59,12 +59,12 @@ impl MissingSet {
 
     /// All missing objects, oldest needed version first.
     pub fn oldest_first(&self) -> impl Iterator<Item = &ObjectId> {
-        self.by_need.values()
+        self.by_need.iter().map(|(_, oid)| oid)
     }
 
     /// The smallest needed version.
     pub fn oldest_need(&self) -> Option<Eversion> {
-        self.by_need.keys().next().copied()
+        self.by_need.first().map(|(need, _)| *need)
     }
 
     /// Takes out the objects for which `goes` is true.
@@ -79,15 +79,15 @@ impl MissingSet {
     /// Adds or replaces.
     pub fn set(&mut self, oid: ObjectId, item: MissingItem) {
         if let Some(old) = self.items.insert(oid.clone(), item) {
-            self.by_need.remove(&old.need);
+            self.by_need.remove(&(old.need, oid.clone()));
         }
-        self.by_need.insert(item.need, oid);
+        self.by_need.insert((item.need, oid));
     }
 
     /// The object is here, or need not be. Returns what was missing.
     pub fn remove(&mut self, oid: &ObjectId) -> Option<MissingItem> {
         let item = self.items.remove(oid)?;
-        self.by_need.remove(&item.need);
+        self.by_need.remove(&(item.need, oid.clone()));
         Some(item)
     }
 

@@ -89,6 +89,7 @@ pub fn is_new_interval(
 ) -> bool {
     let ((om, op), (nm, np)) = (old, new);
     op.pg_num != np.pg_num && changes_shape(pgid, op.pg_num, np.pg_num)
+        || is_pending(pgid, op) != is_pending(pgid, np)
         || om.up != nm.up
         || om.acting != nm.acting
         || om.primary != nm.primary
@@ -98,10 +99,21 @@ pub fn is_new_interval(
         || nm.acting.iter().chain(&nm.up).any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
 }
 
+/// Whether a PG waits to become part of another one, or to take one in: clients are not served then.
+pub fn is_pending(pgid: PgId, pool: &PoolView) -> bool {
+    pool.pg_num_pending < pool.pg_num
+        && (pgid.seed >= pool.pg_num_pending || takes_in(pgid, pool.pg_num, pool.pg_num_pending))
+}
+
+/// Whether a PG takes others in when `pg_num` shrinks.
+pub fn takes_in(pgid: PgId, old: u32, new: u32) -> bool {
+    (new..old).any(|seed| PgId { seed, ..pgid }.merge_target(old, new) == Some(pgid))
+}
+
 /// Whether a PG gives or takes objects when `pg_num` changes.
 pub fn changes_shape(pgid: PgId, old: u32, new: u32) -> bool {
     // A child of the split itself had no place before.
-    pgid.seed >= old || !pgid.split_children(old, new).is_empty()
+    pgid.seed >= old || !pgid.split_children(old, new).is_empty() || takes_in(pgid, old, new)
 }
 
 /// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to

@@ -8,7 +8,7 @@
 //! | `past` | [`PastIntervals`] |
 //! | `epoch` | the map epoch up to which maps were processed |
 //! | `l` + epoch + version (big endian) | a log entry |
-//! | `d` + epoch + version (big endian) | a [`DupEntry`] |
+//! | `d` + epoch + version (big endian) + request | a [`DupEntry`] |
 //! | `m` + object key | a missing object and its versions |
 //!
 //! Rows of the [`snap_mapper`](crate::snap_mapper) live in the same omap, in uppercase prefixes: a host
@@ -135,7 +135,7 @@ pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, Lo
         info.stats = fast.stats;
     }
     entries.sort_by_key(|e| e.entry.version);
-    dups.sort_by_key(|d| d.version);
+    dups.sort_by_key(DupEntry::order);
     let bad_log = LoadError::Log { tail: info.log_tail, head: info.last_update };
     let log = PgLog::new(info.log_tail, info.last_update, entries, dups).ok_or(bad_log.clone())?;
     if !log.is_whole(info.history.last_epoch_split) {
@@ -158,8 +158,10 @@ pub fn log_key(version: Eversion) -> Bytes {
 }
 
 /// Key of a dup.
-pub fn dup_key(version: Eversion) -> Bytes {
-    versioned(DUP, version)
+pub fn dup_key(dup: &DupEntry) -> Bytes {
+    let mut key = BytesMut::from(&versioned(DUP, dup.version)[..]);
+    dup.reqid.encode(&mut key, Features::ALL);
+    key.freeze()
 }
 
 /// Row of a log entry.
@@ -169,7 +171,7 @@ pub fn log_row(entry: &Logged) -> (Bytes, Bytes) {
 
 /// Row of a dup.
 pub fn dup_row(dup: &DupEntry) -> (Bytes, Bytes) {
-    (dup_key(dup.version), dup.to_bytes(Features::ALL))
+    (dup_key(dup), dup.to_bytes(Features::ALL))
 }
 
 /// Key of a missing object.

@@ -45,6 +45,8 @@ pub enum StoreOp {
     Create(PgId),
     /// A collection gives the objects of another PG, of which these many bits of the hash decide, to a new one.
     Split(PgId, PgId, u32),
+    /// Collections become part of one; its rows go.
+    Join(PgId, Vec<PgId>),
     /// No collection.
     Drop(PgId),
     /// Set a row.
@@ -73,6 +75,15 @@ impl State {
                 let objects = objects.extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash)).collect();
                 let old = self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects });
                 assert!(old.is_none(), "{child} is split off twice");
+            }
+            StoreOp::Join(target, parts) => {
+                let objects: Vec<_> = parts.iter().flat_map(|p| self.colls.remove(p).expect("it is here").objects).collect();
+                let coll = self.coll(target);
+                coll.rows.clear();
+                for (oid, object) in objects {
+                    let old = coll.objects.insert(oid, object);
+                    assert!(old.is_none(), "{target} had an object of another PG");
+                }
             }
             StoreOp::Drop(pg) => drop(self.colls.remove(pg)),
             StoreOp::Super(epoch, unborn) => (self.epoch, self.unborn) = (*epoch, unborn.clone()),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pg::{MapRef, MapView, Mapping, PoolView};
-use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
+use pg::{MapRef, MapView, Mapping, MergeMeta, PoolView};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
 
 use crate::rng::mix;
 
@@ -115,8 +115,10 @@ pub enum MonMsg {
     NoBackfill(bool),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
-    /// Operator: change `pg_num`; `pgp_num` stays as it is.
+    /// Operator: change `pg_num`; `pgp_num` stays as it is, or goes first when PGs are to be joined (one at a time).
     PgNum(PoolId, u32),
+    /// A PG is ready to be joined: in which map, at which version, on which OSDs.
+    Ready(PgId, Epoch, Eversion, Vec<OsdId>),
     /// Operator: make `pgp_num` what `pg_num` is.
     PgpNum(PoolId),
     /// Operator: delete a pool.
@@ -128,6 +130,9 @@ pub enum MonMsg {
 pub struct Monitor {
     /// Every epoch from 1 on.
     pub history: Vec<Rc<MapModel>>,
+    /// Since when PGs wait to be joined.
+    pending_since: Epoch,
+    ready: BTreeMap<PgId, (Epoch, Eversion, Vec<OsdId>)>,
 }
 
 impl Monitor {
@@ -135,7 +140,7 @@ impl Monitor {
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
         let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, pgp_num: BTreeMap::new() };
-        Self { history: vec![Rc::new(map)] }
+        Self { history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
     }
 
     /// The newest map.
@@ -210,14 +215,34 @@ impl Monitor {
                 m.pools.insert(id, view);
             }),
             MonMsg::PgNum(id, n) => {
-                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num < n).copied() else { return 0 };
+                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num != n && n > 0).copied() else { return 0 };
+                if n < pool.pg_num {
+                    if pool.pg_num_pending != pool.pg_num {
+                        return 0;
+                    }
+                    let pending = pool.pg_num - 1;
+                    self.publish(|m| {
+                        let pgp_num = m.pgp_num.get(&id).copied().unwrap_or(pool.pg_num).min(pending);
+                        m.pgp_num.insert(id, pgp_num);
+                        m.pools.insert(id, PoolView { pg_num_pending: pending, ..pool });
+                    });
+                    self.pending_since = self.map().epoch;
+                    self.ready.clear();
+                    return self.history.len() - before;
+                }
                 self.publish(|m| {
                     m.pgp_num.entry(id).or_insert(pool.pg_num);
-                    m.pools.insert(id, PoolView { pg_num: n, ..pool });
+                    m.pools.insert(id, PoolView { pg_num: n, pg_num_pending: n, ..pool });
                 });
             }
+            MonMsg::Ready(pgid, epoch, version, mut acting) => {
+                acting.sort();
+                self.ready.insert(pgid, (epoch, version, acting));
+                self.join_ready(pgid.pool);
+            }
             MonMsg::PgpNum(id) => {
-                if map.pgp_num.contains_key(&id) {
+                let joining = map.pools.get(&id).is_some_and(|p| p.pg_num_pending != p.pg_num);
+                if map.pgp_num.contains_key(&id) && !joining {
                     self.publish(|m| {
                         m.pgp_num.remove(&id);
                     });
@@ -230,6 +255,24 @@ impl Monitor {
             }),
         }
         self.history.len() - before
+    }
+
+    /// Lowers `pg_num` if both PGs that are to be joined were ready on OSDs that still have them.
+    fn join_ready(&mut self, id: PoolId) {
+        let map = self.map().clone();
+        let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num_pending < p.pg_num).copied() else { return };
+        let source = PgId { pool: id, seed: pool.pg_num - 1 };
+        let target = source.merge_target(pool.pg_num, pool.pg_num - 1).expect("the last one goes");
+        let (Some(s), Some(t)) = (self.ready.get(&source), self.ready.get(&target)) else { return };
+        let alive = |o: &OsdId| map.is_up(*o) && map.up_from(*o) <= s.0.min(t.0);
+        if s.0 < self.pending_since || t.0 < self.pending_since || s.2 != t.2 || !s.2.iter().all(alive) {
+            return;
+        }
+        let merged = Some(MergeMeta { source, source_version: s.1, target_version: t.1 });
+        self.publish(|m| {
+            m.pools.insert(id, PoolView { pg_num: pool.pg_num - 1, merged, ..pool });
+            m.pg_temp.remove(&source);
+        });
     }
 
     fn publish(&mut self, change: impl FnOnce(&mut MapModel)) {

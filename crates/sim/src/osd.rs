@@ -163,6 +163,8 @@ struct Hosted {
     generation: u64,
     txns: BTreeMap<OpToken, (ObjectId, Change)>,
     removal: Option<(u64, bool)>,
+    /// The interval in which the monitor was told that the PG is ready to be joined.
+    told_ready: Option<Epoch>,
     /// For a bug: the objects when the PG became active.
     stale: BTreeMap<ObjectId, Eversion>,
 }
@@ -289,6 +291,7 @@ impl Osd {
         for e in from + 1..=epoch.0 {
             let Some(map) = monitor.at(Epoch(e)) else { break };
             let view: MapRef = map.clone();
+            self.join(&view);
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
                 self.next_map(pgid, &view);
             }
@@ -316,6 +319,34 @@ impl Osd {
             for (from, header, msg) in std::mem::take(&mut self.early) {
                 self.deliver(from, header, msg);
             }
+        }
+    }
+
+    /// PGs that become part of others take the next map.
+    fn join(&mut self, map: &MapRef) {
+        let mut joins: BTreeMap<PgId, Vec<PgId>> = BTreeMap::new();
+        for (pgid, hosted) in &self.pgs {
+            if let Some(target) = hosted.pg.target_in(&**map) {
+                joins.entry(target).or_default().push(*pgid);
+            } else if hosted.pg.takes_in(&**map) {
+                joins.entry(*pgid).or_default();
+            }
+        }
+        for (target, sources) in joins {
+            let mut sources: Vec<Pg> = sources.iter().filter_map(|s| self.pgs.remove(s)).map(|h| h.pg).collect();
+            let mut mark = |what| *self.marks.entry(what).or_default() += 1;
+            if let (None, Some(source)) = (self.pgs.get(&target), sources.first()) {
+                mark("join of remains");
+                let remains = Pg::remains(self.id, target, source, self.conf.clone(), self.now);
+                self.pgs.insert(target, Hosted::new(remains));
+            }
+            let Some(hosted) = self.pgs.get_mut(&target) else { continue };
+            if hosted.pg.info().removing {
+                mark("join while being removed");
+            }
+            hosted.pg.join(&mut sources.iter_mut().collect::<Vec<_>>(), map, self.now);
+            mark(if hosted.pg.info().removing { "join of what counts for nothing" } else { "join" });
+            self.drain(target);
         }
     }
 
@@ -471,6 +502,9 @@ impl Osd {
             }
             Local::RemoveObjects(max) => {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
+                if self.pgs.get(&pgid).is_none_or(|h| !h.pg.info().removing) {
+                    return;
+                }
                 let gone: Vec<_> = coll.objects.keys().take(max).cloned().collect();
                 let more = coll.objects.len() > gone.len();
                 let seq = self.disk.submit(gone.into_iter().map(|o| StoreOp::Remove(pgid, o)).collect(), None);
@@ -528,6 +562,12 @@ impl Osd {
                 if std::mem::take(&mut run) {
                     self.run_waiting(pgid);
                     continue;
+                }
+                let pg = &hosted.pg;
+                let since = pg.info().history.same_interval_since;
+                if pg.is_ready_to_join() && hosted.told_ready.replace(since) != Some(since) {
+                    let acting = pg.mapping().acting.clone();
+                    self.out.push(Effect::Mon(MonMsg::Ready(pgid, pg.epoch(), pg.info().last_update, acting)));
                 }
                 return;
             };
@@ -654,6 +694,11 @@ impl Osd {
             let first = ops.extract_if(.., |op| cursor(op)).collect();
             let seq = self.disk.submit(first, None);
             self.out.push(Effect::Flush(seq));
+        }
+        if let Some(join) = persist.join {
+            let here = join.parts.iter().filter(|(_, here)| *here).map(|(p, _)| *p).collect();
+            ops.push(StoreOp::Join(pgid, here));
+            ops.extend(join.rows.set.into_iter().map(|(k, v)| StoreOp::Set(pgid, k, v)));
         }
         let mut split = Vec::new();
         for child in persist.split {
@@ -800,7 +845,7 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, stale: BTreeMap::new() }
+        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, stale: BTreeMap::new() }
     }
 }
 

@@ -329,13 +329,13 @@ impl World {
 
     fn begin(&mut self) {
         let s = self.scenario.clone();
-        let pool = PoolView { size: s.size, min_size: s.min_size, pg_num: s.pg_num, created: Epoch(0) };
+        let pool = PoolView { size: s.size, min_size: s.min_size, pg_num: s.pg_num, created: Epoch(0), pg_num_pending: s.pg_num, merged: None };
         // The pool may come before, between or after the first OSDs.
         let when = self.rng.range(0, 2_000 * MS);
         self.after(when, Ev::Mon(MonMsg::CreatePool(POOL, pool)));
         if s.second_pool {
             let when = self.rng.range(1_000 * MS, 8_000 * MS);
-            self.after(when, Ev::Mon(MonMsg::CreatePool(SECOND, PoolView { pg_num: 2, ..pool })));
+            self.after(when, Ev::Mon(MonMsg::CreatePool(SECOND, PoolView { pg_num: 2, pg_num_pending: 2, ..pool })));
             let when = self.rng.range(8_000 * MS, 15_000 * MS);
             self.after(when, Ev::Mon(MonMsg::DeletePool(SECOND)));
         }
@@ -576,6 +576,7 @@ impl World {
             let map = self.monitor.map();
             let msg = match map.pools.get(&POOL) {
                 Some(_) if map.pgp_num.contains_key(&POOL) && dice % 2 == 0 => Some(MonMsg::PgpNum(POOL)),
+                Some(pool) if pool.pg_num > 1 && dice % 3 == 0 => Some(MonMsg::PgNum(POOL, pool.pg_num - 1)),
                 Some(pool) if pool.pg_num < 12 => Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32)),
                 _ => None,
             };
@@ -650,8 +651,8 @@ impl World {
         let map = self.monitor.at(epoch)?;
         let mapping = map.mapping(pgid);
         let primary = mapping.primary?;
-        let pg_num = map.pools.get(&pgid.pool).map_or(0, |p| p.pg_num);
-        let interval = mapping.acting.iter().fold(pg_num.into(), |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
+        let pg_num = map.pools.get(&pgid.pool).map_or(0, |p| u64::from(p.pg_num) << 32 | u64::from(p.pg_num_pending));
+        let interval = mapping.acting.iter().fold(pg_num, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
         Some(Target { primary, incarnation: map.incarnation(primary)?, interval })
     }
 
@@ -672,7 +673,7 @@ impl World {
     /// All PGs are clean with the newest map, and clients are done.
     fn is_settled(&self) -> bool {
         let map = self.monitor.map();
-        map.pools.contains_key(&POOL)
+        map.pools.get(&POOL).is_some_and(|p| p.pg_num_pending == p.pg_num)
             && !map.pools.contains_key(&SECOND)
             && self.clients.iter().all(|c| c.left == 0 && c.current.is_none())
             && self.all_clean()
@@ -747,8 +748,8 @@ impl World {
             }
         }
         for osd in &self.osds {
-            if osd.disk.state().colls.keys().any(|pg| pg.pool == SECOND) {
-                return Err(format!("osd.{} still has a copy of a deleted pool", osd.id));
+            if let Some(pg) = osd.disk.state().colls.keys().find(|pg| pg.pool == SECOND || pg.seed >= map.pools[&pg.pool].pg_num) {
+                return Err(format!("osd.{} still has a copy of {pg}, which does not exist", osd.id));
             }
         }
         // One last read of everything, straight from the primary's disk.

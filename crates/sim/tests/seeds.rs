@@ -36,7 +36,8 @@ fn seeds() {
             "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
             "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
             "write behind the cursor", "write to a copy in progress", "too full", "split", "split during recovery", "split during backfill", "split while being removed", "stray split",
-            "split with writes in flight", "request from before a split"] {
+            "split with writes in flight", "request from before a split",
+            "join", "join of what counts for nothing", "join of remains", "join while being removed"] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
     }

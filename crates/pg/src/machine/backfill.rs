@@ -518,7 +518,7 @@ impl Pg {
         persist.rows.set.extend(log.iter().map(|e| rows::log_row(e)));
         persist.rows.set.extend(log.dups().map(rows::dup_row));
         let kept: BTreeSet<_> = persist.rows.set.iter().map(|(k, _)| k.clone()).collect();
-        let old = self.log.iter().map(|e| rows::log_key(e.entry.version)).chain(self.log.dups().map(|d| rows::dup_key(d.version)));
+        let old = self.log.iter().map(|e| rows::log_key(e.entry.version)).chain(self.log.dups().map(|d| rows::dup_key(d)));
         persist.rows.remove.extend(old.filter(|k| !kept.contains(k)));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));

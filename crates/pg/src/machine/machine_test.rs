@@ -46,7 +46,7 @@ impl MapView for Map {
         Epoch(0)
     }
     fn pool(&self, _: PoolId) -> Option<PoolView> {
-        Some(PoolView { size: self.size, min_size: self.size.min(2), pg_num: 1, created: Epoch(2) })
+        Some(PoolView { size: self.size, min_size: self.size.min(2), pg_num: 1, created: Epoch(2), pg_num_pending: 1, merged: None })
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         IntervalSet::new()

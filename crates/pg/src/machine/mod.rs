@@ -15,6 +15,7 @@
 mod activate;
 mod backfill;
 mod invariants;
+mod join;
 mod maps;
 mod peering;
 mod recovery;
@@ -37,7 +38,7 @@ use crate::log::PgLog;
 use crate::map::{MapRef, Mapping, PoolView};
 use crate::missing::MissingSet;
 use crate::msg::{PeerHeader, PeerMsg};
-use crate::past_intervals::{PastIntervals, place};
+use crate::past_intervals::{PastIntervals, is_pending, place};
 use crate::prior_set::PriorSet;
 use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
@@ -223,7 +224,7 @@ impl Pg {
     ) -> Self {
         let place = place(&*map, loaded.info.pgid);
         let exists = place.is_some();
-        let (mapping, pool) = place.unwrap_or((Mapping::default(), PoolView { size: 0, min_size: 0, pg_num: 0, created: Epoch(0) }));
+        let (mapping, pool) = place.unwrap_or((Mapping::default(), PoolView::default()));
         let mut pg = Self::at(me, loaded.info, map, mapping, pool, conf, now);
         pg.log = loaded.log;
         pg.missing = loaded.missing;
@@ -330,9 +331,10 @@ impl Pg {
         self.mapping.primary == Some(self.me)
     }
 
-    /// Whether clients may be served here: primary, peered, and at least `min_size` OSDs.
+    /// Whether clients may be served here: primary, peered, at least `min_size` OSDs, and not about to become part of
+    /// another PG.
     pub fn is_active(&self) -> bool {
-        self.phase == Phase::Active && self.enough()
+        self.phase == Phase::Active && self.enough() && !is_pending(self.info.pgid, &self.pool)
     }
 
     /// Whether every object is on every OSD where it should be.
@@ -410,6 +412,11 @@ impl Pg {
     }
 
     // ---- helpers of all parts ----
+
+    /// Whether nothing is left of it.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
 
     fn enough(&self) -> bool {
         self.mapping.acting.len() >= (self.pool.min_size as usize).max(1)

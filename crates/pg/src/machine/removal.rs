@@ -27,7 +27,7 @@ impl Pg {
         // it must not be taken for a copy when it comes back.
         let mut persist = Persist::default();
         persist.rows.remove.extend(self.log.iter().map(|e| rows::log_key(e.entry.version)));
-        persist.rows.remove.extend(self.log.dups().map(|d| rows::dup_key(d.version)));
+        persist.rows.remove.extend(self.log.dups().map(|d| rows::dup_key(d)));
         persist.rows.remove.extend(self.missing.iter().map(|(oid, _)| rows::missing_key(oid)));
         self.log = Default::default();
         self.missing = Default::default();

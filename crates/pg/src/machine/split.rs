@@ -101,7 +101,7 @@ impl Pg {
     }
 
     /// Everything that is on disk, as rows.
-    fn all_rows(&self) -> RowBatch {
+    pub(super) fn all_rows(&self) -> RowBatch {
         let mut batch = RowBatch::default();
         batch.set.extend(rows::info_rows(&self.info));
         batch.set.push(rows::past_row(&self.past));

@@ -7,6 +7,7 @@ use types::{Epoch, Eversion, IntervalSet, OsdId, PgStat, PgState, Utime};
 
 use crate::info::PgInfo;
 use crate::log::PgLog;
+use crate::past_intervals::is_pending;
 use crate::stats::StatSum;
 
 use super::{Pg, Phase};
@@ -223,6 +224,9 @@ impl Pg {
                 Some(b) if b.running => PgState::BACKFILLING,
                 _ => PgState::BACKFILL_WAIT,
             }, true);
+        }
+        if decided && is_pending(self.info.pgid, &self.pool) {
+            s.set(PgState::PREMERGE, true);
         }
         if self.clean {
             s.set(PgState::CLEAN, true);
