@@ -111,12 +111,57 @@ def test_pg_num_grows_under_load(siphon_factory):
     assert listed == {f"{i:x}" for i in range(MOST)}
 
 
-def test_sigkill_while_groups_split(siphon_factory):
+def test_pg_num_shrinks_under_load(siphon_factory):
+    siphon = siphon_factory(osds=3, extra=["--osd-size", "4G"])
+    siphon.start()
+    c = make(siphon, MOST if LONG else 7)
+    model = Model(2)
+    names = [f"o{i}" for i in range(OBJECTS // 3)]
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        model.write(io, names)
+        model.snapshot(io, "s1")
+        model.write(io, names[::3])
+        heard = []
+        watch = io.watch(names[0], lambda notify_id, notifier, watch_id, data: heard.append(bytes(data)))
+        load = Load(siphon, model, names[5:])
+        load.start()
+        few = 16 if LONG else 4
+        c.ceph("osd", "pool", "set", "p", "pg_num", str(few))
+        assert pool(c)["pg_num_target"] == pool(c)["pg_placement_num_target"] == few
+        reached(c, few, timeout=3600 if LONG else 240)
+        load.end()
+        meta = pool(c)["last_pg_merge_meta"]
+        assert meta["source_pgid"] == f"{pool(c)['pool_id']}.{few:x}" and meta["ready_epoch"] > 0, meta
+        healthy(c)
+        model.check(io)
+        io.notify(names[0], "here?", timeout_ms=10_000)
+        assert heard, "the watcher hears of it"
+        watch.close()
+        # And back again, with what was written meanwhile.
+        model.write(io, names[::2])
+        c.ceph("osd", "pool", "set", "p", "pg_num", "8")
+        reached(c, 8)
+        healthy(c)
+        model.check(io)
+        io.remove_snap("s1")
+        del model.snaps["s1"]
+        eventually(lambda: clean(c), timeout=120, what="trimming to end")
+        model.check(io)
+    assert siphon.stop() == 0
+    siphon.start()
+    healthy(c)
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        model.check(io)
+    listed = {pg["pgid"].split(".")[1] for pg in c.ceph_json("pg", "ls-by-pool", "p")["pg_stats"]}
+    assert listed == {f"{i:x}" for i in range(8)}
+
+
+def test_sigkill_while_groups_change(siphon_factory):
     siphon = siphon_factory(osds=3)
     siphon.start()
     c = make(siphon, 1, "d")
     known = {}
-    for turn, n in enumerate([3, 8, 16] + ([32, 64, 128] if LONG else [])):
+    for turn, n in enumerate([3, 8, 6, 16] + ([32, 64, 128, 120] if LONG else [])):
         client = connect(siphon)
         client.connect()
         io = client.open_ioctx("d")
@@ -124,9 +169,10 @@ def test_sigkill_while_groups_split(siphon_factory):
         t = threading.Thread(target=w.run, args=(f"t{turn}",))
         t.start()
         threading.Event().wait(0.5)
+        before = pool(c, "d")["pg_num"]
         c.ceph("osd", "pool", "set", "d", "pg_num", str(n))
         # The step is taken with the next statistics; then some time within it.
-        eventually(lambda: pool(c, "d")["pg_num"] == n, timeout=60, what="the split")
+        eventually(lambda: pool(c, "d")["pg_num"] != before, timeout=60, what="the step")
         threading.Event().wait(random.Random(turn).uniform(0, 0.4))
         siphon.kill()
         w.stop = True

@@ -23,7 +23,7 @@ pub struct MgrState {
 impl MgrState {
     /// Follows a new map.
     pub fn handle_osd_map(&mut self, map: Rc<OsdMap>, now: Utime) {
-        let pools = map.pools.iter().map(|(id, p)| (*id, PoolShape { pg_num: p.pg_num })).collect();
+        let pools = map.pools.iter().map(|(id, p)| (*id, PoolShape { pg_num: p.pg_num, pg_num_target: p.pg_num_target })).collect();
         self.pg_map.handle_osd_map(map.epoch, pools, |o| map.exists(o), |o| map.is_up(o), now);
         self.osd_map = Some(map);
     }

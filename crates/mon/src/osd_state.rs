@@ -457,7 +457,8 @@ pub fn clean_temps(p: &mut Pending) {
         .iter()
         .filter(|(pg, osds)| {
             let Some(pool) = map.pools.get(&pg.pool) else { return true };
-            osds.iter().all(|o| map.is_down(*o))
+            pg.seed >= pool.pg_num
+                || osds.iter().all(|o| map.is_down(*o))
                 || osds.len() > usize::from(pool.size)
                 || map.pg_to_raw_up(**pg).0 == **osds
         })

@@ -8,15 +8,24 @@
 use crate::osd_state::OsdMapExt;
 use conf::Config;
 use pgmap::Digest;
-use types::{OsdMap, PgPool, PoolId};
+use types::pool::PgMergeMeta;
+use types::stats::PgState;
+use types::{OsdId, OsdMap, PgId, PgPool, PoolId};
 
 /// A step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Split groups, so that there are so many.
     Split(u32),
     /// Place them as if there were so many.
     Place(u32),
+    /// The last group, or the one that it is to become part of, is placed by hand: take that back.
+    Unmap(Vec<PgId>),
+    /// The last group and the one that it came from stop to serve, and say when they are ready. Or, with `pg_num`, they
+    /// serve again.
+    Prepare(u32),
+    /// The last group becomes part of the one that it came from.
+    Join(Box<PgMergeMeta>),
 }
 
 /// Takes a step.
@@ -30,6 +39,15 @@ pub fn take(pool: &mut PgPool, step: Step, epoch: types::Epoch) {
             pool.last_force_op_resend_preluminous = epoch;
         }
         Step::Place(n) => pool.pgp_num = n,
+        Step::Unmap(_) => {}
+        Step::Prepare(n) => pool.pg_num_pending = n,
+        Step::Join(meta) => {
+            pool.pg_num = pool.pg_num_pending;
+            pool.pgp_num = pool.pgp_num.min(pool.pg_num);
+            pool.last_pg_merge_meta = *meta;
+            pool.last_force_op_resend_prenautilus = epoch;
+            pool.last_force_op_resend_preluminous = epoch;
+        }
     }
     pool.last_change = epoch;
 }
@@ -53,7 +71,8 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
             break;
         }
         let told = |o| digest.osd_epochs.get(&o).is_some_and(|e| *e >= p.last_change);
-        if (p.pg_num_target <= p.pg_num && p.pgp_num_target == p.pgp_num) || !map.osds().filter(|o| map.is_up(*o)).all(told) {
+        let there = p.pg_num_target == p.pg_num && p.pg_num_pending == p.pg_num && p.pgp_num_target == p.pgp_num;
+        if there || !map.osds().filter(|o| map.is_up(*o)).all(told) {
             continue;
         }
         if p.pg_num_target > p.pg_num {
@@ -64,6 +83,12 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
                 out.push((*id, Step::Split(p.pg_num + add as u32)));
             }
             continue;
+        }
+        if p.pg_num_target < p.pg_num || p.pg_num_pending != p.pg_num {
+            if let Some(step) = joining(map, digest, *id, p) {
+                out.push((*id, step));
+                continue;
+            }
         }
         let target = p.pg_num_pending.min(p.pgp_num_target);
         if target == p.pgp_num || !whole || misplaced > max_misplaced {
@@ -76,7 +101,10 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
         } else {
             let room = (max_misplaced - misplaced).min(max_misplaced / 2.0);
             let step = ((f64::from(p.pg_num) * room) as u32).max(1);
-            target.clamp(p.pgp_num.saturating_sub(step), p.pgp_num.saturating_add(step))
+            let next = target.clamp(p.pgp_num.saturating_sub(step), p.pgp_num.saturating_add(step));
+            // Groups that are not joined yet must not crowd on few OSDs.
+            let lead = ((f64::from(p.pg_num) * max_misplaced) as u32).max(8);
+            if p.pgp_num_target < p.pg_num { next.max(p.pg_num.saturating_sub(lead)).min(p.pg_num) } else { next }
         };
         if next != p.pgp_num {
             out.push((*id, Step::Place(next)));
@@ -85,12 +113,68 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
     out
 }
 
+/// The next step to fewer groups.
+fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step> {
+    if p.pg_num_target >= p.pg_num {
+        // Somebody wants them back.
+        return (p.pg_num_pending != p.pg_num).then_some(Step::Prepare(p.pg_num));
+    }
+    let source = PgId { pool: id, seed: p.pg_num - 1 };
+    let target = source.merge_target(p.pg_num, p.pg_num - 1)?;
+    if p.pgp_num >= p.pg_num {
+        // They must be in the same place first.
+        return None;
+    }
+    let by_hand = |pg: &PgId| map.pg_upmap.contains_key(pg) || map.pg_upmap_items.contains_key(pg);
+    let upmaps: Vec<PgId> = [source, target].into_iter().filter(by_hand).collect();
+    if !upmaps.is_empty() {
+        return Some(Step::Unmap(upmaps));
+    }
+    let (s, t) = (digest.joining.get(&source)?, digest.joining.get(&target)?);
+    // Something happened to them: they serve again until they are clean. (Ceph: `MOSDPGReadyToMerge` that is not.)
+    let hurt = |j: &pgmap::digest::Joining| {
+        let state = PgState(j.state);
+        j.epoch >= p.last_change && state.has(PgState::ACTIVE) && !state.has(PgState::CLEAN)
+    };
+    if p.pg_num_pending != p.pg_num && (hurt(s) || hurt(t)) {
+        return Some(Step::Prepare(p.pg_num));
+    }
+    let wanted = PgState::ACTIVE | PgState::CLEAN;
+    let wanted = if p.pg_num_pending == p.pg_num { wanted } else { wanted | PgState::PREMERGE };
+    if s.state & t.state & wanted.0 != wanted.0 {
+        return None;
+    }
+    let sorted = |osds: &[OsdId]| {
+        let mut osds = osds.to_vec();
+        osds.sort();
+        osds
+    };
+    // Since they stopped to serve nothing is written; so what they were then, they are, where they were then.
+    let ready = s.epoch.min(t.epoch);
+    let alive = |o: &OsdId| map.is_up(*o) && map.osd(*o).is_some_and(|i| i.info.up_from <= ready);
+    if ready < p.last_change || sorted(&s.acting) != sorted(&t.acting) || !s.acting.iter().all(alive) {
+        return None;
+    }
+    if p.pg_num_pending == p.pg_num {
+        return Some(Step::Prepare(p.pg_num - 1));
+    }
+    Some(Step::Join(Box::new(PgMergeMeta {
+        source_pgid: source,
+        ready_epoch: ready,
+        last_epoch_started: ready,
+        last_epoch_clean: s.clean.min(t.clean),
+        source_version: s.version,
+        target_version: t.version,
+    })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use types::rados::osd_state;
-    use types::stats::{PgState, PoolStat};
-    use types::{Epoch, OsdId, PgId};
+    use pgmap::digest::Joining;
+    use types::{Epoch, Eversion};
+    use types::stats::PoolStat;
 
     const POOL: PoolId = PoolId(1);
 
@@ -159,5 +243,44 @@ mod tests {
         let mut broken = d(10_000, 0);
         broken.pg_sum.stats.sum.num_objects_degraded = 1;
         assert_eq!(steps(&m, &broken, &conf), []);
+    }
+
+    #[test]
+    fn groups_are_joined_one_by_one() {
+        let conf = Config::new();
+        let mut m = map(8, 4);
+        let d = |state: PgState, epoch| {
+            let mut d = digest(8, 10_000, 0, epoch);
+            for (seed, version) in [(7, 70), (3, 30)] {
+                let version = Eversion { epoch: Epoch(5), version };
+                let acting = vec![OsdId(1), OsdId(0)];
+                d.joining.insert(PgId::new(POOL, seed), Joining { state: state.0, version, epoch: Epoch(epoch), acting, clean: Epoch(7) });
+            }
+            d
+        };
+        let clean = PgState::ACTIVE | PgState::CLEAN;
+        let ready = clean | PgState::PREMERGE;
+        // Placement goes first.
+        assert_eq!(steps(&m, &d(clean, 9), &conf), [(POOL, Step::Place(7))]);
+        m.pools.get_mut(&POOL).unwrap().pgp_num = 7;
+        assert_eq!(steps(&m, &d(clean, 9), &conf), [(POOL, Step::Prepare(7))]);
+        let mut other = d(clean, 9);
+        other.joining.get_mut(&PgId::new(POOL, 3)).unwrap().acting = vec![OsdId(0)];
+        assert_ne!(steps(&m, &other, &conf), [(POOL, Step::Prepare(7))]);
+        take(m.pools.get_mut(&POOL).unwrap(), Step::Prepare(7), Epoch(10));
+        // Not before both have said that they stopped, in this map.
+        assert_ne!(steps(&m, &d(clean, 10), &conf).len(), 2);
+        assert!(!steps(&m, &d(clean, 10), &conf).iter().any(|(_, s)| matches!(s, Step::Join(_))));
+        assert_eq!(steps(&m, &d(ready, 9), &conf), []);
+        // If one of them is hurt meanwhile, both serve again.
+        assert_eq!(steps(&m, &d(PgState::ACTIVE | PgState::PREMERGE, 10), &conf), [(POOL, Step::Prepare(8))]);
+        let [(_, Step::Join(meta))] = &steps(&m, &d(ready, 10), &conf)[..] else { panic!("ready") };
+        assert_eq!((meta.source_pgid, meta.source_version.version, meta.target_version.version), (PgId::new(POOL, 7), 70, 30));
+        take(m.pools.get_mut(&POOL).unwrap(), Step::Join(meta.clone()), Epoch(11));
+        assert_eq!((m.pools[&POOL].pg_num, m.pools[&POOL].pg_num_pending), (7, 7));
+        // Who changes his mind in between gets his groups back.
+        take(m.pools.get_mut(&POOL).unwrap(), Step::Prepare(6), Epoch(12));
+        m.pools.get_mut(&POOL).unwrap().pg_num_target = 7;
+        assert_eq!(steps(&m, &d(ready, 12), &conf), [(POOL, Step::Prepare(7))]);
     }
 }

@@ -4,7 +4,7 @@ use denc_derive::Denc;
 use std::collections::BTreeMap;
 use types::stats::{ObjectStatSum, OsdStat, PoolStat};
 use types::pool::PgPool;
-use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
 
 /// Work per second over the last few reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
@@ -43,6 +43,22 @@ impl Rates {
     }
 }
 
+/// A group that is to become part of another one, or to take one in.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Joining {
+    /// State bits.
+    pub state: u64,
+    /// Its last update.
+    pub version: Eversion,
+    /// The map behind this.
+    pub epoch: Epoch,
+    /// Who has it.
+    pub acting: Vec<OsdId>,
+    /// When it was last clean.
+    pub clean: Epoch,
+}
+
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 2, compat = 1)]
@@ -76,6 +92,9 @@ pub struct Digest {
     /// The OSD map behind each OSD's last report.
     #[denc(since = 2)]
     pub osd_epochs: BTreeMap<OsdId, Epoch>,
+    /// What is known of the groups that are joined next.
+    #[denc(since = 2)]
+    pub joining: BTreeMap<PgId, Joining>,
 }
 
 impl Digest {

@@ -126,7 +126,7 @@ mod tests {
     fn passing_states_are_not_reported_at_once() {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
-        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(), |_| true, |_| true, t(0));
         assert!(m.health_checks(t(10)).checks.is_empty());
         let c = m.health_checks(t(100)).checks;
         assert!(c["PG_AVAILABILITY"].summary.contains("1 pg inactive"), "{c:?}");

@@ -1,6 +1,6 @@
 //! Everything that the OSDs report.
 
-use crate::digest::{Digest, Rates};
+use crate::digest::{Digest, Joining, Rates};
 use denc::{Bytes, Decode};
 use messages::OsdStatsReport;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +15,8 @@ const SMOOTHING: usize = 6;
 pub struct PoolShape {
     /// Its number of groups.
     pub pg_num: u32,
+    /// How many it should have.
+    pub pg_num_target: u32,
 }
 
 /// One OSD's last report.
@@ -208,6 +210,17 @@ impl PgMap {
                 d.active_pgs.push(*pgid);
             }
         }
+        // The groups that are joined next.
+        for (pool, shape) in self.pools.iter().filter(|(_, s)| s.pg_num_target < s.pg_num) {
+            let source = PgId { pool: *pool, seed: shape.pg_num - 1 };
+            let target = source.merge_target(shape.pg_num, shape.pg_num - 1);
+            for pgid in [Some(source), target].into_iter().flatten() {
+                if let Some(s) = self.pgs.get(&pgid) {
+                    let joining = Joining { state: s.state.0, version: s.version, epoch: s.reported_epoch, acting: s.acting.clone(), clean: s.last_epoch_clean };
+                    d.joining.insert(pgid, joining);
+                }
+            }
+        }
         for (id, r) in &self.osds {
             if let Some(class) = class_of(*id) {
                 d.osd_sum_by_class.entry(class).or_default().add(&r.stat);
@@ -282,7 +295,7 @@ mod tests {
     fn gathers_and_digests() {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
-        m.handle_osd_map(Epoch(5), [(PoolId(1), PoolShape { pg_num: 2 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(Epoch(5), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |_| true, t(0));
         assert_eq!(m.digest(t(0), |_| None).pgs_by_state, [(0, 2)].into());
         assert!(m.handle_report(&report(0, 1, vec![(pg(1, 0), stat(1, 100)), (pg(9, 0), stat(1, 7))]), t(1)));
         assert!(!m.pgs.contains_key(&pg(9, 0)), "groups of unknown pools are not kept");
@@ -297,7 +310,7 @@ mod tests {
         m.handle_report(&report(1, 1, vec![(pg(1, 0), stat(0, 1))]), t(11));
         assert_eq!(m.pgs[&pg(1, 0)].stats.sum.num_wr, 100);
         assert!(!m.handle_report(&report(0, 0, vec![]), t(12)), "an older report of the same OSD");
-        m.handle_osd_map(Epoch(6), [(PoolId(1), PoolShape { pg_num: 2 })].into(), |_| true, |o| o != OsdId(0), t(13));
+        m.handle_osd_map(Epoch(6), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |o| o != OsdId(0), t(13));
         assert!(m.pgs[&pg(1, 0)].state.has(PgState::STALE));
         m.handle_osd_map(Epoch(7), BTreeMap::new(), |o| o != OsdId(0), |_| true, t(14));
         assert!(m.pgs.is_empty() && m.osds.len() == 1);

@@ -1,5 +1,6 @@
 //! The manager's commands: one file per family, one table.
 
+mod autoscale;
 mod osd;
 mod pg;
 pub mod rbd;

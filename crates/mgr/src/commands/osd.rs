@@ -27,7 +27,7 @@ pub(super) const COMMANDS: &[Entry] = &[
     asking("osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "mark an osd as destroyed if nothing is lost by it: its keys go, its number stays", "osd", destroy),
     asking("osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "remove an osd from the osd map, the CRUSH map and the keys if nothing is lost by it", "osd", destroy),
     read("osd status name=bucket,type=CephString,req=false", "Show the status of OSDs within a bucket, or all", "osd", status),
-    read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", autoscale_status),
+    read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", super::autoscale::status),
     unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
     unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
     unsupported("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", "scrubbing is not there yet"),
@@ -443,8 +443,4 @@ fn status(cx: &Context<'_>) -> Answer {
             t.to_string()
         },
     ))
-}
-
-fn autoscale_status(cx: &Context<'_>) -> Answer {
-    Ok(cx.format.reply(|| json!([]), String::new))
 }

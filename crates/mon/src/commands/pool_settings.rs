@@ -311,11 +311,6 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
                 if let Some(max) = limit("pg_num_max").filter(|max| n > *max) {
                     return Err(Refusal::invalid(format!("specified pg_num {n} > pg_num_max {max}")));
                 }
-                if n < i64::from(p.pg_num) {
-                    return Err(Refusal::unsupported(
-                        "the number of placement groups of a pool cannot become less: merging them is not supported",
-                    ));
-                }
                 // Placement follows, unless somebody chose it to be different.
                 if p.pg_num_target == p.pgp_num_target {
                     p.pgp_num_target = n as u32;

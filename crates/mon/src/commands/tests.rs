@@ -145,7 +145,6 @@ fn pools_follow_the_rules() {
         ("size", "11", Errno::EINVAL),
         ("size", "two", Errno::EINVAL),
         ("min_size", "3", Errno::EINVAL),
-        ("pg_num", "4", Errno::EOPNOTSUPP),
         ("pg_num", "0", Errno::ERANGE),
         ("pg_num", "4096", Errno::ERANGE),
         ("pg_num_min", "16", Errno::EINVAL),

@@ -146,6 +146,12 @@ impl Inner {
     fn step_pg_nums(&self, p: &mut Pending, digest: &pgmap::Digest) {
         for (id, step) in crate::pg_num::steps(p.osd(), digest, &self.conf.borrow()) {
             let epoch = p.osd_epoch();
+            if let crate::pg_num::Step::Unmap(groups) = &step {
+                for pg in groups {
+                    p.osd_mut().pg_upmap.remove(pg);
+                    p.osd_mut().pg_upmap_items.remove(pg);
+                }
+            }
             if let Some(pool) = p.osd_mut().pools.get_mut(&id) {
                 crate::pg_num::take(pool, step, epoch);
             }
