@@ -222,3 +222,39 @@ def test_clean_stop_and_start(procs):
         procs[n].start()
     eventually(lambda: clean(c), timeout=90, what="active+clean")
     assert "big-crc" in c.rados("-p", "d", "ls").stdout.decode()
+
+
+def test_a_purged_osd_gives_its_number_back(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    home = procs.dirs[0]
+    add = ["add", "osd", "--data-dir", home, "--size", "10G"]
+    assert siphon(*add).strip() == "3"
+    procs.daemon(home, "osd.3").start()
+    eventually(lambda: clean(c, 4), timeout=90, what="active+clean with a fourth")
+    before = {o["osd"]: o["uuid"] for o in c.ceph_json("osd", "dump")["osds"]}
+    try:
+        # Purged while it runs: it must be stopped before the number is used again.
+        c.ceph("osd", "set", "noup")
+        c.ceph("osd", "down", "3")
+        c.ceph("osd", "purge", "3", "--yes-i-really-mean-it")
+        r = subprocess.run([str(BINARY), *map(str, add)], capture_output=True, text=True, timeout=60)
+        assert r.returncode != 0 and "osd.3 was purged; stop it first" in r.stderr, r
+    finally:
+        c.ceph("osd", "unset", "noup")
+    procs["osd.3"].kill()
+    # Its directory is still there, with the old store: the new OSD begins with nothing.
+    assert siphon(*add).strip() == "3"
+    procs["osd.3"].start()
+    eventually(lambda: clean(c, 4), timeout=90, what="active+clean with a new fourth")
+    after = {o["osd"]: o["uuid"] for o in c.ceph_json("osd", "dump")["osds"]}
+    assert after[3] != before[3] and {o: after[o] for o in range(3)} == {o: before[o] for o in range(3)}
+    # And it goes for good.
+    c.ceph("osd", "out", "3")
+    eventually(lambda: all(3 not in p["acting"] + p["up"] and p["state"] == "active+clean"
+                           for p in c.ceph_json("pg", "dump", "pgs_brief")["pg_stats"]), timeout=90, what="osd.3 to have nothing")
+    procs["osd.3"].kill()
+    c.ceph("osd", "down", "3")
+    c.ceph("osd", "purge", "3", "--yes-i-really-mean-it")
+    del procs.daemons["osd.3"]
+    eventually(lambda: clean(c), what="active+clean")

@@ -2,13 +2,14 @@
 
 use crate::bootstrap::{self, NewCluster};
 use crate::cli::{Add, AddMon, AddOsd, AddWhat, Init, Join, MgrRole};
-use crate::home::{self, ClusterFile, Edit, Home, OsdEntry};
+use crate::home::{self, ClusterFile, DaemonLock, Edit, Home, OsdEntry};
+use crate::osd_start;
 use anyhow::{Context, Result, bail};
 use auth::{CryptoKey, EntityAuth, Keyring};
 use bytes::Bytes;
 use client::MonClient;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -128,21 +129,48 @@ fn add_osd(args: AddOsd) -> Result<()> {
         Some(device) => bootstrap::device_size(device)?,
         None => args.size,
     };
-    if let Some(o) = edit.cluster.osds.iter().find(|o| o.device.is_some() && o.device == args.device) {
-        bail!("osd.{} has that device already", o.id);
-    }
     let dir = edit.dir().to_path_buf();
-    let entry = with_session(dir.clone(), async |mon| {
+    let here = std::mem::take(&mut edit.cluster.osds);
+    edit.cluster.osds = with_session(dir.clone(), async |mon| {
+        let mut osds = still_known(&dir, here, &known(&mon).await?)?;
+        if let Some(o) = osds.iter().find(|o| o.device.is_some() && o.device == args.device) {
+            bail!("osd.{} has that device already", o.id);
+        }
         let uuid = uuid::Uuid::new_v4().to_string();
         // Without a number the monitors choose the lowest that is free.
         let (id, key) = bootstrap::new_osd(&mon, &uuid, None).await?;
+        // A store that is here is of a purged OSD that had the number: it is made anew.
+        match std::fs::remove_file(osd_start::marker(&dir, id)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(home::explain(&dir, e)),
+            _ => {}
+        }
         let entry = OsdEntry { id, uuid, size, device: args.device.clone() };
         bootstrap::place_osd(&dir, &mon, &entry, key, args.host.as_deref()).await?;
-        Ok(entry)
+        println!("{id}");
+        osds.push(entry);
+        Ok(osds)
     })?;
-    println!("{}", entry.id);
-    edit.cluster.osds.push(entry);
     edit.save()
+}
+
+/// The identities of the OSDs that the cluster has.
+async fn known(mon: &MonClient) -> Result<BTreeSet<String>> {
+    let out = bootstrap::command(mon, serde_json::json!({"prefix": "osd dump", "format": "json"}), Bytes::new()).await?;
+    let dump: serde_json::Value = serde_json::from_slice(&out).context("the monitors' answer to `osd dump`")?;
+    let osds = dump["osds"].as_array().context("the monitors' answer to `osd dump` has no OSDs")?;
+    Ok(osds.iter().filter_map(|o| o["uuid"].as_str()).map(str::to_string).collect())
+}
+
+/// Without those that were purged: their numbers and devices are free again.
+fn still_known(dir: &Path, here: Vec<OsdEntry>, known: &BTreeSet<String>) -> Result<Vec<OsdEntry>> {
+    let (stay, purged): (Vec<_>, Vec<_>) = here.into_iter().partition(|o| known.contains(&o.uuid));
+    for o in purged {
+        let daemon = format!("osd.{}", o.id);
+        if dir.join(&daemon).is_dir() {
+            DaemonLock::take(dir, &daemon).with_context(|| format!("{daemon} was purged; stop it first"))?;
+        }
+    }
+    Ok(stay)
 }
 
 fn add_mgr(args: MgrRole) -> Result<()> {

@@ -18,6 +18,11 @@ pub fn block_path(dir: &Path, entry: &OsdEntry) -> PathBuf {
     }
 }
 
+/// What says that an OSD's store was made to its end.
+pub fn marker(dir: &Path, id: i32) -> PathBuf {
+    dir.join(format!("osd.{id}")).join("ready")
+}
+
 /// A cluster's or an OSD's identity.
 pub fn fsid(text: &str) -> Result<Fsid> {
     let uuid = uuid::Uuid::parse_str(text).with_context(|| format!("{text:?} is no UUID"))?;
@@ -36,7 +41,7 @@ pub async fn start(
 ) -> Result<OsdHandle> {
     let device = block_path(dir, entry);
     let cluster_fsid = fsid(&cluster.fsid)?;
-    let marker = dir.join(format!("osd.{}", entry.id)).join("ready");
+    let marker = marker(dir, entry.id);
     let options = Options::default();
     if !marker.exists() {
         if entry.device.is_none() && device.exists() {
