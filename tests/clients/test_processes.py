@@ -191,8 +191,15 @@ def test_the_only_monitor_restarts(procs):
 
 def test_manager_restarts(procs):
     c = procs.client()
-    procs["mgr.x"].kill()
-    procs["mgr.x"].start()
+    before = c.ceph_json("mgr", "dump")["active_gid"]
+    # The new process takes the place of the old one at once, not after its grace.
+    c.ceph("config", "set", "mon", "mon_mgr_beacon_grace", "3600")
+    try:
+        procs["mgr.x"].kill()
+        procs["mgr.x"].start()
+        eventually(lambda: c.ceph_json("mgr", "dump")["active_gid"] not in (0, before), what="the new process to be the active one")
+    finally:
+        c.ceph("config", "rm", "mon", "mon_mgr_beacon_grace")
     eventually(lambda: clean(c), what="statistics from the new process")
     eventually(lambda: c.ceph_json("osd", "df")["nodes"][0]["kb"] > 0, what="osd df")
 

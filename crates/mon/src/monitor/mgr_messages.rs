@@ -17,7 +17,9 @@ impl Inner {
         }
         let state = self.committed();
         let active = state.mgr.active_gid;
-        if active != 0 && active != m.gid && state.mgr.available && self.mgr_is_fresh() {
+        // One of the active manager's name was started in its place: nobody waits for the process that is gone.
+        let other = active != m.gid && state.mgr.active_name != m.name;
+        if active != 0 && other && state.mgr.available && self.mgr_is_fresh() {
             tracing::debug!("a second manager, {}, waits", m.name);
             return;
         }
