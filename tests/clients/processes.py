@@ -20,14 +20,14 @@ def siphon(*args, timeout=120):
 class Daemon:
     """One process. What it prints goes to a file beside the data directory."""
 
-    def __init__(self, directory, name):
-        self.directory, self.name = Path(directory), name
+    def __init__(self, directory, name, prefix=()):
+        self.directory, self.name, self.prefix = Path(directory), name, list(prefix)
         self.process = None
         self.log = self.directory.parent / f"{self.directory.name}.{name}.log"
 
     def spawn(self):
         kind, _, ident = self.name.partition(".")
-        argv = [str(BINARY), kind, "--data-dir", str(self.directory)]
+        argv = [*self.prefix, str(BINARY), kind, "--data-dir", str(self.directory)]
         argv += ["--id", ident] if kind == "osd" else ["--name", ident]
         env = dict(os.environ)
         env.setdefault("SIPHON_LOG", "info,openraft=off")

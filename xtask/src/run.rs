@@ -13,6 +13,7 @@ const PACKAGES: &[&str] = &[
     "python3-rbd",
     "python3-pytest",
     "fio",
+    "iproute2",
     "qemu-utils",
     "qemu-block-extra",
     "jq",
@@ -152,6 +153,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "trim" => &["bench/trim.py"],
         "restart" => &["bench/restart.py"],
         "neighbours" => &["bench/neighbours.py"],
+        "failover" => &["bench/failover.py"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))
