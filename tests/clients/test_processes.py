@@ -265,3 +265,35 @@ def test_a_purged_osd_gives_its_number_back(procs):
     c.ceph("osd", "purge", "3", "--yes-i-really-mean-it")
     del procs.daemons["osd.3"]
     eventually(lambda: clean(c), what="active+clean")
+
+
+def test_other_osds_tell_a_client_where_to_go(procs):
+    """A client that never asks for maps by itself learns from those it still talks to that an OSD is gone."""
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    client = rados.Rados(conffile=str(procs.conf), conf={"objecter_timeout": "3600"})
+    client.connect()
+    io = client.open_ioctx("d")
+    written, stop = [0] * 32, threading.Event()
+
+    def write(i):
+        while not stop.wait(0.01):
+            io.write_full(f"told-{i}", b"x" * 100)
+            written[i] += 1
+
+    threads = [threading.Thread(target=write, args=(i,), daemon=True) for i in range(len(written))]
+    for t in threads:
+        t.start()
+    eventually(lambda: min(written) > 5, what="writes to all groups")
+    # Maps that it has no reason to ask for: it is behind when it asks for the next one, and gets one that says nothing.
+    c.ceph("osd", "set", "noout")
+    c.ceph("osd", "unset", "noout")
+    procs["osd.1"].kill()
+    before = list(written)
+    eventually(lambda: min(w - b for w, b in zip(written, before)) > 5, what="writes to the groups that osd.1 led")
+    stop.set()
+    for t in threads:
+        t.join()
+    client.shutdown()
+    procs["osd.1"].start()
+    eventually(lambda: clean(c), timeout=90, what="active+clean")

@@ -490,7 +490,10 @@ class Thrasher:
 
     def pg_num(self):
         now = next(p["pg_num_target"] for p in self.c.json("osd dump")["pools"] if p["pool_name"] == "d")
-        to = self.rng.choice([n for n in (8, 12, 16, 24, 32) if n != now])
+        # Groups are joined only in long runs.
+        to = self.rng.choice([n for n in (8, 12, 16, 24, 32) if n > now or LONG and n != now] or [now])
+        if to == now:
+            return False
         code, _, text = self.c.run(prefix="osd pool set", pool="d", var="pg_num", val=str(to))
         self.say(f"osd pool set d pg_num {to}, {now} now: {code} {text}")
         assert code in (0, -95), text

@@ -8,9 +8,13 @@ use crate::session::{ConnectionSink, Session};
 use crate::superblock;
 use messages::{Command, CommandReply, OsdMapMsg, OsdOp, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use pg::MapView;
-use types::{EntityAddr, EntityType, PgId};
+use types::{EntityAddr, EntityType, Epoch, PgId};
+
+/// A client that is further behind asks the monitors.
+const MAPS_SHARED: u32 = 16;
 
 impl Daemon {
     pub(super) fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
@@ -54,33 +58,46 @@ impl Daemon {
         });
     }
 
-    /// Sends the newest map to a client whose request is dropped, because by now another OSD leads the group, or
-    /// this one has begun to lead it after the client looked (Ceph: `OSDService::maybe_share_map`). Clients ask
-    /// monitors for maps only every few seconds.
+    /// Sends newer maps to a client (Ceph: `OSDService::maybe_share_map`). Clients ask monitors for maps only every
+    /// few seconds: a client that lost another OSD learns from those it still talks to where to go. One whose
+    /// request is dropped, because by now another OSD leads the group, or this one has begun to lead it after the
+    /// client looked, gets the newest map at least. The others get maps only without a gap: a client that misses one
+    /// sends all again that it waits for.
     fn share_map(&self, conn: &Rc<Connection>, session: &Session, m: &OsdOp) {
         let Some(map) = self.map.borrow().clone() else { return };
         let epoch = map.epoch();
         if m.epoch >= epoch || session.shared.get() >= epoch {
             return;
         }
-        let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
-        let Some(pgid) = map.fold(raw) else { return };
-        let since = self.core.host(pgid).map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
-        if map.mapping(pgid).primary == Some(self.id) && m.epoch >= since {
+        let dropped = {
+            let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
+            map.fold(raw).is_some_and(|pgid| {
+                let since = self.core.host(pgid).map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
+                map.mapping(pgid).primary != Some(self.id) || m.epoch < since
+            })
+        };
+        let first = m.epoch.max(session.shared.get()).next();
+        let few = epoch.0 - first.0 < MAPS_SHARED;
+        if !few && !dropped {
             return;
         }
         session.shared.set(epoch);
+        let first = if few { first } else { epoch };
         let (core, conn, fsid) = (self.core.clone(), conn.clone(), self.superblock.borrow().cluster);
         tokio::task::spawn_local(async move {
-            match superblock::load_map_bytes(&core.store, epoch).await {
-                Ok(Some(bytes)) => {
-                    let maps = [(epoch, bytes)].into();
-                    let m = OsdMapMsg { fsid, maps, oldest: epoch, newest: epoch, ..OsdMapMsg::default() };
-                    conn.send(m.encode(conn.features()));
+            let mut maps = BTreeMap::new();
+            for e in (first.0..=epoch.0).map(Epoch) {
+                match superblock::load_map_bytes(&core.store, e).await {
+                    Ok(Some(bytes)) => drop(maps.insert(e, bytes)),
+                    // Not kept any more: what is behind it is enough for one who must go elsewhere.
+                    Ok(None) if dropped => maps.clear(),
+                    Ok(None) => return,
+                    Err(error) => return tracing::warn!("map {} cannot be read: {error}", e.0),
                 }
-                Ok(None) => {}
-                Err(e) => tracing::warn!("map {epoch} cannot be read: {e}"),
             }
+            let Some(oldest) = maps.keys().next().copied() else { return };
+            let m = OsdMapMsg { fsid, maps, oldest, newest: epoch, ..OsdMapMsg::default() };
+            conn.send(m.encode(conn.features()));
         });
     }
 
