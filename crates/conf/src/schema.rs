@@ -226,6 +226,7 @@ osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that o
 osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
 osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer.
 osd_heartbeat_grace|int|advanced|20|1..|r|mon,osd|Seconds without an answer after which a peer is reported.
+osd_pool_default_read_lease_ratio|float|dev|0.8|0.001..|r|osd|Part of osd_heartbeat_grace for which replicas let a primary serve reads; a pool's read_lease_interval goes before.
 osd_fast_fail_on_connection_refused|bool|advanced|true||r|osd|Report an OSD at once whose address refuses connections.
 osd_beacon_report_interval|int|advanced|300|1..|r|osd|Seconds between two beacons to the monitors.
 osd_mon_report_interval|int|advanced|5|1..|r|osd|Seconds between two reports to the monitors.

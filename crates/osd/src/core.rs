@@ -140,6 +140,8 @@ pub struct Core {
     backlog_bytes: Cell<u64>,
     /// Notified when the backlog is empty again.
     flows: tokio::sync::Notify,
+    /// The OSD is about to say that it has stopped: nothing is answered any more.
+    sealed: Cell<bool>,
     failed: RefCell<Option<String>>,
     failure: tokio::sync::Notify,
     me: Weak<Core>,
@@ -224,6 +226,7 @@ impl Core {
             backlog: RefCell::default(),
             backlog_bytes: Cell::default(),
             flows: tokio::sync::Notify::new(),
+            sealed: Cell::new(false),
             failed: RefCell::default(),
             failure: tokio::sync::Notify::new(),
             me: me.clone(),
@@ -300,6 +303,21 @@ impl Core {
     pub(crate) fn new_token(&self) -> u64 {
         self.next_token.set(self.next_token.get() + 1);
         self.next_token.get()
+    }
+
+    /// Answers no request from now on, so that the monitors can be told that this OSD is gone for sure.
+    pub fn seal(&self) {
+        self.sealed.set(true);
+    }
+
+    /// Tells all groups the time.
+    pub(crate) fn tell_time(&self) {
+        self.hosts.borrow().values().for_each(|h| h.tell_time());
+    }
+
+    /// Whether [`Core::seal`] was called.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.get()
     }
 
     // --- maps ---

@@ -57,6 +57,10 @@ impl MapView for TestMap {
     fn up_thru(&self, osd: OsdId) -> Epoch {
         Epoch(self.up_thru.get(&osd.0).copied().unwrap_or(0))
     }
+    /// Who goes down here is gone for sure.
+    fn dead_epoch(&self, osd: OsdId) -> Epoch {
+        if self.is_up(osd) { Epoch(0) } else { self.epoch() }
+    }
     fn lost_at(&self, _: OsdId) -> Epoch {
         Epoch(0)
     }

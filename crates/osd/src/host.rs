@@ -71,6 +71,8 @@ pub(crate) struct State {
     /// Requests in execution or in flight, by address.
     pub(crate) running: FxHashMap<usize, Rc<ClientOp>>,
     pub(crate) waiting_active: VecDeque<Rc<ClientOp>>,
+    /// Requests that came, or were to be answered, while replicas did not answer.
+    pub(crate) waiting_readable: Vec<Rc<ClientOp>>,
     pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
     pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
     pub(crate) waiting_room: VecDeque<Rc<ClientOp>>,
@@ -96,6 +98,8 @@ pub struct PgHost {
     /// The snapshot that is being trimmed.
     pub(crate) trimmer: RefCell<Option<Trimmer>>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
+    /// When the machine will be woken.
+    pub(crate) wakes: Cell<Option<pg::Steady>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
 }
@@ -131,6 +135,7 @@ impl PgHost {
                 contexts: FxHashMap::default(),
                 running: FxHashMap::default(),
                 waiting_active: VecDeque::new(),
+                waiting_readable: Vec::new(),
                 waiting_object: FxHashMap::default(),
                 waiting_dup: BTreeMap::new(),
                 waiting_room: VecDeque::new(),
@@ -140,6 +145,7 @@ impl PgHost {
             read_stats: RefCell::default(),
             trimmer: RefCell::default(),
             watches: RefCell::default(),
+            wakes: Cell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
         })
@@ -178,7 +184,9 @@ impl PgHost {
                 continue;
             }
             let Some(event) = self.events.borrow_mut().pop_front() else { break };
-            self.st.borrow_mut().pg.handle(event, wall_now());
+            let mut st = self.st.borrow_mut();
+            st.pg.set_clock(crate::clock::steady_now());
+            st.pg.handle(event, wall_now());
         }
         self.pumping.set(false);
     }
@@ -206,6 +214,8 @@ impl PgHost {
             Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
             Action::WantMap(epoch) => self.core.mon.want_map(epoch),
             Action::SnapTrim(snap) => self.want_trim(snap),
+            Action::WakeAt(at) => self.wake_at(at),
+            Action::Readable => self.readable(),
             Action::RemoveObjects { max } => self.background(Kind::RemoveObjects(max)),
             Action::Gone { undelivered } => self.gone(undelivered),
         }
@@ -443,6 +453,7 @@ impl PgHost {
             ops.extend(std::mem::take(&mut st.waiting_object).into_values().flatten());
             ops.extend(std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op));
             ops.extend(std::mem::take(&mut st.waiting_active));
+            ops.extend(std::mem::take(&mut st.waiting_readable));
             ops.extend(std::mem::take(&mut st.waiting_room));
             (st.pg.is_primary(), ops)
         };

@@ -55,8 +55,7 @@ impl PgHost {
         });
         if !primary {
             if self.may_read_here(&op) {
-                // Replicas do not serve reads yet; the client goes to the primary.
-                self.core.reply_error(&op, Errno::EAGAIN);
+                self.read_on_replica(op);
             }
             return;
         }
@@ -75,6 +74,10 @@ impl PgHost {
             op.tracked.delayed("waiting for peered");
             release(&op);
             self.st.borrow_mut().waiting_active.push_back(op);
+            return;
+        }
+        if !self.may_answer(&op) {
+            self.wait_readable(&op);
             return;
         }
         if op.info.includes_pg_op() {
@@ -130,7 +133,7 @@ impl PgHost {
     }
 
     /// What can be refused before the object is looked at.
-    fn check(&self, op: &ClientOp, map: &ClusterMapRef) -> Result<(), Errno> {
+    pub(crate) fn check(&self, op: &ClientOp, map: &ClusterMapRef) -> Result<(), Errno> {
         let settings = self.core.settings();
         let limits = &settings.limits;
         let m = op.m();
@@ -275,7 +278,9 @@ impl PgHost {
         } else {
             SnapSet::default()
         };
-        self.populate_watches(&state);
+        if self.with_pg(|pg| pg.is_primary()) {
+            self.populate_watches(&state);
+        }
         let head = Rc::new(Head { state, snapset });
         *context.head.borrow_mut() = Some(head.clone());
         Ok(head)
@@ -329,11 +334,24 @@ impl PgHost {
         }
     }
 
+    /// Reads for a client that any replica may serve. Its answer is checked as any read's.
+    pub(crate) async fn execute_on_replica(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, generation: u64) {
+        if let Err(e) = self.execute_on(context, op, generation).await
+            && self.generation.get() == generation
+        {
+            self.refuse(op, Outcome { result: e.as_result(), no_output: true, ..Outcome::default() });
+        }
+    }
+
     /// Answers a request that failed before or in its execution. A write's failure is remembered, so that
     /// the same request fails in the same way when it is sent again.
     fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
         if op.info.may_write() {
             self.remember(op, outcome, self.with_pg(|p| p.info().last_user_version));
+            return;
+        }
+        if !self.may_answer(op) {
+            self.wait_readable(op);
             return;
         }
         let versions = match outcome.result == Errno::ENOENT.as_result() {
@@ -472,6 +490,10 @@ impl PgHost {
             return Ok(Done::Over);
         }
         let effects = exec.effects.take();
+        if !write && (!self.may_answer(op) || (effects.is_some() && !self.with_pg(|pg| pg.is_primary()))) {
+            self.wait_readable(op);
+            return Ok(Done::Waits);
+        }
         if !exec.changes() {
             if let Some(effects) = effects {
                 self.watch_effects(op, &target.oid, *effects, exec.reply_user_version());
@@ -622,6 +644,10 @@ impl PgHost {
             if outcome.result < 0 {
                 break;
             }
+        }
+        if !self.may_answer(&op) {
+            self.wait_readable(&op);
+            return;
         }
         let (version, user) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
         op.reply(&outcome, self.core.epoch(), Versions::Change(version, user));

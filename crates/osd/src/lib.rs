@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod ceilings;
 pub mod client_op;
+pub mod clock;
 pub mod copies;
 pub mod core;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub mod gate;
 pub mod heartbeat;
 pub mod host;
 mod host_backfill;
+mod host_lease;
 mod host_background;
 mod host_ops;
 mod host_split;

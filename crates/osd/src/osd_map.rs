@@ -7,6 +7,7 @@ use pg::{MapView, Mapping, MergeMeta, PoolView};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use types::{
     EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PoolId, SnapId, pool,
 };
@@ -89,6 +90,15 @@ impl MapView for MapAt {
     }
     fn removed_snaps(&self, pool: PoolId) -> IntervalSet {
         self.map.removed_snaps_queue.get(&pool).cloned().unwrap_or_default()
+    }
+    fn dead_epoch(&self, osd: OsdId) -> Epoch {
+        self.map.osd(osd).map_or(Epoch(0), |o| o.xinfo.dead_epoch)
+    }
+    fn read_lease(&self, id: PoolId) -> Option<Duration> {
+        match self.map.pool(id)?.opts.get("read_lease_interval")? {
+            types::pool_opts::PoolOptValue::Double(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+            _ => None,
+        }
     }
     fn trims_snaps(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)

@@ -56,6 +56,7 @@ pub fn settings(c: &Config) -> Settings {
                 "osd_recovery_max_omap_entries_per_chunk",
                 p.recovery_max_omap_entries,
             ),
+            read_lease: read_lease(c),
             backfill_scan: num(c, "osd_backfill_scan_max", p.backfill_scan as u64) as usize,
             ..p
         },
@@ -74,6 +75,12 @@ pub fn settings(c: &Config) -> Settings {
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
         notify_timeout: num(c, "osd_default_notify_timeout", d.notify_timeout.into()) as u32,
     }
+}
+
+/// How long a permission to serve reads lasts, unless the pool says so.
+fn read_lease(c: &Config) -> Duration {
+    Duration::try_from_secs_f64(c.f64("osd_pool_default_read_lease_ratio") * c.u64("osd_heartbeat_grace") as f64)
+        .unwrap_or(PgConf::default().read_lease)
 }
 
 /// The object classes that a configuration lets clients call.
@@ -153,6 +160,9 @@ mod tests {
         assert_eq!(s.limits.write_size, 90 << 20);
         assert_eq!(s.trim, TrimSettings::default(), "the table and the code agree");
         assert_eq!((s.backfills, s.pg.backfill_scan), (1, PgConf::default().backfill_scan), "here too");
+        assert_eq!(s.pg.read_lease, PgConf::default().read_lease, "here too");
+        c.set(Source::Override, "osd_heartbeat_grace", "5").unwrap();
+        assert_eq!(settings(&c).pg.read_lease, Duration::from_secs(4));
         c.set(Source::Override, "osd_snap_trim_sleep", "0.25").unwrap();
         c.set(Source::Override, "osd_pg_max_concurrent_snap_trims", "7").unwrap();
         let trim = settings(&c).trim;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
 use crate::info::Backfill;
+use crate::lease::Steady;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
@@ -107,6 +108,10 @@ pub enum Action {
         /// Bounds one step.
         max: usize,
     },
+    /// Send [`Event::Wake`](crate::Event::Wake) at this moment. Safety does not depend on it.
+    WakeAt(Steady),
+    /// Reads may be answered again ([`Pg::is_readable`](crate::Pg::is_readable)): run the operations that wait for that.
+    Readable,
     /// Nothing is left: remove the collection with its rows and forget this machine. Then deal with the
     /// messages that came meanwhile as with those for any PG that this OSD does not have
     /// ([`creation::stranger`](crate::creation::stranger)), and keep client operations that wait: this OSD may

@@ -1,5 +1,7 @@
 //! Options of a PG. The daemon fills them from its configuration; the defaults are Ceph's.
 
+use std::time::Duration;
+
 /// Options of a PG, named as in Ceph.
 #[derive(Clone, Debug)]
 pub struct PgConf {
@@ -28,6 +30,9 @@ pub struct PgConf {
     pub epoch_persisted_max_stale: u32,
     /// `osd_target_transaction_size`: objects that one step of a PG's removal deletes.
     pub removal_batch: usize,
+    /// How long a permission to serve reads lasts: `osd_pool_default_read_lease_ratio` of `osd_heartbeat_grace`. A pool's
+    /// `read_lease_interval` goes before.
+    pub read_lease: Duration,
 }
 
 impl Default for PgConf {
@@ -44,6 +49,7 @@ impl Default for PgConf {
             backfill_scan: 512,
             epoch_persisted_max_stale: 40,
             removal_batch: 30,
+            read_lease: Duration::from_secs(16),
         }
     }
 }

@@ -113,7 +113,7 @@ pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map:
             if same_epoch {
                 return Stranger::Adopt;
             }
-            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default() };
+            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default(), promises: Vec::new() };
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
         }
         // The primary wants to fill a copy here.
@@ -121,11 +121,11 @@ pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map:
             if same_epoch {
                 return Stranger::Adopt;
             }
-            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default() };
+            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default(), promises: Vec::new() };
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
         }
         PeerMsg::Query { query: Query::Info, history } if mapping.primary == Some(from) => {
-            Stranger::Answer(answer_header, PeerMsg::Notify { info: nothing(*history), past: PastIntervals::default() })
+            Stranger::Answer(answer_header, PeerMsg::Notify { info: nothing(*history), past: PastIntervals::default(), promises: Vec::new() })
         }
         PeerMsg::Query { query: Query::Log(_), history } if mapping.primary == Some(from) => {
             let (log, missing) = Default::default();

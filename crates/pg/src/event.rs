@@ -74,6 +74,8 @@ pub enum Event {
     /// The host found no object left that holds this removed snapshot
     /// (answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
     SnapTrimmed(SnapId),
+    /// The moment of [`Action::WakeAt`](crate::Action::WakeAt) has come. One too many does no harm.
+    Wake,
     /// One batch of [`Action::RemoveObjects`](crate::Action::RemoveObjects) is durable.
     ObjectsRemoved {
         /// Whether the collection still holds objects.

@@ -21,7 +21,7 @@
 //! The algorithm is Ceph's log-based peering (`doc/dev/peering.rst`, `src/osd/PeeringState.h`,
 //! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was left out.
 //!
-//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`log_entry`], [`msg`], [`PgState`].
+//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
 //! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
@@ -31,6 +31,7 @@ pub mod conf;
 pub mod creation;
 pub mod event;
 pub mod info;
+pub mod lease;
 pub mod log;
 pub mod log_entry;
 pub mod machine;
@@ -49,6 +50,7 @@ pub use action::{Action, Persist, Peers, Source};
 pub use conf::PgConf;
 pub use event::Event;
 pub use info::{Backfill, PgHistory, PgInfo};
+pub use lease::{Promise, Steady};
 pub use log_entry::{LogEntry, LogOp};
 pub use machine::Pg;
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};

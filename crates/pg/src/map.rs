@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
 
@@ -38,6 +39,14 @@ pub trait MapView {
     /// Whether PGs that have all their copies may move (flag `norebalance`).
     fn rebalances(&self) -> bool {
         true
+    }
+    /// The epoch in which the OSD's process was last known to be gone for sure (`osd_xinfo_t::dead_epoch`), 0 if never.
+    fn dead_epoch(&self, _: OsdId) -> Epoch {
+        Epoch(0)
+    }
+    /// The pool's own `read_lease_interval`.
+    fn read_lease(&self, _: PoolId) -> Option<Duration> {
+        None
     }
     /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`). Holes of replicated pools are left out.
     fn mapping(&self, pg: PgId) -> Mapping;

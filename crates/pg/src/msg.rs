@@ -2,7 +2,7 @@
 //!
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`, which
 //! carries the payload of a write or a push untouched, so that it is never copied. The tag of a message is
-//! one byte; tags 32 to 39 are reserved for read leases, which come with failure detection.
+//! one byte; tags 32 to 39 belong to read leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, SnapId};
 
 use crate::info::{Backfill, PgHistory, PgInfo};
+use crate::lease::Promise;
 use crate::log::DupEntry;
 use crate::log_entry::{Logged, LoggedRef};
 use crate::missing::MissingSet;
@@ -148,6 +149,8 @@ pub enum PeerMsg {
         info: PgInfo,
         /// Intervals that the sender knows.
         past: PastIntervals,
+        /// Until when no interval may begin to serve, as far as the sender knows.
+        promises: Vec<Promise>,
     },
     /// Answer to [`Query::Log`].
     Log {
@@ -260,6 +263,21 @@ pub enum PeerMsg {
         /// The cursor.
         upto: Backfill,
     },
+    /// Primary asks an acting replica for the permission to serve reads (Ceph: `MOSDPGLease`). The rounds of an interval
+    /// are counted from 1; one begins when all have answered the one before.
+    Lease {
+        /// Number of the round.
+        round: u64,
+        /// For how long, in nanoseconds.
+        length: u64,
+        /// Every write up to here is durable on every acting OSD.
+        committed: Eversion,
+    },
+    /// The permission is given (Ceph: `MOSDPGLeaseAck`).
+    LeaseAck {
+        /// Number of the round.
+        round: u64,
+    },
 }
 
 impl PeerMsg {
@@ -280,10 +298,13 @@ impl PeerMsg {
                 .encode(&mut out, f);
                 history.encode(&mut out, f);
             }
-            Self::Notify { info, past } => {
-                out.put_u8(2);
+            Self::Notify { info, past, promises } => {
+                out.put_u8(if promises.is_empty() { 2 } else { 32 });
                 info.encode(&mut out, f);
                 past.encode(&mut out, f);
+                if !promises.is_empty() {
+                    promises.encode(&mut out, f);
+                }
             }
             Self::Log { info, log, missing } => {
                 out.put_u8(3);
@@ -375,6 +396,16 @@ impl PeerMsg {
                 out.put_u8(23);
                 upto.encode(&mut out, f);
             }
+            Self::Lease { round, length, committed } => {
+                out.put_u8(33);
+                round.encode(&mut out, f);
+                length.encode(&mut out, f);
+                committed.encode(&mut out, f);
+            }
+            Self::LeaseAck { round } => {
+                out.put_u8(34);
+                round.encode(&mut out, f);
+            }
         }
         (out.freeze(), data)
     }
@@ -398,7 +429,10 @@ impl PeerMsg {
                 let since: Option<Eversion> = r.get()?;
                 Self::Query { query: since.map_or(Query::Info, Query::Log), history: r.get()? }
             }
-            2 => Self::Notify { info: r.get()?, past: r.get()? },
+            2 => Self::Notify { info: r.get()?, past: r.get()?, promises: Vec::new() },
+            32 => Self::Notify { info: r.get()?, past: r.get()?, promises: r.get()? },
+            33 => Self::Lease { round: r.get()?, length: r.get()?, committed: r.get()? },
+            34 => Self::LeaseAck { round: r.get()? },
             3 => Self::Log { info: r.get()?, log: r.get()?, missing: r.get()? },
             4 => Self::Activate { info: r.get()?, log: r.get()?, past: r.get()? },
             5 => Self::Activated,

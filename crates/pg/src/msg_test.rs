@@ -1,7 +1,7 @@
 //! Messages come back as they were sent, and no bytes make the reader panic.
 
 use proptest::prelude::*;
-use types::{PoolId, ReqId, Utime};
+use types::{OsdId, PoolId, ReqId, Utime};
 
 use super::*;
 use crate::log_entry::{LogEntry, LogOp};
@@ -64,10 +64,14 @@ fn samples() -> Vec<PeerMsg> {
     let cursor = Backfill::after(&oid());
     let listing = Listing { upto: Backfill::Complete, objects: [(oid(), version(2))].into() };
     let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
+    let promise = Promise { holder: OsdId(3), up_from: Epoch(4), interval: Epoch(5), left: 6_000_000_000 };
     vec![
         PeerMsg::Query { query: Query::Info, history },
         PeerMsg::Query { query: Query::Log(version(2)), history },
-        PeerMsg::Notify { info: info.clone(), past: past.clone() },
+        PeerMsg::Notify { info: info.clone(), past: past.clone(), promises: Vec::new() },
+        PeerMsg::Notify { info: info.clone(), past: past.clone(), promises: vec![promise] },
+        PeerMsg::Lease { round: 3, length: 16_000_000_000, committed: version(2) },
+        PeerMsg::LeaseAck { round: 3 },
         PeerMsg::Log { info: info.clone(), log: log.clone(), missing },
         PeerMsg::StartBackfill { info: info.clone(), log: log.clone(), dups: vec![dup], past: past.clone() },
         PeerMsg::ReserveBackfill,
@@ -130,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_messages_are_errors_or_messages(which in 0..15usize, at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+    fn damaged_messages_are_errors_or_messages(which in 0..18usize, at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
         let (front, data) = samples()[which].encode(&header());
         let mut bytes = front.to_vec();
         let at = at.index(bytes.len());

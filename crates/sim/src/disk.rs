@@ -1,6 +1,6 @@
 //! A store that applies transactions at once and makes them durable later, in order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
@@ -131,6 +131,8 @@ pub struct Disk {
     applied: State,
     pending: VecDeque<Txn>,
     seq: u64,
+    /// Objects with a block that cannot be read, until they are written anew.
+    bad: BTreeSet<(PgId, ObjectId)>,
 }
 
 impl Disk {
@@ -143,6 +145,12 @@ impl Disk {
     pub fn submit(&mut self, ops: Vec<StoreOp>, tell: Option<(PgId, PersistToken)>) -> u64 {
         for op in &ops {
             self.applied.apply(op);
+            match op {
+                StoreOp::Write(pg, oid, _) | StoreOp::Remove(pg, oid) => drop(self.bad.remove(&(*pg, oid.clone()))),
+                StoreOp::Push(pg, chunk) if chunk.first() => drop(self.bad.remove(&(*pg, chunk.oid.clone()))),
+                StoreOp::Drop(pg) => self.bad.retain(|(p, _)| p != pg),
+                _ => {}
+            }
         }
         self.seq += 1;
         self.pending.push_back(Txn { seq: self.seq, ops, tell });
@@ -172,6 +180,16 @@ impl Disk {
         self.applied = self.durable.clone();
     }
 
+    /// A block of the object goes bad. False if the object is not there.
+    pub fn spoil(&mut self, pg: PgId, oid: &ObjectId) -> bool {
+        self.applied.colls.get(&pg).is_some_and(|c| c.objects.contains_key(oid)) && self.bad.insert((pg, oid.clone()))
+    }
+
+    /// Whether reads of the object fail.
+    pub fn is_bad(&self, pg: PgId, oid: &ObjectId) -> bool {
+        self.bad.contains(&(pg, oid.clone()))
+    }
+
     /// How many transactions are not durable.
     pub fn unflushed(&self) -> usize {
         self.pending.len()
@@ -180,7 +198,7 @@ impl Disk {
     /// Reads one part of an object.
     pub fn read_chunk(&self, pg: &PgId, oid: &ObjectId, version: Eversion, from: Progress, max_bytes: u64, max_omap: u64) -> Option<ObjectChunk> {
         let object = self.applied.colls.get(pg)?.objects.get(oid)?;
-        if object.version != version {
+        if object.version != version || self.is_bad(*pg, oid) {
             return None;
         }
         let size = object.data.len() as u64;

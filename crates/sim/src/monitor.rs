@@ -23,6 +23,8 @@ pub struct OsdState {
     pub up_thru: Epoch,
     /// Came with an empty disk.
     pub lost_at: Epoch,
+    /// Its process was known to be gone.
+    pub dead_epoch: Epoch,
 }
 
 /// One epoch of the map.
@@ -72,6 +74,9 @@ impl MapView for MapModel {
     fn lost_at(&self, osd: OsdId) -> Epoch {
         self.osd(osd).map_or(Epoch(0), |o| o.lost_at)
     }
+    fn dead_epoch(&self, osd: OsdId) -> Epoch {
+        self.osd(osd).map_or(Epoch(0), |o| o.dead_epoch)
+    }
     fn backfills(&self) -> bool {
         !self.nobackfill
     }
@@ -103,8 +108,8 @@ impl MapView for MapModel {
 pub enum MonMsg {
     /// A process started; whether its disk is a new one.
     Boot(OsdId, u64, bool),
-    /// A process was found dead.
-    Failed(OsdId, u64),
+    /// A process is silent, or (for sure) dead.
+    Failed(OsdId, u64, bool),
     /// `MOSDAlive`.
     UpThru(OsdId, u64, Epoch),
     /// `MOSDPGTemp`.
@@ -186,9 +191,16 @@ impl Monitor {
                     }
                 });
             }
-            MonMsg::Failed(osd, incarnation) => {
+            MonMsg::Failed(osd, incarnation, dead) => {
                 if map.incarnation(osd) == Some(incarnation) {
-                    self.publish(|m| m.osds[osd.0 as usize].up = false);
+                    self.publish(|m| {
+                        let epoch = m.epoch;
+                        let o = &mut m.osds[osd.0 as usize];
+                        o.up = false;
+                        if dead {
+                            o.dead_epoch = epoch;
+                        }
+                    });
                 }
             }
             MonMsg::UpThru(osd, incarnation, epoch) => {

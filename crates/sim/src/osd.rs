@@ -8,7 +8,7 @@ use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
     Action, Backfill, Event, Listing, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
-    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, Source, StatSum,
+    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, Source, StatSum, Steady,
 };
 use smallvec::smallvec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId, ReqId, SnapId, Utime};
@@ -55,6 +55,14 @@ pub enum Bug {
     StraysDoNotSplit,
     /// What comes out of a split takes itself for complete.
     SplitForgetsMissing,
+    /// Reads are answered without a lease.
+    NoLease,
+    /// Who is silent counts as gone for sure, so that nobody waits for its lease.
+    SilentIsDead,
+    /// A replica serves reads of objects that are being written.
+    ReplicaReadsUncommitted,
+    /// A replica serves reads without a lease.
+    ReplicaWithoutLease,
 }
 
 /// What a client asks for.
@@ -83,6 +91,29 @@ pub struct ClientOp {
     pub ask: Ask,
     /// The client's map.
     pub epoch: Epoch,
+    /// Any acting OSD may answer.
+    pub balanced: bool,
+}
+
+/// How fast an OSD's clock is, and what it shows when the world begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// Nanoseconds.
+    pub offset: u64,
+    /// Nanoseconds that it shows for a microsecond of the world.
+    pub rate: u64,
+}
+
+impl Clock {
+    /// What it shows at a microsecond of the world.
+    pub fn shows(&self, time: u64) -> Steady {
+        Steady(self.offset + time * self.rate)
+    }
+
+    /// The first microsecond at which it shows no less.
+    pub fn when(&self, at: Steady) -> u64 {
+        at.0.saturating_sub(self.offset).div_ceil(self.rate)
+    }
 }
 
 impl ClientOp {
@@ -128,6 +159,17 @@ pub enum Effect {
     },
     /// The disk has work up to here.
     Flush(u64),
+    /// The operation cannot be done here, or has failed: an error that says nothing of the object.
+    Refused {
+        /// Who asked.
+        client: usize,
+        /// Which request.
+        tid: u64,
+        /// The primary should be asked.
+        again: bool,
+    },
+    /// A PG wants to be woken.
+    Wake(PgId, Steady),
     /// Something of a PG that takes time.
     Later(PgId, Local),
 }
@@ -150,12 +192,18 @@ pub enum Local {
     TooFull,
     /// A step of removal.
     RemoveObjects(usize),
+    /// An object was read, in this interval.
+    ReadDone(u64, ClientOp, Option<u64>),
+    /// The moment has come that the PG asked for.
+    Wake,
 }
 
 #[derive(Debug)]
 struct Hosted {
     pg: Pg,
     waiting: Vec<ClientOp>,
+    /// Reads that wait for a lease.
+    laggy: Vec<ClientOp>,
     running: BTreeMap<OpToken, (ClientOp, Eversion)>,
     /// Writes that are being prepared, one for each object.
     executing: BTreeMap<ObjectId, ClientOp>,
@@ -181,6 +229,12 @@ pub struct Osd {
     bug: Bug,
     conf: PgConf,
     now: Utime,
+    /// Its clock.
+    pub clock: Clock,
+    /// Microseconds of the world.
+    time: u64,
+    /// The store takes no writes of clients.
+    pub full: bool,
     map: Option<Rc<MapModel>>,
     booted: bool,
     /// The disk was replaced since the last start.
@@ -207,6 +261,9 @@ impl Osd {
             bug,
             conf,
             now: Utime::default(),
+            clock: Clock { offset: 0, rate: 1_000 },
+            time: 0,
+            full: false,
             map: None,
             booted: false,
             new_disk: false,
@@ -250,17 +307,33 @@ impl Osd {
         *self.marks.entry("disk replaced").or_default() += 1;
     }
 
+    fn set_time(&mut self, time: u64) {
+        self.time = time;
+        self.now = Utime { sec: (time / 1_000_000) as u32, nsec: (time % 1_000_000) as u32 * 1_000 };
+    }
+
+    fn steady(&self) -> Steady {
+        self.clock.shows(self.time)
+    }
+
+    /// The newest map that it has.
+    pub fn map(&self) -> Option<&Rc<MapModel>> {
+        self.map.as_ref()
+    }
+
     /// A process starts, with what is on the disk.
-    pub fn start(&mut self, incarnation: u64, monitor: &Monitor, now: Utime) {
+    pub fn start(&mut self, incarnation: u64, monitor: &Monitor, time: u64) {
         self.incarnation = incarnation;
-        self.now = now;
+        self.set_time(time);
+        let now = self.now;
         let state = self.disk.state();
         self.unborn = if state.unborn.is_empty() { UnbornPgs::default() } else { UnbornPgs::from_bytes(&state.unborn).expect("own bytes") };
         self.map = monitor.at(state.epoch);
         for (pgid, coll) in &state.colls {
             let loaded = pg::rows::load(coll.rows.clone()).unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
             let map = monitor.view(loaded.epoch).expect("maps are kept");
-            let pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
+            let mut pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
+            pg.set_clock(self.clock.shows(time));
             self.pgs.insert(*pgid, Hosted::new(pg));
         }
         if self.pgs.values().any(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) {
@@ -285,19 +358,21 @@ impl Osd {
     }
 
     /// Maps up to `epoch` arrived.
-    pub fn maps(&mut self, monitor: &Monitor, epoch: Epoch, now: Utime) {
-        self.now = now;
+    pub fn maps(&mut self, monitor: &Monitor, epoch: Epoch, time: u64) {
+        self.set_time(time);
         let from = self.map.as_ref().map_or(0, |m| m.epoch.0);
+        let mut was_up = self.booted;
         for e in from + 1..=epoch.0 {
             let Some(map) = monitor.at(Epoch(e)) else { break };
             let view: MapRef = map.clone();
             self.join(&view);
+            was_up |= map.incarnation(self.id) == Some(self.incarnation);
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
                 self.next_map(pgid, &view);
             }
             let pools: Vec<_> = map.pools.keys().copied().collect();
             for pgid in self.unborn.advance(self.id, &*map, &pools) {
-                if let Some(pg) = Pg::create(self.id, pgid, view.clone(), self.conf.clone(), now)
+                if let Some(pg) = Pg::create(self.id, pgid, view.clone(), self.conf.clone(), self.now)
                     && !self.pgs.contains_key(&pgid)
                 {
                     self.host(pgid, pg);
@@ -311,7 +386,14 @@ impl Osd {
         }
         let seq = self.disk.submit(vec![StoreOp::Super(map.epoch, self.unborn.to_bytes(Features::ALL))], None);
         self.out.push(Effect::Flush(seq));
-        if map.incarnation(self.id) == Some(self.incarnation) {
+        if map.incarnation(self.id) != Some(self.incarnation) {
+            self.booted = false;
+            if was_up {
+                // Somebody was mistaken.
+                *self.marks.entry("booted again").or_default() += 1;
+                self.out.push(Effect::Mon(MonMsg::Boot(self.id, self.incarnation, false)));
+            }
+        } else {
             self.booted = true;
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
                 self.feed(pgid, Event::ActivateMap);
@@ -386,14 +468,19 @@ impl Osd {
     }
 
     /// A message from a peer arrived.
-    pub fn peer(&mut self, from: OsdId, front: Bytes, data: Bytes, now: Utime) {
-        self.now = now;
+    pub fn peer(&mut self, from: OsdId, front: Bytes, data: Bytes, time: u64) {
+        self.set_time(time);
         let (header, mut msg) = PeerMsg::decode(front, data).expect("a peer's bytes decode");
         if let PeerMsg::Notify { info, .. } = &mut msg
             && self.bug == Bug::ClaimComplete
             && !info.removing
         {
             info.last_backfill = Backfill::Complete;
+        }
+        if let PeerMsg::Notify { promises, .. } = &msg {
+            if !promises.is_empty() {
+                *self.marks.entry("told of promises").or_default() += 1;
+            }
         }
         match &msg {
             PeerMsg::StartBackfill { .. } => *self.marks.entry("backfill started over").or_default() += 1,
@@ -455,8 +542,8 @@ impl Osd {
     }
 
     /// The disk flushed up to `seq`.
-    pub fn flushed(&mut self, seq: u64, now: Utime) {
-        self.now = now;
+    pub fn flushed(&mut self, seq: u64, time: u64) {
+        self.set_time(time);
         for (pgid, token) in self.disk.flush(seq) {
             self.feed(pgid, Event::Committed(token));
         }
@@ -469,8 +556,8 @@ impl Osd {
     }
 
     /// Something of a PG is done.
-    pub fn local(&mut self, pgid: PgId, local: Local, now: Utime) {
-        self.now = now;
+    pub fn local(&mut self, pgid: PgId, local: Local, time: u64) {
+        self.set_time(time);
         match local {
             Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
             Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
@@ -494,6 +581,23 @@ impl Osd {
                 self.run_waiting(pgid);
                 self.drain(pgid);
             }
+            Local::ReadDone(generation, op, value) => {
+                let Some(hosted) = self.pgs.get(&pgid).filter(|h| h.generation == generation) else {
+                    // Begun in an interval that is over.
+                    return self.client(op, time);
+                };
+                let now = self.steady();
+                if hosted.pg.is_primary() {
+                    self.answer_read(op, value);
+                } else if hosted.pg.may_read_replica(&op.oid(), now) || self.bug == Bug::ReplicaWithoutLease {
+                    *self.marks.entry("replica read").or_default() += 1;
+                    self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+                } else {
+                    self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: true });
+                }
+                self.drain(pgid);
+            }
+            Local::Wake => self.feed(pgid, Event::Wake),
             Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
             Local::TooFull => {
                 *self.marks.entry("too full").or_default() += 1;
@@ -517,8 +621,13 @@ impl Osd {
     }
 
     /// A client's operation arrived.
-    pub fn client(&mut self, op: ClientOp, now: Utime) {
-        self.now = now;
+    pub fn client(&mut self, op: ClientOp, time: u64) {
+        self.set_time(time);
+        let leads = self.pgs.get(&op.pgid).is_some_and(|h| h.pg.is_primary() && op.epoch <= h.pg.epoch());
+        if op.balanced && !leads {
+            self.read_replica(op);
+            return;
+        }
         let Some(hosted) = self.pgs.get_mut(&op.pgid) else {
             // The client knows the PG from a newer map.
             self.early_ops.push(op);
@@ -531,9 +640,69 @@ impl Osd {
             *self.marks.entry("request from before a split").or_default() += 1;
             return;
         }
+        if op.epoch < hosted.pg.info().history.same_primary_since {
+            // Its sender sends it again when it sees the map; this copy may be older than anything that is remembered.
+            return;
+        }
         hosted.waiting.push(op);
         self.run_waiting(op.pgid);
         self.drain(op.pgid);
+    }
+
+    /// A replica reads, if it may.
+    fn read_replica(&mut self, op: ClientOp) {
+        let (now, bug) = (self.steady(), self.bug);
+        let refused = Effect::Refused { client: op.client, tid: op.tid, again: true };
+        let Some(hosted) = self.pgs.get(&op.pgid) else {
+            self.out.push(refused);
+            return;
+        };
+        let lacks = hosted.pg.missing().contains(&op.oid());
+        let anyway = match bug {
+            Bug::ReplicaReadsUncommitted => hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now) && !lacks,
+            Bug::ReplicaWithoutLease => hosted.pg.phase_name() == "Started/ReplicaActive" && !hosted.pg.info().is_incomplete() && !lacks,
+            _ => false,
+        };
+        if !hosted.pg.may_read_replica(&op.oid(), now) && !anyway {
+            *self.marks.entry("replica did not read").or_default() += 1;
+            self.out.push(refused);
+            return;
+        }
+        let objects = self.disk.state().colls.get(&op.pgid).map(|c| &c.objects);
+        let value = objects.and_then(|o| o.get(&op.oid())).map(value_of);
+        if self.disk.is_bad(op.pgid, &op.oid()) {
+            self.out.push(refused);
+            return;
+        }
+        if bug == Bug::ReplicaReadsUncommitted {
+            self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+            return;
+        }
+        self.out.push(Effect::Later(op.pgid, Local::ReadDone(hosted.generation, op, value)));
+    }
+
+    /// Answers a read if no later interval can have begun before now.
+    fn answer_read(&mut self, op: ClientOp, value: Option<u64>) {
+        let now = self.steady();
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        if hosted.pg.is_readable(now) || self.bug == Bug::NoLease {
+            self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+            return;
+        }
+        *self.marks.entry("read waited for a lease").or_default() += 1;
+        hosted.pg.set_clock(now);
+        hosted.pg.wait_readable();
+        hosted.laggy.push(op);
+    }
+
+    /// There is room again, or none any more.
+    pub fn set_full(&mut self, full: bool, time: u64) {
+        self.set_time(time);
+        self.full = full;
+        for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+            self.run_waiting(pgid);
+            self.drain(pgid);
+        }
     }
 
     fn host(&mut self, pgid: PgId, pg: Pg) {
@@ -547,6 +716,11 @@ impl Osd {
 
     fn feed(&mut self, pgid: PgId, event: Event) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+        let steady = self.clock.shows(self.time);
+        hosted.pg.set_clock(steady);
+        if hosted.pg.phase_name() == "Started/Primary/Peering/WaitUpThru" && hosted.pg.state().has(pg::PgState::WAIT) {
+            *self.marks.entry("lease wait").or_default() += 1;
+        }
         hosted.pg.handle(event, self.now);
         if !cfg!(debug_assertions) {
             assert_eq!(hosted.pg.check_invariants(), Ok(()));
@@ -585,8 +759,9 @@ impl Osd {
                     }
                 }
                 Action::IntervalChange => {
-                    let Hosted { pg, waiting, running, executing, generation, txns, .. } = hosted;
+                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, .. } = hosted;
                     txns.clear();
+                    waiting.append(laggy);
                     *generation += 1;
                     waiting.extend(std::mem::take(executing).into_values());
                     waiting.extend(std::mem::take(running).into_values().map(|(op, _)| op));
@@ -604,6 +779,12 @@ impl Osd {
                     hosted.stale = objects.iter().map(|(o, c)| (o.clone(), c.version)).collect();
                 }
                 Action::ObjectReady(_) => run = true,
+                Action::Readable => {
+                    run = true;
+                    let Hosted { waiting, laggy, .. } = hosted;
+                    waiting.append(laggy);
+                }
+                Action::WakeAt(at) => self.out.push(Effect::Wake(pgid, at)),
                 Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
                 Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
                     let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
@@ -775,8 +956,26 @@ impl Osd {
             if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
                 return false;
             }
-            self.answer(op);
+            if self.disk.is_bad(op.pgid, &oid) {
+                *self.marks.entry("client read a bad block").or_default() += 1;
+                self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: false });
+                return true;
+            }
+            let objects = self.disk.state().colls.get(&op.pgid).map(|c| &c.objects);
+            let value = objects.and_then(|o| o.get(&oid)).map(value_of);
+            let generation = hosted.generation;
+            self.tokens += 1;
+            if crate::rng::mix(self.tokens) % 4 == 0 {
+                // Data may have to come from the disk.
+                self.out.push(Effect::Later(op.pgid, Local::ReadDone(generation, op, value)));
+            } else {
+                self.answer_read(op, value);
+            }
             return true;
+        }
+        if self.full {
+            *self.marks.entry("write waited for room").or_default() += 1;
+            return false;
         }
         if hosted.executing.contains_key(&oid) {
             return false;
@@ -845,7 +1044,7 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, stale: BTreeMap::new() }
+        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, stale: BTreeMap::new() }
     }
 }
 

@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt::Write as _;
 use std::hash::Hasher;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pg::{MapView, PgConf, PoolView};
-use types::{Epoch, OsdId, PgId, PoolId, Utime};
+use types::{Epoch, OsdId, PgId, PoolId};
 
 use crate::history::{Did, Done, History};
 use crate::monitor::{MonMsg, Monitor};
-use crate::osd::{Ask, Bug, ClientOp, Effect, Local, Osd, object_id, value_of};
+use crate::osd::{Ask, Bug, ClientOp, Clock, Effect, Local, Osd, object_id, value_of};
 use crate::rng::{Rng, mix};
 
 /// What a run is made of. Everything else follows from the seed.
@@ -57,6 +58,28 @@ pub struct Scenario {
     pub short_logs: bool,
     /// Whether a second pool is created and deleted.
     pub second_pool: bool,
+    /// Thousandths: an OSD is cut off, from everybody or from some, in both directions or in one.
+    pub cut_off: u64,
+    /// Thousandths: the process of an OSD stands still.
+    pub pause: u64,
+    /// Thousandths: somebody asks for another acting set.
+    pub churn: u64,
+    /// Thousandths: a block goes bad.
+    pub bad_block: u64,
+    /// Thousandths: an OSD's disk is slow for some time.
+    pub slow_disk: u64,
+    /// Thousandths: an OSD's store is full for some time.
+    pub full: u64,
+    /// Thousandths: who is called down by mistake is called out as well.
+    pub auto_out: u64,
+    /// Thousandths: a read of a client takes long.
+    pub slow_reads: u64,
+    /// Thousandths: a request of a client comes twice.
+    pub duplicates: u64,
+    /// Thousandths: any acting OSD is asked to read.
+    pub balanced: u64,
+    /// Thousandths by which the speed of clocks differs from the world's.
+    pub drift: u64,
     /// Options of the PGs.
     pub conf: PgConf,
     /// A bug to put back.
@@ -71,6 +94,7 @@ impl Default for Scenario {
             recovery_max_active: 2,
             epoch_persisted_max_stale: 3,
             removal_batch: 2,
+            read_lease: Duration::from_millis(600),
             ..PgConf::default()
         };
         Self {
@@ -94,6 +118,17 @@ impl Default for Scenario {
             pg_num_change: 0,
             short_logs: false,
             second_pool: true,
+            cut_off: 0,
+            pause: 0,
+            churn: 0,
+            bad_block: 0,
+            slow_disk: 0,
+            full: 0,
+            auto_out: 0,
+            slow_reads: 10,
+            duplicates: 0,
+            balanced: 100,
+            drift: 10,
             conf,
             bug: Bug::None,
         }
@@ -103,6 +138,56 @@ impl Default for Scenario {
 impl Scenario {
     /// The seed also decides the shape of the cluster and the kind of trouble.
     pub fn shape(seed: u64) -> Self {
+        let base = Self::crashes(seed);
+        match seed / 10 % 4 {
+            1 => base.cut_off(seed),
+            2 => base.bad_disks(),
+            3 => base.bad_disks().cut_off(seed),
+            _ => base,
+        }
+    }
+
+    /// OSDs that are cut off or stand still, and are called down without knowing it.
+    pub fn cut_off(self, seed: u64) -> Self {
+        let lease = [200, 600, 2_000][(seed / 40 % 3) as usize];
+        let conf = PgConf { read_lease: Duration::from_millis(lease), ..self.conf };
+        let part = |n: u64| n / 2;
+        Self {
+            cut_off: 250,
+            pause: 150,
+            auto_out: 100,
+            churn: 50,
+            duplicates: 30,
+            balanced: 300,
+            crash_one: part(self.crash_one),
+            power_cut: part(self.power_cut),
+            reweight: part(self.reweight),
+            lose_disk: part(self.lose_disk),
+            conf,
+            ..self
+        }
+    }
+
+    /// Disks that fail, are slow, or are full, and an operator who moves groups about.
+    pub fn bad_disks(self) -> Self {
+        let part = |n: u64| n * 6 / 10;
+        Self {
+            // Of what cannot be read here there must be another copy.
+            bad_block: if self.lose_disk == 0 { 150 } else { 0 },
+            slow_disk: 80,
+            full: 70,
+            churn: 100,
+            duplicates: 30,
+            crash_one: part(self.crash_one),
+            power_cut: part(self.power_cut),
+            reweight: part(self.reweight),
+            lose_disk: part(self.lose_disk),
+            ..self
+        }
+    }
+
+    /// Crashes, and nothing else.
+    pub fn crashes(seed: u64) -> Self {
         let base = Self::default();
         match seed % 10 {
             shape @ 6..10 => {
@@ -175,13 +260,16 @@ const MS: Time = 1_000;
 enum Ev {
     Peer { from: OsdId, from_incarnation: u64, to: OsdId, to_incarnation: u64, front: Bytes, data: Bytes },
     Mon(MonMsg),
+    FromOsd(OsdId, MonMsg),
     OsdMap(OsdId, Epoch),
     ClientMap(usize, Epoch),
     Op { to: OsdId, incarnation: u64, op: ClientOp },
-    Answer { client: usize, tid: u64, did: Did },
+    Answer { from: OsdId, client: usize, tid: u64, did: Did },
+    Refused { from: OsdId, client: usize, tid: u64, again: bool },
     Flush(OsdId, u64, u64),
     Local(OsdId, u64, PgId, Local),
     Start(OsdId),
+    Room(OsdId),
     Fault,
     NextOp(usize),
 }
@@ -217,6 +305,13 @@ struct World {
     links: BTreeMap<(i64, i64), Time>,
     /// Whose last bytes to whom never left its buffers.
     cut: BTreeSet<(u64, OsdId)>,
+    /// Links on which nothing arrives before a time.
+    blocked: BTreeMap<(i64, i64), Time>,
+    /// Processes that do not run before a time.
+    paused: BTreeMap<OsdId, Time>,
+    /// Disks that are slow until a time.
+    slow: BTreeMap<OsdId, Time>,
+    marks: BTreeMap<&'static str, u64>,
     incarnations: u64,
     values: u64,
     history: History,
@@ -248,9 +343,9 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         }
     }
     // Trailing messages (history, removal of strays) may still be on their way.
-    world.run_until(world.now + 5_000 * MS)?;
+    world.run_until(world.now + 10_000 * MS)?;
     world.judge()?;
-    let mut marks = BTreeMap::new();
+    let mut marks = world.marks.clone();
     for osd in &world.osds {
         for (what, n) in &osd.marks {
             *marks.entry(*what).or_default() += n;
@@ -281,6 +376,10 @@ impl World {
             clients,
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
+            blocked: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            marks: BTreeMap::new(),
             incarnations: 0,
             values: 0,
             history: History::default(),
@@ -291,10 +390,6 @@ impl World {
             log: std::env::var_os("SIPHON_SIM_TRACE").map(|_| String::new()),
             scenario,
         }
-    }
-
-    fn utime(&self) -> Utime {
-        Utime { sec: (self.now / 1_000_000) as u32, nsec: (self.now % 1_000_000) as u32 * 1_000 }
     }
 
     fn at(&mut self, time: Time, ev: Ev) {
@@ -363,10 +458,35 @@ impl World {
         let Some(Reverse((time, seq))) = self.queue.pop() else { return Ok(false) };
         let ev = self.events.remove(&seq).expect("every queued number has an event");
         self.now = time;
+        if let Some(until) = self.held_back(&ev) {
+            // With its number, so that it stays before what follows it on its link.
+            self.queue.push(Reverse((until, seq)));
+            self.events.insert(seq, ev);
+            return Ok(true);
+        }
         self.processed += 1;
         self.hash(&ev);
         self.process(ev);
         Ok(true)
+    }
+
+    /// Until when an event does not happen, because the link is cut or the process stands still. What is held back keeps its
+    /// order on its link.
+    fn held_back(&self, ev: &Ev) -> Option<Time> {
+        let (link, process) = match *ev {
+            Ev::Peer { from, to, .. } => ((from.0.into(), to.0.into()), Some(to)),
+            Ev::FromOsd(osd, _) => ((osd.0.into(), MON), None),
+            Ev::OsdMap(osd, _) => ((MON, osd.0.into()), Some(osd)),
+            Ev::ClientMap(client, _) => ((MON, 1000 + client as i64), None),
+            Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
+            Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
+            Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
+            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Fault | Ev::NextOp(_) => return None,
+        };
+        let cut = self.blocked.get(&link).copied();
+        // Who goes on looks at its connections in any order.
+        let woken = process.and_then(|osd| self.paused.get(&osd)).map(|t| t + mix(t ^ link.0 as u64) % 2_000);
+        cut.max(woken).filter(|t| *t > self.now)
     }
 
     fn hash(&mut self, ev: &Ev) {
@@ -397,7 +517,7 @@ impl World {
     }
 
     fn process(&mut self, ev: Ev) {
-        let now = self.utime();
+        let now = self.now;
         match ev {
             Ev::Peer { from, from_incarnation, to, to_incarnation, front, data } => {
                 let sender = self.osds[from.0 as usize].incarnation;
@@ -410,7 +530,7 @@ impl World {
                 }
             }
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
-            Ev::Mon(msg) => {
+            Ev::Mon(msg) | Ev::FromOsd(_, msg) => {
                 if self.monitor.handle(msg) > 0 {
                     self.publish();
                 }
@@ -440,7 +560,14 @@ impl World {
                     self.carry_out(to);
                 }
             }
-            Ev::Answer { client, tid, did } => self.answer(client, tid, did),
+            Ev::Answer { client, tid, did, .. } => self.answer(client, tid, did),
+            Ev::Refused { client, tid, again, .. } => self.refused(client, tid, again),
+            Ev::Room(osd) => {
+                if self.osds[osd.0 as usize].full {
+                    self.osds[osd.0 as usize].set_full(false, now);
+                    self.carry_out(osd);
+                }
+            }
             Ev::Flush(osd, incarnation, seq) => {
                 if self.osds[osd.0 as usize].incarnation == incarnation {
                     self.osds[osd.0 as usize].flushed(seq, now);
@@ -480,22 +607,34 @@ impl World {
             match effect {
                 Effect::Peer { to, front, data } => {
                     for to in to {
-                        // The address in the newest map that the sender may know; a dead one gets nothing.
-                        let Some(to_incarnation) = self.monitor.map().incarnation(to) else { continue };
+                        // The address in the newest map that the sender knows; a dead one gets nothing.
+                        let map = self.osds[index].map().cloned().unwrap_or_else(|| self.monitor.map().clone());
+                        let Some(to_incarnation) = map.incarnation(to) else { continue };
                         let ev = Ev::Peer { from: osd, from_incarnation: incarnation, to, to_incarnation, front: front.clone(), data: data.clone() };
                         self.on_link((osd.0.into(), to.0.into()), ev);
                     }
                 }
-                Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::Mon(msg)),
+                Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::FromOsd(osd, msg)),
                 Effect::Answer { client, tid, did } => {
-                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { client, tid, did });
+                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { from: osd, client, tid, did });
+                }
+                Effect::Refused { client, tid, again } => {
+                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Refused { from: osd, client, tid, again });
+                }
+                Effect::Wake(pgid, at) => {
+                    let time = self.osds[index].clock.when(at).max(self.now);
+                    self.at(time, Ev::Local(osd, incarnation, pgid, Local::Wake));
                 }
                 Effect::Flush(seq) => {
-                    let delay = if self.rng.permille(self.scenario.slow_flush) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
+                    let slow = self.slow.get(&osd).is_some_and(|t| *t > self.now);
+                    let delay = if slow {
+                        self.rng.range(100 * MS, 1_500 * MS)
+                    } else if self.rng.permille(self.scenario.slow_flush) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
                     self.after(delay, Ev::Flush(osd, incarnation, seq));
                 }
                 Effect::Later(pgid, local) => {
-                    let delay = self.rng.range(100, 30 * MS);
+                    let slow = matches!(local, Local::ReadDone(..)) && self.rng.permille(self.scenario.slow_reads);
+                    let delay = if slow { self.rng.range(30 * MS, 2_000 * MS) } else { self.rng.range(100, 30 * MS) };
                     self.after(delay, Ev::Local(osd, incarnation, pgid, local));
                 }
             }
@@ -507,7 +646,10 @@ impl World {
             return;
         }
         self.incarnations += 1;
-        let (incarnation, now) = (self.incarnations, self.utime());
+        let (incarnation, now) = (self.incarnations, self.now);
+        let drift = self.scenario.drift;
+        let rate = 1_000 - drift + self.rng.range(0, 2 * drift + 1);
+        self.osds[osd.0 as usize].clock = Clock { offset: self.rng.range(0, 1 << 40), rate };
         self.osds[osd.0 as usize].start(incarnation, &self.monitor, now);
         self.carry_out(osd);
         let epoch = self.monitor.map().epoch;
@@ -528,7 +670,8 @@ impl World {
             }
         }
         let noticed = self.rng.range(100 * MS, 2_000 * MS);
-        self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation)));
+        let dead = self.rng.permille(500);
+        self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
         let back = if self.rng.permille(self.scenario.slow_restart) {
             self.rng.range(3_000 * MS, 8_000 * MS)
         } else if self.rng.permille(300) {
@@ -546,7 +689,15 @@ impl World {
         let s = &self.scenario;
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let dice = self.rng.range(0, 1_000);
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.full];
+        let sum = one + all + weight + disk + flag + split;
+        let total: u64 = other.iter().sum();
+        let dice = self.rng.range(0, 1_000.max(sum + total));
+        let mut end = sum;
+        for o in &mut other {
+            end += *o;
+            *o = end;
+        }
         if dice < one {
             let osd = OsdId(self.rng.range(0, n) as i32);
             self.crash(osd);
@@ -583,12 +734,128 @@ impl World {
             if let Some(msg) = msg {
                 self.after(0, Ev::Mon(msg));
             }
+        } else if let Some(kind) = other.iter().position(|end| dice < *end) {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            match kind {
+                0 => self.cut_off(osd),
+                1 => self.pause(osd),
+                2 => self.churn(),
+                3 => self.spoil(osd),
+                4 => {
+                    let until = self.now + self.rng.range(500 * MS, 5_000 * MS);
+                    self.slow.insert(osd, until);
+                    self.mark("disk is slow");
+                }
+                _ => {
+                    let until = self.rng.range(100 * MS, 2_000 * MS);
+                    self.osds[osd.0 as usize].full = true;
+                    self.after(until, Ev::Room(osd));
+                    self.mark("store is full");
+                }
+            }
         }
         let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
         self.after(next, Ev::Fault);
     }
 
+    fn mark(&mut self, what: &'static str) {
+        *self.marks.entry(what).or_default() += 1;
+    }
+
+    /// Cuts an OSD off for a while; perhaps it is called down and does not know it. Clients on its side of the cut do not hear
+    /// of it either.
+    fn cut_off(&mut self, osd: OsdId) {
+        let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
+        let me = i64::from(osd.0);
+        let (mut out, mut inward) = (true, true);
+        match self.rng.range(0, 4) {
+            0 => out = false,
+            1 => inward = false,
+            _ => {}
+        }
+        let everybody = self.rng.permille(500);
+        let mut ends = vec![MON];
+        for other in (0..self.osds.len() as i64).filter(|o| *o != me) {
+            if everybody || self.rng.permille(500) {
+                ends.push(other);
+            }
+        }
+        if !everybody && self.rng.permille(300) {
+            ends.remove(0);
+        }
+        for end in ends {
+            for link in [out.then_some((me, end)), inward.then_some((end, me))].into_iter().flatten() {
+                self.block(link, until);
+            }
+        }
+        for client in 0..self.clients.len() as i64 {
+            if self.rng.permille(500) {
+                self.block((MON, 1000 + client), until);
+            }
+        }
+        self.mark("cut off");
+        self.suspect(osd);
+    }
+
+    fn block(&mut self, link: (i64, i64), until: Time) {
+        let end = self.blocked.entry(link).or_default();
+        *end = until.max(*end);
+    }
+
+    /// A process stands still.
+    fn pause(&mut self, osd: OsdId) {
+        let until = self.now + self.rng.range(200 * MS, 5_000 * MS);
+        let end = self.paused.entry(osd).or_default();
+        *end = until.max(*end);
+        self.mark("paused");
+        self.suspect(osd);
+    }
+
+    fn suspect(&mut self, osd: OsdId) {
+        let incarnation = self.osds[osd.0 as usize].incarnation;
+        if incarnation != 0 && self.rng.permille(750) {
+            let noticed = self.rng.range(20 * MS, 2_500 * MS);
+            let dead = self.scenario.bug == Bug::SilentIsDead;
+            self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
+            let ins = self.monitor.map().osds.iter().filter(|o| o.is_in).count();
+            if ins > s_size(&self.scenario) && self.rng.permille(self.scenario.auto_out) {
+                self.after(noticed + 1, Ev::Mon(MonMsg::SetIn(osd, false)));
+            }
+        }
+    }
+
+    /// An operator asks for another acting set: mostly the same in another order.
+    fn churn(&mut self) {
+        let pgids = self.pgids();
+        let Some(&pgid) = pgids.get(self.rng.range(0, pgids.len() as u64) as usize) else { return };
+        let map = self.monitor.map().clone();
+        let mut want = map.mapping(pgid).up;
+        if !want.is_empty() {
+            let by = self.rng.range(0, want.len() as u64) as usize;
+            want.rotate_left(by);
+        }
+        if self.rng.permille(200) {
+            want.truncate(1);
+        }
+        self.mark("acting set asked for");
+        self.after(0, Ev::Mon(MonMsg::PgTemp(pgid, want, map.epoch)));
+    }
+
+    /// A block goes bad, of an object that has other copies.
+    fn spoil(&mut self, osd: OsdId) {
+        let object = self.rng.range(0, self.scenario.objects);
+        let pgid = self.pgid_of(object, self.monitor.map().epoch);
+        let oid = object_id(POOL, object);
+        let elsewhere = self.osds.iter().any(|o| o.disk.is_bad(pgid, &oid));
+        if self.all_clean() && !elsewhere && self.osds[osd.0 as usize].disk.spoil(pgid, &oid) {
+            self.mark("block went bad");
+        }
+    }
+
     fn settle(&mut self) {
+        for osd in 0..self.osds.len() {
+            self.after(0, Ev::Room(OsdId(osd as i32)));
+        }
         for osd in 0..self.osds.len() {
             let osd = OsdId(osd as i32);
             self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
@@ -621,10 +888,11 @@ impl World {
             _ => Ask::Read,
         };
         let pgid = self.pgid_of(object, self.clients[client].epoch);
+        let balanced = ask == Ask::Read && self.rng.permille(self.scenario.balanced);
         let c = &mut self.clients[client];
         c.left -= 1;
         c.tid += 1;
-        let op = ClientOp { client, tid: c.tid, object, pgid, ask, epoch: c.epoch };
+        let op = ClientOp { client, tid: c.tid, object, pgid, ask, epoch: c.epoch, balanced };
         c.current = Some((op, self.processed));
         c.sent_to = None;
         self.send_op(client);
@@ -641,9 +909,40 @@ impl World {
             return;
         }
         op.epoch = c.epoch;
+        let (mut to, mut incarnation) = (primary, incarnation);
+        if op.balanced
+            && let Some(map) = self.monitor.at(op.epoch)
+        {
+            let acting = map.mapping(op.pgid).acting;
+            let any = acting[self.rng.range(0, acting.len() as u64) as usize];
+            if let Some(its) = map.incarnation(any) {
+                (to, incarnation) = (any, its);
+            }
+        }
         let c = &mut self.clients[client];
         c.sent_to = target;
-        self.on_link((1000 + client as i64, primary.0.into()), Ev::Op { to: primary, incarnation, op });
+        self.on_link((1000 + client as i64, to.0.into()), Ev::Op { to, incarnation, op });
+        if self.rng.permille(self.scenario.duplicates) {
+            // As when a session broke: it comes again, after others.
+            let late = self.rng.range(1, 200 * MS);
+            self.mark("request came twice");
+            self.after(late, Ev::Op { to, incarnation, op });
+        }
+    }
+
+    /// An answer that says nothing of the object.
+    fn refused(&mut self, client: usize, tid: u64, again: bool) {
+        let c = &mut self.clients[client];
+        let Some((op, _)) = c.current.as_mut().filter(|(op, _)| op.tid == tid) else { return };
+        if again {
+            if std::mem::take(&mut op.balanced) {
+                c.sent_to = None;
+                self.send_op(client);
+            }
+        } else {
+            c.current = None;
+            self.after(1, Ev::NextOp(client));
+        }
     }
 
     /// Where an operation goes in an epoch. An interval is told by who acts and since when its members are up.

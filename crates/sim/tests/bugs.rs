@@ -38,12 +38,12 @@ fn slow_networks(_: u64) -> Scenario {
 
 /// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or others take their place.
 fn backfills(seed: u64) -> Scenario {
-    Scenario::shape(seed / 3 * 10 + 7 + seed % 3)
+    Scenario::crashes(seed / 3 * 10 + 7 + seed % 3)
 }
 
 /// Copies that are filled over and over, by OSDs on slow disks that often lose power together.
 fn interrupted_backfills(seed: u64) -> Scenario {
-    let s = Scenario::shape(seed * 30 + 7);
+    let s = Scenario::crashes(seed * 30 + 7);
     Scenario { slow_flush: 700, lose_disk: 400, crash_one: 300, power_cut: 300, slow_restart: 0, hasty: 600, ..s }
 }
 
@@ -57,15 +57,30 @@ fn interrupted_splits(seed: u64) -> Scenario {
     Scenario { crash_one: 250, power_cut: 400, reweight: 0, pg_num_change: 350, slow_flush: 980, hasty: 900, ..splits(seed) }
 }
 
+/// OSDs that are cut off and do not know that they were called down.
+fn cut_off(seed: u64) -> Scenario {
+    let s = Scenario::crashes(seed % 6).cut_off(seed * 40);
+    Scenario { objects: 3, ops: 40, clients: 5, cut_off: 600, crash_one: 150, reweight: 0, power_cut: 50, balanced: 0, ..s }
+}
+
+/// The same with reads by replicas.
+fn balanced(seed: u64) -> Scenario {
+    Scenario { balanced: 700, ..cut_off(seed) }
+}
+
 bugs! {
+    reads_without_a_lease_are_caught: NoLease in cut_off,
+    a_monitor_that_calls_the_silent_dead_is_caught: SilentIsDead in cut_off,
+    a_replica_that_reads_what_may_be_taken_back_is_caught: ReplicaReadsUncommitted in balanced,
+    a_replica_that_reads_without_a_lease_is_caught: ReplicaWithoutLease in balanced,
     a_replica_that_acknowledges_before_its_disk_is_caught: AckBeforeCommit in power_cuts,
-    a_merge_that_forgets_what_is_missing_is_caught: ForgetMissing in Scenario::shape,
-    a_merge_that_keeps_divergent_objects_is_caught: KeepDivergent in Scenario::shape,
+    a_merge_that_forgets_what_is_missing_is_caught: ForgetMissing in Scenario::crashes,
+    a_merge_that_keeps_divergent_objects_is_caught: KeepDivergent in Scenario::crashes,
     reads_of_what_may_be_taken_back_are_caught: ReadUncommitted in slow_networks,
-    resent_writes_that_run_twice_are_caught: NoDups in Scenario::shape,
-    an_answer_before_the_replicas_have_it_is_caught: AckAlone in Scenario::shape,
-    half_recovered_objects_are_caught: PushLastOnly in Scenario::shape,
-    a_skipped_log_merge_is_caught: SkipMerge in Scenario::shape,
+    resent_writes_that_run_twice_are_caught: NoDups in Scenario::crashes,
+    an_answer_before_the_replicas_have_it_is_caught: AckAlone in Scenario::crashes,
+    half_recovered_objects_are_caught: PushLastOnly in Scenario::crashes,
+    a_skipped_log_merge_is_caught: SkipMerge in Scenario::crashes,
     a_cursor_that_moves_before_its_objects_are_noted_is_caught: CursorFirst in interrupted_backfills,
     a_comparison_that_forgets_writes_is_caught: StaleListing in backfills,
     a_copy_that_is_filled_and_misses_writes_is_caught: FollowerSleeps in backfills,

@@ -165,7 +165,7 @@ impl Inner {
             return;
         }
         if m.flags & OsdFailure::IMMEDIATE != 0 {
-            return self.mark_failed(m.target, format!("reported immediately failed by osd.{reporter}"));
+            return self.mark_failed(m.target, true, format!("reported immediately failed by osd.{reporter}"));
         }
         let since = now();
         let since = types::Utime::new(since.sec.saturating_sub(m.failed_for.max(0) as u32), since.nsec);
@@ -188,13 +188,17 @@ impl Inner {
         if osd_state::may_mark_down(map, &self.conf.borrow(), target)
             && self.osd_watch.borrow_mut().convicts(map, target, now(), grace, reporters, &level)
         {
-            self.mark_failed(target, format!("failed: no answer for {grace} seconds"));
+            self.mark_failed(target, false, format!("failed: no answer for {grace} seconds"));
         }
     }
 
-    fn mark_failed(&self, target: OsdId, why: String) {
+    /// `dead`: the process is gone for sure, and serves no reads.
+    fn mark_failed(&self, target: OsdId, dead: bool, why: String) {
         self.change_and_forget(|p| {
             if osd_state::mark_down(p, target) {
+                if dead {
+                    osd_state::mark_dead(p, target);
+                }
                 self.log_line(p, LogPriority::INFO, format!("osd.{target} {why}"));
             }
         });
@@ -209,6 +213,8 @@ impl Inner {
             |p| {
                 let this = p.osd().client_addrs(target) == Some(&target_addrs);
                 if target == osd && this && osd_state::mark_down(p, osd) {
+                    // Our OSDs say so when they have stopped to answer.
+                    osd_state::mark_dead(p, osd);
                     self.log_line(p, LogPriority::INFO, format!("osd.{osd} marked itself down"));
                 }
             },

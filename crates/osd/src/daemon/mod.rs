@@ -657,6 +657,7 @@ impl Daemon {
         self.pings.round(self);
         self.check_fullness();
         if n.is_multiple_of(2) || due {
+            self.core.tell_time();
             self.report(due);
         }
         if self.booted.get() && n > 0 && every("osd_beacon_report_interval") {
@@ -697,6 +698,8 @@ impl Daemon {
         if self.stopping.replace(true) {
             return Ok(());
         }
+        // What is said next means that no read is answered any more.
+        self.core.seal();
         if self.booted.get() {
             self.mon.send_payload(&OsdMarkMeDown {
                 paxos: Paxos(self.core.epoch().0.into()),

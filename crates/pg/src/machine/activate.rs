@@ -21,6 +21,7 @@ impl Pg {
             self.info.last_epoch_started = self.activation_epoch();
             self.info.last_interval_started = self.info.history.same_interval_since;
         }
+        self.forget_promises();
         let own = self.persist_all();
         let mut waiting = BTreeSet::new();
         for osd in self.replicas() {
@@ -29,6 +30,7 @@ impl Pg {
             waiting.insert(osd);
             self.send_activate(osd);
         }
+        self.begin_round();
         self.phase = Phase::Activating { waiting, own: Some(own) };
         self.check_activated();
     }
@@ -52,6 +54,7 @@ impl Pg {
         // The primary has seen what every copy knows of the past.
         self.past = past;
         self.past.trim(self.info.history.last_epoch_started);
+        self.forget_promises();
         let token = self.merge_log(common, &info, &log.entries);
         self.defer(token, Deferred::Send(from, header.sent, PeerMsg::Activated));
         self.phase = Phase::ReplicaActive;

@@ -514,6 +514,7 @@ impl Pg {
             return;
         }
         let Some(log) = PgLog::new(log.tail, info.last_update, log.entries, dups) else { return };
+        self.forget_promises();
         let mut persist = Persist::default();
         persist.rows.set.extend(log.iter().map(|e| rows::log_row(e)));
         persist.rows.set.extend(log.dups().map(rows::dup_row));

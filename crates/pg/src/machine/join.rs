@@ -68,6 +68,7 @@ impl Pg {
         }
         let here: Vec<PgId> = sources.iter().map(|s| s.info.pgid).collect();
         for source in sources.iter_mut() {
+            self.leases.inherit(&source.leases, map.epoch());
             source.phase = Phase::Gone;
             source.actions.clear();
             source.deferred.clear();

@@ -18,12 +18,16 @@ use crate::{PgState, rows};
 
 /// A map in which `acting` serves, and `up` should, if that is given.
 #[derive(Clone, Default)]
-struct Map {
-    epoch: u32,
-    acting: Vec<OsdId>,
-    up: Vec<OsdId>,
-    up_thru: u32,
-    size: u32,
+pub(super) struct Map {
+    pub(super) epoch: u32,
+    pub(super) acting: Vec<OsdId>,
+    pub(super) up: Vec<OsdId>,
+    pub(super) up_thru: u32,
+    pub(super) size: u32,
+    /// Gone for sure since this epoch.
+    pub(super) dead: Option<(OsdId, u32)>,
+    /// Came up (again) in this epoch, not in the first.
+    pub(super) rebooted: Option<(OsdId, u32)>,
 }
 
 impl MapView for Map {
@@ -36,11 +40,14 @@ impl MapView for Map {
     fn is_up(&self, osd: OsdId) -> bool {
         self.acting.contains(&osd) || self.up.contains(&osd)
     }
-    fn up_from(&self, _: OsdId) -> Epoch {
-        Epoch(1)
+    fn up_from(&self, osd: OsdId) -> Epoch {
+        Epoch(self.rebooted.filter(|(o, _)| *o == osd).map_or(1, |(_, e)| e))
     }
     fn up_thru(&self, _: OsdId) -> Epoch {
         Epoch(self.up_thru)
+    }
+    fn dead_epoch(&self, osd: OsdId) -> Epoch {
+        Epoch(self.dead.filter(|(o, _)| *o == osd).map_or(0, |(_, e)| e))
     }
     fn lost_at(&self, _: OsdId) -> Epoch {
         Epoch(0)
@@ -58,13 +65,13 @@ impl MapView for Map {
     }
 }
 
-const PGID: PgId = PgId { pool: PoolId(1), seed: 0 };
+pub(super) const PGID: PgId = PgId { pool: PoolId(1), seed: 0 };
 
-fn osds(n: i32) -> Vec<OsdId> {
+pub(super) fn osds(n: i32) -> Vec<OsdId> {
     (0..n).map(OsdId).collect()
 }
 
-fn oid(name: &str) -> ObjectId {
+pub(super) fn oid(name: &str) -> ObjectId {
     ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(name.as_bytes()), Bytes::new(), SnapId::NOSNAP, 7)
 }
 
@@ -72,7 +79,7 @@ fn reqid(tid: u64) -> ReqId {
     ReqId { name: EntityName::new(EntityType::CLIENT, 1), tid, inc: 0 }
 }
 
-fn proposal(tid: u64, name: &str) -> Proposal {
+pub(super) fn proposal(tid: u64, name: &str) -> Proposal {
     let entry = NewEntry {
         op: LogOp::Modify,
         oid: oid(name),
@@ -88,33 +95,34 @@ fn proposal(tid: u64, name: &str) -> Proposal {
     Proposal { token: OpToken(tid), entries: smallvec![entry], payload, stats: StatSum { num_objects: 1, ..StatSum::default() } }
 }
 
-fn drain(pg: &mut Pg) -> Vec<Action> {
+pub(super) fn drain(pg: &mut Pg) -> Vec<Action> {
     std::iter::from_fn(|| pg.poll_action()).collect()
 }
 
-fn commit_all(pg: &mut Pg) -> Vec<Action> {
+pub(super) fn commit_all(pg: &mut Pg) -> Vec<Action> {
     let token = pg.last_token;
     pg.handle(Event::Committed(token), Utime::default());
     drain(pg)
 }
 
-fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
+pub(super) fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
     let header = PeerHeader { pgid: PGID, sent: pg.epoch(), asked: pg.epoch() };
     pg.handle(Event::Peer { from: OsdId(osd), header, msg }, Utime::default());
     drain(pg)
 }
 
 /// A new PG on `n` OSDs, up to the point where it is active.
-fn active(n: i32) -> Pg {
+pub(super) fn active(n: i32) -> Pg {
     let map = Map { epoch: 5, acting: osds(n), up_thru: 5, size: n as u32, ..Map::default() };
     let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map), PgConf::default(), Utime::default()).unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     for i in 1..n {
         let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
-        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default() });
+        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() });
     }
     for i in 1..n {
+        from(&mut pg, i, PeerMsg::LeaseAck { round: 1 });
         from(&mut pg, i, PeerMsg::Activated);
     }
     commit_all(&mut pg);
@@ -201,6 +209,8 @@ fn too_few_osds_peer_and_do_not_serve() {
     let map = Map { epoch: 6, acting: osds(1), up_thru: 6, size: 3, ..Map::default() };
     pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
     assert!(matches!(&drain(&mut pg)[..], [Action::IntervalChange, Action::Persist(_)]));
+    // The others may serve reads for as long as they were let.
+    pg.set_clock(crate::Steady(16_000_000_000));
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     commit_all(&mut pg);
@@ -282,7 +292,7 @@ fn change(op: LogOp, oid: ObjectId, prior_version: Eversion) -> NewEntry {
     NewEntry { op, oid, prior_version, ..proposal(0, "").entries[0].clone() }
 }
 
-fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
+pub(super) fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
     let to = OsdId(to);
     actions
         .into_iter()
@@ -296,7 +306,7 @@ fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
 /// Two OSDs serve, the third is to be filled and has said that it follows. The log of
 /// the two begins after its time.
 fn filling(conf: PgConf) -> Pg {
-    let map = Map { epoch: 5, acting: osds(2), up: osds(3), up_thru: 5, size: 3 };
+    let map = Map { epoch: 5, acting: osds(2), up: osds(3), up_thru: 5, size: 3, ..Map::default() };
     let mut pg = Pg::create(OsdId(0), PGID, Rc::new(Map { up: Vec::new(), ..map.clone() }), conf, Utime::default()).unwrap();
     // The third was away when the log began.
     let tail = Eversion { epoch: Epoch(4), version: 100 };
@@ -307,8 +317,9 @@ fn filling(conf: PgConf) -> Pg {
     drain(&mut pg);
     for i in 1..3 {
         let info = if i == 1 { pg.info.clone() } else { PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() } };
-        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default() });
+        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() });
     }
+    from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
     from(&mut pg, 1, PeerMsg::Activated);
     let actions = commit_all(&mut pg);
     assert!(actions.iter().any(|a| matches!(a, Action::ReserveBackfill { target: false })), "{actions:?}");

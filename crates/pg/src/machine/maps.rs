@@ -64,6 +64,7 @@ impl Pg {
         self.recovery = Default::default();
         self.backfill = Default::default();
         self.trimming = None;
+        self.leases.leave_interval();
         self.clean = false;
         self.actions.push_back(Action::IntervalChange);
     }
@@ -76,12 +77,11 @@ impl Pg {
                     self.start_peering();
                 } else {
                     self.phase = Phase::Stray;
-                    if let Some(primary) = self.mapping.primary {
-                        let msg = PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() };
-                        self.send(primary, msg);
-                    }
+                    self.tell_of_copy();
                 }
             }
+            // The primary forgot those that were called down, be it by mistake.
+            Phase::Stray if self.told_since != self.map.up_from(self.me) => self.tell_of_copy(),
             Phase::Stray | Phase::ReplicaActive => {}
             Phase::GetInfo { .. }
             | Phase::Down
@@ -112,7 +112,7 @@ impl Pg {
             let question = matches!(msg, PeerMsg::Query { query: Query::Info, .. });
             if question && self.mapping.primary == Some(from) && header.sent <= self.map.epoch() {
                 // That this copy counts for nothing can be said at once; the removal may take long.
-                let msg = PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() };
+                let msg = self.notify();
                 self.answer(from, header.sent, msg);
                 return;
             }
@@ -138,7 +138,10 @@ impl Pg {
         let primary = self.mapping.primary == Some(from);
         match msg {
             PeerMsg::Query { query, history } if primary => self.answer_query(from, header, query, history),
-            PeerMsg::Notify { info, past } if self.is_primary() => self.handle_notify(from, info, past),
+            PeerMsg::Notify { info, past, promises } if self.is_primary() => {
+                self.take_promises(promises);
+                self.handle_notify(from, info, past);
+            }
             PeerMsg::Log { info, log, missing } if self.is_primary() => self.handle_log(from, info, log, missing),
             PeerMsg::Activate { info, log, past } if primary => self.handle_activate(from, header, info, log, past),
             PeerMsg::Activated if self.is_primary() => self.handle_activated(from),
@@ -162,10 +165,25 @@ impl Pg {
                 self.handle_advance_backfill(from, header.sent, upto, missing, remove);
             }
             PeerMsg::BackfillAdvanced { upto } if self.is_primary() => self.handle_backfill_advanced(from, &upto),
+            PeerMsg::Lease { round, length, committed } if primary => self.handle_lease(from, round, length, committed),
+            PeerMsg::LeaseAck { round } if self.is_primary() => self.handle_lease_ack(from, round),
             PeerMsg::Remove if primary => self.handle_remove(),
             // From somebody who is not what it takes itself for; the map will tell it.
             _ => {}
         }
+    }
+
+    /// The primary may need this copy, or know that nobody does.
+    fn tell_of_copy(&mut self) {
+        self.told_since = self.map.up_from(self.me);
+        if let Some(primary) = self.mapping.primary {
+            let msg = self.notify();
+            self.send(primary, msg);
+        }
+    }
+
+    fn notify(&self) -> PeerMsg {
+        PeerMsg::Notify { info: self.info.clone(), past: self.past.clone(), promises: self.promises() }
     }
 
     fn answer_query(&mut self, from: OsdId, header: PeerHeader, query: Query, history: crate::info::PgHistory) {
@@ -174,7 +192,7 @@ impl Pg {
             self.persist_all();
         }
         let msg = match query {
-            Query::Info => PeerMsg::Notify { info: self.info.clone(), past: self.past.clone() },
+            Query::Info => self.notify(),
             Query::Log(since) => {
                 PeerMsg::Log { info: self.info.clone(), log: self.log.after(since), missing: self.missing.clone() }
             }

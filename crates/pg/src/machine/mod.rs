@@ -10,12 +10,13 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
 mod backfill;
 mod invariants;
 mod join;
+mod lease;
 mod maps;
 mod peering;
 mod recovery;
@@ -159,6 +160,9 @@ pub struct Pg {
     recovery: recovery::Recovery,
     backfill: backfill::Backfilling,
     trimming: Option<snaptrim::Trimming>,
+    leases: lease::Leases,
+    /// When this OSD had come up, when the primary was last told of this copy.
+    told_since: Epoch,
     times: status::Times,
 }
 
@@ -188,7 +192,7 @@ impl Pg {
     /// The message that caused it is handed over afterwards, as an event.
     pub fn adopt(me: OsdId, map: MapRef, conf: PgConf, header: &PeerHeader, msg: &PeerMsg, now: Utime) -> Option<Self> {
         let (info, past) = match msg {
-            PeerMsg::Notify { info, past }
+            PeerMsg::Notify { info, past, .. }
             | PeerMsg::Activate { info, past, .. }
             | PeerMsg::StartBackfill { info, past, .. } => (info, past),
             _ => return None,
@@ -230,6 +234,7 @@ impl Pg {
         pg.missing = loaded.missing;
         pg.past = loaded.past;
         pg.persisted_epoch = loaded.epoch;
+        pg.assume_promises();
         if pg.info.removing {
             pg.phase = Phase::Removing;
             pg.removal_step();
@@ -273,6 +278,8 @@ impl Pg {
             recovery: recovery::Recovery::default(),
             backfill: backfill::Backfilling::default(),
             trimming: None,
+            leases: lease::Leases::default(),
+            told_since: Epoch(0),
             times: status::Times::new(now),
         }
     }
@@ -296,6 +303,7 @@ impl Pg {
             Event::SnapTrimStopped { snap, damaged } => self.handle_snap_trim_stopped(snap, damaged),
             Event::SnapTrimmed(snap) => self.handle_snap_trimmed(snap),
             Event::ObjectsRemoved { more } => self.handle_objects_removed(more),
+            Event::Wake => self.handle_wake(),
         }
         self.update_times();
         debug_assert_eq!(self.check_invariants(), Ok(()));
@@ -506,5 +514,7 @@ impl Pg {
     }
 }
 
+#[cfg(test)]
+mod lease_test;
 #[cfg(test)]
 mod machine_test;

@@ -69,7 +69,7 @@ impl Pg {
         PeerMsg::Query { query, history: self.info.history }
     }
 
-    fn needs_up_thru(&self) -> bool {
+    pub(super) fn needs_up_thru(&self) -> bool {
         self.map.up_thru(self.me) < self.info.history.same_interval_since
     }
 
@@ -86,6 +86,7 @@ impl Pg {
         if !self.map.is_up(from) {
             return;
         }
+        let waits = self.phase == Phase::WaitUpThru;
         let peer = Peer::new(info, self.map.up_from(from));
         let info = &peer.info;
         let mut learned = self.info.history.merge(&info.history);
@@ -117,6 +118,7 @@ impl Pg {
                 // It has no copy yet and could not make one from a message of an older epoch.
                 if peer.info.is_empty() {
                     self.send_activate(from);
+                    self.repeat_round(from);
                 }
             }
             _ => {
@@ -133,6 +135,10 @@ impl Pg {
         }
         if learned {
             self.persist_all();
+        }
+        if waits && self.phase == Phase::WaitUpThru {
+            // It may have been waited for.
+            self.activate_if_up_thru();
         }
     }
 
@@ -421,8 +427,12 @@ impl Pg {
     }
 
     pub(super) fn activate_if_up_thru(&mut self) {
-        if !self.needs_up_thru() {
-            self.activate();
+        if self.needs_up_thru() {
+            return;
+        }
+        match self.earlier_leases() {
+            Some(until) => self.actions.push_back(Action::WakeAt(until)),
+            None => self.activate(),
         }
     }
 

@@ -58,6 +58,7 @@ impl Pg {
             child.log = self.log.split(|e| pgid.contains_hash(bits, e.entry.oid.hash));
             child.missing = self.missing.split(|oid| pgid.contains_hash(bits, oid.hash));
             child.past = self.past.clone();
+            child.leases = self.leases.of_child();
             child.phase = if self.phase == Phase::Removing { Phase::Removing } else { Phase::Reset };
             child.update_last_complete();
             persist.rows.remove.extend(child.log.iter().map(|e| rows::log_key(e.entry.version)));

@@ -195,6 +195,8 @@ impl Pg {
             Phase::Active => s.set(PgState::PEERED, true),
             _ => {}
         }
+        s.set(PgState::WAIT, self.phase == Phase::WaitUpThru && !self.needs_up_thru() && self.earlier_leases().is_some());
+        s.set(PgState::LAGGY, self.is_laggy());
         if self.info.history.last_epoch_started == Epoch(0) {
             s.set(PgState::CREATING, true);
         }
