@@ -2,9 +2,10 @@
 
     cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5]
 
-All sessions keep the same number of operations under way. Equal tenants should get equal parts, however many
-sessions each has. Every point is measured with the victim alone first: its part is what it gets beside the
-aggressor of what the cluster does then, and its waiting is told against that alone at full speed.
+All sessions keep the same number of operations under way (fio's rados engine). Equal tenants should get equal parts,
+however many sessions each has. Each point is measured with the victim alone first, at full speed and at a fixed rate,
+a quarter of that: its part is what it gets beside the aggressor of what the cluster does then, and its waiting is told
+at the fixed rate, alone and beside.
 
 Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
 sessions would then take it from the servers and from the victim's client. So the aggressor's clients run at a low
@@ -12,127 +13,86 @@ priority, beside either system.
 """
 import argparse
 import json
-import multiprocessing
+import signal
 import statistics
+import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-from clusters import Siphon, Stock
+from clusters import ENV, Siphon, Stock, wait
 
-DEPTH = 16
-SIZE = 4096
-OBJECTS = 64
+POOLS = ("victim", "aggressor")
 
 
-class Sessions:
-    """A process with some clients of their own sessions, in a pool."""
+class Load:
+    """Sessions of fio on a pool, one group."""
 
-    def __init__(self, conf, pool, sessions, mode, depth=DEPTH, size=SIZE, name="admin", nice=0):
-        self.counts = multiprocessing.Array("Q", sessions)
-        self.waits = multiprocessing.Array("d", 4096)
-        self.running = multiprocessing.Event()
-        self.ending = multiprocessing.Event()
-        self.process = multiprocessing.Process(target=self.work, args=(str(conf), pool, sessions, mode, depth, size, name, nice), daemon=True)
-        self.process.start()
+    def __init__(self, cluster, pool, sessions, mode, depth, nice=0, seconds=3600, rate=0, ramp=0, fill=False):
+        argv = ["nice", "-n", nice, "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
+                "--busy_poll=0", "--touch_objects=1", "--thread", "--bs=4k", f"--iodepth={depth}", "--size=1M", "--nrfiles=16",
+                "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
+                "--percentile_list=50:99"]
+        # Reads find what was written before.
+        argv += ["--rw=write"] if fill else [f"--rw=rand{mode}", "--time_based", f"--runtime={seconds}", "--status-interval=1"]
+        argv += [f"--rate_iops={rate}"] if rate else []
+        argv += [f"--ramp_time={ramp}"] if ramp else []
+        self.mode = "write" if fill else mode
+        self.out = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([str(a) for a in argv], stdout=self.out, stderr=subprocess.STDOUT, env=ENV)
 
-    def work(self, conf, pool, sessions, mode, depth, size, name, nice):
-        import os
-        import threading
+    def reports(self):
+        """What fio has said so far, once a second: (milliseconds, figures of the direction)."""
+        self.out.seek(0)
+        text, found, at = self.out.read(), [], 0
+        decoder = json.JSONDecoder()
+        while (at := text.find("{\n", at)) >= 0:
+            try:
+                doc, at = decoder.raw_decode(text, at)
+            except json.JSONDecodeError:
+                break
+            found.append((doc["timestamp_ms"], doc["jobs"][0][self.mode]))
+        return found
 
-        import rados
+    def finish(self, wanted=0):
+        status = self.process.wait(300)
+        found = self.reports()
+        if status != wanted or not found:
+            self.out.seek(0)
+            raise SystemExit(f"fio: exit {status}\n{self.out.read()[-2000:]}")
+        return found
 
-        os.nice(nice)
-        data = b"x" * size
-        clients = []
-        for n in range(sessions):
-            c = rados.Rados(conffile=conf, rados_id=name, conf={"ms_async_op_threads": "1", "objecter_inflight_ops": "4096"})
-            c.connect()
-            clients.append((c, c.open_ioctx(pool)))
-        if mode == "read":
-            for o in range(OBJECTS):
-                clients[0][1].write_full(f"o{o}", data)
-        lock = threading.Lock()
-        under_way, sent, latencies = [0], [0], [0]
-
-        def send(n):
-            io = clients[n][1]
-            begun = time.monotonic()
-            sent[0] += 1
-            oid = f"o{sent[0] % OBJECTS}" if mode == "read" else f"s{n}-{sent[0] % OBJECTS}"
-
-            def done(*_):
-                if self.running.is_set():
-                    self.counts[n] += 1
-                    if n == 0:
-                        self.waits[latencies[0] % len(self.waits)] = time.monotonic() - begun
-                        latencies[0] += 1
-                if self.ending.is_set():
-                    with lock:
-                        under_way[0] -= 1
-                else:
-                    send(n)
-
-            if mode == "read":
-                io.aio_read(oid, size, 0, done)
-            else:
-                io.aio_write_full(oid, data, done)
-
-        for n in range(sessions):
-            for _ in range(depth):
-                under_way[0] += 1
-                send(n)
-        self.ending.wait()
-        while under_way[0]:
-            time.sleep(0.01)
-        for c, io in clients:
-            io.close()
-            c.shutdown()
-
-    def total(self):
-        return sum(self.counts)
-
-    def end(self):
-        self.ending.set()
-        self.process.join(60)
-        if self.process.is_alive():
-            self.process.kill()
+    def stop(self):
+        """Ends a load that would go on; fio then reports and says by 128 that it was told to end."""
+        self.process.send_signal(signal.SIGINT)
+        return self.finish(128)
 
 
-def together(groups, seconds):
-    """Operations of each group while all of them run, and the first one's latencies in microseconds."""
-    # Until everybody has sent something.
-    for g in groups:
-        g.running.set()
-    end = time.monotonic() + 60
-    while not all(g.total() > 0 for g in groups):
-        if time.monotonic() > end:
-            raise SystemExit("no session got anything in a minute")
-        time.sleep(0.05)
-    time.sleep(1)
-    before, begun = [g.total() for g in groups], time.monotonic()
-    time.sleep(seconds)
-    rates = [(g.total() - b) / (time.monotonic() - begun) for g, b in zip(groups, before)]
-    waits = sorted(w * 1e6 for w in groups[0].waits if w > 0)
-    p = lambda part: waits[min(len(waits) - 1, int(len(waits) * part))] if waits else 0
-    return rates, p(0.5), p(0.99)
+def alone(cluster, o, mode, rate=0):
+    figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1).finish()[-1][1]
+    return figures["iops"], figures["clat_ns"]["percentile"]["99.000000"] / 1e3
 
 
-def spread(total, most=4):
-    """Sessions by process: python clients of one process share a processor."""
-    processes = min(most, total)
-    return [total // processes + (1 if i < total % processes else 0) for i in range(processes)]
+def beside(cluster, o, mode, sessions, rate=0):
+    """Rates of both, and the victim's p99 in microseconds."""
+    aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, nice=19)
+    try:
+        wait("the aggressor", lambda: any(f["total_ios"] > 0 for _, f in aggressor.reports()))
+        victim = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1).finish()
+    finally:
+        others = aggressor.stop()
+    end, figures = victim[-1]
+    within = [(t, f["total_ios"]) for t, f in others if end - o.seconds * 1000 - 1500 <= t <= end + 1500]
+    others = (within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]) * 1000
+    return figures["iops"], others, figures["clat_ns"]["percentile"]["99.000000"] / 1e3
 
 
-def point(cluster, sessions, mode, seconds, depth):
-    victim = Sessions(cluster.conf, "victim", 1, mode, depth)
-    (alone,), alone50, alone99 = together([victim], seconds)
-    aggressors = [Sessions(cluster.conf, "aggressor", n, mode, depth, nice=19) for n in spread(sessions)]
-    rates, p50, p99 = together([victim, *aggressors], seconds)
-    for s in [victim, *aggressors]:
-        s.end()
-    return dict(sessions=sessions, mode=mode, alone=alone, victim=rates[0], aggressor=sum(rates[1:]), share=rates[0] / max(sum(rates), 1e-9),
-                alone_p50=alone50, alone_p99=alone99, p50=p50, p99=p99)
+def point(cluster, o, mode, sessions):
+    iops, _ = alone(cluster, o, mode)
+    kept, others, _ = beside(cluster, o, mode, sessions)
+    rate = int(iops / 4)
+    _, p99 = alone(cluster, o, mode, rate)
+    _, _, p99_beside = beside(cluster, o, mode, sessions, rate)
+    return dict(sessions=sessions, mode=mode, alone=iops, victim=kept, aggressor=others, share=kept / (kept + others), rate=rate, p99=p99, p99_beside=p99_beside)
 
 
 def main():
@@ -140,37 +100,38 @@ def main():
     a.add_argument("--peer", action="store_true", help="a stock cluster, too")
     a.add_argument("--sessions", default="1,4,16,64")
     a.add_argument("--modes", default="write,read")
-    a.add_argument("--seconds", type=float, default=5)
-    a.add_argument("--depth", type=int, default=DEPTH)
+    a.add_argument("--seconds", type=int, default=5)
+    a.add_argument("--depth", type=int, default=16)
     a.add_argument("--rounds", type=int, default=1)
     a.add_argument("--dir", default=None)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
-    a.add_argument("-o", "--option", action="append", default=[], help="NAME=VALUE for the OSDs")
+    a.add_argument("-o", "--option", action="append", default=[], help="NAME=VALUE for Siphon's OSDs")
     a.add_argument("--json")
-    args = a.parse_args()
-    with tempfile.TemporaryDirectory(prefix="neighbours.", dir=args.dir or "/var/tmp") as d:
-        options = dict(o.split("=", 1) for o in args.option)
-        rows = []
-        for kind in [Siphon, Stock] if args.peer else [Siphon]:
-            cluster = kind(Path(d) / kind.name, options if kind is Siphon else {"osd_op_queue": "mclock_scheduler"}, args.osd_size)
+    o = a.parse_args()
+    with tempfile.TemporaryDirectory(prefix="neighbours.", dir=o.dir or "/var/tmp") as d:
+        options = dict(x.split("=", 1) for x in o.option)
+        rows, most = [], max(map(int, o.sessions.split(",")))
+        for kind in [Siphon, Stock] if o.peer else [Siphon]:
+            cluster = kind(Path(d) / kind.name, options if kind is Siphon else {"osd_op_queue": "mclock_scheduler"}, o.osd_size)
             try:
                 cluster.start()
-                for pool in ("victim", "aggressor"):
+                for pool, sessions in zip(POOLS, (1, most)):
                     cluster.make_pool(pool, 32)
-                for mode in args.modes.split(","):
-                    for sessions in map(int, args.sessions.split(",")):
-                        found = [point(cluster, sessions, mode, args.seconds, args.depth) for _ in range(args.rounds)]
+                    Load(cluster, pool, sessions, "write", o.depth, fill=True).finish()
+                for mode in o.modes.split(","):
+                    for sessions in map(int, o.sessions.split(",")):
+                        found = [point(cluster, o, mode, sessions) for _ in range(o.rounds)]
                         rows.append({"system": cluster.name, **{k: v if isinstance(v, str) else statistics.median(f[k] for f in found) for k, v in found[0].items()}})
                         print(json.dumps(rows[-1]), flush=True)
             finally:
                 cluster.stop()
-        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | p50 alone, beside (us) | p99 |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | at a rate of | p99 alone, beside (us) | |")
+        print("|---|---|---|---|---|---|---|---|---|---|")
         for r in rows:
             print(f"| {r['mode']} | {r['system']} | {r['sessions']:.0f} | {r['alone']:.0f} | {r['victim']:.0f} | {r['aggressor']:.0f} | **{100 * r['share']:.1f} %** "
-                  f"| {r['alone_p50']:.0f}, {r['p50']:.0f} | {r['alone_p99']:.0f}, {r['p99']:.0f} |")
-        if args.json:
-            Path(args.json).write_text(json.dumps(rows, indent=1))
+                  f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {r['p99_beside'] / r['p99']:.2f} x |")
+        if o.json:
+            Path(o.json).write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
