@@ -4,6 +4,7 @@ SIPHON_RBD_SEEDS is the number of seeds, SIPHON_RBD_FIRST_SEED the first one, to
 import concurrent.futures
 import os
 import random
+import signal
 import subprocess
 import threading
 import uuid
@@ -27,11 +28,17 @@ def one(cluster, pool, seed, timeout):
     argv += ["/usr/bin/python3", "-", "--conf", str(cluster.conf), "--pool", pool, "--seed", str(seed), "--steps", str(STEPS)]
     for arg in cluster.args:
         argv += ["--set", arg.removeprefix("--")]
-    try:
-        r = subprocess.run(argv, input=MODEL.encode(), capture_output=True, timeout=timeout)
-        code, out, err = r.returncode, r.stdout, r.stderr
-    except subprocess.TimeoutExpired as e:
-        code, out, err = f"hangs for {timeout} s", e.stdout or b"", e.stderr or b""
+    # librbd has a race at its end, also with a stock cluster: a lock is used that is gone already. What it ends by that
+    # says nothing.
+    for _ in range(3):
+        try:
+            r = subprocess.run(argv, input=MODEL.encode(), capture_output=True, timeout=timeout)
+            code, out, err = r.returncode, r.stdout, r.stderr
+        except subprocess.TimeoutExpired as e:
+            code, out, err = f"hangs for {timeout} s", e.stdout or b"", e.stderr or b""
+        if code != -signal.SIGABRT or b"std::system_error" not in err:
+            break
+        print(f"seed {seed}: librbd aborted, once more")
     if code == 0 and out.endswith(b"done\n"):
         return None
     return f"seed {seed}: {code}\n" + out.decode()[-3000:] + "\n" + err.decode()[-3000:]
@@ -101,7 +108,8 @@ def test_model_with_kills(siphon_factory):
         thread = threading.Thread(target=killer)
         thread.start()
         try:
-            run(cluster, pool, seeds)
+            # With a cluster that is away most of the time.
+            run(cluster, pool, seeds, timeout=900)
         finally:
             over.set()
             thread.join()
