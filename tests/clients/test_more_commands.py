@@ -67,7 +67,11 @@ def p(api):
 def test_every_pool_setting(api, p):
     for var, val in SETTINGS.items():
         api("osd pool set", pool=p, var=var, val=val)
-        got = json.loads(api("osd pool get", pool=p, var=var, format="json"))[var]
+        got = lambda: json.loads(api("osd pool get", pool=p, var=var, format="json"))[var]
+        if var in ("pg_num", "pgp_num"):
+            # What is set is where the number goes.
+            eventually(lambda: got() == int(val), what=f"{var} to be {val}")
+        got = got()
         assert str(got).lower() == val or float(got) == float(val), (var, got)
     shown = json.loads(api("osd pool get", pool=p, var="all", format="json"))
     assert set(SETTINGS) - {"bulk", "crush_rule"} <= set(shown)
