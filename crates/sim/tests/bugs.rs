@@ -44,7 +44,7 @@ fn backfills(seed: u64) -> Scenario {
 /// Copies that are filled over and over, by OSDs on slow disks that often lose power together.
 fn interrupted_backfills(seed: u64) -> Scenario {
     let s = Scenario::crashes(seed * 30 + 7);
-    Scenario { slow_flush: 700, lose_disk: 400, crash_one: 300, power_cut: 300, slow_restart: 0, hasty: 600, ..s }
+    Scenario { slow_flush: 700, lose_disk: 400, crash_one: 300, power_cut: 300, slow_restart: 0, hasty: 600, pg_num_change: 0, tight: 0, ..s }
 }
 
 /// The pool gets more PGs all the time.
