@@ -130,7 +130,7 @@ class Run:
 
     def name(self, kind):
         self.made += 1
-        return f"s{self.options.seed}-{kind}{self.made}"
+        return f"{self.options.prefix}{self.options.seed}-{kind}{self.made}"
 
     def size(self):
         size = self.rng.randrange(1, 40) * (1 << self.order) // self.rng.choice([1, 1, 2])
@@ -588,6 +588,7 @@ if __name__ == "__main__":
     parser.add_argument("--pool", required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--prefix", default="s", help="of names")
     parser.add_argument("--set", action="append", default=[], help="a setting of the client, NAME=VALUE")
     Run(parser.parse_args()).run()
     sys.exit(0)
