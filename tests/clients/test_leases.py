@@ -159,6 +159,8 @@ def pause_of_a_writer(procs, disturb):
     io = client.open_ioctx("d")
     stop, worst = threading.Event(), [0.0]
 
+    done = [0]
+
     def write():
         last = time.monotonic()
         i = 0
@@ -168,14 +170,19 @@ def pause_of_a_writer(procs, disturb):
             now = time.monotonic()
             worst[0] = max(worst[0], now - last)
             last, i = now, i + 1
+            done[0] = i
 
     t = threading.Thread(target=write)
     t.start()
-    time.sleep(1)
-    disturb()
-    time.sleep(6)
-    stop.set()
-    t.join()
+    try:
+        eventually(lambda: done[0] > 20, timeout=60, what="a writer that writes")
+        disturb()
+        # Each of its objects twice, wherever they are.
+        before = done[0]
+        eventually(lambda: done[0] > before + 16, timeout=120, what="the writer to go on")
+    finally:
+        stop.set()
+        t.join()
     client.shutdown()
     return worst[0]
 
