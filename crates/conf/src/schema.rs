@@ -134,6 +134,9 @@ mon_osd_min_in_ratio|float|advanced|0.75|0..1|r|mon|No OSD is marked out automat
 mon_osd_report_timeout|int|advanced|900|10..|r|mon|Seconds without a beacon after which an OSD is marked down.
 mon_osd_blocklist_default_expire|float|advanced|3600|0..|r|mon|Seconds that a blocklist entry lasts if no duration is given.
 mon_auth_validate_all_caps|bool|advanced|true||r|mon|Refuse malformed caps of OSDs, managers and metadata servers too, not of monitors only.
+mon_warn_pg_not_scrubbed_ratio|float|advanced|0.5|0..|r|mgr|Warn about PGs whose scrub is late by this part of osd_scrub_max_interval; 0 for never.
+mon_warn_pg_not_deep_scrubbed_ratio|float|advanced|0.75|0..|r|mgr|Warn about PGs whose deep scrub is late by this part of osd_deep_scrub_interval; 0 for never.
+mon_osd_warn_num_repaired|uint|advanced|10|0..|r|mgr|Warn about OSDs on which more copies than these were bad and were repaired.
 mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
 mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
 mon_warn_on_pool_pg_num_not_power_of_two|bool|dev|true||r|mon|Warn about pools whose pg_num is not a power of two.
@@ -189,6 +192,7 @@ osd_mclock_scheduler_background_best_effort_lim|float|advanced|0|0..1|r|osd|Larg
 osd_client_op_priority|uint|advanced|63|1..63|r|osd|Priority of client operations in WPQ.
 osd_recovery_op_priority|uint|advanced|3|1..63|r|osd|Priority of recovery in WPQ.
 osd_snap_trim_priority|uint|advanced|5|1..63|r|osd|Priority of snapshot trimming in WPQ.
+osd_scrub_priority|uint|advanced|5|1..63|r|osd|Priority of scrubs in WPQ.
 osd_max_object_size|size|advanced|128M|1..4294967295|r|osd|Largest size of an object.
 osd_max_object_name_len|uint|advanced|2048|1..8192|r|osd|Longest name of an object, in bytes.
 osd_max_object_namespace_len|uint|advanced|256|0..4096|r|osd|Longest namespace, in bytes.
@@ -220,6 +224,26 @@ osd_pg_object_context_cache_count|uint|advanced|64|1..|r|osd|Object contexts tha
 osd_op_history_slow_op_size|uint|advanced|20|0..10000|r|osd|How many slow operations dump_historic_slow_ops keeps.
 osd_op_history_slow_op_threshold|float|advanced|10|0..|r|osd|Seconds from which an operation is kept among the slow ones.
 osd_recovery_max_active|uint|advanced|3|1..|r|osd|Objects that one OSD recovers at the same time.
+osd_max_scrubs|uint|advanced|1|1..|r|osd|Scrubs that one OSD takes part in at the same time, for its own PGs and those of others together.
+osd_scrub_min_interval|float|advanced|86400|0..|r|osd|Seconds from a scrub to the next, at least. A pool may say otherwise (scrub_min_interval).
+osd_scrub_max_interval|float|advanced|604800|0..|r|osd,mgr|Seconds after which a scrub begins whatever the hour; 0 for never. A pool may say otherwise (scrub_max_interval).
+osd_deep_scrub_interval|float|advanced|604800|0..|r|osd,mgr|Seconds after which a scrub reads data again. A pool may say otherwise (deep_scrub_interval).
+osd_scrub_interval_randomize_ratio|float|advanced|0.5|0..|r|osd|By so much of the least interval scrubs are put off at random, so that they do not all come together.
+osd_deep_scrub_randomize_ratio|float|advanced|0.15|0..1|r|osd|So often a scrub reads data although its time has not come.
+osd_scrub_begin_hour|uint|advanced|0|0..23|r|osd|The hour of the day from which scrubs begin. If it is the same as the end, they begin at any hour.
+osd_scrub_end_hour|uint|advanced|0|0..23|r|osd|The hour of the day from which scrubs no longer begin.
+osd_scrub_begin_week_day|uint|advanced|0|0..6|r|osd|The day of the week from which scrubs begin, 0 for Sunday. If it is the same as the end, they begin on any day.
+osd_scrub_end_week_day|uint|advanced|0|0..6|r|osd|The day of the week from which scrubs no longer begin.
+osd_scrub_sleep|float|advanced|0|0..|r|osd|Seconds between two steps of a scrub.
+osd_scrub_chunk_min|uint|advanced|5|1..|r|osd|Objects that a scrub compares at a time, at least.
+osd_scrub_chunk_max|uint|advanced|25|1..|r|osd|Objects that a scrub compares at a time, at most.
+osd_scrub_max_preemptions|uint|advanced|5|0..30|r|osd|How often a scrub lets writes of the objects that it compares go first.
+osd_scrub_auto_repair|bool|advanced|false||r|osd|Repair what a scrub finds.
+osd_scrub_auto_repair_num_errors|uint|advanced|5|0..|r|osd|Unless it finds more errors than these.
+osd_deep_scrub_stride|size|advanced|512K|4096..|r|osd|Bytes that a deep scrub reads at a time.
+osd_deep_scrub_keys|uint|advanced|1024|1..|r|osd|Omap rows that a deep scrub reads at a time.
+osd_deep_scrub_large_omap_object_key_threshold|uint|advanced|200000|0..|r|osd|A deep scrub warns of objects with more omap rows than these.
+osd_deep_scrub_large_omap_object_value_sum_threshold|size|advanced|1G|0..|r|osd|A deep scrub warns of objects with more bytes of omap than these.
 osd_max_backfills|uint|advanced|1|1..|r|osd|PGs whose copies an OSD fills elsewhere at the same time, and PGs whose copies are filled on it.
 osd_backfill_scan_max|uint|advanced|512|1..65536|r|osd|Objects whose versions a backfill compares at a time.
 osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that one recovery message carries.

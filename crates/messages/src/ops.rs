@@ -163,7 +163,7 @@ op_table! {
     PG_HITSET_GET      HitSetGet No;
     PGNLS              Pgls      Yes;
     PGNLS_FILTER       Pgls      Yes;
-    SCRUBLS            Pgls      No;
+    SCRUBLS            Pgls      Yes;
 }
 
 /// All operations.

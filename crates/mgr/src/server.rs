@@ -11,7 +11,8 @@ use bytes::Bytes;
 use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
-use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, Payload};
+use pgmap::health::ScrubLimits;
+use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{EntityName, EntityType, OsdId, Utime};
+use types::{EntityName, EntityType, OsdId, ShardId, SpgId, Utime};
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
 const DIGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -324,6 +325,15 @@ impl Inner {
     fn send_digest(&self) {
         let Some(messenger) = self.messenger.borrow().clone() else { return };
         let mut state = self.state.borrow_mut();
+        let conf = self.conf.borrow();
+        state.scrub_limits = ScrubLimits {
+            max_interval: conf.f64("osd_scrub_max_interval"),
+            late: conf.f64("mon_warn_pg_not_scrubbed_ratio"),
+            deep_interval: conf.f64("osd_deep_scrub_interval"),
+            deep_late: conf.f64("mon_warn_pg_not_deep_scrubbed_ratio"),
+            repaired: conf.u64("mon_osd_warn_num_repaired"),
+        };
+        drop(conf);
         state.refresh(now());
         let mut message = state.digest_message();
         message.gid = self.mon.global_id();
@@ -402,7 +412,7 @@ impl Inner {
         match done {
             Ok(Done::Answered(r)) => reply(conn, tid, Ok(r)),
             Err(e) => reply(conn, tid, Err(e)),
-            Ok(Done::AskMon(_)) => {
+            Ok(Done::AskMon(_) | Done::Scrub(_)) => {
                 let (mon, conn) = (self.mon.clone(), conn.clone());
                 tokio::task::spawn_local(async move { reply(&conn, tid, ask(&mon, done).await) });
             }
@@ -417,12 +427,36 @@ impl Inner {
         }
         let caps = caps_of(conn);
         let addr = conn.peer_socket_addr().map(|a| a.ip());
-        commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
+        let done = commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
             let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
             let perm = needs.into_iter().filter(|(c, _)| entry.needs(*c)).fold(Perm::NONE, |all, (_, p)| all | p);
             let args = args.text_map();
             caps.is_capable(&MgrOp { service: entry.module, module: "", command: entry.prefix(), args: &args, perm, addr })
-        })
+        });
+        self.instruct(done?)
+    }
+
+    /// Tells OSDs what they are to do, if that is what a command wants.
+    fn instruct(&self, done: Done) -> Result<Done, Refusal> {
+        let Done::Scrub(order) = done else { return Ok(done) };
+        let Some(fsid) = self.mon.fsid() else { return Err(Refusal::new(types::errno::Errno::EAGAIN, "the manager does not know its cluster yet")) };
+        let osds = self.osds.borrow();
+        let mut unreached = std::collections::BTreeSet::new();
+        for (osd, groups) in &order.groups {
+            let Some(conn) = osds.get(osd).filter(|c| !c.is_down()) else {
+                unreached.insert(*osd);
+                continue;
+            };
+            let order = OsdScrub {
+                fsid,
+                epoch: self.state.borrow().epoch(),
+                pgs: groups.iter().map(|pgid| SpgId { pgid: *pgid, shard: ShardId::NONE }).collect(),
+                repair: order.what == "repair",
+                deep: order.what == "deep-scrub",
+            };
+            send(conn, &order, 0);
+        }
+        order.answer(&unreached).map(Done::Answered)
     }
 
     /// A command of the block device services: its answer takes time. Nothing if it is another command.
@@ -478,7 +512,8 @@ impl Inner {
             "help" => commands::table().map(|e| (e.prefix().to_string(), e.help.into())).collect::<serde_json::Map<_, _>>().into(),
             _ => {
                 drop(conf);
-                return commands::run(&self.state.borrow(), pieces, now(), |_, _| true);
+                let done = commands::run(&self.state.borrow(), pieces, now(), |_, _| true)?;
+                return self.instruct(done);
             }
         };
         let format = if format == Format::Plain { Format::JsonPretty } else { format };
@@ -520,6 +555,7 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     let command = match done? {
         Done::Answered(reply) => return Ok(reply),
         Done::AskMon(command) => command,
+        Done::Scrub(_) => return Err(Refusal::unsupported("ask the manager as a client".to_string())),
     };
     match mon.command(&command.to_string(), Bytes::new()).await {
         Ok(o) if o.code >= 0 => Ok(command::Reply { status: o.status, data: o.output }),

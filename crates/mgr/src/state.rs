@@ -2,9 +2,11 @@
 
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::map::PoolShape;
+use pgmap::health::ScrubLimits;
 use pgmap::{Digest, PgMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use types::pool::PoolOptValue;
 use types::{Epoch, OsdId, OsdMap, PgId, PoolId, Utime};
 
 /// The manager's state: the OSD map, and what the OSDs reported.
@@ -16,6 +18,8 @@ pub struct MgrState {
     pub pg_map: PgMap,
     /// The last digest that was made.
     pub digest: Digest,
+    /// When a missing scrub is worth a warning.
+    pub scrub_limits: ScrubLimits,
     /// The health checks that went with it.
     pub health: HealthChecks,
 }
@@ -54,6 +58,12 @@ impl MgrState {
         }
         self.digest = digest;
         self.health = self.pg_map.health_checks(now);
+        let interval = |pool: PoolId, name| match map.as_ref()?.pool(pool)?.opts.get(name)? {
+            PoolOptValue::Double(seconds) if *seconds > 0.0 => Some(*seconds),
+            _ => None,
+        };
+        let pool = |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
+        self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
     }
 
     /// The message for the monitors, without the manager's own identity.

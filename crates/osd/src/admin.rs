@@ -90,6 +90,9 @@ commands! {
         Run::Now(query);
     "dump_osd_statfs", "space of the store", "r", Run::Now(dump_statfs);
     "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Now(dump_store_memory);
+    "clear_shards_repaired name=count,type=CephInt,req=false", "clear num_shards_repaired to clear health warning", "rw",
+        Run::Now(clear_shards_repaired);
+    "dump_scrubs", "show scrubs that go on here, and those that were asked for", "r", Run::Now(dump_scrubs);
     "bench name=count,type=CephInt,req=false name=size,type=CephInt,req=false name=object_size,type=CephInt,req=false name=object_num,type=CephInt,req=false",
         "OSD benchmark: write <count> <size>-byte objects(with <obj_size> <obj_num>), (default count=1G default size=4MB). Results in log.",
         "rw", Run::Bench;
@@ -407,6 +410,20 @@ fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         })
     });
     reply(args, value)
+}
+
+fn clear_shards_repaired(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let count = args.int("count").unwrap_or(0);
+    let count = u64::try_from(count).map_err(|_| Refusal::invalid("'count' must not be negative".to_string()))?;
+    a.core.set_shards_repaired(count);
+    Ok(Reply::empty())
+}
+
+fn dump_scrubs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let (own, others) = a.core.scrubbing_groups();
+    let wanted: Vec<Value> =
+        a.core.wanted_scrubs().into_iter().map(|(pgid, kind)| json!({"pgid": pgid.to_string(), "kind": kind.name(), "forced": true})).collect();
+    reply(args, json!({"scrubs_local": own, "scrubs_remote": others, "scrubs": wanted}))
 }
 
 fn dump_statfs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

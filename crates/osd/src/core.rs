@@ -4,6 +4,7 @@
 use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
 use crate::host_backfill::BackfillTurns;
+use crate::host_scrub::{ScrubSettings, Scrubs};
 use crate::host_trim::{TrimSettings, Turns};
 use crate::map::ClusterMapRef;
 use crate::op::copy::CopySource;
@@ -29,6 +30,8 @@ pub trait MonLink {
     fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>);
     /// Fetch maps up to this epoch.
     fn want_map(&self, epoch: Epoch);
+    /// Write a line to the cluster log; `error` says that something is wrong.
+    fn cluster_log(&self, _error: bool, _text: String) {}
 }
 
 /// Settings that operations depend on. Changed while the OSD runs.
@@ -46,6 +49,8 @@ pub struct Settings {
     pub idle_contexts: usize,
     /// Options of trimming.
     pub trim: TrimSettings,
+    /// Options of scrubs.
+    pub scrub: ScrubSettings,
     /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
     pub backfills: usize,
     /// `osd_client_watch_timeout`, in seconds.
@@ -63,6 +68,7 @@ impl Default for Settings {
             window: 0,
             idle_contexts: 64,
             trim: TrimSettings::default(),
+            scrub: ScrubSettings::default(),
             backfills: 1,
             watch_timeout: 30,
             notify_timeout: 30,
@@ -120,6 +126,10 @@ pub struct Core {
     pub(crate) trim_turns: RefCell<Turns>,
     /// Which groups backfill, and which want to.
     pub(crate) backfill_turns: RefCell<BackfillTurns>,
+    /// Which groups are scrubbed, and which are to be.
+    pub(crate) scrubs: RefCell<Scrubs>,
+    /// Bad copies here that were replaced by good ones, since the start.
+    pub(crate) shards_repaired: Cell<u64>,
     dispatching: Cell<bool>,
     /// Wakes the task that lets queued work in, if there is one.
     work_waits: tokio::sync::Notify,
@@ -214,6 +224,8 @@ impl Core {
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
             backfill_turns: RefCell::default(),
+            scrubs: RefCell::default(),
+            shards_repaired: Cell::new(0),
             dispatching: Cell::new(false),
             work_waits: tokio::sync::Notify::new(),
             has_runner: Cell::new(false),

@@ -7,6 +7,7 @@
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
 use crate::gate::ObjectContext;
+use crate::host_scrub::Scan;
 use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
 use crate::op::store_reader::StoreReader;
@@ -76,6 +77,8 @@ pub(crate) struct State {
     pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
     pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
     pub(crate) waiting_room: VecDeque<Rc<ClientOp>>,
+    /// Writes of objects that are being scrubbed.
+    pub(crate) waiting_scrub: Vec<Rc<ClientOp>>,
     /// Sessions that were told to hold back.
     pub(crate) backoffs: Vec<(Rc<dyn ReplySink>, OsdBackoff)>,
 }
@@ -100,6 +103,8 @@ pub struct PgHost {
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
     /// When the machine will be woken.
     pub(crate) wakes: Cell<Option<pg::Steady>>,
+    /// Scans for scrubs, by token.
+    pub(crate) scans: RefCell<FxHashMap<u64, Scan>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
 }
@@ -127,7 +132,7 @@ impl PgHost {
             pgid,
             coll,
             meta: Bytes::from_static(META_KEY),
-            reader: StoreReader { store: core.store.clone(), coll },
+            reader: StoreReader::new(core.store.clone(), coll),
             core,
             st: RefCell::new(State {
                 pg,
@@ -139,6 +144,7 @@ impl PgHost {
                 waiting_object: FxHashMap::default(),
                 waiting_dup: BTreeMap::new(),
                 waiting_room: VecDeque::new(),
+                waiting_scrub: Vec::new(),
                 backoffs: Vec::new(),
             }),
             generation: Cell::new(0),
@@ -146,6 +152,7 @@ impl PgHost {
             trimmer: RefCell::default(),
             watches: RefCell::default(),
             wakes: Cell::default(),
+            scans: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
         })
@@ -199,6 +206,13 @@ impl PgHost {
             Action::IntervalChange => self.interval_changed(),
             Action::Active => self.activated(),
             Action::ObjectReady(oid) => self.object_ready(&oid),
+            Action::Scan { token, after, upto, deep, max } => self.begin_scan(token, after, upto, deep, max),
+            Action::ReserveScrub => self.reserve_scrub(),
+            Action::ReleaseScrub => self.release_scrub(),
+            Action::ScrubRangeReady => self.resume_scrub_waiters(),
+            Action::ScrubEnded { ran, again } => self.scrub_ended(ran, again),
+            Action::CopyRepaired(oid) => self.copy_repaired(&oid),
+            Action::ClusterLog { error, text } => self.core.mon.cluster_log(error, text),
             Action::ObjectUnfound(oid) => {
                 tracing::warn!(pg = %self.pgid, %oid, "no copy of the object can be reached");
             }
@@ -231,6 +245,7 @@ impl PgHost {
             // An attribute of each.
             Kind::ListObjects(_, _, max) => (*max as u64).saturating_mul(256),
             Kind::SnapTrim(_) => self.core.settings().trim.cost,
+            Kind::Scan(_) => self.core.settings().scrub.stride,
             // `osd_pg_delete_cost`.
             Kind::RemoveObjects(_) => 1 << 20,
         };
@@ -323,6 +338,7 @@ impl PgHost {
         });
         self.leave_trim();
         self.leave_backfill();
+        self.leave_scrub();
         self.core.forget_host(self.pgid);
         for (from, header, msg) in undelivered {
             self.core.handle_peer(Envelope { from, header, msg });
@@ -435,6 +451,7 @@ impl PgHost {
         self.watches.borrow_mut().clear();
         self.leave_trim();
         self.leave_backfill();
+        self.leave_scrub();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);
@@ -455,6 +472,7 @@ impl PgHost {
             ops.extend(std::mem::take(&mut st.waiting_active));
             ops.extend(std::mem::take(&mut st.waiting_readable));
             ops.extend(std::mem::take(&mut st.waiting_room));
+            ops.extend(std::mem::take(&mut st.waiting_scrub));
             (st.pg.is_primary(), ops)
         };
         for op in &ops {

@@ -38,8 +38,16 @@ impl PgHost {
                 let token = read.token;
                 host.core.store_flows().await;
                 let chunk = host.read_object(*read).await;
+                if host.reader.is_damaged() {
+                    // Who asked is told that there is nothing; the machine knows what follows from that.
+                    host.note_damage().await;
+                }
                 drop(slot);
                 host.handle(Event::ObjectRead { token, chunk });
+            }),
+            Kind::Scan(token) => run_now(async move {
+                host.core.store_flows().await;
+                host.scan_slice(token, slot).await
             }),
             Kind::SnapTrim(snap) => run_now(async move {
                 host.core.store_flows().await;

@@ -302,6 +302,9 @@ impl PgHost {
 
     async fn execute(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, generation: u64) -> Done {
         let write = op.info.may_write();
+        if write && self.waits_for_scrub(op) {
+            return Done::Waits;
+        }
         match self.with_pg(|pg| pg.object_status(&op.head)) {
             ObjectStatus::Missing | ObjectStatus::Unfound => {
                 self.handle(pg::Event::RecoverNow(op.head.clone()));
@@ -484,6 +487,15 @@ impl PgHost {
         if self.generation.get() != generation {
             return Ok(Done::Over);
         }
+        if write && self.waits_for_scrub(op) {
+            return Ok(Done::Waits);
+        }
+        if let Some(oid) = self.lost_meanwhile(op, &target.oid, &head.snapset).await {
+            return Ok(match self.generation.get() == generation {
+                true => self.wait_for_recovery(oid, op),
+                false => Done::Over,
+            });
+        }
         let mut outcome = Outcome { result, ops, no_output: false, data_offset: exec.data_offset };
         if result < 0 {
             self.refuse(op, outcome);
@@ -580,6 +592,36 @@ impl PgHost {
         Ok(Done::Over)
     }
 
+    /// A write of objects that are being compared waits, if others have gone first often enough.
+    fn waits_for_scrub(&self, op: &Rc<ClientOp>) -> bool {
+        let waits = self.with_pg(|pg| pg.scrub_blocks(&op.head));
+        if waits {
+            op.tracked.delayed("waiting for scrub");
+            self.st.borrow_mut().waiting_scrub.push(op.clone());
+        }
+        waits
+    }
+
+    /// What the request needs and what turned out to be bad, here or on a replica, while it was executed. Then it
+    /// has done nothing, and is executed again once the object is whole.
+    async fn lost_meanwhile(self: &Rc<Self>, op: &ClientOp, target: &ObjectId, snapset: &SnapSet) -> Option<ObjectId> {
+        let lost = if self.reader.is_damaged() { self.note_damage().await } else { Vec::new() };
+        if let Some(oid) = lost.into_iter().next() {
+            return Some(oid);
+        }
+        if self.with_pg(|pg| pg.must_wait(target, op.info.may_write())) {
+            return Some(target.clone());
+        }
+        self.rollback_waits(op, snapset)
+    }
+
+    /// Queues a request behind the recovery of an object, which goes before all others.
+    fn wait_for_recovery(self: &Rc<Self>, oid: ObjectId, op: &Rc<ClientOp>) -> Done {
+        let done = self.wait_object(&oid, op, "waiting for missing object");
+        self.handle(pg::Event::RecoverNow(oid));
+        done
+    }
+
     /// The clone that a rollback copies, if this OSD or a replica lacks it.
     fn rollback_waits(&self, op: &ClientOp, snapset: &SnapSet) -> Option<ObjectId> {
         op.m().ops.iter().find_map(|o| {
@@ -637,6 +679,7 @@ impl PgHost {
                     Ok(0)
                 }
                 OpCode::PG_HITSET_GET => Err(Errno::ENOENT),
+                OpCode::SCRUBLS => self.scrub_ls(&op, o, &mut out.outdata),
                 _ => Err(Errno::EINVAL),
             };
             outcome.result = result.unwrap_or_else(Errno::as_result);

@@ -30,6 +30,8 @@ mod host_backfill;
 mod host_lease;
 mod host_background;
 mod host_ops;
+mod host_repair;
+pub mod host_scrub;
 mod host_split;
 mod host_trim;
 mod host_watch;

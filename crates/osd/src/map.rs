@@ -4,6 +4,7 @@ use bytes::Bytes;
 use std::rc::Rc;
 use types::{EntityAddr, EntityAddrVec, Epoch, ObjectId, OsdId, PgId, PoolId, SnapContext, SnapId};
 
+use crate::host_scrub::ScrubRules;
 use crate::object::PoolRules;
 
 /// Application, key, value.
@@ -44,6 +45,10 @@ pub trait ClusterMap: pg::MapView {
     fn is_blocklisted(&self, addr: &EntityAddr) -> bool;
     /// Whether the snapshot was deleted and is not trimmed everywhere.
     fn snap_removed(&self, pool: PoolId, snap: SnapId) -> bool;
+    /// What is said of scrubs of the pool.
+    fn scrub_rules(&self, _: PoolId) -> ScrubRules {
+        ScrubRules::default()
+    }
     /// Where other OSDs find this one.
     fn addrs(&self, osd: OsdId) -> EntityAddrVec;
 }

@@ -1,6 +1,7 @@
 //! The OSDMap as the cluster map of this OSD.
 
 use crate::map::{ClusterMap, PoolOps};
+use crate::host_scrub::ScrubRules;
 use crate::object::PoolRules;
 use bytes::Bytes;
 use pg::{MapView, Mapping, MergeMeta, PoolView};
@@ -148,6 +149,23 @@ impl ClusterMap for MapAt {
     }
     fn snap_removed(&self, pool: PoolId, snap: SnapId) -> bool {
         self.map.removed_snaps_queue.get(&pool).is_some_and(|s| s.contains(snap.0))
+    }
+    fn scrub_rules(&self, id: PoolId) -> ScrubRules {
+        use types::pool::PoolOptValue;
+        use types::rados::osdmap_flag;
+        let pool = self.map.pool(id);
+        let flagged = |flag| pool.is_some_and(|p| p.has_flag(flag));
+        let interval = |name| match pool?.opts.get(name)? {
+            PoolOptValue::Double(seconds) if *seconds > 0.0 => Some(*seconds),
+            _ => None,
+        };
+        ScrubRules {
+            no_scrub: self.map.has_flag(osdmap_flag::NOSCRUB) || flagged(pool::flag::NOSCRUB),
+            no_deep_scrub: self.map.has_flag(osdmap_flag::NODEEP_SCRUB) || flagged(pool::flag::NODEEP_SCRUB),
+            min_interval: interval("scrub_min_interval"),
+            max_interval: interval("scrub_max_interval"),
+            deep_interval: interval("deep_scrub_interval"),
+        }
     }
     fn addrs(&self, osd: OsdId) -> EntityAddrVec {
         self.map.osd(osd).map(|o| o.cluster_addrs.clone()).unwrap_or_default()

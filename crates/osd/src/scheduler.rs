@@ -21,6 +21,7 @@ struct Priorities {
     client: u32,
     recovery: u32,
     snap_trim: u32,
+    scrub: u32,
     /// The rest of the background work.
     other: u32,
 }
@@ -32,6 +33,7 @@ impl Priorities {
             client: read("osd_client_op_priority"),
             recovery: read("osd_recovery_op_priority"),
             snap_trim: read("osd_snap_trim_priority"),
+            scrub: read("osd_scrub_priority"),
             other: 5,
         }
     }
@@ -187,6 +189,7 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
                 }
                 Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
                 Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
+                Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
                 Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
             };
             (class, job.pgid.pool.0 as u64, job.cost, priority)

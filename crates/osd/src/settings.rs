@@ -1,6 +1,7 @@
 //! From configuration options to the settings of an OSD.
 
 use crate::core::Settings;
+use crate::host_scrub::ScrubSettings;
 use crate::host_trim::TrimSettings;
 use crate::op::Limits;
 use crate::tracker::HistoryLimits;
@@ -57,6 +58,14 @@ pub fn settings(c: &Config) -> Settings {
                 p.recovery_max_omap_entries,
             ),
             read_lease: read_lease(c),
+            scrub_chunk_min: num(c, "osd_scrub_chunk_min", p.scrub_chunk_min as u64) as usize,
+            scrub_chunk_max: num(c, "osd_scrub_chunk_max", p.scrub_chunk_max as u64) as usize,
+            scrub_max_preemptions: num(c, "osd_scrub_max_preemptions", p.scrub_max_preemptions.into()) as u32,
+            scrub_auto_repair: c.bool("osd_scrub_auto_repair"),
+            scrub_auto_repair_num_errors: num(c, "osd_scrub_auto_repair_num_errors", p.scrub_auto_repair_num_errors),
+            max_object_size: num(c, "osd_max_object_size", p.max_object_size),
+            large_omap_keys: num(c, "osd_deep_scrub_large_omap_object_key_threshold", p.large_omap_keys),
+            large_omap_bytes: num(c, "osd_deep_scrub_large_omap_object_value_sum_threshold", p.large_omap_bytes),
             backfill_scan: num(c, "osd_backfill_scan_max", p.backfill_scan as u64) as usize,
             ..p
         },
@@ -70,6 +79,19 @@ pub fn settings(c: &Config) -> Settings {
             steps: num(c, "osd_pg_max_concurrent_snap_trims", d.trim.steps as u64) as usize,
             sleep: seconds(c, "osd_snap_trim_sleep", d.trim.sleep),
             cost: num(c, "osd_snap_trim_cost", d.trim.cost),
+        },
+        scrub: ScrubSettings {
+            most: num(c, "osd_max_scrubs", d.scrub.most as u64) as usize,
+            min_interval: c.f64("osd_scrub_min_interval"),
+            max_interval: c.f64("osd_scrub_max_interval"),
+            deep_interval: c.f64("osd_deep_scrub_interval"),
+            randomize: c.f64("osd_scrub_interval_randomize_ratio"),
+            deep_randomize: c.f64("osd_deep_scrub_randomize_ratio"),
+            begin: (c.u64("osd_scrub_begin_hour") as u32, c.u64("osd_scrub_begin_week_day") as u32),
+            end: (c.u64("osd_scrub_end_hour") as u32, c.u64("osd_scrub_end_week_day") as u32),
+            sleep: seconds(c, "osd_scrub_sleep", d.scrub.sleep),
+            stride: c.u64("osd_deep_scrub_stride"),
+            keys: c.u64("osd_deep_scrub_keys") as usize,
         },
         backfills: num(c, "osd_max_backfills", d.backfills as u64) as usize,
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
@@ -163,6 +185,7 @@ mod tests {
         assert_eq!(s.pg.read_lease, PgConf::default().read_lease, "here too");
         c.set(Source::Override, "osd_heartbeat_grace", "5").unwrap();
         assert_eq!(settings(&c).pg.read_lease, Duration::from_secs(4));
+        assert_eq!(s.scrub, ScrubSettings::default(), "and here");
         c.set(Source::Override, "osd_snap_trim_sleep", "0.25").unwrap();
         c.set(Source::Override, "osd_pg_max_concurrent_snap_trims", "7").unwrap();
         let trim = settings(&c).trim;

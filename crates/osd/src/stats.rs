@@ -34,6 +34,7 @@ pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64) -> OsdStat {
         num_per_pool_osds: 1,
         num_per_pool_omap_osds: 1,
         snap_trim_queue_len: hosts.iter().map(|h| h.with_pg(|p| p.snap_trim_queue().size())).sum::<u64>() as i32,
+        num_shards_repaired: core.shards_repaired.get(),
         num_snap_trimming: i32::try_from(core.trimming_groups()).unwrap_or(i32::MAX),
         ..OsdStat::default()
     }
@@ -55,6 +56,7 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
     let s: PgStatus = pg.status();
     let copies = s.acting.len() as i64;
     let t = &s.stats;
+    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let sum = ObjectStatSum {
         num_bytes: t.num_bytes,
         num_objects: t.num_objects,
@@ -76,6 +78,11 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         num_objects_recovered: t.num_objects_recovered,
         num_bytes_recovered: t.num_bytes_recovered,
         num_keys_recovered: t.num_keys_recovered,
+        num_scrub_errors: count(s.scrub.errors()),
+        num_shallow_scrub_errors: count(s.scrub.shallow_errors),
+        num_deep_scrub_errors: count(s.scrub.deep_errors),
+        num_objects_repaired: count(s.scrub.repaired),
+        num_large_omap_objects: count(s.scrub.large_omap_objects),
         ..ObjectStatSum::default()
     };
     let none = OsdId(-1);
@@ -98,6 +105,11 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         ondisk_log_start: s.log_start,
         created: s.history.epoch_created,
         last_epoch_clean: s.history.last_epoch_clean,
+        last_scrub: s.history.last_scrub,
+        last_deep_scrub: s.history.last_deep_scrub,
+        last_scrub_stamp: s.history.last_scrub_stamp,
+        last_deep_scrub_stamp: s.history.last_deep_scrub_stamp,
+        last_clean_scrub_stamp: s.history.last_clean_scrub_stamp,
         stats: ObjectStatCollection { sum },
         log_size: s.log_size as i64,
         ondisk_log_size: s.log_size as i64,

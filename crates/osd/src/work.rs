@@ -39,6 +39,8 @@ pub enum Kind {
     ListObjects(pg::ReadToken, pg::Backfill, usize),
     /// Trim an object of a removed snapshot.
     SnapTrim(SnapId),
+    /// One slice of a scan for a scrub.
+    Scan(pg::ReadToken),
     /// Remove objects of a group that goes away.
     RemoveObjects(usize),
 }

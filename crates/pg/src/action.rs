@@ -5,6 +5,7 @@ use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
 use crate::info::Backfill;
 use crate::lease::Steady;
+use crate::machine::ScrubKind;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
@@ -50,6 +51,45 @@ pub enum Action {
     ObjectReady(ObjectId),
     /// The object has no reachable copy: operations that wait for it go on waiting, `ceph health` should say so.
     ObjectUnfound(ObjectId),
+    /// This OSD's copy of the object was bad and was replaced by a good one.
+    CopyRepaired(ObjectId),
+    /// Write a line to the cluster log.
+    ClusterLog {
+        /// It says that something is wrong.
+        error: bool,
+        /// The line.
+        text: String,
+    },
+    /// Say what this copy has of the objects after `after`, up to and with `upto`; answer with
+    /// [`Event::Scanned`](crate::Event::Scanned). If there are more than `max`, say less; objects of one name go
+    /// together.
+    Scan {
+        /// Goes into the answer.
+        token: ReadToken,
+        /// Where to begin.
+        after: Backfill,
+        /// Where to end.
+        upto: Backfill,
+        /// Read data and omap too.
+        deep: bool,
+        /// About how many objects, at most.
+        max: usize,
+    },
+    /// Another OSD wants to scrub this PG. Answer at once with [`Event::ScrubSlot`](crate::Event::ScrubSlot): whether
+    /// this OSD has a turn (`osd_max_scrubs`). An interval change takes the turn back.
+    ReserveScrub,
+    /// That turn is given back.
+    ReleaseScrub,
+    /// The range that was scanned may be written again: run the operations that wait
+    /// ([`Pg::scrub_blocks`](crate::Pg::scrub_blocks)).
+    ScrubRangeReady,
+    /// The scrub that the host started is over.
+    ScrubEnded {
+        /// It came to its end. If not, it could not begin or was stopped, and may be tried again.
+        ran: bool,
+        /// What should follow once the PG is clean.
+        again: Option<ScrubKind>,
+    },
     /// Read one chunk of a whole object for a push; answer with
     /// [`Event::ObjectRead`](crate::Event::ObjectRead).
     ReadObject {

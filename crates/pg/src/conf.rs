@@ -28,6 +28,22 @@ pub struct PgConf {
     /// `osd_pg_epoch_persisted_max_stale`: maps after which the epoch row is rewritten even if nothing
     /// changed, so that old maps can be dropped.
     pub epoch_persisted_max_stale: u32,
+    /// `osd_scrub_chunk_min`: objects that a scrub compares at a time, at least, as far as there are so many.
+    pub scrub_chunk_min: usize,
+    /// `osd_scrub_chunk_max`: and at most; objects of one name are not parted.
+    pub scrub_chunk_max: usize,
+    /// `osd_scrub_max_preemptions`: how often a scrub lets writes of what it compares go first.
+    pub scrub_max_preemptions: u32,
+    /// `osd_scrub_auto_repair`: repair what scrubs find.
+    pub scrub_auto_repair: bool,
+    /// `osd_scrub_auto_repair_num_errors`: unless there are more errors than these.
+    pub scrub_auto_repair_num_errors: u64,
+    /// `osd_max_object_size`.
+    pub max_object_size: u64,
+    /// `osd_deep_scrub_large_omap_object_key_threshold`.
+    pub large_omap_keys: u64,
+    /// `osd_deep_scrub_large_omap_object_value_sum_threshold`.
+    pub large_omap_bytes: u64,
     /// `osd_target_transaction_size`: objects that one step of a PG's removal deletes.
     pub removal_batch: usize,
     /// How long a permission to serve reads lasts: `osd_pool_default_read_lease_ratio` of `osd_heartbeat_grace`. A pool's
@@ -48,6 +64,14 @@ impl Default for PgConf {
             recovery_max_omap_entries: 8_096,
             backfill_scan: 512,
             epoch_persisted_max_stale: 40,
+            scrub_chunk_min: 5,
+            scrub_chunk_max: 25,
+            scrub_max_preemptions: 5,
+            scrub_auto_repair: false,
+            scrub_auto_repair_num_errors: 5,
+            max_object_size: 128 << 20,
+            large_omap_keys: 200_000,
+            large_omap_bytes: 1 << 30,
             removal_batch: 30,
             read_lease: Duration::from_secs(16),
         }

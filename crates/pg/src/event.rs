@@ -1,9 +1,11 @@
 //! What can happen to a PG.
 
+use crate::machine::ScrubKind;
 use crate::map::MapRef;
 use crate::msg::{Listing, ObjectChunk, PeerHeader, PeerMsg};
 use crate::proposal::{PersistToken, ReadToken};
-use types::{ObjectId, OsdId, SnapId};
+use crate::scrub::ScrubMap;
+use types::{Eversion, ObjectId, OsdId, SnapId};
 
 /// What can happen to a PG. A client's write is not here: see [`Pg::propose`](crate::Pg::propose).
 #[derive(Debug)]
@@ -61,6 +63,30 @@ pub enum Event {
     },
     /// A client operation waits for this object: recover it before all others, without a grant.
     RecoverNow(ObjectId),
+    /// This copy of an object cannot be read, or not in full, while a client waits for it.
+    ObjectDamaged {
+        /// The object.
+        oid: ObjectId,
+        /// The version that it has, as its info says.
+        version: Eversion,
+    },
+    /// The host wants this PG scrubbed, and has a turn for it. Ends with
+    /// [`Action::ScrubEnded`](crate::Action::ScrubEnded), or with the interval.
+    StartScrub(ScrubKind),
+    /// The host does not want the scrub that goes on.
+    StopScrub,
+    /// The answer to [`Action::ReserveScrub`](crate::Action::ReserveScrub).
+    ScrubSlot {
+        /// Whether this OSD has a turn.
+        granted: bool,
+    },
+    /// The answer to [`Action::Scan`](crate::Action::Scan).
+    Scanned {
+        /// The token of the request.
+        token: ReadToken,
+        /// What there is.
+        map: ScrubMap,
+    },
     /// The host's turn to trim has come (first answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
     SnapTrimStarted(SnapId),
     /// The host gave up trimming for now: the map forbids it, recovery goes first, or (`damaged`) an object

@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
-use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId};
+use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, Utime};
 
 use crate::stats::StatSum;
 
 /// Summary of one OSD's copy of a PG (Ceph: `pg_info_t`).
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct PgInfo {
     /// The PG.
     pub pgid: PgId,
@@ -40,6 +40,30 @@ pub struct PgInfo {
     pub stats_invalid: bool,
     /// What all copies should agree on.
     pub history: PgHistory,
+    /// What scrubs found and did.
+    #[denc(since = 2)]
+    pub scrub: ScrubSummary,
+}
+
+/// What scrubs found, and what was repaired (Ceph: parts of `object_stat_sum_t`).
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct ScrubSummary {
+    /// Errors that the last scrub of either kind found without reading data.
+    pub shallow_errors: u64,
+    /// Errors in data and omap that the last deep scrub found.
+    pub deep_errors: u64,
+    /// Copies that were bad and were replaced.
+    pub repaired: u64,
+    /// Objects with very many omap rows, as of the last deep scrub.
+    pub large_omap_objects: u64,
+}
+
+impl ScrubSummary {
+    /// All errors that are known.
+    pub fn errors(&self) -> u64 {
+        self.shallow_errors.saturating_add(self.deep_errors)
+    }
 }
 
 impl PgInfo {
@@ -56,7 +80,7 @@ impl PgInfo {
 
 /// Milestones of a PG's life, the same for all copies once they have talked (Ceph: `pg_history_t`).
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct PgHistory {
     /// The epoch in which the PG was created.
     pub epoch_created: Epoch,
@@ -78,6 +102,21 @@ pub struct PgHistory {
     /// clients send them again.
     #[denc(since = 2)]
     pub last_epoch_split: Epoch,
+    /// Version at the last scrub.
+    #[denc(since = 3)]
+    pub last_scrub: Eversion,
+    /// Time of the last scrub.
+    #[denc(since = 3)]
+    pub last_scrub_stamp: Utime,
+    /// Version at the last deep scrub.
+    #[denc(since = 3)]
+    pub last_deep_scrub: Eversion,
+    /// Time of the last deep scrub.
+    #[denc(since = 3)]
+    pub last_deep_scrub_stamp: Utime,
+    /// Time of the last scrub that found nothing.
+    #[denc(since = 3)]
+    pub last_clean_scrub_stamp: Utime,
 }
 
 impl PgHistory {
@@ -97,6 +136,11 @@ impl PgHistory {
             self.last_interval_clean = other.last_interval_clean;
         }
         self.last_epoch_split = self.last_epoch_split.max(other.last_epoch_split);
+        self.last_scrub = self.last_scrub.max(other.last_scrub);
+        self.last_scrub_stamp = self.last_scrub_stamp.max(other.last_scrub_stamp);
+        self.last_deep_scrub = self.last_deep_scrub.max(other.last_deep_scrub);
+        self.last_deep_scrub_stamp = self.last_deep_scrub_stamp.max(other.last_deep_scrub_stamp);
+        self.last_clean_scrub_stamp = self.last_clean_scrub_stamp.max(other.last_clean_scrub_stamp);
         *self != before
     }
 }

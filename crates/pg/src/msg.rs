@@ -2,7 +2,7 @@
 //!
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`, which
 //! carries the payload of a write or a push untouched, so that it is never copied. The tag of a message is
-//! one byte; tags 32 to 39 belong to read leases.
+//! one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use denc_derive::Denc;
 use smallvec::SmallVec;
 use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, SnapId};
 
-use crate::info::{Backfill, PgHistory, PgInfo};
+use crate::info::{Backfill, PgHistory, PgInfo, ScrubSummary};
 use crate::lease::Promise;
 use crate::log::DupEntry;
 use crate::log_entry::{Logged, LoggedRef};
 use crate::missing::MissingSet;
 use crate::past_intervals::PastIntervals;
+use crate::scrub::ScrubMap;
 use crate::stats::StatSum;
 
 /// In front of every message.
@@ -278,6 +279,47 @@ pub enum PeerMsg {
         /// Number of the round.
         round: u64,
     },
+    /// Primary found that the receiver's copies of these objects are bad; pushes follow.
+    MarkMissing {
+        /// The objects, in the versions that they should have.
+        objects: Vec<(ObjectId, Eversion)>,
+    },
+    /// Primary wants to scrub, and asks whether the replica's OSD has a turn (`osd_max_scrubs`).
+    ScrubReserve,
+    /// Whether it has.
+    ScrubReserved {
+        /// The answer.
+        granted: bool,
+    },
+    /// Primary gives that turn back.
+    ScrubRelease,
+    /// Primary asks what the replica has.
+    Scan {
+        /// Goes into the answer.
+        id: u64,
+        /// Where to begin.
+        after: Backfill,
+        /// Where to end.
+        upto: Backfill,
+        /// Read data and omap too.
+        deep: bool,
+        /// About how many objects, at most.
+        max: u32,
+    },
+    /// Answer to [`PeerMsg::Scan`].
+    ScanResult {
+        /// Of the question.
+        id: u64,
+        /// What there is.
+        map: Box<ScrubMap>,
+    },
+    /// A scrub is over.
+    Scrubbed {
+        /// With its stamps.
+        history: PgHistory,
+        /// With its counts.
+        scrub: ScrubSummary,
+    },
 }
 
 impl PeerMsg {
@@ -406,6 +448,34 @@ impl PeerMsg {
                 out.put_u8(34);
                 round.encode(&mut out, f);
             }
+            Self::MarkMissing { objects } => {
+                out.put_u8(40);
+                objects.encode(&mut out, f);
+            }
+            Self::ScrubReserve => out.put_u8(41),
+            Self::ScrubReserved { granted } => {
+                out.put_u8(42);
+                granted.encode(&mut out, f);
+            }
+            Self::ScrubRelease => out.put_u8(43),
+            Self::Scan { id, after, upto, deep, max } => {
+                out.put_u8(44);
+                id.encode(&mut out, f);
+                after.encode(&mut out, f);
+                upto.encode(&mut out, f);
+                deep.encode(&mut out, f);
+                max.encode(&mut out, f);
+            }
+            Self::ScanResult { id, map } => {
+                out.put_u8(45);
+                id.encode(&mut out, f);
+                map.encode(&mut out, f);
+            }
+            Self::Scrubbed { history, scrub } => {
+                out.put_u8(46);
+                history.encode(&mut out, f);
+                scrub.encode(&mut out, f);
+            }
         }
         (out.freeze(), data)
     }
@@ -480,6 +550,13 @@ impl PeerMsg {
             21 => Self::Objects { after: r.get()?, listing: r.get()? },
             22 => Self::AdvanceBackfill { upto: r.get()?, missing: r.get()?, remove: r.get()? },
             23 => Self::BackfillAdvanced { upto: r.get()? },
+            40 => Self::MarkMissing { objects: r.get()? },
+            41 => Self::ScrubReserve,
+            42 => Self::ScrubReserved { granted: r.get()? },
+            43 => Self::ScrubRelease,
+            44 => Self::Scan { id: r.get()?, after: r.get()?, upto: r.get()?, deep: r.get()?, max: r.get()? },
+            45 => Self::ScanResult { id: r.get()?, map: Box::new(r.get()?) },
+            46 => Self::Scrubbed { history: r.get()?, scrub: r.get()? },
             found => return Err(DecodeError::Invalid { what: "PeerMsg tag", found: found.into() }),
         })
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use types::{OsdId, PoolId, ReqId, Utime};
 
 use super::*;
+use crate::scrub::{ScrubMap, ScrubObject};
 use crate::log_entry::{LogEntry, LogOp};
 use crate::missing::MissingItem;
 
@@ -92,6 +93,19 @@ fn samples() -> Vec<PeerMsg> {
         PeerMsg::PullFailed { oid: oid(), version: version(3) },
         PeerMsg::PushReply { oid: oid(), version: version(3), to: Progress::default() },
         PeerMsg::Trim(version(2)),
+        PeerMsg::MarkMissing { objects: vec![(oid(), version(3))] },
+        PeerMsg::ScrubReserve,
+        PeerMsg::ScrubReserved { granted: true },
+        PeerMsg::ScrubRelease,
+        PeerMsg::Scan { id: 3, after: Backfill::Nothing, upto: Backfill::after(&oid()), deep: true, max: 9 },
+        PeerMsg::ScanResult {
+            id: 3,
+            map: Box::new(ScrubMap {
+                upto: Backfill::Complete,
+                objects: [(oid(), ScrubObject { size: 4, data_digest: Some(1), ..ScrubObject::default() })].into(),
+            }),
+        },
+        PeerMsg::Scrubbed { history, scrub: ScrubSummary { deep_errors: 2, ..ScrubSummary::default() } },
         PeerMsg::Remove,
     ]
 }

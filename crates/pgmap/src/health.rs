@@ -4,7 +4,7 @@ use crate::map::PgMap;
 use messages::{HealthCheck, HealthChecks};
 use std::collections::BTreeMap;
 use types::stats::{PgStat, PgState};
-use types::{PgId, Utime};
+use types::{PgId, PoolId, Utime};
 
 /// How long a group may be in passing before it counts as stuck, in seconds (`mon_pg_stuck_threshold`).
 const STUCK_AFTER_SECS: f64 = 60.0;
@@ -53,7 +53,88 @@ const RESPONSES: &[(PgState, Consequence, Option<Since>, bool)] = &[
     (PgState::ACTIVE, Consequence::Unavailable, Some(|s| s.last_active), true),
 ];
 
+/// When a missing scrub is worth a warning. Seconds, and parts of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScrubLimits {
+    /// `osd_scrub_max_interval`.
+    pub max_interval: f64,
+    /// `mon_warn_pg_not_scrubbed_ratio`; 0 for never.
+    pub late: f64,
+    /// `osd_deep_scrub_interval`.
+    pub deep_interval: f64,
+    /// `mon_warn_pg_not_deep_scrubbed_ratio`; 0 for never.
+    pub deep_late: f64,
+    /// `mon_osd_warn_num_repaired`.
+    pub repaired: u64,
+}
+
+impl Default for ScrubLimits {
+    fn default() -> Self {
+        const WEEK: f64 = 7.0 * 86400.0;
+        ScrubLimits { max_interval: WEEK, late: 0.5, deep_interval: WEEK, deep_late: 0.75, repaired: 10 }
+    }
+}
+
 impl PgMap {
+    /// The checks that scrubs and repairs give at `now`. `pool` tells the pool's own intervals, light and deep.
+    pub fn scrub_checks(&self, now: Utime, limits: &ScrubLimits, pool: impl Fn(PoolId) -> (Option<f64>, Option<f64>)) -> HealthChecks {
+        let mut checks = HealthChecks::default();
+        let mut add = |code: &str, severity, summary, detail, count| {
+            checks.checks.insert(code.into(), HealthCheck { severity, summary, detail, count });
+        };
+        let errors: i64 = self.pgs.values().map(|s| s.stats.sum.num_scrub_errors).sum();
+        if errors > 0 {
+            add("OSD_SCRUB_ERRORS", HealthCheck::ERR, format!("{errors} scrub errors"), vec![], errors);
+        }
+        let repaired: Vec<String> = self
+            .osds
+            .iter()
+            .filter(|(_, r)| r.stat.num_shards_repaired > limits.repaired)
+            .map(|(o, r)| format!("osd.{} had {} reads repaired", o.0, r.stat.num_shards_repaired))
+            .collect();
+        if !repaired.is_empty() {
+            let n = repaired.len();
+            add("OSD_TOO_MANY_REPAIRS", HealthCheck::WARN, format!("Too many repaired reads on {n} OSDs"), repaired, n as i64);
+        }
+        let large: i64 = self.pgs.values().map(|s| s.stats.sum.num_large_omap_objects).sum();
+        if large > 0 {
+            let detail = vec!["Search the cluster log for 'Large omap object found' for more details.".to_owned()];
+            add("LARGE_OMAP_OBJECTS", HealthCheck::WARN, format!("{large} large omap objects"), detail, large);
+        }
+        for (code, what, late, deep) in [
+            ("PG_NOT_SCRUBBED", "scrubbed", limits.late, false),
+            ("PG_NOT_DEEP_SCRUBBED", "deep-scrubbed", limits.deep_late, true),
+        ] {
+            if late <= 0.0 {
+                continue;
+            }
+            let mut detail = Vec::new();
+            let mut total = 0;
+            for (pgid, stat) in &self.pgs {
+                let (own, own_deep) = pool(pgid.pool);
+                let (stamp, interval) = match deep {
+                    false => (stat.last_scrub_stamp, own.unwrap_or(limits.max_interval)),
+                    true => (stat.last_deep_scrub_stamp, own_deep.unwrap_or(limits.deep_interval)),
+                };
+                // Of a group that was not reported yet, nothing is known.
+                if stamp.is_zero() || stamp.as_secs_f64() >= now.as_secs_f64() - interval * (1.0 + late) {
+                    continue;
+                }
+                total += 1;
+                if total <= DETAIL_MAX {
+                    detail.push(format!("pg {pgid} not {what} since {stamp}"));
+                }
+            }
+            if total > 0 {
+                if total > DETAIL_MAX {
+                    detail.push(format!("{} more pgs... ", total - DETAIL_MAX));
+                }
+                add(code, HealthCheck::WARN, format!("{total} pgs not {what} in time"), detail, total as i64);
+            }
+        }
+        checks
+    }
+
     /// The checks that the groups' states give at `now`.
     pub fn health_checks(&self, now: Utime) -> HealthChecks {
         let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
@@ -120,7 +201,32 @@ impl PgMap {
 mod tests {
     use super::*;
     use crate::map::PoolShape;
-    use types::{Epoch, PoolId};
+    use types::{Epoch, OsdId};
+
+    #[test]
+    fn scrubs_raise_checks() {
+        let mut m = PgMap::default();
+        let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
+        let day = 86400;
+        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 2 })].into(), |_| true, |_| true, t(0));
+        let limits = ScrubLimits::default();
+        let checks = |m: &PgMap, now, pool: (Option<f64>, Option<f64>)| m.scrub_checks(now, &limits, |_| pool).checks;
+        assert!(checks(&m, t(0), (None, None)).is_empty(), "nothing was reported yet");
+        for stat in m.pgs.values_mut() {
+            (stat.last_scrub_stamp, stat.last_deep_scrub_stamp) = (t(0), t(0));
+        }
+        assert!(checks(&m, t(10 * day), (None, None)).is_empty());
+        assert_eq!(checks(&m, t(11 * day), (None, None))["PG_NOT_SCRUBBED"].summary, "2 pgs not scrubbed in time");
+        let c = checks(&m, t(13 * day), (None, None));
+        assert_eq!(c["PG_NOT_DEEP_SCRUBBED"].summary, "2 pgs not deep-scrubbed in time");
+        assert!(c["PG_NOT_DEEP_SCRUBBED"].detail[0].starts_with("pg 1.0 not deep-scrubbed since "), "{c:?}");
+        assert!(checks(&m, t(13 * day), (Some(1e9), Some(1e9))).is_empty(), "the pool says otherwise");
+        m.pgs.values_mut().next().unwrap().stats.sum.num_scrub_errors = 3;
+        m.osds.entry(OsdId(4)).or_default().stat.num_shards_repaired = 11;
+        let c = checks(&m, t(0), (None, None));
+        assert_eq!((c["OSD_SCRUB_ERRORS"].summary.as_str(), c["OSD_SCRUB_ERRORS"].severity), ("3 scrub errors", HealthCheck::ERR));
+        assert_eq!(c["OSD_TOO_MANY_REPAIRS"].detail, ["osd.4 had 11 reads repaired"]);
+    }
 
     #[test]
     fn passing_states_are_not_reported_at_once() {

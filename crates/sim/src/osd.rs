@@ -8,10 +8,11 @@ use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
     Action, Backfill, Event, Listing, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
-    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, Source, StatSum, Steady,
+    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Source, StatSum,
+    Steady,
 };
 use smallvec::smallvec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId, ReqId, SnapId, Utime};
+use types::{Epoch, Eversion, ObjectId, ObjectInfo, OsdId, PgId, PoolId, ReqId, SnapId, Utime};
 
 use crate::disk::{Disk, Object, StoreOp};
 use crate::history::Did;
@@ -196,6 +197,10 @@ pub enum Local {
     ReadDone(u64, ClientOp, Option<u64>),
     /// The moment has come that the PG asked for.
     Wake,
+    /// A scrub wants to know what is in a range.
+    Scan(ReadToken, Backfill, Backfill),
+    /// A scrub wants its turn.
+    ScrubSlot,
 }
 
 #[derive(Debug)]
@@ -598,6 +603,17 @@ impl Osd {
                 self.drain(pgid);
             }
             Local::Wake => self.feed(pgid, Event::Wake),
+            Local::Scan(token, after, upto) => {
+                let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
+                let here = coll.objects.iter().filter(|(o, _)| upto.covers(o) && !after.covers(o));
+                let objects = here.map(|(oid, object)| (oid.clone(), scrubbed(object))).collect();
+                self.feed(pgid, Event::Scanned { token, map: ScrubMap { upto, objects } });
+            }
+            Local::ScrubSlot => {
+                self.tokens += 1;
+                let granted = crate::rng::mix(self.tokens) % 10 > 0;
+                self.feed(pgid, Event::ScrubSlot { granted });
+            }
             Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
             Local::TooFull => {
                 *self.marks.entry("too full").or_default() += 1;
@@ -645,6 +661,11 @@ impl Osd {
             return;
         }
         hosted.waiting.push(op);
+        self.tokens += 1;
+        if hosted.pg.is_clean() && crate::rng::mix(self.tokens) % 8 == 0 {
+            *self.marks.entry("scrub wanted").or_default() += 1;
+            self.feed(op.pgid, Event::StartScrub(ScrubKind { deep: true, ..ScrubKind::default() }));
+        }
         self.run_waiting(op.pgid);
         self.drain(op.pgid);
     }
@@ -810,6 +831,17 @@ impl Osd {
                     self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
                 }
                 Action::WantMap(_) => {}
+                Action::Scan { token, after, upto, .. } => self.out.push(Effect::Later(pgid, Local::Scan(token, after, upto))),
+                Action::ReserveScrub => self.out.push(Effect::Later(pgid, Local::ScrubSlot)),
+                Action::ReleaseScrub => {}
+                Action::ScrubRangeReady => run = true,
+                Action::ScrubEnded { ran, .. } => *self.marks.entry(if ran { "scrubbed" } else { "scrub given up" }).or_default() += 1,
+                Action::CopyRepaired(_) => *self.marks.entry("repaired").or_default() += 1,
+                Action::ClusterLog { error, text } => {
+                    // Nothing is ever damaged here: copies that differ are a mistake, of the scrub or of what it scrubs.
+                    let scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch"];
+                    assert!(!error || !scrub.iter().any(|s| text.contains(s)), "{}: a scrub says: {text}", self.id);
+                }
                 Action::SnapTrim(_) => unreachable!("no snapshots in this model"),
                 Action::RemoveObjects { max } => self.out.push(Effect::Later(pgid, Local::RemoveObjects(max))),
                 Action::Gone { undelivered } => {
@@ -944,6 +976,10 @@ impl Osd {
         if status == ObjectStatus::Unfound {
             return false;
         }
+        if op.ask != Ask::Read && hosted.pg.scrub_blocks(&oid) {
+            *self.marks.entry("write waited for scrub").or_default() += 1;
+            return false;
+        }
         let dup = hosted.pg.find_dup(&op.reqid()).filter(|_| self.bug != Bug::NoDups);
         if let Some(dup) = dup {
             *self.marks.entry("resent write recognised").or_default() += 1;
@@ -1064,6 +1100,19 @@ pub fn value_of(object: &Object) -> u64 {
     assert_eq!(object.omap.len() as u64, value % 4, "rows are torn: {object:?}");
     assert!(object.omap.values().all(|v| word(v) == value), "a row is torn: {object:?}");
     value
+}
+
+/// What a scrub sees of an object.
+fn scrubbed(object: &Object) -> ScrubObject {
+    let info = ObjectInfo { version: object.version, size: object.data.len() as u64, ..ObjectInfo::default() };
+    let rows = object.omap.to_bytes(Features::ALL);
+    ScrubObject {
+        size: info.size,
+        attrs: [(Bytes::from_static(b"_"), info.to_bytes(Features::ALL))].into(),
+        data_digest: Some(denc::crc::crc32c(u32::MAX, &object.data)),
+        omap_digest: Some(denc::crc::crc32c(u32::MAX, &rows)),
+        ..ScrubObject::default()
+    }
 }
 
 /// What an operation does to an object.

@@ -227,6 +227,42 @@ pub enum StoreAction {
         /// The OSD's file or block device.
         device: PathBuf,
     },
+    /// Change one object in this store alone: the last resort for a copy that nothing else can mend, and for trying
+    /// out what a scrub finds. The other copies, and what the group knows of the object, stay as they are.
+    Edit {
+        /// The OSD's file or block device.
+        device: PathBuf,
+        /// The object's name. Its head is meant, not a clone.
+        object: String,
+        /// The number of its pool.
+        #[arg(long)]
+        pool: i64,
+        /// Its namespace.
+        #[arg(long, default_value = "")]
+        namespace: String,
+        #[command(flatten)]
+        edit: StoreEdit,
+    },
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct StoreEdit {
+    /// Remove the object.
+    #[arg(long)]
+    pub remove: bool,
+    /// Make the data this long.
+    #[arg(long, value_name = "BYTES")]
+    pub truncate: Option<u64>,
+    /// Replace the data by the content of this file.
+    #[arg(long, value_name = "FILE")]
+    pub set_bytes: Option<PathBuf>,
+    /// Remove the omap row with this key.
+    #[arg(long, value_name = "KEY")]
+    pub rm_omap: Option<String>,
+    /// Remove the attribute of this name; attributes of clients begin with an underscore.
+    #[arg(long, value_name = "NAME")]
+    pub rm_attr: Option<String>,
 }
 
 #[derive(Args)]

@@ -1,10 +1,11 @@
-//! `siphon store fsck|dump`.
+//! `siphon store fsck|dump|edit`.
 
-use crate::cli::{Store, StoreAction};
+use crate::cli::{Store, StoreAction, StoreEdit};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::path::Path;
 use store::{Device, Engine, Options};
+use types::ObjectId;
 
 /// Objects that a dump lists at most.
 const DUMP_OBJECTS_MAX: usize = 100_000;
@@ -16,6 +17,7 @@ pub fn run(args: Store) -> Result<()> {
         match args.action {
             StoreAction::Fsck { device, deep } => fsck(&device, deep).await,
             StoreAction::Dump { device } => dump(&device).await,
+            StoreAction::Edit { device, object, pool, namespace, edit: e } => edit(&device, &object, pool, &namespace, e).await,
         }
     })
 }
@@ -75,6 +77,58 @@ async fn dump(path: &Path) -> Result<()> {
     let facts: serde_json::Map<String, Value> = report.facts.into_iter().map(|(k, v)| (k, v.into())).collect();
     let collections: Vec<String> = report.collections.iter().map(|c| c.to_string()).collect();
     println!("{}", serde_json::to_string_pretty(&json!({"store": facts, "collections": collections, "objects": objects}))?);
+    store.close().await?;
+    Ok(())
+}
+
+/// Keys that are looked at together.
+const PAGE: usize = 1024;
+
+/// Where the head of that name is.
+async fn find(store: &store::Store, name: &str, pool: i64, namespace: &str) -> Result<(store::Coll, store::Key)> {
+    for coll in store.collections() {
+        if !osd::host::pgid_of(coll).is_some_and(|pgid| pgid.pool.0 == pool) {
+            continue;
+        }
+        let mut start = store::Key::new();
+        loop {
+            let page = store.list(coll, &start, None, PAGE).await?;
+            let wanted = page.keys.into_iter().find(|key| {
+                let oid = ObjectId::from_key(key);
+                oid.is_ok_and(|o| o.is_head() && o.name == name.as_bytes() && o.namespace == namespace.as_bytes())
+            });
+            match (wanted, page.next) {
+                (Some(key), _) => return Ok((coll, key)),
+                (None, Some(next)) => start = next,
+                (None, None) => break,
+            }
+        }
+    }
+    bail!("there is no object {name} of pool {pool} here")
+}
+
+async fn edit(path: &Path, name: &str, pool: i64, namespace: &str, edit: StoreEdit) -> Result<()> {
+    let store = open(path).await?;
+    let (coll, key) = find(&store, name, pool, namespace).await?;
+    let mut t = store::Transaction::new();
+    if edit.remove {
+        t.remove(coll, &key);
+    }
+    if let Some(size) = edit.truncate {
+        t.truncate(coll, &key, size);
+    }
+    if let Some(file) = edit.set_bytes {
+        let data = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        t.truncate(coll, &key, 0);
+        t.write(coll, &key, 0, bytes::Bytes::from(data), store::WriteHint::Normal);
+    }
+    if let Some(row) = edit.rm_omap {
+        t.omap_rm(coll, &key, vec![row.into()]);
+    }
+    if let Some(attr) = edit.rm_attr {
+        t.ops.push(store::Op::RmAttr { coll, key: key.clone(), name: attr.into() });
+    }
+    store.submit(t)?.await?;
     store.close().await?;
     Ok(())
 }

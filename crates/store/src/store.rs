@@ -144,7 +144,19 @@ impl Store {
     ) -> Result<(Buffers, Option<Sum>), StoreError> {
         match &self.0 {
             Backend::Memory(m) => Ok((m.read(coll, key, off, len)?, None)),
-            Backend::Disk(d) => d.0.read(coll, key, off, len).await.map(|(data, sum)| (data, Some(sum))),
+            Backend::Disk(d) => d.0.read(coll, key, off, len, false).await.map(|(data, sum)| (data, Some(sum))),
+        }
+    }
+
+    /// The same from the device, as far as the device has it: what is only remembered from an earlier read, or
+    /// write, says nothing about the device. The checksum is that of all bytes.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn verify(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Sum, StoreError> {
+        match &self.0 {
+            Backend::Memory(m) => Ok(m.read(coll, key, off, len)?.iter().fold(Sum::EMPTY, |s, b| s.then(Sum::of(b)))),
+            Backend::Disk(d) => Ok(d.0.read(coll, key, off, len, true).await?.1),
         }
     }
 

@@ -29,6 +29,7 @@ pub mod pool_opts;
 pub mod rados;
 pub mod release;
 pub mod replies;
+pub mod scrub;
 pub mod service_map;
 pub mod snap;
 pub mod stats;

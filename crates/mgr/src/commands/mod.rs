@@ -4,6 +4,7 @@ mod autoscale;
 mod osd;
 mod pg;
 pub mod rbd;
+pub mod scrub;
 mod service;
 
 use crate::state::MgrState;
@@ -40,6 +41,8 @@ pub enum Run {
     Rbd(fn(rbd::Ask) -> rbd::Later),
     /// By the monitors, whom the manager asks with the command that this function makes.
     Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
+    /// By the OSDs that lead the groups that this function names: the manager tells them, and does not wait.
+    Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
 }
@@ -53,6 +56,10 @@ const fn read(signature: &'static str, help: &'static str, module: &'static str,
 
 const fn asking(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<Value, Refusal>) -> Entry {
     Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Ask(handler) }
+}
+
+const fn scrubbing(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<scrub::Order, Refusal>) -> Entry {
+    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Scrub(handler) }
 }
 
 const fn unsupported(signature: &'static str, help: &'static str, module: &'static str, why: &'static str) -> Entry {
@@ -79,6 +86,8 @@ pub enum Done {
     Answered(Reply),
     /// The monitors answer this command of theirs.
     AskMon(Value),
+    /// OSDs are to be told.
+    Scrub(scrub::Order),
 }
 
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
@@ -111,6 +120,7 @@ pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&En
     match entry.handler {
         Run::Read(handler) => handler(&cx).map(Done::Answered),
         Run::Ask(handler) => handler(&cx).map(Done::AskMon),
+        Run::Scrub(handler) => handler(&cx).map(Done::Scrub),
         Run::Rbd(_) => Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
     }

@@ -1,6 +1,6 @@
 //! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
 
-use super::{Answer, Context, Entry, asking, read, unsupported};
+use super::{Answer, Context, Entry, asking, read, scrubbing, unsupported};
 use bytes::Bytes;
 use command::{Format, Refusal, Reply};
 use crush::tree::{Filter, TreeItem};
@@ -30,16 +30,16 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", super::autoscale::status),
     unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
     unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
-    unsupported("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", "scrubbing is not there yet"),
-    unsupported("osd pool deep-scrub name=who,type=CephPoolname,n=N", "initiate deep-scrub on pool <who>", "osd", "scrubbing is not there yet"),
-    unsupported("osd pool repair name=who,type=CephPoolname,n=N", "initiate repair on pool <who>", "osd", "repair is not there yet"),
+    scrubbing("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", super::scrub::pools),
+    scrubbing("osd pool deep-scrub name=who,type=CephPoolname,n=N", "initiate deep-scrub on pool <who>", "osd", super::scrub::pools),
+    scrubbing("osd pool repair name=who,type=CephPoolname,n=N", "initiate repair on pool <who>", "osd", super::scrub::pools),
     unsupported("osd pool force-recovery name=who,type=CephPoolname,n=N", "force recovery of pool <who> first", "osd", "recovery priorities are not there yet"),
     unsupported("osd pool force-backfill name=who,type=CephPoolname,n=N", "force backfill of pool <who> first", "osd", "recovery priorities are not there yet"),
     unsupported("osd pool cancel-force-recovery name=who,type=CephPoolname,n=N", "restore normal recovery priority of pool <who>", "osd", "recovery priorities are not there yet"),
     unsupported("osd pool cancel-force-backfill name=who,type=CephPoolname,n=N", "restore normal backfill priority of pool <who>", "osd", "recovery priorities are not there yet"),
-    unsupported("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", "scrubbing is not there yet"),
-    unsupported("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", "scrubbing is not there yet"),
-    unsupported("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", "repair is not there yet"),
+    scrubbing("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", super::scrub::osds),
+    scrubbing("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", super::scrub::osds),
+    scrubbing("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", super::scrub::osds),
 ];
 
 fn perf(cx: &Context<'_>) -> Answer {

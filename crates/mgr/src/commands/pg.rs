@@ -1,6 +1,6 @@
 //! `ceph pg ...`.
 
-use super::{Answer, Context, Entry, json, read, text, unsupported};
+use super::{Answer, Context, Entry, json, read, scrubbing, text, unsupported};
 use command::{Format, Refusal};
 use pgmap::table::{Align, Table};
 use pgmap::units::bytes;
@@ -41,9 +41,9 @@ pub(super) const COMMANDS: &[Entry] = &[
         dump_stuck,
     ),
     read("pg debug name=debugop,type=CephChoices,strings=unfound_objects_exist|degraded_pgs_exist", "show debug info about pgs", "pg", debug),
-    unsupported("pg scrub name=pgid,type=CephPgid", "start scrub on <pgid>", "pg", "scrubbing is not there yet"),
-    unsupported("pg deep-scrub name=pgid,type=CephPgid", "start deep-scrub on <pgid>", "pg", "scrubbing is not there yet"),
-    unsupported("pg repair name=pgid,type=CephPgid", "start repair on <pgid>", "pg", "repair is not there yet"),
+    scrubbing("pg scrub name=pgid,type=CephPgid", "start scrub on <pgid>", "pg", super::scrub::group),
+    scrubbing("pg deep-scrub name=pgid,type=CephPgid", "start deep-scrub on <pgid>", "pg", super::scrub::group),
+    scrubbing("pg repair name=pgid,type=CephPgid", "start repair on <pgid>", "pg", super::scrub::group),
     unsupported("pg force-recovery name=pgid,type=CephPgid,n=N", "force recovery of <pgid> first", "pg", "recovery priorities are not there yet"),
     unsupported("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", "recovery priorities are not there yet"),
     unsupported("pg cancel-force-recovery name=pgid,type=CephPgid,n=N", "restore normal recovery priority of <pgid>", "pg", "recovery priorities are not there yet"),

@@ -159,6 +159,7 @@ impl Daemon {
                 self.full_report.set(true);
             }
             self.core.activate_map();
+            self.core.check_scrub_flags();
         } else {
             if self.booted.replace(false) {
                 tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");

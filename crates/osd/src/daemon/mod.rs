@@ -42,7 +42,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Device, Engine, Options, Store, StoreError, Transaction};
 use tokio::sync::Notify;
-use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, OsdId, PgId};
+use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, OsdId, PgId};
 
 /// What an OSD needs to start.
 pub struct OsdConfig {
@@ -213,6 +213,10 @@ impl MonLink for Link {
         if epoch > self.epoch.get() {
             self.mon.subscribe("osdmap", u64::from(self.epoch.get().0) + 1, false);
         }
+    }
+
+    fn cluster_log(&self, error: bool, text: String) {
+        self.mon.log(if error { LogPriority::ERROR } else { LogPriority::DEBUG }, "cluster", text);
     }
 }
 
@@ -656,6 +660,9 @@ impl Daemon {
         let due = every("osd_mon_report_interval");
         self.pings.round(self);
         self.check_fullness();
+        if self.booted.get() {
+            self.core.next_scrubs();
+        }
         if n.is_multiple_of(2) || due {
             self.core.tell_time();
             self.report(due);

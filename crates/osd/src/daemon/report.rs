@@ -78,7 +78,8 @@ impl Daemon {
         let print = |s: &types::PgStat| {
             let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
             let n = &s.stats.sum;
-            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound] {
+            h ^= u64::from(s.last_scrub_stamp.sec).rotate_left(24);
+            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound, n.num_scrub_errors, n.num_objects_repaired] {
                 h = h.rotate_left(7) ^ v as u64;
             }
             h

@@ -6,7 +6,7 @@ use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock;
-use messages::{Command, CommandReply, OsdMapMsg, OsdOp, Payload, PeerMessage, QosShares};
+use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdScrub, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,8 +28,20 @@ impl Daemon {
                 }
             }
             QosShares::TYPE => self.take_shares(conn, &message),
+            OsdScrub::TYPE if conn.peer_type() == EntityType::MGR => self.scrub_asked(&message),
             Command::TYPE => self.command(conn, &message),
             _ => {}
+        }
+    }
+
+    /// The manager passes on what an operator wants.
+    fn scrub_asked(&self, message: &Message) {
+        match OsdScrub::decode(message) {
+            Ok(m) if m.fsid == self.superblock.borrow().cluster => {
+                self.core.want_scrub(m.pgs.iter().map(|p| p.pgid), m.deep, m.repair);
+            }
+            Ok(_) => tracing::warn!("a scrub of another cluster is asked for"),
+            Err(e) => tracing::warn!("what the manager wants scrubbed cannot be read: {e}"),
         }
     }
 

@@ -67,7 +67,7 @@ impl Bench {
         t.create_collection(COLL);
         store.submit(t).unwrap();
         Bench {
-            reader: StoreReader { store, coll: COLL },
+            reader: StoreReader::new(store, COLL),
             limits: Limits::default(),
             snapc: SnapContext::default(),
             removed: Vec::new(),

@@ -56,6 +56,8 @@ enum Lister {
     Own,
     /// For the primary.
     Primary { to: OsdId, asked: Epoch, after: Backfill },
+    /// For the next range of a scrub.
+    Scrub(u64),
 }
 
 #[derive(Debug)]
@@ -327,6 +329,10 @@ impl Pg {
         self.actions.push_back(Action::ListObjects { token: ReadToken(token), after, max });
     }
 
+    pub(super) fn list_for_scrub(&mut self, id: u64, after: Backfill, max: usize) {
+        self.list(Lister::Scrub(id), after, max);
+    }
+
     pub(super) fn list_for(&mut self, to: OsdId, asked: Epoch, after: Backfill, max: u32) {
         if self.phase == Phase::ReplicaActive && after == self.info.last_backfill {
             self.list(Lister::Primary { to, asked, after: after.clone() }, after, max as usize);
@@ -336,6 +342,7 @@ impl Pg {
     pub(super) fn handle_listed(&mut self, token: ReadToken, mut listing: Listing) {
         match self.backfill.listings.remove(&token.0) {
             None => {}
+            Some(Lister::Scrub(id)) => self.scrub_listed(id, listing.upto),
             Some(Lister::Primary { to, asked, after }) => self.answer(to, asked, PeerMsg::Objects { after, listing }),
             Some(Lister::Own) => {
                 let Some(job) = &mut self.backfill.job else { return };

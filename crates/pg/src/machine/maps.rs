@@ -62,6 +62,8 @@ impl Pg {
         self.peers.clear();
         self.inflight.clear();
         self.recovery = Default::default();
+        self.repairs = Default::default();
+        self.scrub = Default::default();
         self.backfill = Default::default();
         self.trimming = None;
         self.leases.leave_interval();
@@ -167,6 +169,13 @@ impl Pg {
             PeerMsg::BackfillAdvanced { upto } if self.is_primary() => self.handle_backfill_advanced(from, &upto),
             PeerMsg::Lease { round, length, committed } if primary => self.handle_lease(from, round, length, committed),
             PeerMsg::LeaseAck { round } if self.is_primary() => self.handle_lease_ack(from, round),
+            PeerMsg::MarkMissing { objects } if primary => self.handle_mark_missing(objects),
+            PeerMsg::ScrubReserve if primary => self.handle_scrub_reserve(),
+            PeerMsg::ScrubReserved { granted } if self.is_primary() => self.handle_scrub_reserved(from, granted),
+            PeerMsg::ScrubRelease if primary => self.actions.push_back(Action::ReleaseScrub),
+            PeerMsg::Scan { id, after, upto, deep, max } if primary => self.handle_scan(from, header.sent, id, after, upto, deep, max),
+            PeerMsg::ScanResult { id, map } if self.is_primary() => self.take_scan(from, id, *map),
+            PeerMsg::Scrubbed { history, scrub } if primary => self.handle_scrubbed(history, scrub),
             PeerMsg::Remove if primary => self.handle_remove(),
             // From somebody who is not what it takes itself for; the map will tell it.
             _ => {}

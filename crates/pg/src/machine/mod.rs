@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `repair` what to do about bad copies, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
 mod backfill;
@@ -21,7 +21,9 @@ mod maps;
 mod peering;
 mod recovery;
 mod removal;
+mod repair;
 mod replicate;
+mod scrub;
 mod snaptrim;
 mod split;
 mod status;
@@ -45,6 +47,7 @@ use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
 
 pub use backfill::BackfillStatus;
+pub use scrub::{ScrubKind, ScrubResults};
 pub use status::{PeerStatus, PgStatus};
 
 /// What this copy is doing.
@@ -158,6 +161,8 @@ pub struct Pg {
     min_last_complete_ondisk: Eversion,
     clean: bool,
     recovery: recovery::Recovery,
+    repairs: repair::Repairs,
+    scrub: scrub::Scrubbing,
     backfill: backfill::Backfilling,
     trimming: Option<snaptrim::Trimming>,
     leases: lease::Leases,
@@ -178,6 +183,10 @@ impl Pg {
             same_up_since: epoch,
             same_interval_since: epoch,
             same_primary_since: epoch,
+            // As in Ceph: what was just made need not be scrubbed at once.
+            last_scrub_stamp: now,
+            last_deep_scrub_stamp: now,
+            last_clean_scrub_stamp: now,
             ..PgHistory::default()
         };
         let info = PgInfo { pgid, history, ..PgInfo::default() };
@@ -276,6 +285,8 @@ impl Pg {
             min_last_complete_ondisk: Eversion::default(),
             clean: false,
             recovery: recovery::Recovery::default(),
+            repairs: repair::Repairs::default(),
+            scrub: scrub::Scrubbing::default(),
             backfill: backfill::Backfilling::default(),
             trimming: None,
             leases: lease::Leases::default(),
@@ -299,6 +310,11 @@ impl Pg {
             Event::BackfillTooFull => self.tell_primary(PeerMsg::BackfillTooFull),
             Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
             Event::RecoverNow(oid) => self.recover_now(oid),
+            Event::ObjectDamaged { oid, version } => self.handle_object_damaged(oid, version),
+            Event::StartScrub(kind) => self.start_scrub(kind),
+            Event::StopScrub => self.stop_scrub(),
+            Event::ScrubSlot { granted } => self.tell_primary(PeerMsg::ScrubReserved { granted }),
+            Event::Scanned { token, map } => self.handle_scanned(token, map),
             Event::SnapTrimStarted(snap) => self.handle_snap_trim_started(snap),
             Event::SnapTrimStopped { snap, damaged } => self.handle_snap_trim_stopped(snap, damaged),
             Event::SnapTrimmed(snap) => self.handle_snap_trimmed(snap),
@@ -414,6 +430,11 @@ impl Pg {
         ObjectStatus::Ready
     }
 
+    /// Whether a read, or with `write` a write, of this object must wait for its recovery.
+    pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
+        self.missing.contains(oid) || (write && (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid))
+    }
+
     /// Whether writes of this object are in flight, in any state.
     pub fn has_writes_in_flight(&self, oid: &ObjectId) -> bool {
         self.inflight.iter().any(|op| op.oids.contains(oid))
@@ -518,3 +539,7 @@ impl Pg {
 mod lease_test;
 #[cfg(test)]
 mod machine_test;
+#[cfg(test)]
+mod repair_test;
+#[cfg(test)]
+mod scrub_machine_test;

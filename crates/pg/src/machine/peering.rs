@@ -323,6 +323,7 @@ impl Pg {
         self.info.last_user_version = auth.last_user_version;
         self.info.stats = auth.stats;
         self.info.stats_invalid = auth.stats_invalid;
+        self.info.scrub = auth.scrub;
         self.info.purged_snaps.union(&auth.purged_snaps);
         self.update_last_complete();
         self.info_rows(&mut persist);

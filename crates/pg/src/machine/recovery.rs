@@ -64,6 +64,11 @@ impl Recovery {
         !self.active.is_empty() || self.started
     }
 
+    /// Clients wait for this object: it does not wait for a grant.
+    pub(super) fn hurry(&mut self, oid: ObjectId) {
+        self.urgent.insert(oid);
+    }
+
     pub(super) fn forget_unfound(&mut self) {
         self.unfound.clear();
     }
@@ -153,7 +158,7 @@ impl Pg {
     }
 
     /// Starts, or starts over, the copy of one object.
-    fn recover(&mut self, oid: ObjectId) {
+    pub(super) fn recover(&mut self, oid: ObjectId) {
         let Some(item) = self.missing.get(&oid).copied() else {
             self.start_push(oid);
             return;
@@ -224,7 +229,10 @@ impl Pg {
             Some(Read::Answer { to, asked, oid, version }) => {
                 let msg = match chunk {
                     Some(chunk) => PeerMsg::Push(Box::new(chunk)),
-                    None => PeerMsg::PullFailed { oid, version },
+                    None => {
+                        self.lose_replica_copy(&oid, version);
+                        PeerMsg::PullFailed { oid, version }
+                    }
                 };
                 self.answer(to, asked, msg);
             }
@@ -251,18 +259,6 @@ impl Pg {
                 self.send_all(to, PeerMsg::Push(Box::new(chunk)));
             }
         }
-    }
-
-    /// The content of an object turned out unreadable here: recover it like any other missing one.
-    fn lose_own(&mut self, oid: ObjectId, version: Eversion) {
-        let item = MissingItem { need: version, have: Eversion::default() };
-        let mut persist = Persist::default();
-        persist.rows.set.push(rows::missing_row(&oid, &item));
-        self.missing.set(oid.clone(), item);
-        self.update_last_complete();
-        persist.rows.set.push(rows::fast_row(&self.info));
-        self.persist(persist);
-        self.recover(oid);
     }
 
     pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress) {
@@ -298,6 +294,7 @@ impl Pg {
         if last {
             self.missing.remove(&oid);
             persist.rows.remove.push(rows::missing_key(&oid));
+            self.own_recovered(&oid);
             self.update_last_complete();
             persist.rows.set.push(rows::fast_row(&self.info));
         } else if item.have != Eversion::default() {
@@ -356,6 +353,7 @@ impl Pg {
         }
         let targets = std::mem::take(targets);
         self.info.stats.num_objects_recovered += targets.len() as i64;
+        self.replicas_recovered(&oid, targets.len());
         for osd in targets {
             if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
                 missing.remove(&oid);
@@ -377,6 +375,7 @@ impl Pg {
     fn recovered(&mut self, oid: ObjectId) {
         self.recovery.active.remove(&oid);
         self.recovery.urgent.remove(&oid);
+        self.object_recovered(&oid);
         self.actions.push_back(Action::ObjectReady(oid));
         self.check_recovery();
     }

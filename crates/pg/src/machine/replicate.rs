@@ -51,9 +51,13 @@ impl Pg {
             persist.rows.set.push(rows::log_row(&logged));
             self.log.push(logged.clone());
             self.note_change(&logged.entry);
+            self.disturb_scrub(&logged.entry.oid);
             op.entries.push(logged);
         }
         self.info.stats.add(&op.stats);
+        if let Some(logged) = op.entries.first() {
+            self.scrub_follows(&logged.entry.oid, &op.stats);
+        }
         if self.missing.is_empty() {
             self.info.last_complete = self.info.last_update;
         }

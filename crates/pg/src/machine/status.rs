@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use types::stats::{ObjectStatCollection, ObjectStatSum};
 use types::{Epoch, Eversion, IntervalSet, OsdId, PgStat, PgState, Utime};
 
-use crate::info::PgInfo;
+use crate::info::{PgInfo, ScrubSummary};
 use crate::log::PgLog;
 use crate::past_intervals::is_pending;
 use crate::stats::StatSum;
@@ -83,6 +83,8 @@ pub struct PgStatus {
     pub stats: StatSum,
     /// Whether the totals are known to be wrong.
     pub stats_invalid: bool,
+    /// What scrubs found and did.
+    pub scrub: ScrubSummary,
     /// Objects that the primary lacks.
     pub missing_on_primary: u64,
     /// Copies of objects that are missing, those of absent OSDs included.
@@ -219,6 +221,13 @@ impl Pg {
                 }
             }
         }
+        if decided && self.info.scrub.errors() > 0 {
+            s.set(PgState::INCONSISTENT, true);
+        }
+        if !self.repairs.is_empty() {
+            s.set(PgState::REPAIR, true);
+        }
+        s.set(self.scrub.state(), true);
         if self.phase == Phase::Active && self.all_recovered() && self.needs_backfill() {
             s.set(match self.backfill() {
                 Some(b) if b.damaged => PgState::BACKFILL_UNFOUND,
@@ -276,6 +285,7 @@ impl Pg {
             history: self.info.history,
             stats: self.info.stats,
             stats_invalid: self.info.stats_invalid,
+            scrub: self.info.scrub,
             missing_on_primary: self.missing.len() as u64,
             degraded: degraded + (absent * objects).saturating_sub(if absent > 0 { filled } else { 0 }),
             misplaced: (elsewhere * objects).saturating_sub(if absent == 0 { filled } else { 0 }),

@@ -104,8 +104,8 @@ impl State {
         Ok(page)
     }
 
-    /// What to do for a read of `[off, off + len)`.
-    fn plan(&mut self, slot: u32, off: u64, len: u64) -> SmallVec<[Piece; 2]> {
+    /// What to do for a read of `[off, off + len)`; with `device`, of all that is on the device.
+    fn plan(&mut self, slot: u32, off: u64, len: u64, device: bool) -> SmallVec<[Piece; 2]> {
         let mut out: SmallVec<[Piece; 2]> = SmallVec::new();
         let Some(o) = self.slots.get_mut(slot).onode.take() else { return out };
         let end = off.saturating_add(len).min(o.size);
@@ -127,7 +127,7 @@ impl State {
                         let k = (lblk - e.lblk) as usize;
                         let (from, to) = ((at % BLOCK) as usize, (BLOCK.min(upto - at / BLOCK * BLOCK)) as usize);
                         let pblk = e.pblk + k as u64;
-                        match self.cached_block(pblk) {
+                        match if device { self.unwritten_block(pblk) } else { self.cached_block(pblk) } {
                             Some(b) => out.push(Piece::Mem(b.slice(from..to))),
                             None => match out.last_mut() {
                                 Some(Piece::Dev { pblk: p, crcs, to: t, .. })
@@ -241,12 +241,20 @@ impl Disk {
         }
     }
 
-    pub(crate) async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<(Buffers, Sum), StoreError> {
+    /// With `device`, nothing that is on the device is taken from the cache.
+    pub(crate) async fn read(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+        device: bool,
+    ) -> Result<(Buffers, Sum), StoreError> {
         // A block that changes while it is read is read again; so is, once, one that is damaged.
         let mut damaged = 0;
         'again: loop {
             let slot = self.slot_of(coll, key).await?;
-            let plan = self.state.borrow_mut().plan(slot, off, len);
+            let plan = self.state.borrow_mut().plan(slot, off, len, device);
             let mut reads: SmallVec<[_; 2]> = SmallVec::new();
             for p in &plan {
                 if let Piece::Dev { pblk, crcs, .. } = p {
@@ -255,7 +263,7 @@ impl Disk {
             }
             let mut out = Buffers::new();
             let mut sum = Sum::EMPTY;
-            let few = reads.len() <= CACHE_MAX;
+            let few = reads.len() <= CACHE_MAX && !device;
             let mut reads = reads.into_iter();
             for p in plan {
                 match p {

@@ -384,6 +384,11 @@ impl State {
 
     /// The content of a physical block if it is in memory.
     pub(super) fn cached_block(&mut self, pblk: u64) -> Option<Bytes> {
+        self.unwritten_block(pblk).or_else(|| self.cache.get(pblk).cloned())
+    }
+
+    /// The content of a block that may not be on the device yet.
+    pub(super) fn unwritten_block(&mut self, pblk: u64) -> Option<Bytes> {
         if let Some(b) = self.pending.get(&pblk) {
             return Some(b.clone());
         }
@@ -395,7 +400,7 @@ impl State {
         {
             return Some(b.clone());
         }
-        self.cache.get(pblk).cloned()
+        None
     }
 
     fn use_run(&mut self, run: Run) {

@@ -180,7 +180,7 @@ impl Disk {
                     for (off, len) in &ranges {
                         for edge in edges(*off, off.saturating_add(*len)) {
                             // Into the cache; a damaged block is reported by submit.
-                            let _ = self.read(coll, key, u64::from(edge) * B, B).await;
+                            let _ = self.read(coll, key, u64::from(edge) * B, B, false).await;
                         }
                     }
                 }

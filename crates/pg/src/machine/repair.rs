@@ -1,0 +1,142 @@
+//! Copies that turn out to be bad: the object becomes missing there, and recovery does the rest.
+//!
+//! Who finds out may be a client's read on the primary, a read for recovery on anybody, or a scrub. The item of
+//! the missing set says that the copy has nothing, and is durable like any other, so a repair that is interrupted
+//! goes on. (Ceph: `PrimaryLogPG::rep_repair_primary_object`, `PeeringState::force_object_missing`.)
+
+use std::collections::BTreeSet;
+
+use types::{Eversion, ObjectId, OsdId};
+
+use crate::action::{Action, Persist};
+use crate::missing::MissingItem;
+use crate::msg::PeerMsg;
+use crate::rows;
+
+use super::{Pg, Phase};
+
+/// Objects whose copies are being replaced because they are bad.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    /// On the primary: objects of which some copy is.
+    objects: BTreeSet<ObjectId>,
+    /// Those whose copy here is.
+    own: BTreeSet<ObjectId>,
+}
+
+impl Repairs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+impl Pg {
+    /// The host cannot read this object, which has this version. Without anybody to ask for a good copy it stays
+    /// as it is: some of it may still be of use.
+    pub(super) fn handle_object_damaged(&mut self, oid: ObjectId, version: Eversion) {
+        if self.phase != Phase::Active || self.missing.contains(&oid) {
+            return;
+        }
+        let good: Vec<i32> = self.who_has(&oid).map(|o| o.0).collect();
+        if good.is_empty() {
+            self.log_error(format!("{} missing primary copy of {oid}, unfound", self.info.pgid));
+            return;
+        }
+        let places: Vec<String> = good.iter().map(i32::to_string).collect();
+        self.log_error(format!("{} missing primary copy of {oid}, will try copies on {}", self.info.pgid, places.join(",")));
+        self.recovery.hurry(oid.clone());
+        self.lose_own(oid, version);
+        self.check_recovery();
+    }
+
+    /// Acting replicas that lack nothing of this object, as far as is known.
+    fn who_has(&self, oid: &ObjectId) -> impl Iterator<Item = OsdId> {
+        self.replicas().into_iter().filter(|o| {
+            self.map.is_up(*o) && self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| !m.contains(oid)))
+        })
+    }
+
+    pub(super) fn log_error(&mut self, text: String) {
+        self.actions.push_back(Action::ClusterLog { error: true, text });
+    }
+
+    /// The content of an object turned out unreadable here: recover it like any other missing one.
+    pub(super) fn lose_own(&mut self, oid: ObjectId, version: Eversion) {
+        self.clean = false;
+        self.disturb_scrub(&oid);
+        self.repairs.objects.insert(oid.clone());
+        self.mark_own(vec![(oid.clone(), version)]);
+        self.recover(oid);
+    }
+
+    /// Makes objects missing in this copy.
+    fn mark_own(&mut self, objects: Vec<(ObjectId, Eversion)>) {
+        let mut persist = Persist::default();
+        for (oid, need) in objects {
+            let item = MissingItem { need, have: Eversion::default() };
+            persist.rows.set.push(rows::missing_row(&oid, &item));
+            self.missing.set(oid.clone(), item);
+            self.repairs.own.insert(oid);
+        }
+        self.update_last_complete();
+        persist.rows.set.push(rows::fast_row(&self.info));
+        self.persist(persist);
+    }
+
+    /// A replica could not read an object for the primary: both know now that it lacks it.
+    pub(super) fn lose_replica_copy(&mut self, oid: &ObjectId, version: Eversion) {
+        let acting = self.phase == Phase::ReplicaActive && self.mapping.acting.contains(&self.me);
+        if acting && !self.missing.contains(oid) && version <= self.info.last_update {
+            self.log_error(format!("{} copy of {oid} on osd.{} cannot be read", self.info.pgid, self.me.0));
+            self.mark_own(vec![(oid.clone(), version)]);
+        }
+    }
+
+    /// The primary: these copies are bad. They are in the missing sets of both sides from here on.
+    pub(super) fn lose_copies(&mut self, osd: OsdId, objects: Vec<(ObjectId, Eversion)>) {
+        self.clean = false;
+        self.repairs.objects.extend(objects.iter().map(|(oid, _)| oid.clone()));
+        if osd == self.me {
+            self.mark_own(objects);
+            return;
+        }
+        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else { return };
+        for (oid, need) in &objects {
+            missing.set(oid.clone(), MissingItem { need: *need, have: Eversion::default() });
+        }
+        self.send(osd, PeerMsg::MarkMissing { objects });
+    }
+
+    /// The primary says that copies here are bad.
+    pub(super) fn handle_mark_missing(&mut self, mut objects: Vec<(ObjectId, Eversion)>) {
+        if self.phase != Phase::ReplicaActive {
+            return;
+        }
+        let head = self.info.last_update;
+        objects.retain(|(oid, version)| *version <= head && self.info.last_backfill.covers(oid));
+        if !objects.is_empty() {
+            self.mark_own(objects);
+        }
+    }
+
+    /// The copy here is whole again.
+    pub(super) fn own_recovered(&mut self, oid: &ObjectId) {
+        if self.repairs.own.remove(oid) {
+            self.info.scrub.repaired += u64::from(self.is_primary());
+            self.actions.push_back(Action::CopyRepaired(oid.clone()));
+        }
+    }
+
+    /// These replicas have the object again.
+    pub(super) fn replicas_recovered(&mut self, oid: &ObjectId, copies: usize) {
+        if self.repairs.objects.contains(oid) {
+            self.info.scrub.repaired += copies as u64;
+        }
+    }
+
+    /// Nobody lacks the object any more.
+    pub(super) fn object_recovered(&mut self, oid: &ObjectId) {
+        self.disturb_scrub(oid);
+        self.repairs.objects.remove(oid);
+    }
+}

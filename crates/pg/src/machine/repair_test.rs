@@ -1,0 +1,119 @@
+//! Scripts of bad copies.
+
+use super::machine_test::{active, commit_all, drain, from, oid, proposal};
+use super::*;
+use crate::PgState;
+use crate::action::Source;
+use crate::msg::{ObjectChunk, Progress};
+
+fn now() -> Utime {
+    Utime::default()
+}
+
+/// A whole small object, as a source sends it.
+fn chunk(name: &str, version: Eversion) -> PeerMsg {
+    let to = Progress { data_to: 1, omap_to: None };
+    PeerMsg::Push(Box::new(ObjectChunk { oid: oid(name), version, last: true, to, ..ObjectChunk::default() }))
+}
+
+/// A clean group of three with one object.
+fn with_object(name: &str) -> (Pg, Eversion) {
+    let mut pg = active(3);
+    let v = pg.propose(proposal(1, name)).unwrap();
+    drain(&mut pg);
+    for osd in [1, 2] {
+        from(&mut pg, osd, PeerMsg::RepOpReply { version: v });
+    }
+    commit_all(&mut pg);
+    (pg, v)
+}
+
+fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
+    let sends = actions.iter().filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
+    sends.flat_map(|(to, msg)| to.iter().map(move |o| (*o, msg))).collect()
+}
+
+#[test]
+fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
+    let (mut pg, version) = with_object("a");
+    pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }]
+        if text.contains("missing primary copy") && text.ends_with("will try copies on 1,2") && p.rows.set.len() == 2), "{actions:?}");
+    assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Missing);
+    assert!(pg.must_wait(&oid("a"), false) && !pg.must_wait(&oid("b"), true));
+    assert!(pg.state().has(PgState::REPAIR) && !pg.is_clean());
+    // Again is not worse.
+    pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
+    assert!(drain(&mut pg).is_empty());
+    // The first one asked cannot read it either.
+    let source = sent(&actions)[0].0;
+    let actions = from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
+    let sent = sent(&actions);
+    assert!(matches!(sent[..], [(to, PeerMsg::Pull { .. })] if to != source), "{actions:?}");
+    let other = sent[0].0;
+    let actions = from(&mut pg, other.0, chunk("a", version));
+    assert!(actions.iter().any(|a| matches!(a, Action::CopyRepaired(o) if *o == oid("a"))), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_)))));
+    // Then the replica that could not read it gets it too, and only that one.
+    let actions = commit_all(&mut pg);
+    let Some(Action::ReadObject { token, .. }) = actions.into_iter().next() else { panic!("it is to be pushed") };
+    let PeerMsg::Push(c) = chunk("a", version) else { unreachable!() };
+    let to = c.to.clone();
+    pg.handle(Event::ObjectRead { token, chunk: Some(*c) }, now());
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::Send { to, msg: PeerMsg::Push(_), .. }] if to[..] == [source]), "{actions:?}");
+    let actions = from(&mut pg, source.0, PeerMsg::PushReply { oid: oid("a"), version, to });
+    assert!(actions.iter().any(|a| matches!(a, Action::ObjectReady(o) if *o == oid("a"))), "{actions:?}");
+    assert!(pg.is_clean() && !pg.state().has(PgState::REPAIR), "{}", pg.state());
+    assert_eq!(pg.info().scrub.repaired, 2);
+}
+
+#[test]
+fn with_nobody_to_ask_the_object_stays() {
+    let mut pg = active(1);
+    let version = pg.propose(proposal(1, "a")).unwrap();
+    commit_all(&mut pg);
+    pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }] if text.ends_with("unfound")), "{actions:?}");
+    assert!(pg.is_clean() && pg.object_status(&oid("a")) == ObjectStatus::Ready);
+}
+
+#[test]
+fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
+    let (mut primary, version) = with_object("a");
+    let mut replica = Pg::create(OsdId(1), primary.pgid(), primary.map.clone(), PgConf::default(), now()).unwrap();
+    replica.handle(Event::ActivateMap, now());
+    commit_all(&mut replica);
+    let log = primary.log.after(Eversion::default());
+    // What it learns from the log is missing; it is pushed, so that it has it.
+    from(&mut replica, 0, PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() });
+    from(&mut replica, 0, chunk("a", version));
+    commit_all(&mut replica);
+    assert!(replica.missing().is_empty());
+
+    let actions = from(&mut replica, 0, PeerMsg::Pull { oid: oid("a"), version, from: Progress::default() });
+    let Some(Action::ReadObject { token, .. }) = actions.into_iter().next() else { panic!("it reads") };
+    replica.handle(Event::ObjectRead { token, chunk: None }, now());
+    let actions = drain(&mut replica);
+    assert!(matches!(&actions[..], [Action::ClusterLog { .. }, Action::Persist(_), Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]), "{actions:?}");
+    assert!(replica.missing().contains(&oid("a")));
+    let actions = from(&mut replica, 0, chunk("a", version));
+    assert!(actions.iter().any(|a| matches!(a, Action::CopyRepaired(_))), "{actions:?}");
+    assert!(replica.missing().is_empty());
+    drain(&mut primary);
+}
+
+#[test]
+fn copies_that_are_marked_bad_are_pushed() {
+    let (mut pg, version) = with_object("a");
+    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.check_recovery();
+    let actions = drain(&mut pg);
+    assert!(matches!(sent(&actions)[..], [(OsdId(2), PeerMsg::MarkMissing { .. })]), "{actions:?}");
+    assert!(matches!(actions.last(), Some(Action::QueueRecovery)), "{actions:?}");
+    assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Degraded);
+    pg.handle(Event::StartRecovery { max_objects: 1 }, now());
+    assert!(matches!(&drain(&mut pg)[..], [Action::ReadObject { .. }]));
+}

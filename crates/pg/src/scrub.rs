@@ -1,0 +1,441 @@
+//! What copies of a PG hold, and how it is compared.
+//!
+//! Every acting OSD makes a [`ScrubMap`] of the objects in a range. [`compare`] decides, object by object, which copy
+//! is authoritative and what is wrong with the others (Ceph: `PGBackend::be_select_auth_object`,
+//! `be_compare_scrub_objects`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use denc::{Decode, Features};
+use denc_derive::Denc;
+use types::scrub::{InconsistentObject, InconsistentSnapset, OsdShard, ScrubObjectId, ShardInfo, object_error, shard_error, snapset_error};
+use types::{Eversion, ObjectId, ObjectInfo, OsdId, SnapId, SnapSet};
+
+use crate::info::Backfill;
+use crate::stats::StatSum;
+
+/// Attribute with an object's info.
+const OI_ATTR: &[u8] = b"_";
+/// Attribute of a head with its snap set.
+const SS_ATTR: &[u8] = b"snapset";
+
+/// What one copy has of an object.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct ScrubObject {
+    /// Size of the data.
+    pub size: u64,
+    /// All attributes.
+    pub attrs: BTreeMap<Bytes, Bytes>,
+    /// Nothing could be found out about it.
+    pub stat_error: bool,
+    /// Data or omap could not be read, although a deep scrub wanted to.
+    pub read_error: bool,
+    /// Checksum of the data, after a deep scrub.
+    pub data_digest: Option<u32>,
+    /// Checksum of omap header and rows, after a deep scrub.
+    pub omap_digest: Option<u32>,
+    /// Omap rows, after a deep scrub.
+    pub omap_keys: u64,
+    /// Bytes of omap rows, after a deep scrub.
+    pub omap_bytes: u64,
+}
+
+/// What one copy has in a range.
+#[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
+#[denc(version = 1, compat = 1)]
+pub struct ScrubMap {
+    /// Everything up to here, from where the question began, is in it.
+    pub upto: Backfill,
+    /// The objects.
+    pub objects: BTreeMap<ObjectId, ScrubObject>,
+}
+
+/// What a comparison depends on besides the maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// `osd_max_object_size`.
+    pub max_object_size: u64,
+    /// `osd_deep_scrub_large_omap_object_key_threshold`.
+    pub large_omap_keys: u64,
+    /// `osd_deep_scrub_large_omap_object_value_sum_threshold`.
+    pub large_omap_bytes: u64,
+}
+
+/// An object of which some copies are bad and at least one is good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Repairable {
+    /// The object.
+    pub oid: ObjectId,
+    /// The version of the good copy.
+    pub version: Eversion,
+    /// Whose copies are not there.
+    pub missing: Vec<OsdId>,
+    /// Whose copies are bad.
+    pub bad: Vec<OsdId>,
+}
+
+/// What was found in a range.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Found {
+    /// Errors that sizes and attributes show.
+    pub shallow_errors: u64,
+    /// Errors in data and omap.
+    pub deep_errors: u64,
+    /// For clients that ask.
+    pub objects: Vec<(ObjectId, InconsistentObject)>,
+    /// The same for objects whose clones do not fit.
+    pub snapsets: Vec<(ObjectId, InconsistentSnapset)>,
+    /// What can be repaired.
+    pub repairable: Vec<Repairable>,
+    /// Lines for the cluster log.
+    pub lines: Vec<String>,
+    /// Warnings for it.
+    pub warnings: Vec<String>,
+    /// Objects with very many omap rows.
+    pub large_omap_objects: u64,
+    /// What there is, as far as scrubs can count it.
+    pub stats: StatSum,
+}
+
+/// What one copy says of itself.
+#[derive(Default)]
+struct Look {
+    errors: u64,
+    why: Vec<String>,
+    info: Option<ObjectInfo>,
+}
+
+fn look(oid: &ObjectId, o: &ScrubObject) -> Look {
+    let mut l = Look::default();
+    let mut wrong = |bit, why: String| {
+        l.errors |= bit;
+        l.why.push(format!("candidate had {why}"));
+    };
+    if o.read_error {
+        wrong(shard_error::READ, "a read error".into());
+    }
+    if o.stat_error {
+        wrong(shard_error::STAT, "a stat error".into());
+        return l;
+    }
+    if oid.is_head() {
+        // A head without a snap set attribute never had snapshots.
+        if o.attrs.get(SS_ATTR).is_some_and(|v| SnapSet::from_bytes(v).is_err()) {
+            wrong(shard_error::SNAPSET_CORRUPTED, "a corrupt snapset".into());
+        }
+    }
+    match o.attrs.get(OI_ATTR).map(ObjectInfo::from_bytes) {
+        None => wrong(shard_error::INFO_MISSING, "a missing info key".into()),
+        Some(Err(_)) => wrong(shard_error::INFO_CORRUPTED, "a corrupt info".into()),
+        Some(Ok(info)) => {
+            if info.size != o.size {
+                wrong(shard_error::OBJ_SIZE_INFO, format!("size {} info size {} mismatch", o.size, info.size));
+            }
+            l.info = Some(info);
+        }
+    }
+    l
+}
+
+/// Whether one info is better than another, both of copies without errors of their own: newer, then one that knows
+/// more checksums.
+fn better(a: &ObjectInfo, b: &ObjectInfo) -> bool {
+    let known = |i: &ObjectInfo| u32::from(i.data_digest.is_some()) + u32::from(i.omap_digest.is_some());
+    (a.version, known(a)) > (b.version, known(b))
+}
+
+fn digest(d: u32) -> String {
+    format!("{d:#x}")
+}
+
+/// In what a copy differs from the authoritative one: errors of the copy, errors of the object, and words.
+fn differences(auth_osd: OsdId, auth: &ScrubObject, info: &ObjectInfo, o: &ScrubObject, errors: u64, rules: &Rules) -> (u64, u64, Vec<String>) {
+    let (mut shard, mut object, mut why) = (0, 0, Vec::new());
+    let pairs = [
+        ("data", auth.data_digest, info.data_digest, o.data_digest, object_error::DATA_DIGEST, shard_error::DATA_DIGEST_INFO),
+        ("omap", auth.omap_digest, info.omap_digest, o.omap_digest, object_error::OMAP_DIGEST, shard_error::OMAP_DIGEST_INFO),
+    ];
+    for (what, good, told, found, object_bit, shard_bit) in pairs {
+        let Some(found) = found else { continue };
+        if let Some(good) = good.filter(|g| *g != found) {
+            object |= object_bit;
+            why.push(format!("{what}_digest {} != {what}_digest {} from shard {}", digest(found), digest(good), auth_osd.0));
+        }
+        if let Some(told) = told.filter(|t| *t != found) {
+            shard |= shard_bit;
+            why.push(format!("{what}_digest {} != {what}_digest {} from auth oi", digest(found), digest(told)));
+        }
+    }
+    if o.stat_error {
+        return (shard, object, why);
+    }
+    if errors & (shard_error::INFO_MISSING | shard_error::INFO_CORRUPTED) == 0 && o.attrs.get(OI_ATTR) != auth.attrs.get(OI_ATTR) {
+        object |= object_error::INFO;
+        why.push("object info inconsistent".into());
+    }
+    if errors & shard_error::SNAPSET_CORRUPTED == 0 && o.attrs.get(SS_ATTR) != auth.attrs.get(SS_ATTR) {
+        object |= object_error::SNAPSET;
+        why.push("snapset inconsistent".into());
+    }
+    if o.size != info.size {
+        shard |= shard_error::SIZE_INFO;
+        why.push(format!("size {} != size {} from auth oi", o.size, info.size));
+    }
+    if o.size != auth.size {
+        object |= object_error::SIZE;
+        why.push(format!("size {} != size {} from shard {}", o.size, auth.size, auth_osd.0));
+    }
+    if o.size > rules.max_object_size {
+        object |= object_error::SIZE_TOO_LARGE;
+        why.push(format!("size {} > {} is too large", o.size, rules.max_object_size));
+    }
+    let ours = |name: &&Bytes| name[..] != *OI_ATTR && name[..] != *SS_ATTR;
+    let names: BTreeSet<&Bytes> = auth.attrs.keys().chain(o.attrs.keys()).filter(ours).collect();
+    for name in names {
+        let name_of = || name.escape_ascii();
+        match (auth.attrs.get(name), o.attrs.get(name)) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(_), Some(_)) => {
+                object |= object_error::ATTR_VALUE;
+                why.push(format!("attr value mismatch '{}'", name_of()));
+            }
+            _ => {
+                object |= object_error::ATTR_NAME;
+                why.push(format!("attr name mismatch '{}'", name_of()));
+            }
+        }
+    }
+    (shard, object, why)
+}
+
+/// Attributes in the form in which clients decode them.
+fn attrs_for_clients(oid: &ObjectId, o: &ScrubObject, info: Option<&ObjectInfo>) -> BTreeMap<Bytes, Bytes> {
+    let mut attrs = o.attrs.clone();
+    if let Some(info) = info {
+        attrs.insert(Bytes::from_static(OI_ATTR), types::scrub::object_info_for_clients(oid, info));
+    }
+    if oid.is_head() {
+        attrs.entry(Bytes::from_static(SS_ATTR)).or_insert_with(|| {
+            use denc::Encode;
+            SnapSet::default().to_bytes(Features::ALL)
+        });
+    }
+    attrs
+}
+
+/// Compares copies. `pg` is how the log names the PG; `primary` is among the maps. Objects for which `skip` is true
+/// are being recovered: copies that lack them are known already.
+pub fn compare(pg: &str, primary: OsdId, maps: &BTreeMap<OsdId, ScrubMap>, rules: &Rules, skip: impl Fn(&ObjectId) -> bool) -> Found {
+    let mut found = Found::default();
+    let all: BTreeSet<&ObjectId> = maps.values().flat_map(|m| m.objects.keys()).collect();
+    let mut good: BTreeMap<&ObjectId, &ScrubObject> = BTreeMap::new();
+    for oid in all {
+        if skip(oid) {
+            continue;
+        }
+        if let Some(object) = compare_object(pg, primary, maps, rules, oid, &mut found) {
+            good.insert(oid, object);
+        }
+    }
+    check_snapsets(pg, &good, &mut found);
+    for (oid, o) in good {
+        count(pg, oid, o, rules, &mut found);
+    }
+    found
+}
+
+/// Compares copies of one object; returns the authoritative one.
+fn compare_object<'a>(
+    pg: &str,
+    primary: OsdId,
+    maps: &'a BTreeMap<OsdId, ScrubMap>,
+    rules: &Rules,
+    oid: &ObjectId,
+    found: &mut Found,
+) -> Option<&'a ScrubObject> {
+    let mut looks: BTreeMap<OsdId, Look> = BTreeMap::new();
+    let mut auth: Option<OsdId> = None;
+    // The primary first: it is chosen if nothing speaks for another.
+    for osd in [primary].into_iter().chain(maps.keys().copied().filter(|o| *o != primary)) {
+        let Some(o) = maps.get(&osd).and_then(|m| m.objects.get(oid)) else { continue };
+        let l = look(oid, o);
+        let best = auth.and_then(|a| looks.get(&a)?.info.as_ref());
+        if l.errors == 0
+            && let Some(info) = &l.info
+            && best.is_none_or(|b| better(info, b))
+        {
+            auth = Some(osd);
+        }
+        looks.insert(osd, l);
+    }
+    let mut record = InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
+    let add = |record: &mut InconsistentObject, osd: OsdId, errors: u64, o: Option<&ScrubObject>, look: Option<&Look>, selected: bool| {
+        let info = look.and_then(|l| l.info.as_ref());
+        let shard = match o {
+            None => ShardInfo { errors: shard_error::MISSING, primary: osd == primary, ..ShardInfo::default() },
+            Some(o) => ShardInfo {
+                errors,
+                primary: osd == primary,
+                attrs: attrs_for_clients(oid, o, info),
+                size: o.size,
+                omap_digest: o.omap_digest,
+                data_digest: o.data_digest,
+                selected_oi: selected,
+            },
+        };
+        record.union_errors |= shard.errors;
+        record.shards.insert(OsdShard { osd, shard: -1 }, shard);
+    };
+    let copy = |osd: &OsdId| maps.get(osd).and_then(|m| m.objects.get(oid));
+    let chosen = auth.and_then(|a| Some((a, copy(&a)?, looks.get(&a)?.info.clone()?)));
+    let Some((auth, good, info)) = chosen else {
+        for osd in maps.keys() {
+            let errors = looks.get(osd).map_or(shard_error::MISSING, |l| l.errors);
+            *(if errors & shard_error::DEEP != 0 { &mut found.deep_errors } else { &mut found.shallow_errors }) += 1;
+            add(&mut record, *osd, errors, copy(osd), looks.get(osd), false);
+        }
+        found.lines.push(format!("{pg} soid {oid} : failed to pick suitable object info"));
+        found.objects.push((oid.clone(), record));
+        return None;
+    };
+    record.version = info.user_version;
+    // Copies with errors of their own, copies that differ without one to blame, and copies that are right.
+    let (mut missing, mut bad, mut differ, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for osd in maps.keys() {
+        let Some(o) = copy(osd) else {
+            found.shallow_errors += 1;
+            found.lines.push(format!("{pg} shard {} {oid} : missing", osd.0));
+            missing.push(*osd);
+            add(&mut record, *osd, 0, None, None, false);
+            continue;
+        };
+        let own = looks.get(osd);
+        let own_errors = own.map_or(0, |l| l.errors);
+        let (shard, object, mut why) = differences(auth, good, &info, o, own_errors, rules);
+        record.errors |= object;
+        let errors = own_errors | shard;
+        if let Some(own) = own {
+            why.splice(0..0, own.why.iter().cloned());
+        }
+        if errors != 0 {
+            *(if errors & shard_error::DEEP != 0 { &mut found.deep_errors } else { &mut found.shallow_errors }) += 1;
+            found.lines.push(format!("{pg} shard {} soid {oid} : {}", osd.0, why.join(", ")));
+            bad.push(*osd);
+        } else if object != 0 {
+            found.lines.push(format!("{pg} soid {oid} : {}", why.join(", ")));
+            differ.push(*osd);
+        } else {
+            right += 1;
+        }
+        add(&mut record, *osd, errors, Some(o), own, *osd == auth);
+    }
+    if record.errors & object_error::DEEP != 0 {
+        found.deep_errors += 1;
+    } else if record.errors != 0 {
+        found.shallow_errors += 1;
+    }
+    if right == 0 {
+        // All have something; one that only differs (the chosen one before others) still is worth copying.
+        let keep = if differ.contains(&auth) { Some(auth) } else { differ.first().copied() };
+        match keep {
+            Some(keep) => differ.retain(|o| *o != keep),
+            None => {
+                found.lines.push(format!("{pg} soid {oid} : failed to pick suitable auth object"));
+                found.objects.push((oid.clone(), record));
+                return Some(good);
+            }
+        }
+    }
+    bad.extend(differ);
+    if !missing.is_empty() || !bad.is_empty() {
+        found.repairable.push(Repairable { oid: oid.clone(), version: info.version, missing, bad });
+    }
+    if record.errors != 0 || record.union_errors != 0 {
+        found.objects.push((oid.clone(), record));
+    }
+    Some(good)
+}
+
+/// Whether heads and clones of each name fit together. A range never ends between them.
+fn check_snapsets(pg: &str, good: &BTreeMap<&ObjectId, &ScrubObject>, found: &mut Found) {
+    let mut clones: BTreeMap<ObjectId, Vec<(SnapId, u64)>> = BTreeMap::new();
+    for (oid, o) in good.iter().filter(|(oid, _)| !oid.is_head()) {
+        clones.entry(oid.head()).or_default().push((oid.snap, o.size));
+    }
+    let heads = good.iter().filter(|(oid, _)| oid.is_head()).map(|(oid, o)| ((*oid).clone(), *o));
+    for (head, o) in heads {
+        let here = clones.remove(&head).unwrap_or_default();
+        let Some(value) = o.attrs.get(SS_ATTR) else {
+            if !here.is_empty() {
+                snapset_error_found(pg, &head, snapset_error::SNAPSET_MISSING, "no 'snapset' attr", &here, Vec::new(), Bytes::new(), found);
+            }
+            continue;
+        };
+        let Ok(set) = SnapSet::from_bytes(value) else { continue };
+        let missing: Vec<SnapId> = set.clones.iter().copied().filter(|c| !here.iter().any(|(h, _)| h == c)).collect();
+        let extra: Vec<(SnapId, u64)> = here.iter().copied().filter(|(c, _)| !set.clones.contains(c)).collect();
+        let sizes = here.iter().any(|(c, size)| set.clone_size.get(c).is_some_and(|s| s != size));
+        let mut errors = 0;
+        let mut why = Vec::new();
+        if let Some(c) = missing.first() {
+            errors |= snapset_error::CLONE_MISSING;
+            why.push(format!("expected clone {c} missing"));
+        }
+        if let Some((c, _)) = extra.first() {
+            errors |= snapset_error::EXTRA_CLONES;
+            why.push(format!("is an unexpected clone {c}"));
+        }
+        if sizes {
+            errors |= snapset_error::SIZE_MISMATCH;
+            why.push("clone size differs from clone_size".into());
+        }
+        if errors != 0 {
+            snapset_error_found(pg, &head, errors, &why.join(", "), &extra, missing, value.clone(), found);
+        }
+    }
+    for (head, here) in clones {
+        // One that was counted as an error of its own (the head has no good copy) is not told twice.
+        if !found.objects.iter().any(|(oid, _)| *oid == head) {
+            snapset_error_found(pg, &head, snapset_error::HEADLESS_CLONE, "clones without a head", &here, Vec::new(), Bytes::new(), found);
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the fields of one record")]
+fn snapset_error_found(
+    pg: &str,
+    head: &ObjectId,
+    errors: u64,
+    why: &str,
+    clones: &[(SnapId, u64)],
+    missing: Vec<SnapId>,
+    snapset: Bytes,
+    found: &mut Found,
+) {
+    found.shallow_errors += 1;
+    found.lines.push(format!("{pg} {head} : {why}"));
+    let clones = clones.iter().map(|(c, _)| *c).collect();
+    let object = ScrubObjectId::of(head);
+    found.snapsets.push((head.clone(), InconsistentSnapset { errors, object, clones, missing, snapset }));
+}
+
+/// Counts an object.
+fn count(pg: &str, oid: &ObjectId, o: &ScrubObject, rules: &Rules, found: &mut Found) {
+    found.stats.num_objects += 1;
+    found.stats.num_object_clones += i64::from(!oid.is_head());
+    if o.omap_keys > rules.large_omap_keys || o.omap_bytes > rules.large_omap_bytes {
+        found.large_omap_objects += 1;
+        found.warnings.push(format!(
+            "Large omap object found. Object: {oid} PG: {pg} Key count: {} Size (bytes): {}",
+            o.omap_keys, o.omap_bytes
+        ));
+    }
+    found.stats.num_omap_keys += o.omap_keys as i64;
+    found.stats.num_omap_bytes += o.omap_bytes as i64;
+}
+
+#[cfg(test)]
+#[path = "scrub_test.rs"]
+mod tests;
