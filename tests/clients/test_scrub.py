@@ -139,6 +139,11 @@ def test_a_write_into_a_bad_copy_does_not_make_it_worse(damage):
     damage.flip(acting[0], "write-me", block=3)
     damage.io.append("write-me", b"more")
     data += b"more"
+    # This one changes a part of the bad block: the rest of it must come from somewhere.
+    damage.io.write("write-me", b"part", 3 * BLOCK + 1000)
+    data[3 * BLOCK + 1000:3 * BLOCK + 1004] = b"part"
+    assert damage.io.read("write-me", 100_000) == bytes(data)
+    damage.flip(acting[0], "write-me", block=3)
     damage.io.write("write-me", b"x" * BLOCK, 3 * BLOCK)
     data[3 * BLOCK:4 * BLOCK] = b"x" * BLOCK
     assert damage.io.read("write-me", 100_000) == bytes(data)

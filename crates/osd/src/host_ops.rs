@@ -487,6 +487,16 @@ impl PgHost {
         if self.generation.get() != generation {
             return Ok(Done::Over);
         }
+        if write && result >= 0 {
+            // What is covered in part is completed from what is there, and that may be bad. The store would refuse the
+            // change then, when it has its place in the log already.
+            for (oid, at) in exec.txn.edges() {
+                let _ = self.reader.read(&oid.to_key(), at, store::BLOCK).await;
+            }
+            if self.generation.get() != generation {
+                return Ok(Done::Over);
+            }
+        }
         if write && self.waits_for_scrub(op) {
             return Ok(Done::Waits);
         }

@@ -132,6 +132,23 @@ impl Mutations {
             .sum()
     }
 
+    /// The blocks that the changes cover only in part, as far as an object has them: object, and where the block is.
+    pub fn edges(&self) -> impl Iterator<Item = (&ObjectId, u64)> {
+        const B: u64 = store::BLOCK;
+        self.steps.iter().flat_map(|(target, change)| {
+            let (from, to) = match change {
+                Change::Write { offset, data, .. } => (*offset, offset.saturating_add(data.len() as u64)),
+                Change::Zero { offset, length } => (*offset, offset.saturating_add(*length)),
+                Change::Truncate { size } => (*size, *size),
+                _ => (0, 0),
+            };
+            let first = (from % B != 0).then_some(from / B * B);
+            let last = (to % B != 0).then_some(to / B * B).filter(|l| Some(*l) != first);
+            let oid = self.targets.get(usize::from(*target));
+            first.into_iter().chain(last).filter_map(move |at| Some((oid?, at)))
+        })
+    }
+
     fn target(&mut self, oid: &ObjectId) -> u8 {
         // At most a head, its clone and the next older clone: a handful.
         if let Some(i) = self.targets.iter().position(|t| t == oid) {
@@ -349,6 +366,22 @@ impl Pieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn edges_are_what_is_covered_in_part() {
+        let oid = ObjectId::default();
+        let edges = |changes: Vec<Change>| {
+            let mut m = Mutations::new();
+            changes.into_iter().for_each(|c| m.push(&oid, c));
+            m.edges().map(|(_, at)| at).collect::<Vec<_>>()
+        };
+        let write = |offset, len| Change::Write { offset, data: vec![0; len].into(), dont_need: false };
+        assert_eq!(edges(vec![write(0, 8192), Change::Touch]), []);
+        assert_eq!(edges(vec![write(100, 8)]), [0]);
+        assert_eq!(edges(vec![write(5000, 8192), Change::Zero { offset: 8192, length: 1 }]), [4096, 12288, 8192]);
+        assert_eq!(edges(vec![Change::Truncate { size: 4097 }, Change::Truncate { size: 4096 }]), [4096]);
+        assert_eq!(edges(vec![Change::Zero { offset: 1, length: u64::MAX }]).len(), 2);
+    }
 
     #[test]
     fn the_wire_form_round_trips_whatever_the_cut() {

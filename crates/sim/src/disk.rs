@@ -141,6 +141,11 @@ impl Disk {
         &self.applied
     }
 
+    /// What a crash now would leave.
+    pub fn durable(&self) -> &State {
+        &self.durable
+    }
+
     /// Applies a transaction. Returns its number.
     pub fn submit(&mut self, ops: Vec<StoreOp>, tell: Option<(PgId, PersistToken)>) -> u64 {
         for op in &ops {

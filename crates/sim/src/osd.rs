@@ -64,6 +64,8 @@ pub enum Bug {
     ReplicaReadsUncommitted,
     /// A replica serves reads without a lease.
     ReplicaWithoutLease,
+    /// A copy that is scrubbed tells what is on its disk, and not what it was told to write.
+    ScanDurable,
 }
 
 /// What a client asks for.
@@ -604,7 +606,8 @@ impl Osd {
             }
             Local::Wake => self.feed(pgid, Event::Wake),
             Local::Scan(token, after, upto) => {
-                let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
+                let state = if self.bug == Bug::ScanDurable { self.disk.durable() } else { self.disk.state() };
+                let Some(coll) = state.colls.get(&pgid) else { return };
                 let here = coll.objects.iter().filter(|(o, _)| upto.covers(o) && !after.covers(o));
                 let objects = here.map(|(oid, object)| (oid.clone(), scrubbed(object))).collect();
                 self.feed(pgid, Event::Scanned { token, map: ScrubMap { upto, objects } });

@@ -95,6 +95,9 @@ impl Default for Scenario {
             epoch_persisted_max_stale: 3,
             removal_batch: 2,
             read_lease: Duration::from_millis(600),
+            scrub_chunk_min: 1,
+            scrub_chunk_max: 3,
+            scrub_max_preemptions: 1,
             ..PgConf::default()
         };
         Self {

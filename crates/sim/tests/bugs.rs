@@ -84,6 +84,7 @@ bugs! {
     a_cursor_that_moves_before_its_objects_are_noted_is_caught: CursorFirst in interrupted_backfills,
     a_comparison_that_forgets_writes_is_caught: StaleListing in backfills,
     a_copy_that_is_filled_and_misses_writes_is_caught: FollowerSleeps in backfills,
+    a_scrub_of_what_is_durable_only_is_caught: ScanDurable in power_cuts,
     a_copy_that_acts_before_it_is_filled_is_caught: ClaimComplete in backfills,
     requests_from_before_a_split_that_run_are_caught: OldRequests in splits,
     a_split_in_two_steps_is_caught: SplitInSteps in interrupted_splits,

@@ -39,7 +39,7 @@ fn seeds() {
             "read waited for a lease", "replica read", "replica did not read", "block went bad", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",
             "split with writes in flight", "request from before a split",
-            "join", "join of what counts for nothing", "join of remains", "join while being removed"] {
+            "join", "join of what counts for nothing", "join of remains", "join while being removed", "scrubbed", "scrub given up", "write waited for scrub"] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
         // One seed in several hundred.
