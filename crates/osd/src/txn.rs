@@ -376,7 +376,7 @@ mod tests {
             m.edges().map(|(_, at)| at).collect::<Vec<_>>()
         };
         let write = |offset, len| Change::Write { offset, data: vec![0; len].into(), dont_need: false };
-        assert_eq!(edges(vec![write(0, 8192), Change::Touch]), []);
+        assert!(edges(vec![write(0, 8192), Change::Touch]).is_empty());
         assert_eq!(edges(vec![write(100, 8)]), [0]);
         assert_eq!(edges(vec![write(5000, 8192), Change::Zero { offset: 8192, length: 1 }]), [4096, 12288, 8192]);
         assert_eq!(edges(vec![Change::Truncate { size: 4097 }, Change::Truncate { size: 4096 }]), [4096]);
