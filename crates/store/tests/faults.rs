@@ -6,7 +6,7 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use store::dev::SimDisk;
-use store::{Coll, Device, Key, Options, Store, StoreError, Transaction, WriteHint};
+use store::{Coll, Device, Key, Options, Store, StoreError, Transaction, Window, WriteHint};
 
 const C: Coll = Coll(7);
 
@@ -87,6 +87,28 @@ fn a_flipped_bit_is_an_error_and_never_wrong_data() {
         }
         eprintln!("{errors} errors, {clean} unaffected");
         assert!(errors > 20 && clean > 20 && found_by_fsck > 10, "{errors} {clean} {found_by_fsck}");
+    });
+}
+
+#[test]
+fn a_flipped_bit_in_a_window_is_an_error() {
+    run(|| async {
+        let (disk, s) = fresh(32 << 20, &no_cache()).await;
+        let w = Coll(9);
+        let mut t = Transaction::new();
+        t.create_window(w, Window { space: Coll(100), floor: key(0), start: key(0), end: None });
+        t.write(w, &key(1), 0, vec![7; 8192], WriteHint::Normal);
+        s.submit(t).unwrap();
+        s.close().await.unwrap();
+        let s = Store::open(Device::sim(disk.clone()), no_cache()).await.unwrap();
+        let at = s.dump(Some(w), 10).await.unwrap().objects[0].extents[0].1 * 4096;
+        disk.poke(at + 5000, &[8]);
+        assert_eq!(s.read(w, &key(1), 0, 4096).await.unwrap().len(), 4096);
+        let e = s.read(w, &key(1), 0, 8192).await.unwrap_err();
+        assert!(matches!(e, StoreError::Checksum { off: 4096, .. }), "{e}");
+        let e = s.verify(w, &key(1), 4096, 4096).await.unwrap_err();
+        assert!(matches!(e, StoreError::Checksum { .. }), "{e}");
+        assert_eq!(s.verify(w, &key(1), 0, 4096).await.unwrap().len(), 4096);
     });
 }
 
