@@ -490,7 +490,8 @@ impl PgHost {
         if write && result >= 0 {
             // What is covered in part is completed from what is there, and that may be bad. The store would refuse the
             // change then, when it has its place in the log already.
-            for (oid, at) in exec.txn.edges() {
+            let had = if target.exists { target.oi.size } else { 0 };
+            for (oid, at) in exec.txn.edges().filter(|(oid, at)| *at < had && **oid == target.oid) {
                 let _ = self.reader.read(&oid.to_key(), at, store::BLOCK).await;
             }
             if self.generation.get() != generation {
