@@ -98,7 +98,8 @@ pub struct ScrubRules {
 /// Which scrubs this OSD takes part in, and which are to come.
 #[derive(Default)]
 pub(crate) struct Scrubs {
-    own: BTreeSet<PgId>,
+    /// Led from here; whether they were wanted.
+    own: BTreeMap<PgId, (ScrubKind, bool)>,
     others: BTreeSet<PgId>,
     /// Asked for by an operator, or following from another scrub.
     wanted: BTreeMap<PgId, ScrubKind>,
@@ -112,7 +113,7 @@ impl Scrubs {
     }
 
     fn may_try(&self, pgid: PgId, now: Instant) -> bool {
-        !self.own.contains(&pgid) && self.later.get(&pgid).is_none_or(|at| *at <= now)
+        !self.own.contains_key(&pgid) && self.later.get(&pgid).is_none_or(|at| *at <= now)
     }
 }
 
@@ -188,7 +189,8 @@ impl Core {
                 if !s.may_try(pgid, now) {
                     continue;
                 }
-                s.own.insert(pgid);
+                let wanted = s.wanted.remove(&pgid).is_some();
+                s.own.insert(pgid, (kind, wanted));
             }
             host.handle(Event::StartScrub(kind));
         }
@@ -254,14 +256,16 @@ impl PgHost {
     /// The own scrub is over.
     pub(crate) fn scrub_ended(&self, ran: bool, again: Option<ScrubKind>) {
         let mut s = self.core.scrubs.borrow_mut();
-        s.own.remove(&self.pgid);
+        let begun = s.own.remove(&self.pgid);
         if ran {
-            s.wanted.remove(&self.pgid);
             s.later.remove(&self.pgid);
             if let Some(kind) = again {
-                s.wanted.insert(self.pgid, kind);
+                s.wanted.entry(self.pgid).or_insert(kind);
             }
         } else {
+            if let Some((kind, true)) = begun {
+                s.wanted.entry(self.pgid).or_insert(kind);
+            }
             let wait = AGAIN.start + rand::random::<u64>() % (AGAIN.end - AGAIN.start);
             s.later.insert(self.pgid, Instant::now() + Duration::from_millis(wait));
         }
@@ -276,7 +280,10 @@ impl PgHost {
     pub(crate) fn leave_scrub(&self) {
         self.scans.borrow_mut().clear();
         let mut s = self.core.scrubs.borrow_mut();
-        s.own.remove(&self.pgid);
+        if let Some((kind, true)) = s.own.remove(&self.pgid) {
+            // If this OSD still leads the group when it is clean again.
+            s.wanted.entry(self.pgid).or_insert(kind);
+        }
         s.others.remove(&self.pgid);
     }
 
@@ -286,7 +293,8 @@ impl PgHost {
         let Some(map) = self.core.map() else { return };
         let rules = map.scrub_rules(self.pgid.pool);
         let forbidden = if kind.deep { rules.no_deep_scrub } else { rules.no_scrub };
-        if forbidden && !self.core.scrubs.borrow().wanted.contains_key(&self.pgid) {
+        let wanted = self.core.scrubs.borrow().own.get(&self.pgid).is_some_and(|(_, wanted)| *wanted);
+        if forbidden && !wanted {
             self.handle(Event::StopScrub);
         }
     }
@@ -537,7 +545,7 @@ mod tests {
         assert!(!s.is_full(1) && !s.is_full(0));
         s.others.insert(pg(1));
         assert!(s.is_full(1) && s.is_full(0) && !s.is_full(2));
-        s.own.insert(pg(2));
+        s.own.insert(pg(2), (ScrubKind::default(), true));
         let now = Instant::now();
         assert!(s.is_full(2) && !s.may_try(pg(2), now) && s.may_try(pg(3), now));
         s.later.insert(pg(3), now + Duration::from_secs(1));

@@ -253,6 +253,8 @@ pub struct Osd {
     early: Vec<(OsdId, PeerHeader, PeerMsg)>,
     early_ops: Vec<ClientOp>,
     tokens: u64,
+    /// Counts chances of scrubs.
+    scrubs: u64,
     out: Vec<Effect>,
     /// How often something rare happened.
     pub marks: BTreeMap<&'static str, u64>,
@@ -280,6 +282,7 @@ impl Osd {
             early: Vec::new(),
             early_ops: Vec::new(),
             tokens: 0,
+            scrubs: 0,
             out: Vec::new(),
             marks: BTreeMap::new(),
         }
@@ -613,8 +616,8 @@ impl Osd {
                 self.feed(pgid, Event::Scanned { token, map: ScrubMap { upto, objects } });
             }
             Local::ScrubSlot => {
-                self.tokens += 1;
-                let granted = crate::rng::mix(self.tokens) % 10 > 0;
+                self.scrubs += 1;
+                let granted = crate::rng::mix(self.scrubs) % 10 > 0;
                 self.feed(pgid, Event::ScrubSlot { granted });
             }
             Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
@@ -664,8 +667,8 @@ impl Osd {
             return;
         }
         hosted.waiting.push(op);
-        self.tokens += 1;
-        if hosted.pg.is_clean() && crate::rng::mix(self.tokens) % 8 == 0 {
+        self.scrubs += 1;
+        if hosted.pg.is_clean() && crate::rng::mix(self.scrubs) % 32 == 0 {
             *self.marks.entry("scrub wanted").or_default() += 1;
             self.feed(op.pgid, Event::StartScrub(ScrubKind { deep: true, ..ScrubKind::default() }));
         }
