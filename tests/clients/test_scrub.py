@@ -371,7 +371,7 @@ def test_commands_and_flags(damage):
     def stamps():
         return [s["last_deep_scrub_stamp"] for s in d.c.ceph_json("pg", "ls", str(d.pool))["pg_stats"]]
     before = stamps()
-    eventually(lambda: all(a > b for a, b in zip(stamps(), before)), what="a deep scrub of the pool")
+    eventually(lambda: all(a > b for a, b in zip(stamps(), before)), timeout=180, what="a deep scrub of the pool")
     # Of what is due, nothing begins while the flags forbid it.
     d.c.ceph("osd", "set", "noscrub")
     d.c.ceph("osd", "set", "nodeep-scrub")

@@ -105,6 +105,8 @@ pub(crate) struct Scrubs {
     wanted: BTreeMap<PgId, ScrubKind>,
     /// What could not begin, and when to try again.
     later: BTreeMap<PgId, Instant>,
+    /// When this OSD may try anything again: primaries that try all the time keep turns from each other.
+    rest: Option<Instant>,
 }
 
 impl Scrubs {
@@ -165,6 +167,9 @@ impl Core {
     pub fn next_scrubs(&self) {
         let settings = self.settings();
         let now = Instant::now();
+        if self.scrubs.borrow().rest.is_some_and(|at| at > now) {
+            return;
+        }
         let mut candidates: Vec<(PgId, ScrubKind)> = self.wanted_scrubs();
         if !self.scrubs.borrow().is_full(settings.scrub.most) {
             candidates.extend(self.due_scrubs(&settings.scrub));
@@ -267,7 +272,9 @@ impl PgHost {
                 s.wanted.entry(self.pgid).or_insert(kind);
             }
             let wait = AGAIN.start + rand::random::<u64>() % (AGAIN.end - AGAIN.start);
-            s.later.insert(self.pgid, Instant::now() + Duration::from_millis(wait));
+            let again = Instant::now() + Duration::from_millis(wait);
+            s.later.insert(self.pgid, again);
+            s.rest = Some(again);
         }
         drop(s);
         // The manager should see the end soon, and others have waited for the turn.
