@@ -501,7 +501,16 @@ impl PgHost {
         if write && self.waits_for_scrub(op) {
             return Ok(Done::Waits);
         }
-        if let Some(oid) = self.lost_meanwhile(op, &target.oid, &head.snapset).await {
+        if !self.with_pg(|pg| pg.is_primary()) {
+            // A replica repairs nothing by itself: the primary has another copy, and scrubs find this one.
+            let damaged = self.reader.is_damaged();
+            if damaged {
+                self.note_damage().await;
+            }
+            if damaged || self.with_pg(|pg| pg.must_wait(&target.oid, false)) {
+                return Err(Errno::EAGAIN);
+            }
+        } else if let Some(oid) = self.lost_meanwhile(op, &target.oid, &head.snapset).await {
             return Ok(match self.generation.get() == generation {
                 true => self.wait_for_recovery(oid, op),
                 false => Done::Over,
