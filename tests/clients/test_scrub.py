@@ -366,12 +366,12 @@ def test_commands_and_flags(damage):
     d.c.fails("ceph", "osd", "scrub", "99", errno=11, text="osd.99 is not up")
     d.c.fails("ceph", "osd", "pool", "scrub", "no-such", errno=2)
     assert "instructed osd(s) 0,1,2 to scrub" in d.c.run("ceph", "osd", "scrub", "all").stderr.decode()
-    d.c.ceph("osd", "pool", "deep-scrub", POOL)
 
     def stamps():
         return [s["last_deep_scrub_stamp"] for s in d.c.ceph_json("pg", "ls", str(d.pool))["pg_stats"]]
     before = stamps()
-    eventually(lambda: all(a > b for a, b in zip(stamps(), before)), timeout=180, what="a deep scrub of the pool")
+    d.c.ceph("osd", "pool", "deep-scrub", POOL)
+    eventually(lambda: all(a > b for a, b in zip(stamps(), before)), what="a deep scrub of the pool")
     # Of what is due, nothing begins while the flags forbid it.
     d.c.ceph("osd", "set", "noscrub")
     d.c.ceph("osd", "set", "nodeep-scrub")
