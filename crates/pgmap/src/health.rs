@@ -208,7 +208,7 @@ mod tests {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
         let day = 86400;
-        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 2 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |_| true, t(0));
         let limits = ScrubLimits::default();
         let checks = |m: &PgMap, now, pool: (Option<f64>, Option<f64>)| m.scrub_checks(now, &limits, |_| pool).checks;
         assert!(checks(&m, t(0), (None, None)).is_empty(), "nothing was reported yet");
