@@ -80,6 +80,9 @@ pub struct Tests {
     /// cluster. Fetches that crate and its dependencies.
     #[arg(long)]
     pub rados_crate: bool,
+    /// A file of client tests that fails is not run once more alone.
+    #[arg(long)]
+    pub strict: bool,
     /// Do not install packages.
     #[arg(long)]
     pub no_install: bool,
@@ -90,7 +93,7 @@ pub struct Tests {
 
 /// All tests.
 pub fn test(tests: &Tests) -> Result<()> {
-    let &Tests { long, no_clients, ref debian13, differential, rados_crate, no_install, ref only } = tests;
+    let &Tests { long, no_clients, ref debian13, differential, rados_crate, strict, no_install, ref only } = tests;
     if !no_install {
         install(PACKAGES)?;
         if differential {
@@ -117,12 +120,12 @@ pub fn test(tests: &Tests) -> Result<()> {
         variables.push(("SIPHON_TEST_RADOS_CRATE", "1".to_owned()));
     }
     eprintln!("== stock clients");
-    Clients { root: &root, variables, long, only }.run()?;
+    Clients { root: &root, variables, long, strict, only }.run()?;
     if let Some(dir) = debian13 {
         run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
         eprintln!("== stock clients, 18.2");
         let variables = vec![("SIPHON_TEST_CHROOT", dir.display().to_string())];
-        Clients { root: &root, variables, long: false, only }.run()?;
+        Clients { root: &root, variables, long: false, strict, only }.run()?;
     }
     Ok(())
 }
