@@ -87,13 +87,16 @@ message! {
     }, data data
 
     /// A follower passes a session's message to the leader.
-    MonForward = 0x7004, "siphon_forward", version 1, compat 1 {
+    MonForward = 0x7004, "siphon_forward", version 2, compat 1 {
         /// The follower's number of the message.
         session: u64,
         /// Who the session is with; the monitor's own encoding (name, address, global id, caps).
         peer: Bytes,
         /// The message.
         message: Embedded,
+        /// In which term the follower follows the receiver. A leader of a later term must not act on it: the follower
+        /// has sent it again since, and later messages of the session may be done.
+        term: u64 = since 2,
     }, data data
 
     /// The leader's answer to a forwarded message.

@@ -19,6 +19,7 @@ use auth::AuthCaps;
 use denc::Decode;
 use messages::{Embedded, MonForward, MonRoute, Payload};
 use msgr::Connection;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -558,6 +559,10 @@ impl Inner {
 
     /// Keeps a session's message for the leader.
     pub(super) fn postpone(&self, session: &Rc<Session>, message: msgr::Message) {
+        self.keep(session, message, None);
+    }
+
+    fn keep(&self, session: &Rc<Session>, message: msgr::Message, sent: Option<(u64, u64)>) {
         let mut w = self.waiting.borrow_mut();
         if w.requests.len() >= WAITING_MAX {
             tracing::warn!("too many requests wait for a leader");
@@ -565,9 +570,6 @@ impl Inner {
         }
         w.last += 1;
         let at = w.last;
-        // What a follower passed on is for the leader of this term. Later it would be out of order: the follower
-        // has sent it to another one meanwhile.
-        let sent = (!session.conn.is_direct()).then(|| (0, self.replica.term()));
         w.requests.insert(at, Passed { session: session.clone(), message, sent });
         drop(w);
         self.pass_on();
@@ -581,7 +583,7 @@ impl Inner {
         };
         // Nobody hears the answers to these; who asked asks again elsewhere.
         self.waiting.borrow_mut().requests.retain(|_, p| {
-            let late = !p.session.conn.is_direct() && p.sent.is_some_and(|(_, of)| of < term);
+            let late = p.fate(term) == Fate::Never;
             if late {
                 p.session.conn.lose();
             }
@@ -590,8 +592,14 @@ impl Inner {
         match role {
             Role::Out => {}
             Role::Leader => {
-                let all = std::mem::take(&mut self.waiting.borrow_mut().requests);
-                for p in all.into_values() {
+                // What was passed on in a term that is not known here yet waits for it.
+                let due: Vec<Passed> = {
+                    let mut w = self.waiting.borrow_mut();
+                    let (due, later) = std::mem::take(&mut w.requests).into_iter().partition(|(_, p)| p.fate(term) == Fate::Now);
+                    w.requests = later;
+                    BTreeMap::into_values(due).collect()
+                };
+                for p in due {
                     self.decide(&p.session, p.message);
                 }
             }
@@ -611,6 +619,7 @@ impl Inner {
                         session: *request,
                         peer,
                         message: Embedded::of(&p.message, p.session.conn.features().0),
+                        term,
                         ..MonForward::default()
                     };
                     let mut out = forward.encode(conn.features());
@@ -639,10 +648,12 @@ impl Inner {
         let route = Route { via: conn.clone(), request: m.session, peer, applied: Box::new(applied), lost: Default::default() };
         let Some(session) = Session::new(Link::Routed(Rc::new(route)), name, caps) else { return };
         let (session, message) = (Rc::new(session), m.message.into_message(m.data));
-        match self.leads() {
+        // It may have been under way for long, as when the network between them was cut: then it was sent to the next
+        // leader, too. What is for another term than this monitor leads in waits until `pass_on` knows better: elected,
+        // but not ready yet; or not any more.
+        match self.leads() && fate(m.term, self.part.borrow().term) == Fate::Now {
             true => self.decide(&session, message),
-            // Elected, but not ready yet; or not any more, and then the follower sends it elsewhere.
-            false => self.postpone(&session, message),
+            false => self.keep(&session, message, Some((0, m.term))),
         }
     }
 
@@ -689,6 +700,37 @@ impl Inner {
     /// global id, which monitors do not have.
     pub(super) fn is_monitor(conn: &Connection) -> bool {
         conn.global_id() == 0 && conn.auth_name().is_some_and(|n| n.kind == EntityType::MON)
+    }
+}
+
+/// What the leader of a term does with what a follower passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is this leader's to decide.
+    Now,
+    /// It is for the leader of a term that this monitor does not know of yet.
+    Later,
+    /// It was for an earlier leader, and was sent on since.
+    Never,
+}
+
+/// Of a message that was passed on in the term `of`.
+fn fate(of: u64, term: u64) -> Fate {
+    match of.cmp(&term) {
+        Ordering::Less => Fate::Never,
+        Ordering::Equal => Fate::Now,
+        Ordering::Greater => Fate::Later,
+    }
+}
+
+impl Passed {
+    fn fate(&self, term: u64) -> Fate {
+        match self.sent {
+            // A session of this monitor's own: nobody else has its messages.
+            _ if self.session.conn.is_direct() => Fate::Now,
+            Some((_, of)) => fate(of, term),
+            None => Fate::Now,
+        }
     }
 }
 
@@ -745,6 +787,13 @@ mod tests {
 
     fn voters(ids: &[NodeId]) -> Option<MemberChange> {
         Some(MemberChange::Voters(ids.iter().copied().collect()))
+    }
+
+    /// A message that was under way for long, between monitors that could not reach each other, must not come behind what
+    /// the session did since.
+    #[test]
+    fn what_was_passed_on_is_for_one_term() {
+        assert_eq!([fate(1, 2), fate(2, 2), fate(3, 2)], [Fate::Never, Fate::Now, Fate::Later]);
     }
 
     #[test]
