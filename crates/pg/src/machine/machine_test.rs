@@ -28,6 +28,8 @@ pub(super) struct Map {
     pub(super) dead: Option<(OsdId, u32)>,
     /// Came up (again) in this epoch, not in the first.
     pub(super) rebooted: Option<(OsdId, u32)>,
+    /// Up, and not for this group.
+    pub(super) others: Vec<OsdId>,
 }
 
 impl MapView for Map {
@@ -38,7 +40,7 @@ impl MapView for Map {
         true
     }
     fn is_up(&self, osd: OsdId) -> bool {
-        self.acting.contains(&osd) || self.up.contains(&osd)
+        self.acting.contains(&osd) || self.up.contains(&osd) || self.others.contains(&osd)
     }
     fn up_from(&self, osd: OsdId) -> Epoch {
         Epoch(self.rebooted.filter(|(o, _)| *o == osd).map_or(1, |(_, e)| e))
@@ -201,6 +203,33 @@ fn up_thru_comes_before_activation() {
     pg.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut pg);
     assert!(pg.is_active());
+}
+
+#[test]
+fn a_stray_that_came_up_again_during_activation_is_known() {
+    // Never clean, for want of a third, so it is not removed here.
+    let map = Map { epoch: 5, acting: osds(2), up_thru: 5, size: 3, others: vec![OsdId(2)], ..Map::default() };
+    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default()).unwrap();
+    pg.handle(Event::ActivateMap, Utime::default());
+    drain(&mut pg);
+    let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
+    let notify = PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() };
+    from(&mut pg, 2, notify.clone());
+    from(&mut pg, 1, notify.clone());
+    assert!(matches!(pg.phase, Phase::Activating { .. }), "{}", pg.phase_name());
+    // Called down by mistake, it tells of its copy a second time, and not again.
+    let map = Map { rebooted: Some((OsdId(2), 6)), ..map };
+    pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 6, ..map.clone() })), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    from(&mut pg, 2, notify);
+    from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
+    from(&mut pg, 1, PeerMsg::Activated);
+    commit_all(&mut pg);
+    assert!(pg.is_active(), "{}", pg.state());
+    // What is known of OSDs that are gone is forgotten with every map.
+    pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 7, ..map })), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    assert!(pg.peers.contains_key(&OsdId(2)), "{:?}", pg.peers.keys());
 }
 
 #[test]

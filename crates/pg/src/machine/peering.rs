@@ -123,8 +123,10 @@ impl Pg {
             }
             _ => {
                 self.follower_asks_again(from, &peer.info);
-                // A stray that nobody asked: it may have what is missing, or it is superfluous.
-                if !self.peers.contains_key(&from) && !self.mapping.acting.contains(&from) {
+                // A stray that nobody asked: it may have what is missing, or it is superfluous. It tells once for each
+                // time that it comes up, and what it said before that is about to be forgotten.
+                let new = self.peers.get(&from).is_none_or(|p| p.up_from != peer.up_from);
+                if new && !self.mapping.acting.contains(&from) {
                     self.peers.insert(from, peer);
                     if self.phase == Phase::Active {
                         self.recovery.forget_unfound();
