@@ -1,5 +1,5 @@
-"""Clusters to compare: a stock Ceph from Debian's packages and Siphon, each with three OSDs in processes
-of this machine. The stock one is configured as well as it can be: tcmalloc preloaded (Debian builds Ceph
+"""Clusters to compare: a stock Ceph from Debian's packages and Siphon, each with three OSDs (or as many as one
+says) in processes of this machine. The stock one is configured as well as it can be: tcmalloc preloaded (Debian builds Ceph
 without it), no debug output, no insecure fallbacks, and Ceph's own SSD values for its background sleeps.
 
 SIPHON_BIN names another binary than the release build of this checkout.
@@ -59,7 +59,7 @@ def rss(pid):
 def need_space(directory, clusters):
     """The OSDs' files are sparse, but both systems go on over the device before they use freed places again:
     a long benchmark fills the files."""
-    need = sum(3 * c.osd_gb for c in clusters) + 2
+    need = sum(c.osds * c.osd_gb for c in clusters) + 2
     free = shutil.disk_usage(directory).free >> 30
     if free < need:
         raise SystemExit(f"{directory} has {free} GiB free, and the clusters may take {need} GiB; --osd-size makes them smaller")
@@ -68,9 +68,9 @@ def need_space(directory, clusters):
 class Cluster:
     """What the two have in common: a ceph.conf and server processes. `options` are for the OSDs."""
 
-    def __init__(self, directory, options=(), osd_gb=20):
+    def __init__(self, directory, options=(), osd_gb=20, osds=3):
         self.dir = Path(directory)
-        self.osd_gb = osd_gb
+        self.osd_gb, self.osds = osd_gb, osds
         self.conf = self.dir / "ceph.conf"
         self.options = dict(options)
         self.processes = []
@@ -87,7 +87,7 @@ class Cluster:
         except SystemExit:
             return False
         states = {x["state_name"]: x["count"] for x in s["pgmap"].get("pgs_by_state", [])}
-        return set(states) == {"active+clean"} and s["osdmap"]["num_up_osds"] == 3
+        return set(states) == {"active+clean"} and s["osdmap"]["num_up_osds"] == self.osds
 
     def make_pool(self, name="bench", pgs=64):
         self.ceph("osd", "pool", "create", name, str(pgs), str(pgs))
@@ -187,7 +187,7 @@ osd_snap_trim_sleep_hdd = 0
         self.spawn("ceph-mon", "-i", "a", "-c", self.conf, "-f")
         wait("the stock monitor", lambda: subprocess.run(["ceph", "-c", str(self.conf), "--connect-timeout", "5", "mon", "stat"], env=ENV, capture_output=True).returncode == 0)
         self.spawn("ceph-mgr", "-i", "x", "-c", self.conf, "-f")
-        for i in range(3):
+        for i in range(self.osds):
             o = d / f"osd.{i}"
             o.mkdir(exist_ok=True)
             u, key = str(uuid.uuid4()), sh("ceph-authtool", "--gen-print-key").strip()
@@ -219,7 +219,7 @@ class Siphon(Cluster):
 
     def up(self):
         log = open(self.dir.parent / f"{self.dir.name}.log", "ab")
-        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", "3", "--bind", f"127.0.0.1:{self.port}", "--osd-size", f"{self.osd_gb}G"],
+        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", str(self.osds), "--bind", f"127.0.0.1:{self.port}", "--osd-size", f"{self.osd_gb}G"],
                              stdout=subprocess.PIPE, stderr=log, text=True, env=ENV)
         self.processes = [p]
         for line in p.stdout:

@@ -142,6 +142,7 @@ fn unit(long: bool) -> Result<()> {
         }
     }
     run("unit, simulation, crash and oracle tests", &mut unit)?;
+    run("tests of the load study", Command::new("/usr/bin/python3").args(["-m", "pytest", "-q", "tests/bench"]))?;
     run("the documentation is fresh", Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]))?;
     Ok(())
 }
@@ -157,6 +158,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "restart" => &["bench/restart.py"],
         "neighbours" => &["bench/neighbours.py"],
         "failover" => &["bench/failover.py"],
+        "study" => &["bench/study"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))
