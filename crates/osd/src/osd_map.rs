@@ -104,6 +104,9 @@ impl MapView for MapAt {
     fn trims_snaps(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)
     }
+    fn recovers(&self) -> bool {
+        !self.map.has_flag(types::rados::osdmap_flag::NORECOVER)
+    }
     fn backfills(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOBACKFILL)
     }

@@ -32,6 +32,10 @@ pub trait MapView {
     fn trims_snaps(&self) -> bool {
         true
     }
+    /// Whether objects may be copied that some copy lacks (flag `norecover`); those for which clients wait are.
+    fn recovers(&self) -> bool {
+        true
+    }
     /// Whether copies may be filled that a log cannot fill (flag `nobackfill`).
     fn backfills(&self) -> bool {
         true

@@ -149,7 +149,7 @@ impl Pg {
     }
 
     fn may_backfill(&self) -> bool {
-        self.map.backfills() && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
+        self.map.recovers() && self.map.backfills() && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
     }
 
     /// Whether the copy's log can be brought up to date, so that its cursor still means something.

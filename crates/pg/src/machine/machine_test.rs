@@ -30,6 +30,8 @@ pub(super) struct Map {
     pub(super) rebooted: Option<(OsdId, u32)>,
     /// Up, and not for this group.
     pub(super) others: Vec<OsdId>,
+    /// `norecover` is set.
+    pub(super) norecover: bool,
 }
 
 impl MapView for Map {
@@ -53,6 +55,9 @@ impl MapView for Map {
     }
     fn lost_at(&self, _: OsdId) -> Epoch {
         Epoch(0)
+    }
+    fn recovers(&self) -> bool {
+        !self.norecover
     }
     fn pool(&self, _: PoolId) -> Option<PoolView> {
         Some(PoolView { size: self.size, min_size: self.size.min(2), pg_num: 1, created: Epoch(2), pg_num_pending: 1, merged: None })

@@ -105,6 +105,7 @@ impl Pg {
             self.check_backfill();
         }
         if !self.recovery.asked
+            && self.map.recovers()
             && self.recovery.active.len() < self.conf.recovery_max_active.max(1)
             && self.next_to_recover().is_some()
         {
@@ -128,7 +129,8 @@ impl Pg {
 
     pub(super) fn start_recovery(&mut self, max_objects: usize) {
         self.recovery.asked = false;
-        if self.phase != Phase::Active {
+        // The map may have forbidden it since it was asked for; the one that allows it again makes it ask again.
+        if self.phase != Phase::Active || !self.map.recovers() {
             return;
         }
         self.recovery.started = !self.all_recovered();

@@ -117,3 +117,37 @@ fn copies_that_are_marked_bad_are_pushed() {
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(matches!(&drain(&mut pg)[..], [Action::ReadObject { .. }]));
 }
+
+#[test]
+fn norecover_holds_what_nobody_waits_for() {
+    let (mut pg, version) = with_object("a");
+    let map = |epoch, norecover| super::machine_test::Map {
+        epoch,
+        acting: super::machine_test::osds(3),
+        up_thru: 5,
+        size: 3,
+        norecover,
+        ..Default::default()
+    };
+    let publish = |pg: &mut Pg, epoch, norecover| {
+        pg.handle(Event::AdvanceMap(std::rc::Rc::new(map(epoch, norecover))), now());
+        pg.handle(Event::ActivateMap, now());
+        drain(pg)
+    };
+    publish(&mut pg, 6, true);
+    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.check_recovery();
+    let queued = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::QueueRecovery));
+    assert!(!queued(&drain(&mut pg)));
+    assert!(queued(&publish(&mut pg, 7, false)));
+    // It was granted before the map forbade it, and comes after.
+    publish(&mut pg, 8, true);
+    pg.handle(Event::StartRecovery { max_objects: 1 }, now());
+    assert!(drain(&mut pg).is_empty());
+    assert!(queued(&publish(&mut pg, 9, false)));
+    // Clients are not made to wait.
+    publish(&mut pg, 10, true);
+    pg.recover_now(oid("a"));
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::ReadObject { .. }]), "{actions:?}");
+}
