@@ -119,7 +119,8 @@ class Cell:
         self.mark("base")
         self.wait(s["lead"])
         self.work = {job: self.amount(job) for job in left}
-        self.log(f"    {', '.join(f'{n:.0f} {job}' for job, n in self.work.items()) or 'no work'} to do")
+        if self.work:
+            self.log(f"    {', '.join(f'{n:.0f} {job}' for job, n in self.work.items())} to do")
         self.mark("released")
         release()
         end = time.monotonic() + (until or s["limit"])

@@ -22,7 +22,7 @@ def order(targets, profiles, scenarios, repeats):
         for scenario in scenarios:
             for profile in profiles if forwards else profiles[::-1]:
                 for target in targets:
-                    cells.append({"id": f"{repeat}-{scenario}-{profile}-{target}", "target": target, "profile": profile, "scenario": scenario, "repeat": repeat})
+                    cells.append({"id": f"{repeat}-{scenario.replace(':', '-')}-{profile}-{target}", "target": target, "profile": profile, "scenario": scenario, "repeat": repeat})
             forwards = not forwards
     return cells
 

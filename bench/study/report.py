@@ -12,7 +12,7 @@ AIMS = {"test-a": (90, 25), "test-b": (80, 50)}
 # Figures of one short run differ by so much for no reason, in percent: nothing is concluded from less.
 NOISE = 5
 
-UNITS = {"trimming": "clones", "recovery": "objects", "backfill": "objects", "scrub": "objects", "deletion": "MiB"}
+UNITS = {"trimming": "clones", "recovery": "objects", "backfill": "objects", "scrub": "objects", "deletion": "copies of groups"}
 
 
 def number(value, digits=0):

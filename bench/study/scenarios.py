@@ -197,20 +197,16 @@ def deep_scrub(cell):
 
 
 def pool_delete(cell):
-    """A pool of many objects is deleted. What is left of it is the space that it still takes, in MiB."""
+    """A pool of many objects is deleted. What is left of it are copies of groups that OSDs still have."""
     t, s = cell.target, cell.sizes
     client_pool(cell)
-    used = lambda: t.ceph.mon("df")["stats"]["total_used_raw_bytes"]
     t.settle(s["settle_limit"])
-    empty = used()
+    # Groups that are being deleted belong to no pool; the OSDs still have them.
+    held = lambda: sum(t.ceph.osd(osd, "status")["num_pgs"] for osd, (up, _) in t.ceph.osds().items() if up)
+    others = held()
     pool, _ = objects(cell, "doomed", s["objects"], s["object_size"])
     del t.stage["objects doomed"]
-    wanted = 0.9 * 3 * s["objects"] * s["object_size"]
-    t.until("the pool's space to be counted", lambda: used() - empty > wanted, 120)
-    full = used()
-    # A tenth stays out of account: logs and the client's own writes take some of it.
-    left = lambda _: max(0.0, (used() - empty) - 0.1 * (full - empty)) / 2**20
-    cell.measure([client(cell)], {"deletion": left}, lambda: t.drop_pool(pool))
+    cell.measure([client(cell)], {"deletion": lambda _: max(0, held() - others)}, lambda: t.drop_pool(pool))
 
 
 def neighbour(cell, sessions):
@@ -222,10 +218,18 @@ def neighbour(cell, sessions):
     how = {"depth": 16, "size_mb": 4}
     first = cell.drivers.client("client", t, cell.dir, pools[0], **how)
     other = cell.drivers.client("neighbour", t, cell.dir, pools[1], sessions=sessions, nice=19, **how)
-    cell.note(sessions=sessions)
-    cell.measure([first], {}, lambda: cell.start_load(other), until=s["beside"] + s["warm_up"])
-    # fio needs a moment to start its sessions.
-    cell.marks["released"] += min(s["warm_up"], s["beside"] / 2)
+    number = t.ceph.pools()[pools[1]]
+
+    def release():
+        cell.note(sessions=sessions, base_ended=time.time())
+        done = lambda: sum(t.ceph.pool_stats()[number].get(k, 0) for k in ("num_write", "num_read"))
+        before = done()
+        cell.start_load(other)
+        # fio with many sessions takes its time to start.
+        t.until("the neighbour to be at work", lambda: cell.wait(0) or done() > before, 60)
+        cell.mark("released")
+
+    cell.measure([first], {}, release, until=s["beside"])
 
 
 def tenants(cell):
@@ -234,7 +238,7 @@ def tenants(cell):
     t, s = cell.target, cell.sizes
     if not t.is_siphon():
         raise Skip("stock Ceph has no floors for tenants")
-    shape = {"client": (2, 16, 0.35), "spread": (32, 16, 0.15), "greedy": (32, 64, 0.0)}
+    shape = {"client": (2, 64, 0.35), "spread": (32, 64, 0.15), "greedy": (32, 256, 0.0)}
     pools = {name: t.make_pool(f"tenant-{name}", pgs) for name, (pgs, _, _) in shape.items()}
     t.settle(s["settle_limit"])
     loads = [cell.drivers.client(name, t, cell.dir, pools[name], depth=depth, size_mb=4) for name, (_, depth, _) in shape.items()]
