@@ -192,6 +192,41 @@ def pool(cluster):
     cluster.delete_pool(name)
 
 
+def admin_socket(path, prefix):
+    """What a daemon or a client of this machine answers at its admin socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect(str(path))
+        s.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
+        answer = b""
+        while piece := s.recv(1 << 16):
+            answer += piece
+    return json.loads(answer[4:4 + int.from_bytes(answer[:4], "big")])
+
+
+def requests_of(directory):
+    """What the clients with admin sockets in a directory have asked the cluster for, and what they watch."""
+    found = {}
+    for path in Path(directory).glob("*.asok"):
+        try:
+            found[path.name] = admin_socket(path, "objecter_requests")
+        except OSError as e:
+            found[path.name] = {"ops": [{"tid": str(e)}]}
+    return found
+
+
+def waits_for(directory, looks=3):
+    """What a process that hangs waits for: requests of its clients that the cluster has not answered for a few seconds.
+    Empty if there are none, so whatever it waits for is in itself."""
+    seen = []
+    for look in range(looks):
+        time.sleep(1 if look else 0)
+        requests = requests_of(directory)
+        seen.append({(name, kind, r["tid"]): r for name, all in requests.items() for kind, list in all.items()
+                     if kind != "linger_ops" for r in list})
+    return [seen[-1][k] for k in set.intersection(*(set(s) for s in seen))]
+
+
 def eventually(check, timeout=60, what="condition"):
     """Polls `check` until it is true: for what the cluster promises to reach, not when."""
     deadline = time.monotonic() + timeout
