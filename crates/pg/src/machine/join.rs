@@ -87,6 +87,8 @@ impl Pg {
         self.persisted_epoch = map.epoch();
         let join = Join { parts, pg_num: old, rows: self.all_rows() };
         let token = self.persist(Persist { join: Some(join), ..Persist::default() });
+        // What the others had under way is durable with it.
+        self.settle = token;
         self.actions.extend(after);
         if !whole && !goes_already {
             self.defer(token, Deferred::Remove);

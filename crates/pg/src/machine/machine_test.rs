@@ -10,7 +10,7 @@ use super::*;
 use crate::action::Source;
 use crate::log_entry::LogOp;
 use crate::map::MapView;
-use crate::msg::{Listing, ObjectChunk, Payload};
+use crate::msg::{Listing, ObjectChunk, Payload, Query};
 use crate::info::Backfill;
 use crate::proposal::{NewEntry, Proposal};
 use crate::stats::StatSum;
@@ -195,6 +195,25 @@ fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
     let actions = commit_all(&mut replica);
     let head = primary.info.last_update;
     assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::RepOpReply { version }, .. }] if *version == head), "{actions:?}");
+}
+
+/// Otherwise a replica could learn of the entry, and the power could fail before anybody has its object.
+#[test]
+fn nobody_hears_of_a_write_of_the_last_interval_before_it_is_durable() {
+    let mut pg = active(2);
+    pg.propose(proposal(1, "a")).unwrap();
+    drain(&mut pg);
+    let write = pg.last_token;
+    let next = Map { epoch: 6, acting: osds(2), up_thru: 6, size: 2, rebooted: Some((OsdId(1), 6)), up: vec![OsdId(1), OsdId(0)], ..Map::default() };
+    let sends = |actions: &[Action]| actions.iter().filter(|a| matches!(a, Action::Send { .. })).count();
+    pg.handle(Event::AdvanceMap(Rc::new(next)), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    let actions = drain(&mut pg);
+    assert_eq!(sends(&actions), 0, "{actions:?}");
+    assert_eq!(pg.phase, Phase::Reset);
+    pg.handle(Event::Committed(write), Utime::default());
+    let actions = drain(&mut pg);
+    assert!(matches!(actions[..], [Action::Send { msg: PeerMsg::Query { query: Query::Info, .. }, .. }]), "{actions:?}");
 }
 
 #[test]

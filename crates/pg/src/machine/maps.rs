@@ -46,7 +46,7 @@ impl Pg {
             self.leave_interval();
             let mut persist = Persist::default();
             self.info_rows(&mut persist);
-            self.persist(persist);
+            self.persist_info(persist);
         } else {
             self.pool = pool;
             if self.map.epoch().0 - self.persisted_epoch.0 >= self.conf.epoch_persisted_max_stale {
@@ -58,6 +58,7 @@ impl Pg {
     /// Forgets everything that belongs to the interval that ended.
     pub(super) fn leave_interval(&mut self) {
         self.phase = Phase::Reset;
+        (self.settle, self.settling) = (self.changed, false);
         self.deferred.clear();
         self.peers.clear();
         self.inflight.clear();
@@ -74,6 +75,7 @@ impl Pg {
     pub(super) fn activate_map(&mut self) {
         match self.phase {
             Phase::Gone | Phase::Removing => {}
+            Phase::Reset if self.committed < self.settle => self.settling = true,
             Phase::Reset => {
                 if self.is_primary() {
                     self.start_peering();

@@ -146,6 +146,13 @@ pub struct Pg {
     actions: VecDeque<Action>,
     last_token: PersistToken,
     committed: PersistToken,
+    /// The last change of log and objects.
+    changed: PersistToken,
+    /// Up to here everything must be durable before this copy tells anybody of itself: what it says of its log, others
+    /// take over, and a crash must not leave them with entries whose objects nobody has.
+    settle: PersistToken,
+    /// The interval began, and only that is waited for.
+    settling: bool,
     deferred: VecDeque<(PersistToken, Deferred)>,
     /// Messages of epochs that this copy has not reached.
     future: Vec<(OsdId, PeerHeader, PeerMsg)>,
@@ -275,6 +282,9 @@ impl Pg {
             actions: VecDeque::new(),
             last_token: PersistToken(0),
             committed: PersistToken(0),
+            changed: PersistToken(0),
+            settle: PersistToken(0),
+            settling: false,
             deferred: VecDeque::new(),
             future: Vec::new(),
             phase: Phase::Reset,
@@ -476,7 +486,14 @@ impl Pg {
         }
     }
 
-    fn persist(&mut self, mut persist: Persist) -> PersistToken {
+    /// Makes a change of log or objects durable.
+    fn persist(&mut self, persist: Persist) -> PersistToken {
+        self.changed = self.persist_info(persist);
+        self.changed
+    }
+
+    /// Makes durable what says nothing of log and objects.
+    fn persist_info(&mut self, mut persist: Persist) -> PersistToken {
         self.last_token = PersistToken(self.last_token.0 + 1);
         persist.token = self.last_token;
         persist.create_collection = std::mem::take(&mut self.uncreated);
@@ -495,7 +512,7 @@ impl Pg {
     fn persist_all(&mut self) -> PersistToken {
         let mut persist = Persist::default();
         self.info_rows(&mut persist);
-        self.persist(persist)
+        self.persist_info(persist)
     }
 
     fn defer(&mut self, token: PersistToken, what: Deferred) {
@@ -529,6 +546,10 @@ impl Pg {
         }
         if let (Some(version), Some(primary)) = (ack, self.mapping.primary) {
             self.send(primary, PeerMsg::RepOpReply { version });
+        }
+        if self.settling && self.committed >= self.settle {
+            self.settling = false;
+            self.activate_map();
         }
         self.check_activated();
         self.complete_writes();

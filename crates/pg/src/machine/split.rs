@@ -76,6 +76,9 @@ impl Pg {
             child.persisted_epoch = map.epoch();
             if child.phase == Phase::Removing {
                 child.removal_step();
+            } else {
+                // Comes behind everything that this PG has under way.
+                child.settle = child.persist_all();
             }
             persist.split.push(SplitOff { pgid: child.info.pgid, pg_num: pool.pg_num, rows: child.all_rows() });
         }
