@@ -39,6 +39,7 @@ pub(crate) struct TestMap {
     /// Flag `nosnaptrim`.
     keep_snaps: bool,
     pub(crate) blocked: Vec<EntityAddr>,
+    pg_num: u32,
 }
 
 impl MapView for TestMap {
@@ -65,7 +66,7 @@ impl MapView for TestMap {
         Epoch(0)
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
-        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: PG_NUM, created: Epoch(1), pg_num_pending: PG_NUM, merged: None })
+        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: self.pg_num, created: Epoch(1), pg_num_pending: self.pg_num, merged: None })
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         self.removed.clone()
@@ -92,7 +93,7 @@ impl ClusterMap for TestMap {
         (pool == POOL).then(|| Rc::new(PoolOps { rules, ..PoolOps::default() }))
     }
     fn fold(&self, raw: PgId) -> Option<PgId> {
-        (raw.pool == POOL).then_some(PgId { pool: POOL, seed: raw.seed % PG_NUM })
+        (raw.pool == POOL).then_some(PgId { pool: POOL, seed: raw.seed % self.pg_num })
     }
     fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId> {
         (pool == POOL).then(|| ObjectId::new(pool, namespace.clone(), name.clone(), key.clone(), snap))
@@ -189,7 +190,7 @@ impl Cluster {
             stores: Vec::new(),
             net: Rc::default(),
             down: Rc::default(),
-            map: TestMap { epoch: 1, up: (0..3).map(|o| (o, 1)).collect(), ..TestMap::default() },
+            map: TestMap { epoch: 1, pg_num: PG_NUM, up: (0..3).map(|o| (o, 1)).collect(), ..TestMap::default() },
             tid: 0,
             snapc: SnapContext::default(),
         };
@@ -263,7 +264,7 @@ impl Cluster {
                 continue;
             }
             let want = if self.map.up.len() == 3 { PgState::CLEAN } else { PgState::ACTIVE };
-            let done = (0..PG_NUM).all(|seed| {
+            let done = (0..self.map.pg_num).all(|seed| {
                 let pgid = PgId { pool: POOL, seed };
                 let primary = self.map.mapping(pgid).primary.unwrap();
                 let host = self.cores[primary.0 as usize].host(pgid);
@@ -419,6 +420,34 @@ fn requests_are_recognised_when_resent() {
         assert_eq!(c.send(request, to).await.unwrap().result, Errno::EEXIST.as_result());
         c.op("log", vec![on_extent(OpCode::DELETE, 0, 0)]).await;
         assert_eq!(c.send(again, to).await.unwrap().result, Errno::EEXIST.as_result());
+    });
+}
+
+/// After a split the object may be in another group, where the client finds it with a newer map.
+#[test]
+fn requests_from_before_a_split_are_not_served() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let names: Vec<String> = (0..16).map(|i| format!("object{i}")).collect();
+        let mut old = Vec::new();
+        for name in &names {
+            c.put(name, "data").await;
+            let (mut request, primary) = c.message(name, SnapId::NOSNAP, vec![on_extent(OpCode::READ, 0, 0)]);
+            request.m.flags |= OsdFlags::BALANCE_READS;
+            let replica = (0..3).map(OsdId).find(|o| *o != primary).unwrap();
+            let again = Request { m: request.m.clone(), ..request };
+            old.extend([(request, replica), (again, primary)]);
+        }
+        c.next_map(|m| m.pg_num = 2 * PG_NUM);
+        c.settle().await;
+        for (request, to) in old {
+            assert!(c.send(request, to).await.is_err(), "osd.{to} answered");
+        }
+        for name in &names {
+            assert_eq!(c.read(name).await, "data");
+        }
     });
 }
 

@@ -49,21 +49,21 @@ impl PgHost {
     /// Runs a request that the scheduler let in.
     pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
-        let (primary, active, since) = self.with_pg(|pg| {
+        let (primary, active, since, split) = self.with_pg(|pg| {
             let history = &pg.info().history;
-            (pg.is_primary(), pg.is_active(), history.same_primary_since.max(history.last_epoch_split))
+            (pg.is_primary(), pg.is_active(), history.same_primary_since, history.last_epoch_split)
         });
+        let Some(map) = self.core.map() else { return };
+        let Some(pool) = map.pool_ops(self.pgid.pool) else { return };
+        let sent = op.m().epoch;
+        if sent < split || sent < pool.last_force_op_resend || (primary && sent < since) {
+            // Its sender sends it again when it sees the map. After a split the object may be elsewhere.
+            return;
+        }
         if !primary {
             if self.may_read_here(&op) {
                 self.read_on_replica(op);
             }
-            return;
-        }
-        let Some(map) = self.core.map() else { return };
-        let Some(pool) = map.pool_ops(self.pgid.pool) else { return };
-        let sent = op.m().epoch;
-        if sent < since || sent < pool.last_force_op_resend {
-            // Its sender sends it again when it sees the map.
             return;
         }
         if !active {

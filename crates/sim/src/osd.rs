@@ -645,7 +645,12 @@ impl Osd {
     /// A client's operation arrived.
     pub fn client(&mut self, op: ClientOp, time: u64) {
         self.set_time(time);
-        let leads = self.pgs.get(&op.pgid).is_some_and(|h| h.pg.is_primary() && op.epoch <= h.pg.epoch());
+        let here = self.pgs.get(&op.pgid);
+        let leads = here.is_some_and(|h| h.pg.is_primary() && op.epoch <= h.pg.epoch());
+        if here.is_some_and(|h| op.epoch < h.pg.info().history.last_epoch_split) && self.bug != Bug::OldRequests {
+            *self.marks.entry("request from before a split").or_default() += 1;
+            return;
+        }
         if op.balanced && !leads {
             self.read_replica(op);
             return;
@@ -656,10 +661,6 @@ impl Osd {
             return;
         };
         if !hosted.pg.is_primary() && op.epoch <= hosted.pg.epoch() {
-            return;
-        }
-        if op.epoch < hosted.pg.info().history.last_epoch_split && self.bug != Bug::OldRequests {
-            *self.marks.entry("request from before a split").or_default() += 1;
             return;
         }
         if op.epoch < hosted.pg.info().history.same_primary_since {
