@@ -200,7 +200,8 @@ impl Scenario {
                     target_pg_log_entries: 4,
                     max_pg_log_entries: 12,
                     pg_log_trim_min: 2,
-                    pg_log_dups_tracked: 40,
+                    // More than other clients write while a request is under way.
+                    pg_log_dups_tracked: 120,
                     ..base.conf.clone()
                 };
                 let base = Self { conf, short_logs: true, tight: 100, objects: 24, ..base };
