@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""How fast an emptied OSD is filled again, at what CPU, and what a client notices: a stock Ceph and Siphon beside each other.
+
+Each cluster has four OSDs and pools of three copies. A pool is filled with objects, one OSD is taken out until the
+others have everything and its own copies are removed, and is put in again; measured is the time from then until all
+groups are active and clean. The same is done while a client writes 4 KiB objects to another pool at half of the rate
+that it reached alone. Last, a pool of many groups is made, and one of its OSDs is called down by mistake: the time until
+all its groups have peered again. Options of recovery are each system's defaults.
+"""
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import rados  # noqa: E402
+from clusters import Siphon, Stock, cpu_seconds, need_space  # noqa: E402
+
+KIB, MIB = 1 << 10, 1 << 20
+VICTIM = 3
+DEPTH = 16
+
+
+class Admin:
+    def __init__(self, cluster):
+        self.rados = rados.Rados(conffile=str(cluster.conf))
+        self.rados.connect()
+
+    def __call__(self, prefix, target="mon", **command):
+        data = json.dumps({"prefix": prefix, "format": "json", **command})
+        code, out, text = self.rados.mgr_command(data, b"") if target == "mgr" else self.rados.mon_command(data, b"")
+        if code:
+            raise SystemExit(f"{command}: {code} {text}")
+        return json.loads(out) if out.strip() else None
+
+    def make_pool(self, name, pgs):
+        self("osd pool create", pool=name, pg_num=pgs, pgp_num=pgs)
+        self("osd pool application enable", pool=name, app="rados")
+
+    def drop_pool(self, name):
+        self("osd pool delete", pool=name, pool2=name, yes_i_really_really_mean_it=True)
+
+    def groups(self):
+        """The groups as the manager knows them; those of pools that are gone may still be among them."""
+        return self("pg dump", target="mgr", dumpcontents=["pgs"])["pg_stats"]
+
+    def clean(self):
+        s = self("status")
+        states = s["pgmap"].get("pgs_by_state", [])
+        # Groups that must move have told so when the manager has seen a map that is new enough.
+        return s["osdmap"]["num_up_osds"] == 4 and sum(x["count"] for x in states) == s["pgmap"]["num_pgs"] \
+            and {x["state_name"] for x in states} == {"active+clean"}
+
+    def settled(self, epoch, what, timeout=1800):
+        """Waits until all groups are clean in a map at least as new."""
+        deadline = time.monotonic() + timeout
+        while not (self.clean() and all(int(g["reported_epoch"]) >= epoch for g in self.groups())):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"gave up waiting for {what}")
+            time.sleep(0.1)
+
+    def epoch(self):
+        return self("osd dump")["epoch"]
+
+
+class Writer:
+    """Writes 4 KiB objects, `rate` a second, or as many as it can."""
+
+    def __init__(self, admin, pool, rate=None):
+        self.io = admin.rados.open_ioctx(pool)
+        self.rate, self.took, self.stopping = rate, [], False
+        self.room = threading.Semaphore(DEPTH)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        began, sent = time.monotonic(), 0
+        while not self.stopping:
+            if self.rate:
+                time.sleep(max(0.0, began + sent / self.rate - time.monotonic()))
+            self.room.acquire()
+            at = time.monotonic()
+            self.io.aio_write_full(f"c{sent % 1000}", b"x" * 4 * KIB, oncomplete=lambda _, at=at: self.done(at))
+            sent += 1
+
+    def done(self, at):
+        self.took.append(time.monotonic() - at)
+        self.room.release()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping = True
+        self.thread.join()
+        for _ in range(DEPTH):
+            self.room.acquire()
+        self.io.close()
+
+
+def fill(admin, pool, count, size):
+    with admin.rados.open_ioctx(pool) as io:
+        data, waiting = b"d" * size, []
+        for i in range(count):
+            waiting.append(io.aio_write_full(f"o{i}", data))
+            if len(waiting) > (64 if size < MIB else 8):
+                waiting.pop(0).wait_for_complete()
+        for w in waiting:
+            w.wait_for_complete()
+
+
+def refill(cluster, admin, pool, size, rate):
+    """Empties the OSD and fills it again; what that took."""
+    admin("osd out", ids=[str(VICTIM)])
+    admin.settled(admin.epoch(), "an empty OSD")
+    before = sum(map(cpu_seconds, cluster.pids()))
+    writer = Writer(admin, "client", rate) if rate else None
+    if writer:
+        writer.__enter__()
+    began = time.monotonic()
+    admin("osd in", ids=[str(VICTIM)])
+    admin.settled(admin.epoch(), "the OSD to be filled")
+    took, cpu = time.monotonic() - began, sum(map(cpu_seconds, cluster.pids())) - before
+    if writer:
+        writer.__exit__()
+    id = next(p["pool"] for p in admin("osd dump")["pools"] if p["pool_name"] == pool)
+    moved = sum(g["stat_sum"]["num_objects"] for g in admin.groups() if g["pgid"].startswith(f"{id}.") and VICTIM in g["acting"])
+    mean = statistics.mean(writer.took) * 1e3 if writer and writer.took else None
+    return {"objects": moved, "seconds": took, "rate": moved / took, "mib_s": moved * size / took / MIB, "cpu": cpu,
+            "cpu_us": cpu / max(moved, 1) * 1e6, "client_ms": mean, "client_rate": len(writer.took) / took if writer else None}
+
+
+def peering(admin, pgs):
+    """Making groups, and their peering when one OSD is called down by mistake."""
+    began = time.monotonic()
+    admin.make_pool("many", pgs)
+    admin.settled(admin.epoch(), "new groups")
+    made = time.monotonic() - began
+    began = time.monotonic()
+    admin("osd down", ids=[str(VICTIM)])
+    # It comes up by itself, and all its groups peer once more.
+    epoch = admin.epoch()
+    admin.settled(epoch + 1, "groups to peer")
+    down = time.monotonic() - began
+    admin.drop_pool("many")
+    return {"made": made, "down": down}
+
+
+def run(cluster, options):
+    admin = Admin(cluster)
+    rows = {}
+    for who, name, value in (("global", "mon_max_pg_per_osd", "2000"), ("mon", "mon_allow_pool_delete", "true"), ("osd", "osd_max_pg_per_osd_hard_ratio", "4")):
+        admin("config set", who=who, name=name, value=value)
+    admin.make_pool("client", 32)
+    with Writer(admin, "client") as alone:
+        time.sleep(options.seconds)
+    half = len(alone.took) / options.seconds / 2
+    rows["client"] = {"half_rate": half, "alone_ms": statistics.mean(alone.took) * 1e3}
+    for label, count, size in (("4 KiB", options.small, 4 * KIB), ("4 MiB", options.large, 4 * MIB)):
+        admin.make_pool("fill", 64)
+        fill(admin, "fill", count, size)
+        for load, rate in (("no client", None), ("a client at half load", half)):
+            rows[f"{label}, {load}"] = refill(cluster, admin, "fill", size, rate)
+            print(f"{cluster.name}: {label}, {load}: {json.dumps(rows[f'{label}, {load}'])}", file=sys.stderr, flush=True)
+        admin.drop_pool("fill")
+        admin.settled(admin.epoch(), "the pool to go")
+    rows["peering"] = peering(admin, options.pgs)
+    print(f"{cluster.name}: peering: {json.dumps(rows['peering'])}", file=sys.stderr, flush=True)
+    admin.rados.shutdown()
+    return rows
+
+
+def table(results, pgs):
+    names = list(results)
+    print("| filling an emptied OSD | " + " | ".join(f"{n}: objects/s, MiB/s, CPU per object, client mean" for n in names) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for line in [k for k in next(iter(results.values())) if "," in k]:
+        cells = []
+        for n in names:
+            r = results[n][line]
+            client = f"{r['client_ms']:.1f} ms" if r["client_ms"] else "-"
+            cells.append(f"{r['rate']:.0f}, {r['mib_s']:.1f}, {r['cpu_us']:.0f} us, {client}")
+        print(f"| {line} | " + " | ".join(cells) + " |")
+    print(f"| the client alone: mean | " + " | ".join(f"{results[n]['client']['alone_ms']:.1f} ms at {2 * results[n]['client']['half_rate']:.0f}/s" for n in names) + " |")
+    print(f"| {pgs} new groups: active+clean | " + " | ".join(f"{results[n]['peering']['made']:.1f} s" for n in names) + " |")
+    print(f"| an OSD of theirs called down: active+clean | " + " | ".join(f"{results[n]['peering']['down']:.1f} s" for n in names) + " |")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--small", type=int, default=40_000, help="objects of 4 KiB (default 40000)")
+    p.add_argument("--large", type=int, default=400, help="objects of 4 MiB (default 400)")
+    p.add_argument("--pgs", type=int, default=1000, help="groups that peer (default 1000)")
+    p.add_argument("--seconds", type=float, default=5, help="how long the client's rate is measured")
+    p.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
+    p.add_argument("--only", choices=["ceph", "siphon"], help="one of the two")
+    p.add_argument("--dir", default="/var/tmp", help="where the clusters' files go")
+    p.add_argument("--json", help="a file for the figures")
+    o = p.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="siphon-recovery.", dir=o.dir))
+    results = {}
+    try:
+        for kind in (Stock, Siphon):
+            if o.only and o.only != kind.name:
+                continue
+            cluster = kind(base / kind.name, osd_gb=o.osd_size, osds=4)
+            need_space(o.dir, [cluster])
+            cluster.dir.mkdir(parents=True, exist_ok=True)
+            try:
+                cluster.start()
+                results[kind.name] = run(cluster, o)
+            finally:
+                cluster.stop()
+                shutil.rmtree(cluster.dir, ignore_errors=True)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    table(results, o.pgs)
+    if o.json:
+        Path(o.json).write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
