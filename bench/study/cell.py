@@ -1,4 +1,5 @@
 """One cell: a scenario on one cluster under one profile, once. Records everything, and knows when background work ended."""
+import os
 import threading
 import time
 
@@ -6,6 +7,15 @@ from .runlog import Lines, write_json
 
 # Servers report once a second; what they had left before a change is not taken for what they have left after it.
 STALE = 1.5
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def machine_busy():
+    """Processor time of all that runs here, in seconds."""
+    with open("/proc/stat") as f:
+        user, nice, system, _, _, irq, softirq, *_ = (int(x) for x in f.readline().split()[1:])
+    return (user + nice + system + irq + softirq) / TICKS
 
 
 class Cell:
@@ -37,6 +47,9 @@ class Cell:
 
     def sample(self, left):
         row = {"t": time.time(), "cpu": self.target.cpu(), "left": {}}
+        if row["cpu"] is not None:
+            # What neither servers nor clients nor this process used, others did: they disturb what is measured.
+            row["other"] = machine_busy() - row["cpu"] - time.process_time() - sum(load.cpu() for load in list(self.loads))
         try:
             pools = self.ceph.pool_stats()
             row["left"] = {job: f(pools) for job, f in left.items()}

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from clusters import ENV
+from clusters import ENV, cpu_seconds
 
 from .figures import bin_of
 
@@ -33,6 +33,13 @@ class Process:
         self.process = subprocess.Popen([str(a) for a in argv], stdout=self.output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                         env={**ENV, "CEPH_CONF": str(self.conf)}, cwd=self.dir, start_new_session=True)
         self.started = time.time()
+
+    def cpu(self):
+        """Processor time so far."""
+        try:
+            return cpu_seconds(self.process.pid)
+        except OSError:
+            return 0.0
 
     def check(self):
         """It is still at work."""
@@ -71,12 +78,13 @@ class Fio(Process):
         self.sessions = sessions
         # The engine first: others of its options are known only then.
         argv = ["nice", "-n", nice, "fio", f"--name={name}", f"--ioengine={'rbd' if image else 'rados'}", "--clientname=admin", f"--pool={pool}", "--busy_poll=0", f"--bs={block}", f"--iodepth={depth}",
-                f"--size={size_mb}M", "--randrepeat=0", "--output-format=json", "--percentile_list=50:95:99:99.5"]
+                f"--size={size_mb}M", "--thread", "--randrepeat=0", "--output-format=json",
+                "--percentile_list=50:95:99:99.5"]
         if image:
             argv += [f"--rbdname={image}"]
         else:
-            argv += [f"--conf={conf}", f"--nrfiles={max(1, size_mb // 4) if size_mb > 4 else 16}", "--file_service_type=random", "--thread",
-                     "--touch_objects=1", f"--numjobs={sessions}", "--group_reporting"]
+            argv += [f"--conf={conf}", f"--nrfiles={max(1, size_mb // 4) if size_mb > 4 else 16}", "--file_service_type=random", "--touch_objects=1",
+                     f"--numjobs={sessions}", "--group_reporting"]
         if fill:
             argv += ["--rw=write"]
         else:

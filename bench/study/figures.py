@@ -88,12 +88,12 @@ def rates(samples, job, origin, over=2.0):
     return out
 
 
-def cores(samples, start, end):
-    """How many cores the servers used between two moments."""
-    seen = [s for s in samples if start <= s["t"] <= end and s.get("cpu") is not None]
+def cores(samples, start, end, of="cpu"):
+    """How many cores were used between two moments, by the servers or by `other` processes of the machine."""
+    seen = [s for s in samples if start <= s["t"] <= end and s.get(of) is not None]
     if len(seen) < 2 or seen[-1]["t"] == seen[0]["t"]:
         return None
-    return (seen[-1]["cpu"] - seen[0]["cpu"]) / (seen[-1]["t"] - seen[0]["t"])
+    return (seen[-1][of] - seen[0][of]) / (seen[-1]["t"] - seen[0]["t"])
 
 
 def change(before, after):
@@ -132,6 +132,7 @@ def cell_figures(result, loads, samples):
                 "p99 change": change(out["base"]["p99"], during["p99"]), "cores": cores(samples, released, ended)}
     else:
         out["cores"] = cores(samples, first, last)
+    out["disturbed"] = cores(samples, marks.get("base", first), min(ended, last - 1), "other")
     out["others"] = {name: window([r for r in loads if r["load"] == name], min(released, last), min(ended, last))
                      for name in sorted({r["load"] for r in loads} - {result.get("client", "client")})}
     if result.get("floors"):

@@ -87,8 +87,8 @@ def table_of(r, scenario):
     if not found:
         return None
     if kind == "baseline":
-        head = ["cluster", "scheduler", "IOPS", "mean ms", "p95", "p99", "p99.5", "server cores"]
-        return head, [[t, p, number(f["base"]["iops"]), *(latency(f["base"][k]) for k in ("mean", "p95", "p99", "p995")), number(f["cores"], 2)] for t, p, f in found]
+        head = ["cluster", "scheduler", "IOPS", "mean ms", "p95", "p99", "p99.5", "server cores", "other cores"]
+        return head, [[t, p, number(f["base"]["iops"]), *(latency(f["base"][k]) for k in ("mean", "p95", "p99", "p995")), number(f["cores"], 2), number(f["disturbed"], 2)] for t, p, f in found]
     if kind == "tenants":
         head = ["cluster", "scheduler", "tenant", "floor", "IOPS", "attained", "least second", "seconds below 98 %", "p99 ms"]
         return head, [[t, p, "skewed" if n == "client" else n, number(x["floor"]), number(x["iops"]), f"{number(x['attained'])} %", f"{number(x['least second'])} %",
@@ -98,7 +98,7 @@ def table_of(r, scenario):
     for job in jobs:
         head += [f"{job}, {UNITS.get(job, 'objects')}/s", "seconds"]
     head += ["neighbour IOPS", "client's part"] if kind == "neighbour" else ["overall IOPS", "mean ms", "p99.5 ms"]
-    head.append("server cores")
+    head += ["server cores", "other cores"]
     rows = []
     for t, p, f in found:
         b, d = f["base"], f["during"]
@@ -112,7 +112,7 @@ def table_of(r, scenario):
             row += [number(other), "-" if other is None else f"{number(figures.part_of(other + d['iops'], d['iops']), 1)} %"]
         else:
             row += [number(f["overall"]["iops"]), latency(f["overall"]["mean"]), latency(f["overall"]["p995"])]
-        rows.append([*row, number(f["cores"], 2)])
+        rows.append([*row, number(f["cores"], 2), number(f["disturbed"], 2)])
     return head, rows
 
 

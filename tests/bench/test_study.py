@@ -66,7 +66,7 @@ def test_a_window_takes_parts_of_rows_and_adds_jobs_up():
 def recorded(during=50, latency=4.0, end="trimming ended"):
     """A client of 100 IOPS at 2 ms for ten seconds, then less beside a job of 80 that takes eight."""
     loads = [row(k, k + 1, 2, 100) for k in range(10)] + [row(k, k + 1, latency, during) for k in range(10, 18)] + [row(18, 19, 2, 100)]
-    samples = [{"t": float(t), "cpu": t * 1.5, "left": {"trimming": max(0, 80 - max(0, t - 10) * 10)}} for t in range(20)]
+    samples = [{"t": float(t), "cpu": t * 1.5, "other": t * 0.25, "left": {"trimming": max(0, 80 - max(0, t - 10) * 10)}} for t in range(20)]
     marks = {"base": 2.0, "released": 10.0, "background ended": 18.0}
     result = {"status": "done", "client": "client", "marks": marks | ({end: 18.0} if end else {}), "work": {"trimming": 80}}
     return result, loads, samples
@@ -77,7 +77,7 @@ def test_the_figures_of_a_cell():
     assert f["base"]["iops"] == 100 and f["during"]["iops"] == 50 and f["kept"] == 50
     assert f["mean change"] == pytest.approx(100, rel=0.04) and f["p99 change"] == pytest.approx(100, rel=0.04)
     assert f["jobs"]["trimming"] == {"work": 80, "seconds": 8.0, "left": 0, "rate": 10.0}
-    assert f["cores"] == pytest.approx(1.5)
+    assert f["cores"] == pytest.approx(1.5) and f["disturbed"] == pytest.approx(0.25)
     assert f["overall"]["iops"] == pytest.approx((10 * 100 + 8 * 50 + 100) / 19)
 
 
@@ -282,6 +282,9 @@ class FakeLoad:
 
     def check(self):
         self.during()
+
+    def cpu(self):
+        return 0.0
 
     def stop(self):
         now = time.time()
