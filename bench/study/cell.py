@@ -90,10 +90,19 @@ class Cell:
 
     # -- loads
 
-    def start_load(self, load):
+    def start_load(self, load, pool):
+        """Starts it, and waits until the pool's statistics show that it is at work: on a busy machine that takes time."""
+        number = self.ceph.pools()[pool]
+
+        def done():
+            stats = self.ceph.pool_stats()[number]
+            return stats.get("num_write", 0) + stats.get("num_read", 0)
+
+        before = done()
         self.loads.append(load)
         load.start()
         self.event(f"{load.name} started")
+        self.target.until(f"{load.name} to be at work", lambda: self.wait(0) or done() > before, 120)
 
     def stop_loads(self):
         """Ends all, the client first, and writes down what they did."""
@@ -126,8 +135,8 @@ class Cell:
         s = self.sizes
         self.begin_sampling(left)
         self.target.until("the amount of background work", lambda: all(self.amount(job) for job in left), 60)
-        for load in loads:
-            self.start_load(load)
+        for load, pool in loads:
+            self.start_load(load, pool)
         self.wait(s["warm_up"])
         self.mark("base")
         self.wait(s["lead"])

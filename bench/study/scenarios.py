@@ -31,7 +31,7 @@ def client_pool(cell):
 def client(cell):
     pool, image = client_pool(cell)
     s = cell.sizes
-    return cell.drivers.client("client", cell.target, cell.dir, pool, image=image, depth=s["client_depth"], size_mb=s["image_mb"])
+    return cell.drivers.client("client", cell.target, cell.dir, pool, image=image, depth=s["client_depth"], size_mb=s["image_mb"]), pool
 
 
 def objects(cell, what, count, size):
@@ -80,7 +80,7 @@ def baseline(cell):
     client_pool(cell)
     cell.target.settle(cell.sizes["settle_limit"])
     cell.begin_sampling({})
-    cell.start_load(client(cell))
+    cell.start_load(*client(cell))
     cell.wait(cell.sizes["warm_up"])
     cell.mark("base")
     cell.wait(cell.sizes["baseline"])
@@ -218,18 +218,13 @@ def neighbour(cell, sessions):
     how = {"depth": 16, "size_mb": 4}
     first = cell.drivers.client("client", t, cell.dir, pools[0], **how)
     other = cell.drivers.client("neighbour", t, cell.dir, pools[1], sessions=sessions, nice=19, **how)
-    number = t.ceph.pools()[pools[1]]
 
     def release():
         cell.note(sessions=sessions, base_ended=time.time())
-        done = lambda: sum(t.ceph.pool_stats()[number].get(k, 0) for k in ("num_write", "num_read"))
-        before = done()
-        cell.start_load(other)
-        # fio with many sessions takes its time to start.
-        t.until("the neighbour to be at work", lambda: cell.wait(0) or done() > before, 60)
+        cell.start_load(other, pools[1])
         cell.mark("released")
 
-    cell.measure([first], {}, release, until=s["beside"])
+    cell.measure([(first, pools[0])], {}, release, until=s["beside"])
 
 
 def tenants(cell):
@@ -241,7 +236,7 @@ def tenants(cell):
     shape = {"client": (2, 64, 0.35), "spread": (32, 64, 0.15), "greedy": (32, 256, 0.0)}
     pools = {name: t.make_pool(f"tenant-{name}", pgs) for name, (pgs, _, _) in shape.items()}
     t.settle(s["settle_limit"])
-    loads = [cell.drivers.client(name, t, cell.dir, pools[name], depth=depth, size_mb=4) for name, (_, depth, _) in shape.items()]
+    loads = [(cell.drivers.client(name, t, cell.dir, pools[name], depth=depth, size_mb=4), pools[name]) for name, (_, depth, _) in shape.items()]
     number = {name: t.ceph.pools()[pool] for name, pool in pools.items()}
 
     def done():
@@ -249,8 +244,8 @@ def tenants(cell):
         return sum(stats[i]["num_write"] + stats[i]["num_read"] for i in number.values())
 
     cell.begin_sampling({})
-    for load in loads:
-        cell.start_load(load)
+    for load, pool in loads:
+        cell.start_load(load, pool)
     cell.wait(s["warm_up"])
     cell.mark("base")
     before = done()
