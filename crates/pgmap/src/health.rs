@@ -182,7 +182,7 @@ impl PgMap {
         let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
         if slow > 0 {
             let who: Vec<String> = self.osds.iter().filter(|(_, r)| r.counters.get("slow_ops").is_some_and(|n| *n > 0)).map(|(o, _)| format!("osd.{}", o.0)).collect();
-            let oldest = self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_sec")).max().copied().unwrap_or(0);
+            let oldest = self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_ms")).max().copied().unwrap_or(0) / 1000;
             checks.checks.insert(
                 "SLOW_OPS".into(),
                 HealthCheck {
@@ -202,6 +202,14 @@ mod tests {
     use super::*;
     use crate::map::PoolShape;
     use types::{Epoch, OsdId};
+
+    #[test]
+    fn slow_operations_are_told_with_their_age() {
+        let mut m = PgMap::default();
+        m.osds.entry(OsdId(2)).or_default().counters = [("slow_ops".to_owned(), 4), ("slow_ops_oldest_ms".to_owned(), 31_500)].into();
+        let checks = m.health_checks(Utime::new(1, 0)).checks;
+        assert_eq!(checks["SLOW_OPS"].summary, "4 slow ops, oldest one blocked for 31 sec, daemons [osd.2] have slow ops.");
+    }
 
     #[test]
     fn scrubs_raise_checks() {
