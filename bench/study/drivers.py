@@ -83,7 +83,8 @@ class Fio(Process):
         if image:
             argv += [f"--rbdname={image}"]
         else:
-            argv += [f"--conf={conf}", f"--nrfiles={max(1, size_mb // 4) if size_mb > 4 else 16}", "--file_service_type=random", "--touch_objects=1",
+            # Reads need objects that are there. Writes make them, and then the pool's statistics count nothing before.
+            argv += [f"--conf={conf}", f"--nrfiles={max(1, size_mb // 4) if size_mb > 4 else 16}", "--file_service_type=random", f"--touch_objects={int('write' not in mode)}",
                      f"--numjobs={sessions}", "--group_reporting"]
         if fill:
             argv += ["--rw=write"]
