@@ -41,7 +41,7 @@ message! {
         removed: Vec<PgId>,
         /// `store_statfs_t` by pool.
         pool_statfs: Vec<(i64, Bytes)>,
-        /// Demand and service per class and tenant; the scheduler's own encoding.
+        /// What the scheduler did: a [`QosSeen`], or nothing.
         qos: Bytes,
         /// Named numbers, for what has no field of its own.
         counters: BTreeMap<String, u64>,
@@ -113,10 +113,14 @@ message! {
     QosShares = 0x7006, "siphon_qos_shares", version 2, compat 1 {
         /// Images whose limits or parts changed, or are said again.
         images: Vec<ImageShare>,
-        /// Specified tenants whose promises or parts changed.
+        /// Specified tenants that are new to the OSD, or whose promises changed.
         tenants: Vec<TenantShare> = since 2,
         /// Whether those are all that there are; otherwise others stay as they were.
         all_tenants: bool = since 2,
+        /// Tenants that are no longer.
+        gone: Vec<TenantNumber> = since 2,
+        /// Parts of promises that changed.
+        parts: Vec<TenantPart> = since 2,
     }
 
     /// What tenants ask an OSD for, several times a second while there are any that have limits.
@@ -125,16 +129,23 @@ message! {
         osd: OsdId,
         /// Images in use whose limits are not known, and those whose demand is other than nothing.
         images: Vec<ImageDemand>,
-        /// Specified tenants that are asked for something, or no longer.
+        /// Specified tenants for whom more or less is asked than was told last, and all others once a second.
         tenants: Vec<TenantDemand> = since 2,
     }
 }
 
-/// A tenant that a specification describes, and an OSD's part of what it is promised. An operation belongs to it
-/// if everything that is said here of whose it is fits.
+/// Names a tenant that a specification describes. It is made from the tenant's name, so that every manager has the
+/// same ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Denc)]
+pub struct TenantNumber(pub u64);
+
+/// A tenant that a specification describes, and what it is promised. An operation belongs to it if everything that
+/// is said here of whose it is fits.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct TenantShare {
+    /// Its number.
+    pub number: TenantNumber,
     /// What the specification calls it.
     pub name: String,
     /// The pool of the data.
@@ -147,26 +158,96 @@ pub struct TenantShare {
     pub client: Option<String>,
     /// Its share of what floors leave.
     pub weight: u32,
-    /// How many OSDs the rates are divided over.
+    /// How many OSDs the rates are divided over, or a few more. An OSD has its standing part until it is told another.
     pub osds: u32,
-    /// Ceilings, as [`ImageShare::rates`].
+    /// Ceilings: operations, bytes; the whole of them, and no parts. Empty for none.
     pub ceilings: Vec<ShareOfRate>,
     /// Floors: operations, bytes. Empty for none.
     pub floors: Vec<ShareOfRate>,
 }
 
+/// An OSD's part of what a tenant is promised, in units of 2^-32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+pub struct TenantPart {
+    /// The tenant.
+    pub number: TenantNumber,
+    /// Of ceilings of operations.
+    pub ops: u32,
+    /// Of ceilings of bytes.
+    pub bytes: u32,
+    /// Of floors.
+    pub floor: u32,
+}
+
 /// What one OSD was asked for, for a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+pub struct TenantDemand {
+    /// The tenant.
+    pub number: TenantNumber,
+    /// How long it was counted.
+    pub millis: u32,
+    /// Operations that came.
+    pub ops: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Operations that wait because of a ceiling.
+    pub waiting_ops: u32,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Operations that wait for their turn, of a tenant with a floor.
+    pub queued_ops: u32,
+}
+
+/// What an OSD's scheduler did.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 1, compat = 1)]
-pub struct TenantDemand {
-    /// What the specification calls it.
+pub struct QosSeen {
+    /// Classes, since the OSD started.
+    pub classes: Vec<ClassSeen>,
+    /// Tenants, since the last report; those with the most, and the others as one without a name.
+    pub tenants: Vec<TenantSeen>,
+}
+
+/// What a class of operations got.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+pub struct ClassSeen {
+    /// Its name.
     pub name: String,
-    /// How long it was counted.
-    pub millis: u64,
-    /// Reads that came.
-    pub reads: DemandCount,
-    /// Writes that came.
-    pub writes: DemandCount,
+    /// Operations that wait now.
+    pub waiting: u64,
+    /// Operations that were let in,
+    pub served: u64,
+    /// their bytes,
+    pub served_bytes: u64,
+    /// those among them to keep the class's floor,
+    pub by_reservation: u64,
+    /// and those to keep a tenant's.
+    pub by_floor: u64,
+}
+
+/// What a tenant got.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+pub struct TenantSeen {
+    /// Its name; empty for several.
+    pub name: String,
+    /// Operations that came.
+    pub offered: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Operations that were let in.
+    pub served: u64,
+    /// Their bytes.
+    pub served_bytes: u64,
+    /// Those to keep its floor.
+    pub by_floor: u64,
+    /// Operations that waited for its ceiling.
+    pub throttled: u64,
+    /// How long they did together, in nanoseconds.
+    pub throttled_time: u64,
+    /// How long operations waited in the scheduler together, in nanoseconds.
+    pub waited: u64,
+    /// Numbers of them, by powers of two of microseconds.
+    pub waits: Vec<u32>,
 }
 
 /// What an image's data objects have in common.

@@ -39,7 +39,7 @@ ints!(i8, u8, u16, u32, u64, i16, i32, i64);
 macro_rules! newtypes {
     ($($t:ident),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { $t(Sample::sample(g)) } } )*};
 }
-newtypes!(EntityType, Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode, OpFlags, OsdFlags, ShardId);
+newtypes!(TenantNumber, EntityType, Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode, OpFlags, OsdFlags, ShardId);
 
 impl Sample for bool {
     fn sample(g: &mut Gen) -> Self {
@@ -148,8 +148,9 @@ structs! {
     ImageDemand { data, known, millis, reads, writes }
     DemandCount { ops, bytes, waiting_ops, waiting_bytes }
     ImageShare { data, osds, rates }
-    TenantShare { name, pool, namespace, prefix, client, weight, osds, ceilings, floors }
-    TenantDemand { name, millis, reads, writes }
+    TenantShare { number, name, pool, namespace, prefix, client, weight, osds, ceilings, floors }
+    TenantPart { number, ops, bytes, floor }
+    TenantDemand { number, millis, ops, bytes, waiting_ops, waiting_bytes, queued_ops }
     ShareOfRate { each_second, saved, peak, part }
     OsdOp { pgid, hash, epoch, flags, reqid, client_inc, mtime, locator, object, ops, snapid, snapc, retry_attempt, features }
     Eversion { epoch, version }

@@ -12,7 +12,7 @@ use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
 use pgmap::health::ScrubLimits;
-use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload};
+use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload, QosShares};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -275,9 +275,9 @@ impl Inner {
         let osds = self.osds.borrow();
         let mut tenants = self.tenants.borrow_mut();
         let here = osds.iter().filter(|(_, c)| !c.is_down()).map(|(osd, _)| *osd).collect();
-        for (osd, (shares, all)) in tenants.round(now, &here, |pool| self.state.borrow().primaries(pool)) {
-            let message = told.entry(osd).or_default();
-            (message.tenants, message.all_tenants) = (shares, all);
+        for (osd, shares) in tenants.round(now, &here, |pool| self.state.borrow().primaries(pool)) {
+            let images = told.remove(&osd).map(|m| m.images).unwrap_or_default();
+            told.insert(osd, QosShares { images, ..shares });
         }
         for (osd, shares) in told {
             if let Some(conn) = osds.get(&osd) {

@@ -7,7 +7,7 @@ use crate::op::OpExt;
 use crate::tenants::{Promises, TenantBy, Tenants};
 use crate::work::{Kind, Next, Queue, Work};
 use conf::{Config, find};
-use messages::{OsdOp, QosDemand, QosShares};
+use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
 use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -86,6 +86,11 @@ fn spec(c: &Config) -> qos::MclockSpec {
 impl OsdQueue {
     /// The scheduler that the configuration asks for. Which one it is, is decided once.
     pub fn new(c: &Config) -> Self {
+        OsdQueue::starting(c, Instant::now())
+    }
+
+    /// The same, with the moment from which its clock counts.
+    pub fn starting(c: &Config, start: Instant) -> Self {
         let wpq = find("osd_op_queue").is_some() && c.str("osd_op_queue") == "wpq";
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
@@ -93,7 +98,7 @@ impl OsdQueue {
         let images = ImageCeilings::default();
         let news = images.news();
         let tenants = Tenants::new(tenant_by(c));
-        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), news, start: Instant::now() }
+        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), news, start }
     }
 
     /// Notified when the manager should be told of demand before the next round.
@@ -105,6 +110,8 @@ impl OsdQueue {
     fn admit(&mut self, op: Rc<ClientOp>, now: u64) {
         if let Some(op) = self.tenants.admit(op, now) {
             self.schedule(Work::Client(op), now);
+        } else if self.tenants.take_urgent() {
+            self.news.notify_one();
         }
     }
 
@@ -161,6 +168,14 @@ impl OsdQueue {
             Some(t) => Next::At(self.start + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY)))),
             None => Next::Empty,
         }
+    }
+}
+
+/// What the scheduler has of a tenant of clients.
+fn waiting(kind: &Kinds, id: u64) -> usize {
+    match kind {
+        Kinds::Mclock(q) => q.tenant_len(OpClass::Client, id),
+        Kinds::Wpq(_) => 0,
     }
 }
 
@@ -259,23 +274,26 @@ impl Queue for OsdQueue {
 
     fn demand(&mut self, now: Instant) -> QosDemand {
         let now = self.at(now);
-        let (tenants, promises) = self.tenants.demand(now);
+        let kind = &self.kind;
+        let (tenants, promises) = self.tenants.demand(&|id| waiting(kind, id), now);
         self.promise(promises, now);
         QosDemand { images: self.images.demand(now), tenants, ..QosDemand::default() }
     }
 
-    fn take_shares(&mut self, shares: QosShares, now: Instant) {
+    fn forget_told(&mut self) {
+        self.tenants.forget_told();
+    }
+
+    fn take_shares(&mut self, mut shares: QosShares, now: Instant) {
         let now = self.at(now);
         let limited = self.has_limited();
-        self.images.take_shares(shares.images, now);
+        self.images.take_shares(std::mem::take(&mut shares.images), now);
         let promises = self.tenants.heard(now);
         self.promise(promises, now);
-        if !shares.tenants.is_empty() || shares.all_tenants {
-            let (promises, again) = self.tenants.take_shares(shares.tenants, shares.all_tenants, now);
-            self.promise(promises, now);
-            if let Some(again) = again {
-                self.admit_again(again, now);
-            }
+        let (promises, again) = self.tenants.take_shares(shares, now);
+        self.promise(promises, now);
+        if let Some(again) = again {
+            self.admit_again(again, now);
         }
         // From now on demand is told regularly.
         if !limited && self.has_limited() {
@@ -299,14 +317,25 @@ impl Queue for OsdQueue {
             });
             (class.name().to_owned(), counts)
         });
-        let waiting = |id| match &self.kind {
-            Kinds::Mclock(q) => q.tenant_len(OpClass::Client, id),
-            Kinds::Wpq(_) => 0,
-        };
-        let mut v = self.tenants.dump(pool_name, &waiting);
+        let mut v = self.tenants.dump(pool_name, &|id| waiting(&self.kind, id));
         v["scheduler"] = self.name().into();
         v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
         v
+    }
+
+    fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
+        let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| ClassSeen {
+            name: class.name().to_owned(),
+            waiting: match &self.kind {
+                Kinds::Mclock(q) => q.class_len(*class) as u64,
+                Kinds::Wpq(_) => 0,
+            },
+            served: s.ops,
+            served_bytes: s.bytes,
+            by_reservation: s.by_reservation,
+            by_floor: s.by_floor,
+        });
+        QosSeen { classes: classes.collect(), tenants: self.tenants.take_seen(pool_name) }
     }
 
     fn configure(&mut self, c: &Config, now: Instant) {

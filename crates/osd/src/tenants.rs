@@ -7,14 +7,15 @@
 //! Specifications come from the manager with this OSD's part of their rates ([`Tenants::take_shares`]), and it is
 //! told what their tenants are asked for ([`Tenants::demand`]), as for [`crate::ceilings`].
 
+use crate::asked::Asked;
 use crate::ceilings::prefix_of;
 use crate::client_op::ClientOp;
 use crate::limited::{Gate, LONELY, Limited, Part, demand_of, own_part};
 use crate::tracker::OVER_CEILING;
 use bytes::Bytes;
-use messages::{TenantDemand, TenantShare};
-use qos::{Pace, TenantSpec};
-use rustc_hash::{FxHashMap, FxHasher};
+use messages::{QosShares, TenantDemand, TenantNumber, TenantPart, TenantSeen, TenantShare};
+use qos::{Access, Backlog, Fraction, Pace, TenantSpec};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use serde_json::{Value, json};
 use std::hash::Hasher;
 use std::rc::Rc;
@@ -56,6 +57,8 @@ impl TenantBy {
 const MOST: usize = 1 << 17;
 /// A tenant that nobody used for so long is forgotten.
 const IDLE: u64 = 300_000_000_000;
+/// So many are named in a report to the manager.
+const MOST_TOLD: usize = 512;
 /// Of so many it is looked at with each operation of a new tenant.
 const SWEEP: usize = 4;
 
@@ -70,15 +73,21 @@ impl Waits {
         self.0[bucket] = self.0[bucket].wrapping_add(1);
     }
 
-    fn value(&self) -> Value {
-        // What lies behind the last one is 0.
+    /// Those that are not 0, and what lies before.
+    fn used(&self) -> &[u32] {
         let used = self.0.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
-        self.0[..used].to_vec().into()
+        &self.0[..used]
+    }
+
+    fn since(&self, before: &Waits) -> Waits {
+        let mut since = *self;
+        since.0.iter_mut().zip(before.0).for_each(|(n, before)| *n = n.wrapping_sub(before));
+        since
     }
 }
 
 /// What was seen of a tenant since the OSD started.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     offered: u64,
     offered_bytes: u64,
@@ -88,8 +97,46 @@ struct Seen {
     by_floor: u64,
     /// Waited because of its ceiling.
     throttled: u64,
+    /// How long that was.
+    throttled_time: u64,
     waited: u64,
     waits: Waits,
+}
+
+impl Seen {
+    /// What came since another time.
+    fn since(&self, before: &Seen, name: String) -> TenantSeen {
+        TenantSeen {
+            name,
+            offered: self.offered - before.offered,
+            offered_bytes: self.offered_bytes - before.offered_bytes,
+            served: self.served - before.served,
+            served_bytes: self.served_bytes - before.served_bytes,
+            by_floor: self.by_floor - before.by_floor,
+            throttled: self.throttled - before.throttled,
+            throttled_time: self.throttled_time - before.throttled_time,
+            waited: self.waited - before.waited,
+            waits: self.waits.since(&before.waits).used().to_vec(),
+        }
+    }
+}
+
+/// Adds up tenants.
+fn add(sum: &mut TenantSeen, t: &TenantSeen) {
+    for (sum, n) in [
+        (&mut sum.offered, t.offered),
+        (&mut sum.offered_bytes, t.offered_bytes),
+        (&mut sum.served, t.served),
+        (&mut sum.served_bytes, t.served_bytes),
+        (&mut sum.by_floor, t.by_floor),
+        (&mut sum.throttled, t.throttled),
+        (&mut sum.throttled_time, t.throttled_time),
+        (&mut sum.waited, t.waited),
+    ] {
+        *sum = sum.saturating_add(n);
+    }
+    sum.waits.resize(sum.waits.len().max(t.waits.len()), 0);
+    sum.waits.iter_mut().zip(&t.waits).for_each(|(sum, n)| *sum = sum.saturating_add(*n));
 }
 
 /// What names a tenant that no specification names.
@@ -110,15 +157,47 @@ struct Row {
     hash: u64,
     used: u64,
     seen: Seen,
+    /// What of it the manager was told.
+    told: Seen,
 }
 
 struct Spec {
+    /// Its rates have this OSD's parts in them.
     share: TenantShare,
     row: u32,
     limited: Limited,
+    asked: Asked,
+    /// What this OSD has of ceilings of operations, of those of bytes, and of floors.
+    part: [Fraction; 3],
 }
 
 impl Spec {
+    /// A tenant of whom nothing was asked here yet.
+    fn new(mut share: TenantShare, row: u32, now: u64) -> Self {
+        // It is kept for longer than the message.
+        for name in [&mut share.namespace, &mut share.prefix].into_iter().flatten() {
+            *name = Bytes::copy_from_slice(name);
+        }
+        let part = [Fraction::standing(share.osds); 3];
+        let mut spec = Spec { share, row, limited: Limited::new(now), asked: Asked::default(), part };
+        spec.divide();
+        spec
+    }
+
+    /// Works out this OSD's parts.
+    fn divide(&mut self) {
+        let [ops, bytes, floor] = self.part;
+        let ceilings = self.share.ceilings.iter_mut().zip([ops, bytes, ops, ops, bytes, bytes]);
+        for (rate, part) in ceilings.chain(self.share.floors.iter_mut().map(|rate| (rate, floor))) {
+            rate.part = part.of(rate.each_second);
+        }
+    }
+
+    /// Its part of ceilings.
+    fn ceilings(&self) -> Part {
+        Part { osds: self.share.osds, rates: self.share.ceilings.clone() }
+    }
+
     /// What the scheduler is told.
     fn promise(&self, even: bool) -> TenantSpec {
         let part = |i: usize| self.share.floors.get(i).map_or(0, |s| own_part(s, self.share.osds, even));
@@ -129,6 +208,11 @@ impl Spec {
 
     fn has_floor(&self) -> bool {
         self.share.floors.iter().any(|f| f.each_second > 0)
+    }
+
+    /// Whether it is promised anything that is divided by demand.
+    fn is_divided(&self) -> bool {
+        self.has_floor() || self.limited.tenant().is_some()
     }
 }
 
@@ -184,6 +268,13 @@ pub struct Tenants {
     /// Rows without a specification by the hash of their key; equal ones lie at the next free one.
     table: FxHashMap<u64, u32>,
     specs: Vec<Spec>,
+    by_number: FxHashMap<TenantNumber, usize>,
+    /// Those of whom there may be something to tell.
+    asked: Vec<usize>,
+    /// How many have a floor.
+    floors: usize,
+    /// There is something to tell the manager before the next turn.
+    urgent: bool,
     index: Index,
     gate: Gate,
     count: u64,
@@ -209,6 +300,10 @@ impl Tenants {
             rows: slab::Slab::new(),
             table: FxHashMap::default(),
             specs: Vec::new(),
+            by_number: FxHashMap::default(),
+            asked: Vec::new(),
+            floors: 0,
+            urgent: false,
             index: Index::default(),
             gate: Gate::default(),
             count: 0,
@@ -228,7 +323,7 @@ impl Tenants {
         self.count += 1;
         let entry = self.rows.vacant_entry();
         let at = entry.key() as u32;
-        entry.insert(Row { key, spec, id: self.count << 32 | u64::from(at), hash, used: now, seen: Seen::default() });
+        entry.insert(Row { key, spec, id: self.count << 32 | u64::from(at), hash, used: now, seen: Seen::default(), told: Seen::default() });
         at
     }
 
@@ -299,15 +394,20 @@ impl Tenants {
         if !op.offered.replace(true) {
             row.seen.offered += 1;
             row.seen.offered_bytes = row.seen.offered_bytes.saturating_add(demand.bytes);
-            if let Some(spec) = row.spec {
-                let limited = &mut self.specs[spec].limited;
-                limited.count(demand, now);
-                if let Some(tenant) = limited.tenant() {
+            if let Some(at) = row.spec {
+                let spec = &mut self.specs[at];
+                if spec.is_divided() && spec.asked.count(demand.bytes) {
+                    self.asked.push(at);
+                }
+                if let Some(tenant) = spec.limited.tenant() {
+                    op.queued.set(now);
                     let tracked = op.clone();
                     let through = self.gate.offer(tenant, demand, op, now);
                     if through.is_none() {
                         row.seen.throttled += 1;
                         tracked.tracked.delayed(OVER_CEILING);
+                        // It comes to this OSD for the first time in a while, which has little of the ceiling.
+                        self.urgent |= spec.asked.is_news();
                     }
                     return through.inspect(|op| op.queued.set(now));
                 }
@@ -322,8 +422,13 @@ impl Tenants {
         if self.gate.is_empty() {
             return None;
         }
-        let op = self.gate.release(now, |op| op.sink().is_open());
-        op.inspect(|op| op.queued.set(now))
+        let op = self.gate.release(now, |op| op.sink().is_open())?;
+        let id = op.tenant.get();
+        if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
+            row.seen.throttled_time = row.seen.throttled_time.saturating_add(now.saturating_sub(op.queued.get()));
+        }
+        op.queued.set(now);
+        Some(op)
     }
 
     /// When the next request may go on.
@@ -360,7 +465,19 @@ impl Tenants {
 
     /// Whether demand is to be told regularly.
     pub fn has_limited(&self) -> bool {
-        self.gate.tenants() > 0 || self.specs.iter().any(Spec::has_floor)
+        self.gate.tenants() > 0 || self.floors > 0
+    }
+
+    /// Whether the manager should be told of demand before the next turn; no longer after this.
+    pub fn take_urgent(&mut self) -> bool {
+        std::mem::take(&mut self.urgent)
+    }
+
+    /// The manager is another one, or may not have got what it was told.
+    pub fn forget_told(&mut self) {
+        for at in &self.asked {
+            self.specs[*at].asked.forget();
+        }
     }
 
     /// Changes what counts as one tenant; true if requests that wait have to be looked at again.
@@ -368,19 +485,29 @@ impl Tenants {
         std::mem::replace(&mut self.by, by) != by
     }
 
-    /// What the manager is to be told now, and what the scheduler, if the manager is silent.
-    pub fn demand(&mut self, now: u64) -> (Vec<TenantDemand>, Promises) {
+    /// What the manager is to be told now, and what the scheduler, if the manager is silent. `waiting` says what the
+    /// scheduler has of a tenant.
+    pub fn demand(&mut self, waiting: &dyn Fn(u64) -> usize, now: u64) -> (Vec<TenantDemand>, Promises) {
         let mut promises = Promises::new();
         if !self.lonely && !self.specs.is_empty() && now.saturating_sub(self.heard) >= LONELY {
             self.lonely = true;
             promises = self.apply(true, now);
         }
-        let gate = &self.gate;
-        let told = self.specs.iter_mut().filter_map(|s| {
-            let t = s.limited.tell(gate, s.share.floors.iter().any(|f| f.each_second > 0), now)?;
-            Some(TenantDemand { name: s.share.name.clone(), millis: t.millis, reads: t.reads, writes: t.writes })
+        let (gate, rows, specs) = (&self.gate, &self.rows, &mut self.specs);
+        let mut told = Vec::new();
+        self.asked.retain(|at| {
+            let spec = &mut specs[*at];
+            let mut backlog = Backlog::default();
+            for access in [Access::Read, Access::Write] {
+                let waits = spec.limited.tenant().map(|t| gate.backlog(t, access)).unwrap_or_default();
+                (backlog.ops, backlog.bytes) = (backlog.ops + waits.ops, backlog.bytes + waits.bytes);
+            }
+            // A floor is needed where a tenant does not get what it asks for.
+            let queued = if spec.has_floor() { waiting(rows[spec.row as usize].id) as u64 } else { 0 };
+            told.extend(spec.asked.tell(spec.share.number, backlog, queued, now));
+            spec.asked.is_listed()
         });
-        (told.collect(), promises)
+        (told, promises)
     }
 
     fn apply(&mut self, even: bool, now: u64) -> Promises {
@@ -401,78 +528,125 @@ impl Tenants {
     /// Takes what the manager said of specifications. Gives promises for the scheduler; and, if requests may belong
     /// to other tenants now, those that waited here, which are to be admitted again behind those that the
     /// scheduler has.
-    pub fn take_shares(&mut self, shares: Vec<TenantShare>, all: bool, now: u64) -> (Promises, Option<Vec<Rc<ClientOp>>>) {
-        let whose = |s: &TenantShare| (s.pool, s.namespace.clone(), s.prefix.clone(), s.client.clone());
-        let known: FxHashMap<String, usize> = self.specs.iter().enumerate().map(|(i, s)| (s.share.name.clone(), i)).collect();
-        let same = |s: &TenantShare| known.get(&s.name).is_some_and(|i| whose(&self.specs[*i].share) == whose(s));
-        let others = !shares.iter().all(same) || (all && shares.len() != self.specs.len());
+    pub fn take_shares(&mut self, news: QosShares, now: u64) -> (Promises, Option<Vec<Rc<ClientOp>>>) {
+        let QosShares { tenants: shares, all_tenants: all, gone, parts, .. } = news;
         let mut promises = Promises::new();
+        let gone: FxHashSet<TenantNumber> = if all {
+            let stay: FxHashSet<TenantNumber> = shares.iter().map(|s| s.number).collect();
+            self.by_number.keys().copied().filter(|n| !stay.contains(n)).collect()
+        } else {
+            gone.into_iter().filter(|n| self.by_number.contains_key(n)).collect()
+        };
+        let whose = |s: &TenantShare| (s.pool, s.namespace.clone(), s.prefix.clone(), s.client.clone());
+        let same = |s: &TenantShare| self.by_number.get(&s.number).is_some_and(|i| whose(&self.specs[*i].share) == whose(s));
         let mut again = None;
-        if others {
-            // Everything that waits comes out, in order, before who is who changes.
-            let mut waiting = Vec::with_capacity(self.gate.len());
-            for s in &mut self.specs {
-                s.limited.take(Part::default(), &mut self.gate, now);
-            }
-            while let Some(op) = self.gate.release(now, |op| op.sink().is_open()) {
-                op.offered.set(false);
-                waiting.push(op);
-            }
-            let mut before = std::mem::take(&mut self.specs);
-            if all {
-                let (keep, gone) = before.into_iter().partition::<Vec<_>, _>(|s| shares.iter().any(|new| new.name == s.share.name));
-                before = keep;
-                for s in gone {
-                    promises.push((self.rows[s.row as usize].id, TenantSpec::default()));
-                    self.rows.remove(s.row as usize);
-                }
-            }
-            self.specs = before;
-            for share in shares {
-                match self.specs.iter_mut().find(|s| s.share.name == share.name) {
-                    Some(s) => s.share = share,
-                    None => {
-                        let row = self.add_row(Key::default(), Some(self.specs.len()), 0, now);
-                        self.specs.push(Spec { share, row, limited: Limited::new(now) });
-                    }
-                }
-            }
-            self.index = Index::default();
-            for (at, s) in self.specs.iter_mut().enumerate() {
-                self.index.add(&s.share, at);
-                self.rows[s.row as usize].spec = Some(at);
-                let part = Part { osds: s.share.osds, rates: s.share.ceilings.clone() };
-                s.limited = Limited::new(now);
-                s.limited.take(part, &mut self.gate, now);
-                promises.push((self.rows[s.row as usize].id, s.promise(false)));
-            }
-            again = Some(waiting);
+        if !gone.is_empty() || !shares.iter().all(same) {
+            again = Some(self.replace(shares, &gone, &mut promises, now));
         } else {
             for share in shares {
-                let Some(at) = known.get(&share.name) else { continue };
-                let s = &mut self.specs[*at];
-                s.share = share;
-                s.limited.take(Part { osds: s.share.osds, rates: s.share.ceilings.clone() }, &mut self.gate, now);
-                promises.push((self.rows[s.row as usize].id, s.promise(false)));
+                let Some(spec) = self.by_number.get(&share.number).and_then(|at| self.specs.get_mut(*at)) else { continue };
+                self.floors -= usize::from(spec.has_floor());
+                spec.share = share;
+                self.floors += usize::from(spec.has_floor());
+                // What it has of the old rates, it has of the new ones.
+                spec.divide();
+                spec.limited.take(spec.ceilings(), &mut self.gate, now);
+                promises.push((self.rows[spec.row as usize].id, spec.promise(false)));
+            }
+        }
+        for TenantPart { number, ops, bytes, floor } in parts {
+            let Some(spec) = self.by_number.get(&number).and_then(|at| self.specs.get_mut(*at)) else { continue };
+            spec.part = [ops, bytes, floor].map(Fraction);
+            spec.divide();
+            spec.limited.take(spec.ceilings(), &mut self.gate, now);
+            if spec.has_floor() {
+                promises.push((self.rows[spec.row as usize].id, spec.promise(false)));
             }
         }
         (promises, again)
     }
 
+    /// Takes tenants in the place of those that were there, or beside them. Gives everything that waited, in order:
+    /// who is who changes.
+    fn replace(&mut self, shares: Vec<TenantShare>, gone: &FxHashSet<TenantNumber>, promises: &mut Promises, now: u64) -> Vec<Rc<ClientOp>> {
+        let mut waiting = Vec::with_capacity(self.gate.len());
+        for s in &mut self.specs {
+            s.limited.take(Part::default(), &mut self.gate, now);
+        }
+        while let Some(op) = self.gate.release(now, |op| op.sink().is_open()) {
+            op.offered.set(false);
+            waiting.push(op);
+        }
+        let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs).into_iter().partition(|s| gone.contains(&s.share.number));
+        for s in left {
+            promises.push((self.rows[s.row as usize].id, TenantSpec::default()));
+            self.rows.remove(s.row as usize);
+        }
+        self.specs = keep;
+        self.by_number = self.specs.iter().enumerate().map(|(at, s)| (s.share.number, at)).collect();
+        for share in shares {
+            match self.by_number.get(&share.number) {
+                Some(at) => self.specs[*at].share = share,
+                None => {
+                    let at = self.specs.len();
+                    let row = self.add_row(Key::default(), Some(at), 0, now);
+                    self.by_number.insert(share.number, at);
+                    self.specs.push(Spec::new(share, row, now));
+                }
+            }
+        }
+        self.index = Index::default();
+        self.asked.clear();
+        for (at, s) in self.specs.iter_mut().enumerate() {
+            self.index.add(&s.share, at);
+            self.rows[s.row as usize].spec = Some(at);
+            s.divide();
+            (s.limited, s.asked) = (Limited::new(now), Asked::default());
+            s.limited.take(s.ceilings(), &mut self.gate, now);
+            promises.push((self.rows[s.row as usize].id, s.promise(false)));
+        }
+        self.floors = self.specs.iter().filter(|s| s.has_floor()).count();
+        waiting
+    }
+
+    /// What a row is called.
+    fn name_of(&self, row: &Row, pool_name: &dyn Fn(PoolId) -> Option<String>) -> String {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        let pool = || pool_name(row.key.pool).unwrap_or_else(|| row.key.pool.0.to_string());
+        match row.spec.and_then(|s| self.specs.get(s)) {
+            Some(s) => s.share.name.clone(),
+            None if row.key == REST => "others".into(),
+            None if row.key.pool == REST.pool => text(&row.key.detail),
+            None if !row.key.detail.is_empty() => format!("{}/{}/{}", pool(), text(&row.key.namespace), text(&row.key.detail)),
+            None if !row.key.namespace.is_empty() => format!("{}/{}", pool(), text(&row.key.namespace)),
+            None => pool(),
+        }
+    }
+
+    /// What tenants got since this was asked last: those with the most, and the others together.
+    pub fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Vec<TenantSeen> {
+        let mut changed: Vec<usize> = self.rows.iter().filter(|(_, r)| r.seen != r.told).map(|(at, _)| at).collect();
+        changed.sort_by_key(|at| std::cmp::Reverse(self.rows[*at].seen.offered - self.rows[*at].told.offered));
+        let mut seen: Vec<TenantSeen> = Vec::new();
+        for (n, at) in changed.into_iter().enumerate() {
+            let row = &self.rows[at];
+            let named = n < MOST_TOLD;
+            let one = row.seen.since(&row.told, if named { self.name_of(row, pool_name) } else { String::new() });
+            match seen.last_mut().filter(|_| n > MOST_TOLD) {
+                Some(rest) => add(rest, &one),
+                None => seen.push(one),
+            }
+            let row = &mut self.rows[at];
+            row.told = row.seen;
+        }
+        seen
+    }
+
     /// What was seen, and what is promised. `waiting` says what the scheduler has of a tenant.
     pub fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>, waiting: &dyn Fn(u64) -> usize) -> Value {
-        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         let rows = self.rows.iter().map(|(_, row)| {
             let spec = row.spec.and_then(|s| self.specs.get(s));
-            let pool = || pool_name(row.key.pool).unwrap_or_else(|| row.key.pool.0.to_string());
-            let name = match spec {
-                Some(s) => s.share.name.clone(),
-                None if row.key == REST => "others".into(),
-                None if row.key.pool == REST.pool => text(&row.key.detail),
-                None if !row.key.detail.is_empty() => format!("{}/{}/{}", pool(), text(&row.key.namespace), text(&row.key.detail)),
-                None if !row.key.namespace.is_empty() => format!("{}/{}", pool(), text(&row.key.namespace)),
-                None => pool(),
-            };
+            let name = self.name_of(row, pool_name);
             let s = &row.seen;
             let mut v = json!({
                 "tenant": name,
@@ -482,8 +656,9 @@ impl Tenants {
                 "offered": s.offered, "offered_bytes": s.offered_bytes,
                 "served": s.served, "served_bytes": s.served_bytes,
                 "served_by_floor": s.by_floor, "throttled": s.throttled,
+                "throttled_ns": s.throttled_time,
                 "waited_ns": s.waited,
-                "waits_log2_us": s.waits.value(),
+                "waits_log2_us": s.waits.used(),
             });
             if let Some(spec) = spec {
                 let rate = |s: Option<&messages::ShareOfRate>| match s.filter(|s| s.each_second > 0) {

@@ -1,7 +1,7 @@
 //! What the scheduler orders.
 
 use crate::client_op::ClientOp;
-use messages::{QosDemand, QosShares};
+use messages::{QosDemand, QosSeen, QosShares};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -90,11 +90,17 @@ pub trait Queue {
     fn demand(&mut self, _: Instant) -> QosDemand {
         QosDemand::default()
     }
+    /// There is another manager, or another connection with it: what was told may be lost.
+    fn forget_told(&mut self) {}
     /// Takes the manager's answer.
     fn take_shares(&mut self, _: QosShares, _: Instant) {}
     /// What was seen of classes and tenants, for people and programs. The function names pools.
     fn dump(&self, _: &dyn Fn(PoolId) -> Option<String>) -> Value {
         Value::Null
+    }
+    /// What classes got, and tenants since this was asked last, for the manager. The function names pools.
+    fn take_seen(&mut self, _: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
+        QosSeen::default()
     }
     /// Whether demand is to be told regularly.
     fn has_limited(&self) -> bool {

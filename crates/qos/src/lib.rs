@@ -11,7 +11,7 @@
 //!
 //! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
 //! Behind it, [`Window`] says how many operations may be in execution, where they can no longer be ordered.
-//! [`split`] divides the ceiling of a tenant over the places that serve it.
+//! [`split`] and [`Fraction`] divide what a tenant is promised over the places that serve it.
 
 mod ceilings;
 mod fifo;
@@ -26,7 +26,7 @@ pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS
 pub use fifo::Fifo;
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Capacity, DeviceKind, MclockProfile};
-pub use split::split;
+pub use split::{Fraction, split};
 pub use tenants::{Pace, TenantSpec};
 pub use window::Window;
 pub use wpq::Wpq;

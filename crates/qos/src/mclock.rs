@@ -42,7 +42,7 @@ pub struct MclockSpec {
 /// of its sessions the one whose turn it is: many sessions of a tenant get no more than one.
 ///
 /// Being served by share does not advance the reservation clock, but being served by reservation advances
-/// the share clock: who has a floor gets that or his share, whatever is more. Who comes back after a pause
+/// the share clock, to some operations ahead of others: who has a floor gets that or his share, whatever is more. Who comes back after a pause
 /// starts from now, or where the others are; a pause earns nothing.
 ///
 /// Operations of class [`OpClass::Immediate`], and those at or above the cut-off priority, go before all
@@ -110,6 +110,9 @@ fn span(cost: u32, rate: u64) -> u64 {
     if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
 
+/// What is served by reservation counts for the share, but only so many operations of it.
+const LEAD: u64 = 64;
+
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
 const SHARE_SCALE: u64 = 1 << 10;
 
@@ -128,15 +131,19 @@ impl<T> Class<T> {
         Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0 }
     }
 
-    /// Moves the clocks for an operation that is served.
-    fn pay(&mut self, charge: u32, reserved: bool) {
+    /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
+    fn pay(&mut self, charge: u32, reserved: bool, ahead_of: Option<u64>) {
         if reserved {
             self.reservation = self.reservation.saturating_add(span(charge, self.spec.reservation));
         }
         self.limit = self.limit.saturating_add(span(charge, self.spec.limit));
         // At least one, so that no weight lets a class stand still and win for ever.
         let step = (u64::from(charge) * SHARE_SCALE / u64::from(self.spec.weight.max(1))).max(1);
-        self.share = self.share.saturating_add(step);
+        let paid = self.share.saturating_add(step);
+        self.share = match ahead_of {
+            Some(others) => paid.min(others.saturating_add(step.saturating_mul(LEAD))).max(self.share),
+            None => paid,
+        };
     }
 }
 
@@ -273,11 +280,12 @@ impl<T> Scheduler<T> for Mclock<T> {
             Turn::Share(i) => (i, Phase::Weight, self.classes[i].queue.pop_share(now)),
         };
         let Some(taken) = taken else { return Dequeued::Empty };
+        let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
         let class = &mut self.classes[i];
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.
-        class.pay(taken.charge, phase != Phase::Weight && class.reservation <= now);
+        class.pay(taken.charge, phase != Phase::Weight && class.reservation <= now, others.filter(|_| phase != Phase::Weight));
         Dequeued::Item(taken.op(class.name), phase)
     }
 

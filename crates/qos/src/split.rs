@@ -17,3 +17,38 @@ pub fn split(total: u64, demand: &[u64]) -> Vec<u64> {
     };
     demand.iter().map(|d| part(*d)).collect()
 }
+
+/// A part of a whole, in units of 2^-32: small on the wire, and good for any rate of a tenant.
+///
+/// Where many places may serve a tenant and few are asked, only those are told a part. The others know their
+/// standing part without being told; it is what lets them begin.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Fraction(pub u32);
+
+impl Fraction {
+    const WHOLE: u64 = 1 << 32;
+
+    /// The part of each of so many members of whom nothing is asked.
+    pub fn standing(members: u32) -> Self {
+        Fraction((Fraction::WHOLE * EVEN / 1000 / u64::from(members.max(1))) as u32)
+    }
+
+    /// The part of one of so many members that is asked for `asked` of `all`. Those of all members add up to no more
+    /// than the whole.
+    pub fn of_demand(members: u32, asked: f64, all: f64) -> Self {
+        let rest = Fraction::WHOLE * (1000 - EVEN) / 1000;
+        let by_demand = if all > 0.0 { (asked / all).clamp(0.0, 1.0) * rest as f64 } else { 0.0 };
+        // Less than the whole, so it fits.
+        Fraction((u64::from(Fraction::standing(members).0) + by_demand as u64).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// So much of a rate.
+    pub fn of(self, whole: u64) -> u64 {
+        ((u128::from(whole) * u128::from(self.0)) >> 32) as u64
+    }
+
+    /// Whether it differs from another by more than so many thousandths of that.
+    pub fn differs(self, from: Fraction, thousandths: u64) -> bool {
+        u64::from(self.0.abs_diff(from.0)) * 1000 > u64::from(from.0) * thousandths
+    }
+}

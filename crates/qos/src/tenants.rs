@@ -73,6 +73,10 @@ const LATE: u64 = 2_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
+/// Being served by floor counts for the share, but only so many operations of it: who needed his floor for an hour
+/// would else have to wait until all others had what he had, when there is more again.
+const LEAD: u64 = 16;
+
 /// The heap's order: key, then who came first, so that equal tenants take turns.
 type Entry = Reverse<(u64, u32, u32)>;
 
@@ -620,7 +624,8 @@ impl<T> Tenants<T> {
         let t = &mut self.tenants[at];
         // At least one, so that no weight lets a tenant stand still and win for ever.
         let step = (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(t.weight)).max(1);
-        t.share = t.share.saturating_add(step);
+        let paid = t.share.saturating_add(step);
+        t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
         self.front = self.front.max(t.share);
         if t.promise != NONE {
             let p = &mut self.promises[t.promise];

@@ -70,6 +70,24 @@ fn run(s: &mut Mclock<u64>, loads: &[Load], nanos: u64, duration: u64) -> (Serve
     (served, idle)
 }
 
+#[test]
+fn who_needed_his_floor_for_long_has_his_share_soon_when_it_is_gone() {
+    let mut s = free();
+    // A floor far above the share, for a minute; then it is another OSD's.
+    s.set_tenant(OpClass::Client, 1, spec(700, 100, 0), 0);
+    let (served, _) = run(&mut s, &[load(1, 1, 16), load(2, 2, 16)], 1_000_000, 60 * SECOND);
+    assert!(of(&served, 1) >= 41_000, "{}", of(&served, 1));
+    s.set_tenant(OpClass::Client, 1, TenantSpec::default(), 60 * SECOND);
+    let (mut now, mut got) = (60 * SECOND, [0; 2]);
+    while now < 61 * SECOND {
+        let Dequeued::Item(o, _) = s.dequeue(now) else { panic!("operations wait") };
+        got[o.tenant as usize - 1] += 1;
+        now += 1_000_000;
+        s.enqueue(o, now);
+    }
+    assert!(got[0] >= 450, "{got:?}");
+}
+
 fn of(served: &Served, tenant: u64) -> usize {
     served.iter().filter(|((_, t, _), _)| *t == tenant).map(|(_, ops)| ops.len()).sum()
 }

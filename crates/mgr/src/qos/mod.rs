@@ -1,45 +1,176 @@
 //! Promises to tenants ([`spec`]), divided here over the OSDs that serve them.
 //!
 //! What decides is here; reading specifications and looking for images is in [`resolve`].
+//!
+//! With many tenants on many OSDs, what is done and said must not grow with the product of both. OSDs are told once
+//! what tenants there are. Parts are worked out only for OSDs that are asked for something ([`Member`]); the others
+//! have a standing part, which they know by themselves. Only tenants of whom an OSD told something are looked at, and
+//! only parts that became others are told.
 
 pub mod resolve;
 pub mod spec;
 
-use crate::rbd::ceiling::{Rates, SIGN_OF_LIFE, SILENT};
-use messages::{ShareOfRate, TenantDemand, TenantShare};
+use crate::rbd::ceiling::SIGN_OF_LIFE;
+use messages::{QosShares, ShareOfRate, TenantDemand, TenantNumber, TenantPart, TenantShare};
+use ::qos::Fraction;
 use spec::Promise;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{OsdId, PoolId};
 
 /// Specifications are read again after so many seconds.
 const FRESH: f64 = 2.0;
+/// Who leads groups is looked at again after so many seconds.
+const SERVING: f64 = 1.0;
+/// Over about so many seconds demand is smoothed.
+const SMOOTHING: f64 = 0.5;
+/// OSDs tell what they are asked for at least once a second; who did not for so long is asked for nothing.
+const STALE: f64 = 2.5;
+/// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
+/// that were heard first do not get everything.
+const LISTEN: f64 = 1.3;
+/// A part is told at once if it differs by more than so many thousandths from what was told last,
+const NEWS: u64 = 50;
+/// and within a second if it differs by more than so many.
+const SAME: u64 = 5;
+/// So many tenants that are gone are remembered for OSDs that were not told.
+const GONE: usize = 1024;
+
+/// What a tenant is promised, to be shown: rates in thousandths, operations and bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shown {
+    /// Its name.
+    pub name: String,
+    /// Its share.
+    pub weight: u32,
+    /// At least; 0 for none.
+    pub floors: [u64; 2],
+    /// At most; 0 for none.
+    pub ceilings: [u64; 2],
+}
 
 /// A tenant that a specification describes, with names that OSDs know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
-    /// Name, and what makes an operation its; without rates.
+    /// Name, and what makes an operation its; without number and rates.
     pub whose: TenantShare,
     /// What it is promised by all OSDs together.
     pub promise: Promise,
 }
 
-struct Tenant {
-    resolved: Resolved,
-    rates: BTreeMap<OsdId, Rates>,
-    /// What OSDs were told.
-    told: BTreeMap<OsdId, TenantShare>,
+/// The number of a tenant, from its name (FNV-1a).
+pub fn number_of(name: &str) -> TenantNumber {
+    TenantNumber(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)))
 }
 
-/// For an OSD: tenants, and whether those are all.
-pub type Tell = (Vec<TenantShare>, bool);
+/// An OSD that is asked for something for a tenant.
+#[derive(Clone, Copy, Default)]
+struct Member {
+    /// Operations and bytes each second, smoothed.
+    came: [f64; 2],
+    waits: [f64; 2],
+    queued: f64,
+    heard: f64,
+    /// What it was told.
+    told: Option<[Fraction; 3]>,
+}
+
+impl Member {
+    fn take(&mut self, d: &TenantDemand, now: f64) {
+        let seconds = f64::from(d.millis.max(1)) / 1000.0;
+        let keep = if self.heard == 0.0 { 0.0 } else { (-seconds / SMOOTHING).exp() };
+        for (had, came) in self.came.iter_mut().zip([f64::from(d.ops), d.bytes as f64]) {
+            *had = *had * keep + came / seconds * (1.0 - keep);
+        }
+        self.waits = [f64::from(d.waiting_ops), d.waiting_bytes as f64];
+        self.queued = f64::from(d.queued_ops);
+        self.heard = now;
+    }
+
+    /// What counts for ceilings of operations, for those of bytes, and for floors.
+    fn asked(&self) -> [f64; 3] {
+        let [ops, bytes] = [0, 1].map(|i| self.came[i] + self.waits[i]);
+        [ops, bytes, ops + self.queued]
+    }
+}
+
+struct Tenant {
+    resolved: Resolved,
+    /// When it became what it is.
+    version: u64,
+    members: BTreeMap<OsdId, Member>,
+    /// Members that are asked for nothing any more and were not told yet that their part is a standing one.
+    left: BTreeSet<OsdId>,
+}
+
+impl Tenant {
+    fn is_divided(&self) -> bool {
+        self.resolved.promise.floors != [0, 0] || !self.resolved.promise.ceilings.is_unlimited()
+    }
+
+    fn share(&self, number: TenantNumber, osds: u32) -> TenantShare {
+        let p = &self.resolved.promise;
+        let whole = |each_second, saved, peak| ShareOfRate { each_second, saved, peak, part: 0 };
+        let mut share = TenantShare { number, weight: p.weight, osds, ..self.resolved.whose.clone() };
+        if !p.ceilings.is_unlimited() {
+            share.ceilings = [p.ceilings.iops, p.ceilings.bps].map(|r| whole(r.each_second, r.saved, r.peak)).into();
+        }
+        if p.floors != [0, 0] {
+            share.floors = p.floors.map(|f| whole(f, 0, 0)).into();
+        }
+        share
+    }
+}
+
+/// Tenants of a pool, or those that may be anywhere: the OSDs that may be asked for them are the same.
+#[derive(Default)]
+struct Group {
+    serving: BTreeSet<OsdId>,
+    /// What OSDs are told of their number.
+    members: u32,
+    /// Of what changed last.
+    version: u64,
+    tenants: BTreeSet<TenantNumber>,
+    gone: VecDeque<(u64, TenantNumber)>,
+    /// What went before this is forgotten.
+    since: u64,
+}
+
+impl Group {
+    /// The number of OSDs that rates are divided over. With many it says a few more than there are, and stays the same
+    /// while some come and go: all tenants would have to be told again.
+    fn count(&mut self) -> bool {
+        let real = self.serving.len() as u32;
+        if real <= self.members && u64::from(real) * 4 >= u64::from(self.members) * 3 {
+            return false;
+        }
+        self.members = real + real / 8;
+        true
+    }
+}
 
 /// See the module. Times are seconds.
 #[derive(Default)]
 pub struct Tenants {
-    tenants: BTreeMap<String, Tenant>,
-    /// Which tenants an OSD knows.
-    known: BTreeMap<OsdId, BTreeSet<String>>,
+    tenants: BTreeMap<TenantNumber, Tenant>,
+    groups: BTreeMap<Option<PoolId>, Group>,
+    /// Counts changes of what tenants are promised.
+    version: u64,
+    /// What of each group an OSD knows.
+    known: BTreeMap<OsdId, BTreeMap<Option<PoolId>, u64>>,
+    /// OSDs with new connections: what was sent on the former may be lost.
+    anew: BTreeSet<OsdId>,
     spoken: BTreeMap<OsdId, f64>,
+    /// Tenants of whom something was told since parts were last worked out.
+    touched: BTreeSet<TenantNumber>,
+    /// Those with parts that differ a little from what was told.
+    unsettled: BTreeSet<TenantNumber>,
+    here: BTreeSet<OsdId>,
+    /// OSDs may have to be told of tenants.
+    news: bool,
+    /// When everything was looked at.
+    looked: f64,
+    /// When the first OSD was there.
+    begun: Option<f64>,
     due: f64,
     reading: bool,
 }
@@ -57,33 +188,89 @@ impl Tenants {
         self.reading = false;
         self.due = now + FRESH;
         let Some(resolved) = resolved else { return false };
-        let mut news = resolved.len() != self.tenants.len();
-        let mut before = std::mem::take(&mut self.tenants);
+        let before = self.version;
+        let mut old = std::mem::take(&mut self.tenants);
         for r in resolved {
-            let tenant = match before.remove(&r.whose.name) {
-                Some(t) => {
-                    news |= t.resolved != r;
-                    Tenant { resolved: r, ..t }
-                }
-                None => {
-                    news = true;
-                    Tenant { resolved: r, rates: BTreeMap::new(), told: BTreeMap::new() }
+            let mut number = number_of(&r.whose.name);
+            while self.tenants.get(&number).is_some_and(|t| t.resolved.whose.name != r.whose.name) {
+                // Two names with one number: never, but then the second one has the next.
+                number.0 = number.0.wrapping_add(1);
+            }
+            let tenant = match old.remove(&number) {
+                Some(t) if t.resolved == r => t,
+                other => {
+                    self.version += 1;
+                    let members = match other {
+                        Some(t) if t.resolved.whose.pool == r.whose.pool => t.members,
+                        Some(t) => {
+                            self.leave(t.resolved.whose.pool, number);
+                            BTreeMap::new()
+                        }
+                        None => BTreeMap::new(),
+                    };
+                    self.touched.insert(number);
+                    Tenant { resolved: r, version: self.version, members, left: BTreeSet::new() }
                 }
             };
-            self.tenants.insert(tenant.resolved.whose.name.clone(), tenant);
+            let group = self.groups.entry(tenant.resolved.whose.pool).or_default();
+            group.version = group.version.max(tenant.version);
+            group.tenants.insert(number);
+            self.tenants.insert(number, tenant);
+        }
+        for (number, t) in old {
+            self.version += 1;
+            self.leave(t.resolved.whose.pool, number);
+        }
+        let news = self.version != before;
+        self.news |= news;
+        if news {
+            // Who serves new ones is to be seen now.
+            self.looked = 0.0;
         }
         news
     }
 
+    fn leave(&mut self, pool: Option<PoolId>, number: TenantNumber) {
+        let Some(group) = self.groups.get_mut(&pool) else { return };
+        group.tenants.remove(&number);
+        group.version = self.version;
+        group.gone.push_back((self.version, number));
+        if group.gone.len() > GONE
+            && let Some((version, _)) = group.gone.pop_front()
+        {
+            group.since = version;
+        }
+    }
+
+    /// What all tenants are promised.
+    pub fn promised(&self) -> Vec<Shown> {
+        let shown = self.tenants.values().map(|t| {
+            let p = &t.resolved.promise;
+            let ceilings = [p.ceilings.iops.each_second, p.ceilings.bps.each_second];
+            Shown { name: t.resolved.whose.name.clone(), weight: p.weight, floors: p.floors, ceilings }
+        });
+        shown.collect()
+    }
+
     /// Takes what an OSD was asked for. True if the next round should be now.
     pub fn handle_demand(&mut self, osd: OsdId, demand: &[TenantDemand], now: f64) -> bool {
-        let mut new = false;
+        let mut urgent = false;
         for d in demand {
-            if let Some(t) = self.tenants.get_mut(&d.name) {
-                new |= t.rates.entry(osd).or_default().take(d.millis, &d.reads, &d.writes, now);
+            let Some(t) = self.tenants.get_mut(&d.number) else { continue };
+            if d.ops == 0 && d.waiting_ops == 0 && d.queued_ops == 0 {
+                // Whoever writes with one operation at a time goes from OSD to OSD: the next one needs the part at once.
+                if t.members.remove(&osd).is_some() {
+                    t.left.insert(osd);
+                    urgent |= t.members.values().any(|m| m.waits[0] > 0.0);
+                }
+            } else {
+                let member = t.members.entry(osd).or_default();
+                urgent |= d.waiting_ops > 0 && member.told.is_none();
+                member.take(d, now);
             }
+            self.touched.insert(d.number);
         }
-        new
+        urgent
     }
 
     /// Whether nothing is specified.
@@ -93,81 +280,171 @@ impl Tenants {
 
     /// An OSD has another connection: what was sent on the former may be lost.
     pub fn forget_told(&mut self, osd: OsdId) {
-        self.known.remove(&osd);
-        for t in self.tenants.values_mut() {
-            t.told.remove(&osd);
+        self.anew.insert(osd);
+    }
+
+    /// Looks at everything: who serves, who is silent.
+    fn look(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) {
+        self.looked = now;
+        for (pool, group) in &mut self.groups {
+            let serving = match pool {
+                Some(pool) => serving(*pool),
+                None => self.here.clone(),
+            };
+            if serving != group.serving {
+                group.serving = serving;
+                self.news = true;
+                if group.count() {
+                    self.version += 1;
+                    group.version = self.version;
+                    for number in &group.tenants {
+                        if let Some(t) = self.tenants.get_mut(number) {
+                            t.version = self.version;
+                            self.touched.insert(*number);
+                        }
+                    }
+                }
+            }
+        }
+        // Who knew of tenants of a pool that nobody serves is told all anew.
+        self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.is_empty());
+        for (number, t) in &mut self.tenants {
+            let before = t.members.len();
+            let left = &mut t.left;
+            t.members.retain(|osd, m| {
+                let stays = now - m.heard < STALE;
+                if !stays {
+                    left.insert(*osd);
+                }
+                stays
+            });
+            if t.members.len() != before {
+                self.touched.insert(*number);
+            }
+        }
+        self.touched.append(&mut self.unsettled);
+    }
+
+    /// Tells OSDs of tenants that they do not know as they are.
+    fn tell_tenants(&mut self, tell: &mut BTreeMap<OsdId, QosShares>) {
+        self.news = false;
+        for osd in &self.here {
+            let wanted: BTreeMap<Option<PoolId>, u64> =
+                self.groups.iter().filter(|(_, g)| g.serving.contains(osd)).map(|(pool, g)| (*pool, g.version)).collect();
+            let known = self.known.get(osd);
+            if known == Some(&wanted) {
+                continue;
+            }
+            let all = known.is_none_or(|k| {
+                k.iter().any(|(pool, version)| !wanted.contains_key(pool) || self.groups.get(pool).is_some_and(|g| g.since > *version))
+            });
+            let message = tell.entry(*osd).or_default();
+            message.all_tenants = all;
+            for (pool, version) in &wanted {
+                let Some(group) = self.groups.get(pool) else { continue };
+                let from = if all { 0 } else { known.and_then(|k| k.get(pool)).copied().unwrap_or(0) };
+                if from >= *version {
+                    continue;
+                }
+                let changed = group.tenants.iter().filter_map(|n| Some((*n, self.tenants.get(n)?))).filter(|(_, t)| t.version > from);
+                message.tenants.extend(changed.map(|(number, t)| t.share(number, group.members)));
+                if !all {
+                    // One that is there again is not gone.
+                    let gone = group.gone.iter().filter(|(v, n)| *v > from && !self.tenants.contains_key(n));
+                    message.gone.extend(gone.map(|(_, n)| *n));
+                }
+            }
+            self.known.insert(*osd, wanted);
+        }
+    }
+
+    /// Works out parts of the tenants that were touched.
+    fn tell_parts(&mut self, settle: bool, tell: &mut BTreeMap<OsdId, QosShares>) {
+        let differs = if settle { SAME } else { NEWS };
+        for number in std::mem::take(&mut self.touched) {
+            let Some(t) = self.tenants.get_mut(&number) else { continue };
+            if !t.is_divided() {
+                continue;
+            }
+            let Some(group) = self.groups.get(&t.resolved.whose.pool) else { continue };
+            // Who does not serve but was asked counts, too.
+            let members = group.members.max(t.members.len() as u32);
+            let standing = Fraction::standing(members);
+            for osd in std::mem::take(&mut t.left) {
+                if self.here.contains(&osd) {
+                    tell.entry(osd).or_default().parts.push(TenantPart { number, ops: standing.0, bytes: standing.0, floor: standing.0 });
+                }
+            }
+            let all = t.members.values().fold([0.0; 3], |sum, m| {
+                let asked = m.asked();
+                [0, 1, 2].map(|i| sum[i] + asked[i])
+            });
+            for (osd, m) in t.members.iter_mut().filter(|(osd, _)| self.here.contains(osd)) {
+                let asked = m.asked();
+                let part = [0, 1, 2].map(|i| Fraction::of_demand(members, asked[i], all[i]));
+                match m.told {
+                    Some(told) if told == part => {}
+                    Some(told) if !part.iter().zip(told).any(|(p, t)| p.differs(t, differs)) => {
+                        self.unsettled.insert(number);
+                    }
+                    _ => {
+                        m.told = Some(part);
+                        let [ops, bytes, floor] = part.map(|p| p.0);
+                        tell.entry(*osd).or_default().parts.push(TenantPart { number, ops, bytes, floor });
+                    }
+                }
+            }
         }
     }
 
     /// Divides anew; what there is to tell the OSDs that can be told. `serving` are those that lead groups of a pool.
-    pub fn round(&mut self, now: f64, here: &BTreeSet<OsdId>, mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) -> BTreeMap<OsdId, Tell> {
-        let mut wanted: BTreeMap<OsdId, BTreeSet<String>> = BTreeMap::new();
-        let mut changed: BTreeMap<OsdId, Vec<TenantShare>> = BTreeMap::new();
-        for (name, t) in &mut self.tenants {
-            let serving = match t.resolved.whose.pool {
-                Some(pool) => serving(pool),
-                None => here.clone(),
-            };
-            t.rates.retain(|o, r| serving.contains(o) || now - r.told < SILENT);
-            let osds: BTreeSet<OsdId> = serving.iter().chain(t.rates.keys()).copied().collect();
-            let rates: Vec<Rates> = osds.iter().map(|o| t.rates.get(o).copied().unwrap_or_default()).collect();
-            t.told.retain(|o, _| osds.contains(o));
-            for (osd, share) in divide(&t.resolved, &osds, &rates, now).into_iter().filter(|(o, _)| here.contains(o)) {
-                wanted.entry(osd).or_default().insert(name.clone());
-                if t.told.get(&osd) != Some(&share) {
-                    t.told.insert(osd, share.clone());
-                    changed.entry(osd).or_default().push(share);
+    pub fn round(&mut self, now: f64, here: &BTreeSet<OsdId>, serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) -> BTreeMap<OsdId, QosShares> {
+        let mut tell = BTreeMap::new();
+        if self.here != *here {
+            self.here.clone_from(here);
+            self.known.retain(|o, _| here.contains(o));
+            self.spoken.retain(|o, _| here.contains(o));
+            self.news = true;
+            self.looked = 0.0;
+        }
+        if !here.is_empty() {
+            self.begun.get_or_insert(now);
+        }
+        if !self.anew.is_empty() {
+            let anew = std::mem::take(&mut self.anew);
+            self.known.retain(|o, _| !anew.contains(o));
+            self.news = true;
+            for (number, t) in &mut self.tenants {
+                for (_, m) in t.members.iter_mut().filter(|(o, _)| anew.contains(o)) {
+                    m.told = None;
+                    self.touched.insert(*number);
                 }
             }
         }
-        let mut tell: BTreeMap<OsdId, Tell> = BTreeMap::new();
+        let settle = now - self.looked >= SERVING;
+        if settle {
+            self.look(now, serving);
+        }
+        if self.news {
+            self.tell_tenants(&mut tell);
+        }
+        if self.begun.is_some_and(|begun| now - begun >= LISTEN) {
+            self.tell_parts(settle, &mut tell);
+        }
         for osd in here {
-            let names = wanted.remove(osd).unwrap_or_default();
-            if self.known.get(osd).is_none_or(|k| *k != names) {
-                let all = self.tenants.values().filter_map(|t| t.told.get(osd).cloned()).collect();
-                tell.insert(*osd, (all, true));
-                self.known.insert(*osd, names);
-            } else if let Some(shares) = changed.remove(osd) {
-                tell.insert(*osd, (shares, false));
-            } else if !names.is_empty() && self.spoken.get(osd).is_none_or(|at| now - at >= SIGN_OF_LIFE) {
-                tell.insert(*osd, Tell::default());
+            let knows = self.known.get(osd).is_some_and(|k| !k.is_empty());
+            if tell.contains_key(osd) || (knows && self.spoken.get(osd).is_none_or(|at| now - at >= SIGN_OF_LIFE)) {
+                tell.entry(*osd).or_default();
+                self.spoken.insert(*osd, now);
             }
         }
-        for osd in tell.keys() {
-            self.spoken.insert(*osd, now);
-        }
-        self.spoken.retain(|o, _| here.contains(o));
-        self.known.retain(|o, _| here.contains(o));
         tell
     }
-}
-
-fn divide(r: &Resolved, osds: &BTreeSet<OsdId>, rates: &[Rates], now: f64) -> Vec<(OsdId, TenantShare)> {
-    let demand: Vec<[u64; 6]> = rates.iter().map(|r| r.demand(now)).collect();
-    let empty = TenantShare { weight: r.promise.weight, osds: osds.len() as u32, ..r.whose.clone() };
-    let mut shares = vec![empty; osds.len()];
-    let asked = |i: usize| -> Vec<u64> { demand.iter().map(|d| d[i]).collect() };
-    if !r.promise.ceilings.is_unlimited() {
-        for (i, rate) in r.promise.ceilings.rates().into_iter().enumerate() {
-            for (share, part) in shares.iter_mut().zip(qos::split(rate.each_second, &asked(i))) {
-                share.ceilings.push(ShareOfRate { each_second: rate.each_second, saved: rate.saved, peak: rate.peak, part });
-            }
-        }
-    }
-    if r.promise.floors != [0, 0] {
-        for (i, floor) in r.promise.floors.into_iter().enumerate() {
-            for (share, part) in shares.iter_mut().zip(qos::split(floor, &asked(i))) {
-                share.floors.push(ShareOfRate { each_second: floor, part, ..ShareOfRate::default() });
-            }
-        }
-    }
-    osds.iter().copied().zip(shares).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use messages::DemandCount;
     use spec::Spec;
 
     fn resolved(name: &str, json: &str) -> Resolved {
@@ -179,37 +456,88 @@ mod tests {
         [0, 1, 2].map(OsdId).into()
     }
 
+    fn asked(name: &str, ops: u32) -> TenantDemand {
+        TenantDemand { number: number_of(name), millis: 100, ops, bytes: u64::from(ops) * 4096, ..TenantDemand::default() }
+    }
+
+    /// What part of a thousand an OSD was told of operations.
+    fn part(told: &BTreeMap<OsdId, QosShares>, osd: i32) -> Option<u64> {
+        told.get(&OsdId(osd))?.parts.first().map(|p| Fraction(p.ops).of(1000))
+    }
+
     #[test]
-    fn floors_and_ceilings_follow_demand_and_stay_whole() {
+    fn tenants_are_told_once_and_parts_follow_demand_and_stay_whole() {
         let mut t = Tenants::default();
         let here: BTreeSet<OsdId> = [0, 1, 2, 3].map(OsdId).into();
         assert!(t.due(1.0) && !t.due(1.0));
         assert!(t.take(Some(vec![resolved("a", r#"{"weight": 7, "floor_iops": 90, "ceiling_iops": 300}"#)]), 1.0));
         let told = t.round(1.0, &here, osds);
         assert_eq!(told.len(), 4);
-        assert_eq!(told[&OsdId(3)], (Vec::new(), true), "it is told that there is nothing for it");
-        let part = |told: &BTreeMap<OsdId, Tell>, osd: i32| told.get(&OsdId(osd)).map(|t| (t.0[0].floors[0].part, t.0[0].ceilings[0].part, t.1));
-        assert_eq!(part(&told, 0), Some((30_000, 100_000, true)));
-        assert_eq!((told[&OsdId(0)].0[0].weight, told[&OsdId(0)].0[0].osds), (7, 3));
+        assert!(told[&OsdId(3)].tenants.is_empty() && told[&OsdId(3)].all_tenants, "it is told that there is nothing for it");
+        let a = &told[&OsdId(0)].tenants[0];
+        assert_eq!((a.weight, a.osds, a.ceilings[0].each_second, a.floors[0].each_second), (7, 3, 300_000, 90_000));
         assert!(t.round(1.1, &here, osds).is_empty());
-        let writes = DemandCount { ops: 10, bytes: 40960, ..DemandCount::default() };
-        t.handle_demand(OsdId(1), &[TenantDemand { name: "a".into(), millis: 100, writes, ..TenantDemand::default() }], 1.2);
-        let told = t.round(1.2, &here, osds);
-        assert_eq!(part(&told, 1), Some((87_000, 290_000, false)));
-        assert_eq!(part(&told, 0), Some((1_500, 5_000, false)));
-        // What cannot be read leaves all as it was; what is gone is told.
-        assert!(!t.take(None, 3.0) && !t.is_empty());
-        let signs = t.round(3.5, &here, osds);
-        assert!(signs.values().any(|s| s.0.is_empty() && !s.1), "a sign of life");
-        assert!(t.take(Some(Vec::new()), 4.0));
+        // At first it listens.
+        t.handle_demand(OsdId(1), &[asked("a", 10)], 1.2);
+        assert!(t.round(1.2, &here, osds).is_empty());
+        let told = t.round(2.4, &here, osds);
+        assert_eq!((part(&told, 1), part(&told, 0)), (Some(966), None), "whoever is not asked has a standing part");
+        // Another one is asked for as much.
+        t.handle_demand(OsdId(0), &[asked("a", 10)], 2.5);
+        let told = t.round(2.5, &here, osds);
+        assert_eq!((part(&told, 0), part(&told, 1)), (Some(491), Some(491)));
+        // Small differences wait for the second to end.
+        t.handle_demand(OsdId(0), &[TenantDemand { millis: 1000, ..asked("a", 104) }], 2.6);
+        assert!(t.round(2.6, &here, osds).is_empty());
+        assert!(part(&t.round(3.5, &here, osds), 0).is_some_and(|p| (492..520).contains(&p)));
+        // Who says that he is asked for nothing gives his part back at once, and who says nothing, soon.
+        t.handle_demand(OsdId(1), &[asked("a", 0)], 3.6);
+        let told = t.round(3.6, &here, osds);
+        assert_eq!((part(&told, 0), part(&told, 1)), (Some(966), Some(16)));
+        let told = t.round(6.0, &here, osds);
+        assert_eq!((part(&told, 0), told[&OsdId(1)].parts.len()), (Some(16), 0), "and a sign of life for the others");
+    }
+
+    #[test]
+    fn changes_are_told_and_nothing_else() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
+        let spec = |n: u64, weight: u64| resolved(&format!("t{n}"), &format!(r#"{{"weight": {weight}}}"#));
+        t.take(Some((0..100).map(|n| spec(n, 10)).collect()), 1.0);
+        assert!(t.round(1.0, &here, osds).values().all(|s| s.tenants.len() == 100));
+        // One changes, one goes, one comes.
+        let next: Vec<Resolved> = (1..101).map(|n| spec(n, if n == 50 { 11 } else { 10 })).collect();
+        assert!(t.take(Some(next.clone()), 3.0) && !t.take(Some(next), 4.0));
         let told = t.round(4.0, &here, osds);
-        assert_eq!(told.keys().map(|o| o.0).collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(told.values().all(|t| *t == (Vec::new(), true)));
+        let s = &told[&OsdId(2)];
+        let names: BTreeSet<&str> = s.tenants.iter().map(|t| t.name.as_str()).collect();
+        assert_eq!((names, &s.gone[..], s.all_tenants), (["t50", "t100"].into(), &[number_of("t0")][..], false));
+        // What cannot be read leaves all as it was.
+        assert!(!t.take(None, 5.0) && !t.is_empty());
         // Who has begun anew is told everything.
-        t.take(Some(vec![resolved("a", r#"{"weight": 7}"#)]), 5.0);
-        t.round(5.0, &here, osds);
-        t.forget_told(OsdId(2));
-        let told = t.round(5.1, &here, osds);
-        assert!(told.len() == 1 && told[&OsdId(2)].0.len() == 1 && told[&OsdId(2)].1);
+        t.forget_told(OsdId(1));
+        let told = t.round(5.0, &here, osds);
+        assert!(told.len() == 1 && told[&OsdId(1)].tenants.len() == 100 && told[&OsdId(1)].all_tenants);
+        // A pool that is served elsewhere now.
+        let told = t.round(7.0, &here, |_| [0, 1].map(OsdId).into());
+        assert!(told[&OsdId(2)].all_tenants && told[&OsdId(2)].tenants.is_empty());
+        assert!(told[&OsdId(0)].tenants.iter().all(|t| t.osds == 2), "there are fewer, and rates are divided anew");
+        assert!(t.take(Some(Vec::new()), 9.0));
+        assert_eq!(t.round(9.0, &here, |_| [0, 1].map(OsdId).into())[&OsdId(0)].gone.len(), 100);
+    }
+
+    #[test]
+    fn many_osds_may_come_and_go_without_a_word() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = (0..100).map(OsdId).collect();
+        t.take(Some(vec![resolved("a", r#"{"ceiling_iops": 300}"#)]), 1.0);
+        let serving = |n: i32| move |_: PoolId| (0..n).map(OsdId).collect::<BTreeSet<_>>();
+        assert!(t.round(1.0, &here, serving(100)).values().all(|s| s.tenants[0].osds == 112));
+        let told = t.round(2.0, &here, serving(99));
+        assert!(told.len() == 1 && told[&OsdId(99)].all_tenants, "{told:?}");
+        let told = t.round(2.5, &here, serving(99));
+        assert!(told.values().all(|s| *s == QosShares::default()));
+        let told = t.round(3.5, &here, serving(100));
+        assert!(told.values().filter(|s| **s != QosShares::default()).count() == 1);
     }
 }

@@ -38,6 +38,7 @@ impl Daemon {
         *self.mgr.borrow_mut() = Some(conn.clone());
         // A mgr that has just begun knows nothing.
         self.full_report.set(true);
+        self.core.with_queue(|q| q.forget_told());
         Some(conn)
     }
 
@@ -105,6 +106,12 @@ impl Daemon {
         self.full_report.set(false);
         let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         let (slow, oldest) = self.core.tracker.slow_now();
+        let mut qos = Bytes::new();
+        if all || full {
+            let map = self.core.map();
+            let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
+            qos = self.core.with_queue(|q| q.take_seen(&pool_name)).to_bytes(f);
+        }
         let report = OsdStatsReport {
             osd: self.id,
             up_from,
@@ -115,7 +122,7 @@ impl Daemon {
             pg_stats,
             removed,
             pool_statfs: Vec::new(),
-            qos: Bytes::new(),
+            qos,
             counters: [
                 ("slow_ops".to_owned(), slow),
                 ("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64),

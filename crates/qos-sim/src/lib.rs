@@ -1,0 +1,22 @@
+//! What tenants are promised, over a whole cluster, in virtual time.
+//!
+//! The manager's coordinator ([`mgr::qos::Tenants`]) and the OSDs' schedulers ([`osd::scheduler::OsdQueue`]) are the
+//! ones of the daemons, and so are the messages between them, encoded and decoded. Devices, clients, connections and
+//! clocks are modelled; everything follows from a seed.
+//!
+//! * [`scenario`]: how large, how long, what goes wrong, and who wants what;
+//! * [`world`]: the events;
+//! * [`fair`]: what everybody should get, worked out without schedulers;
+//! * [`report`]: what everybody got.
+//!
+//! `cargo run --release -p qos-sim -- --help`
+
+pub mod fair;
+pub mod random;
+pub mod report;
+pub mod scenario;
+pub mod world;
+
+pub use report::Report;
+pub use scenario::Scenario;
+pub use world::run;
