@@ -5,9 +5,11 @@
 //! * [`commands`]: the table of its commands;
 //! * [`rbd`]: what it does for block devices;
 //! * [`qos`]: what tenants are promised, divided over OSDs;
+//! * [`prometheus`]: metrics;
 //! * [`server`]: sessions with monitors, OSDs and clients.
 
 pub mod commands;
+pub mod prometheus;
 pub mod qos;
 pub mod rbd;
 pub mod server;

@@ -1,6 +1,7 @@
 //! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
 
 use crate::commands::{self, Done};
+use crate::prometheus::{self, cluster::FromMonitors, http, text::Text};
 use crate::qos::Tenants;
 use crate::qos::resolve::Resolver;
 use crate::rbd::RbdSupport;
@@ -12,16 +13,17 @@ use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
 use pgmap::health::ScrubLimits;
-use messages::{AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload, QosShares};
+use messages::{AnyMessage, Command, MgrMapMsg, QosSeen, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload, QosShares};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{EntityName, EntityType, OsdId, ShardId, SpgId, Utime};
+use denc::Decode;
+use types::{EntityName, EntityType, MgrMap, OsdId, ShardId, SpgId, Utime};
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
 const DIGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -29,6 +31,12 @@ const DIGEST_PAUSE: Duration = Duration::from_millis(100);
 const LIMITS_PERIOD: Duration = Duration::from_millis(100);
 /// How often specifications are looked for while there is nothing to divide.
 const SPECS_PERIOD: Duration = Duration::from_secs(1);
+/// How long it takes until it is tried again to serve metrics,
+const METRICS_RETRY: Duration = Duration::from_secs(5);
+/// and how often it is looked whether they are to be.
+const METRICS_LOOK: Duration = Duration::from_secs(60);
+/// How long the monitors may take for an answer that goes into metrics.
+const METRICS_PATIENCE: Duration = Duration::from_secs(3);
 /// The shortest pause between two times.
 const LIMITS_PAUSE: Duration = Duration::from_millis(5);
 
@@ -66,6 +74,7 @@ pub struct Manager {
 
 struct Inner {
     name: String,
+    ip: IpAddr,
     conf: Rc<RefCell<Config>>,
     mon: MonClient,
     objecter: Objecter,
@@ -81,6 +90,14 @@ struct Inner {
     /// Tenants that are promised something.
     tenants: RefCell<Tenants>,
     resolver: RefCell<Option<Rc<Resolver>>>,
+    /// Modules that are enabled.
+    modules: RefCell<BTreeSet<String>>,
+    /// What classes and tenants got.
+    seen: RefCell<prometheus::tenants::Tenants>,
+    /// Where metrics are served, as URL.
+    metrics_url: RefCell<Option<String>>,
+    /// Modules or configuration have changed.
+    settings: Notify,
     /// There is something about limits and promises that does not wait for the next round.
     limits: Rc<Notify>,
     /// Something changed that the monitors should hear of.
@@ -114,6 +131,15 @@ impl MonEvents for FromMon {
                 tracing::debug!("setting from the monitors: {refused}");
             }
             m.apply_auth_settings();
+            m.settings.notify_one();
+        }
+        if message.msg_type == MgrMapMsg::TYPE
+            && let Ok(Ok(map)) = MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0))
+        {
+            m.mon.got("mgrmap", map.epoch.0.into());
+            if m.modules.replace(map.modules.clone()) != map.modules {
+                m.settings.notify_one();
+            }
         }
     }
 }
@@ -141,6 +167,7 @@ impl Manager {
         let objecter = Objecter::new(mon.clone());
         let inner = Rc::new(Inner {
             name: config.cluster.name.id.clone(),
+            ip: config.ip,
             conf: config.conf,
             mon: mon.clone(),
             objecter,
@@ -153,6 +180,10 @@ impl Manager {
             osds: RefCell::default(),
             tenants: RefCell::default(),
             resolver: RefCell::default(),
+            modules: RefCell::default(),
+            seen: RefCell::default(),
+            metrics_url: RefCell::default(),
+            settings: Notify::new(),
             limits: Rc::default(),
             news: Notify::new(),
             stopping: Cell::new(false),
@@ -160,6 +191,7 @@ impl Manager {
         mon.set_events(Rc::new(FromMon(Rc::downgrade(&inner))));
         mon.subscribe("config", 0, false);
         mon.subscribe("osdmap", 0, false);
+        mon.subscribe("mgrmap", 0, false);
         mon.wait_ready(Duration::from_secs(30)).await?;
         let auth = ServiceAuth::new(config.cluster.policy.clone(), keys);
         let messenger = Messenger::new(
@@ -183,6 +215,7 @@ impl Manager {
         *inner.rbd.borrow_mut() = Some(RbdSupport::start(rados, inner.conf.clone()));
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
         tokio::task::spawn_local(split_limits(Rc::downgrade(&inner)));
+        tokio::task::spawn_local(serve_metrics(Rc::downgrade(&inner)));
         inner.news.notify_one();
         Ok(Manager { inner })
     }
@@ -199,6 +232,7 @@ impl Manager {
         self.inner.stopping.set(true);
         self.inner.news.notify_one();
         self.inner.limits.notify_one();
+        self.inner.settings.notify_one();
         if let Some(m) = self.inner.messenger.borrow_mut().take() {
             m.shutdown();
         }
@@ -247,6 +281,80 @@ async fn split_limits(inner: Weak<Inner>) {
             let _ = tokio::time::timeout(LIMITS_PERIOD, limits.notified()).await;
         }
     }
+}
+
+/// Serves metrics while the module is enabled, where the configuration says.
+async fn serve_metrics(inner: Weak<Inner>) {
+    let mut running: Option<(String, u64, tokio::task::JoinHandle<()>)> = None;
+    let mut complained = None;
+    loop {
+        let Some(m) = inner.upgrade() else { return };
+        let enabled = !m.stopping.get() && m.modules.borrow().contains(prometheus::MODULE);
+        let (addr, port) = (m.conf.borrow().str("mgr/prometheus/server_addr"), m.conf.borrow().u64("mgr/prometheus/server_port"));
+        let mut failed = false;
+        if !enabled || running.as_ref().is_some_and(|(a, p, _)| (a, *p) != (&addr, port)) {
+            if let Some((_, _, task)) = running.take() {
+                task.abort();
+                // The address is free when it has ended.
+                let _ = task.await;
+            }
+            m.metrics_url.replace(None);
+        }
+        if enabled && running.is_none() {
+            match http::listen(&addr, port as u16) {
+                Ok(listener) => {
+                    let page = Rc::downgrade(&m);
+                    let serve = http::serve(listener, move || metrics(page.clone()));
+                    // What clients are told is where they may reach this manager.
+                    let everywhere = addr == "::" || addr == "0.0.0.0";
+                    let host = if everywhere { m.ip.to_string() } else { addr.clone() };
+                    let host = if host.contains(':') { format!("[{}]", host.trim_matches(['[', ']'])) } else { host };
+                    m.metrics_url.replace(Some(format!("http://{host}:{port}/")));
+                    running = Some((addr, port, tokio::task::spawn_local(serve)));
+                    complained = None;
+                }
+                Err(e) => {
+                    let complaint = format!("metrics cannot be served on {addr} port {port}: {e}");
+                    if complained.as_ref() != Some(&complaint) {
+                        tracing::warn!("{complaint}");
+                        complained = Some(complaint);
+                    }
+                    failed = true;
+                }
+            }
+        }
+        m.news.notify_one();
+        if m.stopping.get() {
+            return;
+        }
+        // Waiting must not keep the manager alive; it looks again now and then.
+        let again = if failed { METRICS_RETRY } else { METRICS_LOOK };
+        let _ = tokio::time::timeout(again, m.settings.notified()).await;
+    }
+}
+
+/// The metrics of this moment.
+async fn metrics(inner: Weak<Inner>) -> String {
+    let Some(m) = inner.upgrade() else { return String::new() };
+    let ask = async |command: serde_json::Value| -> serde_json::Value {
+        let asked = tokio::time::timeout(METRICS_PATIENCE, m.mon.command(&command.to_string(), Bytes::new())).await;
+        let output = asked.ok().and_then(Result::ok).filter(|o| o.code == 0).map(|o| o.output);
+        output.and_then(|o| serde_json::from_slice(&o).ok()).unwrap_or_default()
+    };
+    let monitors = FromMonitors {
+        health: ask(serde_json::json!({"prefix": "health", "detail": "detail", "format": "json"})).await,
+        quorum: ask(serde_json::json!({"prefix": "quorum_status", "format": "json"})).await,
+        osds: ask(serde_json::json!({"prefix": "osd metadata", "format": "json"})).await,
+    };
+    let mut out = Text::default();
+    let state = m.state.borrow();
+    prometheus::cluster::write(&state, &monitors, &m.name, &mut out);
+    let mut seen = m.seen.borrow_mut();
+    if let Some(map) = &state.osd_map {
+        seen.retain_osds(|o| map.exists(o));
+    }
+    seen.write(&m.tenants.borrow().promised(), &mut out);
+    out.finish()
 }
 
 impl Inner {
@@ -341,6 +449,9 @@ impl Inner {
         message.addrs = messenger.addrs();
         message.metadata = self.metadata.clone();
         message.commands = self.descriptions.clone();
+        if let Some(url) = &*self.metrics_url.borrow() {
+            message.services.insert(prometheus::MODULE.to_owned(), url.clone());
+        }
         self.mon.send_payload(&message);
     }
 
@@ -360,6 +471,10 @@ impl Inner {
                 {
                     if let Some(rbd) = &*self.rbd.borrow() {
                         rbd.perf.borrow_mut().handle_report(&r.images);
+                    }
+                    if let Ok(seen) = QosSeen::from_bytes(&r.qos) {
+                        let most = self.conf.borrow().u64("mgr/prometheus/qos_tenants") as usize;
+                        self.seen.borrow_mut().take(r.osd, seen, most, now().as_secs_f64());
                     }
                     self.news.notify_one();
                 }

@@ -2,13 +2,17 @@
 
 use super::mon::{count, named};
 use super::osd_crush::json_only;
-use super::{Answer, Entry, Read, read, unsupported};
+use super::{Answer, Entry, Read, Write, read, unsupported, write};
 use crate::command::Refusal;
 use serde_json::json;
+use crate::command::Reply;
+use crate::state::Change;
 use types::Dump;
 use types::errno::Errno;
 
-const NO_MODULES: &str = "manager modules cannot be added or removed: what the manager does is built in";
+const NO_MODULES: &str = "only the module prometheus can be enabled and disabled: what else the manager does is built in";
+/// Modules that can be enabled.
+const MODULES: &[&str] = &["prometheus"];
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("mgr stat", "Summarise the manager map.", "mgr", "r", stat),
@@ -34,20 +38,14 @@ pub(super) static COMMANDS: &[Entry] = &[
         |c| Ok(json_only(c, &count(c.state.mgr_metadata.values(), c.args.req("property")))),
     ),
     read("mgr module ls", "List manager modules.", "mgr", "r", module_ls),
-    unsupported(
+    write(
         "mgr module enable name=module,type=CephString name=force,type=CephChoices,strings=--force,req=false",
         "Enable a manager module.",
         "mgr",
         "rw",
-        NO_MODULES,
+        |c| switch(c, true),
     ),
-    unsupported(
-        "mgr module disable name=module,type=CephString",
-        "Disable a manager module.",
-        "mgr",
-        "rw",
-        NO_MODULES,
-    ),
+    write("mgr module disable name=module,type=CephString", "Disable a manager module.", "mgr", "rw", |c| switch(c, false)),
     unsupported(
         "mgr fail name=who,type=CephString,req=false",
         "Replace the active manager.",
@@ -56,6 +54,29 @@ pub(super) static COMMANDS: &[Entry] = &[
         "there is no standby manager; restart the active one instead",
     ),
 ];
+
+fn switch(c: &mut Write<'_>, on: bool) -> Answer {
+    let module = c.args.req("module").to_owned();
+    if !MODULES.contains(&module.as_str()) {
+        return Err(Refusal::unsupported(NO_MODULES.to_owned()));
+    }
+    let mut map = (*c.pending.state().mgr).clone();
+    let status = match (on, map.modules.contains(&module)) {
+        (true, true) => format!("module '{module}' is already enabled"),
+        (false, false) => format!("module '{module}' is already disabled"),
+        _ => String::new(),
+    };
+    if status.is_empty() {
+        if on {
+            map.modules.insert(module);
+        } else {
+            map.modules.remove(&module);
+        }
+        map.epoch = map.epoch.next();
+        c.pending.put(Change::MgrMap(Box::new(map)));
+    }
+    Ok(Reply { status, data: Default::default() })
+}
 
 fn stat(c: &Read<'_>) -> Answer {
     let m = &c.state.mgr;
@@ -90,14 +111,19 @@ fn metadata(c: &Read<'_>) -> Answer {
 fn module_ls(c: &Read<'_>) -> Answer {
     let m = &c.state.mgr;
     let always: Vec<&String> = m.always_on_modules.values().flatten().collect();
+    let disabled: Vec<&&str> = MODULES.iter().filter(|n| !m.modules.contains(**n)).collect();
     Ok(c.format().reply(
         || {
             json!({
                 "always_on_modules": always,
                 "enabled_modules": m.modules,
-                "disabled_modules": [],
+                "disabled_modules": disabled.iter().map(|n| json!({"name": n, "can_run": true, "error_string": "", "module_options": {}})).collect::<Vec<_>>(),
             })
         },
-        || always.iter().map(|n| format!("{n:<20} on (always on)\n")).collect(),
+        || {
+            let always = always.iter().map(|n| format!("{n:<20} on (always on)\n"));
+            let on = m.modules.iter().map(|n| format!("{n:<20} on\n"));
+            always.chain(on).chain(disabled.iter().map(|n| format!("{n:<20} -\n"))).collect()
+        },
     ))
 }

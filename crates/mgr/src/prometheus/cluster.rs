@@ -1,0 +1,277 @@
+//! What Ceph's module exports, under its names (Ceph 16.2: `pybind/mgr/prometheus/module.py`), as far as it is known
+//! here; and jobs.
+
+use super::text::{Kind, Text};
+use crate::state::MgrState;
+use pgmap::df::PoolRow;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use types::osdmap::flag_names;
+use types::{OsdId, OsdMap, PgState, PoolId};
+
+/// What the monitors told of themselves: `health detail`, `mon dump`, `quorum_status`, `osd metadata`.
+#[derive(Default)]
+pub struct FromMonitors {
+    /// Health with its checks.
+    pub health: Value,
+    /// The quorum with its map.
+    pub quorum: Value,
+    /// What OSDs told of themselves.
+    pub osds: Value,
+}
+
+/// Flags that Ceph's module shows.
+const FLAGS: [&str; 9] = ["noup", "nodown", "noout", "noin", "nobackfill", "norebalance", "norecover", "noscrub", "nodeep-scrub"];
+/// States of groups that have a metric each.
+const STATES: [&str; 30] = [
+    "active", "activating", "backfill_toofull", "backfill_unfound", "backfill_wait", "backfilling", "clean", "creating", "deep", "degraded",
+    "down", "forced_backfill", "forced_recovery", "incomplete", "inconsistent", "laggy", "peered", "peering", "premerge", "recovering",
+    "recovery_toofull", "recovery_unfound", "recovery_wait", "remapped", "repair", "scrubbing", "snaptrim", "snaptrim_wait", "stale", "undersized",
+];
+/// Of pools, of `df detail`.
+const OF_POOLS: [(&str, Kind); 15] = [
+    ("max_avail", Kind::Gauge),
+    ("stored", Kind::Gauge),
+    ("stored_raw", Kind::Gauge),
+    ("objects", Kind::Gauge),
+    ("dirty", Kind::Gauge),
+    ("quota_bytes", Kind::Gauge),
+    ("quota_objects", Kind::Gauge),
+    ("rd", Kind::Counter),
+    ("rd_bytes", Kind::Counter),
+    ("wr", Kind::Counter),
+    ("wr_bytes", Kind::Counter),
+    ("compress_bytes_used", Kind::Gauge),
+    ("compress_under_bytes", Kind::Gauge),
+    ("bytes_used", Kind::Gauge),
+    ("percent_used", Kind::Gauge),
+];
+/// Of OSDs, of the counters that they report.
+const OF_OSDS: [(&str, &str); 5] = [
+    ("op", "Client operations"),
+    ("op_r", "Client read operations"),
+    ("op_w", "Client write operations"),
+    ("op_in_bytes", "Client operations total write size"),
+    ("op_out_bytes", "Client operations total read size"),
+];
+
+/// Writes all of it.
+pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Text) {
+    health(monitors, out);
+    let Some(map) = &state.osd_map else { return };
+    osds(state, map, monitors, out);
+    pools(state, map, out);
+    groups(state, map, out);
+    jobs(state, out);
+    out.metric("ceph_mgr_status", Kind::Gauge, "MGR status (0=standby, 1=active)");
+    out.value("ceph_mgr_status", &[("ceph_daemon", &format!("mgr.{name}"))], 1.0);
+    out.metric("ceph_mgr_metadata", Kind::Untyped, "MGR metadata");
+    out.value("ceph_mgr_metadata", &[("ceph_daemon", &format!("mgr.{name}")), ("hostname", ""), ("ceph_version", types::version::LONG)], 1.0);
+}
+
+fn text<'a>(v: &'a Value, key: &str) -> &'a str {
+    v.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn health(m: &FromMonitors, out: &mut Text) {
+    let number = match text(&m.health, "status") {
+        "HEALTH_OK" => Some(0.0),
+        "HEALTH_WARN" => Some(1.0),
+        "HEALTH_ERR" => Some(2.0),
+        _ => None,
+    };
+    out.metric("ceph_health_status", Kind::Untyped, "Cluster health status");
+    if let Some(number) = number {
+        out.value("ceph_health_status", &[], number);
+    }
+    out.metric("ceph_health_detail", Kind::Gauge, "healthcheck status by type (0=inactive, 1=active)");
+    for (name, check) in m.health.get("checks").and_then(Value::as_object).into_iter().flatten() {
+        out.value("ceph_health_detail", &[("name", name), ("severity", text(check, "severity"))], 1.0);
+    }
+    let quorum: Vec<i64> = m.quorum.get("quorum").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect();
+    let mons = || m.quorum.get("monmap").and_then(|m| m.get("mons")).and_then(Value::as_array).into_iter().flatten();
+    out.metric("ceph_mon_metadata", Kind::Untyped, "MON Metadata");
+    for mon in mons() {
+        let (daemon, rank) = (format!("mon.{}", text(mon, "name")), mon.get("rank").map(Value::to_string).unwrap_or_default());
+        let labels = [("ceph_daemon", &*daemon), ("hostname", ""), ("public_addr", text(mon, "public_addr")), ("rank", &rank), ("ceph_version", types::version::LONG)];
+        out.value("ceph_mon_metadata", &labels, 1.0);
+    }
+    out.metric("ceph_mon_quorum_status", Kind::Gauge, "Monitors in quorum");
+    for mon in mons() {
+        let there = mon.get("rank").and_then(Value::as_i64).is_some_and(|r| quorum.contains(&r));
+        out.value("ceph_mon_quorum_status", &[("ceph_daemon", &format!("mon.{}", text(mon, "name")))], f64::from(u8::from(there)));
+    }
+}
+
+fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
+    let set = flag_names(map.flags);
+    for flag in FLAGS {
+        let name = format!("ceph_osd_flag_{}", flag.replace('-', "_"));
+        out.one(&name, Kind::Untyped, &format!("OSD Flag {flag}"), f64::from(u8::from(set.split(',').any(|f| f == flag))));
+    }
+    let all: Vec<(OsdId, String)> = (0..map.max_osd()).map(OsdId).filter(|o| map.exists(*o)).map(|o| (o, format!("osd.{}", o.0))).collect();
+    out.metric("ceph_osd_metadata", Kind::Untyped, "OSD Metadata");
+    for (id, daemon) in &all {
+        let rows = m.osds.as_array().into_iter().flatten();
+        let Some(row) = rows.into_iter().find(|r| r.get("id").and_then(Value::as_i64) == Some(i64::from(id.0))) else { continue };
+        let class = map.crush.item_class(id.0).unwrap_or_default().to_owned();
+        let labels = [
+            ("back_iface", text(row, "back_iface")),
+            ("ceph_daemon", daemon),
+            ("cluster_addr", text(row, "back_addr")),
+            ("device_class", &class),
+            ("front_iface", text(row, "front_iface")),
+            ("hostname", text(row, "hostname")),
+            ("objectstore", text(row, "osd_objectstore")),
+            ("public_addr", text(row, "front_addr")),
+            ("ceph_version", text(row, "ceph_version")),
+        ];
+        out.value("ceph_osd_metadata", &labels, 1.0);
+    }
+    let mut each = |name: &str, kind: Kind, help: &str, of: &dyn Fn(OsdId) -> Option<f64>| {
+        out.metric(name, kind, help);
+        for (id, daemon) in &all {
+            if let Some(v) = of(*id) {
+                out.value(name, &[("ceph_daemon", daemon)], v);
+            }
+        }
+    };
+    each("ceph_osd_weight", Kind::Untyped, "OSD status weight", &|o| Some(map.weight(o)));
+    each("ceph_osd_up", Kind::Untyped, "OSD status up", &|o| Some(f64::from(u8::from(map.is_up(o)))));
+    each("ceph_osd_in", Kind::Untyped, "OSD status in", &|o| Some(f64::from(u8::from(map.weight(o) > 0.0))));
+    let report = |o: OsdId| state.pg_map.osds.get(&o);
+    each("ceph_osd_stat_bytes", Kind::Gauge, "Bytes of the device", &|o| Some(report(o)?.stat.statfs.total as f64));
+    each("ceph_osd_stat_bytes_used", Kind::Gauge, "Bytes of the device that are in use", &|o| Some(report(o)?.stat.statfs.used_raw() as f64));
+    each("ceph_osd_numpg", Kind::Gauge, "Placement groups", &|o| Some(f64::from(report(o)?.stat.num_pgs)));
+    for (counter, help) in OF_OSDS {
+        each(&format!("ceph_osd_{counter}"), Kind::Counter, help, &|o| Some(*report(o)?.counters.get(counter)? as f64));
+    }
+    let slow: u64 = state.pg_map.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
+    out.one("ceph_healthcheck_slow_ops", Kind::Gauge, "OSD or Monitor requests taking a long time to process", slow as f64);
+}
+
+fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
+    let fs = &state.digest.osd_sum.statfs;
+    for (name, bytes) in [("total_bytes", fs.total), ("total_used_bytes", fs.used()), ("total_used_raw_bytes", fs.used_raw())] {
+        out.one(&format!("ceph_cluster_{name}"), Kind::Gauge, &format!("DF {name}"), bytes as f64);
+    }
+    let name = |id: &PoolId| map.pool_names.get(id).cloned().unwrap_or_default();
+    let rows: Vec<PoolRow> = map.pools.iter().filter(|(id, _)| state.digest.pools.contains_key(id)).map(|(id, p)| PoolRow {
+        id: *id,
+        name: name(id),
+        pg_num: p.pg_num,
+        raw_used_rate: f64::from(p.size),
+        rule: u32::from(p.crush_rule),
+        quota_objects: p.quota_max_objects,
+        quota_bytes: p.quota_max_bytes,
+    }).collect();
+    out.metric("ceph_pool_metadata", Kind::Untyped, "POOL Metadata");
+    for (id, p) in &map.pools {
+        let labels = [("pool_id", &*id.0.to_string()), ("name", &name(id)), ("type", "replicated"), ("description", &format!("replica:{}", p.size)), ("compression_mode", "none")];
+        out.value("ceph_pool_metadata", &labels, 1.0);
+    }
+    let df = state.digest.df_json(&rows, true);
+    for (key, kind) in OF_POOLS {
+        let metric = format!("ceph_pool_{key}");
+        out.metric(&metric, kind, &format!("DF pool {key}"));
+        for pool in df.get("pools").and_then(Value::as_array).into_iter().flatten() {
+            let (Some(id), Some(v)) = (pool.get("id").and_then(Value::as_i64), pool.get("stats").and_then(|s| s.get(key)).and_then(Value::as_f64)) else { continue };
+            out.value(&metric, &[("pool_id", &id.to_string())], v);
+        }
+    }
+    let mut each = |name: &str, kind: Kind, help: &str, of: &dyn Fn(&PoolId) -> f64| {
+        out.metric(name, kind, help);
+        for id in map.pools.keys() {
+            out.value(name, &[("pool_id", &id.0.to_string())], of(id));
+        }
+    };
+    let rates = |id: &PoolId| state.digest.pool_rates.get(id).copied().unwrap_or_default();
+    let sum = |id: &PoolId| state.digest.pool_sum(*id).copied().unwrap_or_default();
+    each("ceph_pool_recovering_objects_per_sec", Kind::Gauge, "OSD pool stats: recovering_objects_per_sec", &|p| rates(p).recovered_objects as f64);
+    each("ceph_pool_recovering_bytes_per_sec", Kind::Gauge, "OSD pool stats: recovering_bytes_per_sec", &|p| rates(p).recovered_bytes as f64);
+    each("ceph_pool_recovering_keys_per_sec", Kind::Gauge, "OSD pool stats: recovering_keys_per_sec", &|p| rates(p).recovered_keys as f64);
+    each("ceph_pool_num_objects_recovered", Kind::Gauge, "OSD pool stats: num_objects_recovered", &|p| sum(p).num_objects_recovered as f64);
+    each("ceph_pool_num_bytes_recovered", Kind::Gauge, "OSD pool stats: num_bytes_recovered", &|p| sum(p).num_bytes_recovered as f64);
+}
+
+fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
+    let mut by_pool: BTreeMap<PoolId, BTreeMap<u64, u32>> = BTreeMap::new();
+    for (pgid, stat) in &state.pg_map.pgs {
+        *by_pool.entry(pgid.pool).or_default().entry(stat.state.0).or_default() += 1;
+    }
+    let count = |pool: &PoolId, bits: u64| -> u32 {
+        by_pool.get(pool).into_iter().flatten().filter(|(s, _)| if bits == 0 { **s == 0 } else { **s & bits == bits }).map(|(_, n)| n).sum()
+    };
+    out.metric("ceph_pg_total", Kind::Gauge, "PG Total Count per Pool");
+    for id in map.pools.keys() {
+        out.value("ceph_pg_total", &[("pool_id", &id.0.to_string())], f64::from(by_pool.get(id).map_or(0, |s| s.values().sum())));
+    }
+    let states = STATES.into_iter().filter_map(|name| Some((name, PgState::from_name(name)?.0))).chain([("unknown", 0)]);
+    for (name, bits) in states {
+        let metric = format!("ceph_pg_{name}");
+        out.metric(&metric, Kind::Gauge, &format!("PG {name} per pool"));
+        for id in map.pools.keys() {
+            out.value(&metric, &[("pool_id", &id.0.to_string())], f64::from(count(id, bits)));
+        }
+    }
+    let sum = &state.digest.pg_sum.stats.sum;
+    for (name, n) in [("degraded", sum.num_objects_degraded), ("misplaced", sum.num_objects_misplaced), ("unfound", sum.num_objects_unfound)] {
+        out.one(&format!("ceph_num_objects_{name}"), Kind::Gauge, &format!("Number of {name} objects"), n as f64);
+    }
+}
+
+/// Background work: what is left of it, what was done, and where it goes on.
+fn jobs(state: &MgrState, out: &mut Text) {
+    let sum = &state.digest.pg_sum.stats.sum;
+    let per_object = if sum.num_objects > 0 { sum.num_bytes as f64 / sum.num_objects as f64 } else { 0.0 };
+    let copies = [("recovery", sum.num_objects_degraded), ("backfill", sum.num_objects_misplaced)];
+    out.metric("siphon_job_objects_left", Kind::Gauge, "Copies of objects that a kind of background work has before it");
+    for (job, n) in copies {
+        out.value("siphon_job_objects_left", &[("job", job)], n as f64);
+    }
+    out.metric("siphon_job_bytes_left", Kind::Gauge, "About how many bytes that is: the mean size of objects is used");
+    for (job, n) in copies {
+        out.value("siphon_job_bytes_left", &[("job", job)], n as f64 * per_object);
+    }
+    out.metric("siphon_job_objects_done_total", Kind::Counter, "Copies of objects made, by recovery and backfill together");
+    out.value("siphon_job_objects_done_total", &[("job", "recovery")], sum.num_objects_recovered as f64);
+    out.metric("siphon_job_bytes_done_total", Kind::Counter, "Their bytes");
+    out.value("siphon_job_bytes_done_total", &[("job", "recovery")], sum.num_bytes_recovered as f64);
+    let osds = || state.pg_map.osds.values();
+    out.one("siphon_job_snapshots_left", Kind::Gauge, "Removed snapshots that groups have to trim", osds().map(|r| f64::from(r.stat.snap_trim_queue_len)).sum());
+    let with = |name: &str| PgState::from_name(name).map_or(0, |s| state.digest.num_pgs_with(s));
+    out.metric("siphon_job_groups", Kind::Gauge, "Groups in which a kind of background work goes on");
+    for (job, name) in [("recovery", "recovering"), ("backfill", "backfilling"), ("trim", "snaptrim"), ("scrub", "scrubbing"), ("repair", "repair")] {
+        out.value("siphon_job_groups", &[("job", job)], f64::from(with(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn health_and_quorum_have_the_names_of_ceph() {
+        let monitors = FromMonitors {
+            health: json!({"status": "HEALTH_WARN", "checks": {"OSD_DOWN": {"severity": "HEALTH_WARN"}}}),
+            quorum: json!({"quorum": [0], "monmap": {"mons": [{"rank": 0, "name": "a"}, {"rank": 1, "name": "b"}]}}),
+            osds: Value::Null,
+        };
+        let mut out = Text::default();
+        write(&MgrState::default(), &monitors, "x", &mut out);
+        let out = out.finish();
+        for line in [
+            "ceph_health_status 1.0",
+            r#"ceph_health_detail{name="OSD_DOWN",severity="HEALTH_WARN"} 1.0"#,
+            r#"ceph_mon_quorum_status{ceph_daemon="mon.a"} 1.0"#,
+            r#"ceph_mon_quorum_status{ceph_daemon="mon.b"} 0.0"#,
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line} is not in\n{out}");
+        }
+        // Nothing is known yet: that is no health.
+        let mut out = Text::default();
+        write(&MgrState::default(), &FromMonitors::default(), "x", &mut out);
+        assert!(!out.finish().lines().any(|l| l.starts_with("ceph_health_status ")));
+    }
+}

@@ -1,0 +1,259 @@
+//! What classes and tenants are promised and get, summed over OSDs.
+//!
+//! There may be very many tenants, and each has a dozen numbers. Only some are shown by name; what the others get is
+//! added up in one that is called `others`. Who is shown stays so for a while, and a tenant that goes takes its numbers
+//! to the others: counters never go down.
+
+use super::text::{Kind, Text};
+use crate::qos::Shown;
+use messages::{ClassSeen, QosSeen, TenantSeen};
+use std::collections::BTreeMap;
+use types::OsdId;
+
+/// Who is not shown is known up to this number.
+const MOST_CANDIDATES: usize = 8192;
+/// So often it is looked who is to be shown, in seconds.
+const CHOOSE: f64 = 60.0;
+/// The name for all who are not shown.
+const OTHERS: &str = "others";
+/// Quantiles of waiting times.
+const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
+
+/// Counts of a tenant.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    sum: TenantSeen,
+    /// Waiting times of late: half of them are forgotten again and again.
+    recent: Vec<f64>,
+    /// What came of late.
+    activity: f64,
+}
+
+impl Counts {
+    fn add(&mut self, t: &TenantSeen) {
+        let s = &mut self.sum;
+        for (sum, n) in [
+            (&mut s.offered, t.offered),
+            (&mut s.offered_bytes, t.offered_bytes),
+            (&mut s.served, t.served),
+            (&mut s.served_bytes, t.served_bytes),
+            (&mut s.by_floor, t.by_floor),
+            (&mut s.throttled, t.throttled),
+            (&mut s.throttled_time, t.throttled_time),
+            (&mut s.waited, t.waited),
+        ] {
+            *sum = sum.saturating_add(n);
+        }
+        let buckets = self.recent.len().max(t.waits.len()).min(64);
+        self.recent.resize(buckets, 0.0);
+        self.recent.iter_mut().zip(&t.waits).for_each(|(sum, n)| *sum += f64::from(*n));
+        self.activity += t.offered as f64;
+    }
+
+    /// Below how many seconds so many of the last operations waited; bucket n ends at 2^n microseconds.
+    fn quantile(&self, q: f64) -> f64 {
+        let all: f64 = self.recent.iter().sum();
+        if all <= 0.0 {
+            return f64::NAN;
+        }
+        let mut below = 0.0;
+        for (n, count) in self.recent.iter().enumerate() {
+            if below + count >= q * all {
+                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
+                return (from + (to - from) * (q * all - below) / count.max(1e-9)) / 1e6;
+            }
+            below += count;
+        }
+        2f64.powi(self.recent.len() as i32) / 1e6
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Tenants {
+    classes: BTreeMap<OsdId, Vec<ClassSeen>>,
+    shown: BTreeMap<String, Counts>,
+    others: Counts,
+    /// What came of late for those who are not shown.
+    candidates: BTreeMap<String, f64>,
+    chosen: f64,
+}
+
+impl Tenants {
+    /// Takes what an OSD told. At most so many tenants are shown.
+    pub fn take(&mut self, osd: OsdId, seen: QosSeen, most: usize, now: f64) {
+        self.classes.insert(osd, seen.classes);
+        for t in seen.tenants {
+            if !t.name.is_empty() && t.name != OTHERS {
+                if !self.shown.contains_key(&t.name) && self.shown.len() < most {
+                    self.candidates.remove(&t.name);
+                    self.shown.insert(t.name.clone(), Counts::default());
+                }
+                if let Some(counts) = self.shown.get_mut(&t.name) {
+                    counts.add(&t);
+                    continue;
+                }
+                if self.candidates.len() < MOST_CANDIDATES || self.candidates.contains_key(&t.name) {
+                    *self.candidates.entry(t.name.clone()).or_default() += t.offered as f64;
+                }
+            }
+            self.others.add(&t);
+        }
+        if now - self.chosen >= CHOOSE {
+            self.chosen = now;
+            self.choose(most);
+        }
+    }
+
+    /// Who has gone is forgotten.
+    pub fn retain_osds(&mut self, exists: impl Fn(OsdId) -> bool) {
+        self.classes.retain(|osd, _| exists(*osd));
+    }
+
+    /// Shows who is far busier than one that is shown, in its place.
+    fn choose(&mut self, most: usize) {
+        let mut busiest: Vec<(String, f64)> = std::mem::take(&mut self.candidates).into_iter().collect();
+        busiest.sort_by(|a, b| a.1.total_cmp(&b.1));
+        while let Some((name, activity)) = busiest.pop() {
+            let idlest = self.shown.iter().min_by(|a, b| a.1.activity.total_cmp(&b.1.activity)).map(|(n, c)| (n.clone(), c.activity));
+            match idlest {
+                _ if self.shown.len() < most => {}
+                Some((idle, than)) if self.shown.len() == most && activity > 2.0 * than => self.hide(&idle),
+                _ => {
+                    busiest.push((name, activity));
+                    break;
+                }
+            }
+            self.shown.insert(name, Counts { activity, ..Counts::default() });
+        }
+        while self.shown.len() > most {
+            let Some(name) = self.shown.keys().next_back().cloned() else { break };
+            self.hide(&name);
+        }
+        self.candidates = busiest.into_iter().map(|(n, a)| (n, a / 2.0)).filter(|(_, a)| *a >= 1.0).collect();
+        for c in self.shown.values_mut().chain([&mut self.others]) {
+            c.activity /= 2.0;
+            c.recent.iter_mut().for_each(|n| *n /= 2.0);
+        }
+    }
+
+    fn hide(&mut self, name: &str) {
+        if let Some(c) = self.shown.remove(name) {
+            self.others.add(&c.sum);
+        }
+    }
+
+    /// Writes everything. `promised` are those with specifications.
+    pub fn write(&self, promised: &[Shown], out: &mut Text) {
+        let classes = || self.classes.iter().flat_map(|(osd, classes)| classes.iter().map(move |c| (format!("osd.{}", osd.0), c)));
+        out.metric("siphon_qos_class_waiting", Kind::Gauge, "Operations that wait in the scheduler");
+        for (osd, c) in classes() {
+            out.value("siphon_qos_class_waiting", &[("ceph_daemon", &osd), ("class", &c.name)], c.waiting as f64);
+        }
+        out.metric("siphon_qos_class_served_total", Kind::Counter, "Operations that the scheduler let in: for the class's reservation, for a tenant's floor, by weight");
+        for (osd, c) in classes() {
+            let by_weight = c.served.saturating_sub(c.by_reservation + c.by_floor);
+            for (phase, n) in [("reservation", c.by_reservation), ("floor", c.by_floor), ("weight", by_weight)] {
+                out.value("siphon_qos_class_served_total", &[("ceph_daemon", &osd), ("class", &c.name), ("phase", phase)], n as f64);
+            }
+        }
+        out.metric("siphon_qos_class_served_bytes_total", Kind::Counter, "Their bytes");
+        for (osd, c) in classes() {
+            out.value("siphon_qos_class_served_bytes_total", &[("ceph_daemon", &osd), ("class", &c.name)], c.served_bytes as f64);
+        }
+        let all = || self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)]);
+        let mut counter = |name: &str, help: &str, of: &dyn Fn(&TenantSeen) -> f64| {
+            out.metric(name, Kind::Counter, help);
+            for (tenant, c) in all() {
+                out.value(name, &[("tenant", tenant)], of(&c.sum));
+            }
+        };
+        counter("siphon_qos_tenant_offered_total", "Operations that came", &|s| s.offered as f64);
+        counter("siphon_qos_tenant_offered_bytes_total", "Bytes of operations that came", &|s| s.offered_bytes as f64);
+        counter("siphon_qos_tenant_served_bytes_total", "Bytes of operations that were let in", &|s| s.served_bytes as f64);
+        counter("siphon_qos_tenant_throttled_total", "Operations that waited for the tenant's ceiling", &|s| s.throttled as f64);
+        counter("siphon_qos_tenant_throttled_seconds_total", "How long operations waited for the tenant's ceiling", &|s| s.throttled_time as f64 / 1e9);
+        out.metric("siphon_qos_tenant_served_total", Kind::Counter, "Operations that were let in: for the tenant's floor, by weight");
+        for (tenant, c) in all() {
+            for (phase, n) in [("floor", c.sum.by_floor), ("weight", c.sum.served.saturating_sub(c.sum.by_floor))] {
+                out.value("siphon_qos_tenant_served_total", &[("tenant", tenant), ("phase", phase)], n as f64);
+            }
+        }
+        out.metric("siphon_qos_tenant_wait_seconds", Kind::Summary, "How long operations waited in the scheduler; quantiles of about the last minutes");
+        for (tenant, c) in all() {
+            for (q, name) in QUANTILES {
+                out.value("siphon_qos_tenant_wait_seconds", &[("tenant", tenant), ("quantile", name)], c.quantile(q));
+            }
+            out.value("siphon_qos_tenant_wait_seconds_sum", &[("tenant", tenant)], c.sum.waited as f64 / 1e9);
+            out.value("siphon_qos_tenant_wait_seconds_count", &[("tenant", tenant)], c.sum.served as f64);
+        }
+        let promised: Vec<&Shown> = promised.iter().filter(|p| self.shown.contains_key(&p.name)).collect();
+        out.metric("siphon_qos_tenant_weight", Kind::Gauge, "The tenant's weight, from its specification");
+        for p in &promised {
+            out.value("siphon_qos_tenant_weight", &[("tenant", &p.name)], f64::from(p.weight));
+        }
+        let mut rates = |name: &str, help: &str, of: &dyn Fn(&Shown) -> [u64; 2]| {
+            for (i, unit) in ["iops", "bps"].into_iter().enumerate() {
+                let name = format!("{name}_{unit}");
+                out.metric(&name, Kind::Gauge, help);
+                for p in promised.iter().filter(|p| of(p)[i] > 0) {
+                    out.value(&name, &[("tenant", &p.name)], of(p)[i] as f64 / 1000.0);
+                }
+            }
+        };
+        rates("siphon_qos_tenant_floor", "What the tenant is promised at least, by all OSDs together, each second", &|p| p.floors);
+        rates("siphon_qos_tenant_ceiling", "What the tenant gets at most, from all OSDs together, each second", &|p| p.ceilings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(tenants: &[(&str, u64)]) -> QosSeen {
+        let tenant = |(name, n): &(&str, u64)| TenantSeen {
+            name: (*name).to_owned(),
+            offered: *n,
+            served: *n,
+            by_floor: *n / 2,
+            waits: vec![0, 0, 0, *n as u32],
+            ..TenantSeen::default()
+        };
+        QosSeen { classes: vec![ClassSeen { name: "client".into(), served: 9, by_floor: 4, ..ClassSeen::default() }], tenants: tenants.iter().map(tenant).collect() }
+    }
+
+    fn text(t: &Tenants) -> String {
+        let mut out = Text::default();
+        let promised = Shown { name: "a".into(), weight: 7, floors: [5000, 0], ceilings: [0, 0] };
+        t.write(&[promised], &mut out);
+        out.finish()
+    }
+
+    #[test]
+    fn names_are_bounded_and_nothing_is_lost() {
+        let mut t = Tenants::default();
+        t.take(OsdId(1), seen(&[("a", 10), ("b", 20), ("c", 30), ("", 5)]), 2, 1.0);
+        let out = text(&t);
+        for line in [
+            r#"siphon_qos_tenant_offered_total{tenant="a"} 10.0"#,
+            r#"siphon_qos_tenant_offered_total{tenant="others"} 35.0"#,
+            r#"siphon_qos_tenant_served_total{tenant="b",phase="floor"} 10.0"#,
+            r#"siphon_qos_tenant_floor_iops{tenant="a"} 5.0"#,
+            r#"siphon_qos_class_served_total{ceph_daemon="osd.1",class="client",phase="weight"} 5.0"#,
+            r#"siphon_qos_tenant_wait_seconds{tenant="a",quantile="0.5"} 0.000006"#,
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line} is not in\n{out}");
+        }
+        // One that is far busier takes the place of another, who goes to the others.
+        for n in 0..5 {
+            t.take(OsdId(1), seen(&[("a", 10), ("b", 1), ("c", 300)]), 2, 70.0 + f64::from(n) * CHOOSE);
+        }
+        let out = text(&t);
+        assert!(out.contains(r#"offered_total{tenant="c"}"#) && !out.contains(r#"tenant="b""#), "{out}");
+        let sum: f64 = out.lines().filter(|l| l.starts_with("siphon_qos_tenant_offered_total")).filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        assert_eq!(sum, 65.0 + 5.0 * 311.0);
+        assert!(t.shown.len() == 2);
+        t.choose(1);
+        assert!(t.shown.len() == 1);
+    }
+}

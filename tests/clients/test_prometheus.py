@@ -1,0 +1,105 @@
+"""Metrics of the manager: what Prometheus would read, and that it moves."""
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from conftest import Cluster, eventually, free_port
+
+if os.environ.get("SIPHON_TEST_CHROOT") or os.environ.get("SIPHON_TEST_CONF"):
+    pytest.skip("a manager of ours is needed, on this host", allow_module_level=True)
+
+LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (NaN|[+-]Inf|[-+0-9.e]+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def parse(text):
+    """Values by name and labels; every line must be of the format, below the heading of its metric."""
+    values, kinds = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            name, kind = line.split()[2:]
+            assert name not in kinds, f"{name} twice"
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            m = LINE.fullmatch(line)
+            assert m, line
+            name = m[1] if m[1] in kinds else re.sub("_(sum|count)$", "", m[1])
+            assert name in kinds, line
+            values[m[1], frozenset(LABEL.findall(m[2] or ""))] = float(m[3])
+    return values, kinds
+
+
+def value(values, name, **labels):
+    """The sum of all that have these labels."""
+    found = [v for (n, have), v in values.items() if n == name and set(labels.items()) <= have]
+    return sum(found) if found else None
+
+
+@pytest.fixture(scope="module")
+def cluster(base_conf):
+    """One mode of connections: metrics have none."""
+    return Cluster(base_conf, "crc")
+
+
+@pytest.fixture(scope="module")
+def url(cluster):
+    port = free_port()
+    for name, setting in ("server_addr", "127.0.0.1"), ("server_port", str(port)):
+        cluster.ceph("config", "set", "mgr", f"mgr/prometheus/{name}", setting)
+    cluster.ceph("mgr", "module", "enable", "prometheus")
+    yield eventually(lambda: cluster.ceph_json("mgr", "services").get("prometheus"), what="the manager's service")
+    cluster.ceph("mgr", "module", "disable", "prometheus")
+    for name in "server_addr", "server_port":
+        cluster.ceph("config", "rm", "mgr", f"mgr/prometheus/{name}")
+    eventually(lambda: "prometheus" not in cluster.ceph_json("mgr", "services"), what="no service any more")
+
+
+def scrape(url):
+    with urllib.request.urlopen(url + "metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return parse(answer.read().decode())
+
+
+def test_a_scrape_shows_the_cluster_and_moves_under_load(cluster, pool, url):
+    assert "prometheus" in cluster.ceph_json("mgr", "module", "ls")["enabled_modules"]
+    known = eventually(lambda: (v := scrape(url)) and value(v[0], "ceph_osd_up") == 3 and v, what="three OSDs")
+    values, kinds = known
+    assert value(values, "ceph_health_status") in (0, 1, 2) and value(values, "ceph_osd_in") == 3
+    assert value(values, "ceph_mon_quorum_status") == 1 and value(values, "ceph_mgr_status") == 1
+    assert kinds["ceph_osd_op_w"] == "counter" and kinds["siphon_qos_tenant_wait_seconds"] == "summary"
+    pool_id = next(str(p["poolnum"]) for p in cluster.ceph_json("osd", "lspools") if p["poolname"] == pool)
+    served = value(values, "siphon_qos_tenant_served_total", tenant=pool) or 0
+    cluster.rados("-p", pool, "bench", "1", "write", "-b", "4096", "-t", "4", "--no-cleanup")
+
+    def moved():
+        v, _ = scrape(url)
+        counted = (value(v, "siphon_qos_tenant_served_total", tenant=pool) or 0) > served
+        return counted and value(v, "ceph_pool_objects", pool_id=pool_id) and value(v, "ceph_pool_wr", pool_id=pool_id) and v
+
+    v = eventually(moved, 120, "operations to be counted")
+    assert value(v, "siphon_qos_tenant_offered_bytes_total", tenant=pool) > 0
+    assert value(v, "siphon_qos_tenant_wait_seconds", tenant=pool, quantile="0.99") >= 0
+    assert value(v, "siphon_qos_class_served_total", **{"class": "client"}) > 0
+    assert value(v, "ceph_pg_total", pool_id=pool_id) == 8 and value(v, "ceph_cluster_total_bytes") > 0
+    assert value(v, "ceph_pg_active", pool_id=pool_id) is not None and value(v, "siphon_job_objects_left", job="recovery") is not None
+
+
+def test_peers_that_are_silent_or_hostile_keep_nobody_waiting(url):
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(8)]
+    with socket.create_connection((host, int(port))) as s:
+        s.sendall(os.urandom(64) + b"\n\n")
+        assert b" 400 " in s.recv(4096)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url + "etc/passwd", timeout=60)
+    assert refused.value.code == 404
+    assert scrape(url)[0]
+    for s in silent:
+        s.close()
+
+
+def test_other_modules_say_that_they_are_not_there(cluster):
+    cluster.fails("ceph", "mgr", "module", "enable", "dashboard", errno=95, text="prometheus")
