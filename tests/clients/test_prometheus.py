@@ -41,7 +41,9 @@ def value(values, name, **labels):
 @pytest.fixture(scope="module")
 def cluster(base_conf):
     """One mode of connections: metrics have none."""
-    return Cluster(base_conf, "crc")
+    c = Cluster(base_conf, "crc")
+    c.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
+    return c
 
 
 @pytest.fixture(scope="module")
