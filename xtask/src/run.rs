@@ -158,6 +158,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "restart" => &["bench/restart.py"],
         "neighbours" => &["bench/neighbours.py"],
         "failover" => &["bench/failover.py"],
+        "recovery" => &["bench/recovery.py"],
         "study" => &["bench/study"],
         _ => &["bench/peer.py"],
     };
