@@ -19,7 +19,7 @@ use bytes::Bytes;
 use messages::OsdBackoff;
 use crate::peer_net::Envelope;
 use pg::{
-    Action, Dup, Event, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
+    Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
     Source, StatSum,
 };
 use rustc_hash::FxHashMap;
@@ -28,6 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::{Coll, Key, Op, Transaction, WriteHint};
+use tokio::sync::oneshot;
 use types::{Eversion, ObjectId, OsdId, PgId, SnapId};
 
 /// A job that takes its turn at an object.
@@ -57,6 +58,8 @@ pub(crate) enum Completion {
     Trim { snap: SnapId, context: Rc<Context>, pace: Pace },
     /// A watch that timed out.
     Unwatch { oid: ObjectId, watcher: Watcher, context: Rc<Context> },
+    /// An operator who gave up unfound objects.
+    Lost(oneshot::Sender<()>),
 }
 
 struct Proposed {
@@ -302,6 +305,10 @@ impl PgHost {
                 self.forget(&chunk.oid);
                 push_chunk(coll, &mut t, *chunk, snaps);
             }
+            Source::Attrs(oid, attrs) => {
+                self.forget(&oid);
+                t.set_attrs(coll, &oid.to_key(), attrs);
+            }
         }
         for oid in &p.remove_objects {
             self.forget(oid);
@@ -385,6 +392,22 @@ impl PgHost {
         ok
     }
 
+    /// Gives up unfound objects. Says how many, and what tells when that is durable; it ends without a word if the group
+    /// does not serve any more.
+    pub(crate) fn mark_unfound_lost(self: &Rc<Self>, how: GiveUp) -> Result<(usize, oneshot::Receiver<()>), LostRefused> {
+        let token = OpToken(self.core.new_token());
+        let (done, wait) = oneshot::channel();
+        let count = {
+            let mut st = self.st.borrow_mut();
+            let count = st.pg.mark_unfound_lost(token, how)?;
+            st.proposals.insert(token, Proposed { txn: None, completion: Completion::Lost(done) });
+            count
+        };
+        self.core.perf.op_wip.inc();
+        self.pump();
+        Ok((count, wait))
+    }
+
     fn completed(self: &Rc<Self>, token: OpToken, version: Eversion) {
         let proposed = self.st.borrow_mut().proposals.remove(&token);
         self.core.perf.op_wip.dec();
@@ -416,6 +439,8 @@ impl PgHost {
                 self.trim_on(snap, pace);
             }
             Some(Completion::Unwatch { oid, watcher, context }) => self.unwatched(&oid, &watcher, &context),
+            // Who gave up waiting for the answer does not need it.
+            Some(Completion::Lost(done)) => drop(done.send(())),
             None => {}
         }
         self.answer_dups(version);

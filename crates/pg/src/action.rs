@@ -1,5 +1,6 @@
 //! Everything a PG can cause.
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
@@ -219,4 +220,6 @@ pub enum Source {
     /// A chunk of a recovered object: if it is the first, remove the object and create it again; then
     /// write data, attributes and omap rows; if it is the last, also set its snap-mapper rows.
     Push(Box<ObjectChunk>),
+    /// Set these attributes of an object that is here: it counts again, as a newer version of itself.
+    Attrs(ObjectId, Vec<(Bytes, Bytes)>),
 }

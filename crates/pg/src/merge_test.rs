@@ -44,6 +44,7 @@ fn extend(log: &mut Vec<LoggedRef>, content: &mut Content, epoch: u32, changes: 
             return_code: 0,
             snaps: Vec::new(),
             op_returns: Vec::new(),
+            reverting_to: None,
         }));
     }
 }

@@ -32,6 +32,7 @@ fn entry(n: u64) -> LoggedRef {
         return_code: -2,
         snaps: vec![SnapId(4)],
         op_returns: vec![(0, Bytes::from_static(b"out"))],
+        reverting_to: Some(version(1)),
     })
 }
 

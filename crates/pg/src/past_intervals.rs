@@ -1,6 +1,7 @@
 //! Intervals since the PG was last clean.
 
 use std::cmp::max;
+use std::collections::BTreeMap;
 
 use denc_derive::Denc;
 use types::{Epoch, OsdId, PgId};
@@ -25,7 +26,7 @@ pub struct PastInterval {
 /// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever satisfies
 /// the later one satisfies it.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct PastIntervals {
     /// First epoch that is accounted for, 0 if none is.
     pub first: Epoch,
@@ -33,6 +34,10 @@ pub struct PastIntervals {
     pub last: Epoch,
     /// The intervals, ascending.
     pub intervals: Vec<PastInterval>,
+    /// Who acted while writes may have been accepted, and until when. Peering does without those whose intervals are
+    /// trimmed; but a copy of what everybody else lacks may be there.
+    #[denc(since = 2)]
+    pub holders: BTreeMap<OsdId, Epoch>,
 }
 
 impl PastIntervals {
@@ -45,8 +50,16 @@ impl PastIntervals {
         if !may_have_written {
             return;
         }
+        for osd in &interval.acting {
+            self.note_holder(*osd, interval.last);
+        }
         self.intervals.retain(|old| !interval.acting.iter().all(|osd| old.acting.contains(osd)));
         self.intervals.push(interval);
+    }
+
+    fn note_holder(&mut self, osd: OsdId, until: Epoch) {
+        let last = self.holders.entry(osd).or_default();
+        *last = max(*last, until);
     }
 
     /// Forgets everything: the PG is clean.
@@ -54,7 +67,7 @@ impl PastIntervals {
         *self = Self::default();
     }
 
-    /// Forgets what was over before `epoch`.
+    /// Forgets what was over before `epoch`, but not who may have copies.
     pub fn trim(&mut self, epoch: Epoch) {
         self.intervals.retain(|i| i.last >= epoch);
     }
@@ -62,10 +75,14 @@ impl PastIntervals {
     /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch of the
     /// present interval: the other may have seen more intervals than have ended here.
     pub fn adopt(&mut self, other: &PastIntervals, since: Epoch) {
+        for (osd, until) in &other.holders {
+            self.note_holder(*osd, *until);
+        }
         if other.first == Epoch(0) || other.first >= since || (self.first != Epoch(0) && self.first <= other.first) {
             return;
         }
-        let own = std::mem::replace(self, Self { first: other.first, last: other.last, intervals: Vec::new() });
+        let holders = std::mem::take(&mut self.holders);
+        let own = std::mem::replace(self, Self { first: other.first, last: other.last, intervals: Vec::new(), holders });
         for i in &other.intervals {
             if i.first < since && (own.first == Epoch(0) || i.first < own.first) {
                 self.intervals.push(i.clone());

@@ -16,7 +16,7 @@ use crate::info::Backfill;
 use crate::stats::StatSum;
 
 /// Attribute with an object's info.
-const OI_ATTR: &[u8] = b"_";
+pub(crate) const OI_ATTR: &[u8] = b"_";
 /// Attribute of a head with its snap set.
 const SS_ATTR: &[u8] = b"snapset";
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use pg::{ObjectChunk, PersistToken, Progress};
-use types::{Epoch, Eversion, ObjectId, PgId};
+use types::{Epoch, Eversion, ObjectId, ObjectInfo, PgId};
 
 /// Content of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -57,6 +57,8 @@ pub enum StoreOp {
     Write(PgId, ObjectId, Object),
     /// Remove an object.
     Remove(PgId, ObjectId),
+    /// The object counts as this version.
+    Version(PgId, ObjectId, Eversion),
     /// Part of a recovered object.
     Push(PgId, Box<ObjectChunk>),
     /// Progress of the OSD itself.
@@ -91,6 +93,7 @@ impl State {
             StoreOp::Unset(pg, k) => drop(self.coll(pg).rows.remove(k)),
             StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone())),
             StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
+            StoreOp::Version(pg, oid, version) => self.coll(pg).objects.get_mut(oid).expect("it is there").version = *version,
             StoreOp::Push(pg, chunk) => {
                 let objects = &mut self.coll(pg).objects;
                 if chunk.first() {
@@ -98,7 +101,7 @@ impl State {
                 }
                 let object = objects.entry(chunk.oid.clone()).or_default();
                 if let Some((_, v)) = chunk.attrs.first() {
-                    object.version = Eversion::from_bytes(v).expect("written by this model");
+                    object.version = ObjectInfo::from_bytes(v).expect("written by this model").version;
                 }
                 object.data.resize(chunk.size as usize, 0);
                 let mut at = 0;
@@ -226,7 +229,7 @@ impl Disk {
             extents: if end > from.data_to { vec![(from.data_to, end - from.data_to)] } else { Vec::new() },
             from,
             data,
-            attrs: if first { vec![(Bytes::from_static(b"_"), version.to_bytes(Features::ALL))] } else { Vec::new() },
+            attrs: if first { vec![(Bytes::from_static(b"_"), ObjectInfo { version, ..ObjectInfo::default() }.to_bytes(Features::ALL))] } else { Vec::new() },
             omap_header: Bytes::new(),
             omap,
             snaps: Vec::new(),

@@ -11,6 +11,8 @@ pub enum Did {
     Delete,
     /// Read: the value, or nothing.
     Read(Option<u64>),
+    /// An operator gave the newest content up: any other may take its place, or nothing.
+    GiveUp,
 }
 
 /// One finished operation.
@@ -89,6 +91,10 @@ fn linearizable(ops: &[Done]) -> bool {
             match op.did {
                 Did::Write(v) => stack.push((next, Some(v))),
                 Did::Delete => stack.push((next, None)),
+                Did::GiveUp => {
+                    let written = sorted.iter().filter_map(|o| if let Did::Write(v) = o.did { Some(Some(v)) } else { None });
+                    stack.extend(written.chain([None, value]).map(|v| (next, v)));
+                }
                 Did::Read(v) if v == value => stack.push((next, value)),
                 Did::Read(_) => {}
             }
@@ -118,6 +124,14 @@ mod tests {
             assert!(linearizable(&[w[0], w[1], op(Did::Read(Some(last)), 10, 11)]));
         }
         assert!(!linearizable(&[w[0], w[1], op(Did::Read(Some(1)), 10, 11), op(Did::Read(Some(2)), 12, 13)]));
+    }
+
+    #[test]
+    fn what_was_given_up_is_what_it_was_before() {
+        let ops = |read| [op(Did::Write(1), 0, 1), op(Did::Write(2), 2, 3), op(Did::GiveUp, 4, 5), op(Did::Read(read), 6, 7)];
+        assert!(linearizable(&ops(Some(1))) && linearizable(&ops(None)) && !linearizable(&ops(Some(3))));
+        let before = [op(Did::Write(1), 0, 1), op(Did::Write(2), 2, 3), op(Did::Read(Some(1)), 4, 5), op(Did::GiveUp, 6, 7)];
+        assert!(!linearizable(&before));
     }
 
     #[test]

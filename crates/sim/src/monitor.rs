@@ -40,6 +40,8 @@ pub struct MapModel {
     pub pg_temp: BTreeMap<PgId, Vec<OsdId>>,
     /// The flag.
     pub nobackfill: bool,
+    /// The flag.
+    pub norecover: bool,
     /// `pgp_num` of pools where it is not `pg_num`.
     pub pgp_num: BTreeMap<PoolId, u32>,
 }
@@ -76,6 +78,9 @@ impl MapView for MapModel {
     }
     fn dead_epoch(&self, osd: OsdId) -> Epoch {
         self.osd(osd).map_or(Epoch(0), |o| o.dead_epoch)
+    }
+    fn recovers(&self) -> bool {
+        !self.norecover
     }
     fn backfills(&self) -> bool {
         !self.nobackfill
@@ -118,6 +123,10 @@ pub enum MonMsg {
     SetIn(OsdId, bool),
     /// Operator: set or clear `nobackfill`.
     NoBackfill(bool),
+    /// Operator: set or clear `norecover`.
+    NoRecover(bool),
+    /// Operator: the data of an OSD that is down are lost.
+    Lost(OsdId),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
     /// Operator: change `pg_num`; `pgp_num` stays as it is, or goes first when PGs are to be joined (one at a time).
@@ -144,7 +153,7 @@ impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
-        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, pgp_num: BTreeMap::new() };
+        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new() };
         Self { history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
     }
 
@@ -171,6 +180,20 @@ impl Monitor {
             MonMsg::NoBackfill(on) => {
                 if map.nobackfill != on {
                     self.publish(|m| m.nobackfill = on);
+                }
+            }
+            MonMsg::NoRecover(on) => {
+                if map.norecover != on {
+                    self.publish(|m| m.norecover = on);
+                }
+            }
+            MonMsg::Lost(osd) => {
+                if !map.is_up(osd) {
+                    // As Ceph does: what it was thought to have served is over.
+                    self.publish(|m| {
+                        let epoch = m.epoch;
+                        m.osds[osd.0 as usize].lost_at = epoch;
+                    });
                 }
             }
             MonMsg::Boot(osd, incarnation, new_disk) => {

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
-    Action, Backfill, Event, Listing, LogOp, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
+    Action, Backfill, Event, GiveUp, Listing, LogOp, LostRefused, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
     PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Source, StatSum,
     Steady,
 };
@@ -173,6 +173,8 @@ pub enum Effect {
     },
     /// A PG wants to be woken.
     Wake(PgId, Steady),
+    /// Objects that were given up; it is durable everywhere.
+    GaveUp(Vec<ObjectId>),
     /// Something of a PG that takes time.
     Later(PgId, Local),
 }
@@ -220,6 +222,8 @@ struct Hosted {
     removal: Option<(u64, bool)>,
     /// The interval in which the monitor was told that the PG is ready to be joined.
     told_ready: Option<Epoch>,
+    /// Objects that an operator gives up.
+    giving_up: Option<(OpToken, Vec<ObjectId>)>,
     /// For a bug: the objects when the PG became active.
     stale: BTreeMap<ObjectId, Eversion>,
 }
@@ -723,6 +727,20 @@ impl Osd {
         hosted.laggy.push(op);
     }
 
+    /// An operator gives up what is unfound. Says what that is, or why it is refused.
+    pub fn give_up(&mut self, pgid: PgId, how: GiveUp, time: u64) -> Result<Vec<ObjectId>, LostRefused> {
+        self.set_time(time);
+        self.tokens += 1;
+        let token = OpToken(self.tokens);
+        let hosted = self.pgs.get_mut(&pgid).filter(|h| h.giving_up.is_none()).ok_or(LostRefused::NotPrimary)?;
+        let oids: Vec<ObjectId> = hosted.pg.lacking().into_iter().filter(|(_, l)| l.unfound).map(|(o, _)| o.clone()).collect();
+        let count = hosted.pg.mark_unfound_lost(token, how)?;
+        assert_eq!(count, oids.len());
+        hosted.giving_up = Some((token, oids.clone()));
+        self.drain(pgid);
+        Ok(oids)
+    }
+
     /// There is room again, or none any more.
     pub fn set_full(&mut self, full: bool, time: u64) {
         self.set_time(time);
@@ -784,11 +802,14 @@ impl Osd {
                     if let Some((op, v)) = hosted.running.remove(&token) {
                         assert_eq!(v, version);
                         self.answer(op);
+                    } else if let Some((_, oids)) = hosted.giving_up.take_if(|(t, _)| *t == token) {
+                        self.out.push(Effect::GaveUp(oids));
                     }
                 }
                 Action::IntervalChange => {
-                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, .. } = hosted;
+                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, .. } = hosted;
                     txns.clear();
+                    giving_up.take();
                     waiting.append(laggy);
                     *generation += 1;
                     waiting.extend(std::mem::take(executing).into_values());
@@ -875,6 +896,12 @@ impl Osd {
         let mut early_ack = false;
         match persist.source {
             Source::None => {}
+            Source::Attrs(oid, attrs) => {
+                *self.marks.entry("reverted").or_default() += 1;
+                let (_, info) = attrs.first().expect("an object has its info");
+                let version = ObjectInfo::from_bytes(info).expect("own bytes").version;
+                ops.push(StoreOp::Version(pgid, oid, version));
+            }
             Source::Proposal(token) => {
                 let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
                 let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
@@ -1087,7 +1114,7 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, stale: BTreeMap::new() }
+        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, giving_up: None, stale: BTreeMap::new() }
     }
 }
 

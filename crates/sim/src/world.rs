@@ -7,8 +7,8 @@ use std::hash::Hasher;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pg::{MapView, PgConf, PoolView};
-use types::{Epoch, OsdId, PgId, PoolId};
+use pg::{GiveUp, LostRefused, MapView, PgConf, PoolView};
+use types::{Epoch, ObjectId, OsdId, PgId, PoolId};
 
 use crate::history::{Did, Done, History};
 use crate::monitor::{MonMsg, Monitor};
@@ -78,6 +78,12 @@ pub struct Scenario {
     pub duplicates: u64,
     /// Thousandths: any acting OSD is asked to read.
     pub balanced: u64,
+    /// Thousandths: `norecover` is set or cleared.
+    pub norecover: u64,
+    /// Thousandths of a chance that an operator who sees unfound objects declares OSDs that are away lost, some of which
+    /// are. Then, or when all who may have them are there, he gives the objects up. For clusters of one PG: of others,
+    /// more may be lost with an OSD.
+    pub give_up: u64,
     /// Thousandths by which the speed of clocks differs from the world's.
     pub drift: u64,
     /// Options of the PGs.
@@ -131,6 +137,8 @@ impl Default for Scenario {
             slow_reads: 10,
             duplicates: 0,
             balanced: 100,
+            norecover: 0,
+            give_up: 0,
             drift: 10,
             conf,
             bug: Bug::None,
@@ -275,6 +283,7 @@ enum Ev {
     Start(OsdId),
     Room(OsdId),
     Fault,
+    Operator,
     NextOp(usize),
 }
 
@@ -448,6 +457,9 @@ impl World {
         }
         let when = self.rng.range(2_000 * MS, 5_000 * MS);
         self.after(when, Ev::Fault);
+        if s.give_up > 0 {
+            self.after(when, Ev::Operator);
+        }
     }
 
     fn run_until(&mut self, time: Time) -> Result<(), String> {
@@ -485,7 +497,7 @@ impl World {
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
             Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Fault | Ev::NextOp(_) => return None,
+            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
         // Who goes on looks at its connections in any order.
@@ -586,6 +598,7 @@ impl World {
             }
             Ev::Start(osd) => self.start(osd),
             Ev::Fault => self.fault(),
+            Ev::Operator => self.operator(),
             Ev::NextOp(client) => self.next_op(client),
         }
     }
@@ -624,6 +637,15 @@ impl World {
                 }
                 Effect::Refused { client, tid, again } => {
                     self.on_link((osd.0.into(), 1000 + client as i64), Ev::Refused { from: osd, client, tid, again });
+                }
+                Effect::GaveUp(oids) => {
+                    let now = self.processed;
+                    for oid in oids {
+                        let object = self.object_of(&oid);
+                        let ops = self.history.objects.entry(object).or_default();
+                        let op = ops.iter_mut().rev().find(|o| o.did == Did::GiveUp).expect("it was noted when it began");
+                        op.end = now;
+                    }
                 }
                 Effect::Wake(pgid, at) => {
                     let time = self.osds[index].clock.when(at).max(self.now);
@@ -693,7 +715,7 @@ impl World {
         let s = &self.scenario;
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.full];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -750,6 +772,10 @@ impl World {
                     self.slow.insert(osd, until);
                     self.mark("disk is slow");
                 }
+                5 => {
+                    let on = !self.monitor.map().norecover;
+                    self.after(0, Ev::Mon(MonMsg::NoRecover(on)));
+                }
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
@@ -760,6 +786,46 @@ impl World {
         }
         let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
         self.after(next, Ev::Fault);
+    }
+
+    /// An operator looks after unfound objects.
+    fn operator(&mut self) {
+        let lost = self.rng.permille(self.scenario.give_up);
+        let (destroyed, how) = (self.rng.permille(500), if self.rng.permille(700) { GiveUp::Revert } else { GiveUp::Delete });
+        let now = self.now;
+        for osd in 0..self.osds.len() {
+            let found = |(pgid, pg): (&PgId, &pg::Pg)| (pg.status().unfound > 0).then(|| (*pgid, pg.unfound_holders()));
+            let unfound: Vec<_> = self.osds[osd].pgs().filter_map(found).collect();
+            for (pgid, holders) in unfound {
+                for holder in holders.iter().filter(|h| lost && h.status == "osd is down") {
+                    let away = &mut self.osds[holder.osd.0 as usize];
+                    if destroyed && away.incarnation == 0 {
+                        away.replace_disk();
+                    }
+                    self.mark("declared lost");
+                    self.after(0, Ev::Mon(MonMsg::Lost(holder.osd)));
+                }
+                match self.osds[osd].give_up(pgid, how, now) {
+                    Ok(oids) => {
+                        self.mark("gave up");
+                        for oid in oids {
+                            let object = self.object_of(&oid);
+                            let op = Done { client: usize::MAX, did: Did::GiveUp, start: self.processed, end: u64::MAX - 2 };
+                            self.history.objects.entry(object).or_default().push(op);
+                        }
+                    }
+                    Err(LostRefused::NotAllAsked(_)) => self.mark("somebody may have it"),
+                    Err(_) => {}
+                }
+                self.carry_out(OsdId(osd as i32));
+            }
+        }
+        let next = self.rng.range(100 * MS, 1_500 * MS);
+        self.after(next, Ev::Operator);
+    }
+
+    fn object_of(&self, oid: &ObjectId) -> u64 {
+        (0..self.scenario.objects).find(|n| object_id(oid.pool, *n) == *oid).expect("an object of this world")
     }
 
     fn mark(&mut self, what: &'static str) {
@@ -866,6 +932,7 @@ impl World {
             self.after(1, Ev::Start(osd));
         }
         self.after(0, Ev::Mon(MonMsg::NoBackfill(false)));
+        self.after(0, Ev::Mon(MonMsg::NoRecover(false)));
         self.after(0, Ev::Mon(MonMsg::PgpNum(POOL)));
         self.after(0, Ev::Mon(MonMsg::DeletePool(SECOND)));
     }

@@ -91,6 +91,7 @@ impl Pg {
         if self.all_recovered() {
             self.min_last_complete_ondisk = self.info.last_update;
         }
+        self.find_unfound();
         self.check_recovery();
     }
 

@@ -214,6 +214,7 @@ impl Pg {
         // What it told of its missing objects may be older than the last writes.
         peer.missing = None;
         peer.asked_full = false;
+        peer.useless = false;
         let info = peer.info.clone();
         if !self.can_resume(&info) {
             self.start_over();

@@ -38,7 +38,7 @@ impl Pg {
                 | Phase::Active
         );
         ensure(!primary || self.is_primary(), "only the primary of the map acts as one")?;
-        ensure(self.inflight.is_empty() || self.is_active(), "writes are in flight only while active")?;
+        ensure(self.inflight.is_empty() || self.phase == Phase::Active, "writes are in flight only while active")?;
         if self.phase == Phase::Active {
             ensure(
                 self.map.up_thru(self.me) >= info.history.same_interval_since,

@@ -30,6 +30,8 @@ pub(super) struct Map {
     pub(super) rebooted: Option<(OsdId, u32)>,
     /// Up, and not for this group.
     pub(super) others: Vec<OsdId>,
+    /// Declared lost in this epoch.
+    pub(super) lost: Option<(OsdId, u32)>,
     /// `norecover` is set.
     pub(super) norecover: bool,
 }
@@ -53,8 +55,8 @@ impl MapView for Map {
     fn dead_epoch(&self, osd: OsdId) -> Epoch {
         Epoch(self.dead.filter(|(o, _)| *o == osd).map_or(0, |(_, e)| e))
     }
-    fn lost_at(&self, _: OsdId) -> Epoch {
-        Epoch(0)
+    fn lost_at(&self, osd: OsdId) -> Epoch {
+        Epoch(self.lost.filter(|(o, _)| *o == osd).map_or(0, |(_, e)| e))
     }
     fn recovers(&self) -> bool {
         !self.norecover

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `repair` what to do about bad copies, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
 mod backfill;
@@ -27,6 +27,7 @@ mod scrub;
 mod snaptrim;
 mod split;
 mod status;
+mod unfound;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +50,7 @@ use crate::rows;
 pub use backfill::BackfillStatus;
 pub use scrub::{ScrubKind, ScrubResults};
 pub use status::{PeerStatus, PgStatus};
+pub use unfound::{GiveUp, Holder, Lacking, LostRefused};
 
 /// What this copy is doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +97,8 @@ struct Peer {
     common: Eversion,
     /// Whether its whole log was asked for.
     asked_full: bool,
+    /// It has said all that it can, and its log cannot be used.
+    useless: bool,
     /// Writes of this interval up to here are durable there.
     acked: Eversion,
 }
@@ -428,7 +432,7 @@ impl Pg {
 
     /// What an operation on this object must wait for. Only on an active primary.
     pub fn object_status(&self, oid: &ObjectId) -> ObjectStatus {
-        if self.missing.contains(oid) {
+        if self.missing.contains(oid) || self.recovery.is_losing(oid) {
             return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
         }
         if (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid) {
@@ -442,7 +446,7 @@ impl Pg {
 
     /// Whether a read, or with `write` a write, of this object must wait for its recovery.
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
-        self.missing.contains(oid) || (write && (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid))
+        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid))
     }
 
     /// Whether writes of this object are in flight, in any state.
@@ -564,3 +568,5 @@ mod machine_test;
 mod repair_test;
 #[cfg(test)]
 mod scrub_machine_test;
+#[cfg(test)]
+mod unfound_test;

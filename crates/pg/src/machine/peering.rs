@@ -18,7 +18,7 @@ use super::{Peer, Pg, Phase};
 
 impl Peer {
     pub(super) fn new(info: PgInfo, up_from: Epoch) -> Self {
-        Self { info, up_from, missing: None, common: Eversion::default(), asked_full: false, acked: Eversion::default() }
+        Self { info, up_from, missing: None, common: Eversion::default(), asked_full: false, useless: false, acked: Eversion::default() }
     }
 }
 
@@ -129,7 +129,7 @@ impl Pg {
                 if new && !self.mapping.acting.contains(&from) {
                     self.peers.insert(from, peer);
                     if self.phase == Phase::Active {
-                        self.recovery.forget_unfound();
+                        self.find_unfound();
                         self.check_recovery();
                     }
                 }
@@ -278,7 +278,7 @@ impl Pg {
                 let known = self.reconcile(from, info, log, missing);
                 self.follower_known(from, known);
                 if known {
-                    self.recovery.forget_unfound();
+                    self.find_unfound();
                     self.check_recovery();
                 }
             }
@@ -382,6 +382,7 @@ impl Pg {
                 // It shares nothing with us although its numbers said so. It cannot be used.
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.info.last_backfill = Backfill::Nothing;
+                    peer.useless = true;
                 }
                 if self.mapping.acting.contains(&from) {
                     self.choose_log();
@@ -405,8 +406,8 @@ impl Pg {
         true
     }
 
-    /// Asks strays what they lack, because an object has no other source. Returns whether any was asked.
-    pub(super) fn ask_strays(&mut self) -> bool {
+    /// Asks strays what they lack, because an object has no other source.
+    pub(super) fn ask_strays(&mut self) {
         let mut ask = Vec::new();
         for (osd, peer) in &mut self.peers {
             if peer.missing.is_none() && !peer.asked_full && !peer.info.is_empty() && self.map.is_up(*osd) {
@@ -417,7 +418,16 @@ impl Pg {
         for osd in &ask {
             self.send(*osd, self.query(Query::Log(Eversion::default())));
         }
-        !ask.is_empty()
+        // Whoever has a copy tells of it, but perhaps has not yet; whoever has none says so.
+        let unknown: Vec<OsdId> = self
+            .might_have_unfound()
+            .filter(|o| self.map.is_up(*o) && !self.peers.contains_key(o) && !self.mapping.acting.contains(o))
+            .filter(|o| !self.recovery.was_asked(*o, self.map.up_from(*o)))
+            .collect();
+        for osd in unknown {
+            self.recovery.note_asked(osd, self.map.up_from(osd));
+            self.send(osd, self.query(Query::Info));
+        }
     }
 
     fn check_missing(&mut self) {

@@ -9,16 +9,21 @@
 //! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver writes the
 //! parts straight into the object: until the last part is durable the object stays in the missing set on
 //! disk, with nothing to `have`, and is never read.
+//!
+//! An object whose newest content was given up has an older one again: whoever has that says from then on that it is
+//! the new version, without a copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{Epoch, Eversion, ObjectId, OsdId};
+use denc::{Decode, Encode, Features};
+use types::{Epoch, Eversion, ObjectId, ObjectInfo, OsdId};
 
 use crate::action::{Action, Persist, Source};
 use crate::missing::MissingItem;
 use crate::msg::{ObjectChunk, PeerMsg, Progress};
 use crate::proposal::ReadToken;
 use crate::rows;
+use crate::scrub::OI_ATTR;
 
 use super::{Deferred, Pg, Phase};
 
@@ -33,18 +38,26 @@ pub(super) struct Recovery {
     asked: bool,
     /// Recovery was granted at least once since there was something to do.
     started: bool,
-    /// Clients wait for it: does not count against the limit.
+    /// Clients wait for it: goes first, and does not count against the limit.
     urgent: BTreeSet<ObjectId>,
+    /// Who was asked for a copy that it has not told of, in which of its lives.
+    asked_infos: BTreeMap<OsdId, Epoch>,
+    /// Objects that were given up and are gone, up to this version, once that is durable everywhere.
+    losing: (Eversion, BTreeSet<ObjectId>),
 }
 
 #[derive(Debug)]
 enum Copy {
+    /// An older content here becomes the newest.
+    Revert,
     Pull { from: OsdId, version: Eversion, next: Progress },
     Push { version: Eversion, targets: Vec<OsdId>, waiting: Vec<OsdId>, next: Progress, last: bool },
 }
 
 #[derive(Debug)]
 enum Read {
+    /// The attributes of what becomes this version.
+    Revert(ObjectId, Eversion),
     /// For a push to several replicas.
     Push(ObjectId, Eversion),
     /// For a primary that pulls.
@@ -69,9 +82,53 @@ impl Recovery {
         self.urgent.insert(oid);
     }
 
-    pub(super) fn forget_unfound(&mut self) {
-        self.unfound.clear();
+    pub(super) fn set_unfound(&mut self, unfound: BTreeSet<ObjectId>) -> Vec<ObjectId> {
+        let old = std::mem::replace(&mut self.unfound, unfound);
+        self.unfound.difference(&old).cloned().collect()
     }
+
+    pub(super) fn unfound_objects(&self) -> impl Iterator<Item = &ObjectId> {
+        self.unfound.iter()
+    }
+
+    pub(super) fn is_active(&self, oid: &ObjectId) -> bool {
+        self.active.contains_key(oid)
+    }
+
+    pub(super) fn was_asked(&self, osd: OsdId, up_from: Epoch) -> bool {
+        self.asked_infos.get(&osd) == Some(&up_from)
+    }
+
+    pub(super) fn note_asked(&mut self, osd: OsdId, up_from: Epoch) {
+        self.asked_infos.insert(osd, up_from);
+    }
+
+    /// Whether the object was given up, and not everybody knows yet.
+    pub(super) fn is_losing(&self, oid: &ObjectId) -> bool {
+        self.losing.1.contains(oid)
+    }
+
+    pub(super) fn note_losing(&mut self, upto: Eversion, oids: impl IntoIterator<Item = ObjectId>) {
+        self.losing.0 = upto;
+        self.losing.1.extend(oids);
+    }
+
+    /// Objects that were given up, if all know it.
+    pub(super) fn take_lost(&mut self, committed: Eversion) -> BTreeSet<ObjectId> {
+        if self.losing.1.is_empty() || self.losing.0 > committed {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.losing.1)
+    }
+}
+
+/// Where the content of an object that is missing here comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// This version from there.
+    Pull(OsdId, Eversion),
+    /// What is here, in this version.
+    Revert(Eversion),
 }
 
 impl Pg {
@@ -105,7 +162,6 @@ impl Pg {
             self.check_backfill();
         }
         if !self.recovery.asked
-            && self.map.recovers()
             && self.recovery.active.len() < self.conf.recovery_max_active.max(1)
             && self.next_to_recover().is_some()
         {
@@ -114,9 +170,14 @@ impl Pg {
         }
     }
 
-    /// What to copy next: what this copy lacks, oldest first, then what replicas lack, then what is to be filled.
+    /// What to copy next: what clients wait for, what this copy lacks, oldest first, then what replicas lack, then what
+    /// is to be filled.
     fn next_to_recover(&self) -> Option<ObjectId> {
         let idle = |oid: &&ObjectId| !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid);
+        let urgent = self.recovery.urgent.iter().filter(idle).find(|o| self.missing.contains(o) || self.is_degraded_object(o));
+        if urgent.is_some() || !self.map.recovers() {
+            return urgent.cloned();
+        }
         self.missing
             .oldest_first()
             .find(idle)
@@ -129,8 +190,7 @@ impl Pg {
 
     pub(super) fn start_recovery(&mut self, max_objects: usize) {
         self.recovery.asked = false;
-        // The map may have forbidden it since it was asked for; the one that allows it again makes it ask again.
-        if self.phase != Phase::Active || !self.map.recovers() {
+        if self.phase != Phase::Active {
             return;
         }
         self.recovery.started = !self.all_recovered();
@@ -146,7 +206,12 @@ impl Pg {
     }
 
     pub(super) fn recover_now(&mut self, oid: ObjectId) {
-        if self.phase != Phase::Active || self.recovery.active.contains_key(&oid) || self.recovery.unfound.contains(&oid) {
+        if self.phase != Phase::Active || self.recovery.active.contains_key(&oid) || self.recovery.is_losing(&oid) {
+            return;
+        }
+        if self.recovery.unfound.contains(&oid) {
+            // It goes first once it was found.
+            self.recovery.urgent.insert(oid);
             return;
         }
         if self.missing.contains(&oid) || self.is_degraded_object(&oid) {
@@ -165,30 +230,94 @@ impl Pg {
             self.start_push(oid);
             return;
         };
-        let source = self.peers.iter().find(|(osd, peer)| {
-            self.map.is_up(**osd)
-                && !peer.info.is_incomplete()
-                && peer.info.last_update >= item.need
-                && peer.missing.as_ref().is_some_and(|m| !m.contains(&oid))
-        });
-        // An activated replica's info is older than its log; it shares ours.
-        let source = source.map(|(osd, _)| *osd).or_else(|| {
-            let acting = &self.mapping.acting;
-            self.peers
-                .iter()
-                .find(|(osd, peer)| acting.contains(osd) && peer.missing.as_ref().is_some_and(|m| !m.contains(&oid)))
-                .map(|(osd, _)| *osd)
-        });
-        let Some(from) = source else {
-            self.recovery.active.remove(&oid);
-            if self.recovery.unfound.insert(oid.clone()) && !self.ask_strays() {
-                self.actions.push_back(Action::ObjectUnfound(oid));
+        match self.way_to(&oid, &item) {
+            Some(Way::Pull(from, version)) => {
+                let next = Progress::default();
+                self.send(from, PeerMsg::Pull { oid: oid.clone(), version, from: next.clone() });
+                self.recovery.active.insert(oid, Copy::Pull { from, version, next });
             }
+            Some(Way::Revert(version)) => {
+                self.recovery.active.insert(oid.clone(), Copy::Revert);
+                self.read_part(Read::Revert(oid.clone(), item.need), oid, version, Progress::default(), (0, 0));
+            }
+            None => {
+                self.recovery.active.remove(&oid);
+                if self.recovery.unfound.insert(oid.clone()) {
+                    self.actions.push_back(Action::ObjectUnfound(oid));
+                    self.ask_strays();
+                }
+            }
+        }
+    }
+
+    /// Whether somebody is known to have what this copy lacks.
+    pub(super) fn can_be_had(&self, oid: &ObjectId, item: &MissingItem) -> bool {
+        self.way_to(oid, item).is_some()
+    }
+
+    fn way_to(&self, oid: &ObjectId, item: &MissingItem) -> Option<Way> {
+        let up = || self.peers.iter().filter(|(osd, _)| self.map.is_up(**osd));
+        // An activated replica's info is older than its log; it shares ours.
+        let shares = |osd: &OsdId, p: &super::Peer| p.info.last_update >= item.need || self.mapping.acting.contains(osd);
+        let has = |p: &super::Peer| p.missing.as_ref().is_some_and(|m| !m.contains(oid)) && !p.info.removing;
+        if let Some((osd, _)) = up().find(|(osd, p)| shares(osd, p) && has(p) && p.info.last_backfill.covers(oid)) {
+            return Some(Way::Pull(*osd, item.need));
+        }
+        let older = self.reverts_to(item)?;
+        if item.have == older {
+            return Some(Way::Revert(older));
+        }
+        let has = |p: &super::Peer| p.missing.as_ref().and_then(|m| m.get(oid)).is_some_and(|i| i.have == older);
+        up().find(|(_, p)| has(p)).map(|(osd, _)| Way::Pull(*osd, older))
+    }
+
+    /// The older version that counts again, if the newest content was given up.
+    fn reverts_to(&self, item: &MissingItem) -> Option<Eversion> {
+        self.log.get(item.need)?.entry.reverting_to
+    }
+
+    /// What was here before the newest content was given up was read: it is the newest now.
+    fn reverted(&mut self, oid: ObjectId, version: Eversion, chunk: Option<ObjectChunk>) {
+        if !matches!(self.recovery.active.get(&oid), Some(Copy::Revert)) {
+            return;
+        }
+        let Some(item) = self.missing.get(&oid).copied().filter(|i| i.need == version) else {
+            // It was given up once more.
+            self.recover(oid);
             return;
         };
-        let next = Progress::default();
-        self.send(from, PeerMsg::Pull { oid: oid.clone(), version: item.need, from: next.clone() });
-        self.recovery.active.insert(oid, Copy::Pull { from, version: item.need, next });
+        let mut attrs = chunk.map(|c| c.attrs).unwrap_or_default();
+        let info = attrs.iter_mut().find(|(name, _)| name == OI_ATTR);
+        let info = info.and_then(|(_, value)| Some((ObjectInfo::from_bytes(value).ok()?, value)));
+        let Some((mut info, value)) = info else {
+            // It cannot be read.
+            let mut persist = Persist::default();
+            let item = MissingItem { have: Eversion::default(), ..item };
+            persist.rows.set.push(rows::missing_row(&oid, &item));
+            self.missing.set(oid.clone(), item);
+            self.persist(persist);
+            self.recovery.active.remove(&oid);
+            self.recover(oid);
+            self.check_recovery();
+            return;
+        };
+        info.version = version;
+        *value = info.to_bytes(Features::ALL);
+        self.missing.remove(&oid);
+        self.update_last_complete();
+        let mut persist = Persist { source: Source::Attrs(oid.clone(), attrs), ..Persist::default() };
+        persist.rows.remove.push(rows::missing_key(&oid));
+        persist.rows.set.push(rows::fast_row(&self.info));
+        let token = self.persist(persist);
+        self.defer(token, Deferred::Pulled { oid, last: true });
+    }
+
+    /// Objects that were given up and that everybody knows to be gone may be used again.
+    pub(super) fn lost_committed(&mut self) {
+        for oid in self.recovery.take_lost(self.all_committed) {
+            self.recovery.urgent.remove(&oid);
+            self.actions.push_back(Action::ObjectReady(oid));
+        }
     }
 
     fn start_push(&mut self, oid: ObjectId) {
@@ -210,6 +339,10 @@ impl Pg {
     }
 
     fn read(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress) {
+        self.read_part(what, oid, version, from, (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries));
+    }
+
+    fn read_part(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress, (max_bytes, max_omap): (u64, u64)) {
         let token = self.recovery.next_read;
         // Tokens of an earlier interval must not be taken for those of this one.
         self.recovery.next_read += 1;
@@ -220,14 +353,15 @@ impl Pg {
             oid,
             version,
             from,
-            max_bytes: self.conf.recovery_max_chunk,
-            max_omap: self.conf.recovery_max_omap_entries,
+            max_bytes,
+            max_omap,
         });
     }
 
     pub(super) fn handle_object_read(&mut self, token: ReadToken, chunk: Option<ObjectChunk>) {
         match self.recovery.reads.remove(&token.0) {
             None => {}
+            Some(Read::Revert(oid, version)) => self.reverted(oid, version, chunk),
             Some(Read::Answer { to, asked, oid, version }) => {
                 let msg = match chunk {
                     Some(chunk) => PeerMsg::Push(Box::new(chunk)),
@@ -264,7 +398,12 @@ impl Pg {
     }
 
     pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress) {
-        if self.missing.contains(&oid) || self.info.is_incomplete() {
+        // What is missing in its newest version may be here in an older one that counts again.
+        let here = match self.missing.get(&oid) {
+            Some(item) => item.have == version && version != Eversion::default(),
+            None => self.info.last_backfill.covers(&oid),
+        };
+        if !here || self.info.removing {
             self.answer(from, asked, PeerMsg::PullFailed { oid, version });
             return;
         }
@@ -274,12 +413,15 @@ impl Pg {
     /// A part of an object that this copy lacks.
     pub(super) fn handle_push(&mut self, from: OsdId, asked: Epoch, chunk: Box<ObjectChunk>) {
         let Some(item) = self.missing.get(&chunk.oid).copied() else { return };
-        if item.need != chunk.version {
+        let older = item.need != chunk.version;
+        if older && (!self.is_primary() || self.reverts_to(&item) != Some(chunk.version)) {
             return;
         }
         if self.is_primary() {
             match self.recovery.active.get_mut(&chunk.oid) {
-                Some(Copy::Pull { from: f, next, .. }) if *f == from && *next == chunk.from => next.clone_from(&chunk.to),
+                Some(Copy::Pull { from: f, next, version }) if *f == from && *next == chunk.from && *version == chunk.version => {
+                    next.clone_from(&chunk.to);
+                }
                 _ => return,
             }
         } else if self.phase != Phase::ReplicaActive || self.mapping.primary != Some(from) {
@@ -293,7 +435,11 @@ impl Pg {
             stats.num_keys_recovered += chunk.omap.len() as i64;
             stats.num_objects_recovered += i64::from(last);
         }
-        if last {
+        if last && older {
+            let item = MissingItem { have: version, ..item };
+            persist.rows.set.push(rows::missing_row(&oid, &item));
+            self.missing.set(oid.clone(), item);
+        } else if last {
             self.missing.remove(&oid);
             persist.rows.remove.push(rows::missing_key(&oid));
             self.own_recovered(&oid);
@@ -318,7 +464,8 @@ impl Pg {
     pub(super) fn pulled(&mut self, oid: ObjectId, last: bool) {
         if last {
             self.recovery.active.remove(&oid);
-            self.start_push(oid);
+            // What came may be an older version that has yet to become the newest.
+            self.recover(oid);
             return;
         }
         if let Some(Copy::Pull { from, version, next }) = self.recovery.active.get(&oid) {
@@ -333,7 +480,8 @@ impl Pg {
             _ => return,
         }
         if let Some(missing) = self.peers.get_mut(&from).and_then(|p| p.missing.as_mut()) {
-            missing.set(oid.clone(), MissingItem { need: version, have: Eversion::default() });
+            let need = missing.get(&oid).map_or(version, |i| i.need);
+            missing.set(oid.clone(), MissingItem { need, have: Eversion::default() });
         }
         self.recover(oid);
         self.check_recovery();
@@ -402,6 +550,7 @@ impl Pg {
             for oid in stuck {
                 self.recover(oid);
             }
+            self.find_unfound();
         }
         self.check_recovery();
         self.want_follower_again();

@@ -3,7 +3,7 @@
 use types::{Eversion, OsdId};
 
 use crate::action::{Action, Persist, Source};
-use crate::log_entry::{LogEntry, Logged};
+use crate::log_entry::{LogEntry, LogOp, Logged};
 use crate::msg::{PeerMsg, RepOp};
 use crate::proposal::{NotActive, Proposal};
 use crate::rows;
@@ -45,6 +45,7 @@ impl Pg {
                 return_code: new.return_code,
                 snaps: new.snaps,
                 op_returns: new.op_returns,
+                reverting_to: None,
             });
             self.info.last_user_version = self.info.last_user_version.max(new.user_version);
             self.info.last_update = version;
@@ -86,6 +87,7 @@ impl Pg {
         let source = if op.log_only { Source::None } else { Source::RepOp(op.payload) };
         let mut persist = Persist { source, ..Persist::default() };
         let mut learned = merge::Outcome::default();
+        let mut given_up = false;
         for logged in op.entries {
             let v = logged.entry.version;
             if v <= self.log.head() || v.version != self.log.head().version + 1 {
@@ -98,6 +100,7 @@ impl Pg {
             if op.log_only {
                 merge::learn(&mut self.missing, &self.info.last_backfill, &logged.entry, &mut learned);
             }
+            given_up |= matches!(logged.entry.op, LogOp::LostRevert | LogOp::LostDelete);
             self.log.push(logged);
         }
         self.missing_rows(&learned.touched, &mut persist);
@@ -107,7 +110,13 @@ impl Pg {
             self.info.last_complete = self.info.last_update;
         }
         self.trim_log(op.trim_to, &mut persist);
-        persist.rows.set.push(rows::fast_row(&self.info));
+        if given_up {
+            // Nobody knows how large it was.
+            self.info.stats_invalid = true;
+            self.info_rows(&mut persist);
+        } else {
+            persist.rows.set.push(rows::fast_row(&self.info));
+        }
         let token = self.persist(persist);
         self.defer(token, Deferred::AckWrite(self.info.last_update));
     }
@@ -138,6 +147,7 @@ impl Pg {
             self.all_committed = op.version;
             self.actions.push_back(Action::Reply { token: op.token, version: op.version });
         }
+        self.lost_committed();
         if self.all_recovered() {
             self.min_last_complete_ondisk = self.all_committed;
         }

@@ -1,0 +1,223 @@
+//! Objects of which no reachable OSD has the newest content, and operators who give them up.
+//!
+//! An object is unfound when this copy lacks it and everybody who is known to have told everything lacks it, too.
+//! Whoever acted since the PG was clean, and whoever has told of a copy, may have it; when all of them have been asked,
+//! or are declared lost, an operator may let go. (Ceph: `MissingLoc`, `PrimaryLogPG::mark_all_unfound_lost`.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{Eversion, ObjectId, OsdId, ReqId};
+
+use crate::action::{Action, Persist};
+use crate::log_entry::{LogEntry, LogOp, Logged};
+use crate::merge;
+use crate::missing::MissingItem;
+use crate::msg::{Payload, PeerMsg, RepOp};
+use crate::proposal::OpToken;
+use crate::rows;
+use crate::stats::StatSum;
+
+use super::{InFlight, Pg, Phase};
+
+/// What becomes of unfound objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GiveUp {
+    /// The newest version that somebody has counts again; without any, the object is deleted.
+    Revert,
+    /// They are deleted.
+    Delete,
+}
+
+/// Why nothing was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LostRefused {
+    /// This copy does not lead, or does not serve yet.
+    #[error("not primary")]
+    NotPrimary,
+    /// There are none.
+    #[error("pg has no unfound objects")]
+    NothingUnfound,
+    /// Somebody who may have them was not asked.
+    #[error("pg has {0} unfound objects but we haven't probed all sources, not marking lost")]
+    NotAllAsked(usize),
+}
+
+/// An OSD that may have what is unfound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The OSD.
+    pub osd: OsdId,
+    /// In Ceph's words: already probed, querying, osd is down, not queried.
+    pub status: &'static str,
+}
+
+/// An object that this copy or an acting replica lacks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lacking {
+    /// What is missing.
+    pub item: MissingItem,
+    /// Who has it.
+    pub locations: Vec<OsdId>,
+    /// Nobody has.
+    pub unfound: bool,
+}
+
+impl Pg {
+    /// Looks which missing objects nobody is known to have, and asks whoever may.
+    pub(super) fn find_unfound(&mut self) {
+        let lost = |(oid, item): &(&ObjectId, &MissingItem)| !self.recovery.is_active(oid) && !self.can_be_had(oid, item);
+        let unfound: BTreeSet<ObjectId> = self.missing.iter().filter(lost).map(|(oid, _)| oid.clone()).collect();
+        let some = !unfound.is_empty();
+        for oid in self.recovery.set_unfound(unfound) {
+            self.actions.push_back(Action::ObjectUnfound(oid));
+        }
+        if some {
+            self.ask_strays();
+        }
+    }
+
+    /// Other OSDs that may have what is unfound.
+    pub(super) fn might_have_unfound(&self) -> impl Iterator<Item = OsdId> {
+        let clean = self.info.history.last_epoch_clean;
+        let acted = self.past.holders.iter().filter(move |(_, until)| **until >= clean).map(|(osd, _)| *osd);
+        let all: BTreeSet<OsdId> = acted.chain(self.peers.keys().copied()).filter(|o| *o != self.me).collect();
+        all.into_iter()
+    }
+
+    /// Other OSDs that may have what is unfound, and whether they told.
+    pub fn unfound_holders(&self) -> Vec<Holder> {
+        let status = |osd| match self.peers.get(&osd) {
+            Some(p) if p.missing.is_some() || p.useless || p.info.is_empty() => "already probed",
+            _ if !self.map.is_up(osd) => "osd is down",
+            Some(p) if p.asked_full => "querying",
+            None if self.recovery.was_asked(osd, self.map.up_from(osd)) => "querying",
+            _ => "not queried",
+        };
+        self.might_have_unfound().map(|osd| Holder { osd, status: status(osd) }).collect()
+    }
+
+    /// Whether everybody who may have what is unfound was asked, is gone from the map, or is declared lost.
+    fn all_asked_or_lost(&self) -> bool {
+        self.unfound_holders().iter().all(|h| {
+            let declared = self.map.lost_at(h.osd) > self.map.up_from(h.osd);
+            h.status == "already probed" || declared || !self.map.exists(h.osd)
+        })
+    }
+
+    /// Objects that this copy or an acting replica lacks.
+    pub fn lacking(&self) -> BTreeMap<&ObjectId, Lacking> {
+        let peers = || self.peers.iter().filter_map(|(o, p)| Some((*o, p, p.missing.as_ref()?)));
+        let mut all: BTreeMap<&ObjectId, MissingItem> = BTreeMap::new();
+        for (_, _, missing) in peers().filter(|(o, ..)| self.mapping.acting.contains(o)) {
+            all.extend(missing.iter().map(|(oid, item)| (oid, *item)));
+        }
+        all.extend(self.missing.iter().map(|(oid, item)| (oid, *item)));
+        let with = |(oid, item): (_, MissingItem)| {
+            let mut locations: Vec<OsdId> = peers()
+                .filter(|(o, p, m)| {
+                    let knows = p.info.last_update >= item.need || self.mapping.acting.contains(o);
+                    self.map.is_up(*o) && knows && !p.info.removing && p.info.last_backfill.covers(oid) && !m.contains(oid)
+                })
+                .map(|(o, ..)| o)
+                .collect();
+            if !self.missing.contains(oid) {
+                locations.push(self.me);
+                locations.sort();
+            }
+            (oid, Lacking { item, locations, unfound: self.recovery.is_unfound(oid) })
+        };
+        all.into_iter().map(with).collect()
+    }
+
+    /// An operator gives up everything that is unfound. Returns how many objects that are; the host hears with
+    /// [`Action::Reply`] when it is durable everywhere.
+    pub fn mark_unfound_lost(&mut self, token: OpToken, how: GiveUp) -> Result<usize, LostRefused> {
+        if self.phase != Phase::Active {
+            return Err(LostRefused::NotPrimary);
+        }
+        let unfound: Vec<(ObjectId, MissingItem)> =
+            self.recovery.unfound_objects().filter_map(|o| Some((o.clone(), *self.missing.get(o)?))).collect();
+        if unfound.is_empty() {
+            return Err(LostRefused::NothingUnfound);
+        }
+        if !self.all_asked_or_lost() {
+            return Err(LostRefused::NotAllAsked(unfound.len()));
+        }
+        let count = unfound.len();
+        let epoch = self.map.epoch();
+        let mut op = RepOp {
+            entries: Default::default(),
+            stats: StatSum::default(),
+            trim_to: Eversion::default(),
+            payload: Payload::default(),
+            log_only: true,
+        };
+        let mut persist = Persist::default();
+        let mut learned = merge::Outcome::default();
+        let mut gone = Vec::new();
+        for (oid, item) in unfound {
+            let older = match how {
+                GiveUp::Revert => Some(self.newest_available(&oid, &item)).filter(|v| *v != Eversion::default()),
+                GiveUp::Delete => None,
+            };
+            let version = Eversion { epoch, version: self.info.last_update.version + 1 };
+            if older.is_none() {
+                gone.push(oid.clone());
+            }
+            let entry = LogEntry {
+                op: if older.is_some() { LogOp::LostRevert } else { LogOp::LostDelete },
+                oid,
+                version,
+                prior_version: item.need,
+                user_version: 0,
+                reqid: ReqId::default(),
+                mtime: self.now,
+                return_code: 0,
+                snaps: Vec::new(),
+                op_returns: Vec::new(),
+                reverting_to: older,
+            };
+            let logged = Logged::new(entry);
+            self.info.last_update = version;
+            persist.rows.set.push(rows::log_row(&logged));
+            merge::learn(&mut self.missing, &self.info.last_backfill, &logged.entry, &mut learned);
+            self.log.push(logged.clone());
+            self.note_change(&logged.entry);
+            self.disturb_scrub(&logged.entry.oid);
+            op.entries.push(logged);
+        }
+        // They learn it, also if one should have the content: it is copied then.
+        for osd in self.replicas().into_iter().chain(self.follower()) {
+            if let Some(peer) = self.peers.get_mut(&osd)
+                && let Some(missing) = &mut peer.missing
+            {
+                let mut theirs = merge::Outcome::default();
+                for e in &op.entries {
+                    merge::learn(missing, &peer.info.last_backfill, &e.entry, &mut theirs);
+                }
+            }
+            self.send(osd, PeerMsg::RepOp(Box::new(op.clone())));
+        }
+        // Nobody knows how large they were.
+        self.info.stats_invalid = true;
+        self.update_last_complete();
+        self.missing_rows(&learned.touched, &mut persist);
+        persist.remove_objects.extend(learned.remove);
+        self.info_rows(&mut persist);
+        let persist = self.persist(persist);
+        let version = self.info.last_update;
+        self.recovery.note_losing(version, gone.iter().cloned());
+        self.inflight.push_back(InFlight { version, token, persist, oids: gone.into() });
+        self.find_unfound();
+        self.check_recovery();
+        let text = format!("pg has {count} objects unfound and apparently lost marking");
+        self.actions.push_back(Action::ClusterLog { error: false, text });
+        Ok(count)
+    }
+
+    /// The newest version of an object that this copy, an acting replica or a copy that is filled has.
+    fn newest_available(&self, oid: &ObjectId, own: &MissingItem) -> Eversion {
+        let theirs = self.mapping.acting.iter().chain(&self.follower()).filter_map(|o| Some(self.peers.get(o)?.missing.as_ref()?.get(oid)?.have)).max();
+        own.have.max(theirs.unwrap_or_default())
+    }
+}
