@@ -1,5 +1,6 @@
 //! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
 
+use crate::admin_unfound;
 use crate::core::Core;
 use crate::host::PgHost;
 use crate::stats;
@@ -36,6 +37,8 @@ pub enum Run {
     Now(fn(&Admin, &Args) -> Result<Reply, Refusal>),
     /// Writes to the store and takes its time.
     Bench,
+    /// Waits until unfound objects are given up everywhere.
+    MarkUnfoundLost,
 }
 
 macro_rules! commands {
@@ -85,9 +88,23 @@ commands! {
     "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::Now(dump_qos);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
-    "query name=pgid,type=CephPgid", "show details of a specific pg", "r", Run::Now(query);
+    "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Now(query);
+    "list_unfound name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
+        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
+    "list_missing name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
+        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_missing);
+    "mark_unfound_lost name=pgid,type=CephPgid,req=false name=mulcmd,type=CephChoices,strings=revert|delete",
+        "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
+        Run::MarkUnfoundLost;
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
         Run::Now(query);
+    "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_unfound name=offset,type=CephString,req=false",
+        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
+    "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_missing name=offset,type=CephString,req=false",
+        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_missing);
+    "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=mark_unfound_lost name=mulcmd,type=CephChoices,strings=revert|delete",
+        "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
+        Run::MarkUnfoundLost;
     "dump_osd_statfs", "space of the store", "r", Run::Now(dump_statfs);
     "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Now(dump_store_memory);
     "clear_shards_repaired name=count,type=CephInt,req=false", "clear num_shards_repaired to clear health warning", "rw",
@@ -113,27 +130,42 @@ impl Admin {
     async fn try_run(&self, json: &str) -> Result<Reply, Refusal> {
         let args = Args::parse(&[json]).map_err(|e| Refusal::invalid(e.to_string()))?;
         let prefix = args.prefix();
-        let command = COMMANDS.iter().find(|c| c.prefix() == prefix).ok_or_else(|| {
-            Refusal::invalid(format!("unrecognized command '{prefix}'; 'help' lists those that exist"))
-        })?;
-        args.validate(&Signature::parse(command.signature)).map_err(|e| Refusal::invalid(e.to_string()))?;
-        match command.handler {
-            Run::Now(f) => f(self, &args),
-            Run::Bench => bench(self, &args).await,
+        // Several commands may begin alike.
+        let mut refused = None;
+        for command in COMMANDS.iter().filter(|c| c.prefix() == prefix) {
+            if let Err(e) = args.validate(&Signature::parse(command.signature)) {
+                refused.get_or_insert(Refusal::invalid(e.to_string()));
+                continue;
+            }
+            return match command.handler {
+                Run::Now(f) => f(self, &args),
+                Run::Bench => bench(self, &args).await,
+                Run::MarkUnfoundLost => admin_unfound::mark_unfound_lost(self, &args).await,
+            };
         }
+        Err(refused.unwrap_or_else(|| Refusal::invalid(format!("unrecognized command '{prefix}'; 'help' lists those that exist"))))
     }
 
     fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
-        let text = args.req("pgid");
+        let text = args.str("pgid").ok_or_else(|| Refusal::invalid("no pgid specified"))?;
         let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
         self.core
             .host(pgid)
             .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("i don't have pgid {pgid}")))
     }
+
+    /// The group that the command is about, if this OSD leads it.
+    pub(crate) fn primary(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
+        let host = self.host(args)?;
+        match host.with_pg(|pg| pg.is_primary()) {
+            true => Ok(host),
+            false => Err(Refusal::new(Errno::EAGAIN, format!("not primary for pgid {}", host.pgid))),
+        }
+    }
 }
 
 /// JSON, indented unless asked otherwise.
-fn reply(args: &Args, value: Value) -> Result<Reply, Refusal> {
+pub(crate) fn reply(args: &Args, value: Value) -> Result<Reply, Refusal> {
     Ok(Reply::data(Format::of(args).json(&value)))
 }
 
@@ -363,6 +395,9 @@ fn cursor(b: &pg::Backfill) -> String {
 
 fn recovery_state(pg: &pg::Pg) -> Value {
     let mut state = json!({"name": pg.phase_name()});
+    if pg.phase_name().starts_with("Started/Primary/Active") {
+        state["might_have_unfound"] = admin_unfound::might_have_unfound(pg, true);
+    }
     if let Some(b) = pg.backfill() {
         state["recovery_progress"] = json!({
             "backfill_targets": [b.target.0.to_string()],

@@ -12,6 +12,7 @@
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
+mod admin_unfound;
 mod asked;
 pub mod ceilings;
 pub mod client_op;

@@ -179,6 +179,17 @@ impl PgMap {
                 },
             );
         }
+        let sum = self.pgs.values().fold((0, 0), |(u, n), s| (u + s.stats.sum.num_objects_unfound, n + s.stats.sum.num_objects));
+        if sum.0 > 0 && sum.1 > 0 {
+            let some = self.pgs.iter().filter(|(_, s)| s.stats.sum.num_objects_unfound > 0);
+            let mut detail: Vec<String> = some.map(|(pgid, s)| format!("pg {pgid} has {} unfound objects", s.stats.sum.num_objects_unfound)).collect();
+            if detail.len() > DETAIL_MAX {
+                detail.truncate(DETAIL_MAX);
+                detail.push("(additional pgs left out for brevity)".into());
+            }
+            let summary = format!("{}/{} objects unfound ({:.3}%)", sum.0, sum.1, sum.0 as f64 / sum.1 as f64 * 100.0);
+            checks.checks.insert("OBJECT_UNFOUND".into(), HealthCheck { severity: HealthCheck::WARN, summary, detail, count: sum.0 });
+        }
         let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
         if slow > 0 {
             let who: Vec<String> = self.osds.iter().filter(|(_, r)| r.counters.get("slow_ops").is_some_and(|n| *n > 0)).map(|(o, _)| format!("osd.{}", o.0)).collect();
@@ -234,6 +245,18 @@ mod tests {
         let c = checks(&m, t(0), (None, None));
         assert_eq!((c["OSD_SCRUB_ERRORS"].summary.as_str(), c["OSD_SCRUB_ERRORS"].severity), ("3 scrub errors", HealthCheck::ERR));
         assert_eq!(c["OSD_TOO_MANY_REPAIRS"].detail, ["osd.4 had 11 reads repaired"]);
+    }
+
+    #[test]
+    fn unfound_objects_are_named_by_group() {
+        let mut m = PgMap::default();
+        let t = Utime::new(1_000_000_000, 0);
+        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(), |_| true, |_| true, t);
+        let stat = m.pgs.values_mut().next().unwrap();
+        (stat.stats.sum.num_objects, stat.stats.sum.num_objects_unfound) = (8, 2);
+        let c = &m.health_checks(t).checks["OBJECT_UNFOUND"];
+        assert_eq!((c.summary.as_str(), c.severity), ("2/8 objects unfound (25.000%)", HealthCheck::WARN));
+        assert_eq!(c.detail, ["pg 1.0 has 2 unfound objects"]);
     }
 
     #[test]

@@ -13,13 +13,21 @@ where
         .flatten()
         .filter(|c| c.flags & command::flags::OBSOLETE == 0)
         .map(|c| match refusal(&c.handler) {
-            None => (c.prefix().to_string(), true, c.help.to_string()),
-            Some(why) => (c.prefix().to_string(), false, why.to_string()),
+            None => (name(c), true, c.help.to_string()),
+            Some(why) => (name(c), false, why.to_string()),
         })
         .collect();
     rows.sort();
     rows.dedup();
     rows
+}
+
+/// How the command begins; of those to a placement group, that is the word behind its number.
+fn name<H>(c: &Command<H>) -> String {
+    match c.signature.split_once("name=cmd,type=CephChoices,strings=") {
+        Some((_, rest)) => format!("{} {}", c.prefix(), rest.split(' ').next().unwrap_or_default()),
+        None => c.prefix().to_string(),
+    }
 }
 
 fn table(title: &str, intro: &str, rows: &[(String, bool, String)]) {

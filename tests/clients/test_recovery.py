@@ -1,0 +1,161 @@
+"""What operators see of recovery, and what they can do about it."""
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import eventually
+from processes import Processes
+
+rados = pytest.importorskip("rados")
+
+POOL = "r"
+
+
+@pytest.fixture(scope="module")
+def procs():
+    base = Path(tempfile.mkdtemp(prefix="siphon-recovery."))
+    p = Processes(base)
+    try:
+        p.start()
+        yield p
+    finally:
+        p.stop()
+        if not os.environ.get("SIPHON_TEST_KEEP"):
+            shutil.rmtree(base, ignore_errors=True)
+
+
+class Pg:
+    """A pool of one group on two of three OSDs, either of which may serve alone."""
+
+    def __init__(self, procs):
+        self.procs, self.c = procs, procs.client("crc")
+        c = self.c
+        c.command(prefix="osd pool create", pool=POOL, pg_num=1, size=2)
+        c.command(prefix="osd pool set", pool=POOL, var="min_size", val="1")
+        c.command(prefix="osd pool application enable", pool=POOL, app="rados")
+        self.cluster = rados.Rados(conffile=str(procs.conf), conf={"rados_mon_op_timeout": "60"})
+        self.cluster.connect(timeout=60)
+        self.io = self.cluster.open_ioctx(POOL)
+        self.pgid = f"{self.cluster.pool_lookup(POOL)}.0"
+        self.until(lambda s: s["state"] == "active+clean", "active+clean")
+        self.first, self.second = self.stat()["acting"]
+
+    def command(self, **command):
+        return json.loads(self.c.command(format="json", **command))
+
+    def stat(self):
+        stats = json.loads(self.mgr(prefix="pg dump", dumpcontents=["pgs"]))
+        stats = stats["pg_stats"] if isinstance(stats, dict) else stats
+        return next(s for s in stats if s["pgid"] == self.pgid)
+
+    def mgr(self, **command):
+        code, out, text = self.c.admin.mgr_command(json.dumps({"format": "json", **command}), b"")
+        assert code == 0, (command, code, text)
+        return out
+
+    def asks(self, cmd, **more):
+        """A command to the group: return code, answer, status."""
+        code, out, text = self.cluster.pg_command(self.pgid, json.dumps({"prefix": "pg", "pgid": self.pgid, "cmd": cmd, "format": "json", **more}), b"")
+        return code, out, text
+
+    def until(self, check, what):
+        def look():
+            s = self.stat()
+            self.seen = s
+            return check(s)
+        try:
+            eventually(look, what=what)
+        except AssertionError as e:
+            raise AssertionError(f"{what}: {self.seen}") from e
+
+    def is_up(self, osd):
+        return next(o["up"] for o in self.command(prefix="osd dump")["osds"] if o["osd"] == osd) == 1
+
+    def stop(self, osd):
+        self.procs[f"osd.{osd}"].stop()
+        eventually(lambda: not self.is_up(osd), what=f"osd.{osd} is down")
+
+    def start(self, osd):
+        self.procs[f"osd.{osd}"].start()
+        eventually(lambda: self.is_up(osd), what=f"osd.{osd} is up")
+
+    def checks(self):
+        return self.command(prefix="health", detail="detail")["checks"]
+
+
+def test_unfound_objects(procs):
+    pg = Pg(procs)
+    c, io, pgid = pg.c, pg.io, pg.pgid
+    for name in ("old", "wanted"):
+        io.write_full(name, b"first " + name.encode())
+    c.command(prefix="osd set", key="norecover")
+    assert "norecover" in pg.checks()["OSDMAP_FLAGS"]["summary"]["message"]
+    pg.stop(pg.second)
+    for name in ("old", "wanted", "new"):
+        io.write_full(name, b"second " + name.encode())
+    pg.start(pg.second)
+    pg.until(lambda s: s["acting"] == [pg.first, pg.second] and "degraded" in s["state"], "degraded")
+    # A client's write is recovered for, although recovery is forbidden; nothing else is.
+    io.write_full("wanted", b"third wanted")
+    code, out, _ = pg.asks("list_missing")
+    missing = json.loads(out)
+    assert code == 0 and missing["num_missing"] == 2 and missing["num_unfound"] == 0, missing
+    assert {o["oid"]["oid"] for o in missing["objects"]} == {"old", "new"}
+    assert all(o["locations"] == [str(pg.first)] for o in missing["objects"]), missing
+    assert pg.asks("mark_unfound_lost", mulcmd="revert")[::2] == (0, "pg has no unfound objects")
+
+    # The OSD that alone has the newest content goes.
+    pg.stop(pg.first)
+    pg.until(lambda s: s["acting"] == [pg.second] and s["stat_sum"]["num_objects_unfound"] == 2, "two unfound objects")
+    eventually(lambda: "OBJECT_UNFOUND" in pg.checks(), what="OBJECT_UNFOUND")
+    unfound = pg.checks()["OBJECT_UNFOUND"]
+    assert "objects unfound" in unfound["summary"]["message"]
+    assert unfound["detail"][0]["message"] == f"pg {pgid} has 2 unfound objects"
+    shown = json.loads(c.ceph("pg", pgid, "list_unfound"))
+    assert shown["num_unfound"] == 2 and not shown["more"] and shown["state"] == "Active", shown
+    assert {o["oid"]["oid"] for o in shown["objects"]} == {"old", "new"}
+    assert {"osd": str(pg.first), "status": "osd is down"} in shown["might_have_unfound"], shown
+    query = json.loads(pg.asks("query")[1])
+    assert {"osd": str(pg.first), "status": "osd is down"} in query["recovery_state"][0]["might_have_unfound"], query
+    c.fails("ceph", "pg", pgid, "mark_unfound_lost", "revert", errno=22,
+            text="pg has 2 unfound objects but we haven't probed all sources, not marking lost")
+    assert io.read("wanted") == b"third wanted"
+
+    # It comes back: who waits goes on.
+    got = []
+    found = io.aio_read("old", 100, 0, lambda _, data: got.append(data))
+    time.sleep(0.2)
+    assert not found.is_complete() and not got
+    pg.start(pg.first)
+    found.wait_for_complete_and_cb()
+    assert got == [b"second old"]
+
+    # It goes for good, so operators are told: what there was before counts again, what was not there goes.
+    pg.until(lambda s: s["acting"] == [pg.first, pg.second] and "active" in s["state"], "both act")
+    pg.stop(pg.first)
+    pg.until(lambda s: s["acting"] == [pg.second] and s["stat_sum"]["num_objects_unfound"] == 2, "two unfound objects again")
+    results = {}
+    reads = [io.aio_read(n, 100, 0, lambda done, data, n=n: results.__setitem__(n, (done.get_return_value(), data))) for n in ("old", "new")]
+    c.command(prefix="osd lost", id=pg.first, yes_i_really_mean_it=True)
+    def give_up():
+        code, _, text = pg.asks("mark_unfound_lost", mulcmd="revert")
+        assert code in (0, -22), (code, text)
+        return code == 0 and text
+    assert eventually(give_up, what="the loss is known") == "pg has 2 objects unfound and apparently lost marking"
+    for r in reads:
+        r.wait_for_complete_and_cb()
+    assert results["old"] == (9, b"first old") and results["new"][0] == -2, results
+    io.write_full("new", b"another new")
+
+    # What was lost does not come back with the OSD that had it.
+    pg.start(pg.first)
+    c.command(prefix="osd unset", key="norecover")
+    pg.until(lambda s: s["state"] == "active+clean" and s["acting"] == [pg.first, pg.second], "active+clean")
+    contents = {n: io.read(n) for n in ("old", "wanted", "new")}
+    assert contents == {"old": b"first old", "wanted": b"third wanted", "new": b"another new"}
+    eventually(lambda: "OBJECT_UNFOUND" not in pg.checks(), what="nothing is unfound")
