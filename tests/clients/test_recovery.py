@@ -159,3 +159,56 @@ def test_unfound_objects(procs):
     contents = {n: io.read(n) for n in ("old", "wanted", "new")}
     assert contents == {"old": b"first old", "wanted": b"third wanted", "new": b"another new"}
     eventually(lambda: "OBJECT_UNFOUND" not in pg.checks(), what="nothing is unfound")
+
+
+def test_forced_recovery_goes_first(procs):
+    """Few groups of an OSD recover at a time. Without recovery they keep their turns, so that who has one can be seen."""
+    c = procs.client("crc")
+    c.command(prefix="osd pool create", pool="turns", pg_num=8, size=3)
+    c.command(prefix="osd pool application enable", pool="turns", app="rados")
+    mgr = rados.Rados(conffile=str(procs.conf), conf={"rados_mon_op_timeout": "60"})
+    mgr.connect(timeout=60)
+    pool = mgr.pool_lookup("turns")
+    seen = {}
+
+    def states():
+        code, out, text = mgr.mgr_command(json.dumps({"prefix": "pg dump", "dumpcontents": ["pgs"], "format": "json"}), b"")
+        assert code == 0, text
+        stats = json.loads(out)
+        stats = stats["pg_stats"] if isinstance(stats, dict) else stats
+        seen.clear()
+        seen.update({s["pgid"]: s["state"].split("+") for s in stats if s["pgid"].startswith(f"{pool}.")})
+        return seen
+
+    def until(check, what):
+        try:
+            eventually(lambda: check(states()), what=what)
+        except AssertionError as e:
+            raise AssertionError(f"{what}: {seen}") from e
+
+    def force(what, pgid):
+        code, _, text = mgr.mgr_command(json.dumps({"prefix": f"pg {what}", "pgid": [pgid]}), b"")
+        return code, text.strip()
+
+    until(lambda s: len(s) == 8 and all(x == ["active", "clean"] for x in s.values()), "all are clean")
+    c.command(prefix="osd set", key="norecover")
+    procs["osd.2"].stop()
+    until(lambda s: all("undersized" in x for x in s.values()), "one is away")
+    io = mgr.open_ioctx("turns")
+    for i in range(64):
+        io.write_full(f"o{i}", b"x")
+    procs["osd.2"].start()
+    until(lambda s: all("degraded" in x and "undersized" not in x for x in s.values()), "all must be recovered")
+    until(lambda s: any("recovering" in x for x in s.values()) and any("recovery_wait" in x for x in s.values()), "some have turns")
+    waits = next(pgid for pgid, x in sorted(seen.items()) if "recovery_wait" in x)
+    code, text = force("force-recovery", waits)
+    assert code == 0 and text.startswith(f"instructing pg(s) [{waits}] on osd.") and "to force-recovery" in text, text
+    until(lambda s: {"recovering", "forced_recovery"} <= set(s[waits]), "it has taken a turn")
+    assert force("force-recovery", waits) == (-22, f"pg {waits} recovery already forced;")
+    assert force("cancel-force-recovery", waits)[0] == 0
+    until(lambda s: "forced_recovery" not in s[waits], "it is like others")
+    assert force("cancel-force-recovery", waits) == (0, f"pg {waits} recovery not forced;")
+    c.command(prefix="osd unset", key="norecover")
+    until(lambda s: all(x == ["active", "clean"] for x in s.values()), "all are clean again")
+    assert force("force-recovery", waits) == (0, f"pg {waits} doesn't require recovery;")
+    assert mgr.mgr_command(json.dumps({"prefix": "osd pool force-backfill", "who": ["nothing"]}), b"")[0] == -2

@@ -153,6 +153,15 @@ message! {
     }
 }
 
+impl OsdForceRecovery {
+    /// Of recovery (`OFR_RECOVERY`).
+    pub const RECOVERY: u8 = 1;
+    /// Of backfill (`OFR_BACKFILL`).
+    pub const BACKFILL: u8 = 2;
+    /// Not any more (`OFR_CANCEL`).
+    pub const CANCEL: u8 = 4;
+}
+
 impl OsdFailure {
     /// The target failed; without it, it is alive after all.
     pub const FAILED: u8 = 1;

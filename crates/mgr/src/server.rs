@@ -13,7 +13,7 @@ use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
 use pgmap::health::ScrubLimits;
-use messages::{AnyMessage, Command, MgrMapMsg, QosSeen, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdScrub, Payload, QosShares};
+use messages::{AnyMessage, Command, MgrMapMsg, QosSeen, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdForceRecovery, OsdScrub, Payload, QosShares};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -527,7 +527,7 @@ impl Inner {
         match done {
             Ok(Done::Answered(r)) => reply(conn, tid, Ok(r)),
             Err(e) => reply(conn, tid, Err(e)),
-            Ok(Done::AskMon(_) | Done::Scrub(_)) => {
+            Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
                 let (mon, conn) = (self.mon.clone(), conn.clone());
                 tokio::task::spawn_local(async move { reply(&conn, tid, ask(&mon, done).await) });
             }
@@ -553,8 +553,26 @@ impl Inner {
 
     /// Tells OSDs what they are to do, if that is what a command wants.
     fn instruct(&self, done: Done) -> Result<Done, Refusal> {
-        let Done::Scrub(order) = done else { return Ok(done) };
+        if !matches!(done, Done::Scrub(_) | Done::Force(_)) {
+            return Ok(done);
+        }
         let Some(fsid) = self.mon.fsid() else { return Err(Refusal::new(types::errno::Errno::EAGAIN, "the manager does not know its cluster yet")) };
+        let spgs = |groups: &[types::PgId]| groups.iter().map(|pgid| SpgId { pgid: *pgid, shard: ShardId::NONE }).collect();
+        let order = match done {
+            Done::Scrub(order) => order,
+            Done::Force(order) => {
+                let osds = self.osds.borrow();
+                let mut unreached = std::collections::BTreeSet::new();
+                for (osd, groups) in &order.groups {
+                    match osds.get(osd).filter(|c| !c.is_down()) {
+                        Some(conn) => send(conn, &OsdForceRecovery { fsid, pgs: spgs(groups), options: order.options }, 0),
+                        None => drop(unreached.insert(*osd)),
+                    }
+                }
+                return order.answer(&unreached).map(Done::Answered);
+            }
+            other => return Ok(other),
+        };
         let osds = self.osds.borrow();
         let mut unreached = std::collections::BTreeSet::new();
         for (osd, groups) in &order.groups {
@@ -565,7 +583,7 @@ impl Inner {
             let order = OsdScrub {
                 fsid,
                 epoch: self.state.borrow().epoch(),
-                pgs: groups.iter().map(|pgid| SpgId { pgid: *pgid, shard: ShardId::NONE }).collect(),
+                pgs: spgs(groups),
                 repair: order.what == "repair",
                 deep: order.what == "deep-scrub",
             };
@@ -670,7 +688,7 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     let command = match done? {
         Done::Answered(reply) => return Ok(reply),
         Done::AskMon(command) => command,
-        Done::Scrub(_) => return Err(Refusal::unsupported("ask the manager as a client".to_string())),
+        Done::Scrub(_) | Done::Force(_) => return Err(Refusal::unsupported("ask the manager as a client".to_string())),
     };
     match mon.command(&command.to_string(), Bytes::new()).await {
         Ok(o) if o.code >= 0 => Ok(command::Reply { status: o.status, data: o.output }),

@@ -3,7 +3,7 @@
 
 use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
-use crate::host_backfill::BackfillTurns;
+use crate::host_backfill::RecoveryTurns;
 use crate::host_scrub::{ScrubSettings, Scrubs};
 use crate::host_trim::{TrimSettings, Turns};
 use crate::map::ClusterMapRef;
@@ -125,7 +125,7 @@ pub struct Core {
     /// Which groups trim, and which want to.
     pub(crate) trim_turns: RefCell<Turns>,
     /// Which groups backfill, and which want to.
-    pub(crate) backfill_turns: RefCell<BackfillTurns>,
+    pub(crate) recovery_turns: RefCell<RecoveryTurns>,
     /// Which groups are scrubbed, and which are to be.
     pub(crate) scrubs: RefCell<Scrubs>,
     /// Bad copies here that were replaced by good ones, since the start.
@@ -223,7 +223,7 @@ impl Core {
             start: Instant::now(),
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
-            backfill_turns: RefCell::default(),
+            recovery_turns: RefCell::default(),
             scrubs: RefCell::default(),
             shards_repaired: Cell::new(0),
             dispatching: Cell::new(false),
@@ -260,7 +260,7 @@ impl Core {
             host.set_conf(&settings.pg);
         }
         *self.settings.borrow_mut() = Rc::new(settings);
-        self.next_backfills();
+        self.next_turns();
         self.dispatch();
     }
 

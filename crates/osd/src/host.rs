@@ -225,8 +225,8 @@ impl PgHost {
             }
             Action::QueueRecovery => self.background(Kind::Recover),
             Action::ListObjects { token, after, max } => self.background(Kind::ListObjects(token, after, max)),
-            Action::ReserveBackfill { target } => self.want_backfill(target),
-            Action::ReleaseBackfill => self.leave_backfill(),
+            Action::Reserve { target, backfill, priority } => self.want_turn(target, backfill, priority),
+            Action::Release => self.leave_turns(),
             Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
             Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
             Action::WantMap(epoch) => self.core.mon.want_map(epoch),
@@ -344,7 +344,7 @@ impl PgHost {
             }
         });
         self.leave_trim();
-        self.leave_backfill();
+        self.leave_turns();
         self.leave_scrub();
         self.core.forget_host(self.pgid);
         for (from, header, msg) in undelivered {
@@ -475,7 +475,7 @@ impl PgHost {
         self.release_backoffs();
         self.watches.borrow_mut().clear();
         self.leave_trim();
-        self.leave_backfill();
+        self.leave_turns();
         self.leave_scrub();
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();

@@ -1,56 +1,57 @@
-//! The host's part of backfill: whose turn it is, and what a collection holds.
+//! The host's part of recovery and backfill: whose turn it is, and what a collection holds.
 //!
-//! A group fills one copy at a time. How many groups of an OSD do so is bounded by `osd_max_backfills`, counted
-//! apart for groups that copy from here and for groups that are copied to here. Who has a turn of the first kind
-//! waits for one of the second, never the other way round, so nobody waits in a circle.
+//! How many groups of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart for groups that it leads
+//! and for groups that others lead. Who has a turn of the first kind waits for those of the second, never the other way
+//! round, so nobody waits in a circle. The machine says how urgent it is; [`Reserver`] decides.
 
 use crate::core::Core;
 use crate::host::{META_KEY, PgHost};
-use crate::host_trim::Turns;
 use crate::object::{ObjectInfo, decode_attr};
 use crate::op::{OI_ATTR, ObjectReader};
 use bytes::Bytes;
-use pg::{Backfill, Event, Listing};
+use pg::{Backfill, Event, Listing, Reserver, Turn};
 use std::rc::Rc;
-use types::{Errno, Eversion, ObjectId};
+use types::{Errno, Eversion, ObjectId, PgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
 
-/// Whose turn it is to backfill on an OSD.
+/// Whose turn it is to recover or to be filled on an OSD.
 #[derive(Default)]
-pub(crate) struct BackfillTurns {
-    /// Groups that copy from here.
-    own: Turns,
-    /// Groups that are copied to here.
-    target: Turns,
+pub(crate) struct RecoveryTurns {
+    /// Groups that this OSD leads.
+    own: Reserver<PgId>,
+    /// Groups that others lead.
+    target: Reserver<PgId>,
     /// The store takes no more copies.
     full: bool,
 }
 
 impl Core {
-    /// Lets groups go on whose turn it is.
-    pub(crate) fn next_backfills(&self) {
+    /// Lets groups go on whose turn it is, and takes turns back for more urgent ones.
+    pub(crate) fn next_turns(&self) {
         loop {
             let most = self.settings().backfills;
             let next = {
-                let mut turns = self.backfill_turns.borrow_mut();
-                let own = turns.own.next(most).map(|pgid| (pgid, false));
-                match own {
-                    None if !turns.full => turns.target.next(most).map(|pgid| (pgid, true)),
-                    own => own,
-                }
+                let mut turns = self.recovery_turns.borrow_mut();
+                let room = !turns.full;
+                let own = turns.own.next(most, true).map(|turn| (turn, false));
+                own.or_else(|| turns.target.next(most, room).map(|turn| (turn, true)))
             };
-            let Some((pgid, target)) = next else { break };
+            let Some((turn, target)) = next else { break };
+            let (pgid, event) = match turn {
+                Turn::Granted(pgid) => (pgid, Event::Reserved { target }),
+                Turn::Preempted(pgid) => (pgid, Event::Preempted { target }),
+            };
             match self.host(pgid) {
-                Some(host) => host.handle(Event::BackfillReserved { target }),
-                None => self.leave_backfill(pgid),
+                Some(host) => host.handle(event),
+                None => self.leave_turns(pgid),
             }
         }
     }
 
-    fn leave_backfill(&self, pgid: types::PgId) {
-        let mut turns = self.backfill_turns.borrow_mut();
+    fn leave_turns(&self, pgid: PgId) {
+        let mut turns = self.recovery_turns.borrow_mut();
         turns.own.leave(pgid);
         turns.target.leave(pgid);
     }
@@ -58,9 +59,9 @@ impl Core {
     /// Whether the store is so full that no group moves here (`backfillfull_ratio`). Told now and then.
     pub fn set_backfill_full(&self, full: bool) {
         let stopped = {
-            let mut turns = self.backfill_turns.borrow_mut();
+            let mut turns = self.recovery_turns.borrow_mut();
             let changed = std::mem::replace(&mut turns.full, full) != full;
-            if changed && full { turns.target.recall() } else { Vec::new() }
+            if changed && full { turns.target.recall_backfills() } else { Vec::new() }
         };
         for pgid in stopped {
             tracing::warn!(osd = self.whoami.0, pg = %pgid, "the store is too full to take copies");
@@ -68,34 +69,41 @@ impl Core {
                 host.handle(Event::BackfillTooFull);
             }
         }
-        self.next_backfills();
+        self.next_turns();
     }
 
-    /// Groups that copy from here, and groups that are copied to here.
-    pub fn backfilling_groups(&self) -> (usize, usize) {
-        let turns = self.backfill_turns.borrow();
-        (turns.own.trimming(), turns.target.trimming())
+    /// Groups led by this OSD, and by others, that have a turn to recover or to be filled.
+    pub fn recovering_groups(&self) -> (usize, usize) {
+        let turns = self.recovery_turns.borrow();
+        (turns.own.holding(), turns.target.holding())
+    }
+
+    /// An operator wants these groups recovered, or filled, before others, or not any more.
+    pub fn force_recovery(&self, pgs: impl Iterator<Item = PgId>, backfill: bool, on: bool) {
+        for host in pgs.filter_map(|pgid| self.host(pgid)) {
+            host.handle(Event::Force { backfill, on });
+        }
     }
 }
 
 impl PgHost {
-    /// The machine wants its turn.
-    pub(crate) fn want_backfill(self: &Rc<Self>, target: bool) {
+    /// The machine wants its turn, or says how urgent it is by now.
+    pub(crate) fn want_turn(self: &Rc<Self>, target: bool, backfill: bool, priority: u8) {
         let full = {
-            let mut turns = self.core.backfill_turns.borrow_mut();
-            if target { &mut turns.target } else { &mut turns.own }.ask(self.pgid);
-            target && turns.full
+            let mut turns = self.core.recovery_turns.borrow_mut();
+            if target { &mut turns.target } else { &mut turns.own }.ask(self.pgid, priority, backfill);
+            target && backfill && turns.full
         };
         if full {
             self.handle(Event::BackfillTooFull);
         }
-        self.core.next_backfills();
+        self.core.next_turns();
     }
 
     /// Gives the turns back.
-    pub(crate) fn leave_backfill(&self) {
-        self.core.leave_backfill(self.pgid);
-        self.core.next_backfills();
+    pub(crate) fn leave_turns(&self) {
+        self.core.leave_turns(self.pgid);
+        self.core.next_turns();
     }
 
     /// About `max` objects behind a cursor. Objects of one name are never apart: what follows the last one is of

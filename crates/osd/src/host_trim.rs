@@ -57,7 +57,7 @@ pub(crate) struct Pace {
     clients: u64,
 }
 
-/// Whose turn it is on an OSD: to trim, or to backfill.
+/// Whose turn it is on an OSD to trim.
 #[derive(Default)]
 pub(crate) struct Turns {
     trimming: Vec<PgId>,
@@ -76,14 +76,6 @@ impl Turns {
     pub(crate) fn leave(&mut self, pgid: PgId) {
         self.waiting.retain(|p| *p != pgid);
         self.trimming.retain(|p| *p != pgid);
-    }
-
-    /// Whoever has a turn waits for it again, before all others.
-    pub(crate) fn recall(&mut self) -> Vec<PgId> {
-        for pgid in self.trimming.iter().rev() {
-            self.waiting.push_front(*pgid);
-        }
-        std::mem::take(&mut self.trimming)
     }
 
     /// How many trim.

@@ -104,6 +104,12 @@ impl MapView for MapAt {
     fn trims_snaps(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)
     }
+    fn recovery_priority(&self, id: PoolId) -> i32 {
+        match self.map.pool(id).and_then(|p| p.opts.get("recovery_priority")) {
+            Some(types::pool_opts::PoolOptValue::Int(n)) => i32::try_from(*n).unwrap_or(0),
+            _ => 0,
+        }
+    }
     fn recovers(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NORECOVER)
     }

@@ -120,17 +120,21 @@ pub enum Action {
         /// About how many.
         max: usize,
     },
-    /// A backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for PGs that copy from here
-    /// and for those that are copied to here); answer with
-    /// [`Event::BackfillReserved`](crate::Event::BackfillReserved) when it comes, or with
-    /// [`Event::BackfillTooFull`](crate::Event::BackfillTooFull) and keep it waiting while the store is too
-    /// full. An interval change takes the wish, or the turn, back.
-    ReserveBackfill {
-        /// Whether objects are copied to this OSD.
+    /// Recovery or a backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for PGs that this OSD leads and
+    /// for others; see [`Reserver`](crate::Reserver)); answer with [`Event::Reserved`](crate::Event::Reserved) when it
+    /// comes, and with [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill for whose objects the
+    /// store is too full hears [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An interval change
+    /// takes the wish, or the turn, back. Whoever waits or has a turn changes its priority by asking again.
+    Reserve {
+        /// Whether another OSD leads the PG.
         target: bool,
+        /// Whether this is for a backfill.
+        backfill: bool,
+        /// Who has a higher one goes first.
+        priority: u8,
     },
-    /// The turns of this PG are given back.
-    ReleaseBackfill,
+    /// The turns of this PG, and its wishes, are given back.
+    Release,
     /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The answer is
     /// a map.
     WantUpThru(Epoch),

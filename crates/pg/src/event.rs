@@ -46,11 +46,22 @@ pub enum Event {
         /// The objects.
         listing: Listing,
     },
-    /// The turn for a backfill has come ([`Action::ReserveBackfill`](crate::Action::ReserveBackfill)), or there
-    /// is room again.
-    BackfillReserved {
-        /// Whether objects are copied to this OSD.
+    /// The turn has come ([`Action::Reserve`](crate::Action::Reserve)), or there is room again.
+    Reserved {
+        /// Whether another OSD leads the PG.
         target: bool,
+    },
+    /// The turn was given to somebody with a higher priority.
+    Preempted {
+        /// Whether another OSD leads the PG.
+        target: bool,
+    },
+    /// An operator wants this PG to be recovered (or filled) before others, or not any more.
+    Force {
+        /// Filled.
+        backfill: bool,
+        /// Before others.
+        on: bool,
     },
     /// The store of this OSD, to which objects are copied or should be, is too full. The turn is lost; the wish
     /// stays.

@@ -23,7 +23,7 @@
 //!
 //! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
-//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`].
+//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
 
 pub mod action;
@@ -42,6 +42,7 @@ pub mod msg;
 pub mod past_intervals;
 pub mod prior_set;
 pub mod proposal;
+pub mod reserver;
 pub mod rows;
 pub mod scrub;
 pub mod scrub_schedule;
@@ -58,6 +59,7 @@ pub use machine::{GiveUp, Holder, Lacking, LostRefused, Pg, ScrubKind, ScrubResu
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
+pub use reserver::{Reserver, Turn};
 pub use rows::{LoadError, RowBatch};
 pub use action::{Join, SplitOff};
 pub use scrub::{ScrubMap, ScrubObject};

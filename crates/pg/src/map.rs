@@ -44,6 +44,10 @@ pub trait MapView {
     fn rebalances(&self) -> bool {
         true
     }
+    /// The pool's own `recovery_priority`.
+    fn recovery_priority(&self, _: PoolId) -> i32 {
+        0
+    }
     /// The epoch in which the OSD's process was last known to be gone for sure (`osd_xinfo_t::dead_epoch`), 0 if never.
     fn dead_epoch(&self, _: OsdId) -> Epoch {
         Epoch(0)

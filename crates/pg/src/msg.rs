@@ -230,11 +230,20 @@ pub enum PeerMsg {
         /// Intervals, so that the OSD can answer for the PG later.
         past: PastIntervals,
     },
-    /// Primary asks whether the target's OSD has a turn for it (`osd_max_backfills`).
-    ReserveBackfill,
-    /// The target has a turn.
-    BackfillReserved,
-    /// The target's store is too full: the primary waits for [`PeerMsg::BackfillReserved`].
+    /// Primary asks whether the receiver's OSD has a turn for it (`osd_max_backfills`).
+    Reserve {
+        /// The receiver is to be filled. Otherwise it acts.
+        backfill: bool,
+        /// Who has a higher one goes first.
+        priority: u8,
+    },
+    /// There is a turn.
+    Reserved,
+    /// The turn was given to somebody with a higher priority.
+    Revoked,
+    /// Primary gives the turn back, or does not want it any more.
+    Release,
+    /// The target's store is too full: the primary waits for [`PeerMsg::Reserved`].
     BackfillTooFull,
     /// Primary asks what the target has behind its cursor.
     ListObjects {
@@ -415,8 +424,14 @@ impl PeerMsg {
                 dups.encode(&mut out, f);
                 past.encode(&mut out, f);
             }
-            Self::ReserveBackfill => out.put_u8(17),
-            Self::BackfillReserved => out.put_u8(18),
+            Self::Reserved => out.put_u8(18),
+            Self::Reserve { backfill, priority } => {
+                out.put_u8(24);
+                backfill.encode(&mut out, f);
+                priority.encode(&mut out, f);
+            }
+            Self::Revoked => out.put_u8(25),
+            Self::Release => out.put_u8(26),
             Self::BackfillTooFull => out.put_u8(19),
             Self::ListObjects { after, max } => {
                 out.put_u8(20);
@@ -543,8 +558,10 @@ impl PeerMsg {
             13 => Self::Trim(r.get()?),
             14 => Self::Remove,
             16 => Self::StartBackfill { info: r.get()?, log: r.get()?, dups: r.get()?, past: r.get()? },
-            17 => Self::ReserveBackfill,
-            18 => Self::BackfillReserved,
+            18 => Self::Reserved,
+            24 => Self::Reserve { backfill: r.get()?, priority: r.get()? },
+            25 => Self::Revoked,
+            26 => Self::Release,
             19 => Self::BackfillTooFull,
             20 => Self::ListObjects { after: r.get()?, max: r.get()? },
             21 => Self::Objects { after: r.get()?, listing: r.get()? },

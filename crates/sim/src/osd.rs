@@ -8,8 +8,8 @@ use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
     Action, Backfill, Event, GiveUp, Listing, LogOp, LostRefused, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
-    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Source, StatSum,
-    Steady,
+    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Reserver, Source, StatSum,
+    Steady, Turn,
 };
 use smallvec::smallvec;
 use types::{Epoch, Eversion, ObjectId, ObjectInfo, OsdId, PgId, PoolId, ReqId, SnapId, Utime};
@@ -191,10 +191,12 @@ pub enum Local {
     Execute(u64, ClientOp),
     /// Objects for a comparison are to be listed.
     List(ReadToken, Backfill, usize),
-    /// The turn for a backfill has come.
-    Reserved(bool),
+    /// A turn was given or taken back; of groups that others lead, if so.
+    Turn(Turn<PgId>, bool),
     /// There is no room for a backfill, for a while.
-    TooFull,
+    TooFull(u8),
+    /// There may be room for it.
+    Room(u8),
     /// A step of removal.
     RemoveObjects(usize),
     /// An object was read, in this interval.
@@ -257,6 +259,8 @@ pub struct Osd {
     early: Vec<(OsdId, PeerHeader, PeerMsg)>,
     early_ops: Vec<ClientOp>,
     tokens: u64,
+    /// Turns of recovery: of PGs that this OSD leads, and of others.
+    turns: [Reserver<PgId>; 2],
     /// Counts chances of scrubs.
     scrubs: u64,
     out: Vec<Effect>,
@@ -286,6 +290,7 @@ impl Osd {
             early: Vec::new(),
             early_ops: Vec::new(),
             tokens: 0,
+            turns: Default::default(),
             scrubs: 0,
             out: Vec::new(),
             marks: BTreeMap::new(),
@@ -309,6 +314,7 @@ impl Osd {
         self.pgs.clear();
         self.early.clear();
         self.early_ops.clear();
+        self.turns = Default::default();
         self.map = None;
         self.booted = false;
         self.out.clear();
@@ -624,11 +630,19 @@ impl Osd {
                 let granted = crate::rng::mix(self.scrubs) % 10 > 0;
                 self.feed(pgid, Event::ScrubSlot { granted });
             }
-            Local::Reserved(target) => self.feed(pgid, Event::BackfillReserved { target }),
-            Local::TooFull => {
+            Local::Turn(Turn::Granted(_), target) => self.feed(pgid, Event::Reserved { target }),
+            Local::Turn(Turn::Preempted(_), target) => {
+                *self.marks.entry(if target { "remote turn taken back" } else { "turn taken back" }).or_default() += 1;
+                self.feed(pgid, Event::Preempted { target });
+            }
+            Local::TooFull(priority) => {
                 *self.marks.entry("too full").or_default() += 1;
                 self.feed(pgid, Event::BackfillTooFull);
-                self.out.push(Effect::Later(pgid, Local::Reserved(true)));
+                self.out.push(Effect::Later(pgid, Local::Room(priority)));
+            }
+            Local::Room(priority) => {
+                self.turns[1].ask(pgid, priority, true);
+                self.next_turns();
             }
             Local::RemoveObjects(max) => {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
@@ -775,8 +789,11 @@ impl Osd {
     }
 
     fn drain(&mut self, pgid: PgId) {
-        let mut run = false;
+        let (mut run, mut leave) = (false, false);
         loop {
+            if std::mem::take(&mut leave) {
+                self.leave_turns(pgid);
+            }
             let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
             let Some(action) = hosted.pg.poll_action() else {
                 if std::mem::take(&mut run) {
@@ -807,6 +824,7 @@ impl Osd {
                     }
                 }
                 Action::IntervalChange => {
+                    leave = true;
                     let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, .. } = hosted;
                     txns.clear();
                     giving_up.take();
@@ -843,12 +861,21 @@ impl Osd {
                     self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
                 }
                 Action::ListObjects { token, after, max } => self.out.push(Effect::Later(pgid, Local::List(token, after, max))),
-                Action::ReserveBackfill { target } => {
+                Action::Reserve { target, backfill, priority } => {
                     self.tokens += 1;
-                    let full = target && crate::rng::mix(self.tokens) % 1_000 < self.tight;
-                    self.out.push(Effect::Later(pgid, if full { Local::TooFull } else { Local::Reserved(target) }));
+                    if target && backfill && crate::rng::mix(self.tokens) % 1_000 < self.tight {
+                        self.out.push(Effect::Later(pgid, Local::TooFull(priority)));
+                    } else {
+                        self.turns[usize::from(target)].ask(pgid, priority, backfill);
+                        self.next_turns();
+                    }
                 }
-                Action::ReleaseBackfill => *self.marks.entry("backfill finished").or_default() += 1,
+                Action::Release => {
+                    if hosted.pg.backfill().is_some_and(|b| b.running && b.last_backfill == Backfill::Complete && b.missing == 0) {
+                        *self.marks.entry("backfill finished").or_default() += 1;
+                    }
+                    self.leave_turns(pgid);
+                }
                 Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
                 Action::WantUpThru(epoch) => {
                     let msg = MonMsg::UpThru(self.id, self.incarnation, epoch);
@@ -876,6 +903,7 @@ impl Osd {
                     *self.marks.entry("removed").or_default() += 1;
                     let seq = self.disk.submit(vec![StoreOp::Drop(pgid)], None);
                     self.out.push(Effect::Flush(seq));
+                    self.leave_turns(pgid);
                     if let Some(hosted) = self.pgs.remove(&pgid) {
                         self.early_ops.extend(hosted.waiting);
                     }
@@ -884,6 +912,21 @@ impl Osd {
                     }
                     return;
                 }
+            }
+        }
+    }
+
+    fn leave_turns(&mut self, pgid: PgId) {
+        self.turns.iter_mut().for_each(|t| t.leave(pgid));
+        self.next_turns();
+    }
+
+    /// Who has a turn, or not any more, hears of it a little later.
+    fn next_turns(&mut self) {
+        for (turns, target) in self.turns.iter_mut().zip([false, true]) {
+            while let Some(turn) = turns.next(1, true) {
+                let (Turn::Granted(pgid) | Turn::Preempted(pgid)) = turn;
+                self.out.push(Effect::Later(pgid, Local::Turn(turn, target)));
             }
         }
     }

@@ -49,7 +49,7 @@ pub fn run() -> Result<()> {
     table("Monitor commands", "`ceph COMMAND`, served by the monitor.", &mon);
     let mgr = rows(mgr::commands::FAMILIES.iter().copied(), |h| match h {
         mgr::commands::Run::Unsupported(why) => Some(*why),
-        mgr::commands::Run::Read(_) | mgr::commands::Run::Rbd(_) | mgr::commands::Run::Ask(_) | mgr::commands::Run::Scrub(_) => None,
+        mgr::commands::Run::Read(_) | mgr::commands::Run::Rbd(_) | mgr::commands::Run::Ask(_) | mgr::commands::Run::Scrub(_) | mgr::commands::Run::Force(_) => None,
     });
     table("Manager commands", "`ceph COMMAND`, served by the manager.", &mgr);
     let osd = rows([osd::admin::COMMANDS], |_| None);

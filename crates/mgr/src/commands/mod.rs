@@ -1,6 +1,7 @@
 //! The manager's commands: one file per family, one table.
 
 mod autoscale;
+pub mod force;
 mod osd;
 mod pg;
 pub mod rbd;
@@ -43,6 +44,8 @@ pub enum Run {
     Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
     /// By the OSDs that lead the groups that this function names: the manager tells them, and does not wait.
     Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
+    /// The same for what is to be recovered or filled first.
+    Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
 }
@@ -60,6 +63,10 @@ const fn asking(signature: &'static str, help: &'static str, module: &'static st
 
 const fn scrubbing(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<scrub::Order, Refusal>) -> Entry {
     Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Scrub(handler) }
+}
+
+const fn forcing(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<force::Order, Refusal>) -> Entry {
+    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Force(handler) }
 }
 
 const fn unsupported(signature: &'static str, help: &'static str, module: &'static str, why: &'static str) -> Entry {
@@ -88,6 +95,8 @@ pub enum Done {
     AskMon(Value),
     /// OSDs are to be told.
     Scrub(scrub::Order),
+    /// OSDs are to be told.
+    Force(force::Order),
 }
 
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
@@ -121,6 +130,7 @@ pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&En
         Run::Read(handler) => handler(&cx).map(Done::Answered),
         Run::Ask(handler) => handler(&cx).map(Done::AskMon),
         Run::Scrub(handler) => handler(&cx).map(Done::Scrub),
+        Run::Force(handler) => handler(&cx).map(Done::Force),
         Run::Rbd(_) => Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
     }

@@ -1,6 +1,6 @@
 //! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
 
-use super::{Answer, Context, Entry, asking, read, scrubbing, unsupported};
+use super::{Answer, Context, Entry, asking, forcing, read, scrubbing, unsupported};
 use bytes::Bytes;
 use command::{Format, Refusal, Reply};
 use crush::tree::{Filter, TreeItem};
@@ -33,10 +33,10 @@ pub(super) const COMMANDS: &[Entry] = &[
     scrubbing("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", super::scrub::pools),
     scrubbing("osd pool deep-scrub name=who,type=CephPoolname,n=N", "initiate deep-scrub on pool <who>", "osd", super::scrub::pools),
     scrubbing("osd pool repair name=who,type=CephPoolname,n=N", "initiate repair on pool <who>", "osd", super::scrub::pools),
-    unsupported("osd pool force-recovery name=who,type=CephPoolname,n=N", "force recovery of pool <who> first", "osd", "recovery priorities are not there yet"),
-    unsupported("osd pool force-backfill name=who,type=CephPoolname,n=N", "force backfill of pool <who> first", "osd", "recovery priorities are not there yet"),
-    unsupported("osd pool cancel-force-recovery name=who,type=CephPoolname,n=N", "restore normal recovery priority of pool <who>", "osd", "recovery priorities are not there yet"),
-    unsupported("osd pool cancel-force-backfill name=who,type=CephPoolname,n=N", "restore normal backfill priority of pool <who>", "osd", "recovery priorities are not there yet"),
+    forcing("osd pool force-recovery name=who,type=CephPoolname,n=N", "force recovery of pool <who> first", "osd", super::force::pools),
+    forcing("osd pool force-backfill name=who,type=CephPoolname,n=N", "force backfill of pool <who> first", "osd", super::force::pools),
+    forcing("osd pool cancel-force-recovery name=who,type=CephPoolname,n=N", "restore normal recovery priority of pool <who>", "osd", super::force::pools),
+    forcing("osd pool cancel-force-backfill name=who,type=CephPoolname,n=N", "restore normal backfill priority of pool <who>", "osd", super::force::pools),
     scrubbing("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", super::scrub::osds),
     scrubbing("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", super::scrub::osds),
     scrubbing("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", super::scrub::osds),

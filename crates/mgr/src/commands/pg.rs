@@ -1,6 +1,6 @@
 //! `ceph pg ...`.
 
-use super::{Answer, Context, Entry, json, read, scrubbing, text, unsupported};
+use super::{Answer, Context, Entry, forcing, json, read, scrubbing, text};
 use command::{Format, Refusal};
 use pgmap::table::{Align, Table};
 use pgmap::units::bytes;
@@ -44,10 +44,10 @@ pub(super) const COMMANDS: &[Entry] = &[
     scrubbing("pg scrub name=pgid,type=CephPgid", "start scrub on <pgid>", "pg", super::scrub::group),
     scrubbing("pg deep-scrub name=pgid,type=CephPgid", "start deep-scrub on <pgid>", "pg", super::scrub::group),
     scrubbing("pg repair name=pgid,type=CephPgid", "start repair on <pgid>", "pg", super::scrub::group),
-    unsupported("pg force-recovery name=pgid,type=CephPgid,n=N", "force recovery of <pgid> first", "pg", "recovery priorities are not there yet"),
-    unsupported("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", "recovery priorities are not there yet"),
-    unsupported("pg cancel-force-recovery name=pgid,type=CephPgid,n=N", "restore normal recovery priority of <pgid>", "pg", "recovery priorities are not there yet"),
-    unsupported("pg cancel-force-backfill name=pgid,type=CephPgid,n=N", "restore normal backfill priority of <pgid>", "pg", "recovery priorities are not there yet"),
+    forcing("pg force-recovery name=pgid,type=CephPgid,n=N", "force recovery of <pgid> first", "pg", super::force::groups),
+    forcing("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", super::force::groups),
+    forcing("pg cancel-force-recovery name=pgid,type=CephPgid,n=N", "restore normal recovery priority of <pgid>", "pg", super::force::groups),
+    forcing("pg cancel-force-backfill name=pgid,type=CephPgid,n=N", "restore normal backfill priority of <pgid>", "pg", super::force::groups),
 ];
 
 fn stat(cx: &Context<'_>) -> Answer {

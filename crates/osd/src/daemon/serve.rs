@@ -6,7 +6,7 @@ use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock;
-use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdScrub, Payload, PeerMessage, QosShares};
+use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdForceRecovery, OsdScrub, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,6 +29,7 @@ impl Daemon {
             }
             QosShares::TYPE => self.take_shares(conn, &message),
             OsdScrub::TYPE if conn.peer_type() == EntityType::MGR => self.scrub_asked(&message),
+            OsdForceRecovery::TYPE if conn.peer_type() == EntityType::MGR => self.force_recovery(&message),
             Command::TYPE => self.command(conn, &message),
             _ => {}
         }
@@ -42,6 +43,21 @@ impl Daemon {
             }
             Ok(_) => tracing::warn!("a scrub of another cluster is asked for"),
             Err(e) => tracing::warn!("what the manager wants scrubbed cannot be read: {e}"),
+        }
+    }
+
+    fn force_recovery(&self, message: &Message) {
+        match OsdForceRecovery::decode(message) {
+            Ok(m) if m.fsid == self.superblock.borrow().cluster => {
+                let on = m.options & OsdForceRecovery::CANCEL == 0;
+                for (bit, backfill) in [(OsdForceRecovery::BACKFILL, true), (OsdForceRecovery::RECOVERY, false)] {
+                    if m.options & bit != 0 {
+                        self.core.force_recovery(m.pgs.iter().map(|p| p.pgid), backfill, on);
+                    }
+                }
+            }
+            Ok(_) => tracing::warn!("recovery of another cluster is asked for"),
+            Err(e) => tracing::warn!("what the manager wants recovered first cannot be read: {e}"),
         }
     }
 

@@ -5,8 +5,8 @@
 //! or has it in its missing set; behind the cursor it has whatever it has.
 //!
 //! ```text
-//!   ReserveBackfill (own turn) ─► Query Log? ─► Activate or StartBackfill ─► Activated
-//!        ─► ReserveBackfill (the target's turn) ─► filling ─► WantPgTemp with the target
+//!   Reserve (own turn) ─► Query Log? ─► Activate or StartBackfill ─► Activated
+//!        ─► Reserve (the target's turn) ─► filling ─► WantPgTemp with the target
 //!
 //!   filling:   list own objects behind the cursor, ListObjects ─► Objects
 //!              compare versions, AdvanceBackfill{cursor, missing, remove} ─► BackfillAdvanced
@@ -70,6 +70,8 @@ struct Job {
     changes: BTreeMap<ObjectId, Option<Eversion>>,
     /// A move of the cursor is on its way.
     advancing: bool,
+    /// It has a turn on this OSD.
+    held: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +82,8 @@ enum Stage {
     GetLog,
     /// The target follows from here on; it has not said so yet.
     Starting,
+    /// Follows, and waits for a turn on this OSD once more: it was taken back.
+    Deferred,
     /// Waits for a turn on the target.
     TargetTurn,
     /// The target has no room.
@@ -183,8 +187,9 @@ impl Pg {
                     theirs: Side::default(),
                     changes: BTreeMap::new(),
                     advancing: false,
+                    held: false,
                 });
-                self.actions.push_back(Action::ReserveBackfill { target: false });
+                self.ask_own_turn();
             }
             return;
         };
@@ -204,12 +209,63 @@ impl Pg {
 
     // --- beginning ---
 
+    fn ask_own_turn(&mut self) {
+        self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
+    }
+
+    /// Whether a backfill has a turn on this OSD.
+    pub(super) fn backfill_has_turn(&self) -> bool {
+        self.backfill.job.as_ref().is_some_and(|j| j.held)
+    }
+
+    /// Whether a copy follows, or may yet. One that has not begun to follow is not begun now.
+    pub(super) fn follows_or_gives_up_turn(&mut self) -> bool {
+        if self.follower().is_some() {
+            return true;
+        }
+        if self.backfill.job.take().is_some() {
+            self.actions.push_back(Action::Release);
+        }
+        false
+    }
+
+    /// The turn here or on the target was taken back: both are asked for once more.
+    pub(super) fn defer_backfill(&mut self) {
+        let Some(job) = &mut self.backfill.job else { return };
+        let osd = job.osd;
+        match job.stage {
+            // It was given back, or is not needed.
+            Stage::Done | Stage::Damaged => return,
+            Stage::OwnTurn | Stage::GetLog => job.stage = Stage::OwnTurn,
+            Stage::Starting | Stage::Deferred => {}
+            Stage::TargetTurn | Stage::TooFull | Stage::Filling => {
+                job.stage = Stage::Deferred;
+                self.send(osd, PeerMsg::Release);
+            }
+        }
+        if let Some(job) = &mut self.backfill.job {
+            job.held = false;
+        }
+        self.actions.push_back(Action::Release);
+        self.ask_own_turn();
+    }
+
     pub(super) fn handle_own_turn(&mut self) {
         let Some(job) = &mut self.backfill.job else { return };
-        if job.stage != Stage::OwnTurn {
-            return;
-        }
         let osd = job.osd;
+        match job.stage {
+            Stage::OwnTurn => job.held = true,
+            Stage::Starting => {
+                job.held = true;
+                return;
+            }
+            Stage::Deferred => {
+                job.held = true;
+                self.ask_target_turn(osd);
+                return;
+            }
+            _ => return,
+        }
         let Some(peer) = self.peers.get_mut(&osd) else { return };
         // What it told of its missing objects may be older than the last writes.
         peer.missing = None;
@@ -283,9 +339,17 @@ impl Pg {
 
     pub(super) fn follower_activated(&mut self, from: OsdId) {
         if self.backfill.job.as_ref().is_some_and(|j| j.osd == from && j.stage == Stage::Starting) {
-            job_stage(&mut self.backfill, Stage::TargetTurn);
-            self.send(from, PeerMsg::ReserveBackfill);
+            match self.backfill_has_turn() {
+                true => self.ask_target_turn(from),
+                false => job_stage(&mut self.backfill, Stage::Deferred),
+            }
         }
+    }
+
+    fn ask_target_turn(&mut self, osd: OsdId) {
+        job_stage(&mut self.backfill, Stage::TargetTurn);
+        let priority = self.backfill_priority();
+        self.send(osd, PeerMsg::Reserve { backfill: true, priority });
     }
 
     pub(super) fn handle_target_reserved(&mut self, from: OsdId) {
@@ -481,8 +545,13 @@ impl Pg {
     // --- the end ---
 
     fn finish_backfill(&mut self) {
-        job_stage(&mut self.backfill, Stage::Done);
-        self.actions.push_back(Action::ReleaseBackfill);
+        if let Some(job) = &mut self.backfill.job {
+            job.stage = Stage::Done;
+            job.held = false;
+            let osd = job.osd;
+            self.send(osd, PeerMsg::Release);
+        }
+        self.actions.push_back(Action::Release);
         self.want_follower();
     }
 

@@ -24,6 +24,7 @@ impl Pg {
             self.missing.check()?;
         }
         self.check_backfill_invariants()?;
+        self.check_reservation_invariants()?;
         ensure(info.history.same_interval_since <= self.map.epoch(), "the interval began before now")?;
         let primary = matches!(
             self.phase,

@@ -32,6 +32,8 @@ pub(super) struct Map {
     pub(super) others: Vec<OsdId>,
     /// Declared lost in this epoch.
     pub(super) lost: Option<(OsdId, u32)>,
+    /// The pool's `recovery_priority`.
+    pub(super) priority: i32,
     /// `norecover` is set.
     pub(super) norecover: bool,
 }
@@ -57,6 +59,9 @@ impl MapView for Map {
     }
     fn lost_at(&self, osd: OsdId) -> Epoch {
         Epoch(self.lost.filter(|(o, _)| *o == osd).map_or(0, |(_, e)| e))
+    }
+    fn recovery_priority(&self, _: PoolId) -> i32 {
+        self.priority
     }
     fn recovers(&self) -> bool {
         !self.norecover
@@ -118,6 +123,18 @@ pub(super) fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
     let header = PeerHeader { pgid: PGID, sent: pg.epoch(), asked: pg.epoch() };
     pg.handle(Event::Peer { from: OsdId(osd), header, msg }, Utime::default());
     drain(pg)
+}
+
+/// All turns that recovery asks for come at once.
+pub(super) fn reserve(pg: &mut Pg) -> Vec<Action> {
+    pg.handle(Event::Reserved { target: false }, Utime::default());
+    let mut actions = drain(pg);
+    let mut replicas = pg.replicas();
+    replicas.sort();
+    for osd in replicas {
+        actions.extend(from(pg, osd.0, PeerMsg::Reserved));
+    }
+    actions
 }
 
 /// A new PG on `n` OSDs, up to the point where it is active.
@@ -377,11 +394,11 @@ fn filling(conf: PgConf) -> Pg {
     from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
     from(&mut pg, 1, PeerMsg::Activated);
     let actions = commit_all(&mut pg);
-    assert!(actions.iter().any(|a| matches!(a, Action::ReserveBackfill { target: false })), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: true, priority: 151 })), "{actions:?}");
     assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfill_wait");
-    pg.handle(Event::BackfillReserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { target: false }, Utime::default());
     assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::StartBackfill { .. }]));
-    assert!(matches!(&sent(from(&mut pg, 2, PeerMsg::Activated), 2)[..], [PeerMsg::ReserveBackfill]));
+    assert!(matches!(&sent(from(&mut pg, 2, PeerMsg::Activated), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
     pg
 }
 
@@ -419,7 +436,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
     let mut pg = filling(PgConf { backfill_scan: 2, ..PgConf::default() });
     let (clone, head) = (hashed("a", 1, SnapId(4)), hashed("a", 1, SnapId::NOSNAP));
     let (old, next, far) = (hashed("b", 2, SnapId(2)), hashed("c", 3, SnapId::NOSNAP), hashed("d", 9, SnapId::NOSNAP));
-    let actions = from(&mut pg, 2, PeerMsg::BackfillReserved);
+    let actions = from(&mut pg, 2, PeerMsg::Reserved);
     let own = Listing {
         upto: Backfill::after(&next),
         objects: [(clone.clone(), version(1)), (head.clone(), version(2)), (next.clone(), version(3))].into(),
@@ -462,7 +479,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
 #[test]
 fn the_acting_set_is_asked_for_when_nothing_is_missing() {
     let mut pg = filling(PgConf::default());
-    let actions = from(&mut pg, 2, PeerMsg::BackfillReserved);
+    let actions = from(&mut pg, 2, PeerMsg::Reserved);
     let (kept, new) = (hashed("a", 1, SnapId::NOSNAP), hashed("b", 2, SnapId::NOSNAP));
     // An object is written while the listings are made: whatever they say, it is in its new version.
     let v = pg.propose(Proposal { entries: smallvec![change(LogOp::Modify, new.clone(), version(2))], ..proposal(1, "") }).unwrap();
@@ -480,7 +497,7 @@ fn the_acting_set_is_asked_for_when_nothing_is_missing() {
     assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Push(_)]));
     let actions = from(&mut pg, 2, PeerMsg::PushReply { oid: new, version: v, to: crate::Progress::default() });
     assert!(actions.iter().any(|a| matches!(a, Action::WantPgTemp(temp) if temp.is_empty())), "{actions:?}");
-    assert!(actions.iter().any(|a| matches!(a, Action::ReleaseBackfill)), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Release)), "{actions:?}");
 }
 
 #[test]
@@ -488,6 +505,27 @@ fn a_target_without_room_makes_the_primary_wait() {
     let mut pg = filling(PgConf::default());
     from(&mut pg, 2, PeerMsg::BackfillTooFull);
     assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfill_toofull");
-    let actions = from(&mut pg, 2, PeerMsg::BackfillReserved);
+    let actions = from(&mut pg, 2, PeerMsg::Reserved);
     assert!(actions.iter().any(|a| matches!(a, Action::ListObjects { .. })), "{actions:?}");
+}
+
+#[test]
+fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
+    let mut pg = filling(PgConf::default());
+    from(&mut pg, 2, PeerMsg::Reserved);
+    assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
+    pg.handle(Event::Preempted { target: false }, Utime::default());
+    let actions = drain(&mut pg);
+    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::Release, .. }, Action::Release, Action::Reserve { target: false, backfill: true, .. }]), "{actions:?}");
+    assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
+    assert_eq!(pg.follower(), Some(OsdId(2)));
+    // A listing that comes meanwhile is kept.
+    pg.handle(Event::Reserved { target: false }, Utime::default());
+    assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
+    from(&mut pg, 2, PeerMsg::Reserved);
+    assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
+    // And by the target's OSD.
+    let actions = from(&mut pg, 2, PeerMsg::Revoked);
+    assert!(matches!(actions.last(), Some(Action::Reserve { target: false, backfill: true, .. })), "{actions:?}");
+    assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
 }

@@ -66,6 +66,7 @@ impl Pg {
         self.repairs = Default::default();
         self.scrub = Default::default();
         self.backfill = Default::default();
+        self.reservation = Default::default();
         self.trimming = None;
         self.leases.leave_interval();
         self.clean = false;
@@ -160,8 +161,12 @@ impl Pg {
             PeerMsg::StartBackfill { info, log, dups, past } if primary => {
                 self.handle_start_backfill(from, header, info, log, dups, past);
             }
-            PeerMsg::ReserveBackfill if primary => self.actions.push_back(Action::ReserveBackfill { target: true }),
-            PeerMsg::BackfillReserved if self.is_primary() => self.handle_target_reserved(from),
+            PeerMsg::Reserve { backfill, priority } if primary => {
+                self.actions.push_back(Action::Reserve { target: true, backfill, priority });
+            }
+            PeerMsg::Release if primary => self.actions.push_back(Action::Release),
+            PeerMsg::Revoked if self.is_primary() => self.handle_revoked(from),
+            PeerMsg::Reserved if self.is_primary() => self.handle_peer_reserved(from),
             PeerMsg::BackfillTooFull if self.is_primary() => self.handle_target_too_full(from),
             PeerMsg::ListObjects { after, max } if primary => self.list_for(from, header.sent, after, max),
             PeerMsg::Objects { after, listing } if self.is_primary() => self.handle_objects(from, &after, listing),

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
 mod backfill;
@@ -23,6 +23,7 @@ mod recovery;
 mod removal;
 mod repair;
 mod replicate;
+mod reserve;
 mod scrub;
 mod snaptrim;
 mod split;
@@ -175,6 +176,7 @@ pub struct Pg {
     repairs: repair::Repairs,
     scrub: scrub::Scrubbing,
     backfill: backfill::Backfilling,
+    reservation: reserve::Reservation,
     trimming: Option<snaptrim::Trimming>,
     leases: lease::Leases,
     /// When this OSD had come up, when the primary was last told of this copy.
@@ -302,6 +304,7 @@ impl Pg {
             repairs: repair::Repairs::default(),
             scrub: scrub::Scrubbing::default(),
             backfill: backfill::Backfilling::default(),
+            reservation: reserve::Reservation::default(),
             trimming: None,
             leases: lease::Leases::default(),
             told_since: Epoch(0),
@@ -319,8 +322,11 @@ impl Pg {
             Event::Committed(token) => self.handle_committed(token),
             Event::ObjectRead { token, chunk } => self.handle_object_read(token, chunk),
             Event::Listed { token, listing } => self.handle_listed(token, listing),
-            Event::BackfillReserved { target: false } => self.handle_own_turn(),
-            Event::BackfillReserved { target: true } => self.tell_primary(PeerMsg::BackfillReserved),
+            Event::Reserved { target: false } => self.handle_reserved(),
+            Event::Reserved { target: true } => self.tell_primary(PeerMsg::Reserved),
+            Event::Preempted { target: false } => self.handle_preempted(),
+            Event::Preempted { target: true } => self.tell_primary(PeerMsg::Revoked),
+            Event::Force { backfill, on } => self.force(backfill, on),
             Event::BackfillTooFull => self.tell_primary(PeerMsg::BackfillTooFull),
             Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
             Event::RecoverNow(oid) => self.recover_now(oid),
@@ -568,5 +574,7 @@ mod machine_test;
 mod repair_test;
 #[cfg(test)]
 mod scrub_machine_test;
+#[cfg(test)]
+mod reserve_test;
 #[cfg(test)]
 mod unfound_test;

@@ -36,8 +36,6 @@ pub(super) struct Recovery {
     next_read: u64,
     /// A grant was asked for and has not come.
     asked: bool,
-    /// Recovery was granted at least once since there was something to do.
-    started: bool,
     /// Clients wait for it: goes first, and does not count against the limit.
     urgent: BTreeSet<ObjectId>,
     /// Who was asked for a copy that it has not told of, in which of its lives.
@@ -71,10 +69,6 @@ impl Recovery {
 
     pub(super) fn unfound(&self) -> usize {
         self.unfound.len()
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        !self.active.is_empty() || self.started
     }
 
     /// Clients wait for this object: it does not wait for a grant.
@@ -150,13 +144,20 @@ impl Pg {
             .any(|o| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
     }
 
+    /// Whether this copy or an acting replica lacks something that can be recovered.
+    pub(super) fn has_recoverable(&self) -> bool {
+        let unfound = &self.recovery.unfound;
+        let some = |m: &crate::missing::MissingSet| m.len() > unfound.len() || m.oldest_first().any(|o| !unfound.contains(o));
+        some(&self.missing) || self.mapping.acting.iter().any(|o| self.peers.get(o).and_then(|p| p.missing.as_ref()).is_some_and(some))
+    }
+
     /// Asks for a grant if there is something to start, and sees whether the PG became clean.
     pub(super) fn check_recovery(&mut self) {
         if self.phase != Phase::Active {
             return;
         }
+        self.check_reservation();
         if self.all_recovered() {
-            self.recovery.started = false;
             self.min_last_complete_ondisk = self.all_committed;
             self.check_clean();
             self.check_backfill();
@@ -175,7 +176,7 @@ impl Pg {
     fn next_to_recover(&self) -> Option<ObjectId> {
         let idle = |oid: &&ObjectId| !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid);
         let urgent = self.recovery.urgent.iter().filter(idle).find(|o| self.missing.contains(o) || self.is_degraded_object(o));
-        if urgent.is_some() || !self.map.recovers() {
+        if urgent.is_some() || !self.may_recover() {
             return urgent.cloned();
         }
         self.missing
@@ -193,7 +194,6 @@ impl Pg {
         if self.phase != Phase::Active {
             return;
         }
-        self.recovery.started = !self.all_recovered();
         for _ in 0..max_objects {
             let running = self.recovery.active.keys().filter(|o| !self.recovery.urgent.contains(*o)).count();
             if running >= self.conf.recovery_max_active.max(1) {

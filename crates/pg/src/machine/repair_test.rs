@@ -1,6 +1,6 @@
 //! Scripts of bad copies.
 
-use super::machine_test::{active, commit_all, drain, from, oid, proposal};
+use super::machine_test::{reserve, active, commit_all, drain, from, oid, proposal};
 use super::*;
 use crate::PgState;
 use crate::action::Source;
@@ -38,7 +38,7 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     let (mut pg, version) = with_object("a");
     pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
     let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }]
+    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }, Action::Reserve { .. }]
         if text.contains("missing primary copy") && text.ends_with("will try copies on 1,2") && p.rows.set.len() == 2), "{actions:?}");
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Missing);
     assert!(pg.must_wait(&oid("a"), false) && !pg.must_wait(&oid("b"), true));
@@ -112,7 +112,8 @@ fn copies_that_are_marked_bad_are_pushed() {
     pg.check_recovery();
     let actions = drain(&mut pg);
     assert!(matches!(sent(&actions)[..], [(OsdId(2), PeerMsg::MarkMissing { .. })]), "{actions:?}");
-    assert!(matches!(actions.last(), Some(Action::QueueRecovery)), "{actions:?}");
+    assert!(matches!(actions.last(), Some(Action::Reserve { target: false, backfill: false, priority: 190 })), "{actions:?}");
+    assert!(matches!(reserve(&mut pg).last(), Some(Action::QueueRecovery)));
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Degraded);
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(matches!(&drain(&mut pg)[..], [Action::ReadObject { .. }]));
@@ -138,7 +139,7 @@ fn norecover_holds_what_nobody_waits_for() {
     pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
     pg.check_recovery();
     let queued = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::QueueRecovery));
-    assert!(!queued(&drain(&mut pg)));
+    assert!(!queued(&drain(&mut pg)) && !queued(&reserve(&mut pg)));
     assert!(queued(&publish(&mut pg, 7, false)));
     // It was granted before the map forbade it, and comes after.
     publish(&mut pg, 8, true);

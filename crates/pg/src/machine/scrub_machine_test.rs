@@ -1,6 +1,6 @@
 //! Scripts of scrubs.
 
-use super::machine_test::{active, commit_all, drain, from, oid, proposal};
+use super::machine_test::{reserve, active, commit_all, drain, from, oid, proposal};
 use super::*;
 use crate::info::Backfill;
 use crate::scrub::{ScrubMap, ScrubObject};
@@ -152,7 +152,8 @@ fn bad_copies_are_told_and_repaired() {
         _ => None,
     });
     assert_eq!(marked, Some((vec![OsdId(1)], vec![(oid("a"), version)])));
-    assert!(actions.iter().any(|a| matches!(a, Action::QueueRecovery)));
+    assert!(actions.iter().any(|a| matches!(a, Action::Reserve { .. })));
+    assert!(reserve(&mut pg).iter().any(|a| matches!(a, Action::QueueRecovery)));
     assert_eq!(texts(&actions).last(), Some(&(true, "1.0 repair 1 errors, 1 fixed")));
     assert_eq!((pg.info().scrub.errors(), pg.object_status(&oid("a"))), (0, ObjectStatus::Degraded));
 }
@@ -166,6 +167,7 @@ fn the_primarys_own_bad_copy_is_pulled() {
     from(&mut pg, 1, result(id, &map));
     from(&mut pg, 2, result(id, &map));
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Missing);
+    reserve(&mut pg);
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::Pull { .. }, .. })));
 }

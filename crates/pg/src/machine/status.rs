@@ -214,12 +214,15 @@ impl Pg {
             if self.phase == Phase::Active {
                 if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects() {
                     s.set(PgState::RECOVERY_UNFOUND, true);
-                } else if self.recovery.is_running() {
+                } else if self.reservation.is_held() || self.backfill_has_turn() {
                     s.set(PgState::RECOVERING, true);
                 } else {
                     s.set(PgState::RECOVERY_WAIT, true);
                 }
             }
+        }
+        if decided {
+            s.set(self.reservation.state(), true);
         }
         if decided && self.info.scrub.errors() > 0 {
             s.set(PgState::INCONSISTENT, true);

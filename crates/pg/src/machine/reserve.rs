@@ -1,0 +1,227 @@
+//! Turns to recover and to backfill, and who gets them first.
+//!
+//! ```text
+//!   Reserve (own turn) ─► Reserve to each acting replica, one after the other ─► recovery ─► Release everywhere
+//! ```
+//!
+//! Turns are counted by OSD (`osd_max_backfills`), apart for groups that it leads and groups that others lead. Turns of the
+//! second kind are only waited for by those that have one of the first, in the order of the OSDs, so nobody waits in a
+//! circle. A turn may be taken back for somebody with a higher priority: then all of them are given back and asked for anew.
+//! Objects that clients wait for need no turn. (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved` and
+//! what follows.)
+
+use types::{OsdId, PgState};
+
+use crate::action::Action;
+use crate::msg::PeerMsg;
+
+use super::{Pg, Phase};
+
+/// Base priorities (Ceph: `osd_types.h`, `OSD_RECOVERY_PRIORITY_BASE` and its neighbours).
+const BACKFILL: i32 = 100;
+const BACKFILL_DEGRADED: i32 = 140;
+const RECOVERY: i32 = 180;
+const INACTIVE: i32 = 220;
+const HIGHEST: i32 = 253;
+const BACKFILL_FORCED: u8 = 254;
+const RECOVERY_FORCED: u8 = 255;
+/// Bounds of a pool's `recovery_priority` (`OSD_POOL_PRIORITY_MIN` and `MAX`).
+const POOL_MAX: i32 = 10;
+
+/// How far recovery is with its turns.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    /// It has none and wants none.
+    #[default]
+    Idle,
+    /// Waits for this OSD's.
+    Own,
+    /// Waits for that of an acting replica.
+    Replica(OsdId),
+    /// Has all.
+    Held,
+}
+
+/// Turns of recovery, and what operators said of the group's priority.
+#[derive(Debug, Default)]
+pub(super) struct Reservation {
+    stage: Stage,
+    /// Replicas that were asked.
+    asked: Vec<OsdId>,
+    recovery_forced: bool,
+    backfill_forced: bool,
+}
+
+impl Reservation {
+    pub(super) fn is_held(&self) -> bool {
+        self.stage == Stage::Held
+    }
+
+    pub(super) fn state(&self) -> PgState {
+        let mut s = PgState::default();
+        s.set(PgState::FORCED_RECOVERY, self.recovery_forced);
+        s.set(PgState::FORCED_BACKFILL, self.backfill_forced);
+        s
+    }
+}
+
+/// A base with what speaks for more haste in the group and in its pool, within the range of its base.
+fn clamp(base: i32, more: i32, pool: i32, highest: i32) -> u8 {
+    let pool = pool.clamp(-POOL_MAX, POOL_MAX) + POOL_MAX;
+    u8::try_from((base + more + pool).clamp(0, highest)).unwrap_or(u8::MAX)
+}
+
+impl Pg {
+    /// How urgent recovery is: a higher number goes first.
+    pub fn recovery_priority(&self) -> u8 {
+        if self.reservation.recovery_forced {
+            return RECOVERY_FORCED;
+        }
+        let whole = self.mapping.acting.iter().filter(|o| match **o == self.me {
+            true => self.missing.is_empty(),
+            false => self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.is_empty())),
+        });
+        let short = self.pool.min_size as i32 - whole.count() as i32;
+        let pool = self.map.recovery_priority(self.info.pgid.pool);
+        if short > 0 { clamp(INACTIVE, short, pool, HIGHEST) } else { clamp(RECOVERY, 0, pool, INACTIVE - 1) }
+    }
+
+    /// How urgent backfill is.
+    pub fn backfill_priority(&self) -> u8 {
+        if self.reservation.backfill_forced {
+            return BACKFILL_FORCED;
+        }
+        let acting = self.mapping.acting.len() as i32;
+        let (short, absent) = (self.pool.min_size as i32 - acting, self.pool.size as i32 - acting);
+        let pool = self.map.recovery_priority(self.info.pgid.pool);
+        if short > 0 {
+            clamp(INACTIVE, short, pool, HIGHEST)
+        } else if absent > 0 || !self.all_recovered() {
+            clamp(BACKFILL_DEGRADED, absent.max(0), pool, RECOVERY - 1)
+        } else {
+            clamp(BACKFILL, 0, pool, BACKFILL_DEGRADED - 1)
+        }
+    }
+
+    /// Whether objects may be recovered that nobody waits for.
+    pub(super) fn may_recover(&self) -> bool {
+        self.map.recovers() && (self.reservation.is_held() || self.backfill_has_turn())
+    }
+
+    /// Asks for turns, or gives them back, as there is something to recover.
+    pub(super) fn check_reservation(&mut self) {
+        let wanted = self.phase == Phase::Active && self.has_recoverable();
+        if !wanted {
+            self.release_recovery();
+            if self.all_recovered() {
+                self.reservation.recovery_forced = false;
+                self.reservation.backfill_forced &= self.needs_backfill();
+            }
+            return;
+        }
+        // A copy that is being filled gets its writes: the turns that it has will do.
+        if self.reservation.stage == Stage::Idle && !self.follows_or_gives_up_turn() {
+            self.reservation.stage = Stage::Own;
+            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority: self.recovery_priority() });
+        }
+    }
+
+    fn release_recovery(&mut self) {
+        if self.reservation.stage == Stage::Idle {
+            return;
+        }
+        self.reservation.stage = Stage::Idle;
+        let asked = std::mem::take(&mut self.reservation.asked);
+        self.send_all(asked.into_iter().collect(), PeerMsg::Release);
+        self.actions.push_back(Action::Release);
+    }
+
+    /// A turn on this OSD has come.
+    pub(super) fn handle_reserved(&mut self) {
+        if self.reservation.stage == Stage::Own {
+            self.ask_next_replica();
+        } else {
+            self.handle_own_turn();
+        }
+    }
+
+    /// Replicas one after the other.
+    fn ask_next_replica(&mut self) {
+        let last = self.reservation.asked.last().copied();
+        let next = self.replicas().into_iter().filter(|o| last.is_none_or(|l| *o > l)).min();
+        match next {
+            Some(osd) => {
+                self.reservation.stage = Stage::Replica(osd);
+                self.reservation.asked.push(osd);
+                let priority = self.recovery_priority();
+                self.send(osd, PeerMsg::Reserve { backfill: false, priority });
+            }
+            None => {
+                self.reservation.stage = Stage::Held;
+                self.check_recovery();
+            }
+        }
+    }
+
+    /// A turn on another OSD has come.
+    pub(super) fn handle_peer_reserved(&mut self, from: OsdId) {
+        if self.reservation.stage == Stage::Replica(from) {
+            self.ask_next_replica();
+        } else {
+            self.handle_target_reserved(from);
+        }
+    }
+
+    /// The turn on this OSD was taken back.
+    pub(super) fn handle_preempted(&mut self) {
+        if self.reservation.stage != Stage::Idle {
+            self.release_recovery();
+            self.check_recovery();
+        } else {
+            self.defer_backfill();
+        }
+    }
+
+    /// The turn on another OSD was taken back.
+    pub(super) fn handle_revoked(&mut self, from: OsdId) {
+        if self.reservation.asked.contains(&from) {
+            self.release_recovery();
+            self.check_recovery();
+        } else if self.follower() == Some(from) {
+            self.defer_backfill();
+        }
+    }
+
+    /// An operator wants the group recovered, or filled, before all others, or not any more (Ceph: `SetForceRecovery` and
+    /// the others).
+    pub(super) fn force(&mut self, backfill: bool, on: bool) {
+        if !self.is_primary() {
+            return;
+        }
+        let s = self.state();
+        let any = |bits: [PgState; 3]| bits.into_iter().any(|b| s.has(b));
+        let wanted = match backfill {
+            true => any([PgState::DEGRADED, PgState::BACKFILL_WAIT, PgState::BACKFILLING]),
+            false => any([PgState::DEGRADED, PgState::RECOVERY_WAIT, PgState::RECOVERING]),
+        };
+        let r = &mut self.reservation;
+        let forced = if backfill { &mut r.backfill_forced } else { &mut r.recovery_forced };
+        if *forced == on || (on && !wanted) {
+            return;
+        }
+        *forced = on;
+        if self.reservation.stage != Stage::Idle {
+            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority: self.recovery_priority() });
+        } else if self.backfill().is_some() {
+            self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
+        }
+    }
+
+    /// What must be true of turns.
+    pub(super) fn check_reservation_invariants(&self) -> Result<(), String> {
+        if self.reservation.stage != Stage::Idle && self.backfill_has_turn() {
+            return Err(format!("{}: recovery and backfill have turns", self.info.pgid));
+        }
+        Ok(())
+    }
+}
