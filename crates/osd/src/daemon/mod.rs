@@ -151,6 +151,8 @@ struct Wishes {
 struct Link {
     mon: MonClient,
     epoch: Cell<Epoch>,
+    /// The newest.
+    map: RefCell<Option<Rc<MapAt>>>,
     wishes: RefCell<Wishes>,
 }
 
@@ -182,14 +184,16 @@ impl Link {
         }
     }
 
-    fn new_map(&self, me: OsdId, map: &MapAt) {
+    fn new_map(&self, me: OsdId, map: &Rc<MapAt>) {
         self.epoch.set(map.epoch());
+        let before = self.map.replace(Some(map.clone()));
         let mut w = self.wishes.borrow_mut();
         if w.up_thru.is_some_and(|want| map.up_thru(me) >= want) {
             w.up_thru = None;
         }
-        // Granted or refused, the map says it; the group asks again if it still wants.
-        w.pg_temp.retain(|pgid, acting| !acting.is_empty() && map.mapping(*pgid).acting != *acting);
+        // Whatever moved the group, its new interval asks for what it wants itself. Said again later, an old wish would
+        // move it where nobody wants it.
+        w.pg_temp.retain(|pgid, _| before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid)));
     }
 }
 
@@ -382,7 +386,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let net = Net::new(id, messenger.clone());
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
-    let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), wishes: RefCell::default() });
+    let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), map: RefCell::default(), wishes: RefCell::default() });
     let queue = OsdQueue::new(&config.conf);
     let news = queue.news();
     let core = Core::new(Parts {

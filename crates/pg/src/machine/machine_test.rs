@@ -216,6 +216,21 @@ fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
     assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::RepOpReply { version }, .. }] if *version == head), "{actions:?}");
 }
 
+/// A temporary set that was asked for when `up` was another one, and came late.
+#[test]
+fn the_order_of_up_comes_back() {
+    let mut pg = active(3);
+    let map = Map { epoch: 6, acting: osds(3), up: vec![OsdId(1), OsdId(2), OsdId(0)], up_thru: 6, size: 3, ..Map::default() };
+    pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    commit_all(&mut pg);
+    let info = PgInfo { pgid: PGID, history: pg.info.history, ..pg.info.clone() };
+    let notify = PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() };
+    from(&mut pg, 1, notify.clone());
+    let actions = from(&mut pg, 2, notify);
+    assert!(actions.iter().any(|a| matches!(a, Action::WantPgTemp(want) if want.is_empty())), "{actions:?}");
+}
+
 /// Otherwise a replica could learn of the entry, and the power could fail before anybody has its object.
 #[test]
 fn nobody_hears_of_a_write_of_the_last_interval_before_it_is_durable() {

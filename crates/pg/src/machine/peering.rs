@@ -195,7 +195,10 @@ impl Pg {
             self.phase = Phase::Incomplete;
             return;
         }
-        let same = want.len() == self.mapping.acting.len() && want.iter().all(|o| self.mapping.acting.contains(o));
+        // Another order of the same OSDs is as good, but for that of `up`: what made it differ is over, and nobody else
+        // would ever ask for `up` again.
+        let (acting, up) = (&self.mapping.acting, &self.mapping.up);
+        let same = if want == *up { want == *acting } else { want.len() == acting.len() && want.iter().all(|o| acting.contains(o)) };
         if !same {
             let temp = if want == self.mapping.up { Vec::new() } else { want };
             self.actions.push_back(Action::WantPgTemp(temp));
