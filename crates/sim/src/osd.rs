@@ -435,6 +435,9 @@ impl Osd {
             }
         }
         for (target, sources) in joins {
+            for source in &sources {
+                self.leave_turns(*source);
+            }
             let mut sources: Vec<Pg> = sources.iter().filter_map(|s| self.pgs.remove(s)).map(|h| h.pg).collect();
             let mut mark = |what| *self.marks.entry(what).or_default() += 1;
             if let (None, Some(source)) = (self.pgs.get(&target), sources.first()) {
