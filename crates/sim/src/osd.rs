@@ -1,6 +1,6 @@
 //! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes three operations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -261,6 +261,8 @@ pub struct Osd {
     tokens: u64,
     /// Turns of recovery: of PGs that this OSD leads, and of others.
     turns: [Reserver<PgId>; 2],
+    /// Who waits for room before it gets a turn, and did not give up.
+    without_room: BTreeSet<PgId>,
     /// Counts chances of scrubs.
     scrubs: u64,
     out: Vec<Effect>,
@@ -291,6 +293,7 @@ impl Osd {
             early_ops: Vec::new(),
             tokens: 0,
             turns: Default::default(),
+            without_room: BTreeSet::new(),
             scrubs: 0,
             out: Vec::new(),
             marks: BTreeMap::new(),
@@ -315,6 +318,7 @@ impl Osd {
         self.early.clear();
         self.early_ops.clear();
         self.turns = Default::default();
+        self.without_room.clear();
         self.map = None;
         self.booted = false;
         self.out.clear();
@@ -644,8 +648,10 @@ impl Osd {
                 self.out.push(Effect::Later(pgid, Local::Room(priority)));
             }
             Local::Room(priority) => {
-                self.turns[1].ask(pgid, priority, true);
-                self.next_turns();
+                if self.without_room.remove(&pgid) {
+                    self.turns[1].ask(pgid, priority, true);
+                    self.next_turns();
+                }
             }
             Local::RemoveObjects(max) => {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
@@ -867,6 +873,7 @@ impl Osd {
                 Action::Reserve { target, backfill, priority } => {
                     self.tokens += 1;
                     if target && backfill && crate::rng::mix(self.tokens) % 1_000 < self.tight {
+                        self.without_room.insert(pgid);
                         self.out.push(Effect::Later(pgid, Local::TooFull(priority)));
                     } else {
                         self.turns[usize::from(target)].ask(pgid, priority, backfill);
@@ -921,6 +928,7 @@ impl Osd {
 
     fn leave_turns(&mut self, pgid: PgId) {
         self.turns.iter_mut().for_each(|t| t.leave(pgid));
+        self.without_room.remove(&pgid);
         self.next_turns();
     }
 
