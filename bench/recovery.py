@@ -18,53 +18,38 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import rados  # noqa: E402
-from clusters import Siphon, Stock, cpu_seconds, need_space  # noqa: E402
+from clusters import Siphon, Stock, cpu_seconds, need_space, wait  # noqa: E402
+from study.ceph import Ceph  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 VICTIM = 3
 DEPTH = 16
 
 
-class Admin:
-    def __init__(self, cluster):
-        self.rados = rados.Rados(conffile=str(cluster.conf))
-        self.rados.connect()
-
-    def __call__(self, prefix, target="mon", **command):
-        data = json.dumps({"prefix": prefix, "format": "json", **command})
-        code, out, text = self.rados.mgr_command(data, b"") if target == "mgr" else self.rados.mon_command(data, b"")
-        if code:
-            raise SystemExit(f"{prefix} {command}: {code} {text}")
-        return json.loads(out) if out.strip() else None
+class Admin(Ceph):
+    """Commands that fail end the benchmark."""
 
     def make_pool(self, name, pgs):
-        self("osd pool create", pool=name, pg_num=pgs, pgp_num=pgs)
-        self("osd pool application enable", pool=name, app="rados")
+        self.mon("osd pool create", pool=name, pg_num=pgs, pgp_num=pgs)
+        self.mon("osd pool application enable", pool=name, app="rados")
 
     def drop_pool(self, name):
-        self("osd pool delete", pool=name, pool2=name, yes_i_really_really_mean_it=True)
+        self.mon("osd pool delete", pool=name, pool2=name, yes_i_really_really_mean_it=True)
 
     def groups(self):
         """The groups of the pools that there are, as the manager knows them."""
-        pools = {str(p["pool"]) for p in self("osd dump")["pools"]}
-        groups = self("pg dump", target="mgr", dumpcontents=["pgs"])["pg_stats"]
-        return [g for g in groups if g["pgid"].split(".")[0] in pools]
+        pools = set(self.pools().values())
+        return [g for g in self.mgr("pg dump", dumpcontents=["pgs"])["pg_stats"] if int(g["pgid"].split(".")[0]) in pools]
 
-    def clean(self):
-        up = self("status")["osdmap"]["num_up_osds"]
-        return up == 4 and all(g["state"] == "active+clean" for g in self.groups())
+    def settled(self, what):
+        """Waits until all groups are clean in this map or a newer one."""
+        epoch = self.mon("osd dump")["epoch"]
 
-    def settled(self, epoch, what, timeout=1800):
-        """Waits until all groups are clean in a map at least as new. Groups report every few seconds."""
-        deadline = time.monotonic() + timeout
-        while not (self.clean() and all(int(g["reported_epoch"]) >= epoch for g in self.groups())):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"gave up waiting for {what}")
-            time.sleep(0.2)
+        def clean():
+            return all(up for up, _ in self.osds().values()) \
+                and all(g["state"] == "active+clean" and int(g["reported_epoch"]) >= epoch for g in self.groups())
 
-    def epoch(self):
-        return self("osd dump")["epoch"]
+        wait(what, clean, 1800)
 
 
 class Writer:
@@ -121,19 +106,19 @@ def fill(admin, pool, count, size):
 
 def refill(cluster, admin, pool, size, rate):
     """Empties the OSD and fills it again; what that took."""
-    admin("osd out", ids=[str(VICTIM)])
-    admin.settled(admin.epoch(), "an empty OSD")
+    admin.mon("osd out", ids=[str(VICTIM)])
+    admin.settled("an empty OSD")
     before = sum(map(cpu_seconds, cluster.pids()))
     writer = Writer(admin, "client", rate) if rate else None
     if writer:
         writer.__enter__()
     began = time.monotonic()
-    admin("osd in", ids=[str(VICTIM)])
-    admin.settled(admin.epoch(), "the OSD to be filled")
+    admin.mon("osd in", ids=[str(VICTIM)])
+    admin.settled("the OSD to be filled")
     took, cpu = time.monotonic() - began, sum(map(cpu_seconds, cluster.pids())) - before
     if writer:
         writer.__exit__()
-    id = next(p["pool"] for p in admin("osd dump")["pools"] if p["pool_name"] == pool)
+    id = admin.pools()[pool]
     moved = sum(g["stat_sum"]["num_objects"] for g in admin.groups() if g["pgid"].startswith(f"{id}.") and VICTIM in g["acting"])
     mean = statistics.mean(writer.took) * 1e3 if writer and writer.took else None
     return {"objects": moved, "seconds": took, "rate": moved / took, "mib_s": moved * size / took / MIB, "cpu": cpu,
@@ -151,21 +136,21 @@ def peering(admin, pgs):
 
     admin.make_pool("many", pgs)
     made = written_all()
-    admin.settled(admin.epoch(), "new groups")
+    admin.settled("new groups")
     usual = written_all()
-    admin("osd down", ids=[str(VICTIM)])
+    admin.mon("osd down", ids=[str(VICTIM)])
     down = written_all()
     admin.drop_pool("many")
     return {"made": made, "down": down, "usual": usual}
 
 
 def run(cluster, options):
-    admin = Admin(cluster)
+    admin = Admin(cluster.conf)
     rows = {}
     for who, name, value in (("global", "mon_max_pg_per_osd", "3000"), ("mon", "mon_allow_pool_delete", "true"),
                              # The end is seen in statistics, a second late at most.
                              ("mgr", "mgr_stats_period", "1"), ("osd", "mgr_stats_period", "1")):
-        admin("config set", who=who, name=name, value=value)
+        admin.mon("config set", who=who, name=name, value=value)
     admin.make_pool("client", 32)
     with Writer(admin, "client") as alone:
         time.sleep(options.seconds)
@@ -182,7 +167,7 @@ def run(cluster, options):
         admin.drop_pool(pool)
     rows["peering"] = peering(admin, options.pgs)
     print(f"{cluster.name}: peering: {json.dumps(rows['peering'])}", file=sys.stderr, flush=True)
-    admin.rados.shutdown()
+    admin.close()
     return rows
 
 
@@ -194,8 +179,9 @@ def table(results, pgs):
         cells = []
         for n in names:
             r = results[n][line]
-            client = f"{r['client_ms']:.1f} ms" if r["client_ms"] else "-"
-            cells.append(f"{r['rate']:.0f}, {r['mib_s']:.1f}, {r['cpu_us']:.0f} us, {client}")
+            # Beside a client the processors work for both.
+            more = f"-, {r['client_ms']:.1f} ms" if r["client_ms"] else f"{r['cpu_us']:.0f} us, -"
+            cells.append(f"{r['rate']:.0f}, {r['mib_s']:.1f}, {more}")
         print(f"| {line} | " + " | ".join(cells) + " |")
     print("| the client alone: mean | " + " | ".join(f"{results[n]['client']['alone_ms']:.1f} ms at {2 * results[n]['client']['half_rate']:.0f}/s" for n in names) + " |")
     for key, what in (("made", f"{pgs} groups just made"), ("usual", "the same groups, once they serve"), ("down", "the same, when an OSD of theirs was just called down")):

@@ -231,17 +231,12 @@ class External(Target):
             self.until("active+clean after a restart", self.clean, 900)
 
 
-class StartedStock(Target):
-    """A stock cluster with as many OSDs, on files, all on this machine. Rotating or not is what the kernel says of the
-    disk; where it is wrong (virtual ones), a stock cluster would only sleep: it gets its own values for flash."""
+class Started(Target):
+    """A cluster of this machine's that lives as long as the study."""
 
-    OPTIONS = {"osd_recovery_sleep_hybrid": 0, "osd_delete_sleep_hdd": 1, "osd_recovery_max_active_hdd": 10, "osd_mclock_cost_per_io_usec_hdd": 50,
-               "osd_mclock_cost_per_byte_usec_hdd": 0.011, "osd_max_markdown_count": 1000}
-
-    def __init__(self, name, undo, prefix, directory, osds, osd_gb, options=(), log=print):
+    def __init__(self, name, undo, prefix, cluster, log):
         super().__init__(name, undo, prefix, log)
-        self.own = True
-        self.cluster = Stock(directory, {**self.OPTIONS, **dict(options)}, osd_gb, osds)
+        self.own, self.cluster = True, cluster
 
     def start(self):
         self.cluster.start()
@@ -254,6 +249,17 @@ class StartedStock(Target):
 
     def pids(self):
         return self.cluster.pids()
+
+
+class StartedStock(Started):
+    """A stock cluster with as many OSDs, on files, all on this machine. Rotating or not is what the kernel says of the
+    disk; where it is wrong (virtual ones), a stock cluster would only sleep: it gets its own values for flash."""
+
+    OPTIONS = {"osd_recovery_sleep_hybrid": 0, "osd_delete_sleep_hdd": 1, "osd_recovery_max_active_hdd": 10, "osd_mclock_cost_per_io_usec_hdd": 50,
+               "osd_mclock_cost_per_byte_usec_hdd": 0.011, "osd_max_markdown_count": 1000}
+
+    def __init__(self, name, undo, prefix, directory, osds, osd_gb, options=(), log=print):
+        super().__init__(name, undo, prefix, Stock(directory, {**self.OPTIONS, **dict(options)}, osd_gb, osds), log)
 
     def restart_osds(self):
         first = len(self.cluster.processes) - self.cluster.osds
@@ -272,25 +278,11 @@ class StartedStock(Target):
         wait("all OSDs after a restart", self.cluster.clean, 180)
 
 
-class StartedSiphon(Target):
+class StartedSiphon(Started):
     """A Siphon cluster in one process of this machine."""
 
     def __init__(self, name, undo, prefix, directory, osds, osd_gb, options=(), log=print):
-        super().__init__(name, undo, prefix, log)
-        self.own = True
-        self.cluster = Siphon(directory, options, osd_gb, osds)
-
-    def start(self):
-        self.cluster.start()
-        self.ceph = Ceph(self.cluster.conf)
-        super().start()
-
-    def stop(self):
-        super().stop()
-        self.cluster.stop()
-
-    def pids(self):
-        return self.cluster.pids()
+        super().__init__(name, undo, prefix, Siphon(directory, options, osd_gb, osds), log)
 
     def restart_osds(self):
         self.ceph.close()
