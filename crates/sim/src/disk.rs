@@ -66,6 +66,11 @@ pub enum StoreOp {
 }
 
 impl State {
+    /// The version of the object that is there.
+    pub fn version(&self, pg: PgId, oid: &ObjectId) -> Option<Eversion> {
+        Some(self.colls.get(&pg)?.objects.get(oid)?.version)
+    }
+
     fn apply(&mut self, op: &StoreOp) {
         match op {
             StoreOp::Create(pg) => {

@@ -911,13 +911,18 @@ impl World {
         self.after(0, Ev::Mon(MonMsg::PgTemp(pgid, want, map.epoch)));
     }
 
-    /// A block goes bad, of an object that has other copies.
+    /// A block goes bad, of an object that has other copies. While a write is on its way to them, one disk may be the only one
+    /// that has its object as the log says: losing that one, too, is more than a group of two can stand.
     fn spoil(&mut self, osd: OsdId) {
         let object = self.rng.range(0, self.scenario.objects);
         let pgid = self.pgid_of(object, self.monitor.map().epoch);
         let oid = object_id(POOL, object);
+        let at = osd.0 as usize;
+        let has = self.osds[at].disk.state().version(pgid, &oid);
+        let others = || self.osds.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, o)| &o.disk);
+        let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
         let elsewhere = self.osds.iter().any(|o| o.disk.is_bad(pgid, &oid));
-        if self.all_clean() && !elsewhere && self.osds[osd.0 as usize].disk.spoil(pgid, &oid) {
+        if self.all_clean() && sound && !elsewhere && self.osds[at].disk.spoil(pgid, &oid) {
             self.mark("block went bad");
         }
     }
