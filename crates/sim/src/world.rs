@@ -546,6 +546,8 @@ impl World {
                 }
             }
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
+            // Whoever was called down before the calm is up again by now: nobody is out in the calm.
+            Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
             Ev::Mon(msg) | Ev::FromOsd(_, msg) => {
                 if self.monitor.handle(msg) > 0 {
                     self.publish();
