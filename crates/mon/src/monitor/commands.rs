@@ -4,12 +4,13 @@ use super::session::Session;
 use super::{Inner, now};
 use crate::command::{Args, Refusal, Reply, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run, Write};
+use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
 use messages::{CommandReply, MonCommandAck, Payload};
 use std::rc::Rc;
 use types::errno::Errno;
 use types::log::LogPriority;
-use types::features;
+use types::{Epoch, features};
 
 /// Who gets the answer, and in which kind of message.
 enum Asked {
@@ -38,6 +39,38 @@ fn audited(caller: &Caller, prefix: &str, text: &str) -> String {
     // What operators keep under `config-key` may be secret.
     let command = if prefix.starts_with("config-key") { format!("{{\"prefix\": \"{prefix}\"}}") } else { text.to_owned() };
     format!("from='client.? {}' entity='{}' cmd='[{command}]': finished", caller.addr, caller.name)
+}
+
+/// Which request this is, for a client that can be told from others.
+pub(super) fn request_id(session: &Session, kind: RequestKind, tid: u64) -> Option<RequestId> {
+    let global_id = session.conn.global_id();
+    (global_id != 0 && tid != 0).then_some(RequestId { global_id, kind, tid })
+}
+
+/// Executes a command that was not executed before, and remembers its answer in the same batch. An error is an answer,
+/// too: what was refused then may be possible now, and nobody asks for it any more.
+fn once(pending: &mut Pending, request: Option<RequestId>, execute: impl FnOnce(&mut Pending) -> Answer) -> Answer {
+    let Some(id) = request else { return execute(pending) };
+    match pending.state().executed.known(id) {
+        Known::New => {}
+        Known::Executed(e) => {
+            let (text, data) = (e.text.clone(), e.data.clone().unwrap_or_default());
+            return match e.result {
+                0 => Ok(Reply { status: text, data }),
+                code => Err(Refusal { errno: Errno(-code), message: text, data }),
+            };
+        }
+        Known::Late => return Err(Refusal::new(Errno::ESTALE, "a later command of this client was executed before")),
+    }
+    let answer = execute(pending);
+    let (result, text, data) = match &answer {
+        Ok(r) => (0, r.status.clone(), r.data.clone()),
+        Err(r) => (-r.errno.0, r.message.clone(), r.data.clone()),
+    };
+    let stamp = pending.now();
+    let data = (!data.is_empty()).then_some(data);
+    pending.put(Change::Executed(Box::new(Execution { id, stamp, result, text, data, epoch: Epoch(0) })));
+    answer
 }
 
 impl Inner {
@@ -106,14 +139,17 @@ impl Inner {
             Run::Write(f) => {
                 let (name, text) = (session.name.to_string(), cmd.concat());
                 let session = session.clone();
+                let request = request_id(&session, RequestKind::Command, tid);
                 self.change(
                     |pending| {
-                        let answer = f(&mut Write { pending, env: &env, args: &args });
-                        if answer.is_ok() {
-                            tracing::info!(from = name, command = text, "command");
-                            self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, entry.prefix(), &text));
-                        }
-                        answer
+                        once(pending, request, |pending| {
+                            let answer = f(&mut Write { pending, env: &env, args: &args });
+                            if answer.is_ok() {
+                                tracing::info!(from = name, command = text, "command");
+                                self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, entry.prefix(), &text));
+                            }
+                            answer
+                        })
                     },
                     move |result| match result {
                         Ok(answer) => asked.reply(answer, &session, tid),

@@ -4,7 +4,8 @@ use crate::osd_state::OsdMapExt;
 use super::Inner;
 use super::session::Session;
 use crate::commands::pool::{self, NewPool};
-use crate::state::Pending;
+use super::commands::request_id;
+use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
 use denc::{Encode, Features};
 use messages::{Payload, PoolOp, PoolOpCode, PoolOpReply};
@@ -28,6 +29,7 @@ impl Inner {
         };
         let now = state.osd.last();
         let lost = session.conn.clone();
+        let request = request_id(session, RequestKind::PoolOp, tid);
         if !self.pool_op_allowed(session, &m) {
             return reply(-Errno::EPERM.0, now, None);
         }
@@ -35,14 +37,7 @@ impl Inner {
             return reply(-Errno::EINVAL.0, now, None);
         }
         self.change(
-            |p| match apply(p, &m, &self.conf.borrow()) {
-                Ok(data) => {
-                    // An operation that found its work done is answered with the epoch that has it.
-                    let epoch = if p.is_empty() { p.state().osd.last() } else { p.osd_epoch() };
-                    (0, epoch, data)
-                }
-                Err(e) => (-e.0, p.state().osd.last(), None),
-            },
+            |p| once(p, request, |p| apply(p, &m, &self.conf.borrow())),
             move |r| match r {
                 Ok((code, epoch, data)) => reply(code, epoch, data),
                 // The client asks again when its session is back.
@@ -83,6 +78,30 @@ impl Inner {
             })
         })
     }
+}
+
+/// Executes an operation that was not executed before, and remembers its answer in the same batch: its result, an epoch
+/// that has what it did, and data.
+fn once(
+    p: &mut Pending,
+    request: Option<RequestId>,
+    execute: impl FnOnce(&mut Pending) -> Result<Option<Bytes>, Errno>,
+) -> (i32, Epoch, Option<Bytes>) {
+    match request.map(|id| p.state().executed.known(id)) {
+        Some(Known::Executed(e)) => return (e.result, e.epoch, e.data.clone()),
+        Some(Known::Late) => return (-Errno::ESTALE.0, p.state().osd.last(), None),
+        Some(Known::New) | None => {}
+    }
+    let (result, epoch, data) = match execute(p) {
+        // One that found its work done is answered with the epoch that has it.
+        Ok(data) => (0, if p.changes_osd_map() { p.osd_epoch() } else { p.state().osd.last() }, data),
+        Err(e) => (-e.0, p.state().osd.last(), None),
+    };
+    if let Some(id) = request {
+        let stamp = p.now();
+        p.put(Change::Executed(Box::new(Execution { id, stamp, result, text: String::new(), data: data.clone(), epoch })));
+    }
+    (result, epoch, data)
 }
 
 fn apply(p: &mut Pending, m: &PoolOp, conf: &conf::Config) -> Result<Option<Bytes>, Errno> {

@@ -19,16 +19,19 @@
 //! | `meta/KIND/NAME` | what daemons told about themselves |
 //! | `creating/POOL` | groups of a new pool that no OSD has confirmed |
 //! | `removedsnaps/POOL` | removed snapshots that clients manage |
+//! | `executed/SEQ` | requests of clients that were executed, with their answers |
 //! | `counters` | versions and the global id limit |
 
 mod central_log;
 mod diff;
+mod executed;
 mod osd_maps;
 mod pending;
 mod update;
 
 pub use central_log::CentralLog;
 pub use diff::diff;
+pub use executed::{Executed, Execution, Known, RequestId, RequestKind};
 pub use osd_maps::OsdMaps;
 pub use pending::Pending;
 pub use update::{Change, ConfigLogEntry, Metadata, Mute, Update};
@@ -86,6 +89,8 @@ pub struct ClusterState {
     /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are purged, but
     /// a client may ask again.
     pub removed_snaps: Arc<BTreeMap<PoolId, IntervalSet>>,
+    /// Requests of clients that were executed lately.
+    pub executed: Arc<Executed>,
 }
 
 /// What became of an update.
@@ -269,6 +274,15 @@ impl ClusterState {
                     }
                 }
             }
+            Change::Executed(e) => {
+                let row = e.clone();
+                if let Some((at, gone)) = Arc::make_mut(&mut self.executed).push(now, *e) {
+                    w.put("executed/", &at.to_be_bytes(), &*row);
+                    for at in gone {
+                        w.del("executed/", &at.to_be_bytes());
+                    }
+                }
+            }
             Change::TrimLog(first) => {
                 for at in Arc::make_mut(&mut self.log).trim(first) {
                     w.del("log/", &at.to_be_bytes());
@@ -307,7 +321,6 @@ impl ClusterState {
                 }
             }
         }
-        let _ = now;
         Ok(())
     }
 
@@ -375,6 +388,7 @@ impl ClusterState {
                     let pool = PoolId(number(prefix) as i64);
                     Arc::make_mut(&mut s.removed_snaps).insert(pool, Decode::from_bytes(v)?);
                 }
+                "executed/" => Arc::make_mut(&mut s.executed).restore(number(prefix), Decode::from_bytes(v)?),
                 "counters" => (s.global_id_max, s.config_version, s.kv_version) = Decode::from_bytes(v)?,
                 other => {
                     // A row of a newer release that was rolled back: refusing is better than losing it.

@@ -63,6 +63,7 @@ enum Step {
     Created(u8),
     Trim(u32),
     TrimLog(u64),
+    Request(u8, u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -94,6 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n.prop_map(Step::Created),
         1 => (0u32..200).prop_map(Step::Trim),
         1 => (0u64..20).prop_map(Step::TrimLog),
+        2 => (0u8..3, any::<u8>()).prop_map(|(client, tid)| Step::Request(client, tid)),
     ]
 }
 
@@ -193,6 +195,14 @@ fn take(p: &mut Pending, step: &Step) {
         }
         Step::Trim(e) => p.put(Change::TrimOsdMaps(Epoch(e))),
         Step::TrimLog(first) => p.put(Change::TrimLog(first)),
+        Step::Request(client, tid) => {
+            // More than are kept of one.
+            for tid in u64::from(tid)..u64::from(tid) + 30 {
+                let id = RequestId { global_id: client.into(), kind: RequestKind::Command, tid };
+                let data = Some(Bytes::from(vec![client; 10]));
+                p.put(Change::Executed(Box::new(Execution { id, stamp: p.now(), result: -2, text: "x".into(), data, epoch: Epoch(1) })));
+            }
+        }
         _ => {}
     }
 }
@@ -232,6 +242,7 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!((&a.creating, &a.removed_snaps), (&b.creating, &b.removed_snaps));
     assert!(a.log.next() == b.log.next() && a.log.iter().eq(b.log.iter()));
     assert_eq!(a.monmap, b.monmap);
+    assert!(a.executed.iter().eq(b.executed.iter()));
 }
 
 proptest! {

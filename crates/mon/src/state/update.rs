@@ -1,5 +1,6 @@
 //! What is proposed to the group: a batch of changes that takes effect as a whole or not at all.
 
+use super::Execution;
 use auth::{AuthName, EntityAuth, Rotation};
 use bytes::{Bytes, BytesMut};
 use denc::{BufMut, Decode, DecodeError, Encode, Features, Reader};
@@ -59,6 +60,8 @@ pub enum Change {
     TrimOsdMaps(Epoch),
     /// Forget lines of the cluster log with a number below this.
     TrimLog(u64),
+    /// A request of a client was executed by this batch.
+    Executed(Box<Execution>),
 }
 
 /// A muted health check (Ceph: `health_mute_t`).
@@ -150,4 +153,5 @@ changes! {
     17 PgsCreated(pgs);
     18 TrimOsdMaps(first);
     19 TrimLog(first);
+    20 Executed(execution);
 }
