@@ -151,21 +151,23 @@ def test_a_write_into_a_bad_copy_does_not_make_it_worse(damage):
     damage.whole(acting[0])
 
 
-def test_a_replica_whose_bad_block_is_written_in_part_gets_the_object_anew(damage):
-    """It cannot complete the block, and stops. Started again, it lacks the write, and recovers the object."""
+def test_a_bad_block_of_a_replica_that_is_written_in_part_stays_bad_until_it_is_found(damage):
+    """The replica cannot complete the block. It goes on, and does not pass the block off as a good one."""
     data = bytearray(random.Random(5).randbytes(40_000))
     damage.io.write_full("half-bad", bytes(data))
-    _, acting = damage.where("half-bad")
+    pgid, acting = damage.where("half-bad")
     replica = damage.procs[f"osd.{acting[1]}"]
     damage.flip(acting[1], "half-bad", block=5)
-    damage.io.write("half-bad", b"part", 5 * BLOCK + 10)
-    data[5 * BLOCK + 10:5 * BLOCK + 14] = b"part"
-    eventually(lambda: not replica.running, what="the replica's end")
-    replica.start()
-    eventually(lambda: clean(damage.c), what="active+clean")
+    damage.io.write("half-bad", b"part" * 2000, 5 * BLOCK + 10)
+    data[5 * BLOCK + 10:5 * BLOCK + 8010] = b"part" * 2000
+    assert damage.io.read("half-bad", 100_000) == bytes(data)
+    scrub(damage, pgid)
+    found = inconsistent(damage, pgid)
+    assert [f["object"]["name"] for f in found] == ["half-bad"] and "read_error" in errors_of(found[0], acting[1]), found
+    repair(damage, pgid, 1)
+    assert replica.running
     damage.whole(acting[1])
     assert damage.io.read("half-bad", 100_000) == bytes(data)
-    eventually(damage.healthy, what="HEALTH_OK")
 
 
 def test_recovery_takes_no_bad_copy(damage):

@@ -19,6 +19,7 @@ import pytest
 
 import hosts
 from conftest import BINARY, eventually
+from processes import siphon
 from load import Commander, History, Image, Load, Objects, Reader, Violation, make_image
 
 rados = pytest.importorskip("rados")
@@ -97,7 +98,7 @@ class Thrasher:
         options = {"ms_client_mode": self.rng.choice(["crc", "secure"]), "ms_mon_client_mode": self.rng.choice(["crc", "secure"])}
         self.c = Admin(h.conf, options)
         self.counts = {}
-        self.wiped = False
+        self.wiped = self.rotten = False
         self.say(f"seed {seed}, {options}, files in {h.base}")
 
     def say(self, text):
@@ -199,9 +200,22 @@ class Thrasher:
             c("osd reweight", id=i, weight=1.0)
             c("osd crush reweight", name=f"osd.{i}", weight=0.01)
             c("osd primary-affinity", id=str(i), weight=1.0)
+        c("osd set-full-ratio", ratio=0.95)
         self.eventually(self.clean, "active+clean")
+        if self.rotten:
+            self.mend()
         self.survivors()
         self.say(f"       healed after {time.monotonic() - began:.1f} s: {self.load.done()}")
+
+    def mend(self):
+        """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound."""
+        stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs()}
+        before = stamps()
+        for pgid in before:
+            self.c.run(prefix="pg repair", pgid=pgid)
+        self.eventually(lambda: all(stamp > before.get(pgid, ("",))[0] and "inconsistent" not in state for pgid, (stamp, state) in stamps().items())
+                        and self.clean(), "every group to be repaired")
+        self.rotten = False
 
     def verify(self, all_hosts=False):
         began = time.monotonic()
@@ -433,6 +447,38 @@ class Thrasher:
         self.c("osd set", key=flag)
         self.wait(self.rng.uniform(0, 5))
 
+    def full(self):
+        """No room anywhere, as the map says: whoever writes waits."""
+        self.say("osd set-full-ratio 0.0001")
+        self.c("osd set-full-ratio", ratio=0.0001)
+        self.wait(self.rng.uniform(0, 6))
+        if self.rng.random() < 0.8:
+            self.c("osd set-full-ratio", ratio=0.95)
+            self.progress()
+
+    def rot(self):
+        """Blocks of an OSD's device change behind its back. The other copies must be sound, so nothing else is bad or lost."""
+        if self.wiped or self.rotten or not self.load_is_clean():
+            return False
+        self.wiped = self.rotten = True
+        d = self.rng.choice(self.hosts.on(self.victim, "osd."))
+        assert d.stop(timeout=PATIENCE) == 0, f"{d.name} did not stop in order: {d.printed()[-2000:]}"
+        device = d.directory / d.name / "block"
+        dump = json.loads(siphon("store", "dump", device))
+        # What the OSD keeps of maps has no other copy here.
+        extents = [e for o in dump["objects"] if o["collection"] != "coll.0" for e in o["extents"]]
+        bad = self.rng.sample(extents, min(len(extents), self.rng.randrange(1, 20)))
+        with open(device, "r+b") as f:
+            for e in bad:
+                at = (e["physical_block"] + self.rng.randrange(e["blocks"])) * 4096 + self.rng.randrange(4096)
+                f.seek(at)
+                old = f.read(1)
+                f.seek(at)
+                f.write(bytes([old[0] ^ 1 << self.rng.randrange(8)]))
+        self.say(f"{len(bad)} blocks of {d.name} go bad")
+        d.spawn()
+        self.wait(self.rng.uniform(0, 5))
+
     def replace_osd(self):
         """Its disk is lost; a new one comes. Only when the others have everything."""
         if self.wiped or not self.load_is_clean():
@@ -519,6 +565,8 @@ ACTIONS = {
     "down": (2, Thrasher.wrongly_down),
     "flags": (2, Thrasher.flags),
     "replace an OSD": (2, Thrasher.replace_osd),
+    "blocks go bad": (3, Thrasher.rot),
+    "full": (2, Thrasher.full),
     "add an OSD": (2, Thrasher.grow),
     "remove an OSD": (2, Thrasher.shrink),
     "everybody at once": (2, Thrasher.all_at_once),

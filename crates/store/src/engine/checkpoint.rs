@@ -10,7 +10,7 @@
 
 use super::Disk;
 use super::pace::{Pace, Room};
-use super::state::{Delta, Frozen, State};
+use super::state::{Delta, Frozen, State, is_damaged};
 use crate::alloc::Run;
 use crate::dev::{AlignedBuf, Device, Gather, Io};
 use crate::error::StoreError;
@@ -271,6 +271,7 @@ impl Disk {
                 for at in step {
                     if let Some(b) = pending.get(at)
                         && !st.pending.contains_key(at)
+                        && !is_damaged(b)
                     {
                         st.cache.insert(*at, b.clone());
                     }

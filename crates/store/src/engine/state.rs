@@ -115,6 +115,22 @@ pub(super) struct State {
     onode_budget: usize,
 }
 
+/// Stands for the content of blocks that are damaged, and is known by its address.
+static DAMAGED: Damaged = Damaged([0; BLOCK as usize]);
+
+#[repr(align(4096))]
+struct Damaged([u8; BLOCK as usize]);
+
+/// What is written where the content of a block is lost. No block that has this may have its checksum.
+pub(super) fn damaged_block() -> Bytes {
+    Bytes::from_static(&DAMAGED.0)
+}
+
+/// Whether this is no content, but the lack of it.
+pub(super) fn is_damaged(block: &Bytes) -> bool {
+    std::ptr::eq(block.as_ptr(), DAMAGED.0.as_ptr())
+}
+
 impl State {
     pub(super) fn new(dev: Device, sb: &Superblock, image: Image, opts: &Options) -> State {
         let blocks = sb.blocks();
@@ -387,13 +403,14 @@ impl State {
         self.unwritten_block(pblk).or_else(|| self.cache.get(pblk).cloned())
     }
 
-    /// The content of a block that may not be on the device yet.
+    /// The content of a block that may not be on the device yet. What is there of a damaged one is for nobody: the device's
+    /// content does not have its checksum either.
     pub(super) fn unwritten_block(&mut self, pblk: u64) -> Option<Bytes> {
         if let Some(b) = self.pending.get(&pblk) {
-            return Some(b.clone());
+            return (!is_damaged(b)).then(|| b.clone());
         }
         if let Some(b) = self.frozen.as_ref().and_then(|f| f.pending.get(&pblk)) {
-            return Some(b.clone());
+            return (!is_damaged(b)).then(|| b.clone());
         }
         if !self.direct.is_empty()
             && let Some(b) = self.direct.get(&pblk)
@@ -613,7 +630,9 @@ impl State {
                 (Some(blocks), replay) => {
                     for (i, b) in blocks[done..done + n as usize].iter().enumerate() {
                         let at = pblk + i as u64;
-                        self.pending.insert(at, b.clone());
+                        // A record of a damaged block says so by its checksum.
+                        let sound = replay.is_none() || crc32c::crc32c(b) == crcs[i];
+                        self.pending.insert(at, if sound { b.clone() } else { damaged_block() });
                         if let Some(fresh) = replay {
                             fresh.remove(&at);
                         }

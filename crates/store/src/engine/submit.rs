@@ -2,7 +2,7 @@
 
 use super::Disk;
 use super::record::{Change, RecordWriter};
-use super::state::{Batch, State};
+use super::state::{Batch, State, damaged_block};
 use crate::alloc::Run;
 use crate::block_crc::block_crcs;
 use crate::check::{self, View};
@@ -242,7 +242,8 @@ fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
         + 8
 }
 
-/// Brings in what the application will look at, and fails, before anything has changed, if that is damaged.
+/// Brings in what the application will look at, and fails, before anything has changed, if that is damaged. Data that is
+/// changed in part may be: it stays damaged ([`Apply::spoil`]).
 fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
     for op in &txn.ops {
         match op {
@@ -261,13 +262,15 @@ fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
             }
             Op::CloneRange { coll, from, off, len, to, to_off } => {
                 st.fetch_edges(*coll, to, *to_off, to_off + len)?;
-                if off % B == to_off % B {
-                    st.fetch_edges(*coll, from, *off, off + len)?;
-                } else {
-                    let slot = st.slot(*coll, from)?;
-                    for lblk in off / B..(off + len).div_ceil(B) {
-                        st.content(slot, lblk as u32)?;
-                    }
+                let slot = st.slot(*coll, from)?;
+                st.families_of(slot)?;
+                // What is copied from elsewhere must be sound.
+                let copied: Vec<u64> = match off % B == to_off % B {
+                    true => edges(*off, off + len).map(u64::from).collect(),
+                    false => (off / B..(off + len).div_ceil(B)).collect(),
+                };
+                for lblk in copied {
+                    st.content(slot, lblk as u32)?;
                 }
             }
             _ => {}
@@ -280,7 +283,10 @@ impl State {
     fn fetch_edges(&mut self, coll: Coll, key: &Key, off: u64, end: u64) -> Result<(), StoreError> {
         let slot = self.slot(coll, key)?;
         self.families_of(slot)?;
-        edges(off, end).try_for_each(|lblk| self.content(slot, lblk).map(drop))
+        edges(off, end).try_for_each(|lblk| match self.content(slot, lblk) {
+            Ok(_) | Err(StoreError::Checksum { .. } | StoreError::Io(_)) => Ok(()),
+            Err(e) => Err(e),
+        })
     }
 
     /// The content of a logical block, `None` for a hole. Read while the thread waits if it is not in memory,
@@ -421,6 +427,18 @@ impl Apply<'_> {
         let end = off + len;
         let size = self.size(coll, key)?.max(end);
         let slot = self.st.slot(coll, key)?;
+        if let Some(bad) = edges(off, end).find(|lblk| matches!(self.base(slot, *lblk), Some(Err(_)))) {
+            // All but this block is written: what is before it, and what comes after it.
+            let (lo, hi) = (u64::from(bad) * B, u64::from(bad) * B + B);
+            self.spoil(coll, key, slot, bad, size)?;
+            if off < lo {
+                self.write(coll, key, off, &data.slice(0, lo - off), hint)?;
+            }
+            if hi < end {
+                self.write(coll, key, hi, &data.slice(hi - off, end - hi), hint)?;
+            }
+            return Ok(());
+        }
         let (first, last) = ((off / B) as u32, ((end - 1) / B) as u32);
         let n = (last - first + 1) as usize;
         let mut source = Cursor::new(data);
@@ -445,8 +463,7 @@ impl Apply<'_> {
             };
             blocks.push(block);
         }
-        let mut crcs = block_crcs(blocks.iter().map(|b| &b[..]));
-        self.poison(slot, first, last, off, end, &mut crcs);
+        let crcs = block_crcs(blocks.iter().map(|b| &b[..]));
 
         if len <= self.deferred_max {
             let segs = self.place_inline(slot, first, n)?;
@@ -491,16 +508,14 @@ impl Apply<'_> {
         self.st.content(slot, lblk).transpose()
     }
 
-    /// A block whose old content could not be read keeps being unreadable: its checksum is made wrong. This
-    /// happens only when the damage was not seen by `prefetch`, because an operation before in the same
-    /// transaction has brought the block here.
-    fn poison(&mut self, slot: u32, first: u32, last: u32, off: u64, end: u64, crcs: &mut [u32]) {
-        for lblk in edges(off, end).filter(|l| (first..=last).contains(l)) {
-            if let Some(Err(_)) = self.base(slot, lblk) {
-                let crc = &mut crcs[(lblk - first) as usize];
-                *crc = !*crc;
-            }
-        }
+    /// A block that is changed in part, and whose old content cannot be read, stays unreadable, also if the device has a change
+    /// of mind: it gets a checksum that its content does not have. Whoever reads the object finds that out.
+    fn spoil(&mut self, coll: Coll, key: &Key, slot: u32, lblk: u32, size: u64) -> Result<(), StoreError> {
+        tracing::error!(%coll, key = %key.escape_ascii(), offset = u64::from(lblk) * B, "a damaged block is written in part, and stays damaged");
+        let segs = self.place_inline(slot, lblk, 1)?;
+        let block = [damaged_block()];
+        let crcs = [!crc32c::crc32c(&block[0])];
+        self.change(coll, key, Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) })
     }
 
     fn allocate(&mut self, n: u32) -> Result<SmallVec<[Run; 4]>, StoreError> {
@@ -542,14 +557,14 @@ impl Apply<'_> {
             let start = u64::from(lblk) * B;
             let (from, to) = ((off.max(start) - start) as usize, (end.min(start + B) - start) as usize);
             let Some(base) = self.base(slot, lblk) else { continue };
+            let Ok(base) = base else {
+                self.spoil(coll, key, slot, lblk, size)?;
+                continue;
+            };
             let mut b = AlignedBuf::zeroed(BLOCK as usize);
-            let broken = base.is_err();
-            if let Ok(base) = base {
-                b.copy_from_slice(&base);
-                b[from..to].fill(0);
-            }
-            let crc = crc32c::crc32c(&b);
-            let crcs = [if broken { !crc } else { crc }];
+            b.copy_from_slice(&base);
+            b[from..to].fill(0);
+            let crcs = [crc32c::crc32c(&b)];
             let segs = self.place_inline(slot, lblk, 1)?;
             let block = [b.freeze()];
             let change = Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) };
