@@ -171,7 +171,7 @@ osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new po
 osd_pool_default_flag_nosizechange|bool|advanced|false||r|mon|The size of new pools may not change.
 osd_crush_chooseleaf_type|int|dev|1|0..|s|mon|Bucket type over which replicas of the first rule are spread; read when the cluster is created.
 crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from near replicas.
-mgr_stats_period|int|basic|5|1..|r|mgr,osd|Seconds between the statistics that daemons report.
+mgr_stats_period|int|basic|5|1..|r|mgr|Seconds between the statistics that daemons report; the manager tells them.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.

@@ -85,6 +85,9 @@ struct Inner {
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
+    /// The connections of daemons and clients that opened a session, and how often they were told to report.
+    opened: RefCell<Vec<Rc<Connection>>>,
+    told_period: Cell<u32>,
     /// The connections on which OSDs report.
     osds: RefCell<BTreeMap<OsdId, Rc<Connection>>>,
     /// Tenants that are promised something.
@@ -131,6 +134,7 @@ impl MonEvents for FromMon {
                 tracing::debug!("setting from the monitors: {refused}");
             }
             m.apply_auth_settings();
+            m.tell_period();
             m.settings.notify_one();
         }
         if message.msg_type == MgrMapMsg::TYPE
@@ -177,6 +181,8 @@ impl Manager {
             rbd: RefCell::new(None),
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
+            opened: RefCell::default(),
+            told_period: Cell::new(0),
             osds: RefCell::default(),
             tenants: RefCell::default(),
             resolver: RefCell::default(),
@@ -408,8 +414,25 @@ impl Inner {
                 rbd.ceilings.borrow_mut().forget_told(osd);
             }
             self.tenants.borrow_mut().forget_told(osd);
+            send(conn, &self.wanted_reports(), 0);
         }
         is
+    }
+
+    fn wanted_reports(&self) -> MgrConfigure {
+        MgrConfigure { stats_period: self.conf.borrow().u64("mgr_stats_period") as u32, stats_threshold: 5 }
+    }
+
+    /// Tells everybody who reports how often to, if that has changed.
+    fn tell_period(&self) {
+        let wanted = self.wanted_reports();
+        if self.told_period.replace(wanted.stats_period) == wanted.stats_period {
+            return;
+        }
+        self.opened.borrow_mut().retain(|c| !c.is_down());
+        for conn in self.opened.borrow().iter().chain(self.osds.borrow().values()).filter(|c| !c.is_down()) {
+            send(conn, &wanted, 0);
+        }
     }
 
     /// Takes over the options that the authentication server depends on.
@@ -492,8 +515,10 @@ impl Inner {
                 }
             }
             AnyMessage::MgrOpen(_) => {
-                let period = self.conf.borrow().u64("mgr_stats_period") as u32;
-                send(conn, &MgrConfigure { stats_period: period, stats_threshold: 5 }, 0);
+                send(conn, &self.wanted_reports(), 0);
+                let mut opened = self.opened.borrow_mut();
+                opened.retain(|c| !c.is_down() && !Rc::ptr_eq(c, conn));
+                opened.push(conn.clone());
             }
             AnyMessage::MgrReport(_) | AnyMessage::MgrClose(_) => {}
             AnyMessage::MgrCommand(c) => {

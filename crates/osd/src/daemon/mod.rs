@@ -253,6 +253,8 @@ struct Daemon {
     mgr: RefCell<Option<Rc<Connection>>>,
     report_seq: Cell<u64>,
     reported: RefCell<BTreeMap<PgId, u64>>,
+    /// In how many seconds the mgr wants to hear of every group.
+    stats_period: Cell<Option<u32>>,
     full_report: Cell<bool>,
     reported_map: Cell<Epoch>,
     local: RefCell<Option<LocalPeer>>,
@@ -429,6 +431,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         mgr_addrs: RefCell::default(),
         mgr: RefCell::default(),
         report_seq: Cell::new(0),
+        stats_period: Cell::new(None),
         reported: RefCell::default(),
         full_report: Cell::new(true),
         reported_map: Cell::default(),
@@ -661,7 +664,8 @@ impl Daemon {
             self.ask_for_maps();
             self.try_boot();
         }
-        let due = every("osd_mon_report_interval");
+        let period = self.stats_period.get().map_or(0, |s| u64::from(s) * 1000 / TICK.as_millis() as u64);
+        let due = if period > 0 { n.is_multiple_of(period) } else { every("osd_mon_report_interval") };
         self.pings.round(self);
         self.check_fullness();
         if self.booted.get() {

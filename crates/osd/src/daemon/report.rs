@@ -4,7 +4,7 @@ use super::Daemon;
 use crate::stats;
 use bytes::Bytes;
 use denc::{Encode, Features};
-use messages::{OsdStatsReport, Payload, QosDemand, QosShares};
+use messages::{MgrConfigure, OsdStatsReport, Payload, QosDemand, QosShares};
 use msgr::{Connection, Message};
 use pg::MapView;
 use std::rc::Rc;
@@ -52,6 +52,17 @@ impl Daemon {
         }
         // Without the mgr, limits may have changed.
         self.core.dispatch();
+    }
+
+    /// Takes how often the mgr wants to be told.
+    pub(super) fn configure_reports(&self, conn: &Rc<Connection>, message: &Message) {
+        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
+            return;
+        }
+        match MgrConfigure::decode(message) {
+            Ok(m) => self.stats_period.set((m.stats_period > 0).then_some(m.stats_period)),
+            Err(e) => tracing::warn!("what the mgr wants to be told cannot be read: {e}"),
+        }
     }
 
     /// Takes this OSD's part of limits and promises.

@@ -6,7 +6,7 @@ use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock;
-use messages::{Command, CommandReply, OsdMapMsg, OsdOp, OsdForceRecovery, OsdScrub, Payload, PeerMessage, QosShares};
+use messages::{Command, CommandReply, MgrConfigure, OsdMapMsg, OsdOp, OsdForceRecovery, OsdScrub, Payload, PeerMessage, QosShares};
 use msgr::{Connection, Message, ReceiveGuard};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,6 +28,7 @@ impl Daemon {
                 }
             }
             QosShares::TYPE => self.take_shares(conn, &message),
+            MgrConfigure::TYPE => self.configure_reports(conn, &message),
             OsdScrub::TYPE if conn.peer_type() == EntityType::MGR => self.scrub_asked(&message),
             OsdForceRecovery::TYPE if conn.peer_type() == EntityType::MGR => self.force_recovery(&message),
             Command::TYPE => self.command(conn, &message),
