@@ -419,6 +419,26 @@ def test_up_with_three_monitors(siphon_factory):
     cl = Cluster(c.conf, "crc")
     eventually(lambda: quorum(cl)[1] == ["a", "b", "c"], what="a quorum of three")
     cl.ceph("osd", "pool", "create", "x", "4")
+
+    # One whose clock is ahead. If it leads, the others are behind.
+    def command(**kw):
+        return json.loads(cl.command(format="json", **kw))
+
+    def off():
+        found = command(prefix="time-sync-status").get("time_skew_status", {})
+        return {n: s for n, s in found.items() if s["health"] == "HEALTH_WARN"}
+
+    cl.command(prefix="config set", who="mon.c", name="clock_offset", value="20")
+    wrong = eventually(off, what="a skew")
+    check = eventually(lambda: command(prefix="health", detail="detail")["checks"].get("MON_CLOCK_SKEW"), what="the health check")
+    name, skew = next(iter(wrong.items()))
+    assert abs(skew["skew"]) > 1 and skew["details"].endswith("s > max 0.05s"), wrong
+    assert check["summary"]["message"].startswith("clock skew detected on mon."), check
+    assert any(d["message"].startswith(f"mon.{name} clock skew ") and "(latency " in d["message"] for d in check["detail"]), check
+    cl.command(prefix="config rm", who="mon.c", name="clock_offset")
+    eventually(lambda: not off(), what="clocks that agree")
+    cl.admin.shutdown()
+    cl.admin = None
     assert c.stop() == 0
     c.start()
     assert "x" in cl.ceph("osd", "pool", "ls")

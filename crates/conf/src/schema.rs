@@ -153,6 +153,9 @@ mon_osd_auto_mark_in|bool|advanced|false||r|mon|Mark every OSD in that boots.
 mon_osd_auto_mark_auto_out_in|bool|advanced|true||r|mon|Mark an OSD in that boots and was marked out automatically.
 mon_osd_auto_mark_new_in|bool|advanced|true||r|mon|Mark new OSDs in.
 mon_tick_interval|int|advanced|5|1..|r|mon|Seconds between two rounds of the monitor's own work.
+mon_clock_drift_allowed|float|advanced|0.05|0..|r|mon|Seconds that the monitors' clocks may be apart.
+mon_clock_drift_warn_backoff|float|advanced|5|1..|r|mon|Base of the growing pauses, in seconds, between warnings in the cluster log about one monitor's clock.
+clock_offset|float|dev|0||r|mon|Seconds that are added to what the system's clock says.
 mon_mgr_beacon_grace|secs|advanced|30|1..|r|mon|Seconds without a beacon after which the manager is replaced.
 osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.
 osd_map_message_max_bytes|size|advanced|10M|4K..|r|mon,osd|How many bytes of maps one message carries at most.

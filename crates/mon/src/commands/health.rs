@@ -1,6 +1,6 @@
 //! Health: the checks that the monitor makes itself, those that the manager sent, and mutes.
 
-use super::{Answer, Entry, Env, Read, Write, read, write};
+use super::{Answer, ClockSkew, Entry, Env, short_float, Read, Write, read, write};
 use crate::command::{Format, Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use crate::state::{Change, ClusterState, Mute};
@@ -189,6 +189,15 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
             .collect();
         let summary = format!("{}/{} mons down, quorum {}", outside.len(), state.monmap.ranks.len(), quorum.join(","));
         add("MON_DOWN", warn, summary, detail);
+    }
+    let allowed = conf.f64("mon_clock_drift_allowed");
+    let complain = |(name, s): (&String, &ClockSkew)| {
+        let text = format!("mon.{name} {} (latency {}s)", s.complaint(allowed)?, short_float(s.latency));
+        Some((format!("mon.{name}"), text))
+    };
+    let (off, detail): (Vec<String>, Vec<String>) = env.mon.clocks.iter().filter_map(complain).unzip();
+    if !off.is_empty() {
+        add("MON_CLOCK_SKEW", warn, format!("clock skew detected on {}", off.join(", ")), detail);
     }
     drop(conf);
     all

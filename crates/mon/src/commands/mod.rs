@@ -27,10 +27,11 @@ use crate::state::{ClusterState, Pending};
 use ::auth::AuthName;
 use bytes::Bytes;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::LazyLock;
 use types::errno::Errno;
+use osd_crush_edit::short_float;
 use types::{EntityAddr, Utime};
 
 /// What a command answers.
@@ -122,6 +123,23 @@ pub struct Caller {
     pub global_id: u64,
 }
 
+/// How far a monitor's clock is from the leader's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClockSkew {
+    /// By how many seconds it is ahead at least.
+    pub skew: f64,
+    /// How long an answer takes, in seconds.
+    pub latency: f64,
+}
+
+impl ClockSkew {
+    /// What is wrong if `allowed` seconds may be.
+    pub fn complaint(&self, allowed: f64) -> Option<String> {
+        let off = self.skew.abs();
+        (off > allowed).then(|| format!("clock skew {}s > max {}s", short_float(off), short_float(allowed)))
+    }
+}
+
 /// The monitor itself, as commands show it.
 #[derive(Clone, Debug, Default)]
 pub struct MonStatus {
@@ -141,6 +159,10 @@ pub struct MonStatus {
     pub quorum_since: Utime,
     /// When the process started.
     pub started: Utime,
+    /// What the leader measured of the clocks of those that take part. Empty if there is one monitor.
+    pub clocks: BTreeMap<String, ClockSkew>,
+    /// How often it measured.
+    pub clock_round: u64,
 }
 
 /// What the manager reported last. It is not replicated: it is outdated a few seconds later.

@@ -1,7 +1,7 @@
 //! `mon`, and what is about the cluster as a whole.
 
 use super::osd_crush::json_only;
-use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
+use super::{Answer, ClockSkew, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Command, Format, Refusal, Reply, flags};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -429,18 +429,22 @@ fn node_ls(c: &Read<'_>) -> Answer {
 }
 
 fn time_sync(c: &Read<'_>) -> Answer {
-    let others: Map<String, Value> = c
-        .state
-        .monmap
-        .ranks
-        .iter()
-        .map(|n| (n.clone(), json!({"skew": 0, "latency": 0, "health": "HEALTH_OK"})))
-        .collect();
-    let value = json!({
-        "time_skew_status": others,
-        "timechecks": {"epoch": c.env.mon.election_epoch, "round": 0, "round_status": "finished"},
-    });
-    Ok(json_only(c, &value))
+    let allowed = c.env.conf.borrow().f64("mon_clock_drift_allowed");
+    let mut value = Map::new();
+    if !c.env.mon.clocks.is_empty() {
+        let clock = |(name, s): (&String, &ClockSkew)| {
+            let mut v = json!({"skew": s.skew, "latency": s.latency, "health": "HEALTH_OK"});
+            if let Some(wrong) = s.complaint(allowed) {
+                v["health"] = "HEALTH_WARN".into();
+                v["details"] = wrong.into();
+            }
+            (name.clone(), v)
+        };
+        value.insert("time_skew_status".into(), c.env.mon.clocks.iter().map(clock).collect::<Map<_, _>>().into());
+    }
+    let round = json!({"epoch": c.env.mon.election_epoch, "round": c.env.mon.clock_round, "round_status": "finished"});
+    value.insert("timechecks".into(), round);
+    Ok(json_only(c, &Value::Object(value)))
 }
 
 fn ok_to_stop(c: &Read<'_>) -> Answer {

@@ -102,6 +102,24 @@ impl Bench {
 }
 
 #[test]
+fn clocks_that_are_too_far_apart_are_told() {
+    let mut b = Bench::new();
+    assert_eq!(b.json(json!({"prefix": "time-sync-status"}))["timechecks"]["round_status"], "finished");
+    assert_eq!(b.json(json!({"prefix": "time-sync-status"})).get("time_skew_status"), None, "there is one clock");
+    let clock = |skew| ClockSkew { skew, latency: 0.00025 };
+    b.mon.clocks = [("a", clock(0.0)), ("b", clock(-0.75)), ("c", clock(0.04)), ("d", clock(2.5))].map(|(n, c)| (n.to_owned(), c)).into();
+    let check = b.json(json!({"prefix": "health", "detail": "detail"}))["checks"]["MON_CLOCK_SKEW"].clone();
+    assert_eq!(check["severity"], "HEALTH_WARN");
+    assert_eq!(check["summary"], json!({"message": "clock skew detected on mon.b, mon.d", "count": 2}));
+    assert_eq!(check["detail"][0]["message"], "mon.b clock skew 0.75s > max 0.05s (latency 0.00025s)");
+    let status = b.json(json!({"prefix": "time-sync-status"}))["time_skew_status"].clone();
+    assert_eq!(status["b"], json!({"skew": -0.75, "latency": 0.00025, "health": "HEALTH_WARN", "details": "clock skew 0.75s > max 0.05s"}));
+    assert_eq!(status["c"], json!({"skew": 0.04, "latency": 0.00025, "health": "HEALTH_OK"}));
+    b.conf.borrow_mut().set(conf::effective::Source::CommandLine, "mon_clock_drift_allowed", "3").unwrap();
+    assert_eq!(b.json(json!({"prefix": "health"}))["checks"].get("MON_CLOCK_SKEW"), None);
+}
+
+#[test]
 fn a_command_that_is_refused_changes_nothing() {
     let mut b = Bench::new();
     let before = b.pending.state().osd.last();

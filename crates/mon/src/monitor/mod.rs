@@ -21,10 +21,11 @@ mod publish;
 mod quorum;
 mod session;
 mod tick;
+mod timecheck;
 
 pub use proposer::NotCommitted;
 
-use crate::commands::{MonStatus, SessionInfo, Stats};
+use crate::commands::{ClockSkew, MonStatus, SessionInfo, Stats};
 use crate::mkfs::Layout;
 use crate::replica::{OpenError, Replica};
 use crate::state::ClusterState;
@@ -116,6 +117,7 @@ pub(crate) struct Inner {
     pub osd_watch: RefCell<OsdWatch>,
     pub published: RefCell<publish::Published>,
     pub mgr_beacon: Cell<Option<Utime>>,
+    pub timechecks: RefCell<timecheck::Timechecks>,
     pub started: Utime,
     pub stopping: Cell<bool>,
     pub stopped: tokio::sync::Notify,
@@ -124,10 +126,17 @@ pub(crate) struct Inner {
     me: RefCell<std::rc::Weak<Inner>>,
 }
 
+thread_local! {
+    /// `clock_offset` of the monitor that has this thread, in nanoseconds.
+    static CLOCK_OFFSET: Cell<i64> = const { Cell::new(0) };
+}
+
 /// Wall clock time.
 pub(crate) fn now() -> Utime {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Utime::from_duration(since)
+    let offset = CLOCK_OFFSET.get();
+    let by = Duration::from_nanos(offset.unsigned_abs());
+    Utime::from_duration(if offset < 0 { since.saturating_sub(by) } else { since + by })
 }
 
 impl Monitor {
@@ -201,6 +210,7 @@ impl Monitor {
             osd_watch: RefCell::default(),
             published: RefCell::default(),
             mgr_beacon: Cell::new(None),
+            timechecks: RefCell::default(),
             started: now(),
             stopping: Cell::new(false),
             stopped: tokio::sync::Notify::new(),
@@ -317,6 +327,7 @@ impl Inner {
         for e in errors {
             tracing::warn!("a setting for this monitor is ignored: {e}");
         }
+        CLOCK_OFFSET.set((self.conf.borrow().f64("clock_offset") * 1e9) as i64);
     }
 
     /// Takes over the options that the authentication server depends on.
@@ -350,7 +361,21 @@ impl Inner {
             leader,
             quorum_since,
             started: self.started,
+            clocks: self.clocks(),
+            clock_round: self.timechecks.borrow().round,
         }
+    }
+
+    /// The clocks of those that take part, if this monitor leads others.
+    fn clocks(&self) -> BTreeMap<String, ClockSkew> {
+        let quorum = self.quorum_names();
+        if !self.leads() || quorum.len() < 2 {
+            return BTreeMap::new();
+        }
+        let mut all = self.timechecks.borrow().skews();
+        all.retain(|n, _| quorum.contains(n));
+        all.insert(self.name.clone(), ClockSkew::default());
+        all
     }
 
     /// This monitor's rank; -1 if it has none.

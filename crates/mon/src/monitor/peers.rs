@@ -75,6 +75,11 @@ pub(crate) enum Told {
     },
     /// Done, or begun.
     Yes,
+    /// To a view: the time.
+    Clock {
+        sec: u32,
+        nsec: u32,
+    },
     /// Global ids from the first to before the second.
     Ids(u64, u64),
     /// Ask the leader; these are the monitors.

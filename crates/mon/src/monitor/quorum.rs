@@ -188,6 +188,7 @@ impl Inner {
         *self.osd_watch.borrow_mut() = Default::default();
         self.mgr_beacon.set(None);
         self.stats.borrow_mut().stamp = now();
+        *self.timechecks.borrow_mut() = Default::default();
         {
             let mut part = self.part.borrow_mut();
             part.view = View::default();
@@ -261,7 +262,7 @@ impl Inner {
     }
 
     /// The quorum, as far as this monitor knows: names in the order of ranks.
-    fn quorum_names(&self) -> Vec<String> {
+    pub(super) fn quorum_names(&self) -> Vec<String> {
         let part = self.part.borrow();
         match &part.role {
             Role::Out => Vec::new(),
@@ -322,7 +323,13 @@ impl Inner {
         }
         for name in self.others() {
             let (links, view) = (self.links.clone(), view.clone());
-            tokio::task::spawn_local(async move { links.ask(&name, &Ask::View(view)).await });
+            let inner = self.clone();
+            tokio::task::spawn_local(async move {
+                let asked = Instant::now();
+                if let Some(Told::Clock { sec, nsec }) = links.ask(&name, &Ask::View(view)).await {
+                    inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed());
+                }
+            });
         }
     }
 
@@ -418,7 +425,8 @@ impl Inner {
                 if view.term >= part.view.term && matches!(part.role, Role::Follower(_)) {
                     part.view = view;
                 }
-                Told::Yes
+                let Utime { sec, nsec } = now();
+                Told::Clock { sec, nsec }
             }
             Ask::Ids | Ask::Hello { .. } | Ask::Join { .. } if !self.leads() => {
                 let mons = self.links.known().iter().map(|(n, a)| (n.clone(), addr_text(a))).collect();
