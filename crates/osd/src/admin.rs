@@ -398,12 +398,19 @@ fn recovery_state(pg: &pg::Pg) -> Value {
     if pg.phase_name().starts_with("Started/Primary/Active") {
         state["might_have_unfound"] = admin_unfound::might_have_unfound(pg, true);
     }
-    if let Some(b) = pg.backfill() {
+    let targets: Vec<pg::BackfillStatus> = pg.backfills().collect();
+    if let Some(last) = targets.iter().min_by(|a, b| a.last_backfill.cmp(&b.last_backfill)) {
+        let progress = |b: &pg::BackfillStatus| (b.fraction * 1000.0).round() / 1000.0;
+        let peers = targets.iter().map(|b| {
+            let osd = b.target.0.to_string();
+            json!({"peer": osd, "last_backfill": cursor(&b.last_backfill), "backfill_progress": progress(b), "in_flight": b.missing})
+        });
         state["recovery_progress"] = json!({
-            "backfill_targets": [b.target.0.to_string()],
-            "last_backfill_started": cursor(&b.last_backfill),
-            "backfill_progress": (b.fraction * 1000.0).round() / 1000.0,
-            "backfills_in_flight": b.missing,
+            "backfill_targets": targets.iter().map(|b| b.target.0.to_string()).collect::<Vec<_>>(),
+            "last_backfill_started": cursor(&last.last_backfill),
+            "backfill_progress": progress(last),
+            "backfills_in_flight": targets.iter().map(|b| b.missing).sum::<usize>(),
+            "peer_backfill_info": peers.collect::<Vec<_>>(),
         });
     }
     state

@@ -55,7 +55,7 @@ pub use event::Event;
 pub use info::{Backfill, PgHistory, PgInfo, ScrubSummary};
 pub use lease::{Promise, Steady};
 pub use log_entry::{LogEntry, LogOp};
-pub use machine::{GiveUp, Holder, Lacking, LostRefused, Pg, ScrubKind, ScrubResults};
+pub use machine::{BackfillStatus, GiveUp, Holder, Lacking, LostRefused, Pg, ScrubKind, ScrubResults};
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};

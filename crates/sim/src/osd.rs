@@ -820,6 +820,7 @@ impl Osd {
             match action {
                 Action::Persist(persist) => self.persist(pgid, *persist),
                 Action::Send { to, header, msg } => {
+                    note_filling(&hosted.pg, &to, &msg, &mut self.marks);
                     let (front, data) = msg.encode(&header);
                     self.out.push(Effect::Peer { to, front, data });
                 }
@@ -881,7 +882,7 @@ impl Osd {
                     }
                 }
                 Action::Release => {
-                    if hosted.pg.backfill().is_some_and(|b| b.running && b.last_backfill == Backfill::Complete && b.missing == 0) {
+                    if hosted.pg.backfills().any(|b| b.running && b.last_backfill == Backfill::Complete && b.missing == 0) {
                         *self.marks.entry("backfill finished").or_default() += 1;
                     }
                     self.leave_turns(pgid);
@@ -1163,6 +1164,25 @@ impl Osd {
     /// Carries out what a proposal caused: messages and one transaction.
     fn drain_persists(&mut self, pgid: PgId) {
         self.drain(pgid);
+    }
+}
+
+/// Notes how far several copies of a group are filled together.
+fn note_filling(pg: &Pg, to: &Peers, msg: &PeerMsg, marks: &mut BTreeMap<&'static str, u64>) {
+    let mut mark = |what| *marks.entry(what).or_default() += 1;
+    let target = |o: &&OsdId| !pg.mapping().acting.contains(o);
+    match msg {
+        PeerMsg::AdvanceBackfill { .. } => {
+            let at: Vec<_> = pg.backfills().filter(|b| b.running).map(|b| b.last_backfill).collect();
+            if at.len() > 1 {
+                mark(if at.iter().all(|c| *c == at[0]) { "several copies filled together" } else { "a copy catches up with another" });
+            }
+        }
+        PeerMsg::Push(_) if to.iter().filter(target).count() > 1 => mark("an object read once for several targets"),
+        PeerMsg::RepOp(op) if !op.log_only && to.iter().any(|o| target(&o)) && pg.backfills().filter(|b| b.running).count() > 1 => {
+            mark("write while several copies are filled");
+        }
+        _ => {}
     }
 }
 

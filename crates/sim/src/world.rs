@@ -46,6 +46,8 @@ pub struct Scenario {
     pub slow_restart: u64,
     /// Thousandths: an OSD loses its disk, if all PGs are clean.
     pub lose_disk: u64,
+    /// Thousandths of that: another OSD loses its disk, too.
+    pub lose_two: u64,
     /// Thousandths: `nobackfill` is set or cleared.
     pub nobackfill: u64,
     /// Thousandths: a copy that is to be filled finds no room at first.
@@ -121,6 +123,7 @@ impl Default for Scenario {
             slow_net: 10,
             slow_restart: 250,
             lose_disk: 0,
+            lose_two: 0,
             nobackfill: 0,
             tight: 0,
             hasty: 300,
@@ -218,7 +221,7 @@ impl Scenario {
                     // Restarts that take long.
                     6 => Self { reweight: 0, pg_num: 1, slow_restart: 600, ..base },
                     // Disks are replaced.
-                    7 => Self { osds: 3, reweight: 0, pg_num_change: 80, lose_disk: 400, crash_one: 450, power_cut: 50, ops: 60, ..base },
+                    7 => Self { osds: 3, reweight: 0, pg_num_change: 80, lose_disk: 400, lose_two: 500, min_size: 2 - (seed / 10 % 2) as u32, crash_one: 450, power_cut: 50, ops: 60, ..base },
                     // OSDs come and go.
                     8 => Self { osds: 6, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
                     // All of it, with slow disks.
@@ -227,6 +230,7 @@ impl Scenario {
                         pg_num_change: 100,
                         reweight: 250,
                         lose_disk: 150,
+                        lose_two: 300,
                         nobackfill: 50,
                         crash_one: 350,
                         power_cut: 100,
@@ -711,12 +715,19 @@ impl World {
         self.after(back, Ev::Start(osd));
     }
 
+    /// An OSD crashes and comes back with an empty disk.
+    fn lose(&mut self, osd: OsdId) {
+        self.crash(osd);
+        self.osds[osd.0 as usize].replace_disk();
+    }
+
     fn fault(&mut self) {
         if self.calm {
             return;
         }
         let s = &self.scenario;
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
+        let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
         let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full];
         let sum = one + all + weight + disk + flag + split;
@@ -746,8 +757,12 @@ impl World {
             // Of anything that was acknowledged there must be another copy.
             if self.all_clean() {
                 let osd = OsdId(self.rng.range(0, n) as i32);
-                self.crash(osd);
-                self.osds[osd.0 as usize].replace_disk();
+                self.lose(osd);
+                if s_two > 0 && self.rng.permille(s_two) {
+                    let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
+                    self.lose(OsdId(other as i32));
+                    self.mark("two disks replaced");
+                }
             }
         } else if dice < one + all + weight + disk + flag {
             let on = !self.monitor.map().nobackfill;
@@ -1075,7 +1090,7 @@ impl World {
         for osd in &self.osds {
             let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osds[osd.id.0 as usize]);
             for (pgid, pg) in osd.pgs() {
-                let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfill());
+                let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfills().collect::<Vec<_>>());
             }
         }
         for c in self.clients.iter().filter(|c| c.current.is_some()) {

@@ -34,7 +34,8 @@ fn seeds() {
         // The hard cases were reached.
         for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
             "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
-            "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
+            "several copies filled together", "an object read once for several targets",
+            "write while several copies are filled", "two disks replaced", "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
             "write behind the cursor", "too full", "cut off", "paused", "booted again", "told of promises", "lease wait",
             "read waited for a lease", "replica read", "replica did not read", "block went bad", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",
@@ -43,7 +44,7 @@ fn seeds() {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
         // One seed in several hundred, and one in a thousand.
-        for (what, seeds) in [("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read failed", 5_000)] {
+        for (what, seeds) in [("a copy catches up with another", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read failed", 5_000)] {
             assert!(count < seeds || marks.contains_key(what), "no seed reached: {what}");
         }
     }

@@ -10,8 +10,7 @@ use super::*;
 use crate::action::Source;
 use crate::log_entry::LogOp;
 use crate::map::MapView;
-use crate::msg::{Listing, ObjectChunk, Payload, Query};
-use crate::info::Backfill;
+use crate::msg::{Payload, Query};
 use crate::proposal::{NewEntry, Proposal};
 use crate::stats::StatSum;
 use crate::{PgState, rows};
@@ -375,7 +374,7 @@ fn a_write_costs_microseconds() {
     assert_eq!(pg.info.last_update.version, n);
 }
 
-fn change(op: LogOp, oid: ObjectId, prior_version: Eversion) -> NewEntry {
+pub(super) fn change(op: LogOp, oid: ObjectId, prior_version: Eversion) -> NewEntry {
     NewEntry { op, oid, prior_version, ..proposal(0, "").entries[0].clone() }
 }
 
@@ -388,159 +387,4 @@ pub(super) fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
             _ => None,
         })
         .collect()
-}
-
-/// Two OSDs serve, the third is to be filled and has said that it follows. The log of
-/// the two begins after its time.
-fn filling(conf: PgConf) -> Pg {
-    let map = Map { epoch: 5, acting: osds(2), up: osds(3), up_thru: 5, size: 3, ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(Map { up: Vec::new(), ..map.clone() }), conf, Utime::default()).unwrap();
-    // The third was away when the log began.
-    let tail = Eversion { epoch: Epoch(4), version: 100 };
-    pg.log = PgLog::new(tail, tail, Vec::new(), Vec::new()).unwrap();
-    (pg.info.last_update, pg.info.last_complete, pg.info.log_tail) = (tail, tail, tail);
-    pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 6, up_thru: 6, ..map })), Utime::default());
-    pg.handle(Event::ActivateMap, Utime::default());
-    drain(&mut pg);
-    for i in 1..3 {
-        let info = if i == 1 { pg.info.clone() } else { PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() } };
-        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() });
-    }
-    from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
-    from(&mut pg, 1, PeerMsg::Activated);
-    let actions = commit_all(&mut pg);
-    assert!(actions.iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: true, priority: 151 })), "{actions:?}");
-    assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfill_wait");
-    pg.handle(Event::Reserved { target: false }, Utime::default());
-    assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::StartBackfill { .. }]));
-    assert!(matches!(&sent(from(&mut pg, 2, PeerMsg::Activated), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
-    pg
-}
-
-/// Answers the primary's own listing and the target's. Returns what the cursor moves over.
-fn list(pg: &mut Pg, actions: Vec<Action>, own: Listing, theirs: Listing) -> (Backfill, Vec<(ObjectId, Eversion)>, Vec<ObjectId>) {
-    let (mut token, mut cursor) = (None, None);
-    for a in actions {
-        match a {
-            Action::ListObjects { token: t, .. } => token = Some(t),
-            Action::Send { msg: PeerMsg::ListObjects { after, .. }, .. } => cursor = Some(after),
-            _ => {}
-        }
-    }
-    if let Some(after) = cursor {
-        from(pg, 2, PeerMsg::Objects { after, listing: theirs });
-    }
-    pg.handle(Event::Listed { token: token.expect("own objects are listed"), listing: own }, Utime::default());
-    let mut sent = sent(drain(pg), 2);
-    match (sent.pop(), sent.pop()) {
-        (Some(PeerMsg::AdvanceBackfill { upto, missing, remove }), None) => (upto, missing, remove),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn hashed(name: &str, hash: u32, snap: SnapId) -> ObjectId {
-    ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(name.as_bytes()), Bytes::new(), snap, hash.reverse_bits())
-}
-
-fn version(n: u64) -> Eversion {
-    Eversion { epoch: Epoch(3), version: n }
-}
-
-#[test]
-fn clones_and_their_head_are_on_one_side_of_the_cursor() {
-    let mut pg = filling(PgConf { backfill_scan: 2, ..PgConf::default() });
-    let (clone, head) = (hashed("a", 1, SnapId(4)), hashed("a", 1, SnapId::NOSNAP));
-    let (old, next, far) = (hashed("b", 2, SnapId(2)), hashed("c", 3, SnapId::NOSNAP), hashed("d", 9, SnapId::NOSNAP));
-    let actions = from(&mut pg, 2, PeerMsg::Reserved);
-    let own = Listing {
-        upto: Backfill::after(&next),
-        objects: [(clone.clone(), version(1)), (head.clone(), version(2)), (next.clone(), version(3))].into(),
-    };
-    // The target has the clone, another version of the head, and something that is gone.
-    let theirs = Listing {
-        upto: Backfill::Complete,
-        objects: [(clone.clone(), version(1)), (head.clone(), version(7)), (old.clone(), version(5)), (far.clone(), version(9))].into(),
-    };
-    let (upto, missing, remove) = list(&mut pg, actions, own, theirs);
-    assert_eq!(upto, Backfill::after(&next));
-    assert_eq!(missing, [(head.clone(), version(2)), (next.clone(), version(3))]);
-    assert_eq!(remove, std::slice::from_ref(&old));
-    assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfilling");
-
-    // The head is missing on the target: writers wait for it. One that looked before makes both sides learn.
-    assert_eq!(pg.object_status(&head), ObjectStatus::Degraded);
-    assert_eq!(pg.object_status(&far), ObjectStatus::Ready);
-    let new_clone = hashed("a", 1, SnapId(6));
-    let entries = smallvec![change(LogOp::Clone, new_clone.clone(), Eversion::default()), change(LogOp::Modify, head.clone(), version(2))];
-    let v = pg.propose(Proposal { entries, ..proposal(8, "") }).unwrap();
-    let msgs = sent(drain(&mut pg), 2);
-    assert!(matches!(&msgs[..], [PeerMsg::RepOp(op)] if op.log_only && op.payload == Payload::default()), "{msgs:?}");
-    let missing = pg.peers[&OsdId(2)].missing.as_ref().unwrap();
-    assert_eq!(missing.get(&head).map(|i| i.need), Some(v));
-    assert!(missing.contains(&new_clone) && !missing.contains(&clone));
-
-    // Behind the cursor there is nothing to apply; before it, there is.
-    let behind = Proposal { entries: smallvec![change(LogOp::Modify, far.clone(), version(9))], ..proposal(9, "") };
-    pg.propose(behind).unwrap();
-    let msgs = sent(drain(&mut pg), 2);
-    assert!(matches!(&msgs[..], [PeerMsg::RepOp(op)] if op.log_only), "{msgs:?}");
-    assert!(!pg.peers[&OsdId(2)].missing.as_ref().unwrap().contains(&far));
-    let between = Proposal { entries: smallvec![change(LogOp::Modify, hashed("b", 2, SnapId::NOSNAP), Eversion::default())], ..proposal(10, "") };
-    pg.propose(between).unwrap();
-    let msgs = sent(drain(&mut pg), 2);
-    assert!(matches!(&msgs[..], [PeerMsg::RepOp(op)] if !op.log_only && op.payload.ops == b"ops"[..]), "{msgs:?}");
-}
-
-#[test]
-fn the_acting_set_is_asked_for_when_nothing_is_missing() {
-    let mut pg = filling(PgConf::default());
-    let actions = from(&mut pg, 2, PeerMsg::Reserved);
-    let (kept, new) = (hashed("a", 1, SnapId::NOSNAP), hashed("b", 2, SnapId::NOSNAP));
-    // An object is written while the listings are made: whatever they say, it is in its new version.
-    let v = pg.propose(Proposal { entries: smallvec![change(LogOp::Modify, new.clone(), version(2))], ..proposal(1, "") }).unwrap();
-    drain(&mut pg);
-    let listing = |v| Listing { upto: Backfill::Complete, objects: [(kept.clone(), version(1)), (new.clone(), v)].into() };
-    let (upto, missing, remove) = list(&mut pg, actions, listing(version(2)), listing(version(2)));
-    assert_eq!((upto, missing, remove), (Backfill::Complete, vec![(new.clone(), v)], vec![]));
-    assert!(drain(&mut pg).is_empty());
-    // A grant, a read, a push, its answer; only then.
-    from(&mut pg, 2, PeerMsg::BackfillAdvanced { upto: Backfill::Complete });
-    pg.handle(Event::StartRecovery { max_objects: 1 }, Utime::default());
-    let Some(Action::ReadObject { token, .. }) = pg.poll_action() else { panic!("the object is read") };
-    let chunk = ObjectChunk { oid: new.clone(), version: v, last: true, ..ObjectChunk::default() };
-    pg.handle(Event::ObjectRead { token, chunk: Some(chunk) }, Utime::default());
-    assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Push(_)]));
-    let actions = from(&mut pg, 2, PeerMsg::PushReply { oid: new, version: v, to: crate::Progress::default() });
-    assert!(actions.iter().any(|a| matches!(a, Action::WantPgTemp(temp) if temp.is_empty())), "{actions:?}");
-    assert!(actions.iter().any(|a| matches!(a, Action::Release)), "{actions:?}");
-}
-
-#[test]
-fn a_target_without_room_makes_the_primary_wait() {
-    let mut pg = filling(PgConf::default());
-    from(&mut pg, 2, PeerMsg::BackfillTooFull);
-    assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfill_toofull");
-    let actions = from(&mut pg, 2, PeerMsg::Reserved);
-    assert!(actions.iter().any(|a| matches!(a, Action::ListObjects { .. })), "{actions:?}");
-}
-
-#[test]
-fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
-    let mut pg = filling(PgConf::default());
-    from(&mut pg, 2, PeerMsg::Reserved);
-    assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
-    pg.handle(Event::Preempted { target: false }, Utime::default());
-    let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::Release, .. }, Action::Release, Action::Reserve { target: false, backfill: true, .. }]), "{actions:?}");
-    assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
-    assert_eq!(pg.follower(), Some(OsdId(2)));
-    // A listing that comes meanwhile is kept.
-    pg.handle(Event::Reserved { target: false }, Utime::default());
-    assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
-    from(&mut pg, 2, PeerMsg::Reserved);
-    assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
-    // And by the target's OSD.
-    let actions = from(&mut pg, 2, PeerMsg::Revoked);
-    assert!(matches!(actions.last(), Some(Action::Reserve { target: false, backfill: true, .. })), "{actions:?}");
-    assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
 }

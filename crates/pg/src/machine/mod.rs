@@ -14,6 +14,8 @@
 
 mod activate;
 mod backfill;
+mod backfill_scan;
+mod backfill_target;
 mod invariants;
 mod join;
 mod lease;
@@ -441,7 +443,7 @@ impl Pg {
         if self.missing.contains(oid) || self.recovery.is_losing(oid) {
             return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
         }
-        if (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid) {
+        if (self.is_followed() || !self.all_recovered()) && self.is_degraded_object(oid) {
             return ObjectStatus::Degraded;
         }
         if self.inflight.iter().any(|op| op.oids.contains(oid)) {
@@ -452,7 +454,7 @@ impl Pg {
 
     /// Whether a read, or with `write` a write, of this object must wait for its recovery.
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
-        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.follower().is_some() || !self.all_recovered()) && self.is_degraded_object(oid))
+        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.is_followed() || !self.all_recovered()) && self.is_degraded_object(oid))
     }
 
     /// Whether writes of this object are in flight, in any state.
@@ -566,6 +568,8 @@ impl Pg {
     }
 }
 
+#[cfg(test)]
+mod backfill_test;
 #[cfg(test)]
 mod lease_test;
 #[cfg(test)]

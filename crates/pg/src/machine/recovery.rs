@@ -140,8 +140,9 @@ impl Pg {
         self.mapping
             .acting
             .iter()
-            .chain(&self.follower())
-            .any(|o| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
+            .copied()
+            .chain(self.followers())
+            .any(|o| self.peers.get(&o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
     }
 
     /// Whether this copy or an acting replica lacks something that can be recovered.
@@ -183,8 +184,8 @@ impl Pg {
             .oldest_first()
             .find(idle)
             .or_else(|| {
-                let filling = self.filling();
-                self.mapping.acting.iter().chain(&filling).filter_map(|o| self.peers.get(o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
+                let acting = self.mapping.acting.iter().copied();
+                acting.chain(self.filling()).filter_map(|o| self.peers.get(&o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
             })
             .cloned()
     }
@@ -323,9 +324,9 @@ impl Pg {
     fn start_push(&mut self, oid: ObjectId) {
         let mut targets = Vec::new();
         let mut version = Eversion::default();
-        for osd in self.mapping.acting.iter().chain(&self.follower()) {
-            if let Some(item) = self.peers.get(osd).and_then(|p| p.missing.as_ref()?.get(&oid)) {
-                targets.push(*osd);
+        for osd in self.mapping.acting.iter().copied().chain(self.followers()) {
+            if let Some(item) = self.peers.get(&osd).and_then(|p| p.missing.as_ref()?.get(&oid)) {
+                targets.push(osd);
                 version = item.need;
             }
         }
@@ -553,6 +554,6 @@ impl Pg {
             self.find_unfound();
         }
         self.check_recovery();
-        self.want_follower_again();
+        self.want_followers_again();
     }
 }

@@ -64,7 +64,7 @@ impl Pg {
         }
         let trim_to = op.trim_to;
         let replicas = self.replicas();
-        let repeat = self.send_to_follower(&op);
+        let repeat = self.send_to_followers(&op);
         if !replicas.is_empty() {
             // Before the own transaction, so that the network works while the disk does.
             self.send_all(replicas, PeerMsg::RepOp(Box::new(op)));
@@ -138,9 +138,10 @@ impl Pg {
             .mapping
             .acting
             .iter()
-            .chain(&self.acknowledging())
-            .filter(|&&o| o != me)
-            .map(|o| self.peers.get(o).map_or(Eversion::default(), |p| p.acked))
+            .copied()
+            .chain(self.acknowledging())
+            .filter(|&o| o != me)
+            .map(|o| self.peers.get(&o).map_or(Eversion::default(), |p| p.acked))
             .min()
             .unwrap_or(Eversion::MAX);
         while let Some(op) = self.inflight.pop_front_if(|op| op.persist <= self.committed && op.version <= acked) {

@@ -187,8 +187,8 @@ impl Pg {
         if self.reservation.asked.contains(&from) {
             self.release_recovery();
             self.check_recovery();
-        } else if self.follower() == Some(from) {
-            self.defer_backfill();
+        } else {
+            self.target_revoked(from);
         }
     }
 
@@ -212,14 +212,14 @@ impl Pg {
         *forced = on;
         if self.reservation.stage != Stage::Idle {
             self.actions.push_back(Action::Reserve { target: false, backfill: false, priority: self.recovery_priority() });
-        } else if self.backfill().is_some() {
+        } else if self.backfill_wants_turn() {
             self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
         }
     }
 
     /// What must be true of turns.
     pub(super) fn check_reservation_invariants(&self) -> Result<(), String> {
-        if self.reservation.stage != Stage::Idle && self.backfill_has_turn() {
+        if self.reservation.stage != Stage::Idle && self.backfill_wants_turn() {
             return Err(format!("{}: recovery and backfill have turns", self.info.pgid));
         }
         Ok(())

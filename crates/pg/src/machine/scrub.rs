@@ -186,7 +186,7 @@ impl Pg {
     // --- the primary ---
 
     pub(super) fn start_scrub(&mut self, kind: ScrubKind) {
-        if self.phase != Phase::Active || !self.clean || self.follower().is_some() || self.scrub.job.is_some() {
+        if self.phase != Phase::Active || !self.clean || self.is_followed() || self.scrub.job.is_some() {
             if self.scrub.job.is_none() {
                 self.actions.push_back(Action::ScrubEnded { ran: false, again: None });
             }

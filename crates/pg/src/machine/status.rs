@@ -10,6 +10,7 @@ use crate::log::PgLog;
 use crate::past_intervals::is_pending;
 use crate::stats::StatSum;
 
+use super::backfill::BackfillStatus;
 use super::{Pg, Phase};
 
 /// When the PG was last in a state (Ceph: `pg_stat_t::last_*`).
@@ -232,12 +233,12 @@ impl Pg {
         }
         s.set(self.scrub.state(), true);
         if self.phase == Phase::Active && self.all_recovered() && self.needs_backfill() {
-            s.set(match self.backfill() {
-                Some(b) if b.damaged => PgState::BACKFILL_UNFOUND,
-                Some(b) if b.too_full => PgState::BACKFILL_TOOFULL,
-                Some(b) if b.running => PgState::BACKFILLING,
-                _ => PgState::BACKFILL_WAIT,
-            }, true);
+            let any = |is: fn(&BackfillStatus) -> bool| self.backfills().any(|b| is(&b));
+            let (damaged, running, too_full) = (any(|b| b.damaged), any(|b| b.running), any(|b| b.too_full));
+            s.set(PgState::BACKFILL_UNFOUND, damaged);
+            s.set(PgState::BACKFILLING, running && !damaged);
+            s.set(PgState::BACKFILL_TOOFULL, too_full && !damaged);
+            s.set(PgState::BACKFILL_WAIT, !damaged && !running && !too_full);
         }
         if decided && is_pending(self.info.pgid, &self.pool) {
             s.set(PgState::PREMERGE, true);
@@ -266,12 +267,11 @@ impl Pg {
         for peer in self.mapping.acting.iter().filter_map(|o| self.peers.get(o)) {
             degraded += peer.missing.as_ref().map_or(0, |m| m.len()) as u64;
         }
-        // What the copy that is being filled has already, counts.
-        let filled = self.backfill().map_or(0, |b| (objects as f64 * b.fraction) as u64);
-        let lacking = self.backfill().map_or(0, |b| b.missing as u64);
-        let filled = filled.saturating_sub(lacking).min(objects);
         let absent = (self.pool.size as usize).saturating_sub(self.mapping.acting.len()) as u64;
         let elsewhere = self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
+        // What the copies that are being filled have already, counts: those that are furthest stand for absent ones.
+        let filled = self.filled_copies();
+        let (instead, moved) = filled.split_at(filled.len().min(absent as usize));
         PgStatus {
             state: self.state(),
             size: self.pool.size,
@@ -290,8 +290,8 @@ impl Pg {
             stats_invalid: self.info.stats_invalid,
             scrub: self.info.scrub,
             missing_on_primary: self.missing.len() as u64,
-            degraded: degraded + (absent * objects).saturating_sub(if absent > 0 { filled } else { 0 }),
-            misplaced: (elsewhere * objects).saturating_sub(if absent == 0 { filled } else { 0 }),
+            degraded: degraded + (absent * objects).saturating_sub(instead.iter().sum()),
+            misplaced: (elsewhere * objects).saturating_sub(moved.iter().sum()),
             unfound: self.recovery.unfound() as u64,
             snap_trimq_len: self.snap_trim_queue().size(),
             purged_snaps: self.info.purged_snaps.clone(),
@@ -319,7 +319,7 @@ impl Pg {
             Phase::WaitUpThru => "Started/Primary/Peering/WaitUpThru",
             Phase::Activating { .. } => "Started/Primary/Active/Activating",
             Phase::Active if self.clean => "Started/Primary/Active/Clean",
-            Phase::Active if self.all_recovered() && self.filling().is_some() => "Started/Primary/Active/Backfilling",
+            Phase::Active if self.all_recovered() && self.filling().next().is_some() => "Started/Primary/Active/Backfilling",
             Phase::Active if self.all_recovered() && self.needs_backfill() => "Started/Primary/Active/NotBackfilling",
             Phase::Active if self.all_recovered() => "Started/Primary/Active/Recovered",
             Phase::Active => "Started/Primary/Active/Recovering",

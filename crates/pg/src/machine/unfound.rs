@@ -187,7 +187,7 @@ impl Pg {
             op.entries.push(logged);
         }
         // They learn it, also if one should have the content: it is copied then.
-        for osd in self.replicas().into_iter().chain(self.follower()) {
+        for osd in self.replicas().into_iter().chain(self.followers().collect::<Vec<_>>()) {
             if let Some(peer) = self.peers.get_mut(&osd)
                 && let Some(missing) = &mut peer.missing
             {
@@ -217,7 +217,7 @@ impl Pg {
 
     /// The newest version of an object that this copy, an acting replica or a copy that is filled has.
     fn newest_available(&self, oid: &ObjectId, own: &MissingItem) -> Eversion {
-        let theirs = self.mapping.acting.iter().chain(&self.follower()).filter_map(|o| Some(self.peers.get(o)?.missing.as_ref()?.get(oid)?.have)).max();
+        let theirs = self.mapping.acting.iter().copied().chain(self.followers()).filter_map(|o| Some(self.peers.get(&o)?.missing.as_ref()?.get(oid)?.have)).max();
         own.have.max(theirs.unwrap_or_default())
     }
 }
