@@ -101,6 +101,9 @@ impl MapView for MapAt {
             _ => None,
         }
     }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.map.osd(osd).is_some_and(|o| o.state & types::rados::osd_state::FULL != 0)
+    }
     fn trims_snaps(&self) -> bool {
         !self.map.has_flag(types::rados::osdmap_flag::NOSNAPTRIM)
     }

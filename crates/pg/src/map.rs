@@ -44,6 +44,10 @@ pub trait MapView {
     fn rebalances(&self) -> bool {
         true
     }
+    /// Whether the OSD's store is full (`CEPH_OSD_FULL`, the map's `full_ratio`).
+    fn is_full(&self, _: OsdId) -> bool {
+        false
+    }
     /// The pool's own `recovery_priority`.
     fn recovery_priority(&self, _: PoolId) -> i32 {
         0

@@ -25,6 +25,8 @@ pub struct OsdState {
     pub lost_at: Epoch,
     /// Its process was known to be gone.
     pub dead_epoch: Epoch,
+    /// Its store is full.
+    pub full: bool,
 }
 
 /// One epoch of the map.
@@ -79,6 +81,9 @@ impl MapView for MapModel {
     fn dead_epoch(&self, osd: OsdId) -> Epoch {
         self.osd(osd).map_or(Epoch(0), |o| o.dead_epoch)
     }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.osd(osd).is_some_and(|o| o.full)
+    }
     fn recovers(&self) -> bool {
         !self.norecover
     }
@@ -125,6 +130,8 @@ pub enum MonMsg {
     NoBackfill(bool),
     /// Operator: set or clear `norecover`.
     NoRecover(bool),
+    /// The store of an OSD is full, or not any more.
+    Full(OsdId, bool),
     /// Operator: the data of an OSD that is down are lost.
     Lost(OsdId),
     /// Operator: create a pool.
@@ -185,6 +192,11 @@ impl Monitor {
             MonMsg::NoRecover(on) => {
                 if map.norecover != on {
                     self.publish(|m| m.norecover = on);
+                }
+            }
+            MonMsg::Full(osd, full) => {
+                if map.osd(osd).is_some_and(|o| o.full != full) {
+                    self.publish(|m| m.osds[osd.0 as usize].full = full);
                 }
             }
             MonMsg::Lost(osd) => {

@@ -8,7 +8,7 @@ use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
     Action, Backfill, Event, GiveUp, Listing, LogOp, LostRefused, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
-    PeerMsg, Persist, PersistToken, Pg, PgConf, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Reserver, Source, StatSum,
+    PeerMsg, Persist, PersistToken, Pg, PgConf, PgState, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Reserver, Source, StatSum,
     Steady, Turn,
 };
 use smallvec::smallvec;
@@ -407,6 +407,9 @@ impl Osd {
         let Some(map) = self.map.clone() else { return };
         if map.epoch.0 == from {
             return;
+        }
+        if map.osds.iter().any(|o| o.full) && self.pgs.values().any(|h| h.pg.state().has(PgState::RECOVERY_TOOFULL)) {
+            *self.marks.entry("recovery found no room").or_default() += 1;
         }
         let seq = self.disk.submit(vec![StoreOp::Super(map.epoch, self.unborn.to_bytes(Features::ALL))], None);
         self.out.push(Effect::Flush(seq));

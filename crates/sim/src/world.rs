@@ -589,6 +589,7 @@ impl World {
                 if self.osds[osd.0 as usize].full {
                     self.osds[osd.0 as usize].set_full(false, now);
                     self.carry_out(osd);
+                    self.after(0, Ev::Mon(MonMsg::Full(osd, false)));
                 }
             }
             Ev::Flush(osd, incarnation, seq) => {
@@ -797,6 +798,7 @@ impl World {
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
+                    self.after(0, Ev::Mon(MonMsg::Full(osd, true)));
                     self.after(until, Ev::Room(osd));
                     self.mark("store is full");
                 }

@@ -44,7 +44,7 @@ fn seeds() {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
         // One seed in several hundred, and one in a thousand.
-        for (what, seeds) in [("a copy catches up with another", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read failed", 5_000)] {
+        for (what, seeds) in [("a copy catches up with another", 1_000), ("recovery found no room", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read failed", 5_000)] {
             assert!(count < seeds || marks.contains_key(what), "no seed reached: {what}");
         }
     }

@@ -273,8 +273,17 @@ impl Pg {
         self.actions.push_back(Action::Release);
     }
 
-    /// The turn here was taken back: all are given back, and asked for once more. Who has no room keeps his wish.
+    /// The turn here was taken back: all are given back, and asked for once more.
     pub(super) fn defer_backfill(&mut self) {
+        if self.backfill.turn == OwnTurn::None {
+            return;
+        }
+        self.release_backfill();
+        self.check_recovery();
+    }
+
+    /// Gives all turns back. Who has no room keeps his wish.
+    pub(super) fn release_backfill(&mut self) {
         if self.backfill.turn == OwnTurn::None {
             return;
         }
@@ -283,7 +292,6 @@ impl Pg {
         }
         self.release_targets();
         self.release_turn();
-        self.check_recovery();
     }
 
     /// Gives the turns on targets back.

@@ -89,7 +89,7 @@ fn succeeded(conf: PgConf) -> Pg {
     pg
 }
 
-const NEXT: Map = Map { epoch: 6, acting: Vec::new(), up: Vec::new(), up_thru: 6, size: 3, dead: None, rebooted: None, others: Vec::new(), lost: None, priority: 0, norecover: false };
+const NEXT: Map = Map { epoch: 6, acting: Vec::new(), up: Vec::new(), up_thru: 6, size: 3, dead: None, rebooted: None, full: None, others: Vec::new(), lost: None, priority: 0, norecover: false };
 
 fn next() -> Map {
     Map { acting: osds(2), ..NEXT }

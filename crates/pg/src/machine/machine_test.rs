@@ -33,6 +33,8 @@ pub(super) struct Map {
     pub(super) lost: Option<(OsdId, u32)>,
     /// The pool's `recovery_priority`.
     pub(super) priority: i32,
+    /// Its store is full.
+    pub(super) full: Option<OsdId>,
     /// `norecover` is set.
     pub(super) norecover: bool,
 }
@@ -61,6 +63,9 @@ impl MapView for Map {
     }
     fn recovery_priority(&self, _: PoolId) -> i32 {
         self.priority
+    }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.full == Some(osd)
     }
     fn recovers(&self) -> bool {
         !self.norecover

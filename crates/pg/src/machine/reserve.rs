@@ -103,9 +103,19 @@ impl Pg {
         }
     }
 
+    /// Whether an acting OSD that lacks something has a full store (Ceph: `RecoveryTooFull`). Only what clients wait for is
+    /// recovered until there is room; the map tells.
+    pub(super) fn recovery_too_full(&self) -> bool {
+        let lacks = |osd: OsdId| match osd == self.me {
+            true => !self.missing.is_empty(),
+            false => self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| !m.is_empty()),
+        };
+        self.mapping.acting.iter().any(|o| lacks(*o) && self.map.is_full(*o))
+    }
+
     /// Whether objects may be recovered that nobody waits for.
     pub(super) fn may_recover(&self) -> bool {
-        self.map.recovers() && (self.reservation.is_held() || self.backfill_has_turn())
+        self.map.recovers() && !self.recovery_too_full() && (self.reservation.is_held() || self.backfill_has_turn())
     }
 
     /// Asks for turns, or gives them back, as there is something to recover.
@@ -117,6 +127,12 @@ impl Pg {
                 self.reservation.recovery_forced = false;
                 self.reservation.backfill_forced &= self.needs_backfill();
             }
+            return;
+        }
+        if self.recovery_too_full() {
+            // Others may have the turns meanwhile.
+            self.release_recovery();
+            self.release_backfill();
             return;
         }
         // A copy that is being filled gets its writes: the turns that it has will do.

@@ -114,3 +114,29 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
     pg.handle(Event::Force { backfill: true, on: true }, now());
     assert!(!pg.state().has(PgState::FORCED_BACKFILL), "a clean group needs none");
 }
+
+#[test]
+fn a_full_store_stops_recovery_until_there_is_room() {
+    let mut pg = degraded();
+    reserve(&mut pg);
+    assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
+    let map = |epoch, full: bool| {
+        let full = full.then_some(OsdId(2));
+        Event::AdvanceMap(Rc::new(Map { epoch, acting: osds(3), up_thru: 5, size: 3, full, ..Map::default() }))
+    };
+    pg.handle(map(6, true), now());
+    pg.handle(Event::ActivateMap, now());
+    let actions = drain(&mut pg);
+    assert!(matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Release)), "{actions:?}");
+    assert!(pg.state().has(PgState::RECOVERY_TOOFULL) && !pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
+    pg.handle(Event::StartRecovery { max_objects: 1 }, now());
+    assert!(drain(&mut pg).is_empty());
+    // A client waits for it: that is not put off.
+    pg.handle(Event::RecoverNow(oid("a")), now());
+    assert!(matches!(drain(&mut pg)[..], [Action::ReadObject { .. }]));
+    pg.handle(map(7, false), now());
+    pg.handle(Event::ActivateMap, now());
+    assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. })));
+    assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
+}

@@ -215,6 +215,8 @@ impl Pg {
             if self.phase == Phase::Active {
                 if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects() {
                     s.set(PgState::RECOVERY_UNFOUND, true);
+                } else if self.recovery_too_full() {
+                    s.set(PgState::RECOVERY_TOOFULL, true);
                 } else if self.reservation.is_held() || self.backfill_has_turn() {
                     s.set(PgState::RECOVERING, true);
                 } else {
