@@ -75,20 +75,22 @@ class Admin:
     def json(self, prefix, **command):
         return json.loads(self(prefix, format="json", **command))
 
-    def pgs(self):
-        """What the manager knows; a process of its own asks, because librados waits for a lost manager for ever."""
-        argv = ["ceph", "-c", str(self.conf), "--connect-timeout", "10", *(f"--{k}={v}" for k, v in self.options.items()),
-                "pg", "dump", "pgs_brief", "-f", "json"]
+    def mgr(self, *command):
+        """What the manager answers; a process of its own asks, because librados waits for a lost manager for ever."""
+        argv = ["ceph", "-c", str(self.conf), "--connect-timeout", "10", *(f"--{k}={v}" for k, v in self.options.items()), *command]
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 r = subprocess.run(argv, capture_output=True, timeout=30)
                 if r.returncode == 0:
-                    return json.loads(r.stdout)["pg_stats"]
+                    return r.stdout
                 why = r.stderr
             except subprocess.TimeoutExpired as e:
                 why = e
-            assert time.monotonic() < deadline, f"no answer to `pg dump` for {PATIENCE} s: {why}"
+            assert time.monotonic() < deadline, f"no answer to `{' '.join(command)}` for {PATIENCE} s: {why}"
+
+    def pgs(self, what="pgs_brief"):
+        return json.loads(self.mgr("pg", "dump", what, "-f", "json"))["pg_stats"]
 
 
 class Thrasher:
@@ -209,10 +211,10 @@ class Thrasher:
 
     def mend(self):
         """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound."""
-        stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs()}
+        stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs("pgs")}
         before = stamps()
         for pgid in before:
-            self.c.run(prefix="pg repair", pgid=pgid)
+            self.c.mgr("pg", "repair", pgid)
         self.eventually(lambda: all(stamp > before.get(pgid, ("",))[0] and "inconsistent" not in state for pgid, (stamp, state) in stamps().items())
                         and self.clean(), "every group to be repaired")
         self.rotten = False
