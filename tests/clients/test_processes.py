@@ -140,6 +140,31 @@ def test_one_that_hangs_is_found_by_its_silence(procs):
         c.ceph("config", "rm", "global", "osd_heartbeat_grace")
 
 
+def test_slow_pings_are_told(procs):
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    checks = lambda: c.ceph_json("health", "detail")["checks"]
+    # Pings of more than a hundred nanoseconds, on average over a "minute" of a second.
+    options = [("global", "osd_heartbeat_interval", "1"), ("osd", "debug_heartbeat_testing_span", "1"), ("global", "mon_warn_on_slow_ping_time", "0.0001"),
+               ("mgr", "mgr_stats_period", "1")]
+    for option in options:
+        c.ceph("config", "set", *option)
+    try:
+        eventually(lambda: checks().get("OSD_SLOW_PING_TIME_BACK", {"summary": {"count": 0}})["summary"]["count"] == 6, what="the warning about all six pairs")
+        check = checks()["OSD_SLOW_PING_TIME_BACK"]
+        assert check["severity"] == "HEALTH_WARN" and check["summary"]["message"].startswith("Slow OSD heartbeats on back (longest ")
+        lines = [d["message"] for d in check["detail"]]
+        assert len(lines) == 6 and all(line.startswith("Slow OSD heartbeats on back from osd.") and line.endswith((" msec", " improving")) for line in lines), lines
+        seen = c.ceph_json("tell", "osd.0", "dump_osd_network")
+        assert seen["threshold"] == 0 and {e["to osd"] for e in seen["entries"]} == {1, 2}, seen
+        assert all(e["from osd"] == 0 and not e["stale"] and 0 < e["min"]["1min"] <= e["average"]["1min"] <= e["max"]["15min"] for e in seen["entries"]), seen
+        assert c.ceph_json("tell", "osd.0", "dump_osd_network", "60000")["entries"] == []
+    finally:
+        for who, option, _ in options:
+            c.ceph("config", "rm", who, option)
+    eventually(lambda: "OSD_SLOW_PING_TIME_BACK" not in checks(), what="the warning to go")
+
+
 def test_wrongly_marked_down(procs):
     c = procs.client()
     eventually(lambda: clean(c), what="active+clean")

@@ -137,6 +137,8 @@ mon_auth_validate_all_caps|bool|advanced|true||r|mon|Refuse malformed caps of OS
 mon_warn_pg_not_scrubbed_ratio|float|advanced|0.5|0..|r|mgr|Warn about PGs whose scrub is late by this part of osd_scrub_max_interval; 0 for never.
 mon_warn_pg_not_deep_scrubbed_ratio|float|advanced|0.75|0..|r|mgr|Warn about PGs whose deep scrub is late by this part of osd_deep_scrub_interval; 0 for never.
 mon_osd_warn_num_repaired|uint|advanced|10|0..|r|mgr|Warn about OSDs on which more copies than these were bad and were repaired.
+mon_warn_on_slow_ping_time|float|advanced|0|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this many milliseconds on average; 0 for mon_warn_on_slow_ping_ratio.
+mon_warn_on_slow_ping_ratio|float|advanced|0.05|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this part of osd_heartbeat_grace on average; 0 for never.
 mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
 mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
 mon_warn_on_pool_pg_num_not_power_of_two|bool|dev|true||r|mon|Warn about pools whose pg_num is not a power of two.
@@ -255,7 +257,9 @@ osd_backfill_scan_max|uint|advanced|512|1..65536|r|osd|Objects whose versions a 
 osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that one recovery message carries.
 osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
 osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer.
-osd_heartbeat_grace|int|advanced|20|1..|r|mon,osd|Seconds without an answer after which a peer is reported.
+osd_heartbeat_grace|int|advanced|20|1..|r|mon,mgr,osd|Seconds without an answer after which a peer is reported.
+osd_heartbeat_stale|int|advanced|600|1..|r|osd|Seconds after which a ping time says nothing any more.
+debug_heartbeat_testing_span|int|dev|0|0..|r|osd|Seconds that count as a minute in ping times, for tests; 0 for 60.
 osd_pool_default_read_lease_ratio|float|dev|0.8|0.001..|r|osd|Part of osd_heartbeat_grace for which replicas let a primary serve reads; a pool's read_lease_interval goes before.
 osd_fast_fail_on_connection_refused|bool|advanced|true||r|osd|Report an OSD at once whose address refuses connections.
 osd_beacon_report_interval|int|advanced|300|1..|r|osd|Seconds between two beacons to the monitors.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use command::{Format, Refusal};
 use conf::Config;
+use pgmap::PingLimits;
 use pgmap::health::ScrubLimits;
 use messages::{AnyMessage, Command, MgrMapMsg, QosSeen, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdForceRecovery, OsdScrub, Payload, QosShares};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
@@ -464,6 +465,12 @@ impl Inner {
             deep_late: conf.f64("mon_warn_pg_not_deep_scrubbed_ratio"),
             repaired: conf.u64("mon_osd_warn_num_repaired"),
         };
+        let grace = conf.u64("osd_heartbeat_grace");
+        let slow = match conf.f64("mon_warn_on_slow_ping_time") {
+            0.0 => grace as f64 * 1_000_000.0 * conf.f64("mon_warn_on_slow_ping_ratio"),
+            ms => ms * 1000.0,
+        };
+        state.ping_limits = PingLimits { slow, old: u32::try_from(grace * 60).unwrap_or(u32::MAX) };
         drop(conf);
         state.refresh(now());
         let mut message = state.digest_message();

@@ -3,7 +3,7 @@
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::map::PoolShape;
 use pgmap::health::ScrubLimits;
-use pgmap::{Digest, PgMap};
+use pgmap::{Digest, PgMap, PingLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::pool::PoolOptValue;
@@ -20,6 +20,8 @@ pub struct MgrState {
     pub digest: Digest,
     /// When a missing scrub is worth a warning.
     pub scrub_limits: ScrubLimits,
+    /// When slow pings are.
+    pub ping_limits: PingLimits,
     /// The health checks that went with it.
     pub health: HealthChecks,
 }
@@ -64,6 +66,9 @@ impl MgrState {
         };
         let pool = |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
         self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
+        if let Some(map) = &map {
+            self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
+        }
     }
 
     /// The message for the monitors, without the manager's own identity.

@@ -9,9 +9,11 @@ use conf::Config;
 use conf::effective::Source;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{Transaction, WriteHint};
-use types::{Dump, Epoch, Errno, Fsid, PgId};
+use types::stats::{PingTimes, U32x3};
+use types::{Dump, Epoch, Errno, Fsid, OsdId, PgId, Utime};
 
 /// What commands act on.
 pub struct Admin {
@@ -25,6 +27,8 @@ pub struct Admin {
     pub osd_fsid: Fsid,
     /// Called when the configuration has changed.
     pub changed: Box<dyn Fn()>,
+    /// How long pings of other OSDs take.
+    pub ping_times: Box<dyn Fn() -> BTreeMap<OsdId, PingTimes>>,
     /// Oldest map kept.
     pub oldest_map: Box<dyn Fn() -> Epoch>,
     /// Booting, active or stopping.
@@ -86,6 +90,7 @@ commands! {
     "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
     "dump_op_pq_state", "dump op queue state", "r", Run::Now(queue_state);
     "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::Now(dump_qos);
+    "dump_osd_network name=value,type=CephInt,req=false", "Dump osd heartbeat network ping times", "r", Run::Now(dump_osd_network);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
     "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Now(query);
@@ -330,6 +335,38 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (name, len) = a.core.with_queue(|q| (q.name(), q.len()));
     reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running()}))
+}
+
+/// Ping times of at least a threshold in milliseconds, the longest first (Ceph: `OSD::asok_command`, `dump_osd_network`).
+fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let conf = a.conf.borrow();
+    let threshold = match (args.int("value"), conf.f64("mon_warn_on_slow_ping_time")) {
+        (Some(ms), _) => u64::try_from(ms).unwrap_or(0).saturating_mul(1000),
+        (None, 0.0) => (conf.u64("osd_heartbeat_grace") as f64 * 1_000_000.0 * conf.f64("mon_warn_on_slow_ping_ratio")) as u64,
+        (None, ms) => (ms * 1000.0) as u64,
+    };
+    let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
+    let now = crate::core::wall_now();
+    let most = |t: &PingTimes| t.back_pingtime.0.max(t.back_pingtime.1).max(t.back_pingtime.2);
+    let mut times: Vec<(OsdId, PingTimes)> = (a.ping_times)().into_iter().filter(|(_, t)| u64::from(most(t)) >= threshold).collect();
+    times.sort_by_key(|(to, t)| std::cmp::Reverse((most(t), *to)));
+    let ms = |us: u32| f64::from(us) / 1000.0;
+    let three = |v: U32x3| json!({"1min": ms(v.0), "5min": ms(v.1), "15min": ms(v.2)});
+    let entry = |(to, t): (OsdId, PingTimes)| {
+        json!({
+            "last update": Utime::new(t.last_update, 0).ctime(),
+            "stale": now.sec.saturating_sub(t.last_update) > stale,
+            "from osd": a.core.whoami.0,
+            "to osd": to.0,
+            "interface": "back",
+            "average": three(t.back_pingtime),
+            "min": three(t.back_min),
+            "max": three(t.back_max),
+            "last": ms(t.back_last),
+        })
+    };
+    let entries: Vec<Value> = times.into_iter().map(entry).collect();
+    reply(args, json!({"threshold": threshold / 1000, "entries": entries}))
 }
 
 fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

@@ -781,6 +781,7 @@ fn admin_commands_answer() {
             cluster: types::Fsid::default(),
             osd_fsid: types::Fsid::default(),
             changed: Box::new(move || count.set(count.get() + 1)),
+            ping_times: Box::new(Default::default),
             oldest_map: Box::new(|| Epoch(1)),
             state: Box::new(|| "active"),
         };

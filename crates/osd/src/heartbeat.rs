@@ -1,9 +1,10 @@
 //! Who of the other OSDs is pinged, and who is silent. No I/O: `now` is an argument.
 
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
-use types::{EntityAddrVec, OsdId, OsdMap};
+use types::stats::{PingTimes, U32x3};
+use types::{EntityAddrVec, OsdId, OsdMap, Utime};
 
 /// How many OSDs one pings at least, if there are so many (Ceph: `osd_heartbeat_min_peers`).
 pub const PEERS_MIN: usize = 10;
@@ -21,6 +22,87 @@ struct Peer {
     pinged: Option<Instant>,
     /// When the monitors were told of its silence.
     reported: Option<Instant>,
+    /// How long answers take.
+    times: Times,
+}
+
+/// Pings that are remembered until their answers come.
+const UNDER_WAY_MAX: usize = 16;
+
+/// How long a peer's answers took (Ceph: `HeartbeatInfo::hb_back_pingtime` in osd/OSD.h), in microseconds.
+#[derive(Debug, Default)]
+struct Times {
+    /// What the pings say that are under way, and when they left.
+    under_way: VecDeque<(Utime, Instant)>,
+    /// Since when the present minute is counted.
+    since: Option<Instant>,
+    now: Minute,
+    /// The minutes before, the newest first.
+    before: VecDeque<Minute>,
+    last: u32,
+    updated: Utime,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Minute {
+    count: u32,
+    total: u64,
+    min: u32,
+    max: u32,
+}
+
+impl Minute {
+    fn add(&mut self, us: u32) {
+        self.min = if self.count == 0 { us } else { self.min.min(us) };
+        self.max = self.max.max(us);
+        self.count += 1;
+        self.total += u64::from(us);
+    }
+}
+
+impl Times {
+    fn left(&mut self, stamp: Utime, now: Instant) {
+        self.under_way.push_back((stamp, now));
+        if self.under_way.len() > UNDER_WAY_MAX {
+            self.under_way.pop_front();
+        }
+    }
+
+    /// The answer to the ping with this stamp. What left before it is not waited for any more.
+    fn answered(&mut self, stamp: Utime, now: Instant, wall: Utime, minute: Duration) {
+        let Some(at) = self.under_way.iter().position(|(s, _)| *s == stamp) else { return };
+        let Some((_, left)) = self.under_way.drain(..=at).next_back() else { return };
+        let us = u32::try_from(now.duration_since(left).as_micros()).unwrap_or(u32::MAX);
+        (self.last, self.updated) = (us, wall);
+        self.now.add(us);
+        if now.duration_since(*self.since.get_or_insert(left)) >= minute {
+            self.since = Some(now);
+            self.before.push_front(std::mem::take(&mut self.now));
+            self.before.truncate(15);
+        }
+    }
+
+    /// Nothing before the first minute has passed, as with Ceph.
+    fn told(&self) -> Option<PingTimes> {
+        if self.before.is_empty() {
+            return None;
+        }
+        let over = |of: fn(&[Minute]) -> u64| {
+            let of = |n: usize| {
+                let some: Vec<Minute> = self.before.iter().take(n).copied().collect();
+                u32::try_from(of(&some)).unwrap_or(u32::MAX)
+            };
+            U32x3(of(1), of(5), of(15))
+        };
+        Some(PingTimes {
+            last_update: self.updated.sec,
+            back_pingtime: over(|m| m.iter().map(|m| m.total / u64::from(m.count.max(1))).sum::<u64>() / m.len().max(1) as u64),
+            back_min: over(|m| m.iter().map(|m| m.min).min().unwrap_or(0).into()),
+            back_max: over(|m| m.iter().map(|m| m.max).max().unwrap_or(0).into()),
+            back_last: self.last,
+            ..PingTimes::default()
+        })
+    }
 }
 
 /// What the monitors should be told of a silent OSD.
@@ -82,6 +164,7 @@ impl Heartbeats {
                 heard: now,
                 pinged: None,
                 reported: None,
+                times: Times::default(),
             });
         }
         gone
@@ -92,8 +175,8 @@ impl Heartbeats {
         self.peers.clear();
     }
 
-    /// Who is to be pinged now, and where.
-    pub fn due(&mut self, now: Instant, interval: Duration) -> Vec<(OsdId, EntityAddrVec)> {
+    /// Who is to be pinged now, and where. `stamp` is what the pings say.
+    pub fn due(&mut self, now: Instant, interval: Duration, stamp: Utime) -> Vec<(OsdId, EntityAddrVec)> {
         // Who did not run could not hear: time that this thread missed is nobody's silence.
         if let Some(missed) = self.looked.map(|t| now - t).filter(|gap| *gap > interval) {
             for p in self.peers.values_mut() {
@@ -105,6 +188,7 @@ impl Heartbeats {
         let mut out = Vec::new();
         for (osd, p) in self.peers.iter_mut().filter(|(_, p)| due(p)) {
             p.pinged = Some(now);
+            p.times.left(stamp, now);
             out.push((*osd, p.at.clone()));
         }
         out
@@ -117,10 +201,12 @@ impl Heartbeats {
         }
     }
 
-    /// An answer. Returns the process whose report is to be taken back, if there is one.
-    pub fn answered(&mut self, osd: OsdId, now: Instant) -> Option<EntityAddrVec> {
+    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back, if there is one.
+    /// Times are told of spans of a `minute`.
+    pub fn answered(&mut self, osd: OsdId, now: Instant, stamp: Utime, wall: Utime, minute: Duration) -> Option<EntityAddrVec> {
         let p = self.peers.get_mut(&osd)?;
         p.heard = now;
+        p.times.answered(stamp, now, wall, minute);
         p.reported.take().map(|_| p.process.clone())
     }
 
@@ -146,6 +232,16 @@ impl Heartbeats {
             }
         }
         out
+    }
+
+    /// Who is pinged.
+    pub fn peers(&self) -> Vec<OsdId> {
+        self.peers.keys().copied().collect()
+    }
+
+    /// How long the answers of each took.
+    pub fn times(&self) -> BTreeMap<OsdId, PingTimes> {
+        self.peers.iter().filter_map(|(osd, p)| Some((*osd, p.times.told()?))).collect()
     }
 
     /// For the admin socket: seconds since each peer was heard.
@@ -178,6 +274,11 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(6);
     const GRACE: Duration = Duration::from_secs(20);
     const AGAIN: Duration = Duration::from_secs(5);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(s: u64) -> Utime {
+        Utime::new(1_000 + s as u32, 0)
+    }
 
     fn pinging(n: u16) -> (Heartbeats, Instant) {
         let (mut h, start, map) = (Heartbeats::default(), Instant::now(), map(n));
@@ -204,12 +305,12 @@ mod tests {
         let mut reports = Vec::new();
         for s in 0..40 {
             let now = start + Duration::from_secs(s);
-            let pinged = h.due(now, INTERVAL);
+            let pinged = h.due(now, INTERVAL, at(s));
             assert_eq!(pinged.len(), if s % 6 == 0 { 2 } else { 0 }, "second {s}");
-            for (osd, at) in pinged {
-                assert_eq!(at, addrs(2000 + osd.0 as u16));
+            for (osd, place) in pinged {
+                assert_eq!(place, addrs(2000 + osd.0 as u16));
                 if osd == OsdId(1) {
-                    assert_eq!(h.answered(osd, now), None);
+                    assert_eq!(h.answered(osd, now, at(s), at(s), MINUTE), None);
                 }
             }
             reports.extend(h.silent(now, GRACE, AGAIN).into_iter().map(|r| (s, r.osd, r.process)));
@@ -218,17 +319,17 @@ mod tests {
         assert_eq!(seconds, [20, 25, 30, 35]);
         assert!(reports.iter().all(|r| r.1 == OsdId(2) && r.2 == addrs(1002)));
         let now = start + Duration::from_secs(40);
-        assert_eq!(h.answered(OsdId(2), now), Some(addrs(1002)), "the report is taken back");
-        assert_eq!(h.answered(OsdId(2), now), None);
+        assert_eq!(h.answered(OsdId(2), now, at(36), at(40), MINUTE), Some(addrs(1002)), "the report is taken back");
+        assert_eq!(h.answered(OsdId(2), now, at(36), at(40), MINUTE), None);
     }
 
     #[test]
     fn a_pause_of_our_own_blames_nobody() {
         let (mut h, start) = pinging(3);
-        h.due(start, INTERVAL);
-        h.answered(OsdId(1), start);
+        h.due(start, INTERVAL, at(0));
+        h.answered(OsdId(1), start, at(0), at(0), MINUTE);
         let later = start + Duration::from_secs(300);
-        h.due(later, INTERVAL);
+        h.due(later, INTERVAL, at(300));
         assert_eq!(h.silent(later, GRACE, AGAIN), []);
     }
 
@@ -251,5 +352,33 @@ mod tests {
         assert_eq!(h.refused(OsdId(1), now, AGAIN), None);
         assert!(h.refused(OsdId(1), now + AGAIN, AGAIN).is_some());
         assert_eq!(h.refused(OsdId(7), now, AGAIN), None);
+    }
+
+    #[test]
+    fn times_are_told_by_minutes() {
+        let (mut h, start) = pinging(3);
+        let (one, two) = (OsdId(1), OsdId(2));
+        // Sixteen minutes: osd.1 answers after a millisecond, and after three in the last minute; osd.2 never.
+        for ping in 0..16 * 60 / 6u64 {
+            let s = ping * 6;
+            let now = start + Duration::from_secs(s);
+            assert_eq!(h.due(now, INTERVAL, at(s)).len(), 2);
+            let us = if s >= 15 * 60 { 3_000 } else { 1_000 + ping % 2 };
+            h.answered(one, now + Duration::from_micros(us), at(s), at(s), MINUTE);
+            assert_eq!(h.times().contains_key(&one), s >= 60, "second {s}");
+        }
+        let t = h.times()[&one];
+        assert_eq!((t.back_last, t.last_update), (3_000, at(954).sec));
+        assert_eq!((t.back_min, t.back_max), (U32x3(1_000, 1_000, 1_000), U32x3(3_000, 3_000, 3_000)));
+        assert!(t.back_pingtime.0 > t.back_pingtime.1 && t.back_pingtime.1 > t.back_pingtime.2, "{t:?}");
+        assert!(!h.times().contains_key(&two));
+        assert_eq!(h.peers(), [one, two]);
+        // An answer to a ping that left long ago took as long as it did, and one to no ping says nothing.
+        let late = start + Duration::from_secs(954 + 50);
+        h.answered(two, late, at(954), at(1004), Duration::ZERO);
+        assert_eq!(h.times()[&two].back_last, 50_000_000);
+        h.answered(two, late, at(954), at(1004), Duration::ZERO);
+        h.answered(two, late, at(5), at(1004), Duration::ZERO);
+        assert_eq!(h.times()[&two].back_last, 50_000_000);
     }
 }

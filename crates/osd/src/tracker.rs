@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -84,6 +84,14 @@ impl Record {
         Stage::ALL.into_iter().rev().find(|s| marks[*s as usize].is_some())
     }
 
+    /// Where the operation is.
+    fn flag_point(&self) -> String {
+        match (self.last_stage(), self.delayed.get()) {
+            (Some(Stage::Done), _) | (_, None) => self.last_stage().map_or("initiated", Stage::flag_point).to_owned(),
+            (_, Some(why)) => format!("delayed ({why})"),
+        }
+    }
+
     fn dump(&self, age: Duration, duration: Duration) -> Value {
         let mut events = vec![json!({"time": wall(self.started_wall), "event": "initiated"})];
         for (stage, mark) in Stage::ALL.into_iter().zip(self.marks.get()) {
@@ -91,19 +99,13 @@ impl Record {
                 events.push(json!({"time": wall(self.started_wall + at), "event": stage.event()}));
             }
         }
-        let flag_point = match (self.last_stage(), self.delayed.get()) {
-            (Some(Stage::Done), _) | (_, None) => {
-                self.last_stage().map_or("initiated", Stage::flag_point).to_owned()
-            }
-            (_, Some(why)) => format!("delayed ({why})"),
-        };
         json!({
             "description": self.what.describe(),
             "initiated_at": wall(self.started_wall),
             "age": age.as_secs_f64(),
             "duration": duration.as_secs_f64(),
             "type_data": {
-                "flag_point": flag_point,
+                "flag_point": self.flag_point(),
                 "client_info": self.what.client_info(),
                 "events": events,
             },
@@ -320,20 +322,20 @@ impl Tracker {
         })
     }
 
-    /// How many operations are older than the complaint time, and the age of the oldest.
-    pub fn slow_now(&self) -> (u64, Duration) {
+    /// Operations that are older than the complaint time: how many are where, and the age of the oldest.
+    pub fn slow_now(&self) -> (BTreeMap<String, u64>, Duration) {
         let complaint = self.limits.get().complaint;
-        let mut n = 0;
+        let mut at: BTreeMap<String, u64> = BTreeMap::new();
         let mut oldest = Duration::ZERO;
         for (_, r) in self.in_flight.borrow().iter() {
             let age = r.started.elapsed();
             // That an operation waits for a limit is what the limit is for.
             if age >= complaint && r.delayed.get() != Some(LIMITED) {
-                n += 1;
+                *at.entry(r.flag_point()).or_default() += 1;
                 oldest = oldest.max(age);
             }
         }
-        (n, oldest)
+        (at, oldest)
     }
 
     /// How many operations took longer than the complaint time since the start.

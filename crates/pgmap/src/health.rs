@@ -1,6 +1,6 @@
 //! Health checks that follow from the states of placement groups (Ceph: `PGMap::get_health_checks`).
 
-use crate::map::PgMap;
+use crate::map::{OsdReport, PgMap};
 use messages::{HealthCheck, HealthChecks};
 use std::collections::BTreeMap;
 use types::stats::{PgStat, PgState};
@@ -192,14 +192,21 @@ impl PgMap {
         }
         let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
         if slow > 0 {
-            let who: Vec<String> = self.osds.iter().filter(|(_, r)| r.counters.get("slow_ops").is_some_and(|n| *n > 0)).map(|(o, _)| format!("osd.{}", o.0)).collect();
+            let slow_on = |r: &OsdReport| r.counters.get("slow_ops").copied().unwrap_or(0);
+            let who: Vec<String> = self.osds.iter().filter(|(_, r)| slow_on(r) > 0).map(|(o, _)| format!("osd.{}", o.0)).collect();
             let oldest = self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_ms")).max().copied().unwrap_or(0) / 1000;
+            // Ceph names the daemons only; where the operations are says whether it is they, their peers or their queues.
+            let points = |r: &OsdReport| {
+                let at = r.counters.iter().filter_map(|(name, n)| Some((name.strip_prefix("slow_ops: ")?, *n)));
+                at.map(|(point, n)| format!("{n} {point}")).collect::<Vec<_>>().join(", ")
+            };
+            let detail = self.osds.iter().filter(|(_, r)| slow_on(r) > 0);
             checks.checks.insert(
                 "SLOW_OPS".into(),
                 HealthCheck {
                     severity: HealthCheck::WARN,
                     summary: format!("{slow} slow ops, oldest one blocked for {oldest} sec, daemons [{}] have slow ops.", who.join(",")),
-                    detail: vec![],
+                    detail: detail.map(|(o, r)| format!("osd.{} has {} slow ops: {}", o.0, slow_on(r), points(r))).take(DETAIL_MAX).collect(),
                     count: slow as i64,
                 },
             );
@@ -218,7 +225,11 @@ mod tests {
     fn slow_operations_are_told_with_their_age() {
         let mut m = PgMap::default();
         m.osds.entry(OsdId(2)).or_default().counters = [("slow_ops".to_owned(), 4), ("slow_ops_oldest_ms".to_owned(), 31_500)].into();
+        let more = [("slow_ops: queued for pg".to_owned(), 1), ("slow_ops: waiting for sub ops".to_owned(), 3)];
+        m.osds.entry(OsdId(2)).or_default().counters.extend(more);
+        m.osds.entry(OsdId(3)).or_default();
         let checks = m.health_checks(Utime::new(1, 0)).checks;
+        assert_eq!(checks["SLOW_OPS"].detail, ["osd.2 has 4 slow ops: 1 queued for pg, 3 waiting for sub ops"]);
         assert_eq!(checks["SLOW_OPS"].summary, "4 slow ops, oldest one blocked for 31 sec, daemons [osd.2] have slow ops.");
     }
 

@@ -4,16 +4,18 @@
 //! * [`map`]: everything the manager knows, from the OSDs' reports;
 //! * [`digest`]: the part that the monitors need, small however many groups there are;
 //! * [`summary`], [`df`]: `ceph -s`, `ceph pg stat`, `ceph df`;
-//! * [`health`]: health checks that follow from group states;
+//! * [`health`]: health checks that follow from group states, [`pings`]: and from how long OSDs' pings take;
 //! * [`table`], [`units`]: how Ceph lays out tables and writes numbers.
 
 pub mod df;
 pub mod digest;
 pub mod health;
 pub mod map;
+pub mod pings;
 pub mod summary;
 pub mod table;
 pub mod units;
 
 pub use digest::{Digest, Rates};
 pub use map::PgMap;
+pub use pings::PingLimits;

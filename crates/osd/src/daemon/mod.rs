@@ -440,15 +440,16 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     });
     *inbound.0.borrow_mut() = Rc::downgrade(&d);
     pings.attach(&d);
-    let (w1, w2, w3) = (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
+    let (w1, w2, w3, w4) = (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
     *d.admin.borrow_mut() = Some(Rc::new(Admin {
         core,
         conf,
         cluster,
         osd_fsid,
         changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
+        ping_times: Box::new(move || w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())),
         oldest_map: Box::new(move || w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)),
-        state: Box::new(move || w3.upgrade().map_or("stopping", |d| d.state())),
+        state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
     }));
     d.run(addrs, news);
     mon.set_events(Rc::new(FromMon(Rc::downgrade(&d))));

@@ -166,7 +166,8 @@ impl Pings {
             let seconds = |option| Duration::from_secs(conf.u64(option));
             (seconds("osd_heartbeat_interval"), seconds("osd_heartbeat_grace"), seconds("osd_mon_report_interval"))
         };
-        let due = self.beats.borrow_mut().due(now, interval);
+        let stamp = crate::core::wall_now();
+        let due = self.beats.borrow_mut().due(now, interval, stamp);
         for (osd, at) in due {
             let known = self.conns.borrow().get(&osd).filter(|c| !c.is_down()).cloned();
             let conn = known.unwrap_or_else(|| {
@@ -174,7 +175,7 @@ impl Pings {
                 self.conns.borrow_mut().insert(osd, conn.clone());
                 conn
             });
-            let ping = self.message(d, OsdPing::PING);
+            let ping = OsdPing { ping_stamp: stamp, ..self.message(d, OsdPing::PING) };
             conn.send(ping.encode(conn.features()));
         }
         for silence in self.beats.borrow_mut().silent(now, grace, again) {
@@ -208,7 +209,10 @@ impl Pings {
             }
             OsdPing::PING_REPLY => {
                 let Some(osd) = self.peer_of(conn) else { return };
-                if let Some(process) = self.beats.borrow_mut().answered(osd, Instant::now()) {
+                let span = d.conf.borrow().u64("debug_heartbeat_testing_span");
+                let minute = Duration::from_secs(if span == 0 { 60 } else { span });
+                let told = self.beats.borrow_mut().answered(osd, Instant::now(), ping.ping_stamp, crate::core::wall_now(), minute);
+                if let Some(process) = told {
                     let back = Silence { osd, process, lasted: Duration::ZERO };
                     self.report(d, &back, 0);
                 }

@@ -9,6 +9,7 @@ use msgr::{Connection, Message};
 use pg::MapView;
 use std::rc::Rc;
 use std::time::Instant;
+use types::stats::OsdStat;
 use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId};
 
 impl Daemon {
@@ -117,33 +118,38 @@ impl Daemon {
         self.full_report.set(false);
         let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         let (slow, oldest) = self.core.tracker.slow_now();
+        let slow_ops = slow.values().sum();
         let mut qos = Bytes::new();
         if all || full {
             let map = self.core.map();
             let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
             qos = self.core.with_queue(|q| q.take_seen(&pool_name)).to_bytes(f);
         }
+        let beats = self.pings.beats.borrow();
+        let osd_stat = OsdStat { hb_peers: beats.peers(), hb_pingtime: beats.times(), ..stats::osd_stat(&self.core, up_from, seq) };
+        let mut counters: std::collections::BTreeMap<String, u64> = slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
+        let mut count = |name: &str, n| {
+            counters.insert(name.to_owned(), n);
+        };
+        count("slow_ops", slow_ops);
+        count("slow_ops_oldest_ms", oldest.as_millis() as u64);
+        count("op", self.core.perf.op.get());
+        count("op_r", self.core.perf.op_r.get());
+        count("op_w", self.core.perf.op_w.get());
+        count("op_in_bytes", self.core.perf.op_in_bytes.get());
+        count("op_out_bytes", self.core.perf.op_out_bytes.get());
         let report = OsdStatsReport {
             osd: self.id,
             up_from,
             epoch: self.core.epoch(),
             seq,
             full,
-            osd_stat: stats::osd_stat(&self.core, up_from, seq).to_bytes(f),
+            osd_stat: osd_stat.to_bytes(f),
             pg_stats,
             removed,
             pool_statfs: Vec::new(),
             qos,
-            counters: [
-                ("slow_ops".to_owned(), slow),
-                ("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64),
-                ("op".to_owned(), self.core.perf.op.get()),
-                ("op_r".to_owned(), self.core.perf.op_r.get()),
-                ("op_w".to_owned(), self.core.perf.op_w.get()),
-                ("op_in_bytes".to_owned(), self.core.perf.op_in_bytes.get()),
-                ("op_out_bytes".to_owned(), self.core.perf.op_out_bytes.get()),
-            ]
-            .into(),
+            counters,
             images: self.core.images.take(),
         };
         conn.send(report.encode(conn.features()));
