@@ -333,8 +333,19 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 }
 
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let (name, len) = a.core.with_queue(|q| (q.name(), q.len()));
-    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running()}))
+    let (name, len, mut state) = a.core.with_queue(|q| (q.name(), q.len(), q.dump(&|_| None)));
+    let (capacity, costs) = capacity_and_costs(a, &mut state);
+    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs}))
+}
+
+/// What the scheduler goes by, with what was learned, from the scheduler's dump.
+fn capacity_and_costs(a: &Admin, dump: &mut Value) -> (Value, Value) {
+    let (learned, costs) = a.core.with_meter(|m| m.dump());
+    let mut capacity = dump["capacity"].take();
+    if let (Some(all), Value::Object(learned)) = (capacity.as_object_mut(), learned) {
+        all.extend(learned);
+    }
+    (capacity, costs)
 }
 
 /// Ping times of at least a threshold in milliseconds, the longest first (Ceph: `OSD::asok_command`, `dump_osd_network`).
@@ -373,6 +384,8 @@ fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let map = a.core.map();
     let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
     let mut dump = a.core.with_queue(|q| q.dump(&pool_name));
+    let (capacity, costs) = capacity_and_costs(a, &mut dump);
+    (dump["capacity"], dump["costs"]) = (capacity, costs);
     dump["in_flight"] = a.core.running().into();
     dump["max_in_flight"] = a.core.window().into();
     reply(args, dump)

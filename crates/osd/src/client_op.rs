@@ -1,5 +1,6 @@
 //! One request of a client on its way through the OSD.
 
+use crate::meter::Receipt;
 use crate::op::{OpInfo, OpOutcome, OsdFlags};
 use crate::tracker::{Describe, Tracked};
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
@@ -134,6 +135,8 @@ pub struct ClientOp {
     pub tenant: Cell<u64>,
     /// When it came to the scheduler, by the scheduler's clock.
     pub queued: Cell<u64>,
+    /// What the scheduler charged for it.
+    pub receipt: Cell<Receipt>,
     /// Holds the request's bytes against the connection's throttle.
     pub guard: Option<msgr::ReceiveGuard>,
     sink: Rc<dyn ReplySink>,
@@ -209,6 +212,7 @@ impl ClientOp {
             served: Cell::new(false),
             tenant: Cell::new(0),
             queued: Cell::new(0),
+            receipt: Cell::default(),
             guard,
             sink,
             replied: Cell::new(false),

@@ -7,6 +7,7 @@ use crate::host_backfill::RecoveryTurns;
 use crate::host_scrub::{ScrubSettings, Scrubs};
 use crate::host_trim::{TrimSettings, Turns};
 use crate::map::ClusterMapRef;
+use crate::meter::{Meter, Receipt, thread_cpu};
 use crate::op::copy::CopySource;
 use crate::op::{Limits, OpInfo, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
@@ -119,6 +120,9 @@ pub struct Core {
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
     window: RefCell<qos::Window>,
+    meter: RefCell<Meter>,
+    /// Counts turns that ended without a look at the clock.
+    unmeasured: Cell<u32>,
     /// Where the window's time begins.
     start: Instant,
     clients_started: Cell<u64>,
@@ -220,6 +224,8 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)),
+            meter: RefCell::new(Meter::new(Instant::now())),
+            unmeasured: Cell::new(0),
             start: Instant::now(),
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
@@ -554,24 +560,76 @@ impl Core {
         }
         let mut begun = None;
         let mut more = false;
+        // What was started last, and when.
+        let mut last: Option<(Instant, Receipt)> = None;
         while self.running.get() < self.window() {
             let now = Instant::now();
+            if let Some((since, receipt)) = last.take() {
+                self.meter.borrow_mut().started(&receipt, Some(now.saturating_duration_since(since)));
+            }
+            if self.meter.borrow().is_due(now) {
+                self.measure(now);
+            }
             if turn.is_some_and(|turn| now.saturating_duration_since(*begun.get_or_insert(now)) > turn) {
                 more = true;
                 break;
             }
             let next = self.queue.borrow_mut().dequeue(now);
             match next {
-                crate::work::Next::Work(work) => self.start(work),
-                crate::work::Next::Empty => break,
+                crate::work::Next::Work(work, receipt) => {
+                    last = matches!(work, Work::Client(_)).then_some((now, receipt));
+                    self.start(work, receipt);
+                }
+                crate::work::Next::Empty => {
+                    self.meter.borrow_mut().idle(now);
+                    break;
+                }
                 crate::work::Next::At(t) => {
+                    self.meter.borrow_mut().idle(now);
                     self.arm_timer(t);
                     break;
                 }
             }
         }
+        if let Some((since, receipt)) = last {
+            // The clock is looked at for some of these: they are like the others.
+            let n = self.unmeasured.replace(self.unmeasured.get().wrapping_add(1));
+            let took = n.is_multiple_of(8).then(|| since.elapsed());
+            self.meter.borrow_mut().started(&receipt, took);
+        }
+        if self.meter.borrow().is_idle() && self.running.get() >= self.window() && !self.queue.borrow().is_empty() {
+            self.meter.borrow_mut().waits(Instant::now());
+        }
         self.dispatching.set(false);
         more
+    }
+
+    /// Learns from what was done since the last time, if that is enough. Called now and then.
+    pub fn measure(&self, now: Instant) {
+        let usage = self.store.usage().unwrap_or_default();
+        let mut meter = self.meter.borrow_mut();
+        if meter.look(usage, now) {
+            let saturated = meter.is_saturated(now);
+            self.queue.borrow_mut().learned(meter.model().charges(), meter.capacity().trusted(), saturated, now);
+        }
+    }
+
+    /// What was learned of costs and capacity: for people, and to be kept.
+    pub(crate) fn with_meter<R>(&self, f: impl FnOnce(&mut Meter) -> R) -> R {
+        f(&mut self.meter.borrow_mut())
+    }
+
+    /// Takes what an earlier run has learned.
+    pub fn restore_learned(&self, learned: &crate::superblock::Learned) {
+        let mut meter = self.meter.borrow_mut();
+        meter.restore(learned);
+        self.queue.borrow_mut().learned(meter.model().charges(), meter.capacity().trusted(), false, Instant::now());
+    }
+
+    /// Background work has really read so many bytes.
+    pub(crate) fn has_read(&self, receipt: &Receipt, bytes: u64) {
+        self.meter.borrow_mut().read(bytes);
+        self.queue.borrow_mut().settle(receipt, bytes, 0);
     }
 
     /// How many groups trim snapshots.
@@ -620,19 +678,34 @@ impl Core {
         }))
     }
 
-    fn start(&self, work: Work) {
+    fn start(&self, work: Work, receipt: Receipt) {
+        if receipt.sure {
+            return self.start_now(work, receipt);
+        }
+        let before = thread_cpu();
+        self.start_now(work, receipt);
+        let took = thread_cpu().saturating_sub(before);
+        let excess = self.meter.borrow().excess(&receipt, took);
+        if excess > 0 {
+            self.queue.borrow_mut().settle(&receipt, receipt.bytes, excess);
+        }
+    }
+
+    fn start_now(&self, work: Work, receipt: Receipt) {
         let slot = self.slot();
         match work {
             Work::Client(op) => {
                 op.tracked.mark(Stage::ReachedPg);
                 self.clients_started.set(self.clients_started.get() + 1);
                 *op.slot.borrow_mut() = Some(slot);
+                op.receipt.set(receipt);
                 match self.host(op.pgid) {
                     Some(host) => host.run_client_op(op),
                     None => self.misdirected(&op),
                 }
             }
-            Work::Background(job) => {
+            Work::Background(mut job) => {
+                job.receipt = receipt;
                 if let Some(host) = self.host(job.pgid) {
                     host.run_background(job, slot);
                 }
@@ -799,6 +872,11 @@ impl Core {
             let waiting = !self.queue.borrow().is_empty();
             let now = self.start.elapsed().as_nanos() as u64;
             self.window.borrow_mut().ended(took, self.running.get().saturating_sub(1), waiting, now);
+        }
+        let moved = if op.info.may_write() { in_bytes } else { out_bytes };
+        let receipt = op.receipt.get();
+        if moved != receipt.bytes {
+            self.queue.borrow_mut().settle(&receipt, moved, 0);
         }
         let (r, w) = (op.info.may_read(), op.info.may_write());
         self.images.count(op.pgid.pool, &op.oid, r, w, in_bytes, out_bytes, total);

@@ -253,7 +253,7 @@ impl PgHost {
             Kind::RemoveObjects(_) => 1 << 20,
         };
         let misplaced = self.with_pg(|p| p.is_only_misplaced());
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced }));
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced, receipt: Default::default() }));
     }
 
     // --- persisting ---

@@ -13,15 +13,22 @@ use pg::{Event, ObjectChunk, Progress, snap_mapper};
 use std::rc::Rc;
 use store::Transaction;
 
+/// What an object that is listed has to be read for: its attribute.
+pub(crate) const LISTED: u64 = 256;
+
 impl PgHost {
     /// Runs background work that the scheduler let in. The slot is held until it is done.
     pub(crate) fn run_background(self: &Rc<Self>, job: Background, slot: Slot) {
         let host = self.clone();
+        let receipt = job.receipt;
         match job.kind {
             Kind::ListObjects(token, after, max) => run_now(async move {
                 let generation = host.generation.get();
                 host.core.store_flows().await;
                 let listing = host.list_objects(&after, max).await;
+                if let Ok(listing) = &listing {
+                    host.core.has_read(&receipt, listing.objects.len() as u64 * LISTED);
+                }
                 drop(slot);
                 match listing {
                     // The collection may be on its way out.
@@ -38,6 +45,10 @@ impl PgHost {
                 let token = read.token;
                 host.core.store_flows().await;
                 let chunk = host.read_object(*read).await;
+                if let Some(chunk) = &chunk {
+                    let omap: usize = chunk.omap.iter().map(|(k, v)| k.len() + v.len()).sum();
+                    host.core.has_read(&receipt, (chunk.data.len() + omap) as u64);
+                }
                 if host.reader.is_damaged() {
                     // Who asked is told that there is nothing; the machine knows what follows from that.
                     host.note_damage().await;
@@ -47,7 +58,7 @@ impl PgHost {
             }),
             Kind::Scan(token) => run_now(async move {
                 host.core.store_flows().await;
-                host.scan_slice(token, slot).await
+                host.scan_slice(token, slot, receipt).await
             }),
             Kind::SnapTrim(snap) => run_now(async move {
                 host.core.store_flows().await;

@@ -9,6 +9,8 @@
 use crate::client_op::Slot;
 use crate::core::{Core, wall_now};
 use crate::host::{META_KEY, PgHost};
+use crate::host_background::LISTED;
+use crate::meter::Receipt;
 use crate::work::{Kind, Work};
 use bytes::{Bytes, BytesMut};
 use denc::crc::{Sum, crc32c};
@@ -316,16 +318,17 @@ impl PgHost {
 
     /// The machine wants to know what is here.
     pub(crate) fn begin_scan(self: &Rc<Self>, token: ReadToken, after: Backfill, upto: Backfill, deep: bool, max: usize) {
-        self.scans.borrow_mut().insert(token.0, Scan { after, upto, deep, max, listed: None, current: None, map: ScrubMap::default() });
+        self.scans.borrow_mut().insert(token.0, Scan { after, upto, deep, max, listed: None, current: None, map: ScrubMap::default(), bytes: 0 });
         self.background(Kind::Scan(token));
     }
 
     /// One slice of a scan, which the scheduler let in.
-    pub(crate) async fn scan_slice(self: &Rc<Self>, token: ReadToken, slot: Slot) {
+    pub(crate) async fn scan_slice(self: &Rc<Self>, token: ReadToken, slot: Slot, receipt: Receipt) {
         let generation = self.generation.get();
         let (begun, clients) = (Instant::now(), self.core.clients_started());
         let Some(mut scan) = self.scans.borrow_mut().remove(&token.0) else { return };
         let done = scan.slice(self).await;
+        self.core.has_read(&receipt, std::mem::take(&mut scan.bytes));
         drop(slot);
         if self.generation.get() != generation {
             return;
@@ -402,6 +405,8 @@ pub(crate) struct Scan {
     /// The object that is being read.
     current: Option<Reading>,
     map: ScrubMap,
+    /// What the slice has read.
+    bytes: u64,
 }
 
 struct Reading {
@@ -432,12 +437,15 @@ impl Scan {
         for _ in 0..OBJECTS_A_SLICE {
             if self.current.is_none() {
                 let Some(oid) = self.listed.as_mut().and_then(|l| l.pop_front()) else { return Ok(true) };
+                self.bytes += LISTED;
                 let Some(object) = look(host, &oid).await? else { continue };
                 self.current = Some(Reading { oid, object, data_to: 0, data: Sum::EMPTY, omap: Omap::Header });
             }
             let Some(reading) = &mut self.current else { continue };
             // A deep scrub reads a stride, and then lets others go first.
+            let before = reading.bytes();
             let whole = !self.deep || reading.read(host, &s).await?;
+            self.bytes += reading.bytes().saturating_sub(before);
             if whole && let Some(r) = self.current.take() {
                 self.map.objects.insert(r.oid, r.object);
             }
@@ -465,6 +473,11 @@ async fn look(host: &PgHost, oid: &ObjectId) -> Result<Option<ScrubObject>, Stor
 }
 
 impl Reading {
+    /// What was read of it so far.
+    fn bytes(&self) -> u64 {
+        self.data_to + self.object.omap_bytes
+    }
+
     /// Reads the next part of data or omap; whether nothing is left.
     async fn read(&mut self, host: &PgHost, s: &ScrubSettings) -> Result<bool, StoreError> {
         let (store, key) = (&host.core.store, self.oid.to_key());

@@ -5,7 +5,8 @@
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
 //!   `host_background`, `host_backfill`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
 //!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
-//!   they are promised; [`limited`]: this OSD's part of limits.
+//!   they are promised; [`limited`]: this OSD's part of limits;
+//!   [`meter`]: what operations cost here, and what the OSD can do.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
@@ -40,6 +41,7 @@ mod host_watch;
 pub mod images;
 pub mod limited;
 pub mod map;
+pub mod meter;
 pub mod net;
 pub mod object;
 pub mod op;

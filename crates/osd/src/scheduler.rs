@@ -3,12 +3,13 @@
 
 use crate::ceilings::ImageCeilings;
 use crate::client_op::ClientOp;
-use crate::op::OpExt;
+use crate::meter::Receipt;
+use crate::op::{OpCode, OpExt};
 use crate::tenants::{Promises, TenantBy, Tenants};
-use crate::work::{Kind, Next, Queue, Work};
+use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
-use qos::{Capacity, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
+use qos::{Access, Capacity, Charges, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -62,25 +63,137 @@ pub struct OsdQueue {
     images: ImageCeilings,
     tenants: Tenants,
     served: [Served; 3],
+    costs: Costs,
     /// Notified when the manager should be told of demand before the next round.
     news: Rc<Notify>,
     /// Where its time begins.
     start: Instant,
 }
 
-fn spec(c: &Config) -> qos::MclockSpec {
+/// What operations cost, and what there is for all.
+struct Costs {
+    charges: Charges,
+    /// What an operator says; then costs are as Ceph has them, too.
+    set: Option<Capacity>,
+    /// What was learned, once it can be trusted.
+    learned: Option<f64>,
+    /// What the promises to classes were last made of.
+    applied: Capacity,
+    /// The mean charge of clients' operations, times 64.
+    mean: u64,
+    /// The configuration, as far as promises to classes depend on it.
+    profile: (MclockProfile, [(f64, u32, f64); 3]),
+}
+
+const SSD_IOPS: &str = "osd_mclock_max_capacity_iops_ssd";
+const SSD_BANDWIDTH: &str = "osd_mclock_max_sequential_bandwidth_ssd";
+/// Promises to classes follow the capacity when it has changed by so much, ...
+const CHANGED: f64 = 0.1;
+/// ... and floors when they have to by so many thousandths.
+const SCALED: u32 = 50;
+/// A floor that was not kept for so long is one that cannot be kept, in nanoseconds.
+const BEHIND: u64 = 1_000_000_000;
+/// A capacity that is set contradicts what was learned if one is so many times the other.
+const CONTRADICTS: f64 = 2.0;
+
+impl Costs {
+    fn new(c: &Config) -> Self {
+        let applied = Capacity::default_of(DeviceKind::Ssd);
+        let mut costs = Costs {
+            charges: Charges::default(),
+            set: None,
+            learned: None,
+            applied,
+            mean: 64 * u64::from(qos::REFERENCE),
+            profile: (MclockProfile::Balanced, [(0.0, 1, 0.0); 3]),
+        };
+        costs.configure(c);
+        costs
+    }
+
+    fn configure(&mut self, c: &Config) {
+        let own = |name| c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default);
+        let is_set = own(SSD_IOPS) || own(SSD_BANDWIDTH);
+        self.set = is_set.then(|| Capacity { iops: c.f64(SSD_IOPS), bandwidth: c.u64(SSD_BANDWIDTH) });
+        let custom = custom(c);
+        self.profile = (MclockProfile::from_name(&c.str("osd_mclock_profile")).unwrap_or_default(), custom);
+        self.applied = self.capacity();
+    }
+
+    /// What holds, in the unit of charges.
+    fn capacity(&self) -> Capacity {
+        self.set.unwrap_or_else(|| self.in_charges(self.learned.unwrap_or(Capacity::default_of(DeviceKind::Ssd).iops)))
+    }
+
+    fn in_charges(&self, iops: f64) -> Capacity {
+        Capacity { iops, bandwidth: (iops * f64::from(qos::REFERENCE)) as u64 }
+    }
+
+    fn source(&self) -> &'static str {
+        match (&self.set, self.learned) {
+            (Some(_), _) => "set",
+            (None, Some(_)) => "learned",
+            (None, None) => "default",
+        }
+    }
+
+    fn contradicted(&self) -> bool {
+        self.set.zip(self.learned).is_some_and(|(set, learned)| set.iops > CONTRADICTS * learned || learned > CONTRADICTS * set.iops)
+    }
+
+    #[inline]
+    fn charge(&self, access: Access, bytes: u64) -> u32 {
+        match &self.set {
+            None => self.charges.charge(access, bytes),
+            Some(c) => bytes.min(u32::MAX.into()).max(c.cost_per_io().into()) as u32,
+        }
+    }
+
+    /// By bytes alone, at the ratio of bytes to random writes that Ceph has by default.
+    fn charge_bytes(&self, bytes: u64) -> u32 {
+        let default = Capacity::default_of(DeviceKind::Ssd).cost_per_io();
+        match &self.set {
+            None => (bytes.min(1 << 40) * u64::from(qos::REFERENCE) / u64::from(default)).clamp(1, u32::MAX.into()) as u32,
+            Some(_) => self.charge(Access::Write, bytes),
+        }
+    }
+
+    /// What a time of the processor is worth.
+    fn units(&self, nanos: u64) -> u32 {
+        match &self.set {
+            None => self.charges.units(nanos),
+            Some(c) => (u128::from(nanos) * u128::from(c.bytes_per_sec()) / 1_000_000_000).min(u32::MAX.into()) as u32,
+        }
+    }
+
+    /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers them: who is alone on an OSD that
+    /// idles must not be slowed down because of a wrong estimate.
+    fn spec(&self) -> qos::MclockSpec {
+        let of = |capacity| self.profile.0.spec(capacity, self.profile.1);
+        let mut spec = of(self.applied);
+        let default = self.in_charges(Capacity::default_of(DeviceKind::Ssd).iops);
+        if self.set.is_none() && self.applied.iops < default.iops {
+            let open = of(default);
+            spec.client.limit = open.client.limit;
+            spec.background_recovery.limit = open.background_recovery.limit;
+            spec.background_best_effort.limit = open.background_best_effort.limit;
+        }
+        spec
+    }
+
+    /// What floors are measured by: what was seen, whatever an operator says.
+    fn really(&self) -> Option<u64> {
+        let each = self.set.map_or(qos::REFERENCE, |set| set.cost_per_io());
+        Some((self.learned? * f64::from(each)) as u64)
+    }
+}
+
+fn custom(c: &Config) -> [(f64, u32, f64); 3] {
     let float = |name: &str, otherwise: f64| if find(name).is_some() { c.f64(name) } else { otherwise };
-    let default = Capacity::default_of(DeviceKind::Ssd);
-    let capacity = Capacity {
-        iops: float("osd_mclock_max_capacity_iops_ssd", default.iops),
-        bandwidth: float("osd_mclock_max_sequential_bandwidth_ssd", default.bandwidth as f64) as u64,
-    };
-    let custom = ["client", "background_recovery", "background_best_effort"].map(|class| {
+    ["client", "background_recovery", "background_best_effort"].map(|class| {
         let part = |what: &str, otherwise| float(&format!("osd_mclock_scheduler_{class}_{what}"), otherwise);
         (part("res", 0.0), part("wgt", 1.0) as u32, part("lim", 0.0))
-    });
-    let name = if find("osd_mclock_profile").is_some() { c.str("osd_mclock_profile") } else { "balanced".into() };
-    MclockProfile::from_name(&name).unwrap_or(MclockProfile::Balanced).spec(capacity, custom)
+    })
 }
 
 impl OsdQueue {
@@ -94,11 +207,12 @@ impl OsdQueue {
         let wpq = find("osd_op_queue").is_some() && c.str("osd_op_queue") == "wpq";
         let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
         let cut = if low { cut_off::LOW } else { cut_off::HIGH };
-        let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(spec(c)))) };
+        let costs = Costs::new(c);
+        let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(costs.spec()))) };
         let images = ImageCeilings::default();
         let news = images.news();
         let tenants = Tenants::new(tenant_by(c));
-        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), news, start }
+        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), costs, news, start }
     }
 
     /// Notified when the manager should be told of demand before the next round.
@@ -148,7 +262,12 @@ impl OsdQueue {
         if let (Work::Client(op), Kinds::Mclock(_)) = (&work, &self.kind) {
             (tenant, session) = (op.tenant.get(), op.sink().session());
         }
-        let op = Op { item: work, class, tenant, session, cost: cost.min(u32::MAX.into()) as u32, priority };
+        let charge = match &work {
+            // What these are worth is for an operator to say (`osd_snap_trim_cost`): in bytes, as Ceph counts.
+            Work::Background(Background { kind: Kind::SnapTrim(_) | Kind::RemoveObjects(_), .. }) => self.costs.charge_bytes(cost),
+            _ => self.costs.charge(access(&work), cost),
+        };
+        let op = Op { item: work, class, tenant, session, cost: cost.min(u32::MAX.into()) as u32, charge, priority };
         match &mut self.kind {
             Kinds::Mclock(q) => q.enqueue(op, now),
             Kinds::Wpq(q) => q.enqueue(op, now),
@@ -179,6 +298,28 @@ fn waiting(kind: &Kinds, id: u64) -> usize {
     }
 }
 
+impl OsdQueue {
+    /// Makes floors fit into what this OSD can do, when it was seen that they do not: the OSD does all it can, and somebody's
+    /// floor was not kept for a while. Then what floors cost together has to be less than what there is, or debts grow for
+    /// ever and others starve. An estimate alone lowers nobody's floor, and an OSD that has time keeps all.
+    fn scale_floors(&mut self, saturated: bool, debt: u64, now: u64) {
+        let before = self.tenants.scale();
+        let behind = before < 1000 || debt >= BEHIND;
+        let scale = match self.costs.really().filter(|_| saturated && behind) {
+            Some(capacity) => {
+                let mean = (self.costs.mean / 64) as u32;
+                let per_mib = self.costs.charge(Access::Write, 1 << 20);
+                qos::kept(self.tenants.promised(mean, per_mib, now), capacity)
+            }
+            None => 1000,
+        };
+        if scale.abs_diff(before) >= SCALED || (scale == 1000 && before != 1000) {
+            let promises = self.tenants.set_scale(scale);
+            self.promise(promises, now);
+        }
+    }
+}
+
 fn tenant_by(c: &Config) -> TenantBy {
     TenantBy::from_name(&c.str("osd_qos_tenant"))
 }
@@ -188,6 +329,39 @@ fn cost(m: &OsdOp) -> u64 {
     let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
     // A read of everything asks for 0 bytes; what it costs shows only afterwards.
     m.ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum()
+}
+
+/// Whether bytes tell what a request costs.
+fn is_sure(m: &OsdOp) -> bool {
+    m.ops.iter().all(|o| {
+        matches!(
+            o.code,
+            OpCode::READ
+                | OpCode::SPARSE_READ
+                | OpCode::STAT
+                | OpCode::GETXATTR
+                | OpCode::GETXATTRS
+                | OpCode::CMPXATTR
+                | OpCode::SETXATTR
+                | OpCode::CREATE
+                | OpCode::WRITE
+                | OpCode::WRITEFULL
+                | OpCode::APPEND
+                | OpCode::SETALLOCHINT
+                | OpCode::WATCH
+        )
+    })
+}
+
+fn access(work: &Work) -> Access {
+    match work {
+        Work::Client(op) if op.info.may_write() => Access::Write,
+        Work::Client(_) => Access::Read,
+        Work::Background(job) => match job.kind {
+            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) => Access::Read,
+            Kind::Recover | Kind::SnapTrim(_) | Kind::RemoveObjects(_) => Access::Write,
+        },
+    }
 }
 
 /// Class, tenant, cost in bytes, priority.
@@ -250,7 +424,13 @@ impl Queue for OsdQueue {
                 if let Work::Client(request) = &op.item {
                     self.tenants.served(request, op.cost.into(), by_floor, at);
                 }
-                Next::Work(op.item)
+                if op.class == OpClass::Client {
+                    self.costs.mean = self.costs.mean - self.costs.mean / 64 + u64::from(op.charge);
+                }
+                let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
+                let (bytes, access) = (op.cost.into(), access(&op.item));
+                let receipt = Receipt { class: op.class, tenant: op.tenant, charged: op.charge, phase, access, bytes, sure };
+                Next::Work(op.item, receipt)
             }
             Dequeued::WaitUntil(t) => self.later(Some(t)),
             Dequeued::Empty => self.later(None),
@@ -318,6 +498,13 @@ impl Queue for OsdQueue {
             (class.name().to_owned(), counts)
         });
         let mut v = self.tenants.dump(pool_name, &|id| waiting(&self.kind, id));
+        let capacity = &self.costs;
+        v["capacity"] = json!({
+            "iops": capacity.capacity().iops.round(), "source": capacity.source(),
+            "set_iops": capacity.set.map(|s| s.iops), "contradicted": capacity.contradicted(),
+            "mean_client_cost": (capacity.mean / 64) as f64 / f64::from(capacity.charge(Access::Write, qos::REFERENCE_BYTES)),
+            "floors_scaled": f64::from(self.tenants.scale()) / 1000.0,
+        });
         v["scheduler"] = self.name().into();
         v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
         v
@@ -344,21 +531,59 @@ impl Queue for OsdQueue {
         if self.tenants.set_by(tenant_by(c)) {
             self.admit_again(Vec::new(), now);
         }
+        self.costs.configure(c);
         if let Kinds::Mclock(q) = &mut self.kind {
-            q.set_spec(spec(c), now);
+            q.set_spec(self.costs.spec(), now);
         }
+    }
+
+    fn learned(&mut self, charges: &Charges, iops: Option<f64>, saturated: bool, now: Instant) {
+        let now = self.at(now);
+        self.costs.charges = *charges;
+        let contradicted = self.costs.contradicted();
+        self.costs.learned = iops;
+        if let (Some(set), Some(learned), false, true) = (self.costs.set, iops, contradicted, self.costs.contradicted()) {
+            tracing::warn!("{SSD_IOPS} is {:.0}, and what this OSD really does is {learned:.0}", set.iops);
+        }
+        let capacity = self.costs.capacity();
+        if (capacity.iops - self.costs.applied.iops).abs() > CHANGED * self.costs.applied.iops {
+            self.costs.applied = capacity;
+            if let Kinds::Mclock(q) = &mut self.kind {
+                q.set_spec(self.costs.spec(), now);
+            }
+        }
+        let debt = if let Kinds::Mclock(q) = &mut self.kind { q.floor_debt(now) } else { 0 };
+        self.scale_floors(saturated, debt, now);
+    }
+
+    fn settle(&mut self, receipt: &Receipt, bytes: u64, nanos: u64) {
+        let Kinds::Mclock(q) = &mut self.kind else { return };
+        let mut really = self.costs.charge(receipt.access, bytes);
+        if nanos > 0 {
+            really = really.saturating_add(self.costs.units(nanos));
+        }
+        // What is about right is left alone.
+        if really.abs_diff(receipt.charged) > receipt.charged / 8 {
+            q.settle(receipt.class, receipt.tenant, receipt.charged, really, receipt.phase);
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = vec![("qos_floors_scaled", self.tenants.scale().into())];
+        all.extend(self.costs.set.map(|s| ("qos_capacity_set", s.iops as u64)));
+        all.extend(self.costs.learned.map(|l| ("qos_capacity_learned", l as u64)));
+        all
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Background;
     use conf::effective::Source;
     use types::{PgId, PoolId, SnapId};
 
     fn job(kind: Kind) -> Work {
-        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false })
+        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default() })
     }
 
     #[test]
@@ -377,7 +602,7 @@ mod tests {
             let mut out = 0;
             while out < 2 {
                 match q.dequeue(now) {
-                    Next::Work(_) => out += 1,
+                    Next::Work(..) => out += 1,
                     Next::At(t) => {
                         assert!(t > now, "{name} waits for the past");
                         now = t;
@@ -387,5 +612,78 @@ mod tests {
             }
             assert!(q.is_empty());
         }
+    }
+
+    #[test]
+    fn what_was_learned_holds_unless_an_operator_says_otherwise() {
+        let (mut c, now) = (Config::new(), Instant::now());
+        let mut q = OsdQueue::new(&c);
+        assert_eq!(q.costs.source(), "default");
+        assert!(q.costs.charge(Access::Read, 4096).abs_diff(q.costs.charge(Access::Write, 4096)) < 10, "as in Ceph");
+        let mut model = qos::CostModel::default();
+        let mut seen = qos::Seen { ops: [qos::Taken { count: 100, bytes: 409_600, nanos: 0 }; 2], thread: (1, 1), ..Default::default() };
+        (0..100).for_each(|_| seen.cpu[0].add(4096, 10_000));
+        (0..100).for_each(|_| seen.cpu[1].add(4096, 20_000));
+        (0..100).for_each(|_| seen.device[1].add(4096, 80_000));
+        (0..50).for_each(|_| model.learn(&seen));
+        q.learned(model.charges(), Some(5000.0), false, now);
+        assert_eq!((q.costs.source(), q.costs.applied.iops, q.costs.capacity().iops), ("learned", 5000.0, 5000.0));
+        let part = f64::from(q.costs.charge(Access::Read, 4096)) / f64::from(q.costs.charge(Access::Write, 4096));
+        assert!((0.09..0.11).contains(&part), "{part}: 10 of 100 us");
+        // A small change moves no clocks.
+        q.learned(model.charges(), Some(5100.0), false, now);
+        assert_eq!(q.costs.applied.iops, 5000.0);
+        c.set(Source::Override, SSD_IOPS, "200").unwrap();
+        q.configure(&c, now);
+        assert_eq!((q.costs.source(), q.costs.applied.iops), ("set", 200.0));
+        assert_eq!(q.costs.charge(Access::Read, 512), (1200 << 20) / 200, "costs are Ceph's, then");
+        assert!(q.costs.contradicted());
+        assert_eq!(q.counters(), [("qos_floors_scaled", 1000), ("qos_capacity_set", 200), ("qos_capacity_learned", 5100)]);
+        let dump = q.dump(&|_| None);
+        assert!(dump["capacity"]["contradicted"] == true && dump["capacity"]["iops"] == 200.0, "{dump}");
+        c.unset(Source::Override, SSD_IOPS).unwrap();
+        q.configure(&c, now);
+        assert_eq!((q.costs.source(), q.costs.applied.iops), ("learned", 5100.0));
+    }
+
+    #[test]
+    fn floors_that_do_not_fit_are_scaled_and_come_back() {
+        let now = Instant::now();
+        let mut q = OsdQueue::new(&Config::new());
+        let rate = messages::ShareOfRate { each_second: 4_000_000, part: 4_000_000, ..Default::default() };
+        let floors = vec![rate, messages::ShareOfRate::default()];
+        let share = messages::TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 100, osds: 1, floors, ..Default::default() };
+        let parts = vec![messages::TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
+        q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..Default::default() }, now);
+        let mut scale = |iops: Option<f64>, saturated, debt| {
+            q.learned(&Charges::default(), iops, saturated, now);
+            q.scale_floors(saturated, debt, q.at(now));
+            (q.tenants.scale(), q.dump(&|_| None)["capacity"]["floors_scaled"].as_f64().unwrap())
+        };
+        assert_eq!(scale(None, true, BEHIND), (1000, 1.0), "what an OSD can do is not known");
+        assert_eq!(scale(Some(2000.0), true, BEHIND - 1), (1000, 1.0), "they are kept, whatever the estimate says");
+        assert_eq!(scale(Some(2000.0), false, BEHIND), (1000, 1.0), "there is time for them");
+        assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45), "nine tenths of 2000 for 4000");
+        assert_eq!(scale(Some(2050.0), true, 0), (450, 0.45), "that is about the same");
+        assert_eq!(scale(Some(3000.0), true, 0), (675, 0.675), "the device becomes faster");
+        assert_eq!(scale(Some(9000.0), true, 0), (1000, 1.0));
+        assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45));
+        assert_eq!(scale(Some(2000.0), false, 0), (1000, 1.0), "and whoever comes to an OSD that has time gets all");
+    }
+
+    #[test]
+    fn what_was_learned_lowers_no_ceiling() {
+        let (mut c, now) = (Config::new(), Instant::now());
+        c.set(Source::Override, "osd_mclock_profile", "high_client_ops").unwrap();
+        let mut q = OsdQueue::new(&c);
+        let iops = |units: u64| (units + u64::from(qos::REFERENCE / 2)) / u64::from(qos::REFERENCE);
+        let of = |q: &OsdQueue| (iops(q.costs.spec().client.reservation), iops(q.costs.spec().background_best_effort.limit));
+        let reserved = |iops: f64| (iops * 0.6) as u64;
+        let default = of(&q);
+        assert_eq!(default, (reserved(21_500.0), 15_050));
+        q.learned(&Charges::default(), Some(1000.0), true, now);
+        assert_eq!(of(&q), (reserved(1000.0), 15_050));
+        q.learned(&Charges::default(), Some(40_000.0), true, now);
+        assert_eq!(of(&q), (reserved(40_000.0), 28_000));
     }
 }

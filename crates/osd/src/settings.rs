@@ -126,6 +126,11 @@ pub fn budgets(c: &Config) -> Budgets {
     Budgets { data_cache: whole - onode_cache - node_cache - 2 * dirty_max, onode_cache, node_cache, dirty_max }
 }
 
+/// For tests: what each request of the device takes longer (`osd_debug_device_delay`).
+pub fn device_delay(c: &Config) -> Duration {
+    seconds(c, "osd_debug_device_delay", Duration::ZERO)
+}
+
 /// The limits of the history of operations.
 pub fn history(c: &Config) -> HistoryLimits {
     let d = HistoryLimits::default();

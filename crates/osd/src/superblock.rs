@@ -2,7 +2,7 @@
 //! still need. All of it is in the collection [`OWN`].
 //!
 //! ```text
-//! object "super"              attribute "super": [`Superblock`]
+//! object "super"              attribute "super": [`Superblock`], attribute "qos": [`Learned`]
 //! object "map" + epoch (BE)   one full OSDMap
 //! ```
 
@@ -38,6 +38,18 @@ pub struct Superblock {
     pub unborn: UnbornPgs,
 }
 
+/// What an OSD has learned of costs and of its capacity, so that a restart need not learn it anew. It may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Learned {
+    /// See [`qos::CostModel::save`].
+    pub costs: Vec<u64>,
+    /// Thousandths of random 4 KiB writes each second.
+    pub capacity_milli: u64,
+    /// See [`qos::CapacityEstimator::save`].
+    pub trust: u32,
+}
+
 /// Why an OSD's own data cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
@@ -70,6 +82,19 @@ pub fn create(t: &mut Transaction) {
 /// Adds the superblock.
 pub fn put(t: &mut Transaction, s: &Superblock) {
     t.set_attr(OWN, &Bytes::from_static(SUPER), SUPER, s.to_bytes(Features::ALL));
+}
+
+const QOS: &[u8] = b"qos";
+
+/// Adds what was learned.
+pub fn put_learned(t: &mut Transaction, l: &Learned) {
+    t.set_attr(OWN, &Bytes::from_static(SUPER), QOS, l.to_bytes(Features::ALL));
+}
+
+/// Reads what was learned; nothing if that cannot be read.
+pub async fn load_learned(store: &Store) -> Option<Learned> {
+    let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), QOS).await.ok()?;
+    Learned::from_bytes(&bytes).inspect_err(|e| tracing::warn!("what was learned of costs is damaged and learned anew: {e}")).ok()
 }
 
 /// Adds a map.

@@ -59,6 +59,8 @@ const MOST: usize = 1 << 17;
 const IDLE: u64 = 300_000_000_000;
 /// So many are named in a report to the manager.
 const MOST_TOLD: usize = 512;
+/// Who came within this counts for what is promised.
+const LATELY: u64 = 10_000_000_000;
 /// Of so many it is looked at with each operation of a new tenant.
 const SWEEP: usize = 4;
 
@@ -199,11 +201,17 @@ impl Spec {
     }
 
     /// What the scheduler is told.
-    fn promise(&self, even: bool) -> TenantSpec {
-        let part = |i: usize| self.share.floors.get(i).map_or(0, |s| own_part(s, self.share.osds, even));
-        let bps = part(1);
-        let floor = Pace { iops_milli: part(0), bps: if bps == 0 { 0 } else { (bps / 1000).max(1) } };
+    fn promise(&self, even: bool, scale: u32) -> TenantSpec {
+        let [iops, bps] = self.floor(even);
+        // What is left of a floor is still one.
+        let scaled = |n: u64| if n == 0 { 0 } else { ((u128::from(n) * u128::from(scale) / 1000) as u64).max(1) };
+        let floor = Pace { iops_milli: scaled(iops), bps: if bps == 0 { 0 } else { (scaled(bps) / 1000).max(1) } };
         TenantSpec { floor, weight: self.share.weight.max(1), ceiling: Pace::default() }
+    }
+
+    /// This OSD's part of the floor, in thousandths of operations and of bytes each second; 0 for none.
+    fn floor(&self, even: bool) -> [u64; 2] {
+        [0, 1].map(|i| self.share.floors.get(i).map_or(0, |s| own_part(s, self.share.osds, even)))
     }
 
     fn has_floor(&self) -> bool {
@@ -281,6 +289,8 @@ pub struct Tenants {
     swept: usize,
     heard: u64,
     lonely: bool,
+    /// Of floors, so many thousandths can be kept.
+    scale: u32,
 }
 
 /// For requests of tenants that are more than are kept.
@@ -310,6 +320,7 @@ impl Tenants {
             swept: 0,
             heard: 0,
             lonely: false,
+            scale: 1000,
         }
     }
 
@@ -514,9 +525,33 @@ impl Tenants {
         let mut promises = Promises::new();
         for s in &mut self.specs {
             s.limited.apply(&mut self.gate, even, now);
-            promises.push((self.rows[s.row as usize].id, s.promise(even)));
+            promises.push((self.rows[s.row as usize].id, s.promise(even, self.scale)));
         }
         promises
+    }
+
+    /// Of floors, so many thousandths are kept.
+    pub fn scale(&self) -> u32 {
+        self.scale
+    }
+
+    /// Keeps so many thousandths of floors.
+    pub fn set_scale(&mut self, scale: u32) -> Promises {
+        self.scale = scale;
+        let (even, rows) = (self.lonely, &self.rows);
+        self.specs.iter().filter(|s| s.has_floor()).map(|s| (rows[s.row as usize].id, s.promise(even, scale))).collect()
+    }
+
+    /// What the floors of those who came here lately cost each second, if an operation costs `each`, and a MiB `per_mib`.
+    pub fn promised(&self, each: u32, per_mib: u32, now: u64) -> u64 {
+        let cost = |[iops, bps]: [u64; 2]| {
+            let by_op = u128::from(iops) * u128::from(each) / 1000;
+            let by_byte = (u128::from(bps) * u128::from(per_mib) / 1000) >> 20;
+            // If both are given, the lower one decides.
+            if iops == 0 || (bps > 0 && by_byte < by_op) { by_byte } else { by_op }
+        };
+        let active = |s: &&Spec| self.rows.get(s.row as usize).is_some_and(|r| now.saturating_sub(r.used) < LATELY);
+        self.specs.iter().filter(active).map(|s| cost(s.floor(self.lonely))).sum::<u128>().min(u64::MAX.into()) as u64
     }
 
     /// The manager said something, whatever it was.
@@ -551,7 +586,7 @@ impl Tenants {
                 // What it has of the old rates, it has of the new ones.
                 spec.divide();
                 spec.limited.take(spec.ceilings(), &mut self.gate, now);
-                promises.push((self.rows[spec.row as usize].id, spec.promise(false)));
+                promises.push((self.rows[spec.row as usize].id, spec.promise(false, self.scale)));
             }
         }
         for TenantPart { number, ops, bytes, floor } in parts {
@@ -560,7 +595,7 @@ impl Tenants {
             spec.divide();
             spec.limited.take(spec.ceilings(), &mut self.gate, now);
             if spec.has_floor() {
-                promises.push((self.rows[spec.row as usize].id, spec.promise(false)));
+                promises.push((self.rows[spec.row as usize].id, spec.promise(false, self.scale)));
             }
         }
         (promises, again)
@@ -603,7 +638,7 @@ impl Tenants {
             s.divide();
             (s.limited, s.asked) = (Limited::new(now), Asked::default());
             s.limited.take(s.ceilings(), &mut self.gate, now);
-            promises.push((self.rows[s.row as usize].id, s.promise(false)));
+            promises.push((self.rows[s.row as usize].id, s.promise(false, self.scale)));
         }
         self.floors = self.specs.iter().filter(|s| s.has_floor()).count();
         waiting

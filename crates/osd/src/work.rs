@@ -1,6 +1,7 @@
 //! What the scheduler orders.
 
 use crate::client_op::ClientOp;
+use crate::meter::Receipt;
 use messages::{QosDemand, QosSeen, QosShares};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub struct Background {
     pub cost: u64,
     /// It moves objects that have all their copies, if not all where they should be.
     pub misplaced: bool,
+    /// What the scheduler charged for it.
+    pub receipt: Receipt,
 }
 
 /// Kinds of background work.
@@ -64,8 +67,8 @@ pub struct ReadObject {
 
 /// What to do next.
 pub enum Next {
-    /// This.
-    Work(Work),
+    /// This, and what was charged for it.
+    Work(Work, Receipt),
     /// Nothing before this time.
     At(Instant),
     /// Nothing.
@@ -106,6 +109,15 @@ pub trait Queue {
     fn has_limited(&self) -> bool {
         false
     }
+    /// What operations cost; what the OSD can do, in random writes of 4 KiB each second, if that is known; and whether it did all it
+    /// could a moment ago.
+    fn learned(&mut self, _: &qos::Charges, _: Option<f64>, _saturated: bool, _: Instant) {}
+    /// Something really moved so many bytes, and took so much of the processor beyond what that says, in nanoseconds.
+    fn settle(&mut self, _: &Receipt, _bytes: u64, _nanos: u64) {}
+    /// For the manager: counters of promises and capacity.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// The configuration has changed.
     fn configure(&mut self, _: &conf::Config, _: Instant) {}
 }
@@ -120,7 +132,7 @@ impl Queue for Fifo {
     }
 
     fn dequeue(&mut self, _: Instant) -> Next {
-        self.0.pop_front().map_or(Next::Empty, Next::Work)
+        self.0.pop_front().map_or(Next::Empty, |work| Next::Work(work, Receipt::default()))
     }
 
     fn len(&self) -> usize {

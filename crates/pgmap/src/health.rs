@@ -135,6 +135,30 @@ impl PgMap {
         checks
     }
 
+    /// The checks of what OSDs say of their capacity, and of floors.
+    fn capacity_checks(&self, checks: &mut HealthChecks) {
+        let counter = |counters: &BTreeMap<String, u64>, name| counters.get(name).copied().unwrap_or(0);
+        let mut add = |code: &str, summary: &str, detail: Vec<String>| {
+            if !detail.is_empty() {
+                let (count, summary) = (detail.len() as i64, format!("{} {summary}", detail.len()));
+                let detail = detail.into_iter().take(DETAIL_MAX).collect();
+                checks.checks.insert(code.into(), HealthCheck { severity: HealthCheck::WARN, summary, detail, count });
+            }
+        };
+        let all = || self.osds.iter().map(|(o, r)| (o.0, &r.counters));
+        let mismatch = all().filter_map(|(osd, c)| {
+            let (set, learned) = (counter(c, "qos_capacity_set"), counter(c, "qos_capacity_learned"));
+            let wrong = learned > 0 && set > learned.saturating_mul(2);
+            wrong.then(|| format!("osd.{osd} does about {learned} IOPS, and osd_mclock_max_capacity_iops_ssd says {set}"))
+        });
+        add("OSD_CAPACITY_MISMATCH", "OSDs do less than half of what is configured", mismatch.collect());
+        let floors = all().filter_map(|(osd, c)| {
+            let kept = c.get("qos_floors_scaled").copied().unwrap_or(1000);
+            (kept < 1000).then(|| format!("osd.{osd} keeps {}% of the floors of tenants", kept / 10))
+        });
+        add("OSD_FLOORS_OVERCOMMITTED", "OSDs cannot keep the floors of tenants", floors.collect());
+    }
+
     /// The checks that the groups' states give at `now`.
     pub fn health_checks(&self, now: Utime) -> HealthChecks {
         let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
@@ -211,6 +235,7 @@ impl PgMap {
                 },
             );
         }
+        self.capacity_checks(&mut checks);
         checks
     }
 }
@@ -231,6 +256,29 @@ mod tests {
         let checks = m.health_checks(Utime::new(1, 0)).checks;
         assert_eq!(checks["SLOW_OPS"].detail, ["osd.2 has 4 slow ops: 1 queued for pg, 3 waiting for sub ops"]);
         assert_eq!(checks["SLOW_OPS"].summary, "4 slow ops, oldest one blocked for 31 sec, daemons [osd.2] have slow ops.");
+    }
+
+    #[test]
+    fn capacity_and_floors_raise_checks() {
+        let mut m = PgMap::default();
+        let mut checks = |counters: &[(&str, u64)]| {
+            let counters = counters.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
+            m.osds.entry(OsdId(3)).or_default().counters = counters;
+            m.health_checks(Utime::new(1, 0)).checks.into_iter().map(|(code, c)| (code, c.detail.concat())).collect::<Vec<_>>()
+        };
+        for fine in [
+            &[][..],
+            &[("qos_capacity_set", 9000)],
+            &[("qos_capacity_learned", 10)],
+            &[("qos_capacity_set", 200), ("qos_capacity_learned", 100), ("qos_floors_scaled", 1000)],
+            &[("qos_capacity_set", 200), ("qos_capacity_learned", 9000)],
+        ] {
+            assert_eq!(checks(fine), []);
+        }
+        let wrong = "osd.3 does about 100 IOPS, and osd_mclock_max_capacity_iops_ssd says 201";
+        assert_eq!(checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100)]), [("OSD_CAPACITY_MISMATCH".to_owned(), wrong.to_owned())]);
+        let kept = "osd.3 keeps 45% of the floors of tenants";
+        assert_eq!(checks(&[("qos_floors_scaled", 450)]), [("OSD_FLOORS_OVERCOMMITTED".to_owned(), kept.to_owned())]);
     }
 
     #[test]

@@ -408,8 +408,8 @@ impl<'a> World<'a> {
             }
             match h.queue.dequeue(now) {
                 // Nobody waits for it any more.
-                Next::Work(Work::Client(op)) if !op.sink().is_open() => {}
-                Next::Work(Work::Client(op)) => {
+                Next::Work(Work::Client(op), _) if !op.sink().is_open() => {}
+                Next::Work(Work::Client(op), _) => {
                     let stream = op.request.tid as usize;
                     let cost = self.plan.tenants[self.clients[stream].tenant].cost();
                     let mut took = cost / f64::from(SMALLEST) / device.iops * SECOND as f64;
@@ -422,7 +422,7 @@ impl<'a> World<'a> {
                     self.seen.served(self.now - BEGIN, self.clients[stream].tenant);
                     self.at(at, Event::Done { osd, life, stream, began: self.now });
                 }
-                Next::Work(Work::Background(_)) => {}
+                Next::Work(Work::Background(_), _) => {}
                 Next::At(t) => {
                     let at = (t.saturating_duration_since(self.base).as_nanos() as u64).max(self.now + 1);
                     if h.wake.is_none_or(|w| w > at || w <= self.now) {

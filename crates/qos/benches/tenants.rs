@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use qos::{ClassSpec, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Scheduler, TenantSpec};
+use qos::{Access, ClassSpec, CostModel, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Scheduler, Seen, TenantSpec};
 use std::hint::black_box;
 
 const CLASS: OpClass = OpClass::Client;
@@ -21,7 +21,7 @@ fn scheduler(tenants: u64, promises: bool) -> Mclock<u64> {
 fn op(i: u64, tenants: u64) -> Op<u64> {
     // Neighbours in time are far apart in memory.
     let tenant = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % tenants;
-    Op { item: i, class: CLASS, tenant, session: tenant, cost: 4096 + (i % 7) as u32 * 8192, priority: 63 }
+    Op { item: i, class: CLASS, tenant, session: tenant, cost: 4096 + (i % 7) as u32 * 8192, charge: 0, priority: 63 }
 }
 
 /// Every tenant has two operations waiting, and whoever was served comes back.
@@ -62,5 +62,24 @@ fn coming_and_going(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, closed_loop, coming_and_going);
+/// What learning adds to an operation: its charge, and what it took; and what it costs to end a period.
+fn costs(c: &mut Criterion) {
+    let mut group = c.benchmark_group("costs");
+    let mut model = CostModel::default();
+    let mut seen = Seen::default();
+    let mut i = 0u64;
+    group.bench_function("charge and sample", |b| {
+        b.iter(|| {
+            i += 1;
+            let bytes = 4096 + (i % 7) * 8192;
+            seen.cpu[(i & 1) as usize].add(bytes, black_box(20_000));
+            black_box(model.charges().charge(if i & 1 == 0 { Access::Read } else { Access::Write }, bytes))
+        });
+    });
+    seen.device = seen.cpu;
+    group.bench_function("end of a period", |b| b.iter(|| model.learn(black_box(&seen))));
+    group.finish();
+}
+
+criterion_group!(benches, closed_loop, coming_and_going, costs);
 criterion_main!(benches);

@@ -11,6 +11,7 @@ fn run(name: &str, mut s: impl Scheduler<u64>, depth: u64, tenants: u64, ops: u6
         tenant: (i / 3).wrapping_mul(0x9e37_79b9) % tenants,
         session: 0,
         cost: 4096 + (i % 7) as u32 * 8192,
+        charge: 0,
         priority: 63,
     };
     let mut now = 0;

@@ -10,10 +10,13 @@
 //!   of a tenant share its part. Ceph's `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
 //!
 //! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
+//! What an operation costs is learned ([`CostModel`]), and so is how much the device can do ([`CapacityEstimator`]).
 //! Behind it, [`Window`] says how many operations may be in execution, where they can no longer be ordered.
 //! [`split`] and [`Fraction`] divide what a tenant is promised over the places that serve it.
 
+mod capacity;
 mod ceilings;
+mod cost;
 mod fifo;
 mod mclock;
 mod profile;
@@ -22,7 +25,9 @@ mod tenants;
 mod window;
 mod wpq;
 
+pub use capacity::{CapacityEstimator, Period, Verdict, kept};
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
+pub use cost::{Charges, CostModel, Line, REFERENCE, REFERENCE_BYTES, Samples, Seen, Taken};
 pub use fifo::Fifo;
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Capacity, DeviceKind, MclockProfile};
@@ -73,6 +78,9 @@ pub struct Op<T> {
     pub session: u64,
     /// What it costs, in bytes. A scheduler may charge more for small ones.
     pub cost: u32,
+    /// What it is charged by [`Mclock`], in the unit of the promises to classes; 0 for its bytes, but at least
+    /// [`MclockSpec::cost_per_io`]. What comes out has what it was charged.
+    pub charge: u32,
     /// Ceph's message priority (63 for clients). At or above the scheduler's cut-off it goes first.
     pub priority: u32,
 }

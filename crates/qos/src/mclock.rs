@@ -22,7 +22,7 @@ pub struct MclockSpec {
     pub background_recovery: ClassSpec,
     /// The rest.
     pub background_best_effort: ClassSpec,
-    /// Operations that cost less are charged this.
+    /// Operations without a charge of their own that cost less are charged this.
     pub cost_per_io: u32,
 }
 
@@ -147,6 +147,21 @@ impl<T> Class<T> {
     }
 }
 
+impl<T> Class<T> {
+    /// Moves the clocks for an operation that really cost something else.
+    fn settle(&mut self, charged: u32, really: u32, reserved: bool) {
+        if really >= charged {
+            return self.pay(really - charged, reserved, None);
+        }
+        let back = charged - really;
+        if reserved {
+            self.reservation = self.reservation.saturating_sub(span(back, self.spec.reservation));
+        }
+        self.limit = self.limit.saturating_sub(span(back, self.spec.limit));
+        self.share = self.share.saturating_sub(u64::from(back) * SHARE_SCALE / u64::from(self.spec.weight.max(1)));
+    }
+}
+
 impl<T> Mclock<T> {
     /// A scheduler with these promises.
     pub fn new(spec: MclockSpec) -> Self {
@@ -186,6 +201,23 @@ impl<T> Mclock<T> {
         }
     }
 
+    /// An operation that was served, and charged, turned out to cost something else. Class and tenant pay the
+    /// difference, or get it back: never more than was charged. Nothing else moves.
+    pub fn settle(&mut self, class: OpClass, tenant: u64, charged: u32, really: u32, phase: Phase) {
+        if phase == Phase::Strict || charged == really {
+            return;
+        }
+        if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
+            class.settle(charged, really, phase != Phase::Weight);
+            class.queue.settle(tenant, charged, really);
+        }
+    }
+
+    /// For how long the tenant with the oldest claim to its floor, of those that wait, has not got it, in nanoseconds.
+    pub fn floor_debt(&mut self, now: u64) -> u64 {
+        self.classes.iter_mut().filter_map(|c| c.queue.floor_due()).min().map_or(0, |due| now.saturating_sub(due))
+    }
+
     /// Takes out all operations of a class, each session's in order: their tenants are to be others.
     pub fn drain(&mut self, class: OpClass) -> Vec<Op<T>> {
         let Some(c) = self.classes.iter_mut().find(|c| c.name == class) else { return Vec::new() };
@@ -210,7 +242,7 @@ impl<T> Mclock<T> {
 
 impl<T> Taken<T> {
     fn op(self, class: OpClass) -> Op<T> {
-        Op { item: self.item, class, tenant: self.tenant, session: self.session, cost: self.cost, priority: self.priority }
+        Op { item: self.item, class, tenant: self.tenant, session: self.session, cost: self.cost, charge: self.charge, priority: self.priority }
     }
 }
 
@@ -228,7 +260,7 @@ impl<T> Scheduler<T> for Mclock<T> {
             class.limit = class.limit.max(now);
             class.share = class.share.max(others.unwrap_or(self.virtual_now));
         }
-        let charged = op.cost.max(self.cost_per_io).max(1);
+        let charged = if op.charge == 0 { op.cost.max(self.cost_per_io).max(1) } else { op.charge };
         class.queue.push(op, charged, now);
     }
 

@@ -70,6 +70,8 @@ const GRACE: u64 = 10_000_000_000;
 /// Timers are late by about so much, and a tenant at its ceiling may make up for it. What it could not have because
 /// others were served is not made up for: that would go over the ceiling later.
 const LATE: u64 = 2_000_000;
+/// When a floor changes, what was owed for longer than this is forgotten.
+const DEBT: u64 = 1_000_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
@@ -302,6 +304,8 @@ impl<T> Tenants<T> {
             // rate is as far as it may be ahead.
             if p.floor != floor {
                 p.floor_due = p.floor_due.min(now.saturating_add(floor.span(0)));
+                // What could not be kept for long is not owed for ever.
+                p.floor_due = p.floor_due.max(now.saturating_sub(DEBT));
             }
             if p.ceiling != ceiling {
                 p.ceiling_due = p.ceiling_due.min(now.saturating_add(ceiling.span(0)));
@@ -617,6 +621,20 @@ impl<T> Tenants<T> {
             }
         }
         Some(Taken { tenant: id, session, cost, charge, priority, item })
+    }
+
+    /// An operation of a tenant was charged something and cost something else. What it was charged too much comes back
+    /// when its entry in the heap is looked at next.
+    pub(crate) fn settle(&mut self, id: u64, charged: u32, really: u32) {
+        let Some(at) = self.index.get(&id) else { return };
+        let t = &mut self.tenants[*at];
+        let step = u64::from(charged.abs_diff(really)) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(t.weight);
+        if really > charged {
+            t.share = t.share.saturating_add(step);
+            self.front = self.front.max(t.share);
+        } else {
+            t.share = t.share.saturating_sub(step);
+        }
     }
 
     /// Moves a tenant's clocks.

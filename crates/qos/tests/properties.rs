@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
 fn op(item: u64, class: OpClass, tenant: u64, cost: u32) -> Op<u64> {
-    Op { item, class, tenant, session: 0, cost, priority: 63 }
+    Op { item, class, tenant, session: 0, cost, charge: 0, priority: 63 }
 }
 
 fn spec(client: (u64, u32, u64), recovery: (u64, u32, u64), best_effort: (u64, u32, u64)) -> MclockSpec {
@@ -229,7 +229,7 @@ proptest! {
             assert_eq!(s.len(), *left);
         };
         for (i, (class, tenant, cost, priority, turns, pause)) in arrivals.iter().enumerate() {
-            s.enqueue(Op { item: i as u64, class: *class, tenant: *tenant, session: 0, cost: *cost, priority: *priority }, now);
+            s.enqueue(Op { item: i as u64, class: *class, tenant: *tenant, session: 0, cost: *cost, charge: 0, priority: *priority }, now);
             waiting.entry((*class, *tenant, *priority)).or_default().push_back(i as u64);
             // Within a class mClock keeps one order for a tenant's priorities below the cut-off.
             left += 1;

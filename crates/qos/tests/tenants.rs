@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 const LATE: u64 = 2_000_000;
 
 fn op(item: u64, tenant: u64, session: u64, cost: u32) -> Op<u64> {
-    Op { item, class: OpClass::Client, tenant, session, cost, priority: 63 }
+    Op { item, class: OpClass::Client, tenant, session, cost, charge: 0, priority: 63 }
 }
 
 fn free() -> Mclock<u64> {
@@ -313,4 +313,48 @@ proptest! {
         }
         prop_assert_eq!(s.dequeue(now), Dequeued::Empty);
     }
+}
+
+/// Whose operations turn out to cost more than they were charged gets fewer of them, and who was charged too much, more.
+#[test]
+fn what_operations_really_cost_is_settled() {
+    let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
+    for (really, expected) in [(3 * 65536, 0.25), (65536, 0.5), (65536 / 4, 0.8)] {
+        let mut s = Mclock::new(MclockSpec { client: class, background_recovery: class, background_best_effort: class, cost_per_io: 1 });
+        (0..64u64).for_each(|i| s.enqueue(Op { charge: 65536, ..op(i, i % 2, i % 2, 4096) }, 0));
+        let mut served = [0u32; 2];
+        for now in 1..20_000 {
+            let Dequeued::Item(o, phase) = s.dequeue(now) else { panic!("operations wait") };
+            served[o.tenant as usize] += 1;
+            assert_eq!(o.charge, 65536);
+            if o.tenant == 0 {
+                s.settle(o.class, 0, o.charge, really, phase);
+            }
+            s.enqueue(o, now);
+        }
+        let part = f64::from(served[0]) / f64::from(served[0] + served[1]);
+        assert!((expected - 0.02..expected + 0.02).contains(&part), "{really}: {part}");
+    }
+}
+
+/// Classes, too: a scan that reads more than was expected gives way to clients for as long.
+#[test]
+fn classes_settle_as_well() {
+    let class = |reservation, limit| ClassSpec { reservation, weight: 1, limit };
+    let mut s = Mclock::new(MclockSpec {
+        client: class(0, 0),
+        background_recovery: class(0, 0),
+        background_best_effort: class(0, 65536 * 100),
+        cost_per_io: 1,
+    });
+    let scan = Op { class: OpClass::BackgroundBestEffort, charge: 65536, ..op(0, 1, 0, 4096) };
+    s.enqueue(scan, 0);
+    let Dequeued::Item(o, phase) = s.dequeue(0) else { panic!("it may go on") };
+    // It was ten times as much: at a hundred each second it goes on after a tenth of one.
+    s.settle(o.class, o.tenant, o.charge, 10 * 65536, phase);
+    s.enqueue(o, 1);
+    assert_eq!(s.dequeue(1), Dequeued::WaitUntil(100_000_000));
+    // What went before everything was not charged.
+    s.settle(OpClass::BackgroundBestEffort, 1, 0, 1 << 30, Phase::Strict);
+    assert_eq!(s.dequeue(1), Dequeued::WaitUntil(100_000_000));
 }

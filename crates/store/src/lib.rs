@@ -44,7 +44,7 @@ pub use dev::{Device, Engine};
 pub use error::StoreError;
 pub use options::{Budgets, Options};
 pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
-pub use store::Store;
+pub use store::{Store, Usage};
 pub use txn::{Op, Transaction};
 pub use types::{AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs, WriteHint};
 pub use window::{RowRange, Window};

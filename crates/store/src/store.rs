@@ -1,7 +1,7 @@
 //! The handle that callers hold.
 
 use crate::commit::Commit;
-use crate::dev::Device;
+use crate::dev::{Device, DeviceTime};
 use crate::engine::{self, Handle};
 use crate::error::StoreError;
 use crate::mem::MemStore;
@@ -23,6 +23,17 @@ pub struct Store(Backend);
 enum Backend {
     Memory(Rc<MemStore>),
     Disk(Rc<Handle>),
+}
+
+/// What a store did since it was opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// What its device was busy with.
+    pub device: DeviceTime,
+    /// Transactions that were submitted.
+    pub transactions: u64,
+    /// Bytes of objects' data in them.
+    pub data: u64,
 }
 
 impl Store {
@@ -264,6 +275,21 @@ impl Store {
         match &self.0 {
             Backend::Memory(m) => m.window(coll),
             Backend::Disk(d) => d.0.window(coll),
+        }
+    }
+
+    /// What was done so far; `None` for a store in memory.
+    pub fn usage(&self) -> Option<Usage> {
+        match &self.0 {
+            Backend::Memory(_) => None,
+            Backend::Disk(d) => Some(d.0.usage()),
+        }
+    }
+
+    /// See [`Device::set_delay`].
+    pub fn set_device_delay(&self, delay: std::time::Duration) {
+        if let Backend::Disk(d) = &self.0 {
+            d.0.dev.set_delay(delay);
         }
     }
 

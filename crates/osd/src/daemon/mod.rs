@@ -257,6 +257,8 @@ struct Daemon {
     stats_period: Cell<Option<u32>>,
     full_report: Cell<bool>,
     reported_map: Cell<Epoch>,
+    /// Which state of what was learned is kept in the store.
+    learned: Cell<u64>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -268,6 +270,8 @@ const MON_TIMING: MonTiming =
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the daemon looks whether something is due.
 const TICK: Duration = Duration::from_millis(500);
+/// What was learned of costs is kept once in so many ticks.
+const LEARNED_EVERY: u64 = 120;
 /// How long changes of groups are collected for a report to the manager.
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
 /// Maps dropped in one transaction.
@@ -401,6 +405,10 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         settings: settings::settings(&config.conf),
     });
     core.tracker.set_limits(settings::history(&config.conf));
+    if let Some(learned) = superblock::load_learned(&store).await {
+        core.restore_learned(&learned);
+    }
+    store.set_device_delay(settings::device_delay(&config.conf));
     let map = load_groups(&core, &store, &own).await?;
     if let Some(map) = &map {
         let shared: ClusterMapRef = map.clone();
@@ -435,6 +443,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         reported: RefCell::default(),
         full_report: Cell::new(true),
         reported_map: Cell::default(),
+        learned: Cell::default(),
         local: RefCell::default(),
         tasks: RefCell::default(),
     });
@@ -669,6 +678,10 @@ impl Daemon {
         let due = if period > 0 { n.is_multiple_of(period) } else { every("osd_mon_report_interval") };
         self.pings.round(self);
         self.check_fullness();
+        self.core.measure(std::time::Instant::now());
+        if n % LEARNED_EVERY == LEARNED_EVERY - 1 {
+            self.keep_learned();
+        }
         if self.booted.get() {
             self.core.next_scrubs();
         }
@@ -700,6 +713,19 @@ impl Daemon {
         self.core.retry_waiting_for_room();
     }
 
+    /// Keeps what was learned of costs and capacity, if there is anything new. It does not matter if that fails.
+    fn keep_learned(&self) {
+        let Some((learned, news)) = self.core.with_meter(|m| m.save()) else { return };
+        if self.learned.replace(news) == news || self.core.store.congested() {
+            return;
+        }
+        let mut t = store::Transaction::new();
+        superblock::put_learned(&mut t, &learned);
+        if let Err(e) = self.core.store.submit(t) {
+            tracing::debug!("what was learned of costs is not kept: {e}");
+        }
+    }
+
     fn conf_changed(&self) {
         let conf = self.conf.borrow();
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
@@ -707,6 +733,7 @@ impl Daemon {
         self.core.tracker.set_limits(settings::history(&conf));
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));
+        self.core.store.set_device_delay(settings::device_delay(&conf));
         self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 
@@ -737,6 +764,7 @@ impl Daemon {
         self.pings.shutdown();
         self.copies.shutdown();
         self.mon.shutdown();
+        self.keep_learned();
         let mut closed = self.core.store.last_commit().await;
         if closed.is_ok() {
             // So that the next start finds nothing to replay.

@@ -138,6 +138,9 @@ impl Daemon {
         count("op_w", self.core.perf.op_w.get());
         count("op_in_bytes", self.core.perf.op_in_bytes.get());
         count("op_out_bytes", self.core.perf.op_out_bytes.get());
+        for (name, n) in self.core.with_queue(|q| q.counters()) {
+            count(name, n);
+        }
         let report = OsdStatsReport {
             osd: self.id,
             up_from,

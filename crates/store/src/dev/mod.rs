@@ -4,15 +4,17 @@
 //! when the future is first polled; a request that was started runs to its end even if the future is
 //! dropped, and keeps its buffers alive until then.
 
-
+mod busy;
 mod sim;
 mod threads;
 mod uring;
 
 pub use aligned::AlignedBuf;
+pub use busy::{DeviceTime, SIZES, Served};
 pub use sim::{SimDisk, SimEvent};
 
 use crate::types::BLOCK;
+use busy::{Busy, Way};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::fs::File;
@@ -47,6 +49,7 @@ pub struct Device(Rc<Inner>);
 struct Inner {
     size: u64,
     kind: Kind,
+    busy: Busy,
 }
 
 enum Kind {
@@ -131,7 +134,7 @@ impl Device {
                 }
             },
         };
-        Ok(Device(Rc::new(Inner { size, kind })))
+        Ok(Device(Rc::new(Inner { size, kind, busy: Busy::default() })))
     }
 
     fn threads(file: File, direct: bool) -> Kind {
@@ -141,7 +144,7 @@ impl Device {
 
     /// A device on a simulated disk.
     pub fn sim(disk: SimDisk) -> Device {
-        Device(Rc::new(Inner { size: disk.size(), kind: Kind::Sim(disk) }))
+        Device(Rc::new(Inner { size: disk.size(), kind: Kind::Sim(disk), busy: Busy::default() }))
     }
 
     /// Size in bytes, a multiple of [`BLOCK`].
@@ -161,13 +164,15 @@ impl Device {
     /// Starts to read `len` bytes at `off`.
     pub fn read(&self, off: u64, len: usize) -> Io<Bytes> {
         if let Err(e) = self.bounds(off, len as u64) {
-            return Io::Ready(Some(Err(e)));
+            return Io { way: Ways::Ready(Some(Err(e))), meter: None };
         }
-        match &self.0.kind {
-            Kind::Uring { ring, .. } => Io::Uring(ring.read(off, AlignedBuf::recycled(len)), finish_read),
-            Kind::Threads { pool, .. } => Io::Threads(pool.read(off, AlignedBuf::recycled(len)), finish_read),
-            Kind::Sim(disk) => Io::Sim(Box::pin(disk.read(off, len))),
-        }
+        let meter = self.meter(Way::Read, len as u64);
+        let way = match &self.0.kind {
+            Kind::Uring { ring, .. } => Ways::Uring(ring.read(off, AlignedBuf::recycled(len)), finish_read),
+            Kind::Threads { pool, .. } => Ways::Threads(pool.read(off, AlignedBuf::recycled(len)), finish_read),
+            Kind::Sim(disk) => Ways::Sim(Box::pin(disk.read(off, len))),
+        };
+        Io { way, meter }
     }
 
     /// Starts to write `data` at `off`. With `durable`, the write itself is on stable storage when it
@@ -175,15 +180,17 @@ impl Device {
     pub fn write(&self, off: u64, data: Gather, durable: bool) -> Io<()> {
         let len = data.iter().map(|b| b.len() as u64).sum::<u64>();
         if let Err(e) = self.bounds(off, len) {
-            return Io::Ready(Some(Err(e)));
+            return Io { way: Ways::Ready(Some(Err(e))), meter: None };
         }
-        match &self.0.kind {
-            Kind::Uring { ring, direct, .. } => Io::Uring(ring.write(off, align(data, *direct), durable), finish_unit),
+        let meter = self.meter(Way::Write, len);
+        let way = match &self.0.kind {
+            Kind::Uring { ring, direct, .. } => Ways::Uring(ring.write(off, align(data, *direct), durable), finish_unit),
             Kind::Threads { pool, direct, .. } => {
-                Io::Threads(pool.write(off, align(data, *direct), durable), finish_unit)
+                Ways::Threads(pool.write(off, align(data, *direct), durable), finish_unit)
             }
-            Kind::Sim(disk) => Io::Sim(Box::pin(disk.write(off, data, durable))),
-        }
+            Kind::Sim(disk) => Ways::Sim(Box::pin(disk.write(off, data, durable))),
+        };
+        Io { way, meter }
     }
 
     /// Whether nothing was ever written to a range of a sparse file. A device that cannot tell has no holes.
@@ -206,16 +213,35 @@ impl Device {
 
     /// Starts to make all completed writes durable.
     pub fn flush(&self) -> Io<()> {
-        match &self.0.kind {
-            Kind::Uring { ring, .. } => Io::Uring(ring.flush(), finish_unit),
-            Kind::Threads { pool, .. } => Io::Threads(pool.flush(), finish_unit),
-            Kind::Sim(disk) => Io::Sim(Box::pin(disk.flush())),
-        }
+        let meter = self.meter(Way::Write, 0);
+        let way = match &self.0.kind {
+            Kind::Uring { ring, .. } => Ways::Uring(ring.flush(), finish_unit),
+            Kind::Threads { pool, .. } => Ways::Threads(pool.flush(), finish_unit),
+            Kind::Sim(disk) => Ways::Sim(Box::pin(disk.flush())),
+        };
+        Io { way, meter }
+    }
+
+    /// What it was busy with since it was opened.
+    pub fn time(&self) -> DeviceTime {
+        self.0.busy.time()
+    }
+
+    /// Makes the device slow, for tests: each request takes this much longer, one after the other. Reads while the thread
+    /// waits ([`Device::read_now`]) are as fast as before.
+    pub fn set_delay(&self, delay: Duration) {
+        self.0.busy.set_delay(delay);
+    }
+
+    fn meter(&self, way: Way, bytes: u64) -> Option<Meter> {
+        self.0.busy.begin();
+        Some(Meter { device: self.0.clone(), way, bytes, held: None })
     }
 
     /// Reads while the thread waits.
     pub fn read_now(&self, off: u64, len: usize) -> io::Result<Bytes> {
         self.bounds(off, len as u64)?;
+        let _meter = self.meter(Way::Read, len as u64);
         let file = match &self.0.kind {
             Kind::Uring { file, .. } => file,
             Kind::Threads { file, .. } => file,
@@ -271,15 +297,32 @@ fn finish_unit((_, result): Outcome) -> io::Result<()> {
     result
 }
 
+/// Counts a request that is under way until it is dropped.
+struct Meter {
+    device: Rc<Inner>,
+    way: Way,
+    bytes: u64,
+    /// It is through, and held back.
+    held: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.device.busy.end(self.way, self.bytes);
+    }
+}
+
 /// A request under way.
-pub enum Io<T> {
-    #[doc(hidden)]
+pub struct Io<T> {
+    way: Ways<T>,
+    meter: Option<Meter>,
+}
+
+enum Ways<T> {
+    /// It has ended, or never begun.
     Ready(Option<io::Result<T>>),
-    #[doc(hidden)]
     Uring(uring::Request, fn(Outcome) -> io::Result<T>),
-    #[doc(hidden)]
     Threads(tokio::sync::oneshot::Receiver<Outcome>, fn(Outcome) -> io::Result<T>),
-    #[doc(hidden)]
     Sim(Pin<Box<dyn Future<Output = io::Result<T>>>>),
 }
 
@@ -287,16 +330,82 @@ impl<T: Unpin> Future for Io<T> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Io::Ready(r) => {
+        let me = self.get_mut();
+        if let Some(held) = me.meter.as_mut().and_then(|m| m.held.as_mut()) {
+            std::task::ready!(held.as_mut().poll(cx));
+            me.meter = None;
+        }
+        let done = std::task::ready!(me.way.poll(cx));
+        if let Some(m) = &mut me.meter
+            && let Some(until) = m.device.busy.held_until()
+        {
+            let mut held = Box::pin(tokio::time::sleep_until(until.into()));
+            if held.as_mut().poll(cx).is_pending() {
+                m.held = Some(held);
+                me.way = Ways::Ready(Some(done));
+                return Poll::Pending;
+            }
+        }
+        me.meter = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Unpin> Ways<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match self {
+            Ways::Ready(r) => {
                 Poll::Ready(r.take().unwrap_or_else(|| Err(io::Error::other("polled after completion"))))
             }
-            Io::Uring(request, finish) => Pin::new(request).poll(cx).map(*finish),
-            Io::Threads(rx, finish) => Pin::new(rx).poll(cx).map(|r| match r {
+            Ways::Uring(request, finish) => Pin::new(request).poll(cx).map(*finish),
+            Ways::Threads(rx, finish) => Pin::new(rx).poll(cx).map(|r| match r {
                 Ok(outcome) => finish(outcome),
                 Err(_) => Err(io::Error::other("the I/O thread is gone")),
             }),
-            Io::Sim(f) => f.as_mut().poll(cx),
+            Ways::Sim(f) => f.as_mut().poll(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Virtual time does not reach the clock that is read: what is held back takes as long as it says.
+    #[test]
+    fn time_is_counted_by_kind_and_size_and_a_slow_device_is_slow() {
+        let rt = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        rt.block_on(async {
+            let dev = Device::sim(SimDisk::new(1 << 20));
+            let block = |n: usize| smallvec::smallvec![AlignedBuf::zeroed(n * BLOCK as usize).freeze()];
+            dev.write(0, block(1), false).await.expect("written");
+            dev.flush().await.expect("flushed");
+            dev.read(0, 4096).await.expect("read");
+            dev.read_now(0, 8192).expect("read");
+            assert!(dev.write(1, block(1), false).await.is_err());
+            let t = dev.time();
+            let count = |of: &[Served; SIZES]| of.iter().map(|s| (s.count, s.bytes)).filter(|c| c.0 > 0).collect::<Vec<_>>();
+            assert_eq!((count(&t.reads), count(&t.writes)), (vec![(1, 4096), (1, 8192)], vec![(1, 0), (1, 4096)]));
+            let delay = Duration::from_millis(20);
+            dev.set_delay(delay);
+            let begun = Instant::now();
+            // Both are under way at once, and held back one after the other.
+            let (a, b) = (dev.write(0, block(1), true), dev.write(4096, block(16), true));
+            let (a, b) = tokio::join!(a, b);
+            assert!(a.is_ok() && b.is_ok() && begun.elapsed() >= 2 * delay);
+            // One that is dropped is not under way any more.
+            drop(dev.read(0, 4096));
+            let after = dev.time();
+            let busy = Duration::from_nanos(after.busy - t.busy);
+            assert!(busy >= 2 * delay && busy <= begun.elapsed(), "{busy:?}");
+            // A late timer can end both at once; the time is one of theirs.
+            let writes = [5, 9].map(|s: usize| (after.writes[s].count - t.writes[s].count, after.writes[s].nanos - t.writes[s].nanos));
+            assert!(writes[0].0 == 1 && writes[1].0 == 1 && writes[0].1 + writes[1].1 >= 2 * delay.as_nanos() as u64, "{after:?}");
+            dev.set_delay(Duration::ZERO);
+            dev.flush().await.expect("flushed");
+            let idle = dev.time();
+            tokio::time::sleep(delay).await;
+            assert_eq!(dev.time(), idle, "nothing is under way");
+        });
     }
 }

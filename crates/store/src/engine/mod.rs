@@ -53,6 +53,8 @@ pub(crate) struct Disk {
     dirty_max: Cell<u64>,
     state: RefCell<State>,
     line: Rc<CommitLine>,
+    /// Bytes of data in all transactions.
+    data: Cell<u64>,
     /// The last durable checkpoint.
     sb: RefCell<Superblock>,
     /// A batch is waiting to be written.
@@ -154,6 +156,10 @@ impl Disk {
             self.checkpoint.notify_one();
             progress.await;
         }
+    }
+
+    pub(crate) fn usage(&self) -> crate::Usage {
+        crate::Usage { device: self.dev.time(), transactions: self.line.submitted(), data: self.data.get() }
     }
 
     pub(crate) fn statfs(&self) -> StatFs {

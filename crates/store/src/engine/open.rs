@@ -91,6 +91,7 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         opts,
         state: RefCell::new(st),
         line: CommitLine::new(),
+        data: Cell::new(0),
         sb: RefCell::new(sb),
         work: Notify::new(),
         checkpoint: Notify::new(),

@@ -97,6 +97,8 @@ impl Disk {
         let Some(batch) = st.queue.back_mut() else { return Err(StoreError::Busy) };
         let mut buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
         let mark = buf.begin_record();
+        let data: u64 = txn.ops.iter().map(|op| if let Op::Write { data, .. } = op { data.len() } else { 0 }).sum();
+        self.data.set(self.data.get() + data);
         let mut a = Apply { st, rec: RecordWriter::new(&mut buf), deferred_max, ios: Vec::new(), direct: Vec::new() };
         let result = txn.ops.into_iter().try_for_each(|op| a.op(op));
         let Apply { ios, direct, .. } = a;
