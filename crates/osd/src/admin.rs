@@ -444,7 +444,7 @@ fn cursor(b: &pg::Backfill) -> String {
 }
 
 fn recovery_state(pg: &pg::Pg) -> Value {
-    let mut state = json!({"name": pg.phase_name()});
+    let mut state = json!({"name": pg.phase_name(), "enter_time": pg.entered().to_string()});
     if pg.phase_name().starts_with("Started/Primary/Active") {
         state["might_have_unfound"] = admin_unfound::might_have_unfound(pg, true);
     }

@@ -20,7 +20,7 @@ scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|sc
 compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|\
 csum_min_block|csum_max_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|\
 pg_num_min|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|\
-pg_num_max|read_ratio",
+pg_num_max|read_ratio|read_lease_interval",
         "Show a setting of a pool, or all.",
         "osd",
         "r",
@@ -37,7 +37,7 @@ hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|
 recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|\
 compression_max_blob_size|compression_min_blob_size|csum_type|csum_min_block|csum_max_block|allow_ec_overwrites|\
 fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|target_size_bytes|target_size_ratio|\
-dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|pg_num_max|read_ratio \
+dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|pg_num_max|read_ratio|read_lease_interval \
          name=val,type=CephString name=yes_i_really_mean_it,type=CephBool,req=false",
         "Change a setting of a pool.",
         "osd",

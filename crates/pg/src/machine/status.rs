@@ -32,6 +32,9 @@ pub struct Times {
     pub undegraded: Utime,
     /// It was not undersized.
     pub fullsized: Utime,
+    /// The machine came to where it is ([`Pg::phase_name`]).
+    pub entered: Utime,
+    phase: &'static str,
     state: PgState,
 }
 
@@ -46,6 +49,8 @@ impl Times {
             became_peered: now,
             undegraded: now,
             fullsized: now,
+            entered: now,
+            phase: "",
             state: PgState::default(),
         }
     }
@@ -306,6 +311,11 @@ impl Pg {
         self.peers.iter().map(|(osd, p)| PeerStatus { osd: *osd, info: &p.info, missing: p.missing.as_ref().map(|m| m.len()) })
     }
 
+    /// Since when the machine is in its state, for `pg query` (Ceph: `enter_time`).
+    pub fn entered(&self) -> Utime {
+        self.times.entered
+    }
+
     /// Name of the state of the machine, for `pg query` (Ceph: `recovery_state`).
     pub fn phase_name(&self) -> &'static str {
         match self.phase {
@@ -332,8 +342,11 @@ impl Pg {
 
     /// Keeps the `last_*` times.
     pub(super) fn update_times(&mut self) {
-        let (now, state) = (self.now, self.state());
+        let (now, state, phase) = (self.now, self.state(), self.phase_name());
         let t = &mut self.times;
+        if phase != t.phase {
+            (t.phase, t.entered) = (phase, now);
+        }
         let is = |bit| state.has(bit);
         let peered = is(PgState::ACTIVE) || is(PgState::PEERED);
         if state != t.state {
