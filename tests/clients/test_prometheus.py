@@ -89,6 +89,30 @@ def test_a_scrape_shows_the_cluster_and_moves_under_load(cluster, pool, url):
     assert value(v, "ceph_pg_active", pool_id=pool_id) is not None and value(v, "siphon_job_objects_left", job="recovery") is not None
 
 
+def test_removals_are_a_job_that_pauses(cluster, url):
+    def job():
+        return cluster.ceph_json("progress", "json")["jobs"]["delete"]
+
+    done = eventually(lambda: (v := value(scrape(url)[0], "siphon_job_objects_done_total", job="delete")) is not None and [v], what="the job")[0]
+    cluster.ceph("config", "set", "osd", "osd_pause_pg_deletion", "true")
+    try:
+        cluster.ceph("osd", "pool", "create", "leaves", "4")
+        cluster.rados("-p", "leaves", "bench", "1", "write", "-b", "4096", "-t", "4", "--no-cleanup")
+        cluster.ceph("osd", "pool", "delete", "leaves", "leaves", "--yes-i-really-really-mean-it")
+        left = eventually(lambda: (j := job())["objects_left"] > 0 and j["paused"] and j, what="objects to be left")
+        assert left["paused"] == ["osd_pause_pg_deletion"] and left["active"] and left["groups"] > 0 and left["bytes_left"] > 0
+        events = eventually(lambda: cluster.ceph_json("status")["progress_events"], what="the monitors to know").values()
+        assert any(e["message"].startswith("PG deletion") and "paused" in e["message"] for e in events), events
+        assert "PG deletion" in cluster.ceph("-s") and "PG deletion" in cluster.ceph("progress")
+        assert value(scrape(url)[0], "siphon_job_paused", job="delete") == 1
+    finally:
+        cluster.ceph("config", "rm", "osd", "osd_pause_pg_deletion")
+    over = eventually(lambda: not (j := job())["active"] and j, what="the objects to be gone")
+    assert over["objects_left"] == 0 and not over["paused"]
+    assert any(e["message"] == "PG deletion" for e in cluster.ceph_json("progress", "json")["completed"])
+    assert value(scrape(url)[0], "siphon_job_objects_done_total", job="delete") > done
+
+
 def test_peers_that_are_silent_or_hostile_keep_nobody_waiting(url):
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(8)]

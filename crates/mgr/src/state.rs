@@ -58,6 +58,7 @@ impl MgrState {
         if let Some(map) = &map {
             digest.rule_avail = rule_avail(map, &self.pg_map);
         }
+        self.note_paused(&mut digest);
         self.digest = digest;
         self.health = self.pg_map.health_checks(now);
         let interval = |pool: PoolId, name| match map.as_ref()?.pool(pool)?.opts.get(name)? {
@@ -68,6 +69,30 @@ impl MgrState {
         self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
         if let Some(map) = &map {
             self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
+        }
+    }
+
+    /// Which jobs are held up, and by what.
+    fn note_paused(&self, digest: &mut Digest) {
+        use types::rados::osdmap_flag as flag;
+        let is = |bit| self.osd_map.as_ref().is_some_and(|m| m.has_flag(bit));
+        let deletion = self.pg_map.osds.values().any(|r| r.counters.get("job_delete_paused").is_some_and(|n| *n > 0));
+        let all_scrubs = is(flag::NOSCRUB) && is(flag::NODEEP_SCRUB);
+        for (name, why, on) in [
+            ("recovery", "norecover", is(flag::NORECOVER)),
+            ("backfill", "norecover", is(flag::NORECOVER)),
+            ("backfill", "nobackfill", is(flag::NOBACKFILL)),
+            ("rebalance", "norecover", is(flag::NORECOVER)),
+            ("rebalance", "nobackfill", is(flag::NOBACKFILL)),
+            ("rebalance", "norebalance", is(flag::NOREBALANCE)),
+            ("trim", "nosnaptrim", is(flag::NOSNAPTRIM)),
+            ("scrub", "noscrub", all_scrubs),
+            ("scrub", "nodeep-scrub", all_scrubs),
+            ("delete", "osd_pause_pg_deletion", deletion),
+        ] {
+            if let Some(job) = digest.jobs.get_mut(name).filter(|_| on) {
+                job.paused.push(why.to_owned());
+            }
         }
     }
 

@@ -54,6 +54,8 @@ pub struct Settings {
     pub scrub: ScrubSettings,
     /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
     pub backfills: usize,
+    /// `osd_pause_pg_deletion`: copies that nobody needs stay.
+    pub deletion_paused: bool,
     /// `osd_client_watch_timeout`, in seconds.
     pub watch_timeout: u32,
     /// `osd_default_notify_timeout`, in seconds.
@@ -71,6 +73,7 @@ impl Default for Settings {
             trim: TrimSettings::default(),
             scrub: ScrubSettings::default(),
             backfills: 1,
+            deletion_paused: false,
             watch_timeout: 30,
             notify_timeout: 30,
         }
@@ -132,6 +135,8 @@ pub struct Core {
     pub(crate) recovery_turns: RefCell<RecoveryTurns>,
     /// Which groups are scrubbed, and which are to be.
     pub(crate) scrubs: RefCell<Scrubs>,
+    /// What background work has done.
+    pub(crate) jobs: crate::jobs::Jobs,
     /// Bad copies here that were replaced by good ones, since the start.
     pub(crate) shards_repaired: Cell<u64>,
     dispatching: Cell<bool>,
@@ -231,6 +236,7 @@ impl Core {
             trim_turns: RefCell::default(),
             recovery_turns: RefCell::default(),
             scrubs: RefCell::default(),
+            jobs: Default::default(),
             shards_repaired: Cell::new(0),
             dispatching: Cell::new(false),
             work_waits: tokio::sync::Notify::new(),
@@ -267,6 +273,7 @@ impl Core {
         }
         *self.settings.borrow_mut() = Rc::new(settings);
         self.next_turns();
+        self.resume_removals();
         self.dispatch();
     }
 

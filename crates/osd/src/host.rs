@@ -101,6 +101,8 @@ pub struct PgHost {
     pub(crate) generation: Cell<u64>,
     /// Reads served since the start. They change no object, so no log entry carries them.
     pub(crate) read_stats: RefCell<StatSum>,
+    /// Objects of a copy that goes away that are gone, since the start.
+    pub(crate) removed: Cell<u64>,
     /// The snapshot that is being trimmed.
     pub(crate) trimmer: RefCell<Option<Trimmer>>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
@@ -152,6 +154,7 @@ impl PgHost {
             }),
             generation: Cell::new(0),
             read_stats: RefCell::default(),
+            removed: Cell::new(0),
             trimmer: RefCell::default(),
             watches: RefCell::default(),
             wakes: Cell::default(),
@@ -233,7 +236,7 @@ impl PgHost {
             Action::SnapTrim(snap) => self.want_trim(snap),
             Action::WakeAt(at) => self.wake_at(at),
             Action::Readable => self.readable(),
-            Action::RemoveObjects { max } => self.background(Kind::RemoveObjects(max)),
+            Action::RemoveObjects { max } => self.want_removal(max),
             Action::Gone { undelivered } => self.gone(undelivered),
         }
     }

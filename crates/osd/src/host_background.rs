@@ -159,6 +159,7 @@ impl PgHost {
         let mut keys: Vec<Bytes> = page.keys.into_iter().filter(mine).collect();
         let more = page.next.is_some() || found > keys.len() + 1 || keys.len() > max.max(1);
         keys.truncate(max.max(1));
+        let removed = keys.len() as u64;
         let mut t = Transaction::new();
         for key in &keys {
             t.remove(self.coll, key);
@@ -168,7 +169,10 @@ impl PgHost {
             drop(slot);
             match done {
                 // More may have become part of the group meanwhile.
-                Ok(()) => host.handle(Event::ObjectsRemoved { more: more || host.generation.get() != generation }),
+                Ok(()) => {
+                    host.note_removed(removed);
+                    host.handle(Event::ObjectsRemoved { more: more || host.generation.get() != generation });
+                }
                 Err(e) => host.core.fail(format!("{}: cannot remove objects: {e}", host.pgid)),
             }
         });

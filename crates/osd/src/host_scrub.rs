@@ -265,6 +265,7 @@ impl PgHost {
         let mut s = self.core.scrubs.borrow_mut();
         let begun = s.own.remove(&self.pgid);
         if ran {
+            self.note_scrubbed();
             s.later.remove(&self.pgid);
             if let Some(kind) = again {
                 s.wanted.entry(self.pgid).or_insert(kind);

@@ -240,6 +240,8 @@ impl PgHost {
             }
             Step::Done | Step::List(_) => {
                 drop(pace);
+                let snaps = &self.core.jobs.trimmed_snaps;
+                snaps.set(snaps.get() + 1);
                 self.leave_trim();
                 self.handle(Event::SnapTrimmed(snap));
             }
@@ -345,10 +347,13 @@ impl PgHost {
         let before = context.head.borrow_mut().replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
         context.proposed();
         let entries = done.entries.into_iter().collect();
+        let freed = done.stats.num_bytes.min(0).unsigned_abs();
         let completion = Completion::Trim { snap, context: context.clone(), pace };
         if !self.propose(entries, done.txn, done.stats, completion) {
             context.committed();
             *context.head.borrow_mut() = before;
+        } else {
+            self.core.jobs.trimmed.add(1, freed);
         }
     }
 

@@ -39,6 +39,7 @@ mod host_split;
 mod host_trim;
 mod host_watch;
 pub mod images;
+mod jobs;
 pub mod limited;
 pub mod map;
 pub mod meter;

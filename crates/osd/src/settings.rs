@@ -94,6 +94,7 @@ pub fn settings(c: &Config) -> Settings {
             keys: c.u64("osd_deep_scrub_keys") as usize,
         },
         backfills: num(c, "osd_max_backfills", d.backfills as u64) as usize,
+        deletion_paused: c.bool("osd_pause_pg_deletion"),
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,
         notify_timeout: num(c, "osd_default_notify_timeout", d.notify_timeout.into()) as u32,
     }

@@ -120,6 +120,7 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         mapping_epoch: s.history.same_interval_since,
         blocked_by: s.blocked_by.into_iter().collect(),
         purged_snaps: s.purged_snaps,
+        snaptrimq_len: u32::try_from(s.snap_trimq_len).unwrap_or(u32::MAX),
         ..PgStat::default()
     }
 }

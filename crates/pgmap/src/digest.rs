@@ -61,7 +61,7 @@ pub struct Joining {
 
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
@@ -95,6 +95,9 @@ pub struct Digest {
     /// What is known of the groups that are joined next.
     #[denc(since = 2)]
     pub joining: BTreeMap<PgId, Joining>,
+    /// Background work, by name.
+    #[denc(since = 3)]
+    pub jobs: BTreeMap<String, crate::jobs::Job>,
 }
 
 impl Digest {

@@ -5,11 +5,13 @@
 //! * [`digest`]: the part that the monitors need, small however many groups there are;
 //! * [`summary`], [`df`]: `ceph -s`, `ceph pg stat`, `ceph df`;
 //! * [`health`]: health checks that follow from group states, [`pings`]: and from how long OSDs' pings take;
+//! * [`jobs`]: background work, done and left;
 //! * [`table`], [`units`]: how Ceph lays out tables and writes numbers.
 
 pub mod df;
 pub mod digest;
 pub mod health;
+pub mod jobs;
 pub mod map;
 pub mod pings;
 pub mod summary;
@@ -17,5 +19,6 @@ pub mod table;
 pub mod units;
 
 pub use digest::{Digest, Rates};
+pub use jobs::Job;
 pub use map::PgMap;
 pub use pings::PingLimits;

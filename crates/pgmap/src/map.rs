@@ -1,6 +1,7 @@
 //! Everything that the OSDs report.
 
 use crate::digest::{Digest, Joining, Rates};
+use crate::jobs::Jobs;
 use denc::{Bytes, Decode};
 use messages::OsdStatsReport;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +56,8 @@ pub struct PgMap {
     /// Reports of groups that only a newer map has.
     early: BTreeMap<PgId, PgStat>,
     samples: VecDeque<(Utime, PoolStat, BTreeMap<PoolId, PoolStat>)>,
+    /// Background work.
+    pub jobs: Jobs,
 }
 
 impl PgMap {
@@ -106,6 +109,8 @@ impl PgMap {
         } else {
             known.pools.extend(pools);
         }
+        let (heard, same) = (!known.at.is_zero(), known.up_from == report.up_from);
+        self.jobs.note_osd(known, heard, same, &report.counters);
         known.up_from = report.up_from;
         known.seq = report.seq;
         known.epoch = report.epoch;
@@ -122,6 +127,7 @@ impl PgMap {
                 continue;
             };
             if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq) {
+                self.jobs.note_group(slot, &stat);
                 *slot = stat;
             }
         }
@@ -227,6 +233,7 @@ impl PgMap {
             }
         }
         d.purged_snaps = self.purged_snaps();
+        d.jobs = self.jobs.digest(now, &self.pgs, &self.osds);
         if let Some((then, sum, by_pool)) = self.samples.front() {
             let seconds = now.as_secs_f64() - then.as_secs_f64();
             d.rates = Rates::between(&sum.stats.sum, &pg_sum.stats.sum, seconds);

@@ -1,6 +1,7 @@
 //! Commands about the manager's own services and modules.
 
 use super::{Answer, Context, Entry, json, read, text, unsupported};
+use pgmap::jobs;
 use serde_json::json;
 
 pub(super) const COMMANDS: &[Entry] = &[
@@ -25,12 +26,33 @@ fn service_status(cx: &Context<'_>) -> Answer {
     json(cx, &json!({}))
 }
 
-fn progress(_: &Context<'_>) -> Answer {
-    text("Nothing in progress\n")
+fn progress(cx: &Context<'_>) -> Answer {
+    let now = cx.state.pg_map.stamp;
+    let mut out = String::new();
+    for (name, job) in cx.state.digest.jobs.iter().filter(|(_, j)| j.is_active()) {
+        out += &format!("{}\n    {}\n", job.two_lines(name, now, 4), job.numbers());
+    }
+    let mut over = cx.state.pg_map.jobs.completed().peekable();
+    if out.is_empty() && over.peek().is_none() {
+        return text("Nothing in progress\n");
+    }
+    if over.peek().is_some() {
+        out.push('\n');
+    }
+    for c in over {
+        let took = c.finished.since(c.started).as_secs();
+        out += &format!("[Complete]: {} ({})\n", jobs::title(c.name), jobs::pretty(took));
+    }
+    text(out)
 }
 
 fn progress_json(cx: &Context<'_>) -> Answer {
-    json(cx, &json!({"events": [], "completed": []}))
+    let now = cx.state.pg_map.stamp;
+    let all = &cx.state.digest.jobs;
+    let events: Vec<_> = all.iter().filter(|(_, j)| j.is_active()).map(|(name, j)| j.event(name, now)).collect();
+    let completed: Vec<_> = cx.state.pg_map.jobs.completed().map(jobs::Completed::dump).collect();
+    let jobs: serde_json::Map<_, _> = all.iter().map(|(name, j)| (name.clone(), j.dump())).collect();
+    json(cx, &json!({"events": events, "completed": completed, "jobs": jobs}))
 }
 
 fn balancer_status(cx: &Context<'_>) -> Answer {

@@ -220,29 +220,29 @@ fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
     }
 }
 
-/// Background work: what is left of it, what was done, and where it goes on.
+/// Background work: what is left of it, what was done, how fast it goes, and what holds it up.
 fn jobs(state: &MgrState, out: &mut Text) {
-    let sum = &state.digest.pg_sum.stats.sum;
-    let per_object = if sum.num_objects > 0 { sum.num_bytes as f64 / sum.num_objects as f64 } else { 0.0 };
-    let copies = [("recovery", sum.num_objects_degraded), ("backfill", sum.num_objects_misplaced)];
-    out.metric("siphon_job_objects_left", Kind::Gauge, "Copies of objects that a kind of background work has before it");
-    for (job, n) in copies {
-        out.value("siphon_job_objects_left", &[("job", job)], n as f64);
-    }
-    out.metric("siphon_job_bytes_left", Kind::Gauge, "About how many bytes that is: the mean size of objects is used");
-    for (job, n) in copies {
-        out.value("siphon_job_bytes_left", &[("job", job)], n as f64 * per_object);
-    }
-    out.metric("siphon_job_objects_done_total", Kind::Counter, "Copies of objects made, by recovery and backfill together");
-    out.value("siphon_job_objects_done_total", &[("job", "recovery")], sum.num_objects_recovered as f64);
-    out.metric("siphon_job_bytes_done_total", Kind::Counter, "Their bytes");
-    out.value("siphon_job_bytes_done_total", &[("job", "recovery")], sum.num_bytes_recovered as f64);
-    let osds = || state.pg_map.osds.values();
-    out.one("siphon_job_snapshots_left", Kind::Gauge, "Removed snapshots that groups have to trim", osds().map(|r| f64::from(r.stat.snap_trim_queue_len)).sum());
-    let with = |name: &str| PgState::from_name(name).map_or(0, |s| state.digest.num_pgs_with(s));
-    out.metric("siphon_job_groups", Kind::Gauge, "Groups in which a kind of background work goes on");
-    for (job, name) in [("recovery", "recovering"), ("backfill", "backfilling"), ("trim", "snaptrim"), ("scrub", "scrubbing"), ("repair", "repair")] {
-        out.value("siphon_job_groups", &[("job", job)], f64::from(with(name)));
+    use pgmap::Job;
+    type Value = fn(&Job) -> Option<f64>;
+    let metrics: [(&str, Kind, &str, Value); 10] = [
+        ("siphon_job_groups", Kind::Gauge, "Groups in which a kind of background work goes on or waits", |j| Some(f64::from(j.groups))),
+        ("siphon_job_objects_left", Kind::Gauge, "Objects, or copies of objects, that it has before it", |j| Some(j.objects_left as f64)),
+        ("siphon_job_bytes_left", Kind::Gauge, "About how many bytes that is: the mean size of objects is used", |j| Some(j.bytes_left as f64)),
+        ("siphon_job_snapshots_left", Kind::Gauge, "Removed snapshots of groups that it has before it", |j| Some(j.snaps_left as f64)),
+        ("siphon_job_objects_done_total", Kind::Counter, "Objects, or copies of objects, that it has done", |j| Some(j.objects_done as f64)),
+        ("siphon_job_bytes_done_total", Kind::Counter, "Their bytes", |j| Some(j.bytes_done as f64)),
+        ("siphon_job_objects_per_second", Kind::Gauge, "Objects that it does in a second", |j| Some(j.objects_rate)),
+        ("siphon_job_bytes_per_second", Kind::Gauge, "Bytes that it does in a second", |j| Some(j.bytes_rate)),
+        ("siphon_job_eta_seconds", Kind::Gauge, "How long it takes yet if it goes on like this; absent if it does not move", |j| Some(j.remaining()? as f64)),
+        ("siphon_job_paused", Kind::Gauge, "Whether a flag or an option holds it up", |j| Some(f64::from(u8::from(!j.paused.is_empty())))),
+    ];
+    for (metric, kind, help, value) in metrics {
+        out.metric(metric, kind, help);
+        for (name, job) in &state.digest.jobs {
+            if let Some(n) = value(job) {
+                out.value(metric, &[("job", name)], n);
+            }
+        }
     }
 }
 

@@ -84,7 +84,7 @@ fn status_json(c: &Read<'_>) -> Value {
             "services": c.state.mgr.services,
         },
         "servicemap": {"epoch": c.state.services.epoch.0, "modified": c.state.services.modified.to_string(), "services": {}},
-        "progress_events": {},
+        "progress_events": progress_events(c),
     })
 }
 
@@ -120,8 +120,32 @@ fn status_text(c: &Read<'_>) -> String {
     }
     out.push_str("\n \n  data:\n");
     out += &c.env.stats.digest.as_ref().map_or_else(|| pgmap::Digest::default().status_text(), |d| d.status_text());
+    if let Some(d) = &c.env.stats.digest {
+        let lines: Vec<String> = events(d).map(|(name, job)| job.two_lines(name, now, 6)).collect();
+        if !lines.is_empty() {
+            let _ = write!(out, "\n \n  progress:\n");
+        }
+        for line in lines {
+            let _ = writeln!(out, "    {line}");
+        }
+    }
     out.push_str(" \n");
     out
+}
+
+/// Background work that has something to do.
+fn events(digest: &pgmap::Digest) -> impl Iterator<Item = (&String, &pgmap::Job)> {
+    digest.jobs.iter().filter(|(name, job)| job.is_active() && pgmap::jobs::shown_in_status(name))
+}
+
+/// The same as Ceph shows what its manager says (`ProgressEvent`, `src/mon/mon_types.h`).
+fn progress_events(c: &Read<'_>) -> Value {
+    let Some(d) = &c.env.stats.digest else { return json!({}) };
+    let event = |(name, job): (&String, &pgmap::Job)| {
+        let message = job.two_lines(name, c.env.now, 6);
+        (pgmap::jobs::id(name, job.since), json!({"message": message, "progress": job.progress(), "add_to_ceph_s": true}))
+    };
+    Value::Object(events(d).map(event).collect())
 }
 
 /// The pools as `df` needs them.

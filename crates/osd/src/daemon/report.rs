@@ -141,6 +141,7 @@ impl Daemon {
         for (name, n) in self.core.with_queue(|q| q.counters()) {
             count(name, n);
         }
+        counters.extend(self.core.job_counters());
         let report = OsdStatsReport {
             osd: self.id,
             up_from,

@@ -534,7 +534,7 @@ impl Pg {
     }
 
     /// The part of the objects that is before a cursor.
-    fn fraction(&self, cursor: &Backfill) -> f64 {
+    pub(super) fn fraction(&self, cursor: &Backfill) -> f64 {
         match cursor {
             Backfill::Nothing => 0.0,
             Backfill::Complete => 1.0,

@@ -5,6 +5,7 @@ use types::Eversion;
 use crate::action::{Action, Persist};
 use crate::info::Backfill;
 use crate::rows;
+use crate::stats::StatSum;
 
 use super::{Deferred, Pg, Phase};
 
@@ -29,6 +30,8 @@ impl Pg {
         persist.rows.remove.extend(self.log.iter().map(|e| rows::log_key(e.entry.version)));
         persist.rows.remove.extend(self.log.dups().map(|d| rows::dup_key(d)));
         persist.rows.remove.extend(self.missing.iter().map(|(oid, _)| rows::missing_key(oid)));
+        let (stats, filled) = (self.info.stats, self.fraction(&self.info.last_backfill));
+        let part = |n: i64| (n.max(0) as f64 * filled) as i64;
         self.log = Default::default();
         self.missing = Default::default();
         self.info.removing = true;
@@ -36,7 +39,8 @@ impl Pg {
         self.info.last_update = Eversion::default();
         self.info.last_complete = Eversion::default();
         self.info.log_tail = Eversion::default();
-        self.info.stats = Default::default();
+        // What there is to remove, for operators.
+        self.info.stats = StatSum { num_objects: part(stats.num_objects), num_bytes: part(stats.num_bytes), ..StatSum::default() };
         self.info_rows(&mut persist);
         let token = self.persist(persist);
         self.defer(token, Deferred::Remove);

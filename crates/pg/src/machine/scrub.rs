@@ -228,6 +228,13 @@ impl Pg {
         self.next_chunk();
     }
 
+    /// Objects that the scrub under way has compared, and those that it has before it.
+    pub fn scrub_progress(&self) -> Option<(u64, u64)> {
+        let job = self.scrub.job.as_ref().filter(|j| !matches!(j.stage, Stage::Reserving(_)))?;
+        let (all, done) = (self.info.stats.num_objects.max(0) as u64, job.tally.stats.num_objects.max(0) as u64);
+        Some((done, all.saturating_sub(done)))
+    }
+
     /// Gives up: a replica has no turn, or scrubs are not wanted any more.
     pub(super) fn stop_scrub(&mut self) {
         if self.scrub.job.take().is_some() {
