@@ -24,7 +24,7 @@ pub struct PastInterval {
 /// Intervals since the PG was last clean in which writes may have been accepted (Ceph: `PastIntervals`).
 ///
 /// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever satisfies
-/// the later one satisfies it.
+/// the later one satisfies it; unless an OSD of the later one lost its data between the two.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 2, compat = 1)]
 pub struct PastIntervals {
@@ -41,8 +41,8 @@ pub struct PastIntervals {
 }
 
 impl PastIntervals {
-    /// Adds the interval that ends with `last_map`.
-    pub fn add(&mut self, interval: PastInterval, may_have_written: bool) {
+    /// Adds the interval that ended before `map`.
+    pub fn add(&mut self, interval: PastInterval, may_have_written: bool, map: &dyn MapView) {
         if self.first == Epoch(0) {
             self.first = interval.first;
         }
@@ -53,7 +53,9 @@ impl PastIntervals {
         for osd in &interval.acting {
             self.note_holder(*osd, interval.last);
         }
-        self.intervals.retain(|old| !interval.acting.iter().all(|osd| old.acting.contains(osd)));
+        // Who came with an empty store took part in the later one, and knows nothing of the earlier.
+        let knows = |old: &PastInterval, osd: &OsdId| old.acting.contains(osd) && map.lost_at(*osd) <= old.first;
+        self.intervals.retain(|old| !interval.acting.iter().all(|osd| knows(old, osd)));
         self.intervals.push(interval);
     }
 
@@ -74,7 +76,7 @@ impl PastIntervals {
 
     /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch of the
     /// present interval: the other may have seen more intervals than have ended here.
-    pub fn adopt(&mut self, other: &PastIntervals, since: Epoch) {
+    pub fn adopt(&mut self, other: &PastIntervals, since: Epoch, map: &dyn MapView) {
         for (osd, until) in &other.holders {
             self.note_holder(*osd, *until);
         }
@@ -89,7 +91,7 @@ impl PastIntervals {
             }
         }
         for i in own.intervals {
-            self.add(i, true);
+            self.add(i, true, map);
         }
         self.last = if own.last != Epoch(0) { own.last } else { other.last };
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::action::Source;
 use crate::log_entry::LogOp;
 use crate::map::MapView;
+use crate::past_intervals::PastInterval;
 use crate::msg::{Payload, Query};
 use crate::proposal::{NewEntry, Proposal};
 use crate::stats::StatSum;
@@ -392,4 +393,19 @@ pub(super) fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
             _ => None,
         })
         .collect()
+}
+
+#[test]
+fn who_lost_its_data_does_not_vouch_for_what_was_before() {
+    let add = |lost| {
+        let mut past = PastIntervals::default();
+        let map = Map { lost, ..Map::default() };
+        let interval = |first, last, acting: &[i32]| PastInterval { first: Epoch(first), last: Epoch(last), acting: acting.iter().map(|o| OsdId(*o)).collect() };
+        past.add(interval(3, 5, &[0, 1, 2]), true, &map);
+        past.add(interval(6, 8, &[0, 2]), true, &map);
+        past.intervals.len()
+    };
+    assert_eq!(add(None), 1, "whoever is of the second has all of the first");
+    assert_eq!(add(Some((OsdId(0), 6))), 2, "osd.0 came with an empty store");
+    assert_eq!(add(Some((OsdId(1), 6))), 1);
 }

@@ -31,7 +31,7 @@ impl Pg {
                 acting: self.mapping.acting.clone(),
             };
             let written = may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
-            self.past.add(interval, written);
+            self.past.add(interval, written, &*self.map);
             let epoch = self.map.epoch();
             let history = &mut self.info.history;
             if mapping.up != self.mapping.up || mapping.up_primary != self.mapping.up_primary {

@@ -91,7 +91,7 @@ impl Pg {
         let info = &peer.info;
         let mut learned = self.info.history.merge(&info.history);
         let before = self.past.clone();
-        self.past.adopt(&past, self.info.history.same_interval_since);
+        self.past.adopt(&past, self.info.history.same_interval_since, &*self.map);
         self.past.trim(self.info.history.last_epoch_started);
         learned |= self.past != before;
         match &mut self.phase {
