@@ -58,6 +58,7 @@ pub fn settings(c: &Config) -> Settings {
                 p.recovery_max_omap_entries,
             ),
             read_lease: read_lease(c),
+            async_recovery_min_cost: num(c, "osd_async_recovery_min_cost", p.async_recovery_min_cost),
             scrub_chunk_min: num(c, "osd_scrub_chunk_min", p.scrub_chunk_min as u64) as usize,
             scrub_chunk_max: num(c, "osd_scrub_chunk_max", p.scrub_chunk_max as u64) as usize,
             scrub_max_preemptions: num(c, "osd_scrub_max_preemptions", p.scrub_max_preemptions.into()) as u32,

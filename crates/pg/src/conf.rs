@@ -19,6 +19,8 @@ pub struct PgConf {
     pub pg_log_dups_tracked: u64,
     /// `osd_recovery_max_active`: objects in recovery at a time, not counting those that clients wait for.
     pub recovery_max_active: usize,
+    /// `osd_async_recovery_min_cost`: writes that a copy must lack to recover beside the group.
+    pub async_recovery_min_cost: u64,
     /// `osd_recovery_max_chunk`: data bytes in one push.
     pub recovery_max_chunk: u64,
     /// `osd_recovery_max_omap_entries_per_chunk`: omap rows in one push.
@@ -60,6 +62,7 @@ impl Default for PgConf {
             pg_log_trim_min: 100,
             pg_log_dups_tracked: 3_000,
             recovery_max_active: 3,
+            async_recovery_min_cost: 100,
             recovery_max_chunk: 8 << 20,
             recovery_max_omap_entries: 8_096,
             backfill_scan: 512,

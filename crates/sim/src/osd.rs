@@ -524,6 +524,9 @@ impl Osd {
             }
             PeerMsg::RepOp(op) if op.log_only => {
                 let pg = self.pgs.get(&header.pgid).map(|h| &h.pg);
+                if pg.is_some_and(|p| p.info().last_backfill == Backfill::Complete) {
+                    *self.marks.entry("write to a copy that recovers beside").or_default() += 1;
+                }
                 let known = pg.is_some_and(|p| op.entries.iter().any(|e| p.info().last_backfill.covers(&e.entry.oid)));
                 *self.marks.entry(if known { "write to a copy in progress" } else { "write behind the cursor" }).or_default() += 1;
             }

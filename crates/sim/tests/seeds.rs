@@ -35,7 +35,7 @@ fn seeds() {
         for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
             "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
             "several copies filled together", "an object read once for several targets",
-            "write while several copies are filled", "two disks replaced", "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor",
+            "write while several copies are filled", "two disks replaced", "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor", "write to a copy that recovers beside",
             "write behind the cursor", "too full", "cut off", "paused", "booted again", "told of promises", "lease wait",
             "read waited for a lease", "replica read", "replica did not read", "block went bad", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",

@@ -71,6 +71,8 @@ pub(super) struct Target {
     pub(super) asked: bool,
     /// A move of the cursor is on its way.
     pub(super) advancing: bool,
+    /// It had everything but newer writes when it began to follow.
+    pub(super) beside: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,11 +164,14 @@ impl Pg {
     }
 
     fn may_backfill(&self) -> bool {
+        if self.all_recover_beside() {
+            return self.map.recovers();
+        }
         self.map.recovers() && self.map.backfills() && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
     }
 
     /// Whether the copy's log can be brought up to date, so that its cursor still means something.
-    fn can_resume(&self, info: &PgInfo) -> bool {
+    pub(super) fn can_resume(&self, info: &PgInfo) -> bool {
         !info.removing && !info.is_empty() && info.last_backfill != Backfill::Nothing && info.last_update >= self.log.tail()
     }
 
@@ -188,16 +193,33 @@ impl Pg {
             .filter(|o| !self.mapping.acting.contains(o) && self.peers.contains_key(o) && !self.backfill.targets.contains_key(o))
             .collect();
         for osd in new {
-            self.backfill.targets.insert(osd, Target { stage: Stage::Waiting, listing: None, asked: false, advancing: false });
+            self.add_target(osd);
             if self.backfill.turn == OwnTurn::Held {
                 self.begin(osd);
             }
         }
         if self.backfill.turn == OwnTurn::None && self.wants_turn() {
             self.backfill.turn = OwnTurn::Asked;
-            self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
+            let backfill = !self.all_recover_beside();
+            self.actions.push_back(Action::Reserve { target: false, backfill, priority: self.backfill_priority() });
         }
         self.fill();
+    }
+
+    fn add_target(&mut self, osd: OsdId) {
+        self.backfill.targets.insert(osd, Target { stage: Stage::Waiting, listing: None, asked: false, advancing: false, beside: false });
+    }
+
+    /// This copy follows from now on, whenever its turn comes. False if it does already.
+    pub(super) fn add_follower(&mut self, osd: OsdId) -> bool {
+        if !self.backfill.targets.contains_key(&osd) {
+            self.add_target(osd);
+        }
+        let waits = self.stage(osd) == Some(Stage::Waiting);
+        if waits {
+            self.begin(osd);
+        }
+        waits
     }
 
     /// The next range, or the end, for those whose turn it is.
@@ -371,6 +393,9 @@ impl Pg {
         self.set_stage(osd, Stage::Starting);
         if let Some(peer) = self.peers.get_mut(&osd) {
             peer.acked = self.info.last_update;
+            if let Some(target) = self.backfill.targets.get_mut(&osd) {
+                target.beside = peer.info.last_backfill == Backfill::Complete;
+            }
         }
         self.send_activate(osd);
     }
@@ -406,8 +431,8 @@ impl Pg {
 
     fn ask_target_turn(&mut self, osd: OsdId) {
         self.set_stage(osd, Stage::TargetTurn);
-        let priority = self.backfill_priority();
-        self.send(osd, PeerMsg::Reserve { backfill: true, priority });
+        let (backfill, priority) = (!self.recovers_beside(osd), self.backfill_priority());
+        self.send(osd, PeerMsg::Reserve { backfill, priority });
     }
 
     pub(super) fn handle_target_reserved(&mut self, from: OsdId) {

@@ -13,6 +13,7 @@
 //! `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
 
 mod activate;
+mod async_recovery;
 mod backfill;
 mod backfill_scan;
 mod backfill_target;
@@ -443,7 +444,7 @@ impl Pg {
         if self.missing.contains(oid) || self.recovery.is_losing(oid) {
             return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
         }
-        if (self.is_followed() || !self.all_recovered()) && self.is_degraded_object(oid) {
+        if (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid) {
             return ObjectStatus::Degraded;
         }
         if self.inflight.iter().any(|op| op.oids.contains(oid)) {
@@ -454,7 +455,7 @@ impl Pg {
 
     /// Whether a read, or with `write` a write, of this object must wait for its recovery.
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
-        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.is_followed() || !self.all_recovered()) && self.is_degraded_object(oid))
+        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid))
     }
 
     /// Whether writes of this object are in flight, in any state.
@@ -568,6 +569,8 @@ impl Pg {
     }
 }
 
+#[cfg(test)]
+mod async_recovery_test;
 #[cfg(test)]
 mod backfill_test;
 #[cfg(test)]

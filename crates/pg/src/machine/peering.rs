@@ -24,17 +24,19 @@ impl Peer {
 
 /// The copy with the authoritative log (Ceph: `PeeringState::find_best_info`).
 ///
-/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not filled.
+/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not filled. One that did not act
+/// then, but recovered beside the group, may have entries of objects without the objects, which those who acted may have
+/// lost: it is asked only if nobody of these is left. They have all that was acknowledged.
 /// Among the rest the newest `last_update` wins, so that nothing acknowledged is lost (and some writes that
 /// were not acknowledged survive); then the longest log, then the primary itself.
-fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone) -> Option<OsdId> {
+pub(super) fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone, acted: impl Fn(OsdId, Epoch) -> bool) -> Option<OsdId> {
     let started = infos
         .clone()
         .map(|(_, i)| if i.is_incomplete() { i.history.last_epoch_started } else { i.history.last_epoch_started.max(i.last_epoch_started) })
         .max()?;
     infos
         .filter(|(_, i)| !i.is_incomplete() && i.last_epoch_started >= started)
-        .max_by_key(|&(osd, i)| (i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
+        .max_by_key(|&(osd, i)| (acted(osd, started), i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
         .map(|(osd, _)| osd)
 }
 
@@ -177,13 +179,24 @@ impl Pg {
         self.choose_log();
     }
 
-    fn info_of(&self, osd: OsdId) -> Option<&PgInfo> {
+    pub(super) fn info_of(&self, osd: OsdId) -> Option<&PgInfo> {
         if osd == self.me { Some(&self.info) } else { self.peers.get(&osd).map(|p| &p.info) }
+    }
+
+    /// Whether an OSD acted in the interval of an epoch, as far as that is remembered.
+    fn acted(&self, osd: OsdId, epoch: Epoch) -> bool {
+        if epoch >= self.info.history.same_interval_since {
+            return self.mapping.acting.contains(&osd);
+        }
+        match self.past.intervals.iter().find(|i| i.first <= epoch && epoch <= i.last) {
+            Some(interval) => interval.acting.contains(&osd),
+            None => self.past.holders.get(&osd).is_some_and(|until| *until >= epoch),
+        }
     }
 
     fn choose_log(&mut self) {
         let infos = self.peers.iter().map(|(o, p)| (*o, &p.info)).chain([(self.me, &self.info)]);
-        let Some(best) = find_best(self.me, infos) else {
+        let Some(best) = find_best(self.me, infos, |osd, epoch| self.acted(osd, epoch)) else {
             self.phase = Phase::Incomplete;
             return;
         };
@@ -195,6 +208,7 @@ impl Pg {
             self.phase = Phase::Incomplete;
             return;
         }
+        let want = self.leave_behind(want, best);
         // Another order of the same OSDs is as good, but for that of `up`: what made it differ is over, and nobody else
         // would ever ask for `up` again.
         let (acting, up) = (&self.mapping.acting, &self.mapping.up);

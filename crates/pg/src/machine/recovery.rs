@@ -145,6 +145,14 @@ impl Pg {
             .any(|o| self.peers.get(&o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
     }
 
+    /// Whether a write of this object has to wait for its copy. Those that recover beside the group learn of writes to what
+    /// they lack by the log; but as long as an object is written again and again its copy would never end.
+    pub(super) fn holds_writes(&self, oid: &ObjectId) -> bool {
+        let lacks = |o: &OsdId| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)));
+        let waits = |o: &OsdId| lacks(o) && (self.recovery.active.contains_key(oid) || !self.recovers_beside(*o));
+        self.mapping.acting.iter().any(lacks) || self.followers().any(|o| waits(&o))
+    }
+
     /// Whether this copy or an acting replica lacks something that can be recovered.
     pub(super) fn has_recoverable(&self) -> bool {
         let unfound = &self.recovery.unfound;
@@ -157,6 +165,7 @@ impl Pg {
         if self.phase != Phase::Active {
             return;
         }
+        self.follow_by_log();
         self.check_reservation();
         if self.all_recovered() {
             self.min_last_complete_ondisk = self.all_committed;

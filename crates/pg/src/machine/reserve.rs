@@ -96,6 +96,8 @@ impl Pg {
         let pool = self.map.recovery_priority(self.info.pgid.pool);
         if short > 0 {
             clamp(INACTIVE, short, pool, HIGHEST)
+        } else if self.all_recover_beside() {
+            clamp(RECOVERY, 0, pool, INACTIVE - 1)
         } else if absent > 0 || !self.all_recovered() {
             clamp(BACKFILL_DEGRADED, absent.max(0), pool, RECOVERY - 1)
         } else {
@@ -110,7 +112,8 @@ impl Pg {
             true => !self.missing.is_empty(),
             false => self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| !m.is_empty()),
         };
-        self.mapping.acting.iter().any(|o| lacks(*o) && self.map.is_full(*o))
+        let beside = self.filling().filter(|o| self.recovers_beside(*o));
+        self.mapping.acting.iter().copied().chain(beside).any(|o| lacks(o) && self.map.is_full(o))
     }
 
     /// Whether objects may be recovered that nobody waits for.

@@ -242,10 +242,14 @@ impl Pg {
         if self.phase == Phase::Active && self.all_recovered() && self.needs_backfill() {
             let any = |is: fn(&BackfillStatus) -> bool| self.backfills().any(|b| is(&b));
             let (damaged, running, too_full) = (any(|b| b.damaged), any(|b| b.running), any(|b| b.too_full));
-            s.set(PgState::BACKFILL_UNFOUND, damaged);
-            s.set(PgState::BACKFILLING, running && !damaged);
-            s.set(PgState::BACKFILL_TOOFULL, too_full && !damaged);
-            s.set(PgState::BACKFILL_WAIT, !damaged && !running && !too_full);
+            if self.all_recover_beside() {
+                s.set(if running { PgState::RECOVERING } else { PgState::RECOVERY_WAIT }, true);
+            } else {
+                s.set(PgState::BACKFILL_UNFOUND, damaged);
+                s.set(PgState::BACKFILLING, running && !damaged);
+                s.set(PgState::BACKFILL_TOOFULL, too_full && !damaged);
+                s.set(PgState::BACKFILL_WAIT, !damaged && !running && !too_full);
+            }
         }
         if decided && is_pending(self.info.pgid, &self.pool) {
             s.set(PgState::PREMERGE, true);
