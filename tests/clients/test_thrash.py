@@ -212,11 +212,18 @@ class Thrasher:
     def mend(self):
         """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound."""
         stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs("pgs")}
-        before = stamps()
-        for pgid in before:
-            self.c.mgr("pg", "repair", pgid)
-        self.eventually(lambda: all(stamp > before.get(pgid, ("",))[0] and "inconsistent" not in state for pgid, (stamp, state) in stamps().items())
-                        and self.clean(), "every group to be repaired")
+        before, asked = stamps(), {}
+
+        def repaired():
+            now = stamps()
+            late = [p for p, (stamp, state) in now.items() if stamp <= before.get(p, ("",))[0] or "inconsistent" in state]
+            for pgid in late:
+                # A group that is divided, or led by another one meanwhile, forgets what it was asked for.
+                if time.monotonic() - asked.get(pgid, 0) > 20:
+                    asked[pgid] = time.monotonic()
+                    self.c.mgr("pg", "repair", pgid)
+            return not late and self.clean()
+        self.eventually(repaired, "every group to be repaired")
         self.rotten = False
 
     def verify(self, all_hosts=False):
