@@ -338,8 +338,6 @@ struct World {
     processed: u64,
     answered: u64,
     calm: bool,
-    /// Two disks were replaced: what is left of the copies must not be lost before they are filled.
-    fragile: bool,
     log: Option<String>,
 }
 
@@ -408,7 +406,6 @@ impl World {
             processed: 0,
             answered: 0,
             calm: false,
-            fragile: false,
             log: std::env::var_os("SIPHON_SIM_TRACE").map(|_| String::new()),
             scenario,
         }
@@ -557,8 +554,7 @@ impl World {
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
             // Whoever was called down before the calm is up again by now: nobody is out in the calm.
             Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
-            // Nor must it be called down, for the empty ones could go on without it.
-            Ev::Mon(MonMsg::Failed(osd, incarnation, _)) if self.is_fragile() && self.osds[osd.0 as usize].incarnation == incarnation => {}
+
             Ev::Mon(msg) | Ev::FromOsd(_, msg) => {
                 if self.monitor.handle(msg) > 0 {
                     self.publish();
@@ -698,7 +694,7 @@ impl World {
 
     fn crash(&mut self, osd: OsdId) {
         let incarnation = self.osds[osd.0 as usize].incarnation;
-        if incarnation == 0 || self.is_fragile() {
+        if incarnation == 0 {
             return;
         }
         let unflushed = self.osds[osd.0 as usize].disk.unflushed();
@@ -723,12 +719,6 @@ impl World {
     }
 
     /// An OSD crashes and comes back with an empty disk.
-    /// Whether an OSD that has its disk yet must not be lost.
-    fn is_fragile(&mut self) -> bool {
-        self.fragile = self.fragile && !self.all_clean();
-        self.fragile
-    }
-
     fn lose(&mut self, osd: OsdId) {
         self.crash(osd);
         self.osds[osd.0 as usize].replace_disk();
@@ -775,7 +765,6 @@ impl World {
                     let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
                     self.lose(OsdId(other as i32));
                     self.mark("two disks replaced");
-                    self.fragile = true;
                 }
             }
         } else if dice < one + all + weight + disk + flag {
