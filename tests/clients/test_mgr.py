@@ -1,10 +1,11 @@
-"""The manager: what it tells those who report to it."""
+"""The manager: what it tells those who report to it, and who takes its place."""
 import json
+import subprocess
 
 import pytest
 
-from conftest import eventually
-from processes import running
+from conftest import BINARY, eventually
+from processes import running, siphon
 
 pytest.importorskip("rados")
 
@@ -49,3 +50,66 @@ def test_how_often_groups_are_reported(procs, cl):
     eventually(lambda: min(reported()) > before + 2, what="reports")
     for who, name in [("osd", "osd_mon_report_interval"), ("mgr", "mgr_stats_period")]:
         cl.command(prefix="config rm", who=who, name=name)
+
+
+def test_another_takes_its_place(procs, cl):
+    def mon(prefix, **kw):
+        return json.loads(cl.command(prefix=prefix, format="json", **kw))
+
+    def becomes(active, standbys):
+        def there():
+            m = mon("mgr dump")
+            if m["active_name"] == active and m["available"] and [s["name"] for s in m["standbys"]] == standbys:
+                return m
+        return eventually(there, what=f"{active} and {standbys}")
+
+    def ceiling(iops):
+        """A promise that the active manager divides over OSDs."""
+        r = subprocess.run([str(BINARY), "qos", "-c", str(cl.conf), "set", "d", "--ceiling-iops", str(iops)], capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+
+        def holds():
+            with cl.admin.open_ioctx("d") as io:
+                for n in range(8):
+                    io.write_full(f"o{n}", b"x")
+            tenants = [t for n in range(3) for t in cl.ceph_json("tell", f"osd.{n}", "dump_qos")["tenants"]]
+            found = [t["ceiling"]["iops"]["cluster"] for t in tenants if t["tenant"] == "d" and t["specified"]]
+            return found and all(c == iops for c in found)
+        eventually(holds, what="the ceiling")
+
+    for name, value in [("mon_tick_interval", "1"), ("mon_mgr_mkfs_grace", "0")]:
+        cl.command(prefix="config set", who="mon", name=name, value=value)
+    siphon("add", "mgr", "--data-dir", procs.dirs[0], "--name", "y")
+    procs.daemon(procs.dirs[0], "mgr.y").start()
+    first = becomes("x", ["y"])
+    assert {m["name"] for m in mon("mgr metadata")} == {"x", "y"} and sum(mon("mgr versions").values()) == 2
+    status = cl.command(prefix="status").decode()
+    assert "mgr: x(active, since " in status and "), standbys: y\n" in status, status
+
+    # One that is told to go: another is there at once, and it waits itself.
+    cl.command(prefix="mgr fail")
+    second = becomes("y", ["x"])
+    assert second["active_gid"] == first["standbys"][0]["gid"] and second["standbys"][0]["gid"] != first["active_gid"]
+    assert second["last_failure_osd_epoch"] > first["last_failure_osd_epoch"]
+    blocked = [b["addr"] for b in mon("osd blocklist ls")]
+    assert any(a["addrvec"][0]["addr"] + "/" + str(a["addrvec"][0]["nonce"]) in blocked for a in [first["active_addrs"]]), (blocked, first)
+    eventually(lambda: len(mgr(cl, prefix="pg dump", dumpcontents=["pgs"])["pg_stats"]) >= 16, what="statistics")
+    ceiling(500)
+
+    # One that dies.
+    cl.command(prefix="config set", who="mon", name="mon_mgr_beacon_grace", value="4")
+    procs["mgr.y"].kill()
+    becomes("x", [])
+    assert [m["name"] for m in mon("mgr metadata")] == ["x"]
+    log = cl.command(prefix="log last", num=50).decode()
+    assert "Manager daemon y is unresponsive" in log and "Manager daemon x is now available" in log
+    ceiling(400)
+
+    # None, and one again.
+    procs["mgr.x"].stop()
+    check = eventually(lambda: mon("health")["checks"].get("MGR_DOWN"), what="the health check")
+    assert check["summary"]["message"] == "no active mgr"
+    assert "mgr: no daemons active (since " in cl.command(prefix="status").decode()
+    procs["mgr.x"].start()
+    becomes("x", [])
+    eventually(lambda: "MGR_DOWN" not in mon("health")["checks"], what="health")

@@ -159,6 +159,9 @@ mon_clock_drift_allowed|float|advanced|0.05|0..|r|mon|Seconds that the monitors'
 mon_clock_drift_warn_backoff|float|advanced|5|1..|r|mon|Base of the growing pauses, in seconds, between warnings in the cluster log about one monitor's clock.
 clock_offset|float|dev|0||r|mon|Seconds that are added to what the system's clock says.
 mon_mgr_beacon_grace|secs|advanced|30|1..|r|mon|Seconds without a beacon after which the manager is replaced.
+mon_mgr_blocklist_interval|float|dev|86400|3600..|r|mon|Seconds for which OSDs refuse a manager that was replaced.
+mon_mgr_mkfs_grace|int|dev|120|0..|r|mon|Seconds for which a new cluster may be without a manager.
+mon_mgr_inactive_grace|int|advanced|60|0..|r|mon|Seconds without a manager after which that is an error.
 osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.
 osd_map_message_max_bytes|size|advanced|10M|4K..|r|mon,osd|How many bytes of maps one message carries at most.
 osd_pool_default_size|uint|advanced|3|1..10|r|mon|Replicas of a new pool.

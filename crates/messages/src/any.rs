@@ -104,7 +104,7 @@ macro_rules! registry {
 registry! {
     Auth, AuthReply, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, GetConfig, GetPoolStats,
     GetPoolStatsReply, KvData, Log, LogAck, MdsMapMsg, MgrClose, MgrCommand, MgrCommandReply,
-    MgrConfigure, MgrDigest, MgrMapMsg, MgrOpen, MgrReport, MonCommand, MonCommandAck, MonForward,
+    MgrBeacon, MgrConfigure, MgrDigest, MgrMapMsg, MgrOpen, MgrReport, MonCommand, MonCommandAck, MonForward,
     MonGetMap, MonGetOsdMap, MonGetVersion, MonGetVersionReply, MonGlobalId, MonHealthChecks,
     MonMapMsg, MonRoute, MonSubscribe, MonSubscribeAck, OsdAlive, OsdBackoff, OsdBeacon, OsdBoot,
     OsdFailure, OsdForceRecovery, OsdFull, OsdMapMsg, OsdMarkMeDead, OsdMarkMeDown, OsdOp, OsdOpReply,

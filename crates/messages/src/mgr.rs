@@ -1,10 +1,11 @@
 //! Sessions of clients and daemons with the mgr.
 
-use crate::payload::{Parts, Payload, Received, message};
+use crate::payload::{Parts, Payload, Paxos, Received, message};
 use bytes::{Bytes, BytesMut};
-use denc::{Encode, Features};
+use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
+use types::{EntityAddrVec, Fsid};
 
 message! {
     /// Ends a session with the mgr (Ceph: `MMgrClose`).
@@ -59,6 +60,81 @@ impl Payload for MgrOpen {
             m.config_defaults = r.get()?;
         }
         Ok(m)
+    }
+}
+
+/// A manager lives, and would serve (Ceph: `MMgrBeacon`, version 10 of 16.2). Modules and descriptions of commands
+/// are written as none and skipped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MgrBeacon {
+    /// Version header.
+    pub paxos: Paxos,
+    /// Where it serves.
+    pub addrs: EntityAddrVec,
+    /// Its global id.
+    pub gid: u64,
+    /// Whether it serves.
+    pub available: bool,
+    /// Its name.
+    pub name: String,
+    /// Of the cluster.
+    pub fsid: Fsid,
+    /// What `ceph mgr metadata` shows.
+    pub metadata: BTreeMap<String, String>,
+    /// URLs of its services by name.
+    pub services: BTreeMap<String, String>,
+    /// Its features.
+    pub features: u64,
+    /// Its clients' addresses, which are refused when another manager takes over.
+    pub clients: Vec<EntityAddrVec>,
+}
+
+/// Something enveloped whose content does not matter.
+struct Skipped;
+
+impl Decode for Skipped {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        r.envelope("skipped", u8::MAX).map(|_| Skipped)
+    }
+}
+
+impl Payload for MgrBeacon {
+    const TYPE: u16 = 0x703;
+    const NAME: &'static str = "mgrbeacon";
+    const HEAD_VERSION: u16 = 10;
+    const COMPAT_VERSION: u16 = 8;
+
+    fn encode_parts(&self, f: Features) -> Parts {
+        let mut out = BytesMut::new();
+        self.paxos.encode(&mut out, f);
+        self.addrs.encode(&mut out, f);
+        self.gid.encode(&mut out, f);
+        self.available.encode(&mut out, f);
+        self.name.encode(&mut out, f);
+        self.fsid.encode(&mut out, f);
+        0u32.encode(&mut out, f); // no names of modules
+        0u32.encode(&mut out, f); // no descriptions of commands
+        self.metadata.encode(&mut out, f);
+        self.services.encode(&mut out, f);
+        0u32.encode(&mut out, f); // no modules
+        self.features.encode(&mut out, f);
+        self.clients.encode(&mut out, f);
+        Parts { version: 10, compat: 8, front: out.freeze(), ..Parts::default() }
+    }
+
+    fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
+        if version < 8 {
+            return Err(denc::DecodeError::Invalid { what: "version of MMgrBeacon", found: version.into() });
+        }
+        let (paxos, addrs, gid, available) = (r.get()?, r.get()?, r.get()?, r.get()?);
+        let (name, fsid) = (r.get()?, r.get()?);
+        r.get::<Vec<String>>()?;
+        r.get::<Vec<Skipped>>()?;
+        let (metadata, services) = (r.get()?, r.get()?);
+        r.get::<Vec<Skipped>>()?;
+        let features = if version >= 9 { r.get()? } else { 0 };
+        let clients = if version >= 10 { r.get()? } else { Vec::new() };
+        Ok(MgrBeacon { paxos, addrs, gid, available, name, fsid, metadata, services, features, clients })
     }
 }
 

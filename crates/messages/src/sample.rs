@@ -132,6 +132,7 @@ structs! {
     PoolOp { paxos, fsid, pool, op, snapid, name, crush_rule }
     MgrOpen { daemon_name, service_name, service, config, config_defaults }
     MgrConfigure { stats_period, stats_threshold }
+    MgrBeacon { paxos, addrs, gid, available, name, fsid, metadata, services, features, clients }
     MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status }
     PerfCounterType { path, description, nick, kind, priority, unit }
     DaemonHealthMetric { kind, value }

@@ -9,7 +9,7 @@ use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use auth::{RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
-use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
+use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
 use command::{Format, Refusal};
 use conf::Config;
 use pgmap::PingLimits;
@@ -25,6 +25,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use denc::Decode;
 use types::{EntityName, EntityType, MgrMap, OsdId, ShardId, SpgId, Utime};
+
+mod standby;
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
 const DIGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -73,8 +75,22 @@ pub struct Manager {
     inner: Rc<Inner>,
 }
 
+/// What a manager is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It waits for the place of the active one.
+    Waits,
+    /// It is the active one, under this global id.
+    Serves(u64),
+    /// It was the active one.
+    Replaced,
+}
+
 struct Inner {
     name: String,
+    role: Cell<Role>,
+    /// It is not the active one any more.
+    replaced: Notify,
     ip: IpAddr,
     conf: Rc<RefCell<Config>>,
     mon: MonClient,
@@ -145,6 +161,7 @@ impl MonEvents for FromMon {
             if m.modules.replace(map.modules.clone()) != map.modules {
                 m.settings.notify_one();
             }
+            m.follow_managers(&map);
         }
     }
 }
@@ -162,7 +179,8 @@ impl Dispatcher for Sessions {
 }
 
 impl Manager {
-    /// Starts a manager on the current `LocalSet`. It serves when this returns.
+    /// Starts a manager on the current `LocalSet`. When this returns it is known where it listens, and it serves as soon as
+    /// the monitors choose it.
     pub async fn start(config: MgrConfig) -> Result<Manager, MgrError> {
         let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MGR, config.keyring)));
         let mut mon_config = MonConfig::new(&config.cluster);
@@ -172,6 +190,8 @@ impl Manager {
         let objecter = Objecter::new(mon.clone());
         let inner = Rc::new(Inner {
             name: config.cluster.name.id.clone(),
+            role: Cell::new(Role::Waits),
+            replaced: Notify::new(),
             ip: config.ip,
             conf: config.conf,
             mon: mon.clone(),
@@ -217,12 +237,7 @@ impl Manager {
         *inner.auth.borrow_mut() = Some(auth);
         inner.apply_auth_settings();
         inner.follow_map();
-        let rados = Rados::over(inner.mon.clone(), inner.objecter.clone());
-        *inner.resolver.borrow_mut() = Some(Rc::new(Resolver::new(Rados::over(inner.mon.clone(), inner.objecter.clone()))));
-        *inner.rbd.borrow_mut() = Some(RbdSupport::start(rados, inner.conf.clone()));
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
-        tokio::task::spawn_local(split_limits(Rc::downgrade(&inner)));
-        tokio::task::spawn_local(serve_metrics(Rc::downgrade(&inner)));
         inner.news.notify_one();
         Ok(Manager { inner })
     }
@@ -232,6 +247,13 @@ impl Manager {
         let done = self.inner.tell(&[json.to_string()]);
         let (code, status, data) = answer(ask(&self.inner.mon, done).await);
         (code, status, data.to_vec())
+    }
+
+    /// Waits until another manager has taken this one's place. It has to be started anew to wait for it.
+    pub async fn replaced(&self) {
+        while self.inner.role.get() != Role::Replaced {
+            self.inner.replaced.notified().await;
+        }
     }
 
     /// Stops serving.
@@ -251,14 +273,19 @@ impl Manager {
     }
 }
 
-/// Sends digests: at once when there is news, and at least every `mgr_tick_period`.
+/// Sends digests: at once when there is news, and at least every `mgr_tick_period`. Who waits only says that it lives.
 async fn report(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
         if m.stopping.get() {
             return;
         }
-        m.send_digest();
+        if m.serves() {
+            m.send_digest();
+        } else if m.role.get() == Role::Waits {
+            // Who was replaced is refused by the OSDs: it must not be chosen again under the same global id.
+            m.send_beacon();
+        }
         let period = Duration::from_secs(m.conf.borrow().u64("mgr_tick_period"));
         tokio::time::sleep(DIGEST_PAUSE).await;
         let _ = tokio::time::timeout(period, m.news.notified()).await;
@@ -450,7 +477,9 @@ impl Inner {
         if map.epoch > state.epoch() {
             state.handle_osd_map(map, now());
             drop(state);
-            self.news.notify_one();
+            if self.role.get() != Role::Waits {
+                self.news.notify_one();
+            }
         }
     }
 
@@ -494,6 +523,10 @@ impl Inner {
                 return;
             }
         };
+        // Nobody is sent here while another serves; but who was may not know better yet.
+        if !matches!(self.role.get(), Role::Serves(_)) && !matches!(any, AnyMessage::Command(_)) {
+            return;
+        }
         match any {
             AnyMessage::OsdStatsReport(r) => {
                 if self.is_osd(conn, r.osd)

@@ -4,13 +4,15 @@
 //!   replication and storage.
 //! * [`pg_num`]: how the number of groups of a pool goes to its target.
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
-//! * [`osd_state`]: the rules by which the OSD map changes; [`config_db`]: configuration per entity.
+//! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map; [`config_db`]:
+//!   configuration per entity.
 //! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon.
 
 pub use command;
 pub mod commands;
 pub mod config_db;
 pub mod host;
+pub mod mgr_map;
 pub mod mkfs;
 mod monitor;
 pub mod osd_state;

@@ -183,26 +183,46 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daem
     Box::new(move |stop, ready| {
         Box::pin(async move {
             let daemon = format!("mgr.{name}");
-            let keyring = keyring(&dir, &daemon)?;
-            let config = mgr::MgrConfig {
-                cluster: cluster_config(&dir, bootstrap::manager(&name))?,
-                keyring,
-                ip: cluster.node_ip(),
-                ports: PORTS,
-                conf: daemon_conf()?,
-                metadata: mon::host::facts(),
+            let config = || -> Result<mgr::MgrConfig> {
+                Ok(mgr::MgrConfig {
+                    cluster: cluster_config(&dir, bootstrap::manager(&name))?,
+                    keyring: keyring(&dir, &daemon)?,
+                    ip: cluster.node_ip(),
+                    ports: PORTS,
+                    conf: daemon_conf()?,
+                    metadata: mon::host::facts(),
+                })
             };
-            let manager = Rc::new(mgr::Manager::start(config).await?);
+            let manager = Rc::new(RefCell::new(Rc::new(mgr::Manager::start(config()?).await?)));
             let m = manager.clone();
             let handler: Handler = Rc::new(move |c| {
-                let m = m.clone();
+                let m = m.borrow().clone();
                 Box::pin(async move { m.admin_command(&c).await })
             });
             let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
             let _ = ready.send(());
-            stop.stopped().await;
+            loop {
+                let running = manager.borrow().clone();
+                tokio::select! {
+                    () = stop.stopped() => break,
+                    () = running.replaced() => {}
+                }
+                // It comes back as another, which waits for its turn.
+                running.shutdown();
+                let next = loop {
+                    tokio::select! {
+                        () = stop.stopped() => break None,
+                        started = mgr::Manager::start(config()?) => match started {
+                            Ok(next) => break Some(next),
+                            Err(e) => tracing::warn!("{daemon}: {e}; trying again"),
+                        }
+                    }
+                };
+                let Some(next) = next else { break };
+                *manager.borrow_mut() = Rc::new(next);
+            }
             drop(socket);
-            manager.shutdown();
+            manager.borrow().shutdown();
             Ok(())
         })
     })

@@ -25,9 +25,6 @@ pub(super) static COMMANDS: &[Entry] = &[
     write("health unmute name=code,type=CephString,req=false", "Unmute one health check, or all.", "mon", "w", unmute),
 ];
 
-/// A manager whose last word is older than this many seconds counts as gone.
-const MGR_GRACE_SECS: f64 = 30.0;
-
 /// Ratios below those that they must not be below; OSDs count them as if they were the same.
 fn ratios_out_of_order(map: &types::OsdMap, failsafe: f64) -> Vec<String> {
     let ratios = [
@@ -174,10 +171,10 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     if conf.bool("mon_warn_on_legacy_crush_tunables") && map.crush.tunables.profile() == "legacy" {
         add("OLD_CRUSH_TUNABLES", warn, "crush map has legacy tunables".into(), vec![]);
     }
-    // A cluster that never had a manager is being set up.
-    let silent = !state.mgr.available || env.now.as_secs_f64() - env.stats.stamp.as_secs_f64() > MGR_GRACE_SECS;
-    if silent && state.mgr.epoch.0 > 1 && env.now.as_secs_f64() - env.mon.started.as_secs_f64() > MGR_GRACE_SECS {
-        add("MGR_DOWN", warn, "no active mgr".into(), vec![]);
+    // A cluster without OSDs is being set up.
+    if state.mgr.active_gid == 0 && total > 0 && env.now.since(state.monmap.created).as_secs() > conf.u64("mon_mgr_mkfs_grace") {
+        let long = env.now.since(state.mgr.active_change).as_secs() > conf.u64("mon_mgr_inactive_grace");
+        add("MGR_DOWN", if long { err } else { warn }, "no active mgr".into(), vec![]);
     }
     let (inside, outside): (Vec<_>, Vec<_>) =
         state.monmap.iter().enumerate().partition(|(rank, _)| env.mon.quorum.contains(&(*rank as i32)));

@@ -2,7 +2,8 @@
 
 use super::mon::{count, named};
 use super::osd_crush::json_only;
-use super::{Answer, Entry, Read, Write, read, unsupported, write};
+use super::{Answer, Entry, Read, Write, read, write};
+use crate::mgr_map;
 use crate::command::Refusal;
 use serde_json::json;
 use crate::command::Reply;
@@ -46,13 +47,7 @@ pub(super) static COMMANDS: &[Entry] = &[
         |c| switch(c, true),
     ),
     write("mgr module disable name=module,type=CephString", "Disable a manager module.", "mgr", "rw", |c| switch(c, false)),
-    unsupported(
-        "mgr fail name=who,type=CephString,req=false",
-        "Replace the active manager.",
-        "mgr",
-        "rw",
-        "there is no standby manager; restart the active one instead",
-    ),
+    write("mgr fail name=who,type=CephString,req=false", "Treat a manager as failed: the active one, or the one named.", "mgr", "rw", fail),
 ];
 
 fn switch(c: &mut Write<'_>, on: bool) -> Answer {
@@ -76,6 +71,26 @@ fn switch(c: &mut Write<'_>, on: bool) -> Answer {
         c.pending.put(Change::MgrMap(Box::new(map)));
     }
     Ok(Reply { status, data: Default::default() })
+}
+
+fn fail(c: &mut Write<'_>) -> Answer {
+    let map = c.pending.state().mgr.clone();
+    let who = match c.args.str("who") {
+        Some(who) => who.to_owned(),
+        None if map.active_gid == 0 => return Ok(Reply::status("Currently no active mgr")),
+        None => map.active_name.clone(),
+    };
+    // A number is a global id.
+    let is = |gid: u64, name: &str| who.parse().map_or(name == who, |n: u64| n == gid);
+    if map.active_gid != 0 && is(map.active_gid, &map.active_name) {
+        mgr_map::drop_active(c.pending, &c.env.conf.borrow());
+        mgr_map::promote(c.pending);
+    } else if let Some(s) = map.standbys.values().find(|s| is(s.gid, &s.name)) {
+        mgr_map::drop_standby(c.pending, s.gid);
+    } else {
+        return Ok(Reply::status(format!("Daemon not found '{who}', already failed?")));
+    }
+    Ok(Reply::empty())
 }
 
 fn stat(c: &Read<'_>) -> Answer {

@@ -97,12 +97,7 @@ fn status_text(c: &Read<'_>) -> String {
     }
     let names = quorum_names(c);
     let _ = write!(out, " \n  services:\n    mon: {} daemons, quorum {} (age {})\n", c.state.monmap.mon_info.len(), names.join(","), age(since(c.env.mon.quorum_since, now)));
-    let mgr = if c.state.mgr.available {
-        format!("{}(active, since {})", c.state.mgr.active_name, age(since(c.state.mgr.active_change, now)))
-    } else {
-        "no daemons active".into()
-    };
-    let _ = writeln!(out, "    mgr: {mgr}");
+    let _ = writeln!(out, "    mgr: {}", mgr_text(&c.state.mgr, now));
     let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
     let since_text = |t: Utime| if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) };
     let _ = write!(
@@ -146,6 +141,24 @@ fn progress_events(c: &Read<'_>) -> Value {
         (pgmap::jobs::id(name, job.since), json!({"message": message, "progress": job.progress(), "add_to_ceph_s": true}))
     };
     Value::Object(events(d).map(event).collect())
+}
+
+/// `x(active, since 5m), standbys: y, z` (Ceph: `MgrMap::print_summary`).
+fn mgr_text(m: &types::MgrMap, now: Utime) -> String {
+    let since = if m.active_change.is_zero() { None } else { Some(format!("since {}", age(since(m.active_change, now)))) };
+    let mut out = match (m.active_gid, since) {
+        (0, None) => "no daemons active".to_owned(),
+        (0, Some(since)) => format!("no daemons active ({since})"),
+        (_, since) => {
+            let words = [Some("active".to_owned()), (!m.available).then(|| "starting".to_owned()), since];
+            format!("{}({})", m.active_name, words.into_iter().flatten().collect::<Vec<_>>().join(", "))
+        }
+    };
+    if !m.standbys.is_empty() {
+        let names: Vec<&str> = m.standbys.values().map(|s| s.name.as_str()).collect();
+        let _ = write!(out, ", standbys: {}", names.join(", "));
+    }
+    out
 }
 
 /// The pools as `df` needs them.

@@ -79,6 +79,7 @@ impl Inner {
             AnyMessage::OsdPgCreated(m) => self.osd_pg_created(session, m),
             AnyMessage::OsdFull(m) => self.osd_full(session, m),
             AnyMessage::MgrDigest(m) => self.mgr_digest(session, m),
+            AnyMessage::MgrBeacon(m) => self.mgr_beacon(session, m),
             other => tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message)),
         }
     }

@@ -2,28 +2,74 @@
 
 use super::session::Session;
 use super::{Inner, now};
+use crate::mgr_map;
 use crate::state::{Change, Pending};
 use denc::Decode;
-use messages::MgrDigest;
+use messages::{MgrBeacon, MgrDigest};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use types::log::LogPriority;
-use types::{EntityType, IntervalSet, MgrMap, ServiceMap};
+use types::{EntityType, IntervalSet, ServiceMap};
+
+/// When managers were heard of; the leader's alone.
+#[derive(Default)]
+pub(crate) struct MgrWatch {
+    heard: BTreeMap<u64, Instant>,
+    looked: Option<Instant>,
+}
+
+impl MgrWatch {
+    fn heard(&mut self, gid: u64) {
+        self.heard.insert(gid, Instant::now());
+    }
+
+    /// Looks around at `now`; who of `known` has been silent for longer than `grace`. Who was never heard of is from now on.
+    /// If nobody looked for nearly as long, it was this monitor that did not hear.
+    fn silent(&mut self, known: &[u64], now: Instant, grace: Duration, pause: Duration) -> BTreeSet<u64> {
+        let away = self.looked.replace(now).is_some_and(|t| now.duration_since(t) > grace.saturating_sub(pause));
+        if away {
+            self.heard.clear();
+        }
+        self.heard.retain(|gid, _| known.contains(gid));
+        known.iter().copied().filter(|g| now.saturating_duration_since(*self.heard.entry(*g).or_insert(now)) > grace).collect()
+    }
+}
 
 impl Inner {
+    /// Whether a session is that manager's.
+    fn is_manager(&self, session: &Session, name: &str) -> bool {
+        let is = session.name.kind == EntityType::MGR && session.name.id == name && session.may("mgr", "w");
+        if !is {
+            tracing::warn!(peer = %session.name, "a message from somebody who is no manager, or another");
+        }
+        is
+    }
+
+    pub(super) fn mgr_beacon(&self, session: &Rc<Session>, mut m: MgrBeacon) {
+        if !self.is_manager(session, &m.name) || m.fsid != self.committed().monmap.fsid {
+            return;
+        }
+        self.mgr_watch.borrow_mut().heard(m.gid);
+        // Its work is done over the connections that have the address of this one.
+        m.clients = vec![session.conn.peer_addrs()];
+        m.features = session.conn.features().0;
+        self.change_and_forget(|p| {
+            for (prio, text) in mgr_map::beacon(p, &self.conf.borrow(), &m) {
+                self.log_line(p, prio, text);
+            }
+        });
+    }
+
     pub(super) fn mgr_digest(&self, session: &Rc<Session>, m: MgrDigest) {
-        if session.name.kind != EntityType::MGR || session.name.id != m.name || !session.may("mgr", "w") {
-            tracing::warn!(peer = %session.name, "a digest from somebody who may not send it");
+        if !self.is_manager(session, &m.name) {
             return;
         }
-        let state = self.committed();
-        let active = state.mgr.active_gid;
-        // One of the active manager's name was started in its place: nobody waits for the process that is gone.
-        let other = active != m.gid && state.mgr.active_name != m.name;
-        if active != 0 && other && state.mgr.available && self.mgr_is_fresh() {
-            tracing::debug!("a second manager, {}, waits", m.name);
+        if self.committed().mgr.active_gid != m.gid {
+            tracing::debug!("a digest of {}, which is not active", m.name);
             return;
         }
-        self.mgr_beacon.set(Some(now()));
+        self.mgr_watch.borrow_mut().heard(m.gid);
         let digest = match m.pg_digest.is_empty() {
             true => None,
             false => match pgmap::Digest::from_bytes(&m.pg_digest) {
@@ -53,24 +99,19 @@ impl Inner {
             false => ServiceMap::from_bytes(&m.service_map).ok(),
         };
         self.change_and_forget(|p| {
-            let old = p.state().mgr.clone();
-            let mut map = MgrMap {
-                active_gid: m.gid,
-                active_name: m.name.clone(),
-                active_addrs: m.addrs.clone(),
-                available: m.available,
-                services: m.services.clone(),
-                active_mgr_features: session.conn.features().0,
-                ..(*old).clone()
-            };
-            if map != *old {
-                if old.active_gid != m.gid {
-                    map.active_change = p.now();
-                    self.log_line(p, LogPriority::INFO, format!("Activating manager daemon {}", m.name));
-                }
-                map.epoch = old.epoch.next();
-                p.put(Change::MgrMap(Box::new(map)));
+            if p.state().mgr.active_gid != m.gid {
+                return;
             }
+            if m.available && !p.state().mgr.available {
+                self.log_line(p, LogPriority::INFO, format!("Manager daemon {} is now available", m.name));
+            }
+            mgr_map::change(p, |map| {
+                map.active_addrs = m.addrs.clone();
+                map.available = m.available;
+                map.services = m.services.clone();
+                map.active_mgr_features = session.conn.features().0;
+                map.clients = mgr_map::clients(&[session.conn.peer_addrs()]);
+            });
             if p.state().mgr_metadata.get(&m.name) != Some(&m.metadata) {
                 p.put(Change::MgrMetadata(m.name.clone(), Some(m.metadata.clone())));
             }
@@ -88,33 +129,19 @@ impl Inner {
         });
     }
 
-    fn mgr_is_fresh(&self) -> bool {
-        let grace = self.conf.borrow().u64("mon_mgr_beacon_grace");
-        self.mgr_beacon.get().is_some_and(|t| now().since(t).as_secs() < grace)
-    }
-
-    /// A manager that stopped sending is not available any more.
+    /// Managers that stopped sending are replaced.
     pub(super) fn check_mgr(&self) {
-        let state = self.committed();
-        if !state.mgr.available || self.mgr_is_fresh() {
-            return;
-        }
-        if self.mgr_beacon.get().is_none() {
-            // This monitor has just started: the manager gets its grace from now on.
-            self.mgr_beacon.set(Some(now()));
-            return;
-        }
+        let (grace, pause) = {
+            let conf = self.conf.borrow();
+            (Duration::from_secs(conf.u64("mon_mgr_beacon_grace")), Duration::from_secs(conf.u64("mgr_tick_period")))
+        };
         self.change_and_forget(|p| {
-            let name = p.state().mgr.active_name.clone();
-            let mut map = (*p.state().mgr).clone();
-            map.epoch = map.epoch.next();
-            map.available = false;
-            map.active_gid = 0;
-            map.active_name = String::new();
-            map.active_addrs = Default::default();
-            map.active_change = p.now();
-            p.put(Change::MgrMap(Box::new(map)));
-            self.log_line(p, LogPriority::WARN, format!("Manager daemon {name} is unresponsive. No standby daemons available."));
+            let map = p.state().mgr.clone();
+            let known: Vec<u64> = map.standbys.keys().copied().chain((map.active_gid != 0).then_some(map.active_gid)).collect();
+            let silent = self.mgr_watch.borrow_mut().silent(&known, Instant::now(), grace, pause);
+            for (prio, text) in mgr_map::round(p, &self.conf.borrow(), |gid| silent.contains(&gid)) {
+                self.log_line(p, prio, text);
+            }
         });
     }
 
@@ -171,5 +198,31 @@ impl Inner {
         if !waiting.is_empty() {
             super::osd_messages::note_created(p, waiting);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_silent_is_told_from_a_monitor_that_did_not_hear() {
+        let (mut w, start) = (MgrWatch::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        let mut silent = |s, heard: &[u64]| {
+            for gid in heard {
+                w.heard.insert(*gid, at(s));
+            }
+            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(2)).into_iter().collect::<Vec<_>>()
+        };
+        // Who was never heard of has the whole grace.
+        for s in (0..=30).step_by(5) {
+            assert_eq!(silent(s, &[1]), [0u64; 0], "{s}");
+        }
+        assert_eq!(silent(35, &[1]), [2]);
+        // A monitor that hung blames nobody.
+        assert_eq!(silent(100, &[]), [0u64; 0]);
+        assert_eq!(silent(125, &[]), [0u64; 0]);
+        assert_eq!(silent(131, &[]), [1, 2]);
     }
 }

@@ -186,7 +186,7 @@ impl Inner {
         self.start_batches_anew();
         // What a leader alone knows is learnt again.
         *self.osd_watch.borrow_mut() = Default::default();
-        self.mgr_beacon.set(None);
+        *self.mgr_watch.borrow_mut() = Default::default();
         self.stats.borrow_mut().stamp = now();
         *self.timechecks.borrow_mut() = Default::default();
         {

@@ -1,0 +1,68 @@
+//! Several managers: one serves, the others wait for its place.
+
+use super::{Inner, Role, serve_metrics, split_limits};
+use crate::qos::resolve::Resolver;
+use crate::rbd::RbdSupport;
+use client::Rados;
+use messages::MgrBeacon;
+use std::rc::Rc;
+use types::MgrMap;
+
+impl Inner {
+    /// Takes up or lays down the service, as the monitors' map says.
+    pub(super) fn follow_managers(self: &Rc<Self>, map: &MgrMap) {
+        let gid = self.mon.global_id();
+        let chosen = gid != 0 && map.active_gid == gid;
+        match self.role.get() {
+            Role::Waits if chosen => self.serve(gid),
+            Role::Serves(_) if !chosen => self.lay_down(),
+            _ => {}
+        }
+    }
+
+    /// Begins to serve. Nothing is known but the OSD map: OSDs tell everything when they connect.
+    fn serve(self: &Rc<Self>, gid: u64) {
+        tracing::info!("this manager is the active one now");
+        self.role.set(Role::Serves(gid));
+        *self.tenants.borrow_mut() = Default::default();
+        *self.state.borrow_mut() = Default::default();
+        self.follow_map();
+        let rados = || Rados::over(self.mon.clone(), self.objecter.clone());
+        *self.resolver.borrow_mut() = Some(Rc::new(Resolver::new(rados())));
+        *self.rbd.borrow_mut() = Some(RbdSupport::start(rados(), self.conf.clone()));
+        tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
+        tokio::task::spawn_local(serve_metrics(Rc::downgrade(self)));
+        self.news.notify_one();
+    }
+
+    /// Another manager serves, or is to. What this one has under way the OSDs refuse; it can only begin anew.
+    fn lay_down(&self) {
+        tracing::warn!("this manager is not the active one any more");
+        self.role.set(Role::Replaced);
+        self.replaced.notify_one();
+    }
+
+    /// Says that this manager lives, to those who choose one.
+    pub(super) fn send_beacon(&self) {
+        let (Some(messenger), Some(fsid)) = (self.messenger.borrow().clone(), self.mon.fsid()) else { return };
+        let beacon = MgrBeacon {
+            addrs: messenger.addrs(),
+            gid: self.mon.global_id(),
+            name: self.name.clone(),
+            fsid,
+            metadata: self.metadata.clone(),
+            ..MgrBeacon::default()
+        };
+        self.mon.send_payload(&beacon);
+    }
+
+    /// Whether it serves. A manager whose session had to begin anew is another for the monitors.
+    pub(super) fn serves(&self) -> bool {
+        let Role::Serves(gid) = self.role.get() else { return false };
+        let same = self.mon.global_id() == gid;
+        if !same {
+            self.lay_down();
+        }
+        same
+    }
+}
