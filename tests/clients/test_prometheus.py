@@ -52,7 +52,9 @@ def url(cluster):
     for name, setting in ("server_addr", "127.0.0.1"), ("server_port", str(port)):
         cluster.ceph("config", "set", "mgr", f"mgr/prometheus/{name}", setting)
     cluster.ceph("mgr", "module", "enable", "prometheus")
-    yield eventually(lambda: cluster.ceph_json("mgr", "services").get("prometheus"), what="the manager's service")
+    where = f"http://127.0.0.1:{port}/"
+    eventually(lambda: cluster.ceph_json("mgr", "services").get("prometheus") == where, what="the manager's service where it is wanted")
+    yield where
     cluster.ceph("mgr", "module", "disable", "prometheus")
     for name in "server_addr", "server_port":
         cluster.ceph("config", "rm", "mgr", f"mgr/prometheus/{name}")

@@ -5,9 +5,16 @@ use conf::sections::{Section, Who, resolve};
 use std::collections::BTreeMap;
 use types::OsdId;
 
-/// Splits a key of the configuration database: `section[/mask]` and the option's name.
+/// Splits a key of the configuration database: `section[/mask...]` and the option's name. Masks have a colon; names of
+/// options of the manager's modules have slashes themselves.
 pub fn split_key(key: &str) -> Option<(&str, &str)> {
-    key.rsplit_once('/')
+    let mut at = key.find('/')?;
+    while let Some((mask, _)) = key[at + 1..].split_once('/')
+        && mask.contains(':')
+    {
+        at += 1 + mask.len();
+    }
+    Some((&key[..at], &key[at + 1..]))
 }
 
 /// The settings that hold for an entity. Its place and device class come from the CRUSH map if it is an
@@ -41,4 +48,24 @@ pub fn for_entity(state: &ClusterState, kind: &str, id: &str, host: Option<&str>
         .into_iter()
         .map(|(name, (value, _))| (name.to_owned(), value.to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_have_slashes() {
+        for (who, name) in [
+            ("mgr", "mgr/prometheus/server_port"),
+            ("osd", "osd_max_backfills"),
+            ("osd/class:ssd", "osd_max_backfills"),
+            ("client.a/host:b/class:hdd", "rbd_cache"),
+            ("class:ssd", "osd_max_backfills"),
+            ("mgr/host:b", "mgr/pg_autoscaler/threshold"),
+        ] {
+            assert_eq!(split_key(&format!("{who}/{name}")), Some((who, name)));
+        }
+        assert_eq!(split_key("osd_max_backfills"), None);
+    }
 }
