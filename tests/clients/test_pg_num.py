@@ -246,3 +246,29 @@ def test_refusals(siphon_factory):
     c.ceph("osd", "pool", "set", "p", "pg_num", "16")
     reached(c, 16)
     assert siphon.stop() == 0
+
+
+def test_the_autoscaler_acts_where_it_may(siphon_factory):
+    siphon = siphon_factory(osds=3)
+    siphon.start()
+    c = make(siphon, 4)
+    c.ceph("osd", "pool", "create", "warned", "4")
+    c.ceph("osd", "pool", "create", "left-alone", "4")
+    c.ceph("osd", "pool", "set", "p", "pg_autoscale_mode", "on")
+    c.ceph("osd", "pool", "set", "warned", "pg_autoscale_mode", "warn")
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        for i in range(100):
+            io.write_full(f"o{i}", b"%d" % i * 100)
+        c.ceph("config", "set", "mgr", "mgr/pg_autoscaler/sleep_interval", "1")
+        # A step is by four at most, and 16 instead of 32 is no reason for another.
+        reached(c, 16)
+        eventually(lambda: "POOL_TOO_FEW_PGS" in c.ceph_json("health")["checks"], what="a warning")
+        assert "Pool warned has 4 placement groups, should have 32" in c.ceph("health", "detail")
+        for i in range(100):
+            assert io.read(f"o{i}") == b"%d" % i * 100
+    assert pool(c, "warned")["pg_num_target"] == pool(c, "left-alone")["pg_num_target"] == 4
+    line = next(p for p in c.ceph_json("osd", "pool", "autoscale-status") if p["pool_name"] == "p")
+    assert not line["would_adjust"] and (line["pg_num_target"], line["pg_num_final"]) == (16, 32)
+    # If fewer are allowed, it goes back by itself.
+    c.ceph("osd", "pool", "set", "p", "pg_num_min", "4")
+    eventually(lambda: pool(c)["pg_num_target"] == 4, what="fewer groups")

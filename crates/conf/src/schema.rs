@@ -171,6 +171,9 @@ osd_pool_default_pgp_num|uint|advanced|0|0..65536|r|mon|pgp_num of a new pool; 0
 osd_pool_default_crush_rule|int|advanced|-1|-1..255|r|mon|CRUSH rule of a new replicated pool; -1 is the lowest rule.
 osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a new pool.
 osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
+mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PGs that an OSD should have, with all copies, when pools are proposed another pg_num.
+mgr/pg_autoscaler/sleep_interval|secs|advanced|60|1..|r|mgr|How often pools whose pg_autoscale_mode is on are looked at.
+mgr/pg_autoscaler/threshold|float|advanced|3|1..|r|mgr|By which factor pg_num must be wrong before another one is proposed.
 mon_osd_max_creating_pgs|uint|advanced|1024|1..|r|mon|PGs that a pool may get at a time while others are being made.
 target_max_misplaced_ratio|float|basic|0.05|0..1|r|mon|Fraction of objects that may be on other OSDs than they should while pgp_num changes.
 osd_pool_default_flag_hashpspool|bool|advanced|true||r|mon|Spread the PGs of pools differently.

@@ -6,8 +6,10 @@
 //! * [`rbd`]: what it does for block devices;
 //! * [`qos`]: what tenants are promised, divided over OSDs;
 //! * [`prometheus`]: metrics;
+//! * [`autoscaler`]: when pools get another number of groups, without I/O;
 //! * [`server`]: sessions with monitors, OSDs and clients.
 
+pub mod autoscaler;
 pub mod commands;
 pub mod prometheus;
 pub mod qos;

@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 use denc::Decode;
 use types::{EntityName, EntityType, MgrMap, OsdId, ShardId, SpgId, Utime};
 
+mod autoscale;
 mod standby;
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
@@ -501,6 +502,7 @@ impl Inner {
         };
         state.ping_limits = PingLimits { slow, old: u32::try_from(grace * 60).unwrap_or(u32::MAX) };
         drop(conf);
+        state.goals = self.goals();
         state.refresh(now());
         let mut message = state.digest_message();
         message.gid = self.mon.global_id();

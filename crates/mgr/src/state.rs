@@ -1,5 +1,7 @@
 //! What the manager knows.
 
+use crate::autoscaler::{self, Goals};
+use crate::commands;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::map::PoolShape;
 use pgmap::health::ScrubLimits;
@@ -22,6 +24,8 @@ pub struct MgrState {
     pub scrub_limits: ScrubLimits,
     /// When slow pings are.
     pub ping_limits: PingLimits,
+    /// How many groups pools should have.
+    pub goals: Goals,
     /// The health checks that went with it.
     pub health: HealthChecks,
 }
@@ -69,6 +73,7 @@ impl MgrState {
         self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
         if let Some(map) = &map {
             self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
+            self.health.checks.extend(autoscaler::checks(&commands::proposals(self, map, self.goals)).checks);
         }
     }
 

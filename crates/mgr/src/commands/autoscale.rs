@@ -1,22 +1,20 @@
 //! `ceph osd pool autoscale-status`: how many groups each pool should have for what it holds
 //! (Ceph 17.2: `src/pybind/mgr/pg_autoscaler/module.py`; the JSON and the columns are those of 16.2.15).
 //!
-//! A proposal. Nothing acts on it, whatever `pg_autoscale_mode` says. Where statistics are absent or stale there is no
-//! proposal at all, only what is.
+//! This is the proposal; [`crate::autoscaler`] acts on it for pools whose `pg_autoscale_mode` is `on`. Where statistics are
+//! absent or stale there is no proposal at all, only what is.
 
 use super::{Answer, Context};
+use crate::autoscaler::{Goals, Proposal};
+use crate::state::MgrState;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use types::pool::{PoolOptValue, flag};
+use types::pool::{AutoscaleMode, PoolOptValue, flag};
 use types::stats::PgState;
 use types::{OsdId, OsdMap, PgId, PgPool, PoolId};
 
-/// `mon_target_pg_per_osd` of Ceph.
-const TARGET_PER_OSD: f64 = 100.0;
 /// Fewest groups of a pool that does not say `pg_num_min`.
 const LEAST: u32 = 32;
-/// By which factor a number must be wrong before another one is proposed.
-const THRESHOLD: f64 = 3.0;
 
 /// A subtree of the CRUSH map in which pools are.
 #[derive(Default)]
@@ -34,7 +32,7 @@ struct Line {
     id: PoolId,
     name: String,
     root: i32,
-    mode: &'static str,
+    mode: AutoscaleMode,
     pg_num_target: u32,
     stored: u64,
     target_bytes: u64,
@@ -70,23 +68,24 @@ fn root_of(map: &OsdMap, p: &PgPool) -> Option<i32> {
     map.crush.rule(i32::from(p.crush_rule))?.takes().next()
 }
 
-/// Whether everything that matters for a pool has been reported, and is not stale.
-fn is_known(cx: &Context<'_>, id: PoolId, p: &PgPool, osds: &BTreeSet<i32>) -> bool {
-    let groups = cx.state.pg_map.pgs.range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
+/// Whether everything that matters for a pool has been reported, and is not stale. An OSD that is down may come back: while
+/// it is not known what it holds, sizes and capacity are not.
+fn is_known(state: &MgrState, map: &OsdMap, id: PoolId, p: &PgPool, osds: &BTreeSet<i32>) -> bool {
+    let groups = state.pg_map.pgs.range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
     let told = groups.filter(|(_, s)| s.state != PgState(0) && !s.state.has(PgState::STALE)).count();
-    let reported = |o: &i32| cx.state.pg_map.osds.get(&OsdId(*o)).is_some_and(|r| r.stat.statfs.total > 0);
-    told == p.pg_num as usize && osds.iter().filter(|o| cx.map.is_up(OsdId(**o))).all(reported)
+    let reported = |o: &i32| state.pg_map.osds.get(&OsdId(*o)).is_some_and(|r| r.stat.statfs.total > 0);
+    told == p.pg_num as usize && osds.iter().filter(|o| map.is_up(OsdId(**o)) || map.weight(OsdId(**o)) > 0.0).all(reported)
 }
 
-fn lines(cx: &Context<'_>) -> Vec<Line> {
+fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
     let mut roots: BTreeMap<i32, Root> = BTreeMap::new();
     let mut lines = Vec::new();
-    for (id, p) in &cx.map.pools {
-        let Some(at) = root_of(cx.map, p) else { continue };
-        let osds = cx.map.crush.leaves(at);
+    for (id, p) in &map.pools {
+        let Some(at) = root_of(map, p) else { continue };
+        let osds = map.crush.leaves(at);
         let root = roots.entry(at).or_insert_with(|| Root {
-            capacity: osds.iter().filter_map(|o| cx.state.pg_map.osds.get(&OsdId(*o))).map(|r| r.stat.statfs.total).sum(),
-            left: osds.len() as f64 * TARGET_PER_OSD,
+            capacity: osds.iter().filter_map(|o| state.pg_map.osds.get(&OsdId(*o))).map(|r| r.stat.statfs.total).sum(),
+            left: osds.len() as f64 * goals.per_osd,
             ..Root::default()
         });
         let rate = f64::from(p.size);
@@ -97,11 +96,11 @@ fn lines(cx: &Context<'_>) -> Vec<Line> {
         root.bytes += target_bytes as f64 * rate;
         lines.push(Line {
             id: *id,
-            name: cx.map.pool_names.get(id).cloned().unwrap_or_default(),
+            name: map.pool_names.get(id).cloned().unwrap_or_default(),
             root: at,
-            mode: p.pg_autoscale_mode.name(),
+            mode: p.pg_autoscale_mode,
             pg_num_target: p.pg_num_target,
-            stored: cx.state.pg_map.pool_stat(*id).stats.sum.num_bytes.max(0) as u64,
+            stored: state.pg_map.pool_stat(*id).stats.sum.num_bytes.max(0) as u64,
             target_bytes,
             rate,
             capacity: root.capacity,
@@ -144,8 +143,8 @@ fn lines(cx: &Context<'_>) -> Vec<Line> {
                 root.left -= groups.floor();
                 root.used += 1.0;
             }
-            let Some(p) = cx.map.pools.get(&l.id) else { continue };
-            if !is_known(cx, l.id, p, &cx.map.crush.leaves(l.root)) {
+            let Some(p) = map.pools.get(&l.id) else { continue };
+            if !is_known(state, map, l.id, p, &map.crush.leaves(l.root)) {
                 continue;
             }
             l.ideal = groups / l.rate * l.bias;
@@ -159,10 +158,16 @@ fn lines(cx: &Context<'_>) -> Vec<Line> {
                 most => l.last = l.last.min(most),
             }
             let (last, now) = (f64::from(l.last), f64::from(l.pg_num_target));
-            l.adjust = (last > now * THRESHOLD || last < now / THRESHOLD) && (0.0..=1.0).contains(&ratio);
+            l.adjust = (last > now * goals.threshold || last < now / goals.threshold) && (0.0..=1.0).contains(&ratio);
         }
     }
     lines
+}
+
+/// What pools should have instead of what they have.
+pub(crate) fn proposals(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Proposal> {
+    let wrong = lines(state, map, goals).into_iter().filter(|l| l.adjust);
+    wrong.map(|l| Proposal { pool: l.id, name: l.name, mode: l.mode, pg_num: l.pg_num_target, should: l.last }).collect()
 }
 
 impl Line {
@@ -177,7 +182,7 @@ impl Line {
             "crush_root_id": self.root,
             "effective_target_ratio": self.effective_ratio,
             "logical_used": self.stored,
-            "pg_autoscale_mode": self.mode,
+            "pg_autoscale_mode": self.mode.name(),
             "pg_num_final": self.last,
             "pg_num_ideal": self.ideal as i64,
             "pg_num_target": self.pg_num_target,
@@ -206,7 +211,7 @@ impl Line {
             format!("{:.1}", self.bias),
             self.pg_num_target.to_string(),
             if self.adjust { self.last.to_string() } else { String::new() },
-            self.mode.to_owned(),
+            self.mode.name().to_owned(),
             if self.bulk { "True" } else { "False" }.to_owned(),
         ]
     }
@@ -229,7 +234,7 @@ fn size(n: u64) -> String {
 }
 
 pub(super) fn status(cx: &Context<'_>) -> Answer {
-    let lines = lines(cx);
+    let lines = lines(cx.state, cx.map, cx.state.goals);
     let text = || {
         let head = [
             "POOL", "SIZE", "TARGET SIZE", "RATE", "RAW CAPACITY", "RATIO", "TARGET RATIO", "EFFECTIVE RATIO", "BIAS", "PG_NUM",

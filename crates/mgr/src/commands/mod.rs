@@ -8,6 +8,8 @@ pub mod rbd;
 pub mod scrub;
 mod service;
 
+pub(crate) use autoscale::proposals;
+
 use crate::state::MgrState;
 use bytes::Bytes;
 use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
