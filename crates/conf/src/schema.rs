@@ -192,7 +192,11 @@ osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's req
 osd_qos_max_in_flight|uint|advanced|0|0..65536|r|osd|Requests that are carried out at a time; others wait in the scheduler. 0 finds the least that keeps the store busy.
 osd_debug_device_delay|float|dev|0|0..10|r|osd|For tests: seconds that each request of the device takes longer, one after the other.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
-osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work.
+osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,auto,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work; auto gives background work what osd_mclock_auto_latency leaves.
+osd_mclock_allocations|str|advanced|reef|reef,quincy|r|osd|Whose allocations the profiles have: those of Ceph 18, or those of 16.2 and the study that was published of Quincy.
+osd_mclock_auto_latency|float|advanced|0.02|0.0001..3600|r|osd|Seconds that operations of clients may take on an OSD, from their arrival to the answer (profile auto).
+osd_mclock_auto_percentile|float|advanced|95|1..99.9|r|osd|Percent of the operations of clients that are to take no longer than osd_mclock_auto_latency (profile auto).
+osd_mclock_override_recovery_settings|bool|advanced|false||r|osd|Honour osd_max_backfills, osd_recovery_max_active, osd_snap_trim_sleep and osd_scrub_sleep with the mClock scheduler, too; it ignores them otherwise.
 osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.
 osd_mclock_max_sequential_bandwidth_ssd|size|basic|1200M|1..|r|osd|Sequential bytes per second that a flash device does.
 osd_mclock_scheduler_client_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for clients (profile custom).
@@ -238,7 +242,8 @@ osd_recovery_max_omap_entries_per_chunk|uint|advanced|8096|1..|r|osd|Omap rows o
 osd_pg_object_context_cache_count|uint|advanced|64|1..|r|osd|Object contexts that a group keeps without use.
 osd_op_history_slow_op_size|uint|advanced|20|0..10000|r|osd|How many slow operations dump_historic_slow_ops keeps.
 osd_op_history_slow_op_threshold|float|advanced|10|0..|r|osd|Seconds from which an operation is kept among the slow ones.
-osd_recovery_max_active|uint|advanced|3|1..|r|osd|Objects that one OSD recovers at the same time.
+osd_recovery_max_active|uint|advanced|0|0..|r|osd|Objects that one OSD recovers at the same time, over all PGs that it leads; 0 is osd_recovery_max_active_ssd. The mClock scheduler ignores it.
+osd_recovery_max_active_ssd|uint|advanced|10|1..|r|osd|The same, if osd_recovery_max_active is 0.
 osd_max_scrubs|uint|advanced|1|1..|r|osd|Scrubs that one OSD takes part in at the same time, for its own PGs and those of others together.
 osd_scrub_min_interval|float|advanced|86400|0..|r|osd|Seconds from a scrub to the next, at least. A pool may say otherwise (scrub_min_interval).
 osd_scrub_max_interval|float|advanced|604800|0..|r|osd,mgr|Seconds after which a scrub begins whatever the hour; 0 for never. A pool may say otherwise (scrub_max_interval).

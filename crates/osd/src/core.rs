@@ -54,6 +54,8 @@ pub struct Settings {
     pub scrub: ScrubSettings,
     /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
     pub backfills: usize,
+    /// Objects that are recovered at a time, over all groups.
+    pub recovery_active: usize,
     /// `osd_pause_pg_deletion`: copies that nobody needs stay.
     pub deletion_paused: bool,
     /// `osd_client_watch_timeout`, in seconds.
@@ -73,6 +75,7 @@ impl Default for Settings {
             trim: TrimSettings::default(),
             scrub: ScrubSettings::default(),
             backfills: 1,
+            recovery_active: 10,
             deletion_paused: false,
             watch_timeout: 30,
             notify_timeout: 30,
@@ -122,6 +125,8 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
+    /// Those of clients.
+    clients_running: Cell<usize>,
     window: RefCell<qos::Window>,
     meter: RefCell<Meter>,
     /// Counts turns that ended without a look at the clock.
@@ -133,6 +138,8 @@ pub struct Core {
     pub(crate) trim_turns: RefCell<Turns>,
     /// Which groups backfill, and which want to.
     pub(crate) recovery_turns: RefCell<RecoveryTurns>,
+    /// Which groups may begin to recover an object.
+    pub(crate) places: RefCell<pg::Places<PgId>>,
     /// Which groups are scrubbed, and which are to be.
     pub(crate) scrubs: RefCell<Scrubs>,
     /// What background work has done.
@@ -228,6 +235,7 @@ impl Core {
             waiting_pg: RefCell::default(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
+            clients_running: Cell::new(0),
             window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)),
             meter: RefCell::new(Meter::new(Instant::now())),
             unmeasured: Cell::new(0),
@@ -235,6 +243,7 @@ impl Core {
             clients_started: Cell::new(0),
             trim_turns: RefCell::default(),
             recovery_turns: RefCell::default(),
+            places: RefCell::default(),
             scrubs: RefCell::default(),
             jobs: Default::default(),
             shards_repaired: Cell::new(0),
@@ -273,6 +282,7 @@ impl Core {
         }
         *self.settings.borrow_mut() = Rc::new(settings);
         self.next_turns();
+        self.next_places();
         self.resume_removals();
         self.dispatch();
     }
@@ -581,7 +591,13 @@ impl Core {
                 more = true;
                 break;
             }
-            let next = self.queue.borrow_mut().dequeue(now);
+            let next = {
+                let mut queue = self.queue.borrow_mut();
+                if self.clients_running.get() == 0 {
+                    queue.clients_left(now);
+                }
+                queue.dequeue(now)
+            };
             match next {
                 crate::work::Next::Work(work, receipt) => {
                     last = matches!(work, Work::Client(_)).then_some((now, receipt));
@@ -674,15 +690,31 @@ impl Core {
         });
     }
 
-    fn slot(&self) -> Slot {
+    fn slot(&self, client: bool) -> Slot {
         self.running.set(self.running.get() + 1);
+        self.clients_running.set(self.clients_running.get() + usize::from(client));
         let me = self.me.clone();
         Slot(Box::new(move || {
             if let Some(core) = me.upgrade() {
                 core.running.set(core.running.get() - 1);
+                if client {
+                    core.client_ended();
+                }
                 core.dispatch();
             }
         }))
+    }
+
+    /// A client's operation is not in execution any more.
+    fn client_ended(&self) {
+        let left = self.clients_running.get() - 1;
+        self.clients_running.set(left);
+        // Whoever has the queue looks for this before it goes on.
+        if left == 0
+            && let Ok(mut queue) = self.queue.try_borrow_mut()
+        {
+            queue.clients_left(Instant::now());
+        }
     }
 
     fn start(&self, work: Work, receipt: Receipt) {
@@ -699,7 +731,7 @@ impl Core {
     }
 
     fn start_now(&self, work: Work, receipt: Receipt) {
-        let slot = self.slot();
+        let slot = self.slot(matches!(work, Work::Client(_)));
         match work {
             Work::Client(op) => {
                 op.tracked.mark(Stage::ReachedPg);
@@ -885,6 +917,7 @@ impl Core {
         if moved != receipt.bytes {
             self.queue.borrow_mut().settle(&receipt, moved, 0);
         }
+        self.queue.borrow_mut().answered(total, op.received + total);
         let (r, w) = (op.info.may_read(), op.info.may_write());
         self.images.count(op.pgid.pool, &op.oid, r, w, in_bytes, out_bytes, total);
         self.perf.client_op(r, w, in_bytes, out_bytes, total, total.saturating_sub(queued));

@@ -103,6 +103,8 @@ pub struct PgHost {
     pub(crate) read_stats: RefCell<StatSum>,
     /// Objects of a copy that goes away that are gone, since the start.
     pub(crate) removed: Cell<u64>,
+    /// Objects under recovery, as was told last.
+    pub(crate) recovering: Cell<usize>,
     /// The snapshot that is being trimmed.
     pub(crate) trimmer: RefCell<Option<Trimmer>>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
@@ -155,6 +157,7 @@ impl PgHost {
             generation: Cell::new(0),
             read_stats: RefCell::default(),
             removed: Cell::new(0),
+            recovering: Cell::new(0),
             trimmer: RefCell::default(),
             watches: RefCell::default(),
             wakes: Cell::default(),
@@ -202,6 +205,7 @@ impl PgHost {
             st.pg.handle(event, wall_now());
         }
         self.pumping.set(false);
+        self.tell_recovering();
     }
 
     fn act(self: &Rc<Self>, action: Action) {
@@ -226,7 +230,7 @@ impl PgHost {
                 let r = ReadObject { token, oid, version, from, max_bytes, max_omap };
                 self.background(Kind::ReadObject(Box::new(r)));
             }
-            Action::QueueRecovery => self.background(Kind::Recover),
+            Action::QueueRecovery => self.want_place(),
             Action::ListObjects { token, after, max } => self.background(Kind::ListObjects(token, after, max)),
             Action::Reserve { target, backfill, priority } => self.want_turn(target, backfill, priority),
             Action::Release => self.leave_turns(),
@@ -350,6 +354,7 @@ impl PgHost {
         self.leave_turns();
         self.leave_scrub();
         self.core.forget_host(self.pgid);
+        self.leave_places();
         for (from, header, msg) in undelivered {
             self.core.handle_peer(Envelope { from, header, msg });
         }

@@ -38,7 +38,7 @@ impl PgHost {
                 }
             }),
             Kind::Recover => {
-                self.handle(Event::StartRecovery { max_objects: 1 });
+                self.use_place();
                 drop(slot);
             }
             Kind::ReadObject(read) => run_now(async move {

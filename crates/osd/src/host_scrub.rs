@@ -28,7 +28,7 @@ use types::{ObjectId, PgId};
 const PAGE: usize = 256;
 /// Objects whose attributes one slice reads.
 const OBJECTS_A_SLICE: usize = 16;
-/// While clients are at work, a slice is followed by a pause of this many times its own length (see
+/// Without mClock, while clients are at work, a slice is followed by a pause of this many times its own length (see
 /// [`crate::host_trim`]), ...
 const PAUSE: u32 = 3;
 /// ... but not longer than this: writers may be waiting for the scrub.
@@ -61,6 +61,8 @@ pub struct ScrubSettings {
     pub stride: u64,
     /// `osd_deep_scrub_keys`: omap rows that one slice reads.
     pub keys: usize,
+    /// Make way for clients: nothing else does.
+    pub gently: bool,
 }
 
 impl Default for ScrubSettings {
@@ -78,6 +80,7 @@ impl Default for ScrubSettings {
             sleep: Duration::ZERO,
             stride: 512 << 10,
             keys: 1024,
+            gently: true,
         }
     }
 }
@@ -339,9 +342,10 @@ impl PgHost {
             Ok(true) => self.handle(Event::Scanned { token, map: scan.map }),
             Ok(false) => {
                 self.scans.borrow_mut().insert(token.0, scan);
-                let busy = self.core.clients_started() != clients;
+                let scrub = self.core.settings().scrub;
+                let busy = scrub.gently && self.core.clients_started() != clients;
                 let pause = if busy { (begun.elapsed() * PAUSE).min(PAUSE_MAX) } else { Duration::ZERO };
-                let sleep = self.core.settings().scrub.sleep.max(pause);
+                let sleep = scrub.sleep.max(pause);
                 if sleep.is_zero() {
                     self.background(Kind::Scan(token));
                     return;

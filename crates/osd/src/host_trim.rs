@@ -36,17 +36,19 @@ pub struct TrimSettings {
     pub sleep: Duration,
     /// `osd_snap_trim_cost`, in bytes.
     pub cost: u64,
+    /// Make way for clients: nothing else does.
+    pub gently: bool,
 }
 
 impl Default for TrimSettings {
     fn default() -> Self {
-        TrimSettings { groups: 2, steps: 2, sleep: Duration::ZERO, cost: 1 << 20 }
+        TrimSettings { groups: 2, steps: 2, sleep: Duration::ZERO, cost: 1 << 20, gently: true }
     }
 }
 
-/// While clients are at work, a step is followed by a pause of this many times its own length. The scheduler
+/// Without mClock, a step is followed by a pause of this many times its own length while clients are at work. A scheduler
 /// orders what waits, but a few clients with little in flight never wait: without the pause, trimming takes as
-/// much of the processor and the device as they do.
+/// much of the processor and the device as they do. With mClock, [`qos::Beside`] sees to it.
 const PAUSE: u32 = 3;
 
 /// A step's place in the admission window, and what was when it began.
@@ -261,9 +263,10 @@ impl PgHost {
     pub(crate) fn trim_on(self: &Rc<Self>, snap: SnapId, pace: Pace) {
         let Pace { slot, begun, clients } = pace;
         drop(slot);
-        let busy = self.core.clients_started() != clients;
+        let trim = self.core.settings().trim;
+        let busy = trim.gently && self.core.clients_started() != clients;
         let pause = if busy { begun.elapsed() * PAUSE } else { Duration::ZERO };
-        let sleep = self.core.settings().trim.sleep.max(pause);
+        let sleep = trim.sleep.max(pause);
         if sleep.is_zero() {
             self.background(Kind::SnapTrim(snap));
             return;

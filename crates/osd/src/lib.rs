@@ -3,9 +3,9 @@
 //!
 //! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
-//!   `host_background`, `host_backfill`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
+//!   `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
 //!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
-//!   they are promised; [`limited`]: this OSD's part of limits;
+//!   they are promised; `front`: background work that clients hold back; [`limited`]: this OSD's part of limits;
 //!   [`meter`]: what operations cost here, and what the OSD can do.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
@@ -25,6 +25,9 @@ mod core_test;
 #[cfg(test)]
 mod core_watch_test;
 pub mod daemon;
+mod front;
+#[cfg(test)]
+mod front_test;
 pub mod fullness;
 pub mod gate;
 pub mod heartbeat;
@@ -33,6 +36,7 @@ mod host_backfill;
 mod host_lease;
 mod host_background;
 mod host_ops;
+mod host_recovery;
 mod host_repair;
 pub mod host_scrub;
 mod host_split;
@@ -47,6 +51,7 @@ pub mod net;
 pub mod object;
 pub mod op;
 pub mod osd_map;
+mod overridden;
 pub mod peer_net;
 pub mod perf;
 pub mod scheduler;

@@ -3,13 +3,15 @@
 
 use crate::ceilings::ImageCeilings;
 use crate::client_op::ClientOp;
+use crate::front::Front;
 use crate::meter::Receipt;
 use crate::op::{OpCode, OpExt};
+use crate::overridden;
 use crate::tenants::{Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
-use qos::{Access, Capacity, Charges, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
+use qos::{Access, Allocations, Capacity, Charges, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -64,6 +66,10 @@ pub struct OsdQueue {
     tenants: Tenants,
     served: [Served; 3],
     costs: Costs,
+    /// Background work that clients hold back; unused under WPQ.
+    front: Front,
+    /// What is set and does not hold.
+    ignored: Vec<(&'static str, String)>,
     /// Notified when the manager should be told of demand before the next round.
     news: Rc<Notify>,
     /// Where its time begins.
@@ -81,7 +87,7 @@ struct Costs {
     applied: Capacity,
     /// The mean charge of clients' operations, times 64.
     mean: u64,
-    /// The configuration, as far as promises to classes depend on it.
+    /// The profile, and what it promises classes.
     profile: (MclockProfile, [(f64, u32, f64); 3]),
 }
 
@@ -115,8 +121,9 @@ impl Costs {
         let own = |name| c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default);
         let is_set = own(SSD_IOPS) || own(SSD_BANDWIDTH);
         self.set = is_set.then(|| Capacity { iops: c.f64(SSD_IOPS), bandwidth: c.u64(SSD_BANDWIDTH) });
-        let custom = custom(c);
-        self.profile = (MclockProfile::from_name(&c.str("osd_mclock_profile")).unwrap_or_default(), custom);
+        let profile = MclockProfile::from_name(&c.str("osd_mclock_profile")).unwrap_or_default();
+        let of = Allocations::from_name(&c.str("osd_mclock_allocations")).unwrap_or_default();
+        self.profile = (profile, profile.parts(of, custom(c)));
         self.applied = self.capacity();
     }
 
@@ -169,7 +176,7 @@ impl Costs {
     /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers them: who is alone on an OSD that
     /// idles must not be slowed down because of a wrong estimate.
     fn spec(&self) -> qos::MclockSpec {
-        let of = |capacity| self.profile.0.spec(capacity, self.profile.1);
+        let of = |capacity: Capacity| capacity.spec(self.profile.1);
         let mut spec = of(self.applied);
         let default = self.in_charges(Capacity::default_of(DeviceKind::Ssd).iops);
         if self.set.is_none() && self.applied.iops < default.iops {
@@ -179,6 +186,27 @@ impl Costs {
             spec.background_best_effort.limit = open.background_best_effort.limit;
         }
         spec
+    }
+
+    /// What work costs beside clients, all that follows from it included; in time of device and processor, whatever an operator says
+    /// that it is worth.
+    fn beside(&self, job: &Background) -> u64 {
+        let (read, small) = (|bytes| u64::from(self.charge(Access::Read, bytes)), u64::from(self.charge(Access::Write, 4096)));
+        match job.kind {
+            // The object is read here or elsewhere, and written there or here. What was learned of a byte says how long large requests
+            // take among others, not what they keep others from: it was tens of times Ceph's ratio.
+            Kind::Recover | Kind::ReadObject(_) => 2 * small + u64::from(self.charge_bytes(job.cost)),
+            // The clone's object is read, and a small change made of several rows.
+            Kind::SnapTrim(_) => 2 * small,
+            Kind::Scan(_) | Kind::ListObjects(..) => read(job.cost),
+            // Many objects go with one change.
+            Kind::RemoveObjects(objects) => small + small * objects as u64 / 8,
+        }
+    }
+
+    /// What the OSD can do in a millisecond, in cost.
+    fn per_ms(&self) -> u64 {
+        u64::from(self.units(1_000_000))
     }
 
     /// What floors are measured by: what was seen, whatever an operator says.
@@ -212,7 +240,10 @@ impl OsdQueue {
         let images = ImageCeilings::default();
         let news = images.news();
         let tenants = Tenants::new(tenant_by(c));
-        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), costs, news, start }
+        let mut front = Front::new(qos::parts(costs.profile.1), costs.per_ms());
+        front.set_profile(costs.profile.0, c);
+        let ignored = if wpq { Vec::new() } else { overridden::ignored(c) };
+        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), costs, front, ignored, news, start }
     }
 
     /// Notified when the manager should be told of demand before the next round.
@@ -254,6 +285,30 @@ impl OsdQueue {
         for op in behind {
             self.admit(op, now);
         }
+    }
+
+    /// Takes background work, which may have to wait in front of the scheduler.
+    fn background(&mut self, job: Background, now: u64) {
+        if matches!(self.kind, Kinds::Mclock(_)) && Front::takes(&job.kind) {
+            let cost = self.costs.beside(&job);
+            let (class, ..) = of_background(&job, &self.priorities);
+            self.front.push(class, job, cost);
+        } else {
+            self.schedule(Work::Background(job), now);
+        }
+    }
+
+    /// Lets what may begin beside clients into the scheduler; when to ask again.
+    fn begin_background(&mut self, now: u64) -> Option<u64> {
+        while !self.front.is_empty() {
+            let kind = &self.kind;
+            let inside = |class| if let Kinds::Mclock(q) = kind { q.class_len(class) } else { 0 };
+            match self.front.next(inside, now) {
+                Ok(job) => self.schedule(Work::Background(job), now),
+                Err(later) => return later,
+            }
+        }
+        None
     }
 
     fn schedule(&mut self, work: Work, now: u64) {
@@ -371,18 +426,23 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
             (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client)
         }
         Work::Background(job) => {
-            let (class, priority) = match job.kind {
-                // As in Ceph: what is at risk goes before what is only misplaced.
-                Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) if job.misplaced => {
-                    (OpClass::BackgroundBestEffort, p.recovery)
-                }
-                Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
-                Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
-                Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
-                Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
-            };
+            let (class, priority) = of_background(job, p);
             (class, job.pgid.pool.0 as u64, job.cost, priority)
         }
+    }
+}
+
+/// Class and priority of background work.
+fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
+    match job.kind {
+        // As in Ceph: what is at risk goes before what is only misplaced.
+        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) if job.misplaced => {
+            (OpClass::BackgroundBestEffort, p.recovery)
+        }
+        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
+        Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
+        Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
+        Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
     }
 }
 
@@ -395,7 +455,7 @@ impl Queue for OsdQueue {
                     self.admit(op, now);
                 }
             }
-            other => self.schedule(other, now),
+            Work::Background(job) => self.background(job, now),
         }
     }
 
@@ -407,6 +467,7 @@ impl Queue for OsdQueue {
         while let Some(op) = self.tenants.release(at) {
             self.schedule(Work::Client(op), at);
         }
+        let held = if self.front.is_empty() { None } else { self.begin_background(at) };
         let next = match &mut self.kind {
             Kinds::Mclock(q) => q.dequeue(at),
             Kinds::Wpq(q) => q.dequeue(at),
@@ -425,6 +486,7 @@ impl Queue for OsdQueue {
                     self.tenants.served(request, op.cost.into(), by_floor, at);
                 }
                 if op.class == OpClass::Client {
+                    self.front.client_begins(op.charge, at);
                     self.costs.mean = self.costs.mean - self.costs.mean / 64 + u64::from(op.charge);
                 }
                 let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
@@ -432,8 +494,8 @@ impl Queue for OsdQueue {
                 let receipt = Receipt { class: op.class, tenant: op.tenant, charged: op.charge, phase, access, bytes, sure };
                 Next::Work(op.item, receipt)
             }
-            Dequeued::WaitUntil(t) => self.later(Some(t)),
-            Dequeued::Empty => self.later(None),
+            Dequeued::WaitUntil(t) => self.later(Some(held.map_or(t, |held| held.min(t)))),
+            Dequeued::Empty => self.later(held),
         }
     }
 
@@ -442,7 +504,7 @@ impl Queue for OsdQueue {
             Kinds::Mclock(q) => q.len(),
             Kinds::Wpq(q) => q.len(),
         };
-        scheduled + self.images.len() + self.tenants.len()
+        scheduled + self.images.len() + self.tenants.len() + self.front.len()
     }
 
     fn name(&self) -> &'static str {
@@ -488,7 +550,7 @@ impl Queue for OsdQueue {
     fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
         let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| {
             let waiting = match &self.kind {
-                Kinds::Mclock(q) => json!(q.class_len(*class)),
+                Kinds::Mclock(q) => json!(q.class_len(*class) + self.front.class_len(*class)),
                 Kinds::Wpq(_) => Value::Null,
             };
             let counts = json!({
@@ -507,6 +569,11 @@ impl Queue for OsdQueue {
         });
         v["scheduler"] = self.name().into();
         v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
+        if let Kinds::Mclock(_) = &self.kind {
+            v["background"] = self.front.dump(self.costs.profile.0);
+            let ignored = self.ignored.iter().map(|(name, value)| ((*name).to_owned(), json!({"value": value, "why": overridden::WHY})));
+            v["ignored"] = ignored.collect::<serde_json::Map<_, _>>().into();
+        }
         v
     }
 
@@ -514,7 +581,7 @@ impl Queue for OsdQueue {
         let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| ClassSeen {
             name: class.name().to_owned(),
             waiting: match &self.kind {
-                Kinds::Mclock(q) => q.class_len(*class) as u64,
+                Kinds::Mclock(q) => (q.class_len(*class) + self.front.class_len(*class)) as u64,
                 Kinds::Wpq(_) => 0,
             },
             served: s.ops,
@@ -532,14 +599,30 @@ impl Queue for OsdQueue {
             self.admit_again(Vec::new(), now);
         }
         self.costs.configure(c);
+        self.front.configure(qos::parts(self.costs.profile.1), self.costs.per_ms());
+        self.front.set_profile(self.costs.profile.0, c);
         if let Kinds::Mclock(q) = &mut self.kind {
             q.set_spec(self.costs.spec(), now);
+            self.ignored = overridden::ignored(c);
         }
+    }
+
+    fn clients_left(&mut self, now: Instant) {
+        self.front.clients_left(self.at(now));
+    }
+
+    fn answered(&mut self, took: Duration, now: Instant) {
+        self.front.answered(took.as_nanos().min(u64::MAX.into()) as u64, self.at(now));
+    }
+
+    fn is_mclock(&self) -> bool {
+        matches!(self.kind, Kinds::Mclock(_))
     }
 
     fn learned(&mut self, charges: &Charges, iops: Option<f64>, saturated: bool, now: Instant) {
         let now = self.at(now);
         self.costs.charges = *charges;
+        self.front.set_per_ms(self.costs.per_ms());
         let contradicted = self.costs.contradicted();
         self.costs.learned = iops;
         if let (Some(set), Some(learned), false, true) = (self.costs.set, iops, contradicted, self.costs.contradicted()) {

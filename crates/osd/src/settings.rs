@@ -22,8 +22,22 @@ fn seconds(c: &Config, name: &str, otherwise: Duration) -> Duration {
     Duration::try_from_secs_f64(c.f64(name)).unwrap_or(otherwise)
 }
 
-/// The settings that a configuration means.
-pub fn settings(c: &Config) -> Settings {
+/// The settings that a configuration means for an OSD under mClock, or under another scheduler.
+pub fn settings_under(c: &Config, mclock: bool) -> Settings {
+    let s = settings(c);
+    if mclock { crate::overridden::under_mclock(c, s) } else { s }
+}
+
+/// Objects that an OSD recovers at a time.
+fn recovery_active(c: &Config) -> usize {
+    match c.u64("osd_recovery_max_active") {
+        0 => c.u64("osd_recovery_max_active_ssd") as usize,
+        n => n as usize,
+    }
+}
+
+/// The settings that a configuration means, but for what the scheduler has to do with it.
+pub(crate) fn settings(c: &Config) -> Settings {
     let l = Limits::default();
     let p = PgConf::default();
     let d = Settings::default();
@@ -47,10 +61,7 @@ pub fn settings(c: &Config) -> Settings {
             max_pg_log_entries: num(c, "osd_max_pg_log_entries", p.max_pg_log_entries),
             pg_log_trim_min: num(c, "osd_pg_log_trim_min", p.pg_log_trim_min),
             pg_log_dups_tracked: num(c, "osd_pg_log_dups_tracked", p.pg_log_dups_tracked),
-            recovery_max_active: match num(c, "osd_recovery_max_active", 0) {
-                0 => p.recovery_max_active,
-                n => n as usize,
-            },
+            recovery_max_active: recovery_active(c),
             recovery_max_chunk: num(c, "osd_recovery_max_chunk", p.recovery_max_chunk),
             recovery_max_omap_entries: num(
                 c,
@@ -80,6 +91,7 @@ pub fn settings(c: &Config) -> Settings {
             steps: num(c, "osd_pg_max_concurrent_snap_trims", d.trim.steps as u64) as usize,
             sleep: seconds(c, "osd_snap_trim_sleep", d.trim.sleep),
             cost: num(c, "osd_snap_trim_cost", d.trim.cost),
+            gently: true,
         },
         scrub: ScrubSettings {
             most: num(c, "osd_max_scrubs", d.scrub.most as u64) as usize,
@@ -90,10 +102,12 @@ pub fn settings(c: &Config) -> Settings {
             deep_randomize: c.f64("osd_deep_scrub_randomize_ratio"),
             begin: (c.u64("osd_scrub_begin_hour") as u32, c.u64("osd_scrub_begin_week_day") as u32),
             end: (c.u64("osd_scrub_end_hour") as u32, c.u64("osd_scrub_end_week_day") as u32),
+            gently: true,
             sleep: seconds(c, "osd_scrub_sleep", d.scrub.sleep),
             stride: c.u64("osd_deep_scrub_stride"),
             keys: c.u64("osd_deep_scrub_keys") as usize,
         },
+        recovery_active: recovery_active(c),
         backfills: num(c, "osd_max_backfills", d.backfills as u64) as usize,
         deletion_paused: c.bool("osd_pause_pg_deletion"),
         watch_timeout: num(c, "osd_client_watch_timeout", d.watch_timeout.into()) as u32,

@@ -118,6 +118,14 @@ pub trait Queue {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
+    /// No operation of a client is in execution any more.
+    fn clients_left(&mut self, _: Instant) {}
+    /// A client's operation was answered, so long after it came.
+    fn answered(&mut self, _took: std::time::Duration, _: Instant) {}
+    /// Whether limits and pauses of background work are the scheduler's business.
+    fn is_mclock(&self) -> bool {
+        false
+    }
     /// The configuration has changed.
     fn configure(&mut self, _: &conf::Config, _: Instant) {}
 }

@@ -17,7 +17,8 @@ pub struct PgConf {
     pub pg_log_trim_min: u64,
     /// `osd_pg_log_dups_tracked`: how many versions back, the log's included, a request is recognised.
     pub pg_log_dups_tracked: u64,
-    /// `osd_recovery_max_active`: objects in recovery at a time, not counting those that clients wait for.
+    /// Objects of the PG in recovery at a time, not counting those that clients wait for. How many an OSD recovers
+    /// ([`crate::Places`]) is for the host to say.
     pub recovery_max_active: usize,
     /// `osd_async_recovery_min_cost`: writes that a copy must lack to recover beside the group.
     pub async_recovery_min_cost: u64,

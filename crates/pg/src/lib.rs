@@ -23,7 +23,7 @@
 //!
 //! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
-//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`].
+//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`], [`places`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
 
 pub mod action;
@@ -40,6 +40,7 @@ pub mod merge;
 pub mod missing;
 pub mod msg;
 pub mod past_intervals;
+pub mod places;
 pub mod prior_set;
 pub mod proposal;
 pub mod reserver;
@@ -58,6 +59,7 @@ pub use log_entry::{LogEntry, LogOp};
 pub use machine::{BackfillStatus, GiveUp, Holder, Lacking, LostRefused, Pg, ScrubKind, ScrubResults};
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
+pub use places::Places;
 pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
 pub use reserver::{Reserver, Turn};
 pub use rows::{LoadError, RowBatch};

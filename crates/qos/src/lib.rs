@@ -12,8 +12,12 @@
 //! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
 //! What an operation costs is learned ([`CostModel`]), and so is how much the device can do ([`CapacityEstimator`]).
 //! Behind it, [`Window`] says how many operations may be in execution, where they can no longer be ordered.
+//! [`Beside`] says how much background work is begun beside clients who do not wait in the scheduler, and [`Auto`] finds
+//! how much their latency allows.
 //! [`split`] and [`Fraction`] divide what a tenant is promised over the places that serve it.
 
+mod auto;
+mod beside;
 mod capacity;
 mod ceilings;
 mod cost;
@@ -25,12 +29,14 @@ mod tenants;
 mod window;
 mod wpq;
 
+pub use auto::{Auto, Objective};
+pub use beside::{Begun, Beside, Part, parts};
 pub use capacity::{CapacityEstimator, Period, Verdict, kept};
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
 pub use cost::{Charges, CostModel, Line, REFERENCE, REFERENCE_BYTES, Samples, Seen, Taken};
 pub use fifo::Fifo;
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
-pub use profile::{Capacity, DeviceKind, MclockProfile};
+pub use profile::{Allocations, Capacity, DeviceKind, MclockProfile};
 pub use split::{Fraction, split};
 pub use tenants::{Pace, TenantSpec};
 pub use window::Window;

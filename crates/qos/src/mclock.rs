@@ -38,6 +38,8 @@ pub struct MclockSpec {
 /// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
+/// Before all that comes a class that is not at its ceiling and was not served for a second.
+///
 /// Within a class that was chosen, the tenant with the least share clock below its ceiling is served, and
 /// of its sessions the one whose turn it is: many sessions of a tenant get no more than one.
 ///
@@ -103,12 +105,18 @@ struct Class<T> {
     /// From when on the next operation is allowed.
     limit: u64,
     share: u64,
+    /// When it was served last, or began to wait.
+    served: u64,
 }
 
 /// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32 * 10^9 < 2^62.
 fn span(cost: u32, rate: u64) -> u64 {
     if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
+
+/// A class that waits and is not at its ceiling is served at least so often, in nanoseconds: reservations that add up to more than there
+/// is would leave one without a reservation nothing.
+const STARVED: u64 = 1_000_000_000;
 
 /// What is served by reservation counts for the share, but only so many operations of it.
 const LEAD: u64 = 64;
@@ -128,7 +136,7 @@ enum Turn {
 
 impl<T> Class<T> {
     fn new(name: OpClass, spec: ClassSpec) -> Self {
-        Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0 }
+        Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0, served: 0 }
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
@@ -259,6 +267,7 @@ impl<T> Scheduler<T> for Mclock<T> {
             class.reservation = class.reservation.max(now);
             class.limit = class.limit.max(now);
             class.share = class.share.max(others.unwrap_or(self.virtual_now));
+            class.served = now;
         }
         let charged = if op.charge == 0 { op.cost.max(self.cost_per_io).max(1) } else { op.charge };
         class.queue.push(op, charged, now);
@@ -271,6 +280,7 @@ impl<T> Scheduler<T> for Mclock<T> {
         let mut floor: Option<(u64, Turn)> = None;
         let mut share: Option<(u64, usize)> = None;
         let mut next: Option<u64> = None;
+        let mut starved: Option<(u64, usize)> = None;
         for (i, class) in self.classes.iter_mut().enumerate() {
             if class.queue.len() == 0 {
                 continue;
@@ -296,11 +306,17 @@ impl<T> Scheduler<T> for Mclock<T> {
             }
             if class.limit > now {
                 wait_until(class.limit);
-            } else if share.is_none_or(|best| class.share < best.0) {
+                continue;
+            }
+            if now.saturating_sub(class.served) >= STARVED && starved.is_none_or(|longest| class.served < longest.0) {
+                starved = Some((class.served, i));
+            }
+            if share.is_none_or(|best| class.share < best.0) {
                 share = Some((class.share, i));
             }
         }
         let turn = match (floor, share, next) {
+            _ if starved.is_some() => Turn::Share(starved.map_or(0, |s| s.1)),
             (Some((_, turn)), _, _) => turn,
             (None, Some((_, i)), _) => Turn::Share(i),
             (None, None, Some(at)) => return Dequeued::WaitUntil(at),
@@ -314,6 +330,7 @@ impl<T> Scheduler<T> for Mclock<T> {
         let Some(taken) = taken else { return Dequeued::Empty };
         let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
         let class = &mut self.classes[i];
+        class.served = now;
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.

@@ -1,4 +1,4 @@
-//! The built-in profiles (Ceph 18: `osd/scheduler/mClockScheduler.cc`, options in `osd.yaml.in`).
+//! The built-in profiles (Ceph 18 and 16.2: `osd/scheduler/mClockScheduler.cc`, options in `osd.yaml.in`).
 
 use crate::{ClassSpec, MclockSpec};
 
@@ -9,6 +9,14 @@ use crate::{ClassSpec, MclockSpec};
 /// | `high_client_ops` | 60 %, 2, none | 40 %, 1, none | none, 1, 70 % |
 /// | `balanced` | 50 %, 1, none | 50 %, 1, none | none, 1, 90 % |
 /// | `high_recovery_ops` | 30 %, 1, none | 70 %, 2, none | none, 1, none |
+///
+/// These hold since Reef; before, and in the study that was published of Quincy ([`Allocations::Quincy`]):
+///
+/// | profile | client | background_recovery | background_best_effort |
+/// | --- | --- | --- | --- |
+/// | `high_client_ops` | 50 %, 2, none | 25 %, 1, 100 % | 25 %, 2, none |
+/// | `balanced` | 40 %, 1, 100 % | 40 %, 1, 150 % | 20 %, 2, none |
+/// | `high_recovery_ops` | 30 %, 1, 80 % | 60 %, 2, 200 % | none, 2, none |
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MclockProfile {
     /// Clients first.
@@ -18,8 +26,31 @@ pub enum MclockProfile {
     Balanced,
     /// Recovery first.
     HighRecoveryOps,
+    /// As `balanced`, but background work gets all that clients' latency leaves ([`crate::Auto`]).
+    Auto,
     /// What the options `osd_mclock_scheduler_*` say.
     Custom,
+}
+
+/// Which version's allocations the profiles have (`osd_mclock_allocations`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Allocations {
+    /// Those of Ceph 17.2.7 and 18.
+    #[default]
+    Reef,
+    /// Those before: 16.2 and the first versions of 17.2.
+    Quincy,
+}
+
+impl Allocations {
+    /// By the option's value.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "reef" => Some(Allocations::Reef),
+            "quincy" => Some(Allocations::Quincy),
+            _ => None,
+        }
+    }
 }
 
 impl MclockProfile {
@@ -29,6 +60,7 @@ impl MclockProfile {
             "high_client_ops" => MclockProfile::HighClientOps,
             "balanced" => MclockProfile::Balanced,
             "high_recovery_ops" => MclockProfile::HighRecoveryOps,
+            "auto" => MclockProfile::Auto,
             "custom" => MclockProfile::Custom,
             _ => return None,
         })
@@ -40,38 +72,28 @@ impl MclockProfile {
             MclockProfile::HighClientOps => "high_client_ops",
             MclockProfile::Balanced => "balanced",
             MclockProfile::HighRecoveryOps => "high_recovery_ops",
+            MclockProfile::Auto => "auto",
             MclockProfile::Custom => "custom",
         }
     }
 
     /// Values of the options `osd_mclock_scheduler_<class>_{res,wgt,lim}`, for client, recovery and best
-    /// effort: fractions of the capacity (0 for none) and weights. `None` for a custom profile.
-    pub fn allocations(self) -> Option<[(f64, u32, f64); 3]> {
-        Some(match self {
-            MclockProfile::HighClientOps => [(0.6, 2, 0.0), (0.4, 1, 0.0), (0.0, 1, 0.7)],
-            MclockProfile::Balanced => [(0.5, 1, 0.0), (0.5, 1, 0.0), (0.0, 1, 0.9)],
-            MclockProfile::HighRecoveryOps => [(0.3, 1, 0.0), (0.7, 2, 0.0), (0.0, 1, 0.0)],
-            MclockProfile::Custom => return None,
-        })
+    /// effort: fractions of the capacity (0 for none) and weights. `custom` are those of [`MclockProfile::Custom`].
+    pub fn parts(self, of: Allocations, custom: [(f64, u32, f64); 3]) -> [(f64, u32, f64); 3] {
+        match (self, of) {
+            (MclockProfile::HighClientOps, Allocations::Reef) => [(0.6, 2, 0.0), (0.4, 1, 0.0), (0.0, 1, 0.7)],
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Reef) => [(0.5, 1, 0.0), (0.5, 1, 0.0), (0.0, 1, 0.9)],
+            (MclockProfile::HighRecoveryOps, Allocations::Reef) => [(0.3, 1, 0.0), (0.7, 2, 0.0), (0.0, 1, 0.0)],
+            (MclockProfile::HighClientOps, Allocations::Quincy) => [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 2, 0.0)],
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Quincy) => [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 2, 0.0)],
+            (MclockProfile::HighRecoveryOps, Allocations::Quincy) => [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.0, 2, 0.0)],
+            (MclockProfile::Custom, _) => custom,
+        }
     }
 
     /// The scheduler's parameters. `custom` holds the options' values for [`MclockProfile::Custom`].
     pub fn spec(self, capacity: Capacity, custom: [(f64, u32, f64); 3]) -> MclockSpec {
-        let total = capacity.bytes_per_sec();
-        let part = |fraction: f64| (fraction.clamp(0.0, 1.0) * total as f64) as u64;
-        let class = |(reservation, weight, limit): (f64, u32, f64)| ClassSpec {
-            reservation: part(reservation),
-            weight,
-            // No fraction means no ceiling; a tiny one must not turn into that.
-            limit: if limit > 0.0 { part(limit).max(1) } else { 0 },
-        };
-        let [client, recovery, best_effort] = self.allocations().unwrap_or(custom);
-        MclockSpec {
-            client: class(client),
-            background_recovery: class(recovery),
-            background_best_effort: class(best_effort),
-            cost_per_io: capacity.cost_per_io(),
-        }
+        capacity.spec(self.parts(Allocations::default(), custom))
     }
 }
 
@@ -99,6 +121,25 @@ impl Capacity {
         match kind {
             DeviceKind::Hdd => Capacity { iops: 315.0, bandwidth: 150 << 20 },
             DeviceKind::Ssd => Capacity { iops: 21_500.0, bandwidth: 1200 << 20 },
+        }
+    }
+
+    /// The scheduler's parameters with these parts of it: reservation, weight and ceiling of client, recovery and best effort.
+    pub fn spec(&self, parts: [(f64, u32, f64); 3]) -> MclockSpec {
+        let total = self.bytes_per_sec();
+        let part = |fraction: f64| (fraction.max(0.0) * total as f64) as u64;
+        let class = |(reservation, weight, limit): (f64, u32, f64)| ClassSpec {
+            reservation: part(reservation.min(1.0)),
+            weight,
+            // No fraction means no ceiling; a tiny one must not turn into that.
+            limit: if limit > 0.0 { part(limit).max(1) } else { 0 },
+        };
+        let [client, recovery, best_effort] = parts;
+        MclockSpec {
+            client: class(client),
+            background_recovery: class(recovery),
+            background_best_effort: class(best_effort),
+            cost_per_io: self.cost_per_io(),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::core::{Core, MonLink, Parts};
 use crate::host::{META_KEY, pgid_of};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
+use crate::overridden;
 use crate::osd_map::MapAt;
 use crate::peer_net::LocalPeer;
 use crate::session::Session;
@@ -259,6 +260,8 @@ struct Daemon {
     reported_map: Cell<Epoch>,
     /// Which state of what was learned is kept in the store.
     learned: Cell<u64>,
+    /// Settings that were said not to hold.
+    ignored: RefCell<Vec<(&'static str, String)>>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -401,8 +404,8 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         net: net.clone(),
         mon: link.clone(),
         copies: copies.clone(),
+        settings: settings::settings_under(&config.conf, crate::work::Queue::is_mclock(&queue)),
         queue: Box::new(queue),
-        settings: settings::settings(&config.conf),
     });
     core.tracker.set_limits(settings::history(&config.conf));
     if let Some(learned) = superblock::load_learned(&store).await {
@@ -444,6 +447,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         full_report: Cell::new(true),
         reported_map: Cell::default(),
         learned: Cell::default(),
+        ignored: RefCell::default(),
         local: RefCell::default(),
         tasks: RefCell::default(),
     });
@@ -726,10 +730,23 @@ impl Daemon {
         }
     }
 
+    /// Says what is set and does not hold under this scheduler, when that has changed.
+    fn tell_ignored(&self, conf: &Config) {
+        let ignored = if self.core.with_queue(|q| q.is_mclock()) { overridden::ignored(conf) } else { Vec::new() };
+        let news: Vec<String> = ignored.iter().filter(|i| !self.ignored.borrow().contains(i)).map(|(name, value)| format!("{name} = {value}")).collect();
+        *self.ignored.borrow_mut() = ignored;
+        if !news.is_empty() {
+            let text = format!("ignored: {}: {}", news.join(", "), overridden::WHY);
+            tracing::warn!(osd = self.id.0, "{text}");
+            self.mon.log(LogPriority::WARN, "cluster", text);
+        }
+    }
+
     fn conf_changed(&self) {
         let conf = self.conf.borrow();
+        self.tell_ignored(&conf);
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
-        self.core.set_settings(settings::settings(&conf));
+        self.core.set_settings(settings::settings_under(&conf, self.core.with_queue(|q| q.is_mclock())));
         self.core.tracker.set_limits(settings::history(&conf));
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));

@@ -126,6 +126,11 @@ enum Way {
 }
 
 impl Pg {
+    /// Objects that are being recovered, those that clients wait for included.
+    pub fn recovering_objects(&self) -> usize {
+        self.recovery.active.len()
+    }
+
     /// Whether neither this copy nor an acting replica lacks anything.
     pub(super) fn all_recovered(&self) -> bool {
         self.missing.is_empty()

@@ -1,0 +1,196 @@
+//! Background work beside clients, through the scheduler that an OSD has.
+
+use crate::client_op::{ClientOp, ReplySink, Request};
+use crate::meter::Receipt;
+use crate::op::OpInfo;
+use crate::op::OsdFlags;
+use crate::op::code::write_op;
+use crate::scheduler::OsdQueue;
+use crate::tracker::Tracker;
+use crate::work::{Background, Kind, Next, Queue, ReadObject, Work};
+use conf::Config;
+use conf::effective::Source;
+use messages::{OsdOp, OsdOpReply};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
+
+const PG: PgId = PgId { pool: PoolId(3), seed: 0 };
+const MS: Duration = Duration::from_millis(1);
+
+struct Nobody;
+impl ReplySink for Nobody {
+    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+}
+
+fn write(now: Instant) -> Work {
+    let m = OsdOp {
+        pgid: SpgId { pgid: PG, ..SpgId::default() },
+        locator: ObjectLocator { pool: PG.pool, ..ObjectLocator::default() },
+        object: bytes::Bytes::from_static(b"o"),
+        ops: vec![write_op(0, &[7; 4096][..])],
+        snapid: SnapId::NOSNAP,
+        ..OsdOp::default()
+    };
+    let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
+    let request = Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
+    let tracked = Rc::<Tracker>::default().start(request.clone(), now);
+    Work::Client(Rc::new(ClientOp::new(request, info, PG, Rc::new(Nobody), tracked, None)))
+}
+
+fn job(kind: Kind) -> Work {
+    Work::Background(Background { pgid: PG, kind, cost: 65536, misplaced: false, receipt: Receipt::default() })
+}
+
+struct Osd {
+    q: OsdQueue,
+    start: Instant,
+    now: Instant,
+    /// What may begin in a millisecond.
+    most: usize,
+    /// Background work that waits.
+    waits: usize,
+}
+
+impl Osd {
+    fn new(settings: &[(&str, &str)]) -> Self {
+        let start = Instant::now();
+        Osd { q: OsdQueue::starting(&config(settings), start), start, now: start, most: 16, waits: 0 }
+    }
+
+    /// So many milliseconds, in each of which clients send so many writes, eight trims and eight recoveries always wait, and each
+    /// operation takes less than a millisecond. What began of clients, recovery and trimming.
+    fn run(&mut self, ms: u64, writes: usize) -> [u64; 3] {
+        let mut begun = [0; 3];
+        for _ in 0..ms {
+            self.now += MS;
+            for _ in 0..writes {
+                self.q.enqueue(write(self.now), self.now);
+            }
+            while self.waits < 16 {
+                self.waits += 2;
+                self.q.enqueue(job(Kind::Recover), self.now);
+                self.q.enqueue(job(Kind::SnapTrim(SnapId(1))), self.now);
+            }
+            let mut clients = 0;
+            for _ in 0..self.most {
+                match self.q.dequeue(self.now) {
+                    Next::Work(Work::Client(_), _) => clients += 1,
+                    Next::Work(Work::Background(job), _) => {
+                        self.waits -= 1;
+                        begun[if matches!(job.kind, Kind::Recover) { 1 } else { 2 }] += 1;
+                    }
+                    Next::At(at) => {
+                        assert!(at > self.now);
+                        break;
+                    }
+                    Next::Empty => break,
+                }
+            }
+            begun[0] += clients;
+            for _ in 0..clients {
+                self.q.answered(MS / 2, self.now);
+            }
+            if clients > 0 {
+                self.q.clients_left(self.now + MS / 2);
+            }
+        }
+        begun
+    }
+}
+
+fn config(settings: &[(&str, &str)]) -> Config {
+    let mut c = Config::new();
+    for (name, value) in settings {
+        c.set(Source::Override, name, value).unwrap();
+    }
+    c
+}
+
+#[test]
+fn profiles_order_recovery_and_trimming_beside_clients() {
+    for allocations in ["reef", "quincy"] {
+        let of = |profile| {
+            let mut osd = Osd::new(&[("osd_mclock_profile", profile), ("osd_mclock_allocations", allocations)]);
+            osd.run(5000, 4)
+        };
+        let [low, mid, high] = ["high_client_ops", "balanced", "high_recovery_ops"].map(of);
+        assert!([low, mid, high].iter().all(|begun| begun[0] == 20_000), "clients lack nothing: {low:?} {mid:?} {high:?}");
+        for class in [1, 2] {
+            assert!(low[class] > 20 && low[class] * 11 < mid[class] * 10 && mid[class] * 11 < high[class] * 10, "{low:?} {mid:?} {high:?}");
+        }
+    }
+}
+
+#[test]
+fn without_clients_background_work_uses_all() {
+    // The others have ceilings for best effort, which hold always.
+    let mut osd = Osd::new(&[("osd_mclock_profile", "high_recovery_ops")]);
+    let [_, recovery, trims] = osd.run(1000, 0);
+    assert_eq!(recovery + trims, 16_000);
+    // Clients for a while, and a pause: all of it from 20 ms on.
+    osd.run(200, 4);
+    osd.run(20, 0);
+    let [_, recovery, trims] = osd.run(100, 0);
+    assert_eq!(recovery + trims, 1600);
+    // They come back, and find few in their way.
+    let [clients, recovery, trims] = osd.run(50, 16);
+    assert!(clients >= 500 && recovery + trims < 250, "{clients} {recovery} {trims}");
+}
+
+#[test]
+fn a_profile_holds_from_the_moment_it_is_set() {
+    let mut osd = Osd::new(&[("osd_mclock_profile", "high_client_ops")]);
+    let before = osd.run(2000, 4);
+    osd.q.configure(&config(&[("osd_mclock_profile", "high_recovery_ops")]), osd.now);
+    let after = osd.run(2000, 4);
+    assert!(after[1] > 2 * before[1] && after[2] * 10 > before[2] * 15, "{before:?} {after:?}");
+}
+
+#[test]
+fn parts_of_what_has_begun_are_not_held() {
+    let mut osd = Osd::new(&[]);
+    osd.run(100, 4);
+    // No time passes, and what was allowed is used up.
+    while matches!(osd.q.dequeue(osd.now), Next::Work(..)) {}
+    let read = ReadObject {
+        token: pg::ReadToken(1),
+        oid: types::ObjectId::MIN,
+        version: types::Eversion::default(),
+        from: pg::Progress::default(),
+        max_bytes: 1,
+        max_omap: 1,
+    };
+    osd.q.enqueue(job(Kind::ReadObject(Box::new(read))), osd.now);
+    assert!(matches!(osd.q.dequeue(osd.now), Next::Work(Work::Background(Background { kind: Kind::ReadObject(_), .. }), _)));
+    assert!(matches!(osd.q.dequeue(osd.now), Next::At(_)));
+}
+
+#[test]
+fn auto_gives_what_the_objective_leaves() {
+    let with = |seconds| {
+        let mut osd = Osd::new(&[("osd_mclock_profile", "auto"), ("osd_mclock_auto_latency", seconds)]);
+        let begun = osd.run(10_000, 4);
+        let dump = osd.q.dump(&|_| None);
+        (begun[1] + begun[2], dump["background"]["auto"].clone())
+    };
+    // Operations take half a millisecond here, whatever runs beside them.
+    let (least, dump) = with("0.0003");
+    assert!(dump["part"].as_f64().is_some_and(|p| p < 0.02) && dump["latency_objective"] == 0.0003, "{dump}");
+    assert!(dump["latency_measured"].as_f64().is_some_and(|l| (0.0004..0.0006).contains(&l)), "{dump}");
+    let (most, dump) = with("0.02");
+    assert!(dump["part"].is_null(), "{dump}");
+    assert!(most > 20 * least && least >= 2 * 2 * 9, "{least} {most}");
+}
+
+#[test]
+fn everything_is_served_while_clients_ask_for_more_than_there_is() {
+    for profile in ["high_client_ops", "balanced", "high_recovery_ops", "auto", "custom"] {
+        let mut osd = Osd::new(&[("osd_mclock_profile", profile), ("osd_mclock_auto_latency", "0.0001")]);
+        osd.most = 4;
+        for _ in 0..2 {
+            let [_, recovery, trims] = osd.run(1600, 5);
+            assert!(recovery > 0 && trims > 0, "{profile} after {:?}: {recovery} {trims}", osd.now - osd.start);
+        }
+    }
+}

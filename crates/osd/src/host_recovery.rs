@@ -1,0 +1,56 @@
+//! The host's part of recovery's places: how many objects an OSD recovers at a time ([`pg::places`]).
+
+use crate::core::Core;
+use crate::host::PgHost;
+use crate::work::Kind;
+use std::rc::Rc;
+
+impl Core {
+    /// Lets groups recover an object whose turn it is.
+    pub(crate) fn next_places(&self) {
+        loop {
+            let most = self.settings().recovery_active;
+            let next = self.places.borrow_mut().next(most);
+            let Some(pgid) = next else { break };
+            match self.host(pgid) {
+                Some(host) => host.background(Kind::Recover),
+                None => self.places.borrow_mut().leave(pgid),
+            }
+        }
+    }
+
+    /// Objects under recovery, or about to be, over all groups that this OSD leads.
+    pub fn recovering_objects(&self) -> usize {
+        self.places.borrow().taken()
+    }
+}
+
+impl PgHost {
+    /// The machine has an object to recover.
+    pub(crate) fn want_place(&self) {
+        self.core.places.borrow_mut().ask(self.pgid);
+        self.core.next_places();
+    }
+
+    /// The scheduler lets the group use the place that it was given.
+    pub(crate) fn use_place(self: &Rc<Self>) {
+        self.handle(pg::Event::StartRecovery { max_objects: 1 });
+        self.core.places.borrow_mut().used(self.pgid);
+        self.core.next_places();
+    }
+
+    /// The group is gone.
+    pub(crate) fn leave_places(&self) {
+        self.core.places.borrow_mut().leave(self.pgid);
+        self.core.next_places();
+    }
+
+    /// Tells how many objects the group recovers, if that has changed.
+    pub(crate) fn tell_recovering(&self) {
+        let active = self.with_pg(|pg| pg.recovering_objects());
+        if self.recovering.replace(active) != active {
+            self.core.places.borrow_mut().set_active(self.pgid, active);
+            self.core.next_places();
+        }
+    }
+}
