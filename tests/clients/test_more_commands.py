@@ -175,6 +175,16 @@ def test_audit(api):
     lines = eventually(lambda: api("log last", num=20, level="info", channel="audit"), what="the audit log")
     if OWN:
         assert "osd unset" in lines and "client.admin" in lines and "do not tell" not in lines
+        assert '"config-key set","key":"audit/secret"' in lines.replace(": ", ":").replace(", ", ",")
+
+
+def test_promises_to_tenants_are_audited(api):
+    if not OWN:
+        pytest.skip("stock clusters have no such promises")
+    api("config-key set", key="qos/spec/audited", val='{"weight":7}')
+    lines = eventually(lambda: (t := api("log last", num=20, level="info", channel="audit")) and "qos/spec/audited" in t and t, what="the audit log")
+    assert "client.admin" in lines and "weight" in lines
+    api("config-key rm", key="qos/spec/audited")
 
 
 def test_crush_edits(api):

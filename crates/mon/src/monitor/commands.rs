@@ -34,11 +34,23 @@ impl Asked {
     }
 }
 
+/// A command as logs show it. What operators keep under `config-key` may be secret; promises to tenants are not, and
+/// everybody should see who made them.
+fn shown(args: &Args, text: &str) -> String {
+    if !args.prefix().starts_with("config-key") {
+        return text.to_owned();
+    }
+    let key = args.str("key").unwrap_or_default();
+    let mut shown = serde_json::json!({"prefix": args.prefix(), "key": key});
+    if let Some(value) = args.str("val").filter(|_| key.starts_with("qos/spec/")) {
+        shown["val"] = value.into();
+    }
+    shown.to_string()
+}
+
 /// What the audit log says of a command that changed something.
-fn audited(caller: &Caller, prefix: &str, text: &str) -> String {
-    // What operators keep under `config-key` may be secret.
-    let command = if prefix.starts_with("config-key") { format!("{{\"prefix\": \"{prefix}\"}}") } else { text.to_owned() };
-    format!("from='client.? {}' entity='{}' cmd='[{command}]': finished", caller.addr, caller.name)
+fn audited(caller: &Caller, shown: &str) -> String {
+    format!("from='client.? {}' entity='{}' cmd='[{shown}]': finished", caller.addr, caller.name)
 }
 
 /// Which request this is, for a client that can be told from others.
@@ -137,7 +149,7 @@ impl Inner {
                 asked.reply(answer, session, tid);
             }
             Run::Write(f) => {
-                let (name, text) = (session.name.to_string(), cmd.concat());
+                let (name, shown) = (session.name.to_string(), shown(&args, &cmd.concat()));
                 let session = session.clone();
                 let request = request_id(&session, RequestKind::Command, tid);
                 self.change(
@@ -145,8 +157,8 @@ impl Inner {
                         once(pending, request, |pending| {
                             let answer = f(&mut Write { pending, env: &env, args: &args });
                             if answer.is_ok() {
-                                tracing::info!(from = name, command = text, "command");
-                                self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, entry.prefix(), &text));
+                                tracing::info!(from = name, command = shown, "command");
+                                self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, &shown));
                             }
                             answer
                         })
