@@ -159,6 +159,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "neighbours" => &["bench/neighbours.py"],
         "failover" => &["bench/failover.py"],
         "recovery" => &["bench/recovery.py"],
+        "scheduling" => &["bench/scheduling.py"],
         "study" => &["bench/study"],
         _ => &["bench/peer.py"],
     };
