@@ -431,6 +431,17 @@ impl Pg {
 
     fn ask_target_turn(&mut self, osd: OsdId) {
         self.set_stage(osd, Stage::TargetTurn);
+        self.send_target_turn(osd);
+    }
+
+    /// The priority of turns that targets were asked for is another one.
+    pub(super) fn ask_target_turns_again(&mut self) {
+        for osd in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
+            self.send_target_turn(osd);
+        }
+    }
+
+    fn send_target_turn(&mut self, osd: OsdId) {
         let (backfill, priority) = (!self.recovers_beside(osd), self.backfill_priority());
         self.send(osd, PeerMsg::Reserve { backfill, priority });
     }

@@ -229,10 +229,14 @@ impl Pg {
             return;
         }
         *forced = on;
+        // Also where it waits for, or has, turns of others: whoever is asked again changes the priority.
         if self.reservation.stage != Stage::Idle {
-            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority: self.recovery_priority() });
+            let priority = self.recovery_priority();
+            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority });
+            self.send_all(self.reservation.asked.iter().copied().collect(), PeerMsg::Reserve { backfill: false, priority });
         } else if self.backfill_wants_turn() {
             self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
+            self.ask_target_turns_again();
         }
     }
 

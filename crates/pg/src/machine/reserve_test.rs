@@ -116,6 +116,23 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
 }
 
 #[test]
+fn more_haste_is_told_where_turns_were_asked_for() {
+    let mut pg = degraded();
+    pg.handle(Event::Reserved { target: false }, now());
+    drain(&mut pg);
+    pg.handle(Event::Force { backfill: false, on: true }, now());
+    let actions = drain(&mut pg);
+    assert!(matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 255 })]), "{actions:?}");
+    assert!(matches!(sent(&from(&mut pg, 1, PeerMsg::Reserved))[..], [(OsdId(2), PeerMsg::Reserve { priority: 255, .. })]));
+    from(&mut pg, 2, PeerMsg::Reserved);
+    assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
+    // Who has turns keeps them with less haste.
+    pg.handle(Event::Force { backfill: false, on: false }, now());
+    assert_eq!(sent(&drain(&mut pg)).len(), 2);
+    assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
+}
+
+#[test]
 fn a_full_store_stops_recovery_until_there_is_room() {
     let mut pg = degraded();
     reserve(&mut pg);
