@@ -53,7 +53,7 @@ impl Auto {
         self.objective
     }
 
-    /// Whether nothing was looked at since the last operation.
+    /// Whether operations were answered since the last look.
     pub fn has_seen(&self) -> bool {
         self.seen.count > 0
     }
