@@ -20,7 +20,7 @@ import pytest
 import rados
 
 ROOT = Path(__file__).resolve().parents[2]
-BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
+BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/clients/siphon"))
 CHROOT = os.path.realpath(os.environ["SIPHON_TEST_CHROOT"]) if os.environ.get("SIPHON_TEST_CHROOT") else None
 
 

@@ -106,14 +106,15 @@ pub fn test(tests: &Tests) -> Result<()> {
     if no_clients {
         return Ok(());
     }
-    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon", "-p", "client", "--bins"]))?;
+    let build = ["build", "--profile", "clients", "-p", "siphon", "-p", "client", "--bins"];
+    run("build with assertions", Command::new("cargo").args(build))?;
     let root = root();
     let mut variables = Vec::new();
     if long {
         variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
     }
     if differential {
-        run("release build of the differential test", Command::new("cargo").args(["build", "--release", "-p", "differential"]))?;
+        run("build of the differential test", Command::new("cargo").args(["build", "--profile", "clients", "-p", "differential"]))?;
         variables.push(("SIPHON_TEST_DIFFERENTIAL", "1".to_owned()));
     }
     if rados_crate {
