@@ -190,6 +190,7 @@ mgr/prometheus/qos_tenants|uint|advanced|100|0..10000|r|mgr|Tenants that have me
 osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler|s|osd|How operations are scheduled.
 osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's request counts if no specification names its tenant: its pool (a namespace is one of its own), its image, or the client.
 osd_qos_max_in_flight|uint|advanced|0|0..65536|r|osd|Requests that are carried out at a time; others wait in the scheduler. 0 finds the least that keeps the store busy.
+osd_debug_device_bandwidth|size|dev|0|0..|r|osd|For tests: bytes that pass the device in a second, at most; 0 for any number.
 osd_debug_device_delay|float|dev|0|0..10|r|osd|For tests: seconds that each request of the device takes longer, one after the other.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
 osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,auto,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work; auto gives background work what osd_mclock_auto_latency leaves.

@@ -9,6 +9,7 @@ use conf::{Config, find};
 use pg::PgConf;
 use std::time::Duration;
 use store::Budgets;
+use store::dev::Slowness;
 
 /// An option, or what holds if the table has no such option.
 fn num(c: &Config, name: &str, otherwise: u64) -> u64 {
@@ -142,9 +143,9 @@ pub fn budgets(c: &Config) -> Budgets {
     Budgets { data_cache: whole - onode_cache - node_cache - 2 * dirty_max, onode_cache, node_cache, dirty_max }
 }
 
-/// For tests: what each request of the device takes longer (`osd_debug_device_delay`).
-pub fn device_delay(c: &Config) -> Duration {
-    seconds(c, "osd_debug_device_delay", Duration::ZERO)
+/// For tests: what makes the device slow (`osd_debug_device_delay`, `osd_debug_device_bandwidth`).
+pub fn slowness(c: &Config) -> Slowness {
+    Slowness { delay: seconds(c, "osd_debug_device_delay", Duration::ZERO), bandwidth: num(c, "osd_debug_device_bandwidth", 0) }
 }
 
 /// The limits of the history of operations.

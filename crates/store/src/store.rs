@@ -1,7 +1,7 @@
 //! The handle that callers hold.
 
 use crate::commit::Commit;
-use crate::dev::{Device, DeviceTime};
+use crate::dev::{Device, DeviceTime, Slowness};
 use crate::engine::{self, Handle};
 use crate::error::StoreError;
 use crate::mem::MemStore;
@@ -286,10 +286,10 @@ impl Store {
         }
     }
 
-    /// See [`Device::set_delay`].
-    pub fn set_device_delay(&self, delay: std::time::Duration) {
+    /// See [`Device::slow_down`].
+    pub fn slow_down_device(&self, slow: Slowness) {
         if let Backend::Disk(d) = &self.0 {
-            d.0.dev.set_delay(delay);
+            d.0.dev.slow_down(slow);
         }
     }
 

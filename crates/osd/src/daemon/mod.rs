@@ -411,7 +411,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     if let Some(learned) = superblock::load_learned(&store).await {
         core.restore_learned(&learned);
     }
-    store.set_device_delay(settings::device_delay(&config.conf));
+    store.slow_down_device(settings::slowness(&config.conf));
     let map = load_groups(&core, &store, &own).await?;
     if let Some(map) = &map {
         let shared: ClusterMapRef = map.clone();
@@ -750,7 +750,7 @@ impl Daemon {
         self.core.tracker.set_limits(settings::history(&conf));
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));
-        self.core.store.set_device_delay(settings::device_delay(&conf));
+        self.core.store.slow_down_device(settings::slowness(&conf));
         self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 

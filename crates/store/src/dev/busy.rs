@@ -29,6 +29,23 @@ pub struct DeviceTime {
     pub busy: u64,
 }
 
+/// What makes a device slow, for tests: requests are through one after the other.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Slowness {
+    /// What each request takes longer.
+    pub delay: Duration,
+    /// Bytes that pass in a second; any number if 0.
+    pub bandwidth: u64,
+}
+
+impl Slowness {
+    /// What a request of so many bytes takes longer.
+    fn of(self, bytes: u64) -> Duration {
+        let passing = if self.bandwidth == 0 { 0 } else { u128::from(bytes) * 1_000_000_000 / u128::from(self.bandwidth) };
+        self.delay + Duration::from_nanos(u64::try_from(passing).unwrap_or(u64::MAX))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Read,
@@ -39,15 +56,17 @@ pub(super) enum Way {
 #[derive(Default)]
 pub(super) struct Busy {
     under_way: Cell<u32>,
+    /// Bytes of all requests that were begun.
+    asked: Cell<u64>,
     since: Cell<Option<Instant>>,
     time: RefCell<DeviceTime>,
-    /// Each request takes so much longer, one after the other: a slow device for tests.
-    delay: Cell<Duration>,
+    slow: Cell<Slowness>,
     free: Cell<Option<Instant>>,
 }
 
 impl Busy {
-    pub(super) fn begin(&self) {
+    pub(super) fn begin(&self, bytes: u64) {
+        self.asked.set(self.asked.get().wrapping_add(bytes));
         if self.under_way.replace(self.under_way.get() + 1) == 0 {
             self.since.set(Some(Instant::now()));
         }
@@ -77,13 +96,17 @@ impl Busy {
         time
     }
 
-    pub(super) fn set_delay(&self, delay: Duration) {
-        self.delay.set(delay);
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.get()
     }
 
-    /// When a request that is through may be so, if later than now.
-    pub(super) fn held_until(&self) -> Option<Instant> {
-        let delay = self.delay.get();
+    pub(super) fn slow_down(&self, slow: Slowness) {
+        self.slow.set(slow);
+    }
+
+    /// When a request of so many bytes that is through may be so, if later than now.
+    pub(super) fn held_until(&self, bytes: u64) -> Option<Instant> {
+        let delay = self.slow.get().of(bytes);
         if delay.is_zero() {
             return None;
         }

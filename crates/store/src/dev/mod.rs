@@ -10,7 +10,7 @@ mod threads;
 mod uring;
 
 pub use aligned::AlignedBuf;
-pub use busy::{DeviceTime, SIZES, Served};
+pub use busy::{DeviceTime, SIZES, Served, Slowness};
 pub use sim::{SimDisk, SimEvent};
 
 use crate::types::BLOCK;
@@ -227,14 +227,18 @@ impl Device {
         self.0.busy.time()
     }
 
-    /// Makes the device slow, for tests: each request takes this much longer, one after the other. Reads while the thread
-    /// waits ([`Device::read_now`]) are as fast as before.
-    pub fn set_delay(&self, delay: Duration) {
-        self.0.busy.set_delay(delay);
+    /// Bytes of all requests that were begun since it was opened, those under way too.
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.busy.asked()
+    }
+
+    /// Makes the device slow, for tests. Reads while the thread waits ([`Device::read_now`]) are as fast as before.
+    pub fn slow_down(&self, slow: Slowness) {
+        self.0.busy.slow_down(slow);
     }
 
     fn meter(&self, way: Way, bytes: u64) -> Option<Meter> {
-        self.0.busy.begin();
+        self.0.busy.begin(bytes);
         Some(Meter { device: self.0.clone(), way, bytes, held: None })
     }
 
@@ -337,7 +341,7 @@ impl<T: Unpin> Future for Io<T> {
         }
         let done = std::task::ready!(me.way.poll(cx));
         if let Some(m) = &mut me.meter
-            && let Some(until) = m.device.busy.held_until()
+            && let Some(until) = m.device.busy.held_until(m.bytes)
         {
             let mut held = Box::pin(tokio::time::sleep_until(until.into()));
             if held.as_mut().poll(cx).is_pending() {
@@ -387,7 +391,7 @@ mod tests {
             let count = |of: &[Served; SIZES]| of.iter().map(|s| (s.count, s.bytes)).filter(|c| c.0 > 0).collect::<Vec<_>>();
             assert_eq!((count(&t.reads), count(&t.writes)), (vec![(1, 4096), (1, 8192)], vec![(1, 0), (1, 4096)]));
             let delay = Duration::from_millis(20);
-            dev.set_delay(delay);
+            dev.slow_down(Slowness { delay, bandwidth: 0 });
             let begun = Instant::now();
             // Both are under way at once, and held back one after the other.
             let (a, b) = (dev.write(0, block(1), true), dev.write(4096, block(16), true));
@@ -401,7 +405,12 @@ mod tests {
             // A late timer can end both at once; the time is one of theirs.
             let writes = [5, 9].map(|s: usize| (after.writes[s].count - t.writes[s].count, after.writes[s].nanos - t.writes[s].nanos));
             assert!(writes[0].0 == 1 && writes[1].0 == 1 && writes[0].1 + writes[1].1 >= 2 * delay.as_nanos() as u64, "{after:?}");
-            dev.set_delay(Duration::ZERO);
+            // Bytes take their time, a flush has none.
+            dev.slow_down(Slowness { delay: Duration::ZERO, bandwidth: 1 << 20 });
+            let begun = Instant::now();
+            dev.write(0, block(16), false).await.expect("written");
+            assert!(begun.elapsed() >= Duration::from_micros(62_500));
+            dev.slow_down(Slowness::default());
             dev.flush().await.expect("flushed");
             let idle = dev.time();
             tokio::time::sleep(delay).await;

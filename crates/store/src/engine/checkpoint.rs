@@ -11,6 +11,7 @@
 use super::Disk;
 use super::pace::{Pace, Room};
 use super::state::{Delta, Frozen, State, is_damaged};
+use super::turns::Turns;
 use crate::alloc::Run;
 use crate::dev::{AlignedBuf, Device, Gather, Io};
 use crate::error::StoreError;
@@ -313,15 +314,16 @@ struct Writes {
     len: u64,
     gather: Gather,
     under_way: VecDeque<Io<()>>,
+    turns: Turns,
 }
 
-/// Bytes of one write, and writes at a time.
+/// Bytes of one write.
 const WRITE_MAX: u64 = 256 << 10;
-const WRITES_MAX: usize = 16;
 
 impl Writes {
     fn new(dev: Device) -> Writes {
-        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new() }
+        let turns = Turns::new(dev.asked());
+        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new(), turns }
     }
 
     async fn push(&mut self, at: u64, bytes: Bytes) -> Result<(), StoreError> {
@@ -336,15 +338,18 @@ impl Writes {
     }
 
     async fn send(&mut self) -> Result<(), StoreError> {
-        if self.len > 0 {
-            self.under_way.push_back(self.dev.write(self.at, std::mem::take(&mut self.gather), false));
-            self.len = 0;
+        if self.len == 0 {
+            return Ok(());
         }
-        while self.under_way.len() > WRITES_MAX
+        self.turns.look(self.dev.asked());
+        while !self.turns.may_begin(self.len, self.under_way.len())
             && let Some(io) = self.under_way.pop_front()
         {
             io.await?;
+            self.turns.ended(self.dev.asked());
         }
+        self.under_way.push_back(self.dev.write(self.at, std::mem::take(&mut self.gather), false));
+        self.len = 0;
         Ok(())
     }
 

@@ -31,6 +31,7 @@ mod replay;
 mod slots;
 mod state;
 mod submit;
+mod turns;
 
 pub(crate) use open::{mkfs, open, read_superblock};
 

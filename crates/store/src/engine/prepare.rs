@@ -17,8 +17,8 @@ use std::ops::Range;
 
 /// How far ahead of the log, at most.
 const AHEAD: u64 = 64 << 20;
-/// One write of zeros, at most.
-const CHUNK: u64 = 1 << 20;
+/// One write of zeros, at most: what commits waits behind it on the device.
+const CHUNK: u64 = 256 << 10;
 
 /// Where the preparation stands; positions count on like those of the log.
 #[derive(Default)]
