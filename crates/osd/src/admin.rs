@@ -388,6 +388,7 @@ fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     (dump["capacity"], dump["costs"]) = (capacity, costs);
     dump["in_flight"] = a.core.running().into();
     dump["max_in_flight"] = a.core.window().into();
+    dump["writes_took"] = a.core.window_taken();
     reply(args, dump)
 }
 

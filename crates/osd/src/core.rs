@@ -183,7 +183,7 @@ enum Waiting {
 }
 
 /// Fewer operations than these are not worth ordering, ...
-const LEAST_IN_FLIGHT: usize = 16;
+const LEAST_IN_FLIGHT: usize = 4;
 /// ... and more than these are not needed by any store.
 const MOST_IN_FLIGHT: usize = 256;
 /// For so long queued work runs before sockets are read again.
@@ -236,7 +236,7 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             clients_running: Cell::new(0),
-            window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)),
+            window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT, wall_now().as_duration().as_nanos() as u64)),
             meter: RefCell::new(Meter::new(Instant::now())),
             unmeasured: Cell::new(0),
             start: Instant::now(),
@@ -763,6 +763,13 @@ impl Core {
             0 => self.window.borrow().size(self.start.elapsed().as_nanos() as u64),
             fixed => fixed,
         }
+    }
+
+    /// What the window goes by, for people.
+    pub fn window_taken(&self) -> serde_json::Value {
+        let of = |(took, among): (u64, u64)| serde_json::json!({"seconds": took as f64 / 1e9, "among": among as f64 / 100.0});
+        let [few, last] = self.window.borrow().taken();
+        serde_json::json!({"among_few": of(few), "last": of(last)})
     }
 
     /// Work in execution.

@@ -174,7 +174,7 @@ impl<'a> World<'a> {
             up: true,
             life: 0,
             queue: OsdQueue::starting(&config(d.iops), base),
-            window: Window::new(16, 256),
+            window: Window::new(4, 256, 0),
             running: 0,
             busy: 0,
             wake: None,
@@ -303,7 +303,7 @@ impl<'a> World<'a> {
                 let h = &mut self.hosts[osd];
                 (h.up, h.life, h.running, h.busy) = (false, h.life + 1, 0, 0);
                 h.queue = OsdQueue::starting(&config(self.plan.devices[osd].iops), self.base);
-                h.window = Window::new(16, 256);
+                h.window = Window::new(4, 256, 0);
                 for c in self.clients.iter_mut().filter(|c| c.osd == osd) {
                     // What was under way is sent again when the OSD is back.
                     (c.held, c.under_way) = (c.under_way > 0 || c.held, 0);
