@@ -173,6 +173,8 @@ pub struct Tenants {
     begun: Option<f64>,
     due: f64,
     reading: bool,
+    /// Specifications were read once.
+    known_to_me: bool,
 }
 
 impl Tenants {
@@ -188,6 +190,8 @@ impl Tenants {
         self.reading = false;
         self.due = now + FRESH;
         let Some(resolved) = resolved else { return false };
+        self.news |= !self.known_to_me;
+        self.known_to_me = true;
         let before = self.version;
         let mut old = std::mem::take(&mut self.tenants);
         for r in resolved {
@@ -425,7 +429,8 @@ impl Tenants {
         if settle {
             self.look(now, serving);
         }
-        if self.news {
+        // Before it has read anything, a manager knows nothing better than the one before it told.
+        if self.news && self.known_to_me {
             self.tell_tenants(&mut tell);
         }
         if self.begun.is_some_and(|begun| now - begun >= LISTEN) {
@@ -463,6 +468,23 @@ mod tests {
     /// What part of a thousand an OSD was told of operations.
     fn part(told: &BTreeMap<OsdId, QosShares>, osd: i32) -> Option<u64> {
         told.get(&OsdId(osd))?.parts.first().map(|p| Fraction(p.ops).of(1000))
+    }
+
+    #[test]
+    fn a_manager_that_has_read_nothing_takes_nothing_away() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1].map(OsdId).into();
+        assert!(t.due(1.0) && t.round(1.0, &here, osds).is_empty());
+        t.take(None, 3.0);
+        assert!(t.due(5.0) && t.round(5.0, &here, osds).is_empty(), "it could not be read");
+        t.take(Some(vec![resolved("a", r#"{"weight": 7}"#)]), 6.0);
+        let told = t.round(6.0, &here, osds);
+        assert!(here.iter().all(|o| told[o].all_tenants && told[o].tenants.len() == 1), "{told:?}");
+        // That there are none is news, too.
+        let mut t = Tenants::default();
+        assert!(t.due(1.0) && !t.take(Some(Vec::new()), 1.0));
+        let told = t.round(1.0, &here, osds);
+        assert!(here.iter().all(|o| told[o].all_tenants && told[o].tenants.is_empty()), "{told:?}");
     }
 
     #[test]

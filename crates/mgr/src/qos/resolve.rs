@@ -2,9 +2,9 @@
 
 use super::Resolved;
 use super::spec::{PREFIX, Selector, Spec, fits, read_all};
-use crate::rbd::image::{self, Image};
+use crate::rbd::image::{self, Image, ImageError};
 use bytes::Bytes;
-use client::{ClientError, Rados};
+use client::{ClientError, IoCtx, Rados};
 use messages::TenantShare;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use types::PoolId;
 
 /// How long an OSD may take to answer.
 const OSD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Images that are looked for at a time.
+const AT_A_TIME: usize = 16;
 /// Images that a pattern may fit; more have no promise.
 const MOST_IMAGES: usize = 4096;
 /// Names and sizes of images are looked at again after so many readings.
@@ -57,12 +59,36 @@ impl Resolver {
             self.images.borrow_mut().clear();
         }
         self.images.borrow_mut().retain(|s, _| all.contains_key(s));
+        // Without a map there are no pools: that would be no promises.
+        self.rados.objecter().map().ok_or(ClientError::Timeout("waiting for the map of OSDs"))?;
+        self.find_images(all.keys()).await?;
         let mut resolved = Vec::new();
         for (selector, spec) in &all {
             let Ok(spec) = spec.effective(&all) else { continue };
-            self.tenants(selector, &spec, &mut resolved).await?;
+            self.tenants(selector, &spec, &mut resolved);
         }
         Ok(resolved)
+    }
+
+    /// Finds images of selectors that have not been looked for, several at a time: on a busy cluster each takes a while.
+    async fn find_images(&self, selectors: impl Iterator<Item = &Selector>) -> Result<(), ClientError> {
+        let known = |s: &Selector| self.images.borrow().contains_key(s);
+        let wanted: Vec<Selector> = selectors.filter(|s| matches!(s, Selector::Image(..)) && !known(s)).cloned().collect();
+        for some in wanted.chunks(AT_A_TIME) {
+            let mut under_way = tokio::task::JoinSet::new();
+            for selector in some {
+                let Selector::Image(pool, namespace, pattern) = selector.clone() else { continue };
+                let Some(id) = self.pool(&pool) else { continue };
+                let ctx = self.rados.ioctx_of(id).with_namespace(&namespace).with_timeout(OSD_TIMEOUT);
+                let selector = selector.clone();
+                under_way.spawn_local(async move { (selector, images_like(&ctx, &pattern).await) });
+            }
+            while let Some(done) = under_way.join_next().await {
+                let Ok((selector, found)) = done else { return Err(ClientError::Shutdown) };
+                self.images.borrow_mut().insert(selector, found?);
+            }
+        }
+        Ok(())
     }
 
     fn pool(&self, name: &str) -> Option<PoolId> {
@@ -70,32 +96,23 @@ impl Resolver {
     }
 
     /// What does not exist yet has no tenants.
-    async fn tenants(&self, selector: &Selector, spec: &Spec, out: &mut Vec<Resolved>) -> Result<(), ClientError> {
+    fn tenants(&self, selector: &Selector, spec: &Spec, out: &mut Vec<Resolved>) {
         let whose = TenantShare { name: selector.to_string(), ..TenantShare::default() };
         let promise = spec.promise(None);
         match selector {
             Selector::Template(_) => {}
             Selector::Client(name) => out.push(Resolved { whose: TenantShare { client: Some(name.clone()), ..whose }, promise }),
             Selector::Pool(pool) => {
-                let Some(pool) = self.pool(pool) else { return Ok(()) };
+                let Some(pool) = self.pool(pool) else { return };
                 out.push(Resolved { whose: TenantShare { pool: Some(pool), ..whose }, promise });
             }
             Selector::Namespace(pool, namespace) => {
-                let Some(pool) = self.pool(pool) else { return Ok(()) };
+                let Some(pool) = self.pool(pool) else { return };
                 let namespace = Some(Bytes::copy_from_slice(namespace.as_bytes()));
                 out.push(Resolved { whose: TenantShare { pool: Some(pool), namespace, ..whose }, promise });
             }
-            Selector::Image(pool, namespace, pattern) => {
-                let Some(id) = self.pool(pool) else { return Ok(()) };
-                let known = self.images.borrow().get(selector).cloned();
-                let places = match known {
-                    Some(places) => places,
-                    None => {
-                        let places = self.images_like(id, namespace, pattern).await?;
-                        self.images.borrow_mut().insert(selector.clone(), places.clone());
-                        places
-                    }
-                };
+            Selector::Image(pool, namespace, _) => {
+                let places = self.images.borrow().get(selector).cloned().unwrap_or_default();
                 for i in places {
                     let whose = TenantShare {
                         name: format!("{pool}/{namespace}/{}", i.name),
@@ -114,24 +131,38 @@ impl Resolver {
                 }
             }
         }
-        Ok(())
     }
+}
 
-    async fn images_like(&self, pool: PoolId, namespace: &str, pattern: &str) -> Result<Vec<ImagePlace>, ClientError> {
-        let ctx = self.rados.ioctx_of(pool).with_namespace(namespace).with_timeout(OSD_TIMEOUT);
-        let found: Vec<(String, String)> = if pattern.contains(['*', '?']) {
-            let names = image::names(&ctx).await?;
-            names.into_iter().filter(|(_, name)| fits(pattern, name)).take(MOST_IMAGES).collect()
-        } else {
-            image::id_of(&ctx, pattern).await?.into_iter().map(|id| (id, pattern.to_owned())).collect()
-        };
-        let mut places = Vec::new();
-        for (id, name) in found {
-            if let Ok(Some(image)) = Image::open(&ctx, &id).await {
-                let (pool, prefix, size) = image.place();
-                places.push(ImagePlace { name, pool, prefix: prefix.to_owned(), size });
+/// The images of a pool and namespace that a pattern fits. One that cannot be read has no promise; one that could not be read in time
+/// is an error: what was promised to it holds.
+async fn images_like(ctx: &IoCtx, pattern: &str) -> Result<Vec<ImagePlace>, ClientError> {
+    let found: Vec<(String, String)> = if pattern.contains(['*', '?']) {
+        let names = image::names(ctx).await?;
+        names.into_iter().filter(|(_, name)| fits(pattern, name)).take(MOST_IMAGES).collect()
+    } else {
+        image::id_of(ctx, pattern).await?.into_iter().map(|id| (id, pattern.to_owned())).collect()
+    };
+    let mut places = Vec::new();
+    for some in found.chunks(AT_A_TIME) {
+        let mut under_way = tokio::task::JoinSet::new();
+        for (id, name) in some.iter().cloned() {
+            let ctx = ctx.clone();
+            under_way.spawn_local(async move { (name, Image::open(&ctx, &id).await) });
+        }
+        while let Some(done) = under_way.join_next().await {
+            match done {
+                Ok((name, Ok(Some(image)))) => {
+                    let (pool, prefix, size) = image.place();
+                    places.push(ImagePlace { name, pool, prefix: prefix.to_owned(), size });
+                }
+                Ok((_, Err(ImageError::Cluster(e @ (ClientError::Timeout(_) | ClientError::Shutdown))))) => return Err(e),
+                Ok((_, Ok(None))) => {}
+                Ok((name, Err(e))) => tracing::debug!("image {name} has no promise: {e}"),
+                Err(_) => return Err(ClientError::Shutdown),
             }
         }
-        Ok(places)
     }
+    places.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(places)
 }
