@@ -2,7 +2,8 @@
 
     cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5]
 
-All sessions keep the same number of operations under way (fio's rados engine). Equal tenants should get equal parts,
+All sessions keep the same number of operations under way (fio's rados engine), each on 256 objects of its own: with few, most of
+them may lie on one OSD, which would then decide. Equal tenants should get equal parts,
 however many sessions each has. Each point is measured with the victim alone first, at full speed and at a fixed rate,
 a quarter of that: its part is what it gets beside the aggressor of what the cluster does then, and its waiting is told
 at the fixed rate, alone and beside.
@@ -27,13 +28,13 @@ POOLS = ("victim", "aggressor")
 class Load:
     """Sessions of fio on a pool, one group."""
 
-    def __init__(self, cluster, pool, sessions, mode, depth, nice=0, seconds=3600, rate=0, ramp=0, fill=False):
+    def __init__(self, cluster, pool, sessions, mode, depth, nice=0, seconds=3600, rate=0, ramp=0, fill=False, block="4k"):
         argv = ["nice", "-n", nice, "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
-                "--busy_poll=0", "--touch_objects=1", "--thread", "--bs=4k", f"--iodepth={depth}", "--size=1M", "--nrfiles=16",
+                "--busy_poll=0", "--touch_objects=1", "--thread", f"--bs={block}", f"--iodepth={depth}", "--size=16M", "--nrfiles=256",
                 "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
                 "--percentile_list=50:99"]
         # Reads find what was written before.
-        argv += ["--rw=write"] if fill else [f"--rw=rand{mode}", "--time_based", f"--runtime={seconds}", "--status-interval=1"]
+        argv += ["--rw=write", "--bs=64k"] if fill else [f"--rw=rand{mode}", "--time_based", f"--runtime={seconds}", "--status-interval=1"]
         argv += [f"--rate_iops={rate}"] if rate else []
         argv += [f"--ramp_time={ramp}"] if ramp else []
         self.mode = "write" if fill else mode
@@ -68,16 +69,16 @@ class Load:
 
 
 def alone(cluster, o, mode, rate=0):
-    figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1).finish()[-1][1]
+    figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()[-1][1]
     return figures["iops"], figures["clat_ns"]["percentile"]["99.000000"] / 1e3
 
 
 def beside(cluster, o, mode, sessions, rate=0):
     """Rates of both, and the victim's p99 in microseconds."""
-    aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, nice=19)
+    aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, nice=19, block=o.block)
     try:
         wait("the aggressor", lambda: any(f["total_ios"] > 0 for _, f in aggressor.reports()))
-        victim = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1).finish()
+        victim = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()
     finally:
         others = aggressor.stop()
     end, figures = victim[-1]
@@ -102,6 +103,7 @@ def main():
     a.add_argument("--modes", default="write,read")
     a.add_argument("--seconds", type=int, default=5)
     a.add_argument("--depth", type=int, default=16)
+    a.add_argument("--block", default="4k", help="size of requests")
     a.add_argument("--rounds", type=int, default=1)
     a.add_argument("--dir", default=None)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
@@ -116,7 +118,7 @@ def main():
             try:
                 cluster.start()
                 for pool, sessions in zip(POOLS, (1, most)):
-                    cluster.make_pool(pool, 32)
+                    cluster.make_pool(pool, 64)
                     Load(cluster, pool, sessions, "write", o.depth, fill=True).finish()
                 for mode in o.modes.split(","):
                     for sessions in map(int, o.sessions.split(",")):

@@ -1,0 +1,168 @@
+"""What tenants are promised, and what they get in each second: floors, ceilings and weights, beside each other.
+
+    cargo xtask bench promises [--seconds 30] [--disturb]
+
+Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
+divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask for (fio's
+rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor that asked for nothing starts to, and windows of 100 ms
+tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
+fails and another takes its place, and while an OSD is marked down and comes back.
+
+Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a processor, OSDs are told
+what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from clusters import BINARY, ENV, Siphon, sh, wait
+
+# Name, what it is promised, its pool, sessions, requests under way in each.
+TENANTS = [
+    ("ceiling-100", {"ceiling-iops": 100, "weight": 1000}, "many", 1, 16),
+    ("ceiling-300", {"ceiling-iops": 300, "weight": 1000}, "many", 1, 16),
+    ("ceiling-600", {"ceiling-iops": 600, "weight": 1000}, "many", 1, 16),
+    ("floor-200", {"floor-iops": 200, "weight": 1}, "many", 1, 16),
+    ("floor-400", {"floor-iops": 400, "weight": 1}, "many", 1, 32),
+    ("floor-200-on-one-osd", {"floor-iops": 200, "weight": 1}, "one", 1, 16),
+    ("weight-100", {"weight": 100}, "many", 1, 48),
+    ("weight-200", {"weight": 200}, "many", 1, 48),
+    ("weight-300", {"weight": 300}, "many", 1, 48),
+    ("weight-400-of-100-sessions", {"weight": 400}, "many", 100, 1),
+]
+BURSTS = TENANTS[4]
+OBJECT = 65536
+
+
+class Load:
+    """fio on a tenant's pool."""
+
+    def __init__(self, cluster, tenant, seconds, sessions=None, depth=None, fill=False):
+        name, _, pool, its_sessions, its_depth = tenant
+        self.dir = tempfile.TemporaryDirectory(prefix="promises.")
+        self.seconds = seconds
+        argv = ["fio", f"--name={name}", "--ioengine=rbd", "--clientname=admin", f"--pool={pool}", f"--rbdname={name}", "--busy_poll=0", "--thread",
+                f"--iodepth={depth or its_depth}"]
+        argv += ["--rw=write", "--bs=64k"] if fill else \
+            ["--rw=randwrite", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log", "--log_unix_epoch=1"]
+        self.process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**ENV, "CEPH_CONF": str(cluster.client_conf(rbd_cache="false"))})
+
+    def ended(self):
+        """When each operation ended, in milliseconds of the wall clock."""
+        out, _ = self.process.communicate(timeout=self.seconds + 300)
+        if self.process.returncode != 0:
+            why = [line for line in out.splitlines() if "err=" in line and "err= 0" not in line or line.startswith("fio:")]
+            raise SystemExit(f"fio: exit {self.process.returncode}\n" + "\n".join(why[:20]))
+        times = sorted(int(line.split(",", 1)[0]) for path in Path(self.dir.name).glob("log_lat.*.log") for line in path.read_text().splitlines())
+        self.dir.cleanup()
+        return times
+
+
+def windows(times, begin, ms, count):
+    """Operations that ended in each of so many windows."""
+    counts = [0] * count
+    for t in times:
+        at = (t - begin) // ms
+        if 0 <= at < count:
+            counts[at] += 1
+    return counts
+
+
+def kept(promise, counts):
+    """The least and the most of a second in percent of what was promised, and how many seconds of all were within 98 and 102 %."""
+    floor, ceiling = promise.get("floor-iops"), promise.get("ceiling-iops")
+    if floor:
+        return floor, sum(c >= 0.98 * floor for c in counts)
+    if ceiling:
+        return ceiling, sum(c <= 1.02 * ceiling for c in counts)
+    return None, None
+
+
+def served(cluster, tenant):
+    """Operations of a tenant that the OSDs have begun."""
+    dumps = [json.loads(cluster.ceph("tell", f"osd.{i}", "dump_qos")) for i in range(cluster.osds)]
+    return sum(t["served"] for d in dumps for t in d["tenants"] if t["tenant"].endswith(f"//{tenant[0]}"))
+
+
+def steady(cluster, o, what, disturb=None):
+    """All of them at once, while something is done after a third of the time. A table of what each got."""
+    # Who has many sessions needs a while to open them, and longer beside others.
+    many, *others = sorted(TENANTS, key=lambda t: -t[3])
+    loads = [(many, Load(cluster, many, 3 * o.warm_up + o.seconds))]
+    wait("many sessions", lambda: served(cluster, many) > 100 * many[3])
+    loads += [(t, Load(cluster, t, o.warm_up + o.seconds)) for t in others]
+    begin = int((time.time() + o.warm_up) * 1000)
+    if disturb:
+        time.sleep(o.warm_up + o.seconds / 3)
+        disturb()
+    ended = {t[0]: load.ended() for t, load in loads}
+    if ended[many[0]][-1] < begin + o.seconds * 1000:
+        raise SystemExit("the many sessions ended before the others: a longer --warm-up is needed")
+    counts = [(t, windows(ended[t[0]], begin, 1000, o.seconds - 2)) for t in TENANTS]
+    weighted = {t[0]: sum(c) for t, c in counts if set(t[1]) == {"weight"}}
+    weights = sum(t[1]["weight"] for t in TENANTS if t[0] in weighted)
+    print(f"{what}:\n\n| tenant | promised | mean | least second | most | seconds within 98 and 102 % | share, of what weights divide | by weight |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for t, c in counts:
+        promised, within = kept(t[1], c)
+        of = (lambda n: f"{n} ({100 * n / promised:.0f} %)") if promised else str
+        share = f"{100 * weighted[t[0]] / sum(weighted.values()):.1f} % | {100 * t[1]['weight'] / weights:.1f} %" if t[0] in weighted else "| "
+        print(f"| {t[0]} | {promised or ''} | {statistics.mean(c):.0f} | {of(min(c))} | {of(max(c))} | {f'{within} of {len(c)}' if promised else ''} | {share} |", flush=True)
+    print()
+
+
+def bursts(cluster, o):
+    """A tenant that asked for nothing begins to, beside one who takes all: when it has its floor."""
+    floor, ms = BURSTS[1]["floor-iops"], 100
+    other = Load(cluster, TENANTS[-1], 3600, 16, 16)
+    time.sleep(3)
+    rows = []
+    for _ in range(o.bursts):
+        times = Load(cluster, BURSTS, 2).ended()
+        time.sleep(1)
+        rows.append(windows(times, times[0] - 1, ms, 19))
+    other.process.terminate()
+    other.process.communicate()
+    print(f"bursts of a tenant with a floor of {floor}: operations in each {ms} ms, where its floor is {floor * ms // 1000}")
+    for counts in rows:
+        print("  ", counts)
+    print(f"windows below 98 % of it: {[sum(c < 0.98 * floor * ms / 1000 for c in counts) for counts in rows]} of {len(rows[0])} in each burst\n", flush=True)
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--seconds", type=int, default=30)
+    a.add_argument("--warm-up", type=int, default=10)
+    a.add_argument("--bursts", type=int, default=5)
+    a.add_argument("--disturb", action="store_true", help="once more, with an OSD that goes down and a manager that fails")
+    a.add_argument("--capacity", type=int, default=1000)
+    a.add_argument("--osd-size", type=int, default=10, help="GiB")
+    a.add_argument("--dir", default="/var/tmp")
+    o = a.parse_args()
+    with tempfile.TemporaryDirectory(prefix="promises.", dir=o.dir) as d:
+        cluster = Siphon(Path(d) / "siphon", {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": o.capacity, "osd_mclock_scheduler_client_lim": 1}, o.osd_size)
+        try:
+            cluster.start()
+            for pool, groups in (("many", 128), ("one", 1)):
+                cluster.make_pool(pool, groups)
+                sh("rbd", "-c", cluster.conf, "pool", "init", pool)
+            for name, promise, pool, *_ in TENANTS:
+                sh("rbd", "-c", cluster.conf, "create", f"{pool}/{name}", "--size", "64M", "--object-size", OBJECT, "--image-feature", "layering")
+                sh(BINARY, "qos", "-c", cluster.conf, "set", f"{pool}//{name}", *(x for k, v in promise.items() for x in (f"--{k}", str(v))))
+            for fill in [Load(cluster, t, 60, fill=True) for t in TENANTS]:
+                fill.process.communicate()
+            steady(cluster, o, "undisturbed")
+            bursts(cluster, o)
+            if o.disturb:
+                steady(cluster, o, "the manager fails", lambda: cluster.ceph("mgr", "fail"))
+                steady(cluster, o, "an OSD is marked down, and comes back", lambda: cluster.ceph("osd", "down", "1"))
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
