@@ -1,6 +1,7 @@
 """The manager: what it tells those who report to it, and who takes its place."""
 import json
 import subprocess
+import threading
 
 import pytest
 
@@ -77,6 +78,12 @@ def test_another_takes_its_place(procs, cl):
             return found and all(c == iops for c in found)
         eventually(holds, what="the ceiling")
 
+    def specified():
+        """Tenants that osd.0 knows promises of."""
+        code, out, text = cl.admin.osd_command(0, json.dumps({"prefix": "dump_qos"}), b"")
+        assert code == 0, text
+        return {t["tenant"] for t in json.loads(out)["tenants"] if t["specified"]}
+
     for name, value in [("mon_tick_interval", "1"), ("mon_mgr_mkfs_grace", "0")]:
         cl.command(prefix="config set", who="mon", name=name, value=value)
     siphon("add", "mgr", "--data-dir", procs.dirs[0], "--name", "y")
@@ -86,7 +93,21 @@ def test_another_takes_its_place(procs, cl):
     status = cl.command(prefix="status").decode()
     assert "mgr: x(active, since " in status and "), standbys: y\n" in status, status
 
-    # One that is told to go: another is there at once, and it waits itself.
+    # An image's promise takes a new manager longest to find again.
+    for argv in (["rbd", "-c", cl.conf, "pool", "init", "d"], ["rbd", "-c", cl.conf, "create", "d/vm", "--size", "16M"]):
+        subprocess.run([str(a) for a in argv], check=True)
+    subprocess.run([str(BINARY), "qos", "-c", str(cl.conf), "set", "d//vm", "--ceiling-iops", "700"], check=True)
+    eventually(lambda: "d//vm" in specified(), what="the promise to an image")
+
+    # One that is told to go: another is there at once, and it waits itself. It takes nothing away meanwhile.
+    looks, over = [], threading.Event()
+
+    def look():
+        while not over.is_set():
+            looks.append("d//vm" in specified())
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
     cl.command(prefix="mgr fail")
     second = becomes("y", ["x"])
     assert second["active_gid"] == first["standbys"][0]["gid"] and second["standbys"][0]["gid"] != first["active_gid"]
@@ -95,6 +116,9 @@ def test_another_takes_its_place(procs, cl):
     assert any(a["addrvec"][0]["addr"] + "/" + str(a["addrvec"][0]["nonce"]) in blocked for a in [first["active_addrs"]]), (blocked, first)
     eventually(lambda: len(mgr(cl, prefix="pg dump", dumpcontents=["pgs"])["pg_stats"]) >= 16, what="statistics")
     ceiling(500)
+    over.set()
+    looking.join()
+    assert len(looks) > 20 and all(looks), f"the image had no promise in {looks.count(False)} of {len(looks)} looks"
 
     # One that dies.
     cl.command(prefix="config set", who="mon", name="mon_mgr_beacon_grace", value="4")

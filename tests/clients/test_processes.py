@@ -256,6 +256,22 @@ def test_clean_stop_and_start(procs):
     assert "big-crc" in c.rados("-p", "d", "ls").stdout.decode()
 
 
+@pytest.mark.parametrize("scheduler", ["wpq", "fifo"])
+def test_the_monitors_say_which_scheduler_an_osd_starts_with(procs, scheduler):
+    c = procs.client()
+    running = lambda: c.ceph_json("tell", "osd.1", "dump_qos")["scheduler"]
+    assert running() == "mclock_scheduler"
+    c.ceph("config", "set", "osd", "osd_op_queue", scheduler)
+    eventually(lambda: c.ceph_json("tell", "osd.1", "config", "get", "osd_op_queue") == {"osd_op_queue": scheduler}, what="the setting")
+    assert running() == "mclock_scheduler", "that is decided at the start"
+    for expected in (scheduler, "mclock_scheduler"):
+        procs["osd.1"].stop()
+        procs["osd.1"].start()
+        eventually(lambda: clean(c), what="active+clean")
+        assert running() == expected
+        c.ceph("config", "rm", "osd", "osd_op_queue")
+
+
 def test_a_purged_osd_gives_its_number_back(procs):
     c = procs.client()
     eventually(lambda: clean(c), what="active+clean")

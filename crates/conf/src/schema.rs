@@ -187,7 +187,7 @@ mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the m
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.
 mgr/prometheus/qos_tenants|uint|advanced|100|0..10000|r|mgr|Tenants that have metrics under their names; others are counted together.
-osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler|s|osd|How operations are scheduled.
+osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler,fifo|s|osd|How operations are scheduled; fifo, which does not, is there for comparison.
 osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's request counts if no specification names its tenant: its pool (a namespace is one of its own), its image, or the client.
 osd_qos_max_in_flight|uint|advanced|0|0..65536|r|osd|Requests that are carried out at a time; others wait in the scheduler. 0 finds the least that keeps the store busy.
 osd_debug_device_bandwidth|size|dev|0|0..|r|osd|For tests: bytes that pass the device in a second, at most; 0 for any number.

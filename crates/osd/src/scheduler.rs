@@ -11,7 +11,7 @@ use crate::tenants::{Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
-use qos::{Access, Allocations, Capacity, Charges, Dequeued, DeviceKind, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
+use qos::{Access, Allocations, Capacity, Charges, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,38 @@ const DAY: u64 = 86_400_000_000_000;
 enum Kinds {
     Mclock(Box<Mclock<Work>>),
     Wpq(Box<Wpq<Work>>),
+    Fifo(Fifo<Work>),
+}
+
+impl Kinds {
+    /// The one that a configuration asks for.
+    fn of(c: &Config, costs: &Costs) -> Self {
+        let name = find("osd_op_queue").map_or(String::new(), |_| c.str("osd_op_queue"));
+        let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
+        let cut = if low { cut_off::LOW } else { cut_off::HIGH };
+        match &*name {
+            "wpq" => Kinds::Wpq(Box::new(Wpq::new(cut, 1))),
+            "fifo" => Kinds::Fifo(Fifo::default()),
+            _ => Kinds::Mclock(Box::new(Mclock::new(costs.spec()))),
+        }
+    }
+
+    /// What there is to do with any of them.
+    fn any(&mut self) -> &mut dyn Scheduler<Work> {
+        match self {
+            Kinds::Mclock(q) => &mut **q,
+            Kinds::Wpq(q) => &mut **q,
+            Kinds::Fifo(q) => q,
+        }
+    }
+
+    /// How many operations of a class wait, if that is known.
+    fn class_len(&self, class: OpClass) -> Option<usize> {
+        match self {
+            Kinds::Mclock(q) => Some(q.class_len(class)),
+            Kinds::Wpq(_) | Kinds::Fifo(_) => None,
+        }
+    }
 }
 
 /// What a class was served.
@@ -232,17 +264,14 @@ impl OsdQueue {
 
     /// The same, with the moment from which its clock counts.
     pub fn starting(c: &Config, start: Instant) -> Self {
-        let wpq = find("osd_op_queue").is_some() && c.str("osd_op_queue") == "wpq";
-        let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
-        let cut = if low { cut_off::LOW } else { cut_off::HIGH };
         let costs = Costs::new(c);
-        let kind = if wpq { Kinds::Wpq(Box::new(Wpq::new(cut, 1))) } else { Kinds::Mclock(Box::new(Mclock::new(costs.spec()))) };
+        let kind = Kinds::of(c, &costs);
         let images = ImageCeilings::default();
         let news = images.news();
         let tenants = Tenants::new(tenant_by(c));
         let mut front = Front::new(qos::parts(costs.profile.1), costs.per_ms());
         front.set_profile(costs.profile.0, c);
-        let ignored = if wpq { Vec::new() } else { overridden::ignored(c) };
+        let ignored = if matches!(kind, Kinds::Wpq(_)) { Vec::new() } else { overridden::ignored(c) };
         OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), costs, front, ignored, news, start }
     }
 
@@ -274,7 +303,7 @@ impl OsdQueue {
         let scheduled = match &mut self.kind {
             Kinds::Mclock(q) => q.drain(OpClass::Client),
             // It does not go by these tenants.
-            Kinds::Wpq(_) => Vec::new(),
+            Kinds::Wpq(_) | Kinds::Fifo(_) => Vec::new(),
         };
         for op in scheduled {
             match op.item {
@@ -302,7 +331,7 @@ impl OsdQueue {
     fn begin_background(&mut self, now: u64) -> Option<u64> {
         while !self.front.is_empty() {
             let kind = &self.kind;
-            let inside = |class| if let Kinds::Mclock(q) = kind { q.class_len(class) } else { 0 };
+            let inside = |class| kind.class_len(class).unwrap_or(0);
             match self.front.next(inside, now) {
                 Ok(job) => self.schedule(Work::Background(job), now),
                 Err(later) => return later,
@@ -324,8 +353,9 @@ impl OsdQueue {
         };
         let op = Op { item: work, class, tenant, session, cost: cost.min(u32::MAX.into()) as u32, charge, priority };
         match &mut self.kind {
+            // The one that counts is called without a detour.
             Kinds::Mclock(q) => q.enqueue(op, now),
-            Kinds::Wpq(q) => q.enqueue(op, now),
+            other => other.any().enqueue(op, now),
         }
     }
 
@@ -349,7 +379,7 @@ impl OsdQueue {
 fn waiting(kind: &Kinds, id: u64) -> usize {
     match kind {
         Kinds::Mclock(q) => q.tenant_len(OpClass::Client, id),
-        Kinds::Wpq(_) => 0,
+        Kinds::Wpq(_) | Kinds::Fifo(_) => 0,
     }
 }
 
@@ -470,7 +500,7 @@ impl Queue for OsdQueue {
         let held = if self.front.is_empty() { None } else { self.begin_background(at) };
         let next = match &mut self.kind {
             Kinds::Mclock(q) => q.dequeue(at),
-            Kinds::Wpq(q) => q.dequeue(at),
+            other => other.any().dequeue(at),
         };
         match next {
             Dequeued::Item(op, phase) => {
@@ -503,6 +533,7 @@ impl Queue for OsdQueue {
         let scheduled = match &self.kind {
             Kinds::Mclock(q) => q.len(),
             Kinds::Wpq(q) => q.len(),
+            Kinds::Fifo(q) => q.len(),
         };
         scheduled + self.images.len() + self.tenants.len() + self.front.len()
     }
@@ -511,6 +542,7 @@ impl Queue for OsdQueue {
         match &self.kind {
             Kinds::Mclock(_) => "mclock_scheduler",
             Kinds::Wpq(_) => "wpq",
+            Kinds::Fifo(_) => "fifo",
         }
     }
 
@@ -549,10 +581,7 @@ impl Queue for OsdQueue {
 
     fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
         let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| {
-            let waiting = match &self.kind {
-                Kinds::Mclock(q) => json!(q.class_len(*class) + self.front.class_len(*class)),
-                Kinds::Wpq(_) => Value::Null,
-            };
+            let waiting = self.kind.class_len(*class).map(|n| n + self.front.class_len(*class));
             let counts = json!({
                 "waiting": waiting, "served": s.ops, "served_bytes": s.bytes,
                 "served_by_reservation": s.by_reservation, "served_by_floor": s.by_floor,
@@ -571,6 +600,8 @@ impl Queue for OsdQueue {
         v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
         if let Kinds::Mclock(_) = &self.kind {
             v["background"] = self.front.dump(self.costs.profile.0);
+        }
+        if self.overrides_limits() {
             let ignored = self.ignored.iter().map(|(name, value)| ((*name).to_owned(), json!({"value": value, "why": overridden::WHY})));
             v["ignored"] = ignored.collect::<serde_json::Map<_, _>>().into();
         }
@@ -580,16 +611,19 @@ impl Queue for OsdQueue {
     fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
         let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| ClassSeen {
             name: class.name().to_owned(),
-            waiting: match &self.kind {
-                Kinds::Mclock(q) => (q.class_len(*class) + self.front.class_len(*class)) as u64,
-                Kinds::Wpq(_) => 0,
-            },
+            waiting: self.kind.class_len(*class).map_or(0, |n| (n + self.front.class_len(*class)) as u64),
             served: s.ops,
             served_bytes: s.bytes,
             by_reservation: s.by_reservation,
             by_floor: s.by_floor,
         });
         QosSeen { classes: classes.collect(), tenants: self.tenants.take_seen(pool_name) }
+    }
+
+    fn choose(&mut self, c: &Config) {
+        if self.is_empty() {
+            self.kind = Kinds::of(c, &self.costs);
+        }
     }
 
     fn configure(&mut self, c: &Config, now: Instant) {
@@ -603,6 +637,8 @@ impl Queue for OsdQueue {
         self.front.set_profile(self.costs.profile.0, c);
         if let Kinds::Mclock(q) = &mut self.kind {
             q.set_spec(self.costs.spec(), now);
+        }
+        if self.overrides_limits() {
             self.ignored = overridden::ignored(c);
         }
     }
@@ -615,8 +651,8 @@ impl Queue for OsdQueue {
         self.front.answered(took.as_nanos().min(u64::MAX.into()) as u64, self.at(now));
     }
 
-    fn is_mclock(&self) -> bool {
-        matches!(self.kind, Kinds::Mclock(_))
+    fn overrides_limits(&self) -> bool {
+        !matches!(self.kind, Kinds::Wpq(_))
     }
 
     fn learned(&mut self, charges: &Charges, iops: Option<f64>, saturated: bool, now: Instant) {
@@ -670,11 +706,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_out_of_either_scheduler() {
-        for name in ["mclock_scheduler", "wpq"] {
+    fn everything_comes_out_of_each_scheduler() {
+        for (name, source) in [("mclock_scheduler", Source::File), ("wpq", Source::File), ("fifo", Source::File), ("wpq", Source::Mon), ("fifo", Source::Mon)] {
             let mut c = Config::new();
-            c.set(Source::File, "osd_op_queue", name).unwrap();
-            let mut q = OsdQueue::new(&c);
+            // What the monitors have comes after the OSD has begun, and before it has anything to do.
+            let early = (source == Source::Mon).then(|| OsdQueue::new(&c));
+            c.set(source, "osd_op_queue", name).unwrap();
+            let mut q = early.unwrap_or_else(|| OsdQueue::new(&c));
+            q.choose(&c);
             assert_eq!(q.name(), name);
             let mut now = Instant::now();
             q.enqueue(job(Kind::Recover), now);
@@ -694,6 +733,9 @@ mod tests {
                 }
             }
             assert!(q.is_empty());
+            q.enqueue(job(Kind::Recover), now);
+            q.choose(&Config::new());
+            assert_eq!(q.name(), name, "something waits");
         }
     }
 

@@ -123,9 +123,11 @@ pub trait Queue {
     /// A client's operation was answered, so long after it came.
     fn answered(&mut self, _took: std::time::Duration, _: Instant) {}
     /// Whether limits and pauses of background work are the scheduler's business.
-    fn is_mclock(&self) -> bool {
+    fn overrides_limits(&self) -> bool {
         false
     }
+    /// Which scheduler it is to be. That is decided before the OSD has anything to do; later nothing changes.
+    fn choose(&mut self, _: &conf::Config) {}
     /// The configuration has changed.
     fn configure(&mut self, _: &conf::Config, _: Instant) {}
 }

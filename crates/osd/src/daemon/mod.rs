@@ -404,7 +404,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         net: net.clone(),
         mon: link.clone(),
         copies: copies.clone(),
-        settings: settings::settings_under(&config.conf, crate::work::Queue::is_mclock(&queue)),
+        settings: settings::settings_under(&config.conf, crate::work::Queue::overrides_limits(&queue)),
         queue: Box::new(queue),
     });
     core.tracker.set_limits(settings::history(&config.conf));
@@ -732,7 +732,7 @@ impl Daemon {
 
     /// Says what is set and does not hold under this scheduler, when that has changed.
     fn tell_ignored(&self, conf: &Config) {
-        let ignored = if self.core.with_queue(|q| q.is_mclock()) { overridden::ignored(conf) } else { Vec::new() };
+        let ignored = if self.core.with_queue(|q| q.overrides_limits()) { overridden::ignored(conf) } else { Vec::new() };
         let news: Vec<String> = ignored.iter().filter(|i| !self.ignored.borrow().contains(i)).map(|(name, value)| format!("{name} = {value}")).collect();
         *self.ignored.borrow_mut() = ignored;
         if !news.is_empty() {
@@ -744,9 +744,13 @@ impl Daemon {
 
     fn conf_changed(&self) {
         let conf = self.conf.borrow();
+        if !self.booted.get() {
+            // The monitors' configuration comes when the OSD has begun to start.
+            self.core.with_queue(|q| q.choose(&conf));
+        }
         self.tell_ignored(&conf);
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
-        self.core.set_settings(settings::settings_under(&conf, self.core.with_queue(|q| q.is_mclock())));
+        self.core.set_settings(settings::settings_under(&conf, self.core.with_queue(|q| q.overrides_limits())));
         self.core.tracker.set_limits(settings::history(&conf));
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));
