@@ -158,6 +158,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "trim" => &["bench/trim.py"],
         "restart" => &["bench/restart.py"],
         "neighbours" => &["bench/neighbours.py"],
+        "idle" => &["bench/idle.py"],
         "promises" => &["bench/promises.py"],
         "failover" => &["bench/failover.py"],
         "recovery" => &["bench/recovery.py"],
