@@ -259,11 +259,20 @@ def test_clean_stop_and_start(procs):
 @pytest.mark.parametrize("scheduler", ["wpq", "fifo"])
 def test_the_monitors_say_which_scheduler_an_osd_starts_with(procs, scheduler):
     c = procs.client()
-    running = lambda: c.ceph_json("tell", "osd.1", "dump_qos")["scheduler"]
+    get = lambda option: c.ceph_json("tell", "osd.1", "config", "get", option)[option]
+
+    def running():
+        ran = c.ceph_json("tell", "osd.1", "dump_qos")["scheduler"]
+        assert get("osd_op_queue") == ran, "what is shown is what runs"
+        return ran
+
     assert running() == "mclock_scheduler"
     c.ceph("config", "set", "osd", "osd_op_queue", scheduler)
-    eventually(lambda: c.ceph_json("tell", "osd.1", "config", "get", "osd_op_queue") == {"osd_op_queue": scheduler}, what="the setting")
+    # What was set later is there: so the OSD has heard of the scheduler, too.
+    c.ceph("config", "set", "osd", "osd_op_history_size", "21")
+    eventually(lambda: float(get("osd_op_history_size")) == 21, what="the settings")
     assert running() == "mclock_scheduler", "that is decided at the start"
+    c.ceph("config", "rm", "osd", "osd_op_history_size")
     for expected in (scheduler, "mclock_scheduler"):
         procs["osd.1"].stop()
         procs["osd.1"].start()

@@ -38,6 +38,8 @@ impl Source {
 pub struct Config {
     values: BTreeMap<&'static str, Vec<(Source, Value)>>,
     revision: u64,
+    /// The daemon runs: options that are read when it starts keep what they have from the monitors.
+    started: bool,
 }
 
 impl Config {
@@ -81,15 +83,23 @@ impl Config {
         Ok(changed)
     }
 
+    /// From now on the daemon has read the options that are read at its start: what the monitors say of these later holds
+    /// for the next one (Ceph: `md_config_t::set_mon_vals`), and what is shown is what holds.
+    pub fn set_started(&mut self) {
+        self.started = true;
+    }
+
     /// Replaces everything that came from the monitors. Settings that this version does not know are
     /// returned, so that the caller can log them.
     pub fn set_from_mon<'a>(&mut self, settings: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<ConfError> {
-        for slot in self.values.values_mut() {
+        let started = self.started;
+        let stays = |name: &str| started && schema::find(name).is_some_and(|spec| !spec.runtime);
+        for (_, slot) in self.values.iter_mut().filter(|(name, _)| !stays(name)) {
             slot.retain(|(s, _)| *s != Source::Mon);
         }
         self.values.retain(|_, s| !s.is_empty());
         self.revision += 1;
-        settings.filter_map(|(n, v)| self.set(Source::Mon, n, v).err()).collect()
+        settings.filter(|(name, _)| !stays(name)).filter_map(|(n, v)| self.set(Source::Mon, n, v).err()).collect()
     }
 
     /// The value that holds and where it came from.
@@ -178,6 +188,18 @@ mod tests {
         assert_eq!(c.u64("osd_pool_default_size"), 2);
         assert!(c.set_from_mon([("no_such_option", "1")].into_iter()).len() == 1);
         assert_eq!(c.u64("osd_pool_default_size"), 3);
+    }
+
+    #[test]
+    fn what_is_read_at_the_start_stays() {
+        let mut c = Config::new();
+        let mon = |queue, complaint| [("osd_op_queue", queue), ("osd_op_complaint_time", complaint)].into_iter();
+        assert!(c.set_from_mon(mon("wpq", "20")).is_empty());
+        c.set_started();
+        assert!(c.set_from_mon(mon("mclock_scheduler", "10")).is_empty());
+        assert_eq!((&*c.str("osd_op_queue"), c.f64("osd_op_complaint_time")), ("wpq", 10.0));
+        assert!(c.set_from_mon([].into_iter()).is_empty());
+        assert_eq!(c.str("osd_op_queue"), "wpq");
     }
 
     #[test]

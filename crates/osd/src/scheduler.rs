@@ -621,8 +621,10 @@ impl Queue for OsdQueue {
     }
 
     fn choose(&mut self, c: &Config) {
-        if self.is_empty() {
-            self.kind = Kinds::of(c, &self.costs);
+        let wanted = Kinds::of(c, &self.costs);
+        // The same one keeps what it was promised for tenants.
+        if self.is_empty() && std::mem::discriminant(&wanted) != std::mem::discriminant(&self.kind) {
+            self.kind = wanted;
         }
     }
 

@@ -145,6 +145,7 @@ impl Daemon {
         let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
         if up {
             if !self.booted.replace(true) {
+                self.conf.borrow_mut().set_started();
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
                 // Before anything is written as this OSD: with an epoch of 0 the store would count as a new one.
