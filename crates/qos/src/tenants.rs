@@ -79,6 +79,11 @@ const SHARE_SCALE: u64 = 1 << 10;
 /// would else have to wait until all others had what he had, when there is more again.
 const LEAD: u64 = 16;
 
+/// Who asked for less than its share, and comes back, is as many operations behind the others as it then was, and so first; but only
+/// so many. Who keeps few operations under way, spread over many OSDs, has none on this one now and then; it would
+/// lose its share of each such moment for ever, and wait for its turn among others who always have some.
+const KEPT: u64 = 16;
+
 /// The heap's order: key, then who came first, so that equal tenants take turns.
 type Entry = Reverse<(u64, u32, u32)>;
 
@@ -105,6 +110,13 @@ struct Tenant {
     mapped: bool,
     /// It is in the list of those that may be forgotten.
     listed: bool,
+}
+
+impl Tenant {
+    /// What its share clock moves by for a charge. At least one, so that no weight lets a tenant stand still and win for ever.
+    fn step(&self, charge: u32) -> u64 {
+        (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(self.weight)).max(1)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -261,7 +273,8 @@ impl<T> Tenants<T> {
         }
         let at = self.tenants.put(Tenant {
             id,
-            share: 0,
+            // Nobody knows whether it had less than others, so it is taken to have had as much.
+            share: self.even(),
             idle_since: 0,
             len: 0,
             weight: TenantSpec::WEIGHT,
@@ -401,22 +414,19 @@ impl<T> Tenants<T> {
         }
     }
 
-    /// Where a share clock starts that was behind: with the least of those that wait.
-    fn start(&mut self, now: u64) -> u64 {
-        if self.len == 0 {
-            // Who was ahead of the others has nobody left to be ahead of.
-            return self.front;
-        }
-        self.by_share(now).map_or(self.now, |at| self.now.max(self.tenants[at].share))
+    /// Where the share clock stands of those who have neither more nor less than their share.
+    fn even(&self) -> u64 {
+        // If nobody waits, who was ahead of the others has nobody left to be ahead of.
+        if self.len == 0 { self.front } else { self.now }
     }
 
     pub(crate) fn push(&mut self, op: Op<T>, charge: u32, now: u64) {
         self.forget_some(now);
         let at = self.tenant(op.tenant);
         if self.tenants[at].len == 0 {
-            let start = self.start(now);
+            let even = self.even();
             let t = &mut self.tenants[at];
-            t.share = t.share.max(start);
+            t.share = t.share.max(even.saturating_sub(t.step(charge).saturating_mul(KEPT)));
             t.quantum = 0;
             if t.promise != NONE {
                 let p = &mut self.promises[t.promise];
@@ -628,7 +638,7 @@ impl<T> Tenants<T> {
     pub(crate) fn settle(&mut self, id: u64, charged: u32, really: u32) {
         let Some(at) = self.index.get(&id) else { return };
         let t = &mut self.tenants[*at];
-        let step = u64::from(charged.abs_diff(really)) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(t.weight);
+        let step = t.step(charged.abs_diff(really));
         if really > charged {
             t.share = t.share.saturating_add(step);
             self.front = self.front.max(t.share);
@@ -640,8 +650,7 @@ impl<T> Tenants<T> {
     /// Moves a tenant's clocks.
     fn pay(&mut self, at: u32, cost: u32, charge: u32, floor: bool, now: u64) {
         let t = &mut self.tenants[at];
-        // At least one, so that no weight lets a tenant stand still and win for ever.
-        let step = (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(t.weight)).max(1);
+        let step = t.step(charge);
         let paid = t.share.saturating_add(step);
         t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
         self.front = self.front.max(t.share);

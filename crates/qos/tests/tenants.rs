@@ -159,6 +159,68 @@ fn a_new_tenant_is_not_behind_one_that_had_a_floor_nor_ahead() {
     assert!(count[&3].abs_diff(count[&2]) <= 2, "{count:?}");
 }
 
+/// Runs a device that takes a millisecond for each operation, where tenant 2 always has many waiting and tenant 1 asks at these times.
+/// How long each of tenant 1's waited.
+fn beside_many(times: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut s = free();
+    (0..64).for_each(|n| s.enqueue(op(0, 2, n, 4096), 0));
+    let (mut times, mut now, mut waited) = (times.peekable(), 0, Vec::new());
+    while times.peek().is_some() || s.tenant_len(OpClass::Client, 1) > 0 {
+        while let Some(at) = times.next_if(|at| *at <= now) {
+            s.enqueue(op(at, 1, 0, 4096), at);
+        }
+        let Dequeued::Item(o, _) = s.dequeue(now) else { panic!("operations wait") };
+        if o.tenant == 1 {
+            waited.push(now - o.item);
+        } else {
+            s.enqueue(o, now);
+        }
+        now += 1_000_000;
+    }
+    waited
+}
+
+#[test]
+fn who_asks_for_less_than_his_share_is_next() {
+    // A quarter of the device, where half would be his: three at a time, each 12 ms. At the first time he is not known yet.
+    let waited = beside_many((1..500).flat_map(|n| [n * 12_000_000 + 1; 3]));
+    assert_eq!(waited.len(), 1497);
+    assert!(waited[3..].iter().all(|w| *w < 3_000_000), "{:?}", waited[3..].iter().max());
+}
+
+#[test]
+fn a_pause_earns_some_operations_and_no_more() {
+    // After ten seconds without any a hundred at once: sixteen of them go before others, then they take turns.
+    let waited = beside_many([1; 20].into_iter().chain([10 * SECOND + 1; 100]));
+    let late = &waited[20..];
+    let ahead = late.windows(2).take_while(|w| w[1] - w[0] == 1_000_000).count() + 1;
+    assert!((16..=17).contains(&ahead), "{ahead}");
+    assert!(late[ahead..].windows(2).all(|w| w[1] - w[0] == 2_000_000), "{late:?}");
+}
+
+#[test]
+fn who_has_few_under_way_on_many_osds_has_his_share() {
+    // Sixteen operations under way over four devices, each goes to any of them when the last one has ended; beside a tenant
+    // with many. Devices work in step.
+    let mut devices: Vec<Mclock<u64>> = (0..4).map(|_| free()).collect();
+    let mut random = 1u64;
+    let mut any = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as usize % 4
+    };
+    (0..256).for_each(|n| devices[any()].enqueue(op(n, 2, n % 16, 4096), 0));
+    (0..16).for_each(|n| devices[any()].enqueue(op(n, 1, 0, 4096), 0));
+    let mut got = [0u64; 2];
+    for tick in 0..20_000u64 {
+        for d in 0..4 {
+            let Dequeued::Item(o, _) = devices[d].dequeue(tick * 1_000_000) else { continue };
+            got[o.tenant as usize - 1] += 1;
+            devices[any()].enqueue(o, tick * 1_000_000);
+        }
+    }
+    assert!(got[0] * 1000 >= 475 * (got[0] + got[1]), "{got:?}");
+}
+
 #[test]
 fn idle_tenants_are_forgotten_little_by_little() {
     let mut s = free();
