@@ -125,6 +125,14 @@ impl Store {
         }
     }
 
+    /// True when there is no room, however far a checkpoint is: what is submitted now may be refused as [`StoreError::Busy`].
+    pub fn is_full(&self) -> bool {
+        match &self.0 {
+            Backend::Memory(_) => false,
+            Backend::Disk(d) => d.0.is_full(),
+        }
+    }
+
     /// A token for everything submitted so far.
     pub fn last_commit(&self) -> Commit {
         match &self.0 {

@@ -11,7 +11,7 @@
 use super::Disk;
 use super::pace::{Pace, Room};
 use super::state::{Delta, Frozen, State, is_damaged};
-use super::turns::Turns;
+use super::turns::{Turns, UnderWay, WRITE_MAX};
 use crate::alloc::Run;
 use crate::dev::{AlignedBuf, Device, Gather, Io};
 use crate::error::StoreError;
@@ -313,17 +313,16 @@ struct Writes {
     at: u64,
     len: u64,
     gather: Gather,
-    under_way: VecDeque<Io<()>>,
+    under_way: VecDeque<(Io<()>, u64)>,
+    /// Bytes of these.
+    bytes: u64,
     turns: Turns,
 }
-
-/// Bytes of one write.
-const WRITE_MAX: u64 = 256 << 10;
 
 impl Writes {
     fn new(dev: Device) -> Writes {
         let turns = Turns::new(dev.asked());
-        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new(), turns }
+        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new(), bytes: 0, turns }
     }
 
     async fn push(&mut self, at: u64, bytes: Bytes) -> Result<(), StoreError> {
@@ -342,21 +341,30 @@ impl Writes {
             return Ok(());
         }
         self.turns.look(self.dev.asked());
-        while !self.turns.may_begin(self.len, self.under_way.len())
-            && let Some(io) = self.under_way.pop_front()
-        {
-            io.await?;
+        while !self.turns.may_begin(self.len, UnderWay { writes: self.under_way.len(), bytes: self.bytes }) {
+            self.end_one().await?;
             self.turns.ended(self.dev.asked());
         }
-        self.under_way.push_back(self.dev.write(self.at, std::mem::take(&mut self.gather), false));
+        let io = self.dev.write(self.at, std::mem::take(&mut self.gather), false);
+        self.under_way.push_back((io, self.len));
+        self.bytes += self.len;
         self.len = 0;
+        Ok(())
+    }
+
+    /// Waits for the oldest one, if there is one.
+    async fn end_one(&mut self) -> Result<(), StoreError> {
+        if let Some((io, bytes)) = self.under_way.pop_front() {
+            io.await?;
+            self.bytes -= bytes;
+        }
         Ok(())
     }
 
     async fn finish(&mut self) -> Result<(), StoreError> {
         self.send().await?;
-        while let Some(io) = self.under_way.pop_front() {
-            io.await?;
+        while !self.under_way.is_empty() {
+            self.end_one().await?;
         }
         Ok(())
     }

@@ -133,7 +133,16 @@ impl Disk {
     pub(crate) fn congested(&self) -> bool {
         let st = self.state.borrow();
         let (log, dirty) = (st.log_reserved(), st.dirty_bytes());
-        log > self.log_limit() || dirty > self.dirty_limit() || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
+        self.is_over(log, dirty) || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        let st = self.state.borrow();
+        self.is_over(st.log_reserved(), st.dirty_bytes())
+    }
+
+    fn is_over(&self, log: u64, dirty: u64) -> bool {
+        log > self.log_limit() || dirty > self.dirty_limit()
     }
 
     /// Bytes of the log in use at which callers wait.

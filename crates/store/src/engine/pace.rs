@@ -25,8 +25,8 @@ pub(super) struct Room {
 
 /// So many parts of four are there from the beginning, for writers that are fast for a moment only.
 const AT_ONCE: u64 = 1;
-/// Waiting writers are told so many times in a checkpoint.
-const TELL: u64 = 64;
+/// Waiting writers are told after so many steps: about once in a write.
+const TELL: u64 = 16;
 
 impl Room {
     /// The bytes that may be in use when `done` of `total` steps are.
@@ -45,7 +45,7 @@ impl Pace {
     /// The checkpoint did `n` steps more. True if writers that wait should look again.
     pub(super) fn step(&self, n: u64) -> bool {
         self.done.set(self.done.get().saturating_add(n).min(self.total));
-        let tell = self.done.get() - self.told.get() > self.total / TELL;
+        let tell = self.done.get() - self.told.get() >= TELL.min(self.total);
         if tell {
             self.told.set(self.done.get());
         }
@@ -54,7 +54,8 @@ impl Pace {
 
     /// What is left is not writing for long: true as for [`Pace::step`].
     pub(super) fn complete(&self) -> bool {
-        self.step(self.total)
+        self.done.set(self.total);
+        self.told.replace(self.total) < self.total
     }
 
     /// Whether so many bytes may be in use now.
@@ -70,18 +71,18 @@ mod tests {
 
     #[test]
     fn what_may_be_filled_grows_with_what_is_done() {
-        let p = Pace::new(Room { begin: 400, limit: 800 }, Room { begin: 0, limit: 1 << 40 }, 100);
+        let p = Pace::new(Room { begin: 400, limit: 800 }, Room { begin: 0, limit: 1 << 40 }, 1000);
         assert!(p.permits(500, 0) && !p.permits(501, 0));
         let mut last = 500;
         let mut told = 0;
-        for _ in 0..100 {
+        for _ in 0..1000 {
             told += u64::from(p.step(1));
             let now = (last..=800).take_while(|l| p.permits(*l, 0)).last().unwrap();
-            assert!((last..last + 5).contains(&now), "{last} {now}");
+            assert!((last..last + 2).contains(&now), "{last} {now}");
             last = now;
         }
         assert_eq!(last, 800, "all of it in the end");
-        assert!((40..=64).contains(&told), "{told}");
+        assert_eq!(told, 1000 / TELL);
         p.complete();
         assert!(p.permits(800, 1 << 40) && !p.permits(801, 0), "and never more");
     }

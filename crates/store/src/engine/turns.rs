@@ -2,15 +2,18 @@
 //!
 //! What commits, or reads, waits on the device behind everything that was given to it before. A checkpoint that had megabytes
 //! under way would be felt by each of them, on a slow device for a tenth of a second. So it goes as others go: beside them it may
-//! write twice what they ask for, and one write besides, so that it always goes on. While nobody asks for anything it has more and
-//! more writes under way.
+//! write twice what they ask for, never much of it at a time, and one write besides, so that it always goes on. While nobody asks
+//! for anything it has more and more writes under way.
 //!
 //! No clock is looked at: whether others are there shows in what was asked of the device between two ends of own writes.
 
-/// Writes at a time, while others ask for nothing, ...
+/// Writes at a time, while others ask for nothing.
 const MOST: usize = 16;
-/// ... and beside others, who may ask for much at a time.
-const MOST_EARNED: usize = 64;
+/// Bytes of one write. A sixteenth of a millisecond of a device that writes a gigabyte a second, six of one that writes ten megabytes.
+pub(super) const WRITE_MAX: u64 = 64 << 10;
+/// Beside others, however much was earned: writes at a time, and bytes.
+const MOST_BESIDE: usize = 8;
+const BYTES_BESIDE: u64 = 2 * WRITE_MAX;
 /// For each byte of others. What was written to the log is written once more, and the rows that tell of it.
 const BESIDE: u64 = 2;
 /// What others asked for while the checkpoint had nothing to write buys so much at most, in bytes.
@@ -50,10 +53,10 @@ impl Turns {
         }
     }
 
-    /// Whether a write of so many bytes may begin beside so many own ones. If so, it is taken to be begun.
-    pub(super) fn may_begin(&mut self, bytes: u64, under_way: usize) -> bool {
-        if under_way >= self.free {
-            if under_way >= MOST_EARNED {
+    /// Whether a write of so many bytes may begin beside own ones, so many and of so many bytes. If so, it is taken to be begun.
+    pub(super) fn may_begin(&mut self, bytes: u64, under_way: UnderWay) -> bool {
+        if under_way.writes >= self.free {
+            if under_way.writes >= MOST_BESIDE || under_way.bytes + bytes > BYTES_BESIDE {
                 return false;
             }
             let Some(left) = self.earned.checked_sub(bytes) else { return false };
@@ -64,60 +67,101 @@ impl Turns {
     }
 }
 
+/// A checkpoint's writes that have not ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct UnderWay {
+    pub(super) writes: usize,
+    pub(super) bytes: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Begins as many writes as it may, and says how many.
-    fn fill(t: &mut Turns, asked: &mut u64, under_way: &mut usize) -> usize {
-        let before = *under_way;
-        t.look(*asked);
-        while t.may_begin(4096, *under_way) {
-            *asked = asked.wrapping_add(4096);
-            *under_way += 1;
+    const PAGE: u64 = 4096;
+
+    /// The device and a checkpoint on it.
+    struct World {
+        turns: Turns,
+        asked: u64,
+        under_way: UnderWay,
+    }
+
+    impl World {
+        fn new(asked: u64) -> World {
+            World { turns: Turns::new(asked), asked, under_way: UnderWay::default() }
         }
-        *under_way - before
+
+        fn others(&mut self, bytes: u64) {
+            self.asked = self.asked.wrapping_add(bytes);
+        }
+
+        /// Begins as many writes as it may, and says how many.
+        fn fill(&mut self, bytes: u64) -> usize {
+            let before = self.under_way.writes;
+            self.turns.look(self.asked);
+            while self.turns.may_begin(bytes, self.under_way) {
+                self.asked = self.asked.wrapping_add(bytes);
+                self.under_way = UnderWay { writes: self.under_way.writes + 1, bytes: self.under_way.bytes + bytes };
+            }
+            self.under_way.writes - before
+        }
+
+        fn end_one(&mut self, bytes: u64) {
+            self.under_way = UnderWay { writes: self.under_way.writes - 1, bytes: self.under_way.bytes - bytes };
+            self.turns.ended(self.asked);
+        }
     }
 
     #[test]
     fn alone_it_has_more_and_more_under_way() {
-        let (mut asked, mut under_way) = (u64::MAX - 9999, 0);
-        let mut t = Turns::new(asked);
-        let mut seen = vec![fill(&mut t, &mut asked, &mut under_way)];
+        let mut w = World::new(u64::MAX - 9999);
+        let mut seen = vec![w.fill(PAGE)];
         for _ in 0..6 {
-            under_way -= 1;
-            t.ended(asked);
-            fill(&mut t, &mut asked, &mut under_way);
-            seen.push(under_way);
+            w.end_one(PAGE);
+            w.fill(PAGE);
+            seen.push(w.under_way.writes);
         }
         assert_eq!(seen, [1, 2, 4, 8, 16, 16, 16]);
     }
 
     #[test]
     fn beside_others_it_writes_twice_as_much_and_one_besides() {
-        let (mut asked, mut under_way, mut begun) = (0, 0, 0);
-        let mut t = Turns::new(asked);
+        let (mut w, mut begun) = (World::new(0), 0);
         for _ in 0..1000 {
-            asked += 8192;
-            begun += fill(&mut t, &mut asked, &mut under_way);
-            while under_way > 1 {
-                under_way -= 1;
-                t.ended(asked);
+            w.others(2 * PAGE);
+            begun += w.fill(PAGE);
+            while w.under_way.writes > 1 {
+                w.end_one(PAGE);
             }
         }
         assert!((4000..=4001).contains(&begun), "{begun}");
         // They are gone, and are there again.
         for _ in 0..5 {
-            fill(&mut t, &mut asked, &mut under_way);
-            under_way -= 1;
-            t.ended(asked);
+            w.fill(PAGE);
+            w.end_one(PAGE);
         }
-        assert_eq!(t.free, MOST);
-        asked += 1;
-        t.look(asked);
-        assert_eq!(t.free, 1);
-        // And what they did while it had nothing to do is not all made up for at once.
-        t.look(asked + (1 << 30));
-        assert_eq!(t.earned, SAVED);
+        assert_eq!(w.turns.free, MOST);
+        w.others(1);
+        w.turns.look(w.asked);
+        assert_eq!(w.turns.free, 1);
+    }
+
+    #[test]
+    fn beside_others_little_is_under_way_whatever_was_earned() {
+        let mut w = World::new(0);
+        w.others(1 << 30);
+        assert_eq!(w.fill(PAGE), MOST_BESIDE);
+        let mut w = World::new(0);
+        w.others(1 << 30);
+        assert_eq!(w.fill(WRITE_MAX), 2);
+        // What they did while it had nothing to do is not all made up for.
+        let mut written = 2 * WRITE_MAX;
+        for _ in 0..1000 {
+            w.others(1);
+            w.end_one(WRITE_MAX);
+            written += w.fill(WRITE_MAX) as u64 * WRITE_MAX;
+        }
+        assert!(written > SAVED && w.turns.earned < WRITE_MAX, "{written}");
     }
 }
