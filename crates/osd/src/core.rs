@@ -835,9 +835,17 @@ impl Core {
         !self.backlog.borrow().is_empty()
     }
 
-    /// Waits while transactions wait for the store. Whoever executes something does this when it has its place in the
+    /// Waits, if transactions wait for the store, until those are in it. Who executes a request does this when it has its place in the
     /// order of its object: then what is there is what all before it have made of it. It keeps its place in the
-    /// admission window, so that a store that cannot follow does not empty the scheduler.
+    /// admission window, so that a store that cannot follow does not empty the scheduler. It goes on even if transactions wait again
+    /// by then: those are about other objects, and while others write there might always be some.
+    pub(crate) async fn store_takes(&self) {
+        if self.is_stalled() {
+            self.flows.notified().await;
+        }
+    }
+
+    /// Waits while transactions wait for the store, whatever they are about.
     pub(crate) async fn store_flows(&self) {
         while self.is_stalled() {
             let mut flows = std::pin::pin!(self.flows.notified());
@@ -854,6 +862,12 @@ impl Core {
         self.backlog.borrow_mut().push_back((Transaction::new(), Box::new(|_| ())));
     }
 
+    /// Transactions that wait for the store.
+    #[cfg(test)]
+    pub(crate) fn backlog_len(&self) -> usize {
+        self.backlog.borrow().len()
+    }
+
     /// See [`Core::stall`].
     #[cfg(test)]
     pub(crate) fn flow(&self) {
@@ -861,24 +875,35 @@ impl Core {
         tokio::task::spawn_local(async move { me.drain_backlog().await });
     }
 
+    /// When the store has room, all that waits goes in together, though that be more than a checkpoint's pace allows at that moment, and then
+    /// whoever waits to execute something goes on. One at a time, what others send would keep these waiting for ever. How much it is, is bounded
+    /// by the admission windows of all OSDs.
     async fn drain_backlog(self: Rc<Self>) {
-        loop {
+        while self.is_stalled() {
             if let Err(e) = self.store.admit().await {
                 self.fail(format!("the store does not take transactions: {e}"));
                 return;
             }
-            let Some((txn, done)) = self.backlog.borrow_mut().pop_front() else { break };
-            self.backlog_bytes.set(self.backlog_bytes.get() - txn.payload_bytes());
-            let submitted: Result<Commit, StoreError> = self.store.submit(txn);
-            match submitted {
-                Ok(commit) => commit.then(done),
-                Err(e) => done(Err(e)),
-            }
-            if self.backlog.borrow().is_empty() {
-                break;
+            while let Some((txn, done)) = self.next_of_backlog() {
+                let submitted: Result<Commit, StoreError> = self.store.submit(txn);
+                match submitted {
+                    Ok(commit) => commit.then(done),
+                    Err(e) => done(Err(e)),
+                }
+                if self.store.is_full() {
+                    break;
+                }
             }
         }
         self.flows.notify_waiters();
+    }
+
+    fn next_of_backlog(&self) -> Option<(Transaction, Done)> {
+        let next = self.backlog.borrow_mut().pop_front();
+        if let Some((txn, _)) = &next {
+            self.backlog_bytes.set(self.backlog_bytes.get() - txn.payload_bytes());
+        }
+        next
     }
 
     /// The store's space, as it will be when what waits for the store is in it.

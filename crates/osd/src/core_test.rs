@@ -527,6 +527,49 @@ fn a_stalled_store_changes_no_order() {
 }
 
 #[test]
+fn who_waits_for_the_store_goes_on_though_others_wait_again() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let (first, to) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "1")]);
+        let core = c.cores[to.0 as usize].clone();
+        core.stall();
+        // As soon as what waits is in the store, something else waits: what others send to a store that is always behind.
+        let again = {
+            let core = core.clone();
+            tokio::task::spawn_local(async move {
+                core.store_flows().await;
+                core.stall();
+            })
+        };
+        tokio::task::yield_now().await;
+        let mut sent = vec![c.send(first, to)];
+        for i in 0..64 {
+            let (m, at) = c.message(&format!("o{i}"), SnapId::NOSNAP, vec![write_op(0, "x")]);
+            if at == to && sent.len() < 4 {
+                sent.push(c.send(m, to));
+            }
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let begun = core.running();
+        core.flow();
+        again.await.unwrap();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(core.is_stalled() && begun == sent.len());
+        assert_eq!(core.backlog_len(), 1 + sent.len(), "each has executed, and what it writes waits behind the others");
+        core.flow();
+        for rx in sent {
+            assert_eq!(rx.await.unwrap().result, 0);
+        }
+    });
+}
+
+#[test]
 fn errors_have_the_numbers_that_clients_expect() {
     run(async || {
         let mut c = Cluster::new();

@@ -218,7 +218,7 @@ impl PgHost {
                     let head = op.head.clone();
                     if host.core.is_stalled() {
                         op.tracked.delayed("waiting for the store");
-                        host.core.store_flows().await;
+                        host.core.store_takes().await;
                         if host.generation.get() != generation {
                             return;
                         }
