@@ -1,16 +1,17 @@
 """A noisy neighbour: one session of a victim against many of an aggressor, each with its own pool.
 
-    cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5]
+    cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5] [--capacity 2000]
 
-All sessions keep the same number of operations under way (fio's rados engine), each on 256 objects of its own: with few, most of
-them may lie on one OSD, which would then decide. Equal tenants should get equal parts,
-however many sessions each has. Each point is measured with the victim alone first, at full speed and at a fixed rate,
-a quarter of that: its part is what it gets beside the aggressor of what the cluster does then, and its waiting is told
-at the fixed rate, alone and beside.
+All sessions keep the same number of operations under way (fio's rados engine), each on 256 objects of its own: with few,
+most of them may lie on one OSD, which would then decide. Equal tenants should get equal parts, however many sessions
+each has. Each point is measured with the victim alone first, at full speed and at a fixed rate, a quarter of that: its
+part is what it gets beside the aggressor of what the cluster does then, and its waiting is told at the fixed rate, alone
+and beside.
 
 Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
 sessions would then take it from the servers and from the victim's client. So the aggressor's clients run at a low
-priority, beside either system.
+priority, beside either system. With `--capacity` Siphon's OSDs are told what they can do (writes of 4 KiB a second for
+each), less than the machine could: then it is the OSDs that run out, and no client waits for a processor.
 """
 import argparse
 import json
@@ -105,6 +106,7 @@ def main():
     a.add_argument("--depth", type=int, default=16)
     a.add_argument("--block", default="4k", help="size of requests")
     a.add_argument("--rounds", type=int, default=1)
+    a.add_argument("--capacity", type=int, default=0, help="what Siphon's OSDs are told that they can do; 0 for what they find")
     a.add_argument("--dir", default=None)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
     a.add_argument("-o", "--option", action="append", default=[], help="NAME=VALUE for Siphon's OSDs")
@@ -112,6 +114,8 @@ def main():
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="neighbours.", dir=o.dir or "/var/tmp") as d:
         options = dict(x.split("=", 1) for x in o.option)
+        if o.capacity:
+            options |= {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": o.capacity, "osd_mclock_scheduler_client_lim": 1}
         rows, most = [], max(map(int, o.sessions.split(",")))
         for kind in [Siphon, Stock] if o.peer else [Siphon]:
             cluster = kind(Path(d) / kind.name, options if kind is Siphon else {"osd_op_queue": "mclock_scheduler"}, o.osd_size)

@@ -3,13 +3,13 @@
     cargo xtask bench promises [--seconds 30] [--disturb]
 
 Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
-divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask for (fio's
-rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor that asked for nothing starts to, and windows of 100 ms
-tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
+divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask
+for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor that asked for nothing starts to, and
+windows of 100 ms tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
 fails and another takes its place, and while an OSD is marked down and comes back.
 
-Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a processor, OSDs are told
-what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
+Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
+processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
 """
 import argparse
 import json
@@ -73,7 +73,7 @@ def windows(times, begin, ms, count):
 
 
 def kept(promise, counts):
-    """The least and the most of a second in percent of what was promised, and how many seconds of all were within 98 and 102 %."""
+    """What was promised, and in how many of the seconds at least 98 % of a floor, or at most 102 % of a ceiling, was had."""
     floor, ceiling = promise.get("floor-iops"), promise.get("ceiling-iops")
     if floor:
         return floor, sum(c >= 0.98 * floor for c in counts)

@@ -3,9 +3,10 @@
 
 Each cluster has four OSDs and pools of three copies. A pool is filled with objects, one OSD is taken out until the
 others have everything and its own copies are removed, and is put in again; measured is the time from then until all
-groups are active and clean (as the statistics of each second say). The same is done while a client writes 4 KiB objects to another pool at half of the rate
-that it reached alone. Last, a pool of many groups is made, and one of its OSDs is called down by mistake: the time until
-writes of objects in all groups are acknowledged again. Options of recovery are each system's defaults.
+groups are active and clean (as the statistics of each second say). The same is done while a client writes 4 KiB objects to
+another pool at half of the rate that it reached alone, or at `--client-rate`. Last, a pool of many groups is made, and one of
+its OSDs is called down by mistake: the time until writes of objects in all groups are acknowledged again. Options of
+recovery are each system's defaults.
 """
 import argparse
 import json
@@ -154,14 +155,15 @@ def run(cluster, options):
     admin.make_pool("client", 32)
     with Writer(admin, "client") as alone:
         time.sleep(options.seconds)
-    half = len(alone.took) / options.seconds / 2
-    rows["client"] = {"half_rate": half, "alone_ms": statistics.mean(alone.took) * 1e3}
+    half = options.client_rate or len(alone.took) / options.seconds / 2
+    rows["client"] = {"rate": len(alone.took) / options.seconds, "alone_ms": statistics.mean(alone.took) * 1e3}
     for label, count, size in (("4 KiB", options.small, 4 * KIB), ("4 MiB", options.large, 4 * MIB)):
         # A client may take the name of a pool that is gone for that pool.
         pool = f"fill-{count}x{size}"
         admin.make_pool(pool, 64)
         fill(admin, pool, count, size)
-        for load, rate in (("no client", None), ("a client at half load", half)):
+        beside = f"a client's {half} writes/s" if options.client_rate else "a client at half load"
+        for load, rate in (("no client", None), (beside, half)):
             rows[f"{label}, {load}"] = refill(cluster, admin, pool, size, rate)
             print(f"{cluster.name}: {label}, {load}: {json.dumps(rows[f'{label}, {load}'])}", file=sys.stderr, flush=True)
         admin.drop_pool(pool)
@@ -180,10 +182,10 @@ def table(results, pgs):
         for n in names:
             r = results[n][line]
             # Beside a client the processors work for both.
-            more = f"-, {r['client_ms']:.1f} ms" if r["client_ms"] else f"{r['cpu_us']:.0f} us, -"
+            more = f"-, {r['client_ms']:.1f} ms at {r['client_rate']:.0f}/s" if r["client_ms"] else f"{r['cpu_us']:.0f} us, -"
             cells.append(f"{r['rate']:.0f}, {r['mib_s']:.1f}, {more}")
         print(f"| {line} | " + " | ".join(cells) + " |")
-    print("| the client alone: mean | " + " | ".join(f"{results[n]['client']['alone_ms']:.1f} ms at {2 * results[n]['client']['half_rate']:.0f}/s" for n in names) + " |")
+    print("| the client alone: mean | " + " | ".join(f"{results[n]['client']['alone_ms']:.1f} ms at {results[n]['client']['rate']:.0f}/s" for n in names) + " |")
     for key, what in (("made", f"{pgs} groups just made"), ("usual", "the same groups, once they serve"), ("down", "the same, when an OSD of theirs was just called down")):
         print(f"| {4 * pgs} writes, {what} | " + " | ".join(f"{results[n]['peering'][key]:.1f} s" for n in names) + " |")
 
@@ -194,6 +196,7 @@ def main():
     p.add_argument("--large", type=int, default=400, help="objects of 4 MiB (default 400)")
     p.add_argument("--pgs", type=int, default=1000, help="groups that peer (default 1000)")
     p.add_argument("--seconds", type=float, default=5, help="how long the client's rate is measured")
+    p.add_argument("--client-rate", type=int, default=0, help="writes of the client in a second, the same beside both; 0 for half of what it reaches alone")
     p.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
     p.add_argument("--only", choices=["ceph", "siphon"], help="one of the two")
     p.add_argument("--dir", default="/var/tmp", help="where the clusters' files go")

@@ -26,7 +26,7 @@ rados = pytest.importorskip("rados")
 pytest.importorskip("rbd")
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
-SECONDS = float(os.environ.get("SIPHON_THRASH_SECONDS", 3600 if LONG else 120))
+SECONDS = float(os.environ.get("SIPHON_THRASH_SECONDS", 3600 if LONG else 300))
 ONLY = [a for a in os.environ.get("SIPHON_THRASH_ACTIONS", "").split(",") if a]
 # Minutes for what takes seconds: slowness is no failure.
 PATIENCE = 300

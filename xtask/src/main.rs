@@ -21,12 +21,12 @@ enum Command {
     Test(run::Tests),
     /// Benchmarks. `peer` runs a stock Ceph and Siphon side by side, `rbd` the same with block devices;
     /// `trim` measures what trimming a snapshot costs clients, `restart` how soon a cluster with many objects
-    /// is healthy again, `neighbours` what one session keeps beside many of another pool, `promises` what tenants with
-    /// floors, ceilings and weights get in each second, `failover` how long clients wait when a daemon goes, `recovery` how
-    /// fast an emptied OSD is filled, `scheduling` what the scheduler costs a server, `idle`
-    /// what it takes from background work when nobody else is there, `study` what clients keep beside
-    /// background work under each scheduler and profile (docs/load-study.md). Further arguments go to the scripts in bench/
-    /// (`--help` lists them).
+    /// is healthy again, `neighbours` what one session keeps beside many of another pool, `promises` what
+    /// tenants with floors, ceilings and weights get in each second, `failover` how long clients wait when a
+    /// daemon goes, `recovery` how fast an emptied OSD is filled, `scheduling` what the scheduler costs a
+    /// server, `idle` what it takes from background work when nobody else is there, `study` what clients keep
+    /// beside background work under each scheduler and profile (docs/load-study.md). Further arguments go to
+    /// the scripts in bench/ (`--help` lists them).
     Bench {
         /// Which one.
         #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "study"])]
