@@ -88,6 +88,22 @@ class Network:
             self.end()
             raise
 
+    def add_back(self):
+        """A second network, of the hosts alone: one switch."""
+        self.router.run("ip", "link", "add", "back", "type", "bridge")
+        self.router.run("ip", "link", "set", "back", "up")
+        for i, (name, space) in enumerate(self.spaces.items()):
+            if name != "client":
+                space.back_ip = f"10.94.0.{i + 1}"
+                space.run("ip", "link", "add", "eth1", "type", "veth", "peer", "name", f"back-{name}", "netns", self.router.holder.pid)
+                self.router.run("ip", "link", "set", f"back-{name}", "master", "back", "up")
+                space.run("ip", "addr", "add", f"{space.back_ip}/24", "dev", "eth1")
+                space.run("ip", "link", "set", "eth1", "up")
+
+    def back(self, name, state):
+        """Plugs a host into the second network, or out of it: "up" or "down"."""
+        self.router.run("ip", "link", "set", f"back-{name}", state)
+
     def __getitem__(self, name):
         return self.spaces[name]
 
@@ -154,9 +170,10 @@ class Hosts(Processes):
             self.homes[h] = self.base / h
         self.dirs = list(self.homes.values())
         mons = [x for h, n in self.names.items() for x in ("--mon", f"{n}={net[h].ip}")]
-        self.siphon("h0", "init", "--data-dir", self.homes["h0"], *mons)
+        back = {h: ("--cluster-ip", ip) if (ip := getattr(net[h], "back_ip", None)) else () for h in self.names}
+        self.siphon("h0", "init", "--data-dir", self.homes["h0"], *mons, *back["h0"])
         for h in ("h1", "h2"):
-            self.siphon(h, "join", "--data-dir", self.homes[h], "--ip", net[h].ip, self.homes["h0"] / "join")
+            self.siphon(h, "join", "--data-dir", self.homes[h], "--ip", net[h].ip, *back[h], self.homes["h0"] / "join")
             self.siphon(h, "add", "mon", "--data-dir", self.homes[h], "--name", self.names[h])
         for h, n in self.names.items():
             self.place(h, f"mon.{n}")
@@ -215,16 +232,18 @@ class Hosts(Processes):
 
 
 @contextlib.contextmanager
-def cluster(prefix, settings=(), start=True):
-    """A running cluster; this thread is the client's host meanwhile."""
+def cluster(prefix, settings=(), start=True, osds=2, back=False):
+    """A running cluster, with a second network for OSDs on demand; this thread is the client's host meanwhile."""
     net = network()
     base = Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("SIPHON_TEST_DIR")))
     hosts = None
     try:
+        if back:
+            net.add_back()
         with net["client"].inside():
             hosts = Hosts(base, net)
             if start:
-                hosts.start()
+                hosts.start(osds)
                 c = hosts.client()
                 for who, option, value in settings:
                     c.ceph("config", "set", who, option, str(value))

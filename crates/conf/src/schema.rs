@@ -273,6 +273,7 @@ osd_recovery_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes of an object that o
 osd_copyfrom_max_chunk|size|advanced|8M|64K..64M|r|osd|Bytes that copy-from reads at a time.
 osd_heartbeat_interval|int|dev|6|1..60|r|osd|Seconds between two pings of a peer.
 osd_heartbeat_grace|int|advanced|20|1..|r|mon,mgr,osd|Seconds without an answer after which a peer is reported.
+osd_heartbeat_min_healthy_ratio|float|advanced|0.33|0..1|r|osd|An OSD that was marked down boots again when this part of its peers answer pings.
 osd_heartbeat_stale|int|advanced|600|1..|r|osd|Seconds after which a ping time says nothing any more.
 debug_heartbeat_testing_span|int|dev|0|0..|r|osd|Seconds that count as a minute in ping times, for tests; 0 for 60.
 osd_pool_default_read_lease_ratio|float|dev|0.8|0.001..|r|osd|Part of osd_heartbeat_grace for which replicas let a primary serve reads; a pool's read_lease_interval goes before.

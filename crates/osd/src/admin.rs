@@ -358,22 +358,27 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     };
     let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
     let now = crate::core::wall_now();
-    let most = |t: &PingTimes| t.back_pingtime.0.max(t.back_pingtime.1).max(t.back_pingtime.2);
-    let mut times: Vec<(OsdId, PingTimes)> = (a.ping_times)().into_iter().filter(|(_, t)| u64::from(most(t)) >= threshold).collect();
-    times.sort_by_key(|(to, t)| std::cmp::Reverse((most(t), *to)));
+    // A peer is pinged in the front network only if that is another one.
+    let networks = |(to, t): (OsdId, PingTimes)| {
+        let front = (t.front_pingtime != U32x3::default()).then_some(("front", t.front_pingtime, t.front_min, t.front_max, t.front_last));
+        [Some(("back", t.back_pingtime, t.back_min, t.back_max, t.back_last)), front].into_iter().flatten().map(move |n| (to, t.last_update, n))
+    };
+    let most = |of: &U32x3| of.0.max(of.1).max(of.2);
+    let mut times: Vec<_> = (a.ping_times)().into_iter().flat_map(networks).filter(|(.., n)| u64::from(most(&n.1)) >= threshold).collect();
+    times.sort_by_key(|(to, _, n)| std::cmp::Reverse((most(&n.1), *to)));
     let ms = |us: u32| f64::from(us) / 1000.0;
     let three = |v: U32x3| json!({"1min": ms(v.0), "5min": ms(v.1), "15min": ms(v.2)});
-    let entry = |(to, t): (OsdId, PingTimes)| {
+    let entry = |(to, updated, (network, average, min, max, last)): (OsdId, u32, (&str, U32x3, U32x3, U32x3, u32))| {
         json!({
-            "last update": Utime::new(t.last_update, 0).ctime(),
-            "stale": now.sec.saturating_sub(t.last_update) > stale,
+            "last update": Utime::new(updated, 0).ctime(),
+            "stale": now.sec.saturating_sub(updated) > stale,
             "from osd": a.core.whoami.0,
             "to osd": to.0,
-            "interface": "back",
-            "average": three(t.back_pingtime),
-            "min": three(t.back_min),
-            "max": three(t.back_max),
-            "last": ms(t.back_last),
+            "interface": network,
+            "average": three(average),
+            "min": three(min),
+            "max": three(max),
+            "last": ms(last),
         })
     };
     let entries: Vec<Value> = times.into_iter().map(entry).collect();

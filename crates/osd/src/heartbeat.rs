@@ -1,6 +1,7 @@
 //! Who of the other OSDs is pinged, and who is silent. No I/O: `now` is an argument.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use types::stats::{PingTimes, U32x3};
@@ -14,16 +15,58 @@ pub const PEERS_MIN: usize = 10;
 struct Peer {
     /// Addresses of its process, which a report names.
     process: EntityAddrVec,
-    /// Where its pings go.
-    at: EntityAddrVec,
-    /// When it answered last, or when pinging began.
-    heard: Instant,
-    /// When the last ping left.
+    /// The back network first; the front one only if it is another.
+    ways: SmallVec<[Way; 2]>,
+    /// When the last pings left.
     pinged: Option<Instant>,
     /// When the monitors were told of its silence.
     reported: Option<Instant>,
+}
+
+/// How a peer is reached.
+#[derive(Debug)]
+struct Way {
+    lane: Lane,
+    /// Where pings go.
+    at: EntityAddrVec,
+    /// When it answered last, or when pinging began.
+    heard: Instant,
     /// How long answers take.
     times: Times,
+}
+
+/// A network in which OSDs ping each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lane {
+    /// That of OSDs among themselves (Ceph: `cluster_network`).
+    Back,
+    /// That of clients (Ceph: `public_network`).
+    Front,
+}
+
+impl Lane {
+    /// Both.
+    pub const ALL: [Lane; 2] = [Lane::Back, Lane::Front];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Back => "back",
+            Lane::Front => "front",
+        }
+    }
+}
+
+impl Peer {
+    /// The way on which it has been silent for longest.
+    fn quietest(&self) -> Option<&Way> {
+        self.ways.iter().min_by_key(|w| w.heard)
+    }
+
+    fn silence(&self, osd: OsdId, now: Instant) -> Option<Silence> {
+        let way = self.quietest()?;
+        Some(Silence { osd, process: self.process.clone(), lane: way.lane, lasted: now.duration_since(way.heard) })
+    }
 }
 
 /// Pings that are remembered until their answers come.
@@ -82,10 +125,10 @@ impl Times {
         }
     }
 
-    /// Nothing before the first minute has passed, as with Ceph.
-    fn told(&self) -> Option<PingTimes> {
+    /// Enters them. Nothing before the first minute has passed, as with Ceph.
+    fn tell(&self, lane: Lane, to: &mut PingTimes) {
         if self.before.is_empty() {
-            return None;
+            return;
         }
         let over = |of: fn(&[Minute]) -> u64| {
             let of = |n: usize| {
@@ -94,14 +137,14 @@ impl Times {
             };
             U32x3(of(1), of(5), of(15))
         };
-        Some(PingTimes {
-            last_update: self.updated.sec,
-            back_pingtime: over(|m| m.iter().map(|m| m.total / u64::from(m.count.max(1))).sum::<u64>() / m.len().max(1) as u64),
-            back_min: over(|m| m.iter().map(|m| m.min).min().unwrap_or(0).into()),
-            back_max: over(|m| m.iter().map(|m| m.max).max().unwrap_or(0).into()),
-            back_last: self.last,
-            ..PingTimes::default()
-        })
+        let average = over(|m| m.iter().map(|m| m.total / u64::from(m.count.max(1))).sum::<u64>() / m.len().max(1) as u64);
+        let min = over(|m| m.iter().map(|m| m.min).min().unwrap_or(0).into());
+        let max = over(|m| m.iter().map(|m| m.max).max().unwrap_or(0).into());
+        to.last_update = to.last_update.max(self.updated.sec);
+        match lane {
+            Lane::Back => (to.back_pingtime, to.back_min, to.back_max, to.back_last) = (average, min, max, self.last),
+            Lane::Front => (to.front_pingtime, to.front_min, to.front_max, to.front_last) = (average, min, max, self.last),
+        }
     }
 }
 
@@ -112,6 +155,8 @@ pub struct Silence {
     pub osd: OsdId,
     /// Its process.
     pub process: EntityAddrVec,
+    /// In which network.
+    pub lane: Lane,
     /// For how long.
     pub lasted: Duration,
 }
@@ -158,13 +203,11 @@ impl Heartbeats {
             if o.hb_back_addrs.is_empty() {
                 continue;
             }
-            self.peers.entry(*osd).or_insert_with(|| Peer {
-                process: o.client_addrs.clone(),
-                at: o.hb_back_addrs.clone(),
-                heard: now,
-                pinged: None,
-                reported: None,
-                times: Times::default(),
+            self.peers.entry(*osd).or_insert_with(|| {
+                let front = Some(&o.hb_front_addrs).filter(|front| !front.is_empty() && **front != o.hb_back_addrs);
+                let ways = [Some((Lane::Back, &o.hb_back_addrs)), front.map(|at| (Lane::Front, at))];
+                let way = |(lane, at): (Lane, &EntityAddrVec)| Way { lane, at: at.clone(), heard: now, times: Times::default() };
+                Peer { process: o.client_addrs.clone(), ways: ways.into_iter().flatten().map(way).collect(), pinged: None, reported: None }
             });
         }
         gone
@@ -176,11 +219,11 @@ impl Heartbeats {
     }
 
     /// Who is to be pinged now, and where. `stamp` is what the pings say.
-    pub fn due(&mut self, now: Instant, interval: Duration, stamp: Utime) -> Vec<(OsdId, EntityAddrVec)> {
+    pub fn due(&mut self, now: Instant, interval: Duration, stamp: Utime) -> Vec<(OsdId, Lane, EntityAddrVec)> {
         // Who did not run could not hear: time that this thread missed is nobody's silence.
         if let Some(missed) = self.looked.map(|t| now - t).filter(|gap| *gap > interval) {
-            for p in self.peers.values_mut() {
-                p.heard = (p.heard + missed).min(now);
+            for w in self.peers.values_mut().flat_map(|p| &mut p.ways) {
+                w.heard = (w.heard + missed).min(now);
             }
         }
         self.looked = Some(now);
@@ -188,8 +231,10 @@ impl Heartbeats {
         let mut out = Vec::new();
         for (osd, p) in self.peers.iter_mut().filter(|(_, p)| due(p)) {
             p.pinged = Some(now);
-            p.times.left(stamp, now);
-            out.push((*osd, p.at.clone()));
+            for w in &mut p.ways {
+                w.times.left(stamp, now);
+                out.push((*osd, w.lane, w.at.clone()));
+            }
         }
         out
     }
@@ -201,13 +246,15 @@ impl Heartbeats {
         }
     }
 
-    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back, if there is one.
-    /// Times are told of spans of a `minute`.
-    pub fn answered(&mut self, osd: OsdId, now: Instant, stamp: Utime, wall: Utime, minute: Duration) -> Option<EntityAddrVec> {
+    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back, if there is one: when it
+    /// has answered in all networks since. Times are told of spans of a `minute`.
+    pub fn answered(&mut self, osd: OsdId, lane: Lane, now: Instant, stamp: Utime, wall: Utime, minute: Duration) -> Option<EntityAddrVec> {
         let p = self.peers.get_mut(&osd)?;
-        p.heard = now;
-        p.times.answered(stamp, now, wall, minute);
-        p.reported.take().map(|_| p.process.clone())
+        let way = p.ways.iter_mut().find(|w| w.lane == lane)?;
+        way.heard = now;
+        way.times.answered(stamp, now, wall, minute);
+        let heard = p.quietest()?.heard;
+        p.reported.take_if(|reported| heard >= *reported).map(|_| p.process.clone())
     }
 
     /// Nobody listens at a peer's address any more. What to report, unless that was done a moment ago.
@@ -217,7 +264,7 @@ impl Heartbeats {
             return None;
         }
         p.reported = Some(now);
-        Some(Silence { osd, process: p.process.clone(), lasted: now.duration_since(p.heard) })
+        p.silence(osd, now)
     }
 
     /// Who has been silent for too long; each is reported again after `again`, because reports live in the
@@ -225,13 +272,24 @@ impl Heartbeats {
     pub fn silent(&mut self, now: Instant, grace: Duration, again: Duration) -> Vec<Silence> {
         let mut out = Vec::new();
         for (osd, p) in &mut self.peers {
-            let lasted = now.duration_since(p.heard);
-            if lasted >= grace && p.reported.is_none_or(|t| now.duration_since(t) >= again) {
+            let Some(silence) = p.silence(*osd, now) else { continue };
+            if silence.lasted >= grace && p.reported.is_none_or(|t| now.duration_since(t) >= again) {
                 p.reported = Some(now);
-                out.push(Silence { osd: *osd, process: p.process.clone(), lasted });
+                out.push(silence);
             }
         }
         out
+    }
+
+    /// Whether a part of those who are pinged answered within a time, in all networks; true if nobody is pinged.
+    pub fn are_heard(&self, now: Instant, within: Duration, part: f64) -> bool {
+        let heard = |p: &&Peer| p.quietest().is_some_and(|w| now.duration_since(w.heard) <= within);
+        self.peers.values().filter(heard).count() as f64 >= self.peers.len() as f64 * part
+    }
+
+    /// When a peer answered last in a network, or pinging began.
+    pub fn heard(&self, osd: OsdId, lane: Lane) -> Option<Instant> {
+        self.peers.get(&osd)?.ways.iter().find(|w| w.lane == lane).map(|w| w.heard)
     }
 
     /// Who is pinged.
@@ -241,12 +299,17 @@ impl Heartbeats {
 
     /// How long the answers of each took.
     pub fn times(&self) -> BTreeMap<OsdId, PingTimes> {
-        self.peers.iter().filter_map(|(osd, p)| Some((*osd, p.times.told()?))).collect()
+        let told = |p: &Peer| {
+            let mut times = PingTimes::default();
+            p.ways.iter().for_each(|w| w.times.tell(w.lane, &mut times));
+            (times != PingTimes::default()).then_some(times)
+        };
+        self.peers.iter().filter_map(|(osd, p)| Some((*osd, told(p)?))).collect()
     }
 
     /// For the admin socket: seconds since each peer was heard.
     pub fn ages(&self, now: Instant) -> FxHashMap<OsdId, f64> {
-        self.peers.iter().map(|(o, p)| (*o, now.duration_since(p.heard).as_secs_f64())).collect()
+        self.peers.iter().map(|(o, p)| (*o, p.quietest().map_or(0.0, |w| now.duration_since(w.heard).as_secs_f64()))).collect()
     }
 }
 
@@ -307,10 +370,10 @@ mod tests {
             let now = start + Duration::from_secs(s);
             let pinged = h.due(now, INTERVAL, at(s));
             assert_eq!(pinged.len(), if s % 6 == 0 { 2 } else { 0 }, "second {s}");
-            for (osd, place) in pinged {
+            for (osd, lane, place) in pinged {
                 assert_eq!(place, addrs(2000 + osd.0 as u16));
                 if osd == OsdId(1) {
-                    assert_eq!(h.answered(osd, now, at(s), at(s), MINUTE), None);
+                    assert_eq!(h.answered(osd, lane, now, at(s), at(s), MINUTE), None);
                 }
             }
             reports.extend(h.silent(now, GRACE, AGAIN).into_iter().map(|r| (s, r.osd, r.process)));
@@ -319,15 +382,15 @@ mod tests {
         assert_eq!(seconds, [20, 25, 30, 35]);
         assert!(reports.iter().all(|r| r.1 == OsdId(2) && r.2 == addrs(1002)));
         let now = start + Duration::from_secs(40);
-        assert_eq!(h.answered(OsdId(2), now, at(36), at(40), MINUTE), Some(addrs(1002)), "the report is taken back");
-        assert_eq!(h.answered(OsdId(2), now, at(36), at(40), MINUTE), None);
+        assert_eq!(h.answered(OsdId(2), Lane::Back, now, at(36), at(40), MINUTE), Some(addrs(1002)), "the report is taken back");
+        assert_eq!(h.answered(OsdId(2), Lane::Back, now, at(36), at(40), MINUTE), None);
     }
 
     #[test]
     fn a_pause_of_our_own_blames_nobody() {
         let (mut h, start) = pinging(3);
         h.due(start, INTERVAL, at(0));
-        h.answered(OsdId(1), start, at(0), at(0), MINUTE);
+        h.answered(OsdId(1), Lane::Back, start, at(0), at(0), MINUTE);
         let later = start + Duration::from_secs(300);
         h.due(later, INTERVAL, at(300));
         assert_eq!(h.silent(later, GRACE, AGAIN), []);
@@ -364,7 +427,7 @@ mod tests {
             let now = start + Duration::from_secs(s);
             assert_eq!(h.due(now, INTERVAL, at(s)).len(), 2);
             let us = if s >= 15 * 60 { 3_000 } else { 1_000 + ping % 2 };
-            h.answered(one, now + Duration::from_micros(us), at(s), at(s), MINUTE);
+            h.answered(one, Lane::Back, now + Duration::from_micros(us), at(s), at(s), MINUTE);
             assert_eq!(h.times().contains_key(&one), s >= 60, "second {s}");
         }
         let t = h.times()[&one];
@@ -375,10 +438,54 @@ mod tests {
         assert_eq!(h.peers(), [one, two]);
         // An answer to a ping that left long ago took as long as it did, and one to no ping says nothing.
         let late = start + Duration::from_secs(954 + 50);
-        h.answered(two, late, at(954), at(1004), Duration::ZERO);
+        h.answered(two, Lane::Back, late, at(954), at(1004), Duration::ZERO);
         assert_eq!(h.times()[&two].back_last, 50_000_000);
-        h.answered(two, late, at(954), at(1004), Duration::ZERO);
-        h.answered(two, late, at(5), at(1004), Duration::ZERO);
+        h.answered(two, Lane::Back, late, at(954), at(1004), Duration::ZERO);
+        h.answered(two, Lane::Back, late, at(5), at(1004), Duration::ZERO);
         assert_eq!(h.times()[&two].back_last, 50_000_000);
+    }
+
+    #[test]
+    fn who_hears_too_few_knows_it() {
+        let (mut h, start) = pinging(5);
+        let (within, part) = (2 * INTERVAL, 0.33);
+        assert!(Heartbeats::default().are_heard(start, within, part), "nobody is there to be heard");
+        assert!(h.are_heard(start + within, within, part), "all had their time");
+        let later = start + within + Duration::from_secs(1);
+        assert!(!h.are_heard(later, within, part));
+        // One of four is not a third of them.
+        for (osd, enough) in [(OsdId(1), false), (OsdId(3), true)] {
+            h.answered(osd, Lane::Back, later, at(0), at(13), MINUTE);
+            assert_eq!(h.are_heard(later, within, part), enough);
+        }
+    }
+
+    #[test]
+    fn silence_in_one_network_is_silence() {
+        let (mut h, start) = (Heartbeats::default(), Instant::now());
+        let mut m = map(2);
+        m.osds[1].hb_front_addrs = addrs(3001);
+        h.follow(&m, &[OsdId(1)].into(), start);
+        let places = |due: Vec<(OsdId, Lane, EntityAddrVec)>| due.into_iter().map(|(_, lane, at)| (lane, at)).collect::<Vec<_>>();
+        assert_eq!(places(h.due(start, INTERVAL, at(0))), [(Lane::Back, addrs(2001)), (Lane::Front, addrs(3001))]);
+        for s in (0..=18).step_by(6) {
+            let now = start + Duration::from_secs(s);
+            h.due(now, INTERVAL, at(s));
+            h.answered(OsdId(1), Lane::Front, now + Duration::from_millis(1), at(s), at(s), Duration::ZERO);
+        }
+        let now = start + GRACE;
+        let silent = h.silent(now, GRACE, AGAIN);
+        assert_eq!(silent.iter().map(|s| (s.osd, s.lane, s.lasted)).collect::<Vec<_>>(), [(OsdId(1), Lane::Back, GRACE)]);
+        // It is not taken back before both answer.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(h.answered(OsdId(1), Lane::Front, later, at(18), at(21), Duration::ZERO), None);
+        assert_eq!(h.answered(OsdId(1), Lane::Back, later, at(18), at(21), Duration::ZERO), Some(addrs(1001)));
+        let t = h.times()[&OsdId(1)];
+        assert_eq!((t.back_last, t.front_last, t.last_update), (3_000_000, 1_000, at(21).sec), "one ping has one answer");
+        // The same place for both is pinged once.
+        m.osds[1].hb_front_addrs = addrs(2001);
+        let mut h = Heartbeats::default();
+        h.follow(&m, &[OsdId(1)].into(), start);
+        assert_eq!(places(h.due(start, INTERVAL, at(0))), [(Lane::Back, addrs(2001))]);
     }
 }

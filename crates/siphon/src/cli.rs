@@ -102,6 +102,15 @@ pub struct Init {
     /// What must differ between the copies of an object: `host`, or `osd` for tests on one machine.
     #[arg(long, default_value = "host", value_name = "TYPE", value_parser = ["host", "osd"])]
     pub failure_domain: String,
+    #[command(flatten)]
+    pub networks: Networks,
+}
+
+#[derive(Args, Clone)]
+pub struct Networks {
+    /// Address of this host in a network of OSDs alone: on it they replicate and recover. Without one they use that of clients.
+    #[arg(long, value_name = "ADDR")]
+    pub cluster_ip: Option<IpAddr>,
 }
 
 #[derive(Args, Clone)]
@@ -113,6 +122,8 @@ pub struct Join {
     /// Address of this host, on which its OSDs and managers listen.
     #[arg(long, value_name = "ADDR")]
     pub ip: IpAddr,
+    #[command(flatten)]
+    pub networks: Networks,
 }
 
 #[derive(Args, Clone)]

@@ -45,6 +45,9 @@ pub struct ClusterFile {
     /// This node's address, for its OSDs and managers; that of the first monitor if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
+    /// This node's address in the network in which OSDs reach each other; the other one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<IpAddr>,
     /// The OSDs, by id.
     pub osds: Vec<OsdEntry>,
 }
@@ -55,7 +58,7 @@ impl ClusterFile {
         let first = mons.values().next().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
         let usual = mons.len() == 1 && mons.contains_key("a");
         let mons = if usual { BTreeMap::new() } else { mons };
-        ClusterFile { format: FORMAT, fsid, mon_addr: first, mons, ip, osds: vec![] }
+        ClusterFile { format: FORMAT, fsid, mon_addr: first, mons, ip, cluster_ip: None, osds: vec![] }
     }
 
     /// All monitors by name.

@@ -36,7 +36,9 @@ pub fn init(args: Init) -> Result<()> {
         bail!("{} holds a cluster already", home.dir().display());
     }
     let new = NewCluster { mons: args.mons, others_here: false, one_host: args.failure_domain == "osd" };
-    let (cluster, mon_key) = bootstrap::cluster(&home, &new)?;
+    let (mut cluster, mon_key) = bootstrap::cluster(&home, &new)?;
+    cluster.cluster_ip = args.networks.cluster_ip;
+    home.save(&cluster)?;
     let dir = home.dir();
     let keyring = std::fs::read_to_string(dir.join("keyring")).map_err(|e| home::explain(dir, e))?;
     let keyring: Keyring = keyring.parse().context("the keyring that was just written")?;
@@ -71,7 +73,7 @@ pub fn join(args: Join) -> Result<()> {
     bootstrap::write_keyring(dir, "", &bootstrap::admin(), &admin)?;
     home::write_durably(&dir.join("join"), text.as_bytes(), 0o600)?;
     std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(dir, e))?;
-    let cluster = ClusterFile::new(join.fsid, join.mons, Some(args.ip));
+    let cluster = ClusterFile { cluster_ip: args.networks.cluster_ip, ..ClusterFile::new(join.fsid, join.mons, Some(args.ip)) };
     home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
     home.save(&cluster)?;
     println!("{} is a data directory of cluster {}.", dir.display(), cluster.fsid);
@@ -103,7 +105,8 @@ fn add_mon(args: AddMon) -> Result<()> {
     }
     bootstrap::member(edit.dir(), &args.name, &key(&join.mon_key)?)?;
     let osds = std::mem::take(&mut edit.cluster.osds);
-    edit.cluster = ClusterFile { osds, ..ClusterFile::new(join.fsid, mons, edit.cluster.ip) };
+    let cluster_ip = edit.cluster.cluster_ip;
+    edit.cluster = ClusterFile { osds, cluster_ip, ..ClusterFile::new(join.fsid, mons, edit.cluster.ip) };
     edit.save()?;
     println!("Next: siphon mon --data-dir {} --name {}", edit.dir().display(), args.name);
     Ok(())

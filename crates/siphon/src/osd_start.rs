@@ -69,6 +69,7 @@ pub async fn start(
         key: config.key,
         policy: config.policy,
         ip: cluster.node_ip(),
+        cluster_ip: cluster.cluster_ip,
         ports,
         conf,
         metadata,

@@ -1,6 +1,7 @@
 //! Following the cluster: maps, booting, configuration.
 
 use super::{Daemon, MAPS_DROPPED_MAX};
+use crate::heartbeat::Lane;
 use crate::map::ClusterMapRef;
 use crate::osd_map::MapAt;
 use crate::superblock;
@@ -11,7 +12,7 @@ use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
 use store::Transaction;
-use types::{Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, features};
+use types::{EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, features};
 
 impl Daemon {
     pub(super) fn ask_for_maps(&self) {
@@ -145,6 +146,7 @@ impl Daemon {
         let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
         if up {
             if !self.booted.replace(true) {
+                self.unhealthy.set(false);
                 self.conf.borrow_mut().set_started();
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
@@ -181,15 +183,25 @@ impl Daemon {
         if map.epoch() < self.newest.get() || !map.exists(self.id) {
             return;
         }
+        let healthy = self.pings.is_healthy(self);
+        if self.unhealthy.replace(!healthy) == healthy {
+            match healthy {
+                true => tracing::info!("other OSDs are heard again"),
+                false => tracing::warn!("not booting: too few other OSDs answer pings; osd_heartbeat_min_healthy_ratio says how many must"),
+            }
+        }
+        if !healthy {
+            return;
+        }
         let own = self.superblock.borrow().clone();
         let mut metadata = self.metadata.clone();
-        let addr = self.addrs.to_string();
-        let pings = self.pings.addrs.to_string();
+        let [front, back, hb_front, hb_back] =
+            [&self.addrs, &self.cluster_addrs, self.pings.addrs(Lane::Front), self.pings.addrs(Lane::Back)].map(EntityAddrVec::to_string);
         for (k, v) in [
-            ("front_addr", addr.as_str()),
-            ("back_addr", &addr),
-            ("hb_front_addr", &pings),
-            ("hb_back_addr", &pings),
+            ("front_addr", front.as_str()),
+            ("back_addr", &back),
+            ("hb_front_addr", &hb_front),
+            ("hb_back_addr", &hb_back),
             ("ceph_version", types::version::LONG),
             ("ceph_version_short", types::version::SHORT),
             ("ceph_release", types::version::RELEASE),
@@ -208,10 +220,10 @@ impl Daemon {
                 osd_fsid: own.osd,
                 ..BootSuperblock::default()
             },
-            hb_back_addrs: self.pings.addrs.clone(),
-            cluster_addrs: self.addrs.clone(),
+            hb_back_addrs: self.pings.addrs(Lane::Back).clone(),
+            cluster_addrs: self.cluster_addrs.clone(),
             boot_epoch: own.up_from,
-            hb_front_addrs: self.pings.addrs.clone(),
+            hb_front_addrs: self.pings.addrs(Lane::Front).clone(),
             metadata,
             osd_features: features::SUPPORTED.0,
         });

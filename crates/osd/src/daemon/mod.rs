@@ -63,8 +63,10 @@ pub struct OsdConfig {
     pub key: CryptoKey,
     /// Authentication methods and connection modes.
     pub policy: AuthPolicy,
-    /// Where to listen.
+    /// Where to listen for clients and, without [`OsdConfig::cluster_ip`], other OSDs.
     pub ip: IpAddr,
+    /// Where to listen for other OSDs (Ceph: `cluster_addr`).
+    pub cluster_ip: Option<IpAddr>,
     /// On which port; 0 lets the system choose.
     pub ports: RangeInclusive<u16>,
     /// Settings from the configuration file and the command line.
@@ -234,6 +236,8 @@ struct Daemon {
     core: Rc<Core>,
     mon: MonClient,
     messenger: Rc<Messenger>,
+    /// What other OSDs connect to, if not that one.
+    cluster: Option<Rc<Messenger>>,
     auth: Rc<ServiceAuth>,
     net: Rc<Net>,
     copies: Rc<Copies>,
@@ -244,10 +248,14 @@ struct Daemon {
     superblock: RefCell<Superblock>,
     map: RefCell<Option<Rc<MapAt>>>,
     addrs: EntityAddrVec,
+    /// Where other OSDs connect.
+    cluster_addrs: EntityAddrVec,
     metadata: BTreeMap<String, String>,
     /// The newest map that a monitor said there is.
     newest: Cell<Epoch>,
     booted: Cell<bool>,
+    /// It does not boot, because too few others answer its pings.
+    unhealthy: Cell<bool>,
     stopping: Cell<bool>,
     /// Where the active mgr is; empty if there is none.
     mgr_addrs: RefCell<EntityAddrVec>,
@@ -374,25 +382,32 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     });
     let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
     let auth = ServiceAuth::new(config.policy.clone(), rotating);
-    let messenger = Messenger::new(
-        MessengerConfig {
-            name: EntityName::osd(id.0),
-            nonce,
-            policies: PolicySet::new(Policy::stateless_server())
-                .with(EntityType::OSD, Policy::lossless_peer())
-                .with(EntityType::MGR, Policy::lossy_client()),
-            limits: Limits::default(),
-            server_auth: Some(auth.clone()),
-            client_auth: mon.auth().clone(),
-        },
-        inbound.clone(),
-    );
-    let addr = messenger.bind(config.ip, config.ports.clone())?;
-    let addrs = EntityAddrVec::one(addr);
-    let pings = Pings::new(id, nonce, auth.clone(), mon.auth().clone(), config.ip, config.ports)?;
+    let listen = |ip| -> Result<_, StartError> {
+        let messenger = Messenger::new(
+            MessengerConfig {
+                name: EntityName::osd(id.0),
+                nonce,
+                policies: PolicySet::new(Policy::stateless_server())
+                    .with(EntityType::OSD, Policy::lossless_peer())
+                    .with(EntityType::MGR, Policy::lossy_client()),
+                limits: Limits::default(),
+                server_auth: Some(auth.clone()),
+                client_auth: mon.auth().clone(),
+            },
+            inbound.clone(),
+        );
+        let addrs = EntityAddrVec::one(messenger.bind(ip, config.ports.clone())?);
+        Ok((messenger, addrs))
+    };
+    let (messenger, addrs) = listen(config.ip)?;
+    let cluster_ip = config.cluster_ip.filter(|ip| *ip != config.ip);
+    let cluster = cluster_ip.map(listen).transpose()?;
+    let cluster_addrs = cluster.as_ref().map_or_else(|| addrs.clone(), |(_, addrs)| addrs.clone());
+    let cluster_messenger = cluster.map(|(messenger, _)| messenger);
+    let pings = Pings::new(id, nonce, auth.clone(), mon.auth().clone(), (config.ip, cluster_ip), config.ports.clone())?;
     // The monitors take these for the OSD's addresses.
     mon.messenger().set_addrs(addrs.clone());
-    let net = Net::new(id, messenger.clone());
+    let net = Net::new(id, cluster_messenger.as_ref().unwrap_or(&messenger).clone());
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
     let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), map: RefCell::default(), wishes: RefCell::default() });
@@ -425,6 +440,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         core: core.clone(),
         mon: mon.clone(),
         messenger,
+        cluster: cluster_messenger,
         auth,
         net,
         copies,
@@ -434,10 +450,12 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         admin: RefCell::default(),
         superblock: RefCell::new(own),
         map: RefCell::new(map),
-        addrs: addrs.clone(),
+        addrs,
+        cluster_addrs: cluster_addrs.clone(),
         metadata: config.metadata,
         newest: Cell::new(Epoch(0)),
         booted: Cell::new(false),
+        unhealthy: Cell::new(false),
         stopping: Cell::new(false),
         mgr_addrs: RefCell::default(),
         mgr: RefCell::default(),
@@ -464,7 +482,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         oldest_map: Box::new(move || w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)),
         state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
     }));
-    d.run(addrs, news);
+    d.run(cluster_addrs, news);
     mon.set_events(Rc::new(FromMon(Rc::downgrade(&d))));
     mon.subscribe("config", 0, false);
     mon.subscribe("mgrmap", 0, false);
@@ -782,6 +800,9 @@ impl Daemon {
         *self.local.borrow_mut() = None;
         *self.admin.borrow_mut() = None;
         self.messenger.shutdown();
+        if let Some(cluster) = &self.cluster {
+            cluster.shutdown();
+        }
         self.pings.shutdown();
         self.copies.shutdown();
         self.mon.shutdown();

@@ -1,10 +1,10 @@
 //! Pings between OSDs, and what follows from silence: the sockets around [`Heartbeats`].
 //!
-//! Pings have two messengers of their own, one that listens and one that connects, so that they share no
-//! socket with data and a peer's session is not disturbed by them.
+//! Pings have messengers of their own, those that listen and one that connects, so that they share no
+//! socket with data and a peer's session is not disturbed by them. An OSD with a network for other OSDs listens in both.
 
 use super::Daemon;
-use crate::heartbeat::{self, Heartbeats, Silence};
+use crate::heartbeat::{self, Heartbeats, Lane, Silence};
 use auth::{ClientAuth, ServiceAuth};
 use messages::{OsdFailure, OsdPing, Paxos, Payload};
 use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
@@ -22,14 +22,18 @@ use types::{EntityAddrVec, EntityName, EntityType, Epoch, OsdId};
 pub(super) struct Pings {
     /// Who is pinged.
     pub beats: RefCell<Heartbeats>,
-    /// Where others ping this OSD.
-    pub addrs: EntityAddrVec,
-    listening: Rc<Messenger>,
+    /// Where others ping this OSD: in the network of OSDs first. One place if they are one network.
+    listening: Vec<(Rc<Messenger>, EntityAddrVec)>,
     connecting: Rc<Messenger>,
-    conns: RefCell<FxHashMap<OsdId, Rc<Connection>>>,
+    /// With when each was begun.
+    conns: RefCell<FxHashMap<(OsdId, Lane), (Rc<Connection>, Instant)>>,
     daemon: RefCell<Weak<Daemon>>,
     /// Epoch that the peers were chosen from.
     chosen_at: Cell<Epoch>,
+    /// This OSD was up since it was started, ...
+    was_up: Cell<bool>,
+    /// ... and down when it last looked.
+    was_down: Cell<bool>,
 }
 
 struct Calls(RefCell<Weak<Pings>>);
@@ -57,8 +61,8 @@ impl Dispatcher for Calls {
 
     fn on_reset(&self, conn: &Rc<Connection>) {
         self.with(|p, d| {
-            if let Some(osd) = p.peer_of(conn) {
-                p.conns.borrow_mut().remove(&osd);
+            if let Some((osd, lane)) = p.peer_of(conn) {
+                p.conns.borrow_mut().remove(&(osd, lane));
                 p.beats.borrow_mut().lost(osd);
                 p.round(d);
             }
@@ -67,7 +71,7 @@ impl Dispatcher for Calls {
 
     fn on_refused(&self, conn: &Rc<Connection>) {
         self.with(|p, d| {
-            if let Some(osd) = p.peer_of(conn) {
+            if let Some((osd, _)) = p.peer_of(conn) {
                 p.refused(d, osd);
             }
         });
@@ -80,7 +84,7 @@ impl Pings {
         nonce: u32,
         auth: Rc<ServiceAuth>,
         client_auth: Rc<dyn ClientAuth>,
-        ip: IpAddr,
+        (front, back): (IpAddr, Option<IpAddr>),
         ports: RangeInclusive<u16>,
     ) -> Result<Rc<Self>, BindError> {
         let calls = Rc::new(Calls(RefCell::default()));
@@ -95,19 +99,30 @@ impl Pings {
             };
             Messenger::new(config, calls.clone())
         };
-        let (listening, connecting) = (messenger(Policy::stateless_server()), messenger(Policy::lossy_client()));
-        let addr = listening.bind(ip, ports)?;
+        let listen = |ip| -> Result<_, BindError> {
+            let listening = messenger(Policy::stateless_server());
+            let addrs = EntityAddrVec::one(listening.bind(ip, ports.clone())?);
+            Ok((listening, addrs))
+        };
+        let listening = back.into_iter().chain([front]).map(listen).collect::<Result<_, _>>()?;
         let pings = Rc::new(Pings {
             beats: RefCell::default(),
-            addrs: EntityAddrVec::one(addr),
             listening,
-            connecting,
+            connecting: messenger(Policy::lossy_client()),
             conns: RefCell::default(),
             daemon: RefCell::default(),
             chosen_at: Cell::new(Epoch(0)),
+            was_up: Cell::new(false),
+            was_down: Cell::new(false),
         });
         *calls.0.borrow_mut() = Rc::downgrade(&pings);
         Ok(pings)
+    }
+
+    /// Where others ping this OSD.
+    pub fn addrs(&self, lane: Lane) -> &EntityAddrVec {
+        let last = self.listening.len() - 1;
+        &self.listening[if lane == Lane::Back { 0 } else { last }].1
     }
 
     /// Whose pings these are.
@@ -116,13 +131,13 @@ impl Pings {
     }
 
     pub fn shutdown(&self) {
-        self.listening.shutdown();
+        self.listening.iter().for_each(|(m, _)| m.shutdown());
         self.connecting.shutdown();
         self.conns.borrow_mut().clear();
     }
 
-    fn peer_of(&self, conn: &Rc<Connection>) -> Option<OsdId> {
-        self.conns.borrow().iter().find(|(_, c)| Rc::ptr_eq(c, conn)).map(|(o, _)| *o)
+    fn peer_of(&self, conn: &Rc<Connection>) -> Option<(OsdId, Lane)> {
+        self.conns.borrow().iter().find(|(_, (c, _))| Rc::ptr_eq(c, conn)).map(|(o, _)| *o)
     }
 
     /// Chooses the peers of the newest map.
@@ -142,23 +157,29 @@ impl Pings {
             .collect();
         let chosen = heartbeat::choose(map.osd_map(), d.id, sharing);
         for gone in self.beats.borrow_mut().follow(map.osd_map(), &chosen, Instant::now()) {
-            if let Some(conn) = self.conns.borrow_mut().remove(&gone) {
-                conn.mark_down();
+            for lane in Lane::ALL {
+                if let Some((conn, _)) = self.conns.borrow_mut().remove(&(gone, lane)) {
+                    conn.mark_down();
+                }
             }
         }
     }
 
     /// Pings who is due and reports who is silent.
     pub fn round(&self, d: &Rc<Daemon>) {
-        if !d.booted.get() {
-            // Who is not up watches nobody, and begins anew when it is.
-            self.beats.borrow_mut().clear();
-            self.chosen_at.set(Epoch(0));
-            for (_, conn) in self.conns.borrow_mut().drain() {
-                conn.mark_down();
-            }
+        let booted = d.booted.get();
+        if !booted && !self.was_up.get() {
             return;
         }
+        // Who was marked down goes on to ping, to know whether it may be up again. It reports nobody, and begins anew when it is up.
+        if booted && (!self.was_up.replace(true) || self.was_down.get()) {
+            self.beats.borrow_mut().clear();
+            self.chosen_at.set(Epoch(0));
+            for (_, (conn, _)) in self.conns.borrow_mut().drain() {
+                conn.mark_down();
+            }
+        }
+        self.was_down.set(!booted);
         self.choose(d);
         let now = Instant::now();
         let (interval, grace, again) = {
@@ -168,20 +189,48 @@ impl Pings {
         };
         let stamp = crate::core::wall_now();
         let due = self.beats.borrow_mut().due(now, interval, stamp);
-        for (osd, at) in due {
-            let known = self.conns.borrow().get(&osd).filter(|c| !c.is_down()).cloned();
+        for (osd, lane, at) in due {
+            if !booted {
+                self.give_up_silent(osd, lane, now, grace / 2);
+            }
+            let known = self.conns.borrow().get(&(osd, lane)).map(|(c, _)| c.clone()).filter(|c| !c.is_down());
             let conn = known.unwrap_or_else(|| {
                 let conn = self.connecting.connect(EntityType::OSD, at);
-                self.conns.borrow_mut().insert(osd, conn.clone());
+                self.conns.borrow_mut().insert((osd, lane), (conn.clone(), now));
                 conn
             });
             let ping = OsdPing { ping_stamp: stamp, ..self.message(d, OsdPing::PING) };
             conn.send(ping.encode(conn.features()));
         }
+        if !booted {
+            return;
+        }
         for silence in self.beats.borrow_mut().silent(now, grace, again) {
-            tracing::warn!(osd = %silence.osd, "no answer to pings for {} s", silence.lasted.as_secs());
+            tracing::warn!(osd = %silence.osd, "no answer to pings of the {} network for {} s", silence.lane.name(), silence.lasted.as_secs());
             self.report(d, &silence, OsdFailure::FAILED);
         }
+    }
+
+    /// Ends a connection on which nothing was heard for so long: when the network is whole again TCP may not try for a minute.
+    fn give_up_silent(&self, osd: OsdId, lane: Lane, now: Instant, patience: Duration) {
+        let long = |since: Instant| now.saturating_duration_since(since) > patience;
+        if self.beats.borrow().heard(osd, lane).is_none_or(|heard| !long(heard)) {
+            return;
+        }
+        let mut conns = self.conns.borrow_mut();
+        if conns.get(&(osd, lane)).is_some_and(|(_, begun)| long(*begun))
+            && let Some((conn, _)) = conns.remove(&(osd, lane))
+        {
+            conn.mark_down();
+        }
+    }
+
+    /// Whether enough of the peers answer (Ceph: `OSD::_is_healthy`, osd/OSD.cc): an OSD that was marked down because nobody
+    /// hears it, but reaches the monitors, would be marked up and down again and again.
+    pub fn is_healthy(&self, d: &Daemon) -> bool {
+        let conf = d.conf.borrow();
+        let interval = Duration::from_secs(conf.u64("osd_heartbeat_interval"));
+        self.beats.borrow().are_heard(Instant::now(), 2 * interval + Duration::from_secs(1), conf.f64("osd_heartbeat_min_healthy_ratio"))
     }
 
     fn message(&self, d: &Daemon, op: u8) -> OsdPing {
@@ -208,12 +257,12 @@ impl Pings {
                 conn.send(reply.encode(conn.features()));
             }
             OsdPing::PING_REPLY => {
-                let Some(osd) = self.peer_of(conn) else { return };
+                let Some((osd, lane)) = self.peer_of(conn) else { return };
                 let span = d.conf.borrow().u64("debug_heartbeat_testing_span");
                 let minute = Duration::from_secs(if span == 0 { 60 } else { span });
-                let told = self.beats.borrow_mut().answered(osd, Instant::now(), ping.ping_stamp, crate::core::wall_now(), minute);
+                let told = self.beats.borrow_mut().answered(osd, lane, Instant::now(), ping.ping_stamp, crate::core::wall_now(), minute);
                 if let Some(process) = told {
-                    let back = Silence { osd, process, lasted: Duration::ZERO };
+                    let back = Silence { osd, process, lane, lasted: Duration::ZERO };
                     self.report(d, &back, 0);
                 }
             }
