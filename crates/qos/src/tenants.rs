@@ -80,9 +80,12 @@ const SHARE_SCALE: u64 = 1 << 10;
 const LEAD: u64 = 16;
 
 /// Who asked for less than its share, and comes back, is as many operations behind the others as it then was, and so first; but only
-/// so many. Who keeps few operations under way, spread over many OSDs, has none on this one now and then; it would
+/// so many, and only for a short [`PAUSE`]. Who keeps few operations under way, spread over many OSDs, has none on this one now and then; it would
 /// lose its share of each such moment for ever, and wait for its turn among others who always have some.
 const KEPT: u64 = 16;
+/// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that was not a moment between two
+/// operations, and what others had meanwhile they had without taking it from anybody.
+const PAUSE: u64 = 100_000_000;
 
 /// The heap's order: key, then who came first, so that equal tenants take turns.
 type Entry = Reverse<(u64, u32, u32)>;
@@ -94,6 +97,8 @@ struct Tenant {
     share: u64,
     /// When it last had nothing waiting.
     idle_since: u64,
+    /// The busy period in which its clock was last set.
+    period: u32,
     /// Operations that wait.
     len: u32,
     weight: u32,
@@ -212,10 +217,11 @@ pub(crate) struct Tenants<T> {
     ceilings: BinaryHeap<Entry>,
     /// Counts entries; wrapping around only swaps equal ones.
     entries: u32,
-    /// The share clock of whoever was served by share last.
+    /// The share clock of those who have neither more nor less than their share: the furthest at which one was served by
+    /// share. It never goes back, so that not one who comes back behind it makes the next come back further behind.
     now: u64,
-    /// The furthest share clock.
-    front: u64,
+    /// Counts busy periods: one ends when nothing waits.
+    period: u32,
     idle: VecDeque<u32>,
     len: usize,
 }
@@ -245,7 +251,7 @@ impl<T> Default for Tenants<T> {
             ceilings: BinaryHeap::new(),
             entries: 0,
             now: 0,
-            front: 0,
+            period: 0,
             idle: VecDeque::new(),
             len: 0,
         }
@@ -274,8 +280,9 @@ impl<T> Tenants<T> {
         let at = self.tenants.put(Tenant {
             id,
             // Nobody knows whether it had less than others, so it is taken to have had as much.
-            share: self.even(),
+            share: self.now,
             idle_since: 0,
+            period: self.period,
             len: 0,
             weight: TenantSpec::WEIGHT,
             ring: NONE,
@@ -414,19 +421,17 @@ impl<T> Tenants<T> {
         }
     }
 
-    /// Where the share clock stands of those who have neither more nor less than their share.
-    fn even(&self) -> u64 {
-        // If nobody waits, who was ahead of the others has nobody left to be ahead of.
-        if self.len == 0 { self.front } else { self.now }
-    }
-
     pub(crate) fn push(&mut self, op: Op<T>, charge: u32, now: u64) {
         self.forget_some(now);
         let at = self.tenant(op.tenant);
-        if self.tenants[at].len == 0 {
-            let even = self.even();
-            let t = &mut self.tenants[at];
-            t.share = t.share.max(even.saturating_sub(t.step(charge).saturating_mul(KEPT)));
+        let t = &mut self.tenants[at];
+        if t.len == 0 {
+            // Who was ahead of the others when nothing waited any more had nobody left to be ahead of.
+            if t.period != self.period {
+                (t.share, t.period) = (t.share.min(self.now), self.period);
+            }
+            let kept = if now.saturating_sub(t.idle_since) < PAUSE { KEPT } else { 0 };
+            t.share = t.share.max(self.now.saturating_sub(t.step(charge).saturating_mul(kept)));
             t.quantum = 0;
             if t.promise != NONE {
                 let p = &mut self.promises[t.promise];
@@ -610,6 +615,9 @@ impl<T> Tenants<T> {
         if empty {
             self.list_idle(at, now);
         }
+        if self.len == 0 {
+            self.period = self.period.wrapping_add(1);
+        }
         // The top of its heap has a new key now. Nothing else has it in its hands.
         if floor {
             self.floors.pop();
@@ -641,7 +649,6 @@ impl<T> Tenants<T> {
         let step = t.step(charged.abs_diff(really));
         if really > charged {
             t.share = t.share.saturating_add(step);
-            self.front = self.front.max(t.share);
         } else {
             t.share = t.share.saturating_sub(step);
         }
@@ -653,7 +660,6 @@ impl<T> Tenants<T> {
         let step = t.step(charge);
         let paid = t.share.saturating_add(step);
         t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
-        self.front = self.front.max(t.share);
         if t.promise != NONE {
             let p = &mut self.promises[t.promise];
             if floor {
@@ -696,6 +702,7 @@ impl<T> Tenants<T> {
             self.list_idle(at, since);
         }
         self.len = 0;
+        self.period = self.period.wrapping_add(1);
         all
     }
 }

@@ -189,13 +189,29 @@ fn who_asks_for_less_than_his_share_is_next() {
 }
 
 #[test]
-fn a_pause_earns_some_operations_and_no_more() {
-    // After ten seconds without any a hundred at once: sixteen of them go before others, then they take turns.
-    let waited = beside_many([1; 20].into_iter().chain([10 * SECOND + 1; 100]));
+fn a_short_pause_earns_some_operations_and_no_more() {
+    // After half of a tenth of a second without any a hundred at once: sixteen of them go before others, then they take turns.
+    let waited = beside_many([1; 20].into_iter().chain([90_000_001; 100]));
     let late = &waited[20..];
     let ahead = late.windows(2).take_while(|w| w[1] - w[0] == 1_000_000).count() + 1;
     assert!((16..=17).contains(&ahead), "{ahead}");
     assert!(late[ahead..].windows(2).all(|w| w[1] - w[0] == 2_000_000), "{late:?}");
+    // After a longer one they take turns from the first on.
+    let waited = beside_many([1; 20].into_iter().chain([200_000_001; 100]));
+    assert!(waited[20..].windows(2).all(|w| w[1] - w[0] == 2_000_000), "{waited:?}");
+}
+
+#[test]
+fn when_all_have_had_their_turn_all_begin_alike() {
+    let mut s = free();
+    // One of weight 1, whose share clock goes far with an operation; then nobody waits.
+    s.set_tenant(OpClass::Client, 9, spec(0, 1, 0), 0);
+    for tenant in [9, 1, 2] {
+        s.enqueue(op(0, tenant, 0, 4096), 0);
+    }
+    while let Dequeued::Item(..) = s.dequeue(0) {}
+    let (served, _) = run(&mut s, &[load(1, 0, 64), load(2, 0, 64)], 1_000_000, SECOND / 10);
+    assert!(of(&served, 1).abs_diff(of(&served, 2)) <= 2 * 16, "{} {}", of(&served, 1), of(&served, 2));
 }
 
 #[test]
