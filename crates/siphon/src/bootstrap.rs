@@ -8,7 +8,7 @@ use client::{MonClient, MonConfig};
 use conf::Config;
 use conf::effective::Source;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::{EntityAddr, EntityAddrVec, EntityType, Fsid, Utime};
@@ -57,6 +57,8 @@ pub struct NewCluster {
     pub others_here: bool,
     /// Whether copies may be on OSDs of one host.
     pub one_host: bool,
+    /// This host's address in the network of OSDs.
+    pub cluster_ip: Option<IpAddr>,
 }
 
 /// Makes a new cluster's files: identity, keys, and the monitor's database. `cluster.json` is written
@@ -106,7 +108,7 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
     std::fs::create_dir_all(home.daemon("run")).map_err(|e| home::explain(&home.daemon("run"), e))?;
     // With several monitors, the first one that was named is the one that is here.
     let ip = new.mons.first().filter(|_| mons.len() > 1).map(|(_, addr)| addr.ip());
-    let cluster = ClusterFile::new(fsid.to_string(), mons, ip);
+    let cluster = ClusterFile { cluster_ip: new.cluster_ip, ..ClusterFile::new(fsid.to_string(), mons, ip) };
     home.save(&cluster)?;
     Ok((cluster, args.mon_key))
 }

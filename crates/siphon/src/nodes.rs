@@ -35,10 +35,9 @@ pub fn init(args: Init) -> Result<()> {
     if home.load()?.is_some() {
         bail!("{} holds a cluster already", home.dir().display());
     }
-    let new = NewCluster { mons: args.mons, others_here: false, one_host: args.failure_domain == "osd" };
-    let (mut cluster, mon_key) = bootstrap::cluster(&home, &new)?;
-    cluster.cluster_ip = args.networks.cluster_ip;
-    home.save(&cluster)?;
+    let one_host = args.failure_domain == "osd";
+    let new = NewCluster { mons: args.mons, others_here: false, one_host, cluster_ip: args.networks.cluster_ip };
+    let (cluster, mon_key) = bootstrap::cluster(&home, &new)?;
     let dir = home.dir();
     let keyring = std::fs::read_to_string(dir.join("keyring")).map_err(|e| home::explain(dir, e))?;
     let keyring: Keyring = keyring.parse().context("the keyring that was just written")?;

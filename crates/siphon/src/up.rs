@@ -54,7 +54,7 @@ pub fn run(args: Up) -> Result<()> {
                 check_port(addr)?;
                 mons.push((name.to_string(), addr));
             }
-            bootstrap::cluster(&home, &bootstrap::NewCluster { mons, others_here: true, one_host: true })?.0
+            bootstrap::cluster(&home, &bootstrap::NewCluster { mons, others_here: true, one_host: true, cluster_ip: None })?.0
         }
     };
     let stop = Stop::new();

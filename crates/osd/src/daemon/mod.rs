@@ -237,7 +237,7 @@ struct Daemon {
     mon: MonClient,
     messenger: Rc<Messenger>,
     /// What other OSDs connect to, if not that one.
-    cluster: Option<Rc<Messenger>>,
+    cluster_messenger: Option<Rc<Messenger>>,
     auth: Rc<ServiceAuth>,
     net: Rc<Net>,
     copies: Rc<Copies>,
@@ -440,7 +440,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         core: core.clone(),
         mon: mon.clone(),
         messenger,
-        cluster: cluster_messenger,
+        cluster_messenger,
         auth,
         net,
         copies,
@@ -643,6 +643,7 @@ impl Daemon {
         match (self.stopping.get(), self.booted.get()) {
             (true, _) => "stopping",
             (_, true) => "active",
+            _ if self.unhealthy.get() => "waiting_for_healthy",
             _ => "booting",
         }
     }
@@ -800,7 +801,7 @@ impl Daemon {
         *self.local.borrow_mut() = None;
         *self.admin.borrow_mut() = None;
         self.messenger.shutdown();
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = &self.cluster_messenger {
             cluster.shutdown();
         }
         self.pings.shutdown();
