@@ -53,10 +53,8 @@ enum Kinds {
 impl Kinds {
     /// The one that a configuration asks for.
     fn of(c: &Config, costs: &Costs) -> Self {
-        let name = find("osd_op_queue").map_or(String::new(), |_| c.str("osd_op_queue"));
-        let low = find("osd_op_queue_cut_off").is_some() && c.str("osd_op_queue_cut_off") == "low";
-        let cut = if low { cut_off::LOW } else { cut_off::HIGH };
-        match &*name {
+        let cut = if c.str("osd_op_queue_cut_off") == "low" { cut_off::LOW } else { cut_off::HIGH };
+        match &*c.str("osd_op_queue") {
             "wpq" => Kinds::Wpq(Box::new(Wpq::new(cut, 1))),
             "fifo" => Kinds::Fifo(Fifo::default()),
             _ => Kinds::Mclock(Box::new(Mclock::new(costs.spec()))),
