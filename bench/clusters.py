@@ -24,6 +24,11 @@ for unwanted in ("CEPH_ARGS", "CEPH_CONF", "PYTHONPATH"):
     ENV.pop(unwanted, None)
 
 
+def bounded(iops):
+    """Options for Siphon's OSDs that are to do so many writes of 4 KiB each second, less than the machine could."""
+    return {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": iops, "osd_mclock_scheduler_client_lim": 1}
+
+
 def sh(*argv, **kw):
     r = subprocess.run([str(a) for a in argv], capture_output=True, text=True, env=ENV, **kw)
     if r.returncode != 0:

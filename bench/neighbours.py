@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from clusters import ENV, Siphon, Stock, wait
+from clusters import ENV, Siphon, Stock, bounded, wait
 
 POOLS = ("victim", "aggressor")
 
@@ -115,7 +115,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="neighbours.", dir=o.dir or "/var/tmp") as d:
         options = dict(x.split("=", 1) for x in o.option)
         if o.capacity:
-            options |= {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": o.capacity, "osd_mclock_scheduler_client_lim": 1}
+            options |= bounded(o.capacity)
         rows, most = [], max(map(int, o.sessions.split(",")))
         for kind in [Siphon, Stock] if o.peer else [Siphon]:
             cluster = kind(Path(d) / kind.name, options if kind is Siphon else {"osd_op_queue": "mclock_scheduler"}, o.osd_size)

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from clusters import BINARY, ENV, Siphon, sh, wait
+from clusters import BINARY, ENV, Siphon, bounded, sh, wait
 
 # Name, what it is promised, its pool, sessions, requests under way in each.
 TENANTS = [
@@ -144,7 +144,7 @@ def main():
     a.add_argument("--dir", default="/var/tmp")
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="promises.", dir=o.dir) as d:
-        cluster = Siphon(Path(d) / "siphon", {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": o.capacity, "osd_mclock_scheduler_client_lim": 1}, o.osd_size)
+        cluster = Siphon(Path(d) / "siphon", bounded(o.capacity), o.osd_size)
         try:
             cluster.start()
             for pool, groups in (("many", 128), ("one", 1)):

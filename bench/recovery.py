@@ -105,7 +105,7 @@ def fill(admin, pool, count, size):
             written(w)
 
 
-def refill(cluster, admin, pool, size, rate):
+def refill(cluster, admin, pool, size, paced):
     """Empties the OSD and fills it again; what that took."""
     admin.mon("osd out", ids=[str(VICTIM)])
     admin.settled("an empty OSD")
@@ -155,16 +155,16 @@ def run(cluster, options):
     admin.make_pool("client", 32)
     with Writer(admin, "client") as alone:
         time.sleep(options.seconds)
-    half = options.client_rate or len(alone.took) / options.seconds / 2
+    rate = options.client_rate or len(alone.took) / options.seconds / 2
     rows["client"] = {"rate": len(alone.took) / options.seconds, "alone_ms": statistics.mean(alone.took) * 1e3}
     for label, count, size in (("4 KiB", options.small, 4 * KIB), ("4 MiB", options.large, 4 * MIB)):
         # A client may take the name of a pool that is gone for that pool.
         pool = f"fill-{count}x{size}"
         admin.make_pool(pool, 64)
         fill(admin, pool, count, size)
-        beside = f"a client's {half} writes/s" if options.client_rate else "a client at half load"
-        for load, rate in (("no client", None), (beside, half)):
-            rows[f"{label}, {load}"] = refill(cluster, admin, pool, size, rate)
+        beside = f"a client's {rate} writes/s" if options.client_rate else "a client at half load"
+        for load, paced in (("no client", None), (beside, rate)):
+            rows[f"{label}, {load}"] = refill(cluster, admin, pool, size, paced)
             print(f"{cluster.name}: {label}, {load}: {json.dumps(rows[f'{label}, {load}'])}", file=sys.stderr, flush=True)
         admin.drop_pool(pool)
     rows["peering"] = peering(admin, options.pgs)

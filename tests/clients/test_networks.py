@@ -34,11 +34,16 @@ def sent(h, host, device):
     return json.loads(h.net[host].run("ip", "-s", "-j", "link", "show", device))[0]["stats64"]["tx"]["bytes"]
 
 
-def write(c, tag):
-    io = c.connect().open_ioctx("d")
+@pytest.fixture(scope="module")
+def data(three):
+    """The pool, of a client that does not wait for ever."""
+    _, c = three
+    return c.connect(rados_osd_op_timeout=60).open_ioctx("d")
+
+
+def write(data, tag):
     for i in range(200):
-        io.write_full(f"o{i}", tag * 65536)
-    return io
+        data.write_full(f"o{i}", tag * 65536)
 
 
 def test_osds_tell_an_address_in_each_network(three):
@@ -53,11 +58,11 @@ def test_osds_tell_an_address_in_each_network(three):
             assert net in meta[key], (key, meta)
 
 
-def test_copies_go_over_the_network_of_osds(three):
+def test_copies_go_over_the_network_of_osds(three, data):
     h, c = three
     clean(c)
     before = {d: sum(sent(h, host, d) for host in h.names) for d in ("eth0", "eth1")}
-    write(c, b"a")
+    write(data, b"a")
     after = {d: sum(sent(h, host, d) for host in h.names) for d in ("eth0", "eth1")}
     copies, answers = after["eth1"] - before["eth1"], after["eth0"] - before["eth0"]
     # Two more copies of each object; clients are told that it is done.
@@ -73,7 +78,7 @@ def test_both_networks_are_watched(three):
     eventually(seen, timeout=PATIENCE, what="ping times in both networks")
 
 
-def test_who_is_cut_off_from_the_others_is_down_until_he_hears_them(three):
+def test_who_is_cut_off_from_the_others_is_down_until_he_hears_them(three, data):
     h, c = three
     clean(c)
     lost = next(int(d.name[4:]) for d in h.on("h2", "osd."))
@@ -83,11 +88,10 @@ def test_who_is_cut_off_from_the_others_is_down_until_he_hears_them(three):
     # It reaches the monitors, and would be up at once if it did not look whether others hear it.
     down_at = state()["down_at"]
     for _ in range(20):
-        write(c, b"b")
+        write(data, b"b")
         assert not state()["up"], "it boots though nobody hears it"
     assert [o["up"] for o in c.json("osd dump")["osds"]].count(1) == 2, "the others stay"
     h.net.back("h2", "up")
     clean(c)
     assert state()["down_at"] == down_at, "it came back once"
-    io = c.connect().open_ioctx("d")
-    assert all(io.read(f"o{i}", 65536) == b"b" * 65536 for i in range(200))
+    assert all(data.read(f"o{i}", 65536) == b"b" * 65536 for i in range(200))
