@@ -557,6 +557,9 @@ impl Core {
     /// Queues work.
     pub fn enqueue(&self, work: Work) {
         let now = Instant::now();
+        if let Work::Client(op) = &work {
+            self.window.borrow_mut().comes(op.sink().session(), op.info.may_write(), self.since_start(now));
+        }
         self.queue.borrow_mut().enqueue(work, now);
         self.dispatch();
     }
@@ -579,7 +582,7 @@ impl Core {
         let mut more = false;
         // What was started last, and when.
         let mut last: Option<(Instant, Receipt)> = None;
-        while self.running.get() < self.window() {
+        while !self.is_full() {
             let now = Instant::now();
             if let Some((since, receipt)) = last.take() {
                 self.meter.borrow_mut().started(&receipt, Some(now.saturating_duration_since(since)));
@@ -604,11 +607,11 @@ impl Core {
                     self.start(work, receipt);
                 }
                 crate::work::Next::Empty => {
-                    self.meter.borrow_mut().idle(now);
+                    self.nothing_waits(now);
                     break;
                 }
                 crate::work::Next::At(t) => {
-                    self.meter.borrow_mut().idle(now);
+                    self.nothing_waits(now);
                     self.arm_timer(t);
                     break;
                 }
@@ -620,11 +623,28 @@ impl Core {
             let took = n.is_multiple_of(8).then(|| since.elapsed());
             self.meter.borrow_mut().started(&receipt, took);
         }
-        if self.meter.borrow().is_idle() && self.running.get() >= self.window() && !self.queue.borrow().is_empty() {
+        if self.meter.borrow().is_idle() && (self.is_full() && !self.queue.borrow().is_empty() || self.has_more_than_enough()) {
             self.meter.borrow_mut().waits(Instant::now());
         }
         self.dispatching.set(false);
         more
+    }
+
+    /// Tells the meter that the scheduler has nothing that may go on.
+    fn nothing_waits(&self, now: Instant) {
+        if !self.has_more_than_enough() {
+            self.meter.borrow_mut().idle(now);
+        }
+    }
+
+    /// Whether the admission window is full.
+    fn is_full(&self) -> bool {
+        self.running.get() >= self.window()
+    }
+
+    /// Whether what would wait for the window is in execution, because there is nobody who could be ordered.
+    fn has_more_than_enough(&self) -> bool {
+        self.settings.borrow().window == 0 && self.running.get() > self.window.borrow().enough()
     }
 
     /// Learns from what was done since the last time, if that is enough. Called now and then.
@@ -760,16 +780,21 @@ impl Core {
     /// Work that may be in execution at a time.
     pub fn window(&self) -> usize {
         match self.settings.borrow().window {
-            0 => self.window.borrow().size(self.start.elapsed().as_nanos() as u64),
+            0 => self.window.borrow().size(self.since_start(Instant::now())),
             fixed => fixed,
         }
+    }
+
+    /// The window's time, in nanoseconds.
+    fn since_start(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
     }
 
     /// What the window goes by, for people.
     pub fn window_taken(&self) -> serde_json::Value {
         let of = |(took, among): (u64, u64)| serde_json::json!({"seconds": took as f64 / 1e9, "among": among as f64 / 100.0});
         let [few, last] = self.window.borrow().taken();
-        serde_json::json!({"among_few": of(few), "last": of(last)})
+        serde_json::json!({"among_few": of(few), "last": of(last), "enough": self.window.borrow().enough()})
     }
 
     /// Work in execution.
@@ -936,14 +961,11 @@ impl Core {
     pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64) {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
-        // What is read is mostly in memory; how much of the store is in use is seen by what it commits.
-        if op.info.may_write() {
-            let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
-            let took = total.saturating_sub(began).as_nanos() as u64;
-            let waiting = !self.queue.borrow().is_empty();
-            let now = self.start.elapsed().as_nanos() as u64;
-            self.window.borrow_mut().ended(took, self.running.get().saturating_sub(1), waiting, now);
-        }
+        let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
+        let took = total.saturating_sub(began).as_nanos() as u64;
+        let waiting = !self.queue.borrow().is_empty();
+        let now = self.since_start(op.received + total);
+        self.window.borrow_mut().ended(took, op.info.may_write(), self.running.get().saturating_sub(1), waiting, now);
         let moved = if op.info.may_write() { in_bytes } else { out_bytes };
         let receipt = op.receipt.get();
         if moved != receipt.bytes {

@@ -392,6 +392,7 @@ impl<'a> World<'a> {
         let h = &mut self.hosts[osd];
         let tracked = h.tracker.start(c.request.clone(), now);
         let op = ClientOp::new(c.request.clone(), c.info.clone(), c.request.m.pgid.pgid, sink, tracked, None);
+        h.window.comes(op.sink().session(), true, self.now);
         h.queue.enqueue(Work::Client(Rc::new(op)), now);
         self.news(osd);
         self.pump(osd);
@@ -442,7 +443,7 @@ impl<'a> World<'a> {
             return;
         }
         h.running -= 1;
-        h.window.ended(self.now - began, h.running, !h.queue.is_empty(), self.now);
+        h.window.ended(self.now - began, true, h.running, !h.queue.is_empty(), self.now);
         let c = &mut self.clients[stream];
         c.under_way = c.under_way.saturating_sub(1);
         if std::mem::take(&mut c.held) && !c.ended {

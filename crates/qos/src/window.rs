@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 /// How many operations to have in execution, so that the store is busy and what waits waits in the scheduler.
 ///
 /// Operations below the scheduler can no longer be ordered. With too many of them, who has most of them gets most;
@@ -9,7 +11,11 @@
 ///
 /// How long operations take among few is measured now and then, with the window nearly closed for a moment. A write is on its
 /// way on several OSDs, and takes as long as the slowest of them: it is among few only if it is so everywhere. All
-/// windows are therefore closed at the same moments of the wall clock.
+/// windows are therefore closed at the same moments of the wall clock. Reads are often in memory and say nothing of the store, so
+/// they are looked at only while nobody writes.
+///
+/// A store of which a quarter idles does a quarter less: that is what order costs. A session that is the only one there has nobody
+/// to be ordered among, and does not pay it: the window is as large as it may be until another one comes.
 ///
 /// Durations and times are in nanoseconds.
 #[derive(Clone, Debug)]
@@ -19,8 +25,10 @@ pub struct Window {
     size: usize,
     /// What the wall clock shows, in its round of measurements, when the time is 0.
     phase: u64,
-    /// Operations among few.
+    /// Operations among few, in the measurement in which they took least, and all of them. One that met a checkpoint would have the window
+    /// grow for nothing.
     few: Seen,
+    fews: VecDeque<Seen>,
     /// The last ones of the measurement under way. Others may have begun it with more to do: as long as operations take less and
     /// less, it goes on.
     measured: Option<Seen>,
@@ -32,6 +40,14 @@ pub struct Window {
     measure: u64,
     /// Operations that are to end before those that began among few.
     before: usize,
+    /// Whose operation came last, when, and when one came that writes.
+    who: u64,
+    came: Option<u64>,
+    wrote: Option<u64>,
+    /// Whether what was seen are reads.
+    reads: bool,
+    /// Until when there are several, or were a moment ago.
+    several: u64,
 }
 
 /// What operations took, and among how many they were.
@@ -66,10 +82,16 @@ const FEW: usize = 2;
 const MEASURED: u64 = 4;
 /// So often.
 const MEASURE_EVERY: u64 = 5_000_000_000;
+/// So many of the last ones count.
+const MEASUREMENTS: usize = 3;
 /// It takes no longer than so and one operation.
 const MEASURE_AT_MOST: u64 = MEASURE_EVERY / 8;
 /// The first one comes sooner.
 const FIRST: u64 = MEASURE_EVERY / 50;
+/// A session has the store for itself when no other one was there for so long, and
+const SEVERAL: u64 = 1_000_000_000;
+/// it was there itself in this time.
+const THERE: u64 = 100_000_000;
 /// Above so many thousandths the store is busier than is needed, and the window becomes smaller ...
 const BUSY: u64 = 750;
 /// ... and below so many it is larger, if there is something to be let in.
@@ -79,22 +101,75 @@ impl Window {
     /// Between these sizes. `wall` is what the wall clock shows when the time is 0.
     pub fn new(least: usize, most: usize, wall: u64) -> Self {
         let (least, most) = (least.max(FEW), most.max(least).max(FEW));
-        let (size, phase) = ((least * 4).min(most), wall % MEASURE_EVERY);
-        Window { least, most, size, phase, few: Seen::default(), measured: None, seen: Seen::default(), last: Seen::default(), since: 0, measure: FIRST, before: 0 }
+        let phase = wall % MEASURE_EVERY;
+        Window { least, most, size: least, phase, few: Seen::default(), fews: VecDeque::new(), measured: None, seen: Seen::default(), last: Seen::default(), since: 0, measure: FIRST, before: 0, who: 0, came: None, wrote: None, reads: false, several: 0 }
     }
 
     /// How many operations may be in execution.
     pub fn size(&self, now: u64) -> usize {
-        if self.is_measuring(now) { FEW } else { self.size }
+        if self.is_alone(now) {
+            self.most
+        } else if self.is_measuring(now) {
+            FEW
+        } else {
+            self.size
+        }
+    }
+
+    /// How many keep the store busy, even if more may be in execution because nobody is there who could be ordered.
+    pub fn enough(&self) -> usize {
+        self.size
+    }
+
+    /// A session asks for an operation.
+    pub fn comes(&mut self, session: u64, writes: bool, now: u64) {
+        if self.came.is_some() && self.who != session {
+            if self.is_alone(now) {
+                // All other OSDs that the two use see the same now: a measurement that is due can be made at once.
+                self.measure = self.measure.max(now);
+            }
+            self.several = now.saturating_add(SEVERAL);
+        }
+        (self.who, self.came) = (session, Some(now));
+        if writes {
+            self.wrote = Some(now);
+        }
+        if now.saturating_sub(self.measure) > MEASURE_AT_MOST && !self.is_alone(now) {
+            self.measure_later(now);
+        }
+    }
+
+    /// Whether all operations are those of one session.
+    fn is_alone(&self, now: u64) -> bool {
+        now >= self.several && was_moments_ago(self.came, now)
     }
 
     fn is_measuring(&self, now: u64) -> bool {
-        now >= self.measure
+        now >= self.measure && now < self.several && was_moments_ago(self.came, now)
     }
 
-    /// An operation ended that took so long. `running` are those that are still in execution; `waiting` says whether
+    /// Puts the measurement off to when all others measure, too.
+    fn measure_later(&mut self, now: u64) {
+        let round = now.saturating_add(self.phase) / MEASURE_EVERY + 1;
+        self.measure = round.saturating_mul(MEASURE_EVERY).saturating_sub(self.phase);
+        self.measured = None;
+        self.begin(now);
+    }
+
+    /// An operation ended that took so long, and `wrote` or not. `running` are those that are still in execution; `waiting` says whether
     /// others wait for the window.
-    pub fn ended(&mut self, took: u64, running: usize, waiting: bool, now: u64) {
+    pub fn ended(&mut self, took: u64, wrote: bool, running: usize, waiting: bool, now: u64) {
+        if !wrote && self.wrote.is_some_and(|at| now.saturating_sub(at) < SEVERAL) {
+            // Reads are often in memory, so while there are both, writes tell how busy the store is.
+            return;
+        }
+        if self.reads == wrote {
+            // What was seen was something else.
+            self.reads = !wrote;
+            self.fews.clear();
+            (self.few, self.measured) = (Seen::default(), None);
+            self.begin(now);
+        }
         if self.is_measuring(now) {
             if running >= FEW {
                 // It began among many, and so did the few that are left.
@@ -114,9 +189,13 @@ impl Window {
             let still_less = earlier.is_none_or(|e| self.seen.mean().0 < e.mean().0 - e.mean().0 / 4);
             self.begin(now);
             if !still_less || now.saturating_sub(self.measure) > MEASURE_AT_MOST {
-                self.few = [earlier, self.measured.take()].into_iter().flatten().min_by_key(|s| s.mean().0).unwrap_or(self.few);
-                let round = now.saturating_add(self.phase) / MEASURE_EVERY + 1;
-                self.measure = round.saturating_mul(MEASURE_EVERY).saturating_sub(self.phase);
+                let least = [earlier, self.measured.take()].into_iter().flatten().min_by_key(|s| s.mean().0);
+                self.fews.extend(least);
+                if self.fews.len() > MEASUREMENTS {
+                    self.fews.pop_front();
+                }
+                self.few = self.fews.iter().min_by_key(|s| s.mean().0).copied().unwrap_or_default();
+                self.measure_later(now);
             }
             return;
         }
@@ -125,6 +204,15 @@ impl Window {
             return;
         }
         self.last = self.seen;
+        if self.is_alone(now) {
+            // The size has no influence on what is seen now, so it must not be moved until it has.
+            if let Some(enough) = self.enough_by_model() {
+                let step = self.size / 8 + 1;
+                self.size = enough.clamp(self.size.saturating_sub(step), self.size + step).clamp(self.least, self.most);
+            }
+            self.begin(now);
+            return;
+        }
         match self.busy() {
             Some(busy) if busy > BUSY => self.size = (self.size - self.size / 8 - 1).max(self.least),
             Some(busy) if busy < IDLE && waiting => self.size = (self.size + self.size / 8 + 1).min(self.most),
@@ -144,6 +232,18 @@ impl Window {
         Some((held_up * 1000 / (u128::from(among - few) * u128::from(took.max(1)))).min(u64::MAX.into()) as u64)
     }
 
+    /// How many operations would keep the store as busy as it should be, if what was seen among those that there were holds for any number.
+    fn enough_by_model(&self) -> Option<usize> {
+        let ((took, among), (few_took, few)) = (self.seen.mean(), self.few.mean());
+        if among < few + 50 {
+            return None;
+        }
+        // In hundredths of nanoseconds.
+        let each = (took.saturating_sub(few_took) * 100 / (among - few)).max(1);
+        let alone = few_took.saturating_sub(each * few / 100);
+        Some((alone * BUSY / ((1000 - BUSY) * each)).min(self.most as u64) as usize)
+    }
+
     /// What an operation takes among few, and what it took in the last period, with how many there were of them in hundredths.
     pub fn taken(&self) -> [(u64, u64); 2] {
         [self.few.mean(), self.last.mean()]
@@ -152,6 +252,10 @@ impl Window {
     fn begin(&mut self, now: u64) {
         (self.seen, self.since) = (Seen::default(), now);
     }
+}
+
+fn was_moments_ago(at: Option<u64>, now: u64) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < THERE)
 }
 
 #[cfg(test)]
@@ -166,12 +270,13 @@ mod tests {
         while now < seconds * 1_000_000_000 {
             while running.len() < w.size(now) {
                 n += 1;
+                w.comes(n % 2, true, now);
                 running.insert((end(now, running.len()), n, now));
             }
             let Some((at, _, begun)) = running.pop_first() else { break };
             now = now.max(at);
             done += 1;
-            w.ended(now - begun, running.len(), true, now);
+            w.ended(now - begun, true, running.len(), true, now);
             if now > seconds * 900_000_000 {
                 sizes.push(w.size);
             }
@@ -232,6 +337,89 @@ mod tests {
     }
 
     #[test]
+    fn one_session_alone_is_not_held_back() {
+        let mut w = Window::new(4, 256, 0);
+        let (mut free, mut now) = (0, 0);
+        let (_, sizes) = run(&mut w, 20, |at, _| {
+            now = at;
+            free = at.max(free) + 100_000;
+            free
+        });
+        // Two sessions: the size that such a store needs.
+        assert!(sizes.iter().all(|s| *s <= 5) && w.size(now) <= 5, "{sizes:?}");
+        // One of them goes on: for a second the other one may come back.
+        (1..=20).for_each(|n| w.comes(1, true, now + n * 50_000_000));
+        assert_eq!(w.size(now + 1_000_000_001), 256);
+        // It pauses: what runs then is background work, and some other may come.
+        assert!(w.size(now + 1_200_000_000) <= 5);
+        w.comes(1, true, now + 1_200_000_000);
+        assert_eq!(w.size(now + 1_200_000_000), 256);
+        // No measurement closes it, but one that is due is made when the other comes.
+        now += 2 * MEASURE_EVERY;
+        w.comes(1, true, now);
+        assert_eq!(w.size(now), 256);
+        w.comes(0, true, now + 1);
+        assert!(w.is_measuring(now + 1) && w.size(now + 1) == FEW);
+    }
+
+    #[test]
+    fn what_would_be_enough_is_known_while_one_is_alone() {
+        // It takes 1 ms and 20 us for each that is there: busy to three quarters with 150.
+        let mut w = Window::new(4, 256, 0);
+        let took = |n: u64| 1_000_000 + 20_000 * n;
+        let mut now = MEASURE_EVERY;
+        for n in 0..20 {
+            w.comes(n % 2, true, now);
+            w.ended(took(2), true, 1, true, now);
+        }
+        assert!(!w.is_measuring(now), "{w:?}");
+        for _ in 1..20_000 {
+            now += 200_000;
+            w.comes(1, true, now);
+            w.ended(took(64), true, 63, false, now);
+        }
+        assert!(w.is_alone(now) && (140..=160).contains(&w.enough()), "{}", w.enough());
+    }
+
+    #[test]
+    fn a_measurement_ends_even_if_nothing_that_it_waits_for_ends() {
+        let mut w = Window::new(4, 256, 0);
+        let mut closed = 0;
+        for now in (0..20_000).map(|ms| ms * 1_000_000) {
+            w.comes(now / 1_000_000 % 2, true, now);
+            closed += u64::from(w.size(now) < 4);
+        }
+        assert!(closed > 0 && closed <= 4 * (MEASURE_AT_MOST / 1_000_000 + 2), "{closed} ms");
+    }
+
+    #[test]
+    fn reads_are_looked_at_when_nobody_writes() {
+        // A device that does 64 reads at a time, after writes that it did one after the other.
+        let mut w = Window::new(4, 256, 0);
+        let mut free = 0;
+        run(&mut w, 20, |now, _| {
+            free = now.max(free) + 100_000;
+            free
+        });
+        assert!(w.size <= 5);
+        let (mut now, mut running, mut n) = (21_000_000_000u64, BTreeSet::new(), 0u64);
+        let mut slots = [0u64; 64];
+        while now < 60_000_000_000 {
+            while running.len() < w.size(now) {
+                n += 1;
+                w.comes(n % 2, false, now);
+                let slot = slots.iter_mut().min().expect("64");
+                *slot = now.max(*slot) + 1_000_000;
+                running.insert((*slot, n, now));
+            }
+            let Some((at, _, begun)) = running.pop_first() else { break };
+            now = now.max(at);
+            w.ended(now - begun, false, running.len(), true, now);
+        }
+        assert!((48..=256).contains(&w.size), "{}", w.size);
+    }
+
+    #[test]
     fn windows_of_several_that_pass_through_each_other_are_closed_together() {
         // Each operation passes one device that all three share, one after the other, and takes 200 us besides.
         let run = |walls: [u64; 3]| {
@@ -239,8 +427,9 @@ mod tests {
             let mut running: [BTreeSet<(u64, u64)>; 3] = Default::default();
             let (mut now, mut free, mut sizes) = (0, 0u64, Vec::new());
             while now < 20_000_000_000 {
-                for (w, running) in windows.iter().zip(&mut running) {
+                for (w, running) in windows.iter_mut().zip(&mut running) {
                     while running.len() < w.size(now) {
+                        w.comes(free, true, now);
                         free = now.max(free) + 100_000;
                         running.insert((free + 200_000, now));
                     }
@@ -248,7 +437,7 @@ mod tests {
                 let next = (0..3).min_by_key(|i| running[*i].first().map(|f| f.0)).expect("three");
                 let (at, begun) = running[next].pop_first().expect("each has some");
                 now = now.max(at);
-                windows[next].ended(now - begun, running[next].len(), true, now);
+                windows[next].ended(now - begun, true, running[next].len(), true, now);
                 if now > 18_000_000_000 {
                     sizes.push(windows[next].size);
                 }
