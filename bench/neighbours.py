@@ -39,13 +39,16 @@ class Load:
         argv += [f"--rate_iops={rate}"] if rate else []
         argv += [f"--ramp_time={ramp}"] if ramp else []
         self.mode = "write" if fill else mode
-        self.out = tempfile.TemporaryFile("w+")
+        # Read through a file of our own: with fio's, a look at the beginning would move where fio writes.
+        self.out = tempfile.NamedTemporaryFile("w")
         self.process = subprocess.Popen([str(a) for a in argv], stdout=self.out, stderr=subprocess.STDOUT, env=ENV)
+
+    def text(self):
+        return Path(self.out.name).read_text()
 
     def reports(self):
         """What fio has said so far, once a second: (milliseconds, figures of the direction)."""
-        self.out.seek(0)
-        text, found, at = self.out.read(), [], 0
+        text, found, at = self.text(), [], 0
         decoder = json.JSONDecoder()
         while (at := text.find("{\n", at)) >= 0:
             try:
@@ -59,8 +62,7 @@ class Load:
         status = self.process.wait(300)
         found = self.reports()
         if status != wanted or not found:
-            self.out.seek(0)
-            raise SystemExit(f"fio: exit {status}\n{self.out.read()[-2000:]}")
+            raise SystemExit(f"fio: exit {status}\n{self.text()[-2000:]}")
         return found
 
     def stop(self):
