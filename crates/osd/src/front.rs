@@ -138,6 +138,12 @@ impl Front {
         self.beside.clients_left(now);
     }
 
+    /// Whether clients are away, so that ceilings of background work protect nobody.
+    #[inline]
+    pub(crate) fn clients_are_away(&self, wait: bool, now: u64) -> bool {
+        self.beside.is_away(wait, now)
+    }
+
     /// A client's operation was answered that took so long.
     #[inline]
     pub(crate) fn answered(&mut self, took: u64, now: u64) {

@@ -124,18 +124,43 @@ fn profiles_order_recovery_and_trimming_beside_clients() {
 
 #[test]
 fn without_clients_background_work_uses_all() {
-    // The others have ceilings for best effort, which hold always.
-    let mut osd = Osd::new(&[("osd_mclock_profile", "high_recovery_ops")]);
-    let [_, recovery, trims] = osd.run(1000, 0);
-    assert_eq!(recovery + trims, 16_000);
-    // Clients for a while, and a pause: all of it from 20 ms on.
-    osd.run(200, 4);
-    osd.run(20, 0);
-    let [_, recovery, trims] = osd.run(100, 0);
-    assert_eq!(recovery + trims, 1600);
-    // They come back, and find few in their way.
-    let [clients, recovery, trims] = osd.run(50, 16);
-    assert!(clients >= 500 && recovery + trims < 250, "{clients} {recovery} {trims}");
+    for profile in ["high_client_ops", "balanced", "high_recovery_ops", "auto"] {
+        let mut osd = Osd::new(&[("osd_mclock_profile", profile)]);
+        let [_, recovery, trims] = osd.run(1000, 0);
+        assert_eq!(recovery + trims, 16_000, "{profile}");
+        // Clients for a while, and a pause: all of it from 20 ms on.
+        osd.run(200, 4);
+        osd.run(20, 0);
+        let [_, recovery, trims] = osd.run(100, 0);
+        assert_eq!(recovery + trims, 1600, "{profile}");
+        // They come back, and find few in their way.
+        let [clients, recovery, trims] = osd.run(50, 16);
+        assert!(
+            clients >= 500 && recovery + trims < 250,
+            "{profile}: {clients} {recovery} {trims}"
+        );
+    }
+}
+
+#[test]
+fn a_ceiling_of_a_profile_is_for_clients_and_one_of_custom_for_the_operator() {
+    let custom = [
+        ("osd_mclock_profile", "custom"),
+        ("osd_mclock_scheduler_background_best_effort_lim", "0.01"),
+    ];
+    let [_, _, custom] = Osd::new(&custom).run(1000, 0);
+    assert!(
+        (185..=195).contains(&custom),
+        "{custom} of 64 KiB in a hundredth of 1200 MiB"
+    );
+    let profile = [("osd_mclock_profile", "high_client_ops")];
+    let (mut alone, mut never_alone) = (Osd::new(&profile), Osd::new(&profile));
+    let [_, _, trims] = alone.run(1000, 0);
+    assert!(trims > 7_000, "{trims}");
+    // Nothing of what began beyond the ceiling is owed when clients are back, nor was anything saved.
+    never_alone.run(1000, 4);
+    let [beside, usual] = [&mut alone, &mut never_alone].map(|osd| osd.run(1000, 4)[2]);
+    assert!(beside.abs_diff(usual) < usual / 4, "{beside} {usual}");
 }
 
 #[test]

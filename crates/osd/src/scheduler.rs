@@ -86,6 +86,7 @@ struct Served {
     bytes: u64,
     by_reservation: u64,
     by_floor: u64,
+    beyond: u64,
 }
 
 /// See the module.
@@ -497,7 +498,18 @@ impl Queue for OsdQueue {
         }
         let held = if self.front.is_empty() { None } else { self.begin_background(at) };
         let next = match &mut self.kind {
-            Kinds::Mclock(q) => q.dequeue(at),
+            // A built-in profile's ceilings are there for clients. Those of `custom` are the operator's, and hold always.
+            Kinds::Mclock(q) => match q.dequeue(at) {
+                Dequeued::WaitUntil(_)
+                    if self.costs.profile.0 != MclockProfile::Custom
+                        && self
+                            .front
+                            .clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
+                {
+                    q.dequeue_beyond(at)
+                }
+                next => next,
+            },
             other => other.any().dequeue(at),
         };
         match next {
@@ -508,6 +520,7 @@ impl Queue for OsdQueue {
                     s.ops += 1;
                     s.bytes = s.bytes.saturating_add(op.cost.into());
                     s.by_reservation += u64::from(phase == Phase::Reservation);
+                    s.beyond += u64::from(phase == Phase::Beyond);
                     s.by_floor += u64::from(by_floor);
                 }
                 if let Work::Client(request) = &op.item {
@@ -582,7 +595,7 @@ impl Queue for OsdQueue {
             let waiting = self.kind.class_len(*class).map(|n| n + self.front.class_len(*class));
             let counts = json!({
                 "waiting": waiting, "served": s.ops, "served_bytes": s.bytes,
-                "served_by_reservation": s.by_reservation, "served_by_floor": s.by_floor,
+                "served_by_reservation": s.by_reservation, "served_by_floor": s.by_floor, "served_beyond_ceiling": s.beyond,
             });
             (class.name().to_owned(), counts)
         });

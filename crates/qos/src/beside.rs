@@ -181,8 +181,13 @@ impl Beside {
     }
 
     /// Whether clients are away. `wait` says whether some wait in the scheduler.
-    pub fn is_free(&self, wait: bool, now: u64) -> bool {
-        self.scale.is_none() || (!self.present && !wait && self.left.is_none_or(|left| now.saturating_sub(left) >= PAUSE))
+    pub fn is_away(&self, wait: bool, now: u64) -> bool {
+        !self.present && !wait && self.left.is_none_or(|left| now.saturating_sub(left) >= PAUSE)
+    }
+
+    /// Whether background work may begin everything: clients are away, or there is no bound.
+    fn is_free(&self, wait: bool, now: u64) -> bool {
+        self.scale.is_none() || self.is_away(wait, now)
     }
 
     fn count_absence(&mut self, now: u64) {

@@ -102,6 +102,8 @@ pub enum Phase {
     Reservation,
     /// By its class's share of what is left.
     Weight,
+    /// Beyond its class's ceiling, because there was nobody whom that protects ([`Mclock::dequeue_beyond`]).
+    Beyond,
 }
 
 /// What [`Scheduler::dequeue`] found.

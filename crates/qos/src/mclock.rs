@@ -141,11 +141,14 @@ impl<T> Class<T> {
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
-    fn pay(&mut self, charge: u32, reserved: bool, ahead_of: Option<u64>) {
+    fn pay(&mut self, charge: u32, reserved: bool, phase: Phase, ahead_of: Option<u64>) {
         if reserved {
             self.reservation = self.reservation.saturating_add(span(charge, self.spec.reservation));
         }
-        self.limit = self.limit.saturating_add(span(charge, self.spec.limit));
+        // What is served beyond a ceiling is not owed later, when there is somebody to protect.
+        if phase != Phase::Beyond {
+            self.limit = self.limit.saturating_add(span(charge, self.spec.limit));
+        }
         // At least one, so that no weight lets a class stand still and win for ever.
         let step = (u64::from(charge) * SHARE_SCALE / u64::from(self.spec.weight.max(1))).max(1);
         let paid = self.share.saturating_add(step);
@@ -156,17 +159,27 @@ impl<T> Class<T> {
     }
 }
 
+impl Phase {
+    /// Chosen to keep a floor, and not by share.
+    fn is_reserved(self) -> bool {
+        matches!(self, Phase::Floor | Phase::Reservation)
+    }
+}
+
 impl<T> Class<T> {
     /// Moves the clocks for an operation that really cost something else.
-    fn settle(&mut self, charged: u32, really: u32, reserved: bool) {
+    fn settle(&mut self, charged: u32, really: u32, phase: Phase) {
+        let reserved = phase.is_reserved();
         if really >= charged {
-            return self.pay(really - charged, reserved, None);
+            return self.pay(really - charged, reserved, phase, None);
         }
         let back = charged - really;
         if reserved {
             self.reservation = self.reservation.saturating_sub(span(back, self.spec.reservation));
         }
-        self.limit = self.limit.saturating_sub(span(back, self.spec.limit));
+        if phase != Phase::Beyond {
+            self.limit = self.limit.saturating_sub(span(back, self.spec.limit));
+        }
         self.share = self.share.saturating_sub(u64::from(back) * SHARE_SCALE / u64::from(self.spec.weight.max(1)));
     }
 }
@@ -217,7 +230,7 @@ impl<T> Mclock<T> {
             return;
         }
         if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
-            class.settle(charged, really, phase != Phase::Weight);
+            class.settle(charged, really, phase);
             class.queue.settle(tenant, charged, really);
         }
     }
@@ -275,6 +288,22 @@ impl<T> Scheduler<T> for Mclock<T> {
     }
 
     fn dequeue(&mut self, now: u64) -> Dequeued<T> {
+        self.next(true, now)
+    }
+
+    fn len(&self) -> usize {
+        self.strict.len() + self.classes.iter().map(|c| c.queue.len()).sum::<usize>()
+    }
+}
+
+impl<T> Mclock<T> {
+    /// As [`Scheduler::dequeue`], but ceilings of background classes do not hold: for an OSD whose clients are away. Those of
+    /// clients and of tenants do. What is served so ([`Phase::Beyond`]) does not count for the ceiling later.
+    pub fn dequeue_beyond(&mut self, now: u64) -> Dequeued<T> {
+        self.next(false, now)
+    }
+
+    fn next(&mut self, ceilings: bool, now: u64) -> Dequeued<T> {
         if let Some(op) = self.strict.pop() {
             return Dequeued::Item(op, Phase::Strict);
         }
@@ -305,7 +334,7 @@ impl<T> Scheduler<T> for Mclock<T> {
                     floor = Some((class.reservation, Turn::Class(i)));
                 }
             }
-            if class.limit > now {
+            if class.limit > now && (ceilings || class.name == OpClass::Client) {
                 wait_until(class.limit);
                 continue;
             }
@@ -326,7 +355,14 @@ impl<T> Scheduler<T> for Mclock<T> {
         let (i, phase, taken) = match turn {
             Turn::Tenant(i) => (i, Phase::Floor, self.classes[i].queue.pop_floor(now)),
             Turn::Class(i) => (i, Phase::Reservation, self.classes[i].queue.pop_share(now)),
-            Turn::Share(i) => (i, Phase::Weight, self.classes[i].queue.pop_share(now)),
+            Turn::Share(i) => {
+                let phase = if self.classes[i].limit > now {
+                    Phase::Beyond
+                } else {
+                    Phase::Weight
+                };
+                (i, phase, self.classes[i].queue.pop_share(now))
+            }
         };
         let Some(taken) = taken else { return Dequeued::Empty };
         let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
@@ -335,11 +371,7 @@ impl<T> Scheduler<T> for Mclock<T> {
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.
-        class.pay(taken.charge, phase != Phase::Weight && class.reservation <= now, others.filter(|_| phase != Phase::Weight));
+        class.pay(taken.charge, phase.is_reserved() && class.reservation <= now, phase, others.filter(|_| phase.is_reserved()));
         Dequeued::Item(taken.op(class.name), phase)
-    }
-
-    fn len(&self) -> usize {
-        self.strict.len() + self.classes.iter().map(|c| c.queue.len()).sum::<usize>()
     }
 }
