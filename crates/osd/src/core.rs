@@ -307,6 +307,26 @@ impl Core {
         self.hosts.borrow().values().cloned().collect()
     }
 
+    /// The groups that this OSD leads, and the epoch since which one of them is not clean: maps from then on are needed. This
+    /// OSD's epoch if all are clean.
+    pub fn last_epoch_clean(&self) -> (Vec<PgId>, Epoch) {
+        let mut least = self.epoch();
+        let mut leads = Vec::new();
+        for (pgid, host) in &*self.hosts.borrow() {
+            host.with_pg(|pg| {
+                if pg.is_primary() {
+                    leads.push(*pgid);
+                    least = least.min(if pg.is_clean() {
+                        pg.epoch()
+                    } else {
+                        pg.info().history.last_epoch_clean
+                    });
+                }
+            });
+        }
+        (leads, least)
+    }
+
     /// A group, if this OSD has it.
     pub fn host(&self, pgid: PgId) -> Option<Rc<PgHost>> {
         self.hosts.borrow().get(&pgid).cloned()

@@ -178,6 +178,8 @@ pub(crate) struct Cluster {
     net: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
     pub(crate) down: Rc<RefCell<Vec<OsdId>>>,
     pub(crate) map: TestMap,
+    /// Those that were published: who was down catches up with each.
+    maps: RefCell<Vec<ClusterMapRef>>,
     tid: u64,
     snapc: SnapContext,
 }
@@ -191,6 +193,7 @@ impl Cluster {
             net: Rc::default(),
             down: Rc::default(),
             map: TestMap { epoch: 1, pg_num: PG_NUM, up: (0..3).map(|o| (o, 1)).collect(), ..TestMap::default() },
+            maps: RefCell::default(),
             tid: 0,
             snapc: SnapContext::default(),
         };
@@ -231,10 +234,13 @@ impl Cluster {
     }
 
     pub(crate) fn publish(&self) {
-        let map: ClusterMapRef = Rc::new(self.map.clone());
+        let mut maps = self.maps.borrow_mut();
+        maps.push(Rc::new(self.map.clone()));
         let live: Vec<&Rc<Core>> = self.live().collect();
         for core in &live {
-            core.advance_map(map.clone(), false);
+            for map in maps.iter().filter(|m| m.epoch() > core.epoch()) {
+                core.advance_map(map.clone(), false);
+            }
         }
         for core in &live {
             core.activate_map();

@@ -120,6 +120,15 @@ pub struct PgHistory {
 }
 
 impl PgHistory {
+    /// An interval begins of which it is not known what it shares with the one before.
+    pub(crate) fn begin_interval(&mut self, epoch: Epoch) {
+        (
+            self.same_up_since,
+            self.same_primary_since,
+            self.same_interval_since,
+        ) = (epoch, epoch, epoch);
+    }
+
     /// Takes over what another copy knows better. The `same_*_since` come from maps and stay. Returns
     /// whether anything changed.
     pub fn merge(&mut self, other: &PgHistory) -> bool {

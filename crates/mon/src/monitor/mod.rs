@@ -8,6 +8,7 @@
 
 mod admin;
 mod auth_server;
+mod clean;
 mod commands;
 mod dispatch;
 mod log_watch;

@@ -115,13 +115,18 @@ impl Inner {
 
     pub(super) fn osd_beacon(&self, s: &Session, m: messages::OsdBeacon) {
         let Some(osd) = self.osd_of(s) else { return };
-        if !self.committed().osd.map().is_up(osd) {
+        let state = self.committed();
+        let map = state.osd.map();
+        if !map.is_up(osd) {
             // It does not know that it is down; the maps will tell it.
             return self.send_osd_latest(s, Epoch(u32::try_from(m.paxos.0).unwrap_or(0)));
         }
         let mut w = self.osd_watch.borrow_mut();
         w.last_report.insert(osd, (now(), u64::try_from(m.report_interval).unwrap_or(0)));
-        w.last_epoch_clean.insert(osd, m.min_last_epoch_clean);
+        w.has_map.insert(osd, Epoch(u32::try_from(m.paxos.0).unwrap_or(0)));
+        for pg in &m.pgs {
+            w.last_epoch_clean.report(map, *pg, m.min_last_epoch_clean);
+        }
     }
 
     pub(super) fn osd_alive(&self, s: &Rc<Session>, m: messages::OsdAlive) {

@@ -1,6 +1,7 @@
 //! What the leader remembers of OSDs between messages. None of it is replicated: a new leader learns it
 //! again within a beacon's interval, and until then decides nothing that depends on it.
 
+use super::clean::LastEpochClean;
 use crate::osd_state::OsdMapExt;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, OsdId, OsdMap, Utime};
@@ -19,8 +20,10 @@ pub(crate) struct OsdWatch {
     pub last_report: BTreeMap<OsdId, (Utime, u64)>,
     /// OSDs that others call silent.
     pub failures: BTreeMap<OsdId, Failure>,
-    /// By OSD: no group there needs maps before this epoch.
-    pub last_epoch_clean: BTreeMap<OsdId, Epoch>,
+    /// By OSD: the map that it had when it last reported.
+    pub has_map: BTreeMap<OsdId, Epoch>,
+    /// Up to when groups were clean.
+    pub last_epoch_clean: LastEpochClean,
     /// Down OSDs, since when this leader knows of it.
     pub down_since: BTreeMap<OsdId, Utime>,
 }

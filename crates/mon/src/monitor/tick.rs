@@ -161,18 +161,24 @@ impl Inner {
         }
     }
 
-    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, and none that a
-    /// group of an OSD may still ask for.
+    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, none since a group was last clean, and
+    /// none that an OSD which is up, or may soon be again, has not got.
     fn trim_osd_maps(&self, p: &mut Pending) {
         let keep = self.conf.borrow().u64("mon_min_osdmap_epochs") as u32;
         let (first, last) = (p.state().osd.first().0, p.state().osd.last().0);
         let mut floor = last.saturating_sub(keep);
-        let watch = self.osd_watch.borrow();
+        let mut watch = self.osd_watch.borrow_mut();
+        if let Some(clean) = watch.last_epoch_clean.lower_bound(p.osd()) {
+            floor = floor.min(clean.0);
+        }
+        watch
+            .has_map
+            .retain(|osd, _| p.osd().exists(*osd) && (p.osd().is_up(*osd) || p.osd().is_in(*osd)));
         for osd in p.osd().osds() {
-            match watch.last_epoch_clean.get(&osd) {
-                Some(clean) => floor = floor.min(clean.0),
-                // Nothing is known of an OSD that is in: keep everything.
-                None if p.osd().is_in(osd) => floor = 0,
+            match watch.has_map.get(&osd) {
+                Some(has) => floor = floor.min(has.0),
+                // Nothing is known of an OSD that is there: keep everything.
+                None if p.osd().is_in(osd) || p.osd().is_up(osd) => floor = 0,
                 None => {}
             }
         }

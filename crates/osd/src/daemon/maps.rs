@@ -52,24 +52,8 @@ impl Daemon {
         self.core.perf.map_messages.inc();
         self.newest.set(self.newest.get().max(m.newest));
         let mut t = Transaction::new();
-        let mut current = self.core.epoch();
-        let begin = current;
-        loop {
-            let next = current.next();
-            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
-                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
-                (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
-                _ => break,
-            };
-            match found {
-                Ok((map, bytes)) => self.next_map(map, bytes, true),
-                Err(e) => {
-                    tracing::error!("map {next} cannot be applied: {e}");
-                    break;
-                }
-            }
-            current = self.core.epoch();
-        }
+        let begin = self.core.epoch();
+        let mut current = self.maps_that_follow(&m);
         if current == begin {
             // Nothing that follows on what is here: either old news, or a gap.
             let gap = m.oldest > current.next() || (current == Epoch(0) && m.oldest == Epoch(0));
@@ -79,7 +63,8 @@ impl Daemon {
                     Ok(map) => {
                         tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
                         self.next_map(map, bytes.clone(), false);
-                        current = self.core.epoch();
+                        // The monitor does not send the rest again.
+                        current = self.maps_that_follow(&m);
                     }
                     Err(e) => tracing::error!("a full map cannot be read: {e}"),
                 },
@@ -115,6 +100,31 @@ impl Daemon {
             }
         });
         self.after_maps();
+    }
+
+    /// Applies what follows on the map that is here, as far as there is no gap. The epoch that is reached.
+    fn maps_that_follow(self: &Rc<Self>, m: &OsdMapMsg) -> Epoch {
+        loop {
+            let next = self.core.epoch().next();
+            let found = match (
+                m.maps.get(&next),
+                m.incremental_maps.get(&next),
+                self.map.borrow().as_ref(),
+            ) {
+                (Some(full), _, _) => OsdMap::from_bytes(full)
+                    .map(|map| (map, full.clone()))
+                    .map_err(|e| e.to_string()),
+                (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
+                _ => return self.core.epoch(),
+            };
+            match found {
+                Ok((map, bytes)) => self.next_map(map, bytes, true),
+                Err(e) => {
+                    tracing::error!("map {next} cannot be applied: {e}");
+                    return self.core.epoch();
+                }
+            }
+        }
     }
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {

@@ -713,9 +713,11 @@ impl Daemon {
             self.report(due);
         }
         if self.booted.get() && n > 0 && every("osd_beacon_report_interval") {
+            let (pgs, min_last_epoch_clean) = self.core.last_epoch_clean();
             self.mon.send_payload(&OsdBeacon {
                 paxos: Paxos(self.core.epoch().0.into()),
-                min_last_epoch_clean: self.core.epoch(),
+                pgs,
+                min_last_epoch_clean,
                 report_interval: self.conf.borrow().i64("osd_beacon_report_interval") as i32,
                 ..OsdBeacon::default()
             });

@@ -52,6 +52,8 @@ impl Pg {
     pub fn join(&mut self, sources: &mut [&mut Pg], map: &MapRef, now: Utime) {
         self.now = now;
         let Some(pool) = map.pool(self.info.pgid.pool) else { return };
+        self.note_gap(&**map);
+        sources.iter_mut().for_each(|s| s.note_gap(&**map));
         let old = self.pool.pg_num;
         let whole = match (&*sources, &pool.merged) {
             ([source], Some(meta)) if old == pool.pg_num + 1 && meta.source == source.info.pgid => {

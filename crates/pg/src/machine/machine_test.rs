@@ -409,3 +409,162 @@ fn who_lost_its_data_does_not_vouch_for_what_was_before() {
     assert_eq!(add(Some((OsdId(0), 6))), 2, "osd.0 came with an empty store");
     assert_eq!(add(Some((OsdId(1), 6))), 1);
 }
+
+/// Monitors drop maps only of times since which every group was clean: without a copy that did not see them.
+#[test]
+fn a_copy_that_missed_maps_counts_for_nothing() {
+    let mut pg = active(3);
+    pg.propose(proposal(1, "a")).unwrap();
+    let head = pg.info.last_update;
+    for osd in [1, 2] {
+        from(&mut pg, osd, PeerMsg::RepOpReply { version: head });
+    }
+    commit_all(&mut pg);
+    // The others are down in the first map that there is; they were not, and wrote, in those that are gone.
+    let alone = Map {
+        epoch: 900,
+        acting: vec![OsdId(0), OsdId(3)],
+        up_thru: 900,
+        size: 3,
+        rebooted: Some((OsdId(0), 900)),
+        ..Map::default()
+    };
+    pg.handle(Event::AdvanceMap(Rc::new(alone.clone())), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    commit_all(&mut pg);
+    assert!(
+        pg.info.is_incomplete() && pg.past.intervals.is_empty(),
+        "{:?}",
+        pg.info
+    );
+    let nothing = PgInfo {
+        pgid: PGID,
+        history: pg.info.history,
+        ..PgInfo::default()
+    };
+    from(
+        &mut pg,
+        3,
+        PeerMsg::Notify {
+            info: nothing,
+            past: PastIntervals::default(),
+            promises: Vec::new(),
+        },
+    );
+    assert_eq!(pg.state(), PgState::INCOMPLETE, "{}", pg.phase_name());
+    // What it is, is durable: with the maps that are left after a restart it is no better.
+    let info = pg.info.clone();
+    assert_eq!(
+        (info.history.same_interval_since, info.history.same_up_since),
+        (Epoch(900), Epoch(900))
+    );
+
+    // One of those that saw all maps comes, and says who else served.
+    let both = Map {
+        epoch: 901,
+        acting: vec![OsdId(0), OsdId(3)],
+        others: vec![OsdId(1)],
+        up_thru: 901,
+        ..alone
+    };
+    pg.handle(Event::AdvanceMap(Rc::new(both)), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    let mut theirs = PgInfo {
+        last_backfill: Default::default(),
+        last_epoch_started: Epoch(700),
+        ..info
+    };
+    theirs.history.last_epoch_started = Epoch(700);
+    theirs.history.last_epoch_clean = Epoch(700);
+    let interval = |first, last, acting: &[i32]| PastInterval {
+        first: Epoch(first),
+        last: Epoch(last),
+        acting: acting.iter().map(|o| OsdId(*o)).collect(),
+    };
+    let past = PastIntervals {
+        first: Epoch(710),
+        last: Epoch(899),
+        intervals: vec![interval(710, 800, &[1, 2]), interval(801, 899, &[2])],
+        ..PastIntervals::default()
+    };
+    from(
+        &mut pg,
+        1,
+        PeerMsg::Notify {
+            info: theirs,
+            past,
+            promises: Vec::new(),
+        },
+    );
+    assert_eq!(
+        pg.state(),
+        PgState::DOWN,
+        "only osd.2 has what was written last: {}",
+        pg.phase_name()
+    );
+    assert!(pg.prior.down.contains(&OsdId(2)), "{:?}", pg.prior);
+    assert_eq!(pg.check_invariants(), Ok(()));
+}
+
+#[test]
+fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
+    let pg = active(3);
+    let loaded = || rows::Loaded {
+        info: pg.info.clone(),
+        log: pg.log.clone(),
+        missing: pg.missing.clone(),
+        past: pg.past.clone(),
+        epoch: Epoch(5),
+    };
+    let map = |epoch| {
+        Rc::new(Map {
+            epoch,
+            acting: osds(3),
+            up_thru: epoch,
+            size: 3,
+            ..Map::default()
+        })
+    };
+    let load = |epoch| {
+        Pg::load(
+            OsdId(0),
+            loaded(),
+            map(epoch),
+            PgConf::default(),
+            Utime::default(),
+        )
+    };
+    assert!(!load(5).info.is_incomplete());
+    let late = load(6);
+    assert!(late.info.is_incomplete());
+    assert_eq!(late.info.history.same_interval_since, Epoch(6));
+    // A map that is missing is noticed, one after the other is no gap.
+    for (epoch, incomplete) in [(6, false), (7, true)] {
+        let mut pg = load(5);
+        pg.handle(Event::AdvanceMap(map(epoch)), Utime::default());
+        assert_eq!(pg.info.is_incomplete(), incomplete, "{epoch}");
+    }
+}
+
+#[test]
+fn who_missed_maps_answers() {
+    let mut pg = active(3);
+    let next = Map {
+        epoch: 900,
+        acting: vec![OsdId(1), OsdId(2), OsdId(0)],
+        up_thru: 900,
+        size: 3,
+        rebooted: Some((OsdId(0), 900)),
+        ..Map::default()
+    };
+    pg.handle(Event::AdvanceMap(Rc::new(next)), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    let info = |a: &Action| matches!(a, Action::Send { msg: PeerMsg::Notify { info, .. }, .. } if info.is_incomplete());
+    let query = PeerMsg::Query {
+        query: Query::Info,
+        history: pg.info.history,
+    };
+    let mut actions = from(&mut pg, 1, query);
+    actions.extend(commit_all(&mut pg));
+    assert!(actions.iter().any(info), "{actions:?} {}", pg.phase_name());
+}

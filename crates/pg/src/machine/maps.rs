@@ -1,10 +1,15 @@
 //! Following the cluster map.
 
 use crate::action::{Action, Persist};
-use crate::map::MapRef;
+use crate::info::Backfill;
+use crate::map::{MapRef, MapView};
+use crate::missing::MissingSet;
 use crate::msg::{PeerHeader, PeerMsg, Query};
-use crate::past_intervals::{PastInterval, is_new_interval, may_have_written, place};
-use types::OsdId;
+use crate::past_intervals::{
+    PastInterval, PastIntervals, is_new_interval, may_have_written, place,
+};
+use crate::rows;
+use types::{Eversion, OsdId};
 
 use super::{Pg, Phase};
 
@@ -13,6 +18,7 @@ impl Pg {
         if map.epoch() <= self.map.epoch() || self.phase == Phase::Gone {
             return;
         }
+        self.note_gap(&*map);
         let Some((mapping, pool)) = place(&*map, self.info.pgid) else {
             self.map = map;
             self.start_removal();
@@ -24,16 +30,23 @@ impl Pg {
             return;
         }
         let old_map = std::mem::replace(&mut self.map, map);
-        if is_new_interval(&*old_map, &*self.map, self.info.pgid, (&self.mapping, &self.pool), (&mapping, &pool)) {
+        let gap = std::mem::take(&mut self.gap);
+        if gap || is_new_interval(&*old_map, &*self.map, self.info.pgid, (&self.mapping, &self.pool), (&mapping, &pool)) {
             let interval = PastInterval {
                 first: self.info.history.same_interval_since,
                 last: old_map.epoch(),
                 acting: self.mapping.acting.clone(),
             };
             let written = may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
-            self.past.add(interval, written, &*self.map);
+            // With a gap the interval's end is not known, nor what came after it.
+            if !gap {
+                self.past.add(interval, written, &*self.map);
+            }
             let epoch = self.map.epoch();
             let history = &mut self.info.history;
+            if gap {
+                history.begin_interval(epoch);
+            }
             if mapping.up != self.mapping.up || mapping.up_primary != self.mapping.up_primary {
                 history.same_up_since = epoch;
             }
@@ -53,6 +66,44 @@ impl Pg {
                 self.persist_all();
             }
         }
+    }
+
+    /// If maps before this one are missing: monitors keep every map that a group needs which was not clean since, so this one was,
+    /// without this copy. What was written since then, and in which intervals, is not known here. The copy counts for
+    /// nothing until it is filled anew, and asks nobody on the strength of intervals that may not have been the last: those
+    /// who saw all maps tell of theirs.
+    pub(super) fn note_gap(&mut self, map: &dyn MapView) {
+        if self.gap
+            || map.epoch() <= self.map.epoch().next()
+            || matches!(self.phase, Phase::Gone | Phase::Removing)
+        {
+            return;
+        }
+        self.gap = true;
+        self.lose_standing();
+    }
+
+    /// The copy counts for nothing any more, and its knowledge of intervals neither.
+    pub(super) fn lose_standing(&mut self) {
+        let mut persist = Persist::default();
+        for (oid, item) in self.missing.iter() {
+            persist.rows.remove.push(rows::missing_key(oid));
+            // Half a copy can have the right version: without its missing item nobody would know.
+            if item.have == Eversion::default() {
+                persist.remove_objects.push(oid.clone());
+            }
+        }
+        self.missing = MissingSet::default();
+        self.info.last_backfill = Backfill::Nothing;
+        self.info.last_complete = self.info.last_update;
+        let holders = std::mem::take(&mut self.past.holders);
+        self.past = PastIntervals {
+            holders,
+            ..PastIntervals::default()
+        };
+        self.leave_interval();
+        self.info_rows(&mut persist);
+        self.persist(persist);
     }
 
     /// Forgets everything that belongs to the interval that ended.

@@ -149,6 +149,8 @@ pub struct Pg {
     map: MapRef,
     mapping: Mapping,
     pool: PoolView,
+    /// Maps before the one that comes next are missing.
+    gap: bool,
 
     // What goes out.
     actions: VecDeque<Action>,
@@ -265,6 +267,10 @@ impl Pg {
             pg.removal_step();
         } else if !exists {
             pg.start_removal();
+        } else if pg.map.epoch() > loaded.epoch {
+            // As with a gap in the maps that are handed over.
+            pg.info.history.begin_interval(pg.map.epoch());
+            pg.lose_standing();
         }
         pg
     }
@@ -297,6 +303,7 @@ impl Pg {
             deferred: VecDeque::new(),
             future: Vec::new(),
             phase: Phase::Reset,
+            gap: false,
             prior: PriorSet::default(),
             peers: BTreeMap::new(),
             inflight: VecDeque::new(),

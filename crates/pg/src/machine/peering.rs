@@ -114,6 +114,9 @@ impl Pg {
             }
             Phase::Incomplete => {
                 self.peers.insert(from, peer);
+                if learned {
+                    self.reconsider_probes();
+                }
                 self.check_infos();
             }
             Phase::Activating { waiting, .. } if waiting.contains(&from) => {

@@ -36,6 +36,7 @@ impl Pg {
     /// together, so that after a crash the PG is split or it is not.
     pub fn split(&mut self, map: &MapRef, now: Utime) -> Vec<Pg> {
         self.now = now;
+        self.note_gap(&**map);
         let mut children = self.children_in(&**map);
         // From the end of the collection on: each child takes what follows its first object.
         children.sort_by_key(|child| std::cmp::Reverse(child.seed.reverse_bits()));
@@ -58,6 +59,7 @@ impl Pg {
             child.log = self.log.split(|e| pgid.contains_hash(bits, e.entry.oid.hash));
             child.missing = self.missing.split(|oid| pgid.contains_hash(bits, oid.hash));
             child.past = self.past.clone();
+            child.gap = self.gap;
             child.leases = self.leases.of_child();
             child.phase = if self.phase == Phase::Removing { Phase::Removing } else { Phase::Reset };
             child.update_last_complete();
