@@ -38,7 +38,7 @@ pub struct MclockSpec {
 /// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
-/// Before all that comes a class that is not at its ceiling and was not served for a second.
+/// Before all that comes a class that is not at its ceiling and was not served for a second, or only for floors of tenants.
 ///
 /// Within a class that was chosen, the tenant with the least share clock below its ceiling is served, and
 /// of its sessions the one whose turn it is: many sessions of a tenant get no more than one.
@@ -106,7 +106,7 @@ struct Class<T> {
     /// From when on the next operation is allowed.
     limit: u64,
     share: u64,
-    /// When it was served last, or began to wait.
+    /// When it was served last other than for a floor of a tenant, or began to wait.
     served: u64,
 }
 
@@ -115,8 +115,8 @@ fn span(cost: u32, rate: u64) -> u64 {
     if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
 
-/// A class that waits and is not at its ceiling is served at least so often, in nanoseconds: reservations that add up to more than there
-/// is would leave one without a reservation nothing.
+/// A class that waits and is not at its ceiling is served at least so often, in nanoseconds, and by shares within it: reservations of
+/// classes, or floors of tenants, that add up to more than there is would leave those without one nothing.
 const STARVED: u64 = 1_000_000_000;
 
 /// What is served by reservation counts for the share, but only so many operations of it.
@@ -367,7 +367,9 @@ impl<T> Mclock<T> {
         let Some(taken) = taken else { return Dequeued::Empty };
         let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
         let class = &mut self.classes[i];
-        class.served = now;
+        if phase != Phase::Floor {
+            class.served = now;
+        }
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.

@@ -341,6 +341,35 @@ proptest! {
         }
     }
 
+    /// Whoever is promised nothing is served all the same, for as long as others ask for more than there is on the strength of
+    /// floors that do not fit: one operation a second is for those, in turns.
+    #[test]
+    fn nobody_starves_beside_floors_that_do_not_fit(
+        floors in prop::collection::vec(500u64..4000, 1..5),
+        none in 1u64..5,
+        depth in 1u32..32,
+    ) {
+        let mut s = free();
+        let mut loads: Vec<Load> = Vec::new();
+        for (tenant, floor) in floors.iter().enumerate() {
+            s.set_tenant(OpClass::Client, tenant as u64, spec(*floor * 2, 100, 0), 0);
+            loads.push(load(tenant as u64, 0, depth));
+        }
+        let others = floors.len() as u64..floors.len() as u64 + none;
+        loads.extend(others.clone().map(|tenant| load(tenant, 0, 1)));
+        // A thousand a second are possible, and at least as many promised.
+        let (served, _) = run(&mut s, &loads, 1_000_000, 20 * SECOND);
+        let turn = (loads.len() as u64 + 2) * SECOND;
+        for l in &loads {
+            let at = served.get(&(OpClass::Client, l.tenant, 0)).cloned().unwrap_or_default();
+            let longest = at.iter().zip([0].iter().chain(&at)).map(|(t, before)| t - before).chain([20 * SECOND - at.last().unwrap_or(&0)]).max();
+            prop_assert!(longest.is_some_and(|l| l <= turn), "{:?} of {}", longest, l.tenant);
+        }
+        // It costs those who were promised something little.
+        let promised: usize = (0..floors.len() as u64).map(|t| of(&served, t)).sum();
+        prop_assert!(promised >= 20_000 - 25, "{promised}");
+    }
+
     /// Every operation is served within bounded time, whatever others do and however promises change: what was
     /// before it in its session, and a turn of everybody else for each of those.
     #[test]
