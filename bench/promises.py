@@ -4,8 +4,8 @@
 
 Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
 divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask
-for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor that asked for nothing starts to, and
-windows of 100 ms tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
+for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor asks for nothing for a second, and then for all
+it can get, and windows of 100 ms tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
 fails and another takes its place, and while an OSD is marked down and comes back.
 
 Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
@@ -41,25 +41,30 @@ OBJECT = 65536
 class Load:
     """fio on a tenant's pool."""
 
-    def __init__(self, cluster, tenant, seconds, sessions=None, depth=None, fill=False):
+    def __init__(self, cluster, tenant, seconds, sessions=None, depth=None, fill=False, extra=()):
         name, _, pool, its_sessions, its_depth = tenant
         self.dir = tempfile.TemporaryDirectory(prefix="promises.")
         self.seconds = seconds
         argv = ["fio", f"--name={name}", "--ioengine=rbd", "--clientname=admin", f"--pool={pool}", f"--rbdname={name}", "--busy_poll=0", "--thread",
                 f"--iodepth={depth or its_depth}"]
         argv += ["--rw=write", "--bs=64k"] if fill else \
-            ["--rw=randwrite", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log", "--log_unix_epoch=1"]
+            ["--rw=randwrite", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log", "--log_unix_epoch=1", *extra]
         self.process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**ENV, "CEPH_CONF": str(cluster.client_conf(rbd_cache="false"))})
 
     def ended(self):
         """When each operation ended, in milliseconds of the wall clock."""
+        return [at for at, _ in self.operations()]
+
+    def operations(self):
+        """When each operation ended, in milliseconds of the wall clock, and how many nanoseconds it had taken."""
         out, _ = self.process.communicate(timeout=self.seconds + 300)
         if self.process.returncode != 0:
             why = [line for line in out.splitlines() if "err=" in line and "err= 0" not in line or line.startswith("fio:")]
             raise SystemExit(f"fio: exit {self.process.returncode}\n" + "\n".join(why[:20]))
-        times = sorted(int(line.split(",", 1)[0]) for path in Path(self.dir.name).glob("log_lat.*.log") for line in path.read_text().splitlines())
+        lines = (line.split(",") for path in Path(self.dir.name).glob("log_lat.*.log") for line in path.read_text().splitlines())
+        all = sorted((int(at), int(took)) for at, took, *_ in lines)
         self.dir.cleanup()
-        return times
+        return all
 
 
 def windows(times, begin, ms, count):
@@ -116,28 +121,38 @@ def steady(cluster, o, what, disturb=None):
 
 
 def bursts(cluster, o):
-    """A tenant that asked for nothing begins to, beside one who takes all: when it has its floor."""
-    floor, ms = BURSTS[1]["floor-iops"], 100
+    """A tenant that asked for nothing begins to again, beside one who takes all: when it has its floor."""
+    floor, ms, pause = BURSTS[1]["floor-iops"], 100, 1000
     other = Load(cluster, TENANTS[-1], 3600, 16, 16)
-    time.sleep(3)
-    rows = []
-    for _ in range(o.bursts):
-        times = Load(cluster, BURSTS, 2).ended()
-        time.sleep(1)
-        rows.append(windows(times, times[0] - 1, ms, 19))
+    wait("the others", lambda: served(cluster, TENANTS[-1]) > 3000)
+    # Two seconds of what the floor allows, then a pause of a second, in one session.
+    blocks = 2 * floor
+    seconds = o.bursts * (blocks // floor + 1) + 1
+    load = Load(cluster, BURSTS, seconds, extra=[f"--thinktime={pause * 1000}", f"--thinktime_blocks={blocks}", "--thinktime_blocks_type=issue"])
+    rows, last = [], None
+    for end, took in load.operations():
+        begin = end - took // 1_000_000
+        if last is None or begin - last > pause // 2:
+            rows.append((begin, []))
+        last = end
+        rows[-1][1].append(end)
     other.process.terminate()
     other.process.communicate()
-    print(f"bursts of a tenant with a floor of {floor}: operations in each {ms} ms, where its floor is {floor * ms // 1000}")
-    for counts in rows:
-        print("  ", counts)
-    print(f"windows below 98 % of it: {[sum(c < 0.98 * floor * ms / 1000 for c in counts) for counts in rows]} of {len(rows[0])} in each burst\n", flush=True)
+    # The first is that of a new client, who has to find its OSDs; the last may have been cut off.
+    counts = [windows(ended, begin, ms, 10) for begin, ended in rows[1:-1]]
+    print(f"bursts of a tenant with a floor of {floor}: operations in each {ms} ms from its first request on, where its floor is {floor * ms // 1000}")
+    for c in counts:
+        print("  ", c)
+    had = [sum(c) for c in zip(*counts)]
+    print(f"mean: {[round(n / len(counts)) for n in had]}; {sum(c[0] >= 0.98 * floor * ms / 1000 for c in counts)} of {len(counts)} bursts had it in the first, "
+          f"{sum(sum(c[:2]) >= 2 * 0.98 * floor * ms / 1000 for c in counts)} in the first two together\n", flush=True)
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--seconds", type=int, default=30)
     a.add_argument("--warm-up", type=int, default=10)
-    a.add_argument("--bursts", type=int, default=5)
+    a.add_argument("--bursts", type=int, default=12)
     a.add_argument("--disturb", action="store_true", help="once more, with an OSD that goes down and a manager that fails")
     a.add_argument("--capacity", type=int, default=1000)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
