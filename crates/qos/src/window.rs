@@ -265,9 +265,14 @@ mod tests {
 
     /// A closed loop of many operations through a window; how many end, and the sizes of the window seen last.
     /// `end` says when an operation ends that begins now, by how many are in execution.
-    fn run(w: &mut Window, seconds: u64, mut end: impl FnMut(u64, usize) -> u64) -> (u64, Vec<usize>) {
-        let (mut now, mut running, mut done, mut sizes, mut n) = (0, BTreeSet::new(), 0, Vec::new(), 0u64);
-        while now < seconds * 1_000_000_000 {
+    fn run(w: &mut Window, seconds: u64, end: impl FnMut(u64, usize) -> u64) -> (u64, Vec<usize>) {
+        run_between(w, 0, seconds, end)
+    }
+
+    /// The same from one second to another; the sizes are those of the last tenth.
+    fn run_between(w: &mut Window, from: u64, to: u64, mut end: impl FnMut(u64, usize) -> u64) -> (u64, Vec<usize>) {
+        let (mut now, mut running, mut done, mut sizes, mut n) = (from * 1_000_000_000, BTreeSet::new(), 0, Vec::new(), 0u64);
+        while now < to * 1_000_000_000 {
             while running.len() < w.size(now) {
                 n += 1;
                 w.comes(n % 2, true, now);
@@ -277,7 +282,7 @@ mod tests {
             now = now.max(at);
             done += 1;
             w.ended(now - begun, true, running.len(), true, now);
-            if now > seconds * 900_000_000 {
+            if now > from * 100_000_000 + to * 900_000_000 {
                 sizes.push(w.size);
             }
         }
@@ -334,6 +339,28 @@ mod tests {
             free
         });
         assert!(before == 256 && sizes.iter().all(|s| *s <= 5), "{before} {:?}", sizes.iter().max());
+    }
+
+    #[test]
+    fn it_follows_a_store_that_becomes_slow_and_fast_again_under_load() {
+        let mut w = Window::new(4, 256, 0);
+        let at_once = |now: u64| now + 1_000_000;
+        let mut free = 0;
+        let mut one_by_one = |now: u64, each: u64| {
+            free = now.max(free) + each;
+            free
+        };
+        let mut sizes = Vec::new();
+        // A quarter of its speed, and back; and one that does everything at once, and back.
+        for (from, to, each) in [(0, 20, 100_000), (20, 40, 400_000), (40, 60, 100_000), (60, 80, 0), (80, 100, 400_000), (100, 120, 0)] {
+            let (done, seen) = run_between(&mut w, from, to, |now, _| if each == 0 { at_once(now) } else { one_by_one(now, each) });
+            sizes.push((seen.iter().min().copied(), seen.iter().max().copied()));
+            assert!(each == 0 || done * each >= 19_500_000_000, "{done} of {each} ns from {from} s on");
+        }
+        for (at, (least, most)) in sizes.iter().enumerate() {
+            let fits = if [3, 5].contains(&at) { *least == Some(256) } else { *most <= Some(6) };
+            assert!(fits, "{sizes:?}");
+        }
     }
 
     #[test]
