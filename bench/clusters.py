@@ -103,7 +103,10 @@ class Cluster:
         """A ceph.conf for clients with these options."""
         path = self.dir / "client.conf"
         lines = "".join(f"{k} = {v}\n" for k, v in options.items())
-        path.write_text(f"{self.conf.read_text().rstrip()}\n\n[client]\n{lines}")
+        # Clients that start may be reading it.
+        new = self.dir / "client.conf.new"
+        new.write_text(f"{self.conf.read_text().rstrip()}\n\n[client]\n{lines}")
+        new.rename(path)
         return path
 
     def stop(self):

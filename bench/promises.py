@@ -5,21 +5,28 @@
 Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
 divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask
 for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor asks for nothing for a second, and then for all
-it can get, and windows of 100 ms tell when it has its floor. With `--disturb` the first part is measured twice more, while the manager
-fails and another takes its place, and while an OSD is marked down and comes back.
+it can get, and windows of 100 ms tell when it has its floor. With `--disturb` daemons are processes of their own, and the first part is measured three
+times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, and while one is killed and
+started again.
 
 Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
 processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from clusters import BINARY, ENV, Siphon, bounded, sh, wait
+
+os.environ.setdefault("SIPHON_BIN", str(BINARY))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/clients"))
+from processes import Processes, siphon  # noqa: E402
 
 # Name, what it is promised, its pool, sessions, requests under way in each.
 TENANTS = [
@@ -36,6 +43,35 @@ TENANTS = [
 ]
 BURSTS = TENANTS[4]
 OBJECT = 65536
+
+
+class Separate(Siphon):
+    """Daemons as processes of their own, each of which can be killed."""
+
+    daemons = None
+
+    def up(self):
+        if self.daemons is None:
+            self.daemons = Processes(self.dir)
+            self.daemons.start(self.osds)
+            # One that takes over.
+            siphon("add", "mgr", "--data-dir", self.daemons.dirs[0], "--name", "y")
+            self.daemons.daemon(self.daemons.dirs[0], "mgr.y").start()
+            self.conf = self.daemons.conf
+            return
+        self.daemons.start_mons()
+        rest = [d for name, d in self.daemons.daemons.items() if not name.startswith("mon.")]
+        for d in rest:
+            d.spawn()
+        for d in rest:
+            d.wait_serving()
+
+    def restart(self, name):
+        self.daemons[name].kill()
+        self.daemons[name].start()
+
+    def stop(self):
+        self.daemons.stop()
 
 
 class Load:
@@ -59,7 +95,7 @@ class Load:
         """When each operation ended, in milliseconds of the wall clock, and how many nanoseconds it had taken."""
         out, _ = self.process.communicate(timeout=self.seconds + 300)
         if self.process.returncode != 0:
-            why = [line for line in out.splitlines() if "err=" in line and "err= 0" not in line or line.startswith("fio:")]
+            why = [line for line in out.splitlines() if "err=" in line and "err= 0" not in line or line.startswith("fio:")] or out.splitlines()
             raise SystemExit(f"fio: exit {self.process.returncode}\n" + "\n".join(why[:20]))
         lines = (line.split(",") for path in Path(self.dir.name).glob("log_lat.*.log") for line in path.read_text().splitlines())
         all = sorted((int(at), int(took)) for at, took, *_ in lines)
@@ -97,8 +133,9 @@ def steady(cluster, o, what, disturb=None):
     """All of them at once, while something is done after a third of the time. A table of what each got."""
     # Who has many sessions needs a while to open them, and longer beside others.
     many, *others = sorted(TENANTS, key=lambda t: -t[3])
+    before = served(cluster, many)
     loads = [(many, Load(cluster, many, 3 * o.warm_up + o.seconds))]
-    wait("many sessions", lambda: served(cluster, many) > 100 * many[3])
+    wait("many sessions", lambda: served(cluster, many) - before > 100 * many[3])
     loads += [(t, Load(cluster, t, o.warm_up + o.seconds)) for t in others]
     begin = int((time.time() + o.warm_up) * 1000)
     if disturb:
@@ -124,7 +161,8 @@ def bursts(cluster, o):
     """A tenant that asked for nothing begins to again, beside one who takes all: when it has its floor."""
     floor, ms, pause = BURSTS[1]["floor-iops"], 100, 1000
     other = Load(cluster, TENANTS[-1], 3600, 16, 16)
-    wait("the others", lambda: served(cluster, TENANTS[-1]) > 3000)
+    before = served(cluster, TENANTS[-1])
+    wait("the others", lambda: served(cluster, TENANTS[-1]) - before > 3000)
     # Two seconds of what the floor allows, then a pause of a second, in one session.
     blocks = 2 * floor
     seconds = o.bursts * (blocks // floor + 1) + 1
@@ -153,13 +191,13 @@ def main():
     a.add_argument("--seconds", type=int, default=30)
     a.add_argument("--warm-up", type=int, default=10)
     a.add_argument("--bursts", type=int, default=12)
-    a.add_argument("--disturb", action="store_true", help="once more, with an OSD that goes down and a manager that fails")
+    a.add_argument("--disturb", action="store_true", help="once more each, with a manager that fails, an OSD that is marked down, and one that is killed")
     a.add_argument("--capacity", type=int, default=1000)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
     a.add_argument("--dir", default="/var/tmp")
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="promises.", dir=o.dir) as d:
-        cluster = Siphon(Path(d) / "siphon", bounded(o.capacity), o.osd_size)
+        cluster = (Separate if o.disturb else Siphon)(Path(d) / "siphon", bounded(o.capacity), o.osd_size)
         try:
             cluster.start()
             for pool, groups in (("many", 128), ("one", 1)):
@@ -175,6 +213,7 @@ def main():
             if o.disturb:
                 steady(cluster, o, "the manager fails", lambda: cluster.ceph("mgr", "fail"))
                 steady(cluster, o, "an OSD is marked down, and comes back", lambda: cluster.ceph("osd", "down", "1"))
+                steady(cluster, o, "an OSD is killed, and started again", lambda: cluster.restart("osd.1"))
         finally:
             cluster.stop()
 
