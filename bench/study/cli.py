@@ -17,7 +17,8 @@ def parser():
     a = sub.add_parser("run", help="run a study, or go on with one of the same plan", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     a.add_argument("dir", help="where everything is recorded; a new directory, or one of an interrupted run")
     a.add_argument("--cluster", action="append", default=[], metavar="WHICH", help="`siphon` and `ceph` are started on this machine; NAME=CEPH.CONF is a running one (several)")
-    a.add_argument("--profiles", default=",".join(plan.PROFILES), help="schedulers and profiles")
+    a.add_argument("--profiles", default=",".join(plan.DEFAULT), help="schedulers and profiles, see `list`")
+    a.add_argument("--custom", action="append", default=[], metavar="CLASS=RES/WGT/LIM", help="what the profile `custom` gives a class (several); else what is set in the cluster")
     a.add_argument("--scenarios", default="baseline,test-a,test-b", help="see `list`")
     a.add_argument("--sessions", default="1,4,16,64", help="sessions of the noisy neighbour")
     a.add_argument("--repeats", type=int, default=1, help="rounds; figures are then medians")
@@ -65,10 +66,7 @@ def manifest_of(o):
     clusters = [targets.parse(c) for c in o.cluster or ["siphon"]]
     if len({c["name"] for c in clusters}) < len(clusters):
         raise SystemExit("each --cluster needs a name of its own")
-    profiles = o.profiles.split(",")
-    for name in profiles:
-        if name not in plan.PROFILES:
-            raise SystemExit(f"there is no profile {name}; there are {', '.join(plan.PROFILES)}")
+    profiles, custom = plan.expand(o.profiles.split(",")), plan.custom(o.custom)
     wanted = scenarios.expand(o.scenarios.split(","), [int(n) for n in o.sessions.split(",")])
     given = [c["name"] for c in clusters if c["conf"]]
     if given and not o.disturb and any(s in scenarios.DISTURBING for s in wanted):
@@ -77,7 +75,7 @@ def manifest_of(o):
         "format": 1, "prefix": f"study-{uuid.uuid4().hex[:6]}", "began": time.strftime("%Y-%m-%d %H:%M:%S %z"), "machine": run.machine(),
         "plan": {"clusters": clusters, "profiles": profiles, "scenarios": wanted, "repeats": o.repeats}, "sizes": sizes_of(o),
         "client": {"driver": o.driver, "mode": o.mode, "block": o.block, "osd": o.osd},
-        "options": {"osds": o.osds, "osd_size": o.osd_size, "option": o.option, "restart_osds": o.restart_osds, "pids": [int(p) for p in o.pids.split(",") if p]},
+        "options": {"osds": o.osds, "osd_size": o.osd_size, "option": o.option, "restart_osds": o.restart_osds, "custom": custom, "pids": [int(p) for p in o.pids.split(",") if p]},
     }
 
 
@@ -98,7 +96,9 @@ def main(argv=None):
         print("Scenarios:")
         for name, f in scenarios.SCENARIOS.items():
             print(f"  {name:12} {' '.join(f.__doc__.split())}")
-        print(f"Profiles: {', '.join(plan.PROFILES)}")
+        print(f"Profiles: {', '.join(plan.PROFILES)}; Siphon only: {', '.join(filter(plan.only_siphon, plan.PROFILES))}")
+        for name, members in plan.GROUPS.items():
+            print(f"  {name} = {','.join(members)}")
         print("Sizes:")
         for name, value in plan.sizes(scale_of(o.scale, None)).items():
             print(f"  {name} = {value}")

@@ -3,12 +3,77 @@ import math
 import os
 import statistics
 
+BUILT_IN = ("high_client_ops", "balanced", "high_recovery_ops")
+CLASSES = ("client", "background_recovery", "background_best_effort")
+
+
+def mclock(profile, **more):
+    return {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": profile, **more}
+
+
 PROFILES = {
     "wpq": {"osd_op_queue": "wpq"},
-    "high_client_ops": {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": "high_client_ops"},
-    "balanced": {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": "balanced"},
-    "high_recovery_ops": {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": "high_recovery_ops"},
+    **{name: mclock(name) for name in BUILT_IN},
+    "fifo": {"osd_op_queue": "fifo"},
+    "auto": mclock("auto"),
+    "custom": mclock("custom"),
+    # With the allocations of Ceph 16.2 and the first versions of 17.2.
+    **{f"quincy-{name}": mclock(name, osd_mclock_allocations="quincy") for name in BUILT_IN},
 }
+# What a run has unless it is told otherwise: those that stock clusters have as well.
+DEFAULT = ("wpq", *BUILT_IN)
+# Several by one name.
+GROUPS = {"quincy": tuple(f"quincy-{name}" for name in BUILT_IN)}
+
+
+def only_siphon(profile):
+    """Whether a stock cluster has no such scheduler, profile or allocations."""
+    return profile not in DEFAULT and profile != "custom"
+
+
+def expand(names):
+    """Profiles from names of them and of groups, each once."""
+    wanted = list(dict.fromkeys(p for name in names for p in GROUPS.get(name, (name,))))
+    for name in wanted:
+        if name not in PROFILES:
+            raise SystemExit(f"there is no profile {name}; there are {', '.join([*PROFILES, *GROUPS])}")
+    return wanted
+
+
+def custom(texts):
+    """Options of the profile `custom` from CLASS=RESERVATION/WEIGHT/LIMIT; reservation and limit are parts of what an OSD can
+    do, and a limit of 0 is none."""
+    options, reserved = {}, 0.0
+    for text in texts:
+        name, _, values = text.partition("=")
+        name = name if name in CLASSES else f"background_{name}"
+        try:
+            reservation, weight, limit = (kind(v) for kind, v in zip((float, int, float), values.split("/"), strict=True))
+        except ValueError:
+            raise SystemExit(f"--custom {text} is not of the form CLASS=RESERVATION/WEIGHT/LIMIT") from None
+        if name not in CLASSES:
+            raise SystemExit(f"--custom {text}: there is no such class; there are {', '.join(CLASSES)}")
+        if not (0 <= reservation <= 1 and 0 <= limit <= 1 and weight >= 1):
+            raise SystemExit(f"--custom {text}: reservation and limit are from 0 to 1, a weight is at least 1")
+        reserved += reservation
+        options |= {f"osd_mclock_scheduler_{name}_{what}": f"{value:g}" for what, value in (("res", reservation), ("wgt", weight), ("lim", limit))}
+    if reserved > 1:
+        raise SystemExit(f"--custom: reservations add up to {100 * reserved:g} %")
+    return options
+
+
+def settings(profile, siphon, custom=None):
+    """The options of OSDs that make a profile. What built-in profiles allocate is said on Siphon, where it is a choice."""
+    wanted = dict(PROFILES[profile])
+    if siphon and profile in BUILT_IN:
+        wanted["osd_mclock_allocations"] = "reef"
+    return wanted | (custom or {} if profile == "custom" else {})
+
+
+def is_of_profiles(option):
+    """Whether some profile needs it."""
+    return option == "osd_mclock_allocations" or option.startswith("osd_mclock_scheduler_") or any(option in p for p in PROFILES.values())
+
 
 # About how long a cell takes on a stock cluster beside the seconds of its load, until one was measured.
 GUESS = {"baseline": 5, "test-a": 45, "test-b": 90, "backfill": 90, "deep-scrub": 45, "pool-delete": 45, "neighbour": 20, "tenants": 20}

@@ -12,7 +12,7 @@ from . import scenarios
 from .cell import Cell
 from .drivers import Drivers
 from .figures import cell_figures
-from .plan import PROFILES, Eta, order
+from .plan import Eta, is_of_profiles, order
 from .runlog import Undo, read_lines
 from .targets import Skip, make, say
 
@@ -33,7 +33,7 @@ def machine():
 
 def of_profile(entry):
     """A setting that the next cell needs as well."""
-    return entry["kind"] == "option" and any(entry["what"]["option"] in options for options in PROFILES.values())
+    return entry["kind"] == "option" and is_of_profiles(entry["what"]["option"])
 
 
 class Interrupted(KeyboardInterrupt):
@@ -84,7 +84,7 @@ class Run:
         try:
             if self.profiles.get(spec["target"]) != spec["profile"]:
                 self.profiles.pop(spec["target"], None)
-                cell.save("settings.json", target.set_profile(spec["profile"]))
+                cell.save("settings.json", target.set_profile(spec["profile"], self.manifest["options"].get("custom")))
                 self.profiles[spec["target"]] = spec["profile"]
             scenarios.run(cell)
             result = cell.result()

@@ -10,7 +10,7 @@ from pathlib import Path
 from clusters import BINARY, ENV, TCMALLOC, Siphon, Stock, cpu_seconds, wait
 
 from .ceph import Ceph, CommandFailed
-from .plan import PROFILES
+from .plan import is_of_profiles, only_siphon, settings
 
 
 class Skip(Exception):
@@ -170,14 +170,27 @@ class Target:
     def restart_osds(self):
         raise Skip("osd_op_queue is read when an OSD starts, and nothing was said that restarts them (--restart-osds)")
 
-    def set_profile(self, profile):
-        """Makes the OSDs use it, and gives the settings that then hold in one of them."""
-        wanted = PROFILES[profile]
+    def set_profile(self, profile, custom=None):
+        """Makes the OSDs use it, and gives the settings that then hold in one of them. `custom` are the options of that profile."""
+        siphon = self.is_siphon()
+        if only_siphon(profile) and not siphon:
+            raise Skip(f"a stock cluster has no {profile}")
+        wanted = settings(profile, siphon, custom)
         up = [osd for osd, (is_up, _) in self.ceph.osds().items() if is_up]
         if not any(e["kind"] == "queue" for e in self.undo.outstanding(self.name)):
             self.undo.push(self.name, "queue", value=self.ceph.running(up[0], "osd_op_queue"))
-        for option, value in wanted.items():
-            self.set_option("osd", option, value)
+        # What another profile needed, and this one does not say.
+        for e in self.undo.outstanding(self.name):
+            if e["kind"] == "option" and is_of_profiles(e["what"]["option"]) and e["what"]["option"] not in wanted:
+                self.put_back(e)
+        # What becomes less goes first: reservations must fit together at any time.
+        def rises(option):
+            try:
+                return float(wanted[option]) - float(self.ceph.setting("osd", option) or 0)
+            except ValueError:
+                return 0.0
+        for option in sorted(wanted, key=rises):
+            self.set_option("osd", option, wanted[option])
         if any(self.ceph.running(osd, "osd_op_queue") != wanted["osd_op_queue"] for osd in up):
             self.restart_osds()
             self.ceph.close()

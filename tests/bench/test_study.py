@@ -142,6 +142,28 @@ def test_what_is_left_goes_by_what_was_measured():
     assert eta.left(cells[2:]) == pytest.approx(guess + 1)
 
 
+def test_profiles_are_named_alone_and_in_groups():
+    assert plan.expand(["quincy", "wpq", "quincy-balanced"]) == ["quincy-high_client_ops", "quincy-balanced", "quincy-high_recovery_ops", "wpq"]
+    with pytest.raises(SystemExit, match="there is no profile lottery"):
+        plan.expand(["lottery"])
+    assert [p for p in plan.PROFILES if plan.only_siphon(p)] == ["fifo", "auto", "quincy-high_client_ops", "quincy-balanced", "quincy-high_recovery_ops"]
+    assert plan.settings("fifo", True) == {"osd_op_queue": "fifo"}
+    assert plan.settings("auto", True) == {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": "auto"}
+    quincy, reef, stock = plan.settings("quincy-balanced", True), plan.settings("balanced", True), plan.settings("balanced", False)
+    assert (quincy["osd_mclock_allocations"], reef["osd_mclock_allocations"]) == ("quincy", "reef") and "osd_mclock_allocations" not in stock
+    assert quincy["osd_mclock_profile"] == reef["osd_mclock_profile"] == stock["osd_mclock_profile"] == "balanced"
+
+
+def test_what_custom_gives_classes():
+    options = plan.custom(["client=0.6/2/0", "recovery=0.4/1/0.5"])
+    assert options["osd_mclock_scheduler_client_res"] == "0.6" and options["osd_mclock_scheduler_client_wgt"] == "2"
+    assert options["osd_mclock_scheduler_background_recovery_lim"] == "0.5" and len(options) == 6
+    assert plan.settings("custom", True, options).items() >= options.items() and plan.settings("balanced", True, options).keys().isdisjoint(options)
+    for bad, why in (["client=1"], "form"), (["client=0.1/x/0"], "form"), (["scrub=0.1/1/0"], "no such class"), (["client=0.1/0/0"], "at least 1"), (["client=0.8/1/0", "recovery=0.3/1/0"], "110 %"):
+        with pytest.raises(SystemExit, match=why):
+            plan.custom(bad)
+
+
 # -- drivers' output
 
 
@@ -442,6 +464,39 @@ def test_a_scheduler_that_nobody_can_switch_to_is_a_reason_to_skip(tmp_path):
     assert r.all()
     assert [r.dir.result(c["id"])["status"] for c in r.cells] == ["skipped", "done"]
     assert "--restart-osds" in r.dir.result(r.cells[0]["id"])["reason"] and ceph.state() == ceph.before
+
+
+def test_what_only_siphon_has_is_skipped_elsewhere_and_leaves_no_option_to_the_next(tmp_path):
+    profiles = ("fifo", "auto", "quincy-balanced", "custom", "balanced")
+    ceph, m = FakeCeph(), manifest(("baseline",), profiles)
+    r = study(tmp_path / "stock", ceph, m)
+    assert r.all(), r.lines
+    assert [r.dir.result(c["id"])["status"] for c in r.cells] == ["skipped"] * 3 + ["done"] * 2
+    assert "stock cluster has no quincy-balanced" in r.dir.result(r.cells[2]["id"])["reason"]
+    ceph = FakeCeph()
+    ceph.is_siphon = lambda: True
+    m["options"]["custom"] = plan.custom(["client=0.7/1/0", "recovery=0.3/2/0"])
+    r = study(tmp_path / "siphon", ceph, m)
+    seen, before = [], ceph.command
+
+    def command(prefix, **a):
+        """What is set is looked at before it changes: reservations fit together all the time."""
+        answer = before(prefix, **a)
+        assert sum(float(v) for (_, name), v in ceph.options.items() if name.endswith("_res")) <= 1
+        return answer
+
+    ceph.command = command
+    ceph.options["osd", "osd_mclock_scheduler_background_recovery_res"] = "0.9"
+    ceph.before = ceph.state()
+    keep = targets.Target.set_profile
+    r.make_target = lambda spec, undo, *_: type("Watched", (FakeTarget,), {"set_profile": lambda self, *a: (keep(self, *a), seen.append((a[0], {n: v for (_, n), v in ceph.options.items() if "mclock" in n or "queue" in n})))[0]})(spec["name"], undo, ceph, print)
+    assert r.all(), r.lines
+    assert [p for p, _ in seen] == list(profiles) and {r.dir.result(c["id"])["status"] for c in r.cells} == {"done"}
+    options = dict(seen)
+    assert options["fifo"] == {"osd_op_queue": "fifo", "osd_mclock_scheduler_background_recovery_res": "0.9"}
+    assert options["quincy-balanced"]["osd_mclock_allocations"] == "quincy" and options["balanced"]["osd_mclock_allocations"] == "reef"
+    assert "osd_mclock_allocations" not in options["custom"] and options["custom"]["osd_mclock_scheduler_background_recovery_res"] == "0.3"
+    assert options["balanced"]["osd_mclock_scheduler_background_recovery_res"] == "0.9" and ceph.state() == ceph.before
 
 
 def test_a_directory_holds_one_run(tmp_path):
