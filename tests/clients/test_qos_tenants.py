@@ -222,6 +222,72 @@ def test_clients_and_images(cluster, pools):
     cluster.ceph("auth", "del", "client.noisy")
 
 
+def test_two_clients_are_two_tenants_if_that_is_wanted(cluster, pools):
+    pool, _ = pools
+    keys = {name: cluster.ceph_json("auth", "get-or-create", f"client.{name}", "mon", "allow r", "osd", "allow *")[0]["key"] for name in ("quiet", "loud")}
+
+    def tenants():
+        dumps = [json.loads(cluster.ceph("tell", f"osd.{n}", "dump_qos")) for n in range(3)]
+        assert len({d["tenant_by"] for d in dumps}) == 1
+        return dumps[0]["tenant_by"], {t["tenant"]: t["served"] for d in dumps for t in d["tenants"] if t["served"]}
+
+    try:
+        cluster.ceph("config", "set", "osd", "osd_qos_tenant", "client")
+        eventually(lambda: {json.loads(cluster.ceph("tell", f"osd.{n}", "dump_qos"))["tenant_by"] for n in range(3)} == {"client"}, what="all OSDs")
+        who = {name: {"rados_id": name, "key": key} for name, key in keys.items()}
+        parts = run(cluster, (pool, who["quiet"]), (pool, {"sessions": 6, **who["loud"]}))
+        by, served = tenants()
+        assert by == "client" and {"client.quiet", "client.loud"} <= set(served), served
+        # By pool it would be a seventh.
+        assert parts[0] >= 0.40 and served["client.quiet"] > 50, (parts, served)
+    finally:
+        cluster.ceph("config", "rm", "osd", "osd_qos_tenant")
+        for name in keys:
+            cluster.ceph("auth", "del", f"client.{name}")
+    eventually(lambda: tenants()[0] == "pool", what="the default again")
+
+
+def test_who_waits_at_a_ceiling_is_not_slow_and_the_history_says_so(cluster, pools):
+    pool, _ = pools
+    settings = {"osd_op_complaint_time": "1", "osd_op_history_slow_op_threshold": "1"}
+    for option, value in settings.items():
+        cluster.ceph("config", "set", "osd", option, value)
+    qos(cluster, "set", pool, "--ceiling-iops", 6)
+    known(cluster, pool)
+    client = rados.Rados(conffile=str(cluster.conf))
+    client.connect()
+    io = client.open_ioctx(pool)
+
+    def slow():
+        dumps = [json.loads(cluster.ceph("tell", f"osd.{n}", "dump_historic_slow_ops")) for n in range(3)]
+        ops = [op["type_data"] for d in dumps for op in d["slow_ops"] if f"osd_op(client.{client.get_instance_id()}." in op["description"]]
+        return [op for op in ops if any("ceiling" in e["event"] for e in op["events"])]
+
+    try:
+        under_way = [io.aio_write_full(f"w{n}", b"x" * 512) for n in range(120)]
+        # The report of an OSD is at most some seconds old: it has seen operations that wait for longer than the complaint time.
+        ops = eventually(slow, 120, "an operation that waited for a second")
+        assert "SLOW_OPS" not in cluster.ceph_json("health", "detail")["checks"]
+        blocked = [json.loads(cluster.ceph("tell", f"osd.{n}", "dump_blocked_ops")) for n in range(3)]
+        points = {op["type_data"]["flag_point"] for d in blocked for op in d["ops"]}
+        assert any("waiting for the ceiling of its tenant" in p for p in points), points
+        events = [e["event"] for e in ops[0]["events"]]
+        at = events.index("waiting for the ceiling of its tenant")
+        assert events[at + 1] == "allowed by the ceiling of its tenant" and events.index("reached_pg") > at, events
+        times = [e["time"] for e in ops[0]["events"]]
+        assert times == sorted(times)
+        # Its replicas are the other two.
+        assert any(e.startswith("waiting for subops from ") and len(e.rsplit(" ", 1)[1].split(",")) == 2 for e in events), events
+    finally:
+        qos(cluster, "rm", pool)
+        for completion in under_way:
+            completion.wait_for_complete()
+        for option in settings:
+            cluster.ceph("config", "rm", "osd", option)
+        io.close()
+        client.shutdown()
+
+
 def test_what_is_not_valid_is_refused(cluster, pools):
     pool, other = pools
     for args in [("a/b/c/d", "--weight", "1"), (pool,), (pool, "--weight", "0"), (pool, "--floor-iops", 5, "--ceiling-iops", 4), (pool, "--like", "nothing"),

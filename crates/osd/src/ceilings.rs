@@ -100,7 +100,7 @@ impl ImageCeilings {
         let tracked = op.clone();
         let through = self.gate.offer(tenant, demand, op, now);
         if through.is_none() {
-            tracked.tracked.delayed(LIMITED);
+            tracked.tracked.held(LIMITED);
             // It comes to this OSD for the first time in a while, which has little of the limit.
             if entry.begins() {
                 self.news.notify_one();
@@ -115,7 +115,7 @@ impl ImageCeilings {
             return None;
         }
         // Of a client that is gone: it sends it again if it still wants it.
-        self.gate.release(now, |op| op.sink().is_open())
+        self.gate.release(now, |op| op.sink().is_open()).inspect(|op| op.tracked.let_go())
     }
 
     /// When the next request may go on.

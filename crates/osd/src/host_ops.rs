@@ -592,7 +592,7 @@ impl PgHost {
             return_code: if returnvec { outcome.result } else { 0 },
             op_returns: if returnvec { op_returns(&outcome) } else { Vec::new() },
         });
-        op.tracked.mark(Stage::WaitingForSubOps);
+        self.with_pg(|pg| op.tracked.waits_for(pg.acknowledged_by()));
         // The next operation on the object sees the new state; the store has it as soon as this is proposed.
         let before = context.head.borrow_mut().replace(Rc::new(Head { state: sealed.new, snapset: sealed.snapset }));
         let completion = Completion::Client {

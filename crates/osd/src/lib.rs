@@ -60,6 +60,8 @@ pub mod settings;
 pub mod stats;
 pub mod superblock;
 pub mod tenants;
+#[cfg(test)]
+mod tenants_test;
 pub mod tracker;
 pub mod txn;
 pub mod watch;

@@ -416,7 +416,7 @@ impl Tenants {
                     let through = self.gate.offer(tenant, demand, op, now);
                     if through.is_none() {
                         row.seen.throttled += 1;
-                        tracked.tracked.delayed(OVER_CEILING);
+                        tracked.tracked.held(OVER_CEILING);
                         // It comes to this OSD for the first time in a while, which has little of the ceiling.
                         self.urgent |= spec.asked.is_news();
                     }
@@ -434,6 +434,7 @@ impl Tenants {
             return None;
         }
         let op = self.gate.release(now, |op| op.sink().is_open())?;
+        op.tracked.let_go();
         let id = op.tenant.get();
         if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
             row.seen.throttled_time = row.seen.throttled_time.saturating_add(now.saturating_sub(op.queued.get()));
@@ -610,6 +611,7 @@ impl Tenants {
         }
         while let Some(op) = self.gate.release(now, |op| op.sink().is_open()) {
             op.offered.set(false);
+            op.tracked.let_go();
             waiting.push(op);
         }
         let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs).into_iter().partition(|s| gone.contains(&s.share.number));

@@ -4,10 +4,12 @@
 //! when an operation is slow enough to enter the history.
 
 use serde_json::{Value, json};
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
+use types::OsdId;
 
 /// How an operation is described to an operator.
 pub trait Describe {
@@ -70,18 +72,61 @@ impl Stage {
     ];
 }
 
+/// Waits that are kept of an operation, the last among them: one may wait again and again.
+const MOST_WAITS: usize = 32;
+/// An operation is let go by what had held it back: no wait, but the end of one.
+const LET_GO: [(&str, &str); 2] = [(LIMITED, "allowed by the limit of its image"), (OVER_CEILING, "allowed by the ceiling of its tenant")];
+
 struct Record {
     what: Rc<dyn Describe>,
     started: Instant,
     started_wall: SystemTime,
     marks: Cell<[Option<Duration>; Stage::COUNT]>,
     delayed: Cell<Option<&'static str>>,
+    /// When it began to wait, and for what.
+    waits: RefCell<Vec<(Duration, &'static str)>>,
+    /// For how long what it is promised held it back, and since when it does.
+    held: Cell<(Duration, Option<Duration>)>,
+    /// Whose commits it waits for.
+    replicas: RefCell<SmallVec<[OsdId; 4]>>,
 }
 
 impl Record {
     fn last_stage(&self) -> Option<Stage> {
         let marks = self.marks.get();
         Stage::ALL.into_iter().rev().find(|s| marks[*s as usize].is_some())
+    }
+
+    fn wait(&self, at: Duration, why: &'static str) {
+        let mut waits = self.waits.borrow_mut();
+        if waits.len() >= MOST_WAITS {
+            waits.pop();
+        }
+        waits.push((at, why));
+    }
+
+    /// How old it is, without the time in which an image's limit or a tenant's ceiling held it back: that is what these are for.
+    fn blamed(&self, age: Duration) -> Duration {
+        let (held, since) = self.held.get();
+        age.saturating_sub(held).saturating_sub(since.map_or(Duration::ZERO, |since| age.saturating_sub(since)))
+    }
+
+    /// What happened, in order.
+    fn events(&self) -> Vec<Value> {
+        let mut events: Vec<(Duration, String)> = vec![(Duration::ZERO, "initiated".into())];
+        events.extend(self.waits.borrow().iter().map(|(at, why)| (*at, (*why).to_owned())));
+        for (stage, mark) in Stage::ALL.into_iter().zip(self.marks.get()) {
+            let Some(at) = mark else { continue };
+            let mut text = stage.event().to_owned();
+            let replicas = self.replicas.borrow();
+            if stage == Stage::WaitingForSubOps && !replicas.is_empty() {
+                let names: Vec<String> = replicas.iter().map(|o| o.0.to_string()).collect();
+                text = format!("{text} from {}", names.join(","));
+            }
+            events.push((at, text));
+        }
+        events.sort_by_key(|(at, _)| *at);
+        events.into_iter().map(|(at, event)| json!({"time": wall(self.started_wall + at), "event": event})).collect()
     }
 
     /// Where the operation is.
@@ -93,12 +138,6 @@ impl Record {
     }
 
     fn dump(&self, age: Duration, duration: Duration) -> Value {
-        let mut events = vec![json!({"time": wall(self.started_wall), "event": "initiated"})];
-        for (stage, mark) in Stage::ALL.into_iter().zip(self.marks.get()) {
-            if let Some(at) = mark {
-                events.push(json!({"time": wall(self.started_wall + at), "event": stage.event()}));
-            }
-        }
         json!({
             "description": self.what.describe(),
             "initiated_at": wall(self.started_wall),
@@ -107,7 +146,7 @@ impl Record {
             "type_data": {
                 "flag_point": self.flag_point(),
                 "client_info": self.what.client_info(),
-                "events": events,
+                "events": self.events(),
             },
         })
     }
@@ -157,6 +196,36 @@ impl Tracked {
     /// The operation waits for something.
     pub fn delayed(&self, why: &'static str) {
         self.record.delayed.set(Some(why));
+        self.record.wait(self.record.started.elapsed(), why);
+    }
+
+    /// The operation waits for what it is promised: [`LIMITED`], or [`OVER_CEILING`]. It is not slow for that.
+    pub fn held(&self, why: &'static str) {
+        let now = self.record.started.elapsed();
+        self.record.delayed.set(Some(why));
+        self.record.wait(now, why);
+        let (held, since) = self.record.held.get();
+        self.record.held.set((held, since.or(Some(now))));
+    }
+
+    /// What held the operation lets it go.
+    pub fn let_go(&self) {
+        let now = self.record.started.elapsed();
+        let (held, since) = self.record.held.get();
+        let Some(since) = since else { return };
+        self.record.held.set((held + now.saturating_sub(since), None));
+        let why = self.record.delayed.take();
+        if let Some((_, event)) = LET_GO.iter().find(|(held, _)| Some(*held) == why) {
+            self.record.wait(now, event);
+        }
+    }
+
+    /// The operation is handed to the store and to these replicas, and waits until all have it.
+    pub fn waits_for(&self, replicas: impl Iterator<Item = OsdId>) {
+        let mut sorted: SmallVec<[OsdId; 4]> = replicas.collect();
+        sorted.sort_unstable();
+        *self.record.replicas.borrow_mut() = sorted;
+        self.mark(Stage::WaitingForSubOps);
     }
 
     /// When it arrived.
@@ -235,6 +304,9 @@ impl Tracker {
             started_wall: SystemTime::now(),
             marks: Cell::default(),
             delayed: Cell::default(),
+            waits: RefCell::default(),
+            held: Cell::default(),
+            replicas: RefCell::default(),
         });
         let slot = self.in_flight.borrow_mut().insert(record.clone());
         Tracked { tracker: self.clone(), slot, record }
@@ -250,7 +322,7 @@ impl Tracker {
         let now = Instant::now();
         let duration = now.duration_since(record.started);
         let limits = self.limits.get();
-        if duration >= limits.complaint {
+        if record.blamed(duration) >= limits.complaint {
             self.slow_total.set(self.slow_total.get() + 1);
         }
         if duration >= limits.slow_threshold && limits.slow_size > 0 {
@@ -322,15 +394,15 @@ impl Tracker {
         })
     }
 
-    /// Operations that are older than the complaint time: how many are where, and the age of the oldest.
+    /// Operations that are older than the complaint time: how many are where, and the age of the oldest. Time in which an image's
+    /// limit or a tenant's ceiling held them back does not count.
     pub fn slow_now(&self) -> (BTreeMap<String, u64>, Duration) {
         let complaint = self.limits.get().complaint;
         let mut at: BTreeMap<String, u64> = BTreeMap::new();
         let mut oldest = Duration::ZERO;
         for (_, r) in self.in_flight.borrow().iter() {
-            let age = r.started.elapsed();
-            // That an operation waits for a limit is what the limit is for.
-            if age >= complaint && r.delayed.get() != Some(LIMITED) {
+            let age = r.blamed(r.started.elapsed());
+            if age >= complaint {
                 *at.entry(r.flag_point()).or_default() += 1;
                 oldest = oldest.max(age);
             }
@@ -388,6 +460,87 @@ mod tests {
         drop(t.start(Rc::new(Named("very long")), ago(40)));
         assert_eq!(t.slow_total(), 1);
         assert_eq!(t.dump_slow()["num_slow_ops"], 1);
+    }
+
+    fn events(op: &Value) -> Vec<String> {
+        let events = op["type_data"]["events"].as_array().unwrap();
+        let times: Vec<&str> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
+        assert!(times.is_sorted(), "{times:?}");
+        events.iter().map(|e| e["event"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_history_says_where_operations_waited_and_for_whom() {
+        let t = Rc::new(Tracker::default());
+        t.set_limits(HistoryLimits { slow_threshold: Duration::ZERO, ..HistoryLimits::default() });
+        let op = t.start(Rc::new(Named("a")), Instant::now());
+        op.mark(Stage::Queued);
+        op.held(LIMITED);
+        op.let_go();
+        op.held(OVER_CEILING);
+        op.let_go();
+        op.let_go();
+        op.mark(Stage::ReachedPg);
+        op.delayed("waiting for missing object");
+        op.mark(Stage::Started);
+        op.waits_for([OsdId(11), OsdId(2)].into_iter());
+        assert_eq!(t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"], "waiting for sub ops");
+        op.mark(Stage::CommitSent);
+        drop(op);
+        for dump in [&t.dump_historic(false)["ops"][0], &t.dump_slow()["slow_ops"][0]] {
+            let wanted = [
+                "initiated",
+                "queued_for_pg",
+                LIMITED,
+                "allowed by the limit of its image",
+                OVER_CEILING,
+                "allowed by the ceiling of its tenant",
+                "reached_pg",
+                "waiting for missing object",
+                "started",
+                "waiting for subops from 2,11",
+                "commit_sent",
+                "done",
+            ];
+            assert_eq!(events(dump), wanted);
+        }
+        // Without replicas nobody is named, and what waits for ever has a bounded history.
+        let op = t.start(Rc::new(Named("b")), Instant::now());
+        (0..100).for_each(|_| op.delayed("waiting for scrub"));
+        op.delayed("waiting for map");
+        op.waits_for([].into_iter());
+        let dump = t.dump_in_flight(false);
+        let events = events(&dump["ops"][0]);
+        assert_eq!((events.len(), &*events[MOST_WAITS], &*events[MOST_WAITS + 1]), (MOST_WAITS + 2, "waiting for map", "waiting for subops"));
+    }
+
+    #[test]
+    fn what_a_limit_or_a_ceiling_holds_is_not_slow() {
+        let t = Rc::new(Tracker::default());
+        let ago = |s| Instant::now().checked_sub(Duration::from_secs(s)).unwrap();
+        let slow = |t: &Tracker| t.slow_now().0.into_iter().collect::<Vec<_>>();
+        for why in [LIMITED, OVER_CEILING] {
+            let op = t.start(Rc::new(Named("held")), ago(100));
+            // It came to the limit at once.
+            op.held(why);
+            op.record.held.set((Duration::ZERO, Some(Duration::ZERO)));
+            assert_eq!(slow(&t), [], "{why}");
+            assert_eq!(t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"], format!("delayed ({why})"));
+            op.let_go();
+            op.mark(Stage::ReachedPg);
+            assert_eq!(slow(&t), [], "it has only begun");
+            drop(op);
+            assert_eq!(t.slow_total(), 0);
+        }
+        // One that was slow elsewhere is slow, held or not.
+        let op = t.start(Rc::new(Named("slow")), ago(100));
+        op.held(OVER_CEILING);
+        op.record.held.set((Duration::ZERO, Some(Duration::from_secs(31))));
+        assert_eq!(slow(&t), [(format!("delayed ({OVER_CEILING})"), 1)]);
+        assert!(t.slow_now().1 < Duration::from_secs(32));
+        op.let_go();
+        drop(op);
+        assert_eq!(t.slow_total(), 1);
     }
 
     #[test]

@@ -315,6 +315,12 @@ impl Pg {
         self.peers.iter().map(|(osd, p)| PeerStatus { osd: *osd, info: &p.info, missing: p.missing.as_ref().map(|m| m.len()) })
     }
 
+    /// Whom writes wait for beside this OSD: acting OSDs, and those among the targets that acknowledge (Ceph:
+    /// `get_acting_recovery_backfill_shards`).
+    pub fn acknowledged_by(&self) -> impl Iterator<Item = OsdId> {
+        self.mapping.acting.iter().copied().chain(self.acknowledging()).filter(|o| *o != self.me)
+    }
+
     /// Since when the machine is in its state, for `pg query` (Ceph: `enter_time`).
     pub fn entered(&self) -> Utime {
         self.times.entered

@@ -1,0 +1,149 @@
+//! Whose a request is (`osd_qos_tenant`), by itself and through the scheduler that an OSD has.
+
+use crate::client_op::{ClientOp, ReplySink, Request};
+use crate::op::code::write_op;
+use crate::op::{OpInfo, OsdFlags};
+use crate::scheduler::OsdQueue;
+use crate::tenants::{TenantBy, Tenants};
+use crate::tracker::Tracker;
+use crate::work::{Next, Queue, Work};
+use conf::Config;
+use conf::effective::Source;
+use messages::{OsdOp, OsdOpReply};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
+
+/// A session of a client.
+#[derive(Clone, Copy)]
+struct Session(&'static str, u64);
+
+impl ReplySink for Session {
+    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+    fn session(&self) -> u64 {
+        self.1
+    }
+    fn entity(&self) -> &str {
+        self.0
+    }
+}
+
+fn request(pool: i64, namespace: &'static str, object: &'static str, from: Session, tid: u64) -> Rc<ClientOp> {
+    let pgid = PgId { pool: PoolId(pool), seed: 0 };
+    let m = OsdOp {
+        pgid: SpgId { pgid, ..SpgId::default() },
+        locator: ObjectLocator { pool: pgid.pool, namespace: namespace.as_bytes().into(), ..ObjectLocator::default() },
+        object: object.as_bytes().into(),
+        ops: vec![write_op(0, &[7; 4096][..])],
+        snapid: SnapId::NOSNAP,
+        ..OsdOp::default()
+    };
+    let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
+    let request = Rc::new(Request { m, source: EntityName::client(from.1 as i64), addr: EntityAddr::default(), tid });
+    let tracked = Rc::<Tracker>::default().start(request.clone(), Instant::now());
+    Rc::new(ClientOp::new(request, info, pgid, Rc::new(from), tracked, None))
+}
+
+const A: Session = Session("client.a", 1);
+const B: Session = Session("client.b", 2);
+const FIRST: &str = "rbd_data.11aa.0000000000000001";
+const AGAIN: &str = "rbd_data.11aa.0000000000000002";
+const OTHER: &str = "rbd_data.22bb.0000000000000001";
+
+fn pool_name(id: PoolId) -> Option<String> {
+    Some(format!("pool-{}", id.0))
+}
+
+/// What each tenant was asked for.
+fn offered(by: TenantBy, ops: &[Rc<ClientOp>]) -> BTreeMap<String, u64> {
+    let mut tenants = Tenants::new(by);
+    for op in ops {
+        assert!(tenants.admit(op.clone(), 1).is_some(), "nobody has a ceiling");
+    }
+    let dump = tenants.dump(&pool_name, &|_| 0);
+    assert_eq!(dump["tenant_by"], by.name());
+    let row = |t: &serde_json::Value| (t["tenant"].as_str().unwrap().to_owned(), t["offered"].as_u64().unwrap());
+    dump["tenants"].as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn each_value_says_whose_a_request_is() {
+    let ops = [
+        request(1, "", "object", A, 1),
+        request(1, "", "object", B, 2),
+        request(1, "space", "object", A, 3),
+        request(2, "", FIRST, A, 4),
+        request(2, "", AGAIN, B, 5),
+        request(2, "", OTHER, A, 6),
+        request(2, "space", FIRST, B, 7),
+        request(2, "", "rbd_header.11aa", A, 8),
+    ];
+    let of = |rows: &[(&str, u64)]| rows.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<BTreeMap<_, _>>();
+    assert_eq!(offered(TenantBy::Pool, &ops), of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 4), ("pool-2/space", 1)]));
+    ops.iter().for_each(|op| op.offered.set(false));
+    let images = [
+        ("pool-1", 2),
+        ("pool-1/space", 1),
+        ("pool-2//rbd_data.11aa", 2),
+        ("pool-2//rbd_data.22bb", 1),
+        ("pool-2/space/rbd_data.11aa", 1),
+        ("pool-2", 1),
+    ];
+    assert_eq!(offered(TenantBy::Image, &ops), of(&images));
+    ops.iter().for_each(|op| op.offered.set(false));
+    assert_eq!(offered(TenantBy::Client, &ops), of(&[("client.a", 5), ("client.b", 3)]));
+    for (name, by) in [("pool", TenantBy::Pool), ("image", TenantBy::Image), ("client", TenantBy::Client)] {
+        assert_eq!((TenantBy::from_name(name), by.name()), (by, name));
+        assert!(conf::find("osd_qos_tenant").unwrap().parse(name).is_ok());
+    }
+    assert!(conf::find("osd_qos_tenant").unwrap().parse("session").is_err());
+}
+
+/// Of the next so many, how many are of each client; those of a session must come in the order in which they were sent.
+fn serve(q: &mut OsdQueue, n: usize, last: &mut BTreeMap<u64, u64>, now: Instant) -> BTreeMap<String, usize> {
+    let mut served: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..n {
+        let Next::Work(Work::Client(op), _) = q.dequeue(now) else { panic!("{n} wait") };
+        *served.entry(op.sink().entity().to_owned()).or_default() += 1;
+        let before = last.insert(op.sink().session(), op.request.tid);
+        assert!(before.is_none_or(|tid| tid < op.request.tid), "out of order");
+    }
+    served
+}
+
+#[test]
+fn a_change_holds_for_what_waits() {
+    let (mut c, now) = (Config::new(), Instant::now());
+    let mut q = OsdQueue::starting(&c, now);
+    // Three sessions of one client and one of another, all on one pool.
+    for tid in 0..120 {
+        for session in [Session("client.a", 1), Session("client.a", 2), Session("client.a", 3), Session("client.b", 4)] {
+            q.enqueue(Work::Client(request(1, "", "object", session, tid)), now);
+        }
+    }
+    let waiting = |q: &OsdQueue| {
+        let dump = q.dump(&pool_name);
+        let row = |t: &serde_json::Value| Some((t["tenant"].as_str()?.to_owned(), t["waiting"].as_u64().filter(|n| *n > 0)?));
+        let waiting: BTreeMap<String, u64> = dump["tenants"].as_array().unwrap().iter().filter_map(row).collect();
+        (dump["tenant_by"].as_str().unwrap().to_owned(), waiting.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(waiting(&q), ("pool".into(), vec![("pool-1".into(), 480)]));
+    let mut last = BTreeMap::new();
+    let by_session = serve(&mut q, 80, &mut last, now);
+    assert_eq!((by_session["client.a"], by_session["client.b"]), (60, 20), "sessions of a tenant take turns");
+    c.set(Source::Override, "osd_qos_tenant", "client").unwrap();
+    q.configure(&c, now);
+    assert_eq!(waiting(&q), ("client".into(), vec![("client.a".into(), 300), ("client.b".into(), 100)]));
+    let by_client = serve(&mut q, 80, &mut last, now);
+    assert!(by_client.values().all(|n| n.abs_diff(40) <= 2), "{by_client:?}");
+    // Whatever it is changed to, nothing is lost, and all is in order.
+    c.set(Source::Override, "osd_qos_tenant", "image").unwrap();
+    q.configure(&c, now);
+    assert_eq!(waiting(&q), ("image".into(), vec![("pool-1".into(), 320)]));
+    serve(&mut q, 320, &mut last, now);
+    assert!(q.is_empty());
+    let dump = q.dump(&pool_name);
+    let sum = |what: &str| dump["tenants"].as_array().unwrap().iter().filter_map(|t| t[what].as_u64()).sum::<u64>();
+    assert_eq!((sum("offered"), sum("served"), last.len()), (480, 480, 4));
+}
