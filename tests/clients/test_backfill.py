@@ -183,7 +183,7 @@ def test_osds_come_and_go(siphon_factory):
         assert all(s == "active+remapped+backfill_wait" for s in waiting.values()), waiting
         assert c.ceph_json("status")["pgmap"]["misplaced_objects"] > 0
         query = c.ceph_json("pg", next(iter(waiting)), "query")
-        assert query["recovery_state"][0]["name"].endswith("NotBackfilling"), query
+        assert query["recovery_state"][0]["substate"] == "NotBackfilling", query
         c.ceph("osd", "unset", "nobackfill")
         # Clients write on all the while.
         stop, errors = threading.Event(), []

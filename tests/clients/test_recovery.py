@@ -32,16 +32,16 @@ def procs():
 class Pg:
     """A pool of one group on two of three OSDs, either of which may serve alone."""
 
-    def __init__(self, procs):
+    def __init__(self, procs, pool=POOL):
         self.procs, self.c = procs, procs.client("crc")
         c = self.c
-        c.command(prefix="osd pool create", pool=POOL, pg_num=1, size=2)
-        c.command(prefix="osd pool set", pool=POOL, var="min_size", val="1")
-        c.command(prefix="osd pool application enable", pool=POOL, app="rados")
+        c.command(prefix="osd pool create", pool=pool, pg_num=1, size=2)
+        c.command(prefix="osd pool set", pool=pool, var="min_size", val="1")
+        c.command(prefix="osd pool application enable", pool=pool, app="rados")
         self.cluster = rados.Rados(conffile=str(procs.conf), conf={"rados_mon_op_timeout": "60"})
         self.cluster.connect(timeout=60)
-        self.io = self.cluster.open_ioctx(POOL)
-        self.pgid = f"{self.cluster.pool_lookup(POOL)}.0"
+        self.io = self.cluster.open_ioctx(pool)
+        self.pgid = f"{self.cluster.pool_lookup(pool)}.0"
         self.until(lambda s: s["state"] == "active+clean", "active+clean")
         self.first, self.second = self.stat()["acting"]
 
@@ -159,6 +159,57 @@ def test_unfound_objects(procs):
     contents = {n: io.read(n) for n in ("old", "wanted", "new")}
     assert contents == {"old": b"first old", "wanted": b"third wanted", "new": b"another new"}
     eventually(lambda: "OBJECT_UNFOUND" not in pg.checks(), what="nothing is unfound")
+
+
+def test_a_group_that_is_down_says_what_would_help(procs):
+    """The OSD that took writes alone is gone when the other comes back."""
+    pg = Pg(procs, "down")
+    c, io = pg.c, pg.io
+    io.write_full("a", b"both")
+
+    def peering():
+        states = json.loads(pg.asks("query")[1])["recovery_state"]
+        return {s["name"]: s for s in states}
+
+    def down(content):
+        pg.stop(pg.second)
+        pg.until(lambda s: s["acting"] == [pg.first] and "active" in s["state"], "one acts alone")
+        io.write_full("a", content)
+        pg.stop(pg.first)
+        pg.start(pg.second)
+        pg.until(lambda s: s["state"] == "down" and s["blocked_by"] == [pg.first], "down")
+        states = peering()
+        assert list(states) == ["Started/Primary/Peering/Down", "Started/Primary/Peering", "Started"], states
+        assert states["Started/Primary/Peering/Down"]["comment"] == "not enough up instances of this PG to go active"
+        state = states["Started/Primary/Peering"]
+        assert state["blocked"] == "peering is blocked due to down osds", state
+        assert state["probing_osds"] == [str(pg.second)] and state["down_osds_we_would_probe"] == [pg.first], state
+        past = state["past_intervals"][0]
+        assert past["intervals"][-1]["acting"] == str(pg.first) and {"osd": pg.first} in past["all_participants"], past
+        return state["peering_blocked_by"]
+
+    comment = "starting or marking this osd lost may let us proceed"
+    assert down(b"alone") == [{"osd": pg.first, "current_lost_at": 0, "comment": comment}]
+    info = json.loads(pg.asks("query")[1])["info"]
+    assert info["pgid"] == pg.pgid and info["history"]["last_epoch_started"] > 0 and info["incomplete"] == 0, info
+    # The first half of the advice: what was written alone is there.
+    pg.start(pg.first)
+    pg.until(lambda s: s["state"] == "active+clean", "active+clean")
+    assert io.read("a") == b"alone"
+    query = json.loads(pg.asks("query")[1])
+    assert [s["name"] for s in query["recovery_state"]] == ["Started/Primary/Active", "Started"], query["recovery_state"]
+    peers = {p["peer"]: p for p in query["peer_info"]}
+    assert peers[str(pg.second)]["history"]["last_epoch_started"] > 0 and peers[str(pg.second)]["pgid"] == pg.pgid, peers
+
+    # The second half: the other serves what it has.
+    blocked = down(b"lost")
+    assert [b["osd"] for b in blocked] == [pg.first], blocked
+    c.command(prefix="osd lost", id=blocked[0]["osd"], yes_i_really_mean_it=True)
+    pg.until(lambda s: s["acting"] == [pg.second] and "active" in s["state"], "it serves")
+    assert io.read("a") == b"alone"
+    pg.start(pg.first)
+    pg.until(lambda s: s["state"] == "active+clean", "active+clean again")
+    assert io.read("a") == b"alone"
 
 
 def test_forced_recovery_goes_first(procs):

@@ -1,6 +1,6 @@
 //! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
 
-use crate::admin_unfound;
+use crate::{admin_query, admin_unfound};
 use crate::core::Core;
 use crate::host::PgHost;
 use crate::stats;
@@ -93,7 +93,7 @@ commands! {
     "dump_osd_network name=value,type=CephInt,req=false", "Dump osd heartbeat network ping times", "r", Run::Now(dump_osd_network);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
-    "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Now(query);
+    "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Now(admin_query::query);
     "list_unfound name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
         "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
     "list_missing name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
@@ -102,7 +102,7 @@ commands! {
         "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
         Run::MarkUnfoundLost;
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
-        Run::Now(query);
+        Run::Now(admin_query::query);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_unfound name=offset,type=CephString,req=false",
         "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_missing name=offset,type=CephString,req=false",
@@ -151,7 +151,7 @@ impl Admin {
         Err(refused.unwrap_or_else(|| Refusal::invalid(format!("unrecognized command '{prefix}'; 'help' lists those that exist"))))
     }
 
-    fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
+    pub(crate) fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
         let text = args.str("pgid").ok_or_else(|| Refusal::invalid("no pgid specified"))?;
         let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
         self.core
@@ -438,76 +438,6 @@ fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         })
         .collect();
     reply(args, Value::Array(pgs))
-}
-
-/// A cursor as Ceph shows it.
-fn cursor(b: &pg::Backfill) -> String {
-    match b {
-        pg::Backfill::Complete => "MAX".into(),
-        pg::Backfill::Nothing => "MIN".into(),
-        pg::Backfill::UpTo(oid) => oid.to_string(),
-    }
-}
-
-fn recovery_state(pg: &pg::Pg) -> Value {
-    let mut state = json!({"name": pg.phase_name(), "enter_time": pg.entered().to_string()});
-    if pg.phase_name().starts_with("Started/Primary/Active") {
-        state["might_have_unfound"] = admin_unfound::might_have_unfound(pg, true);
-    }
-    let targets: Vec<pg::BackfillStatus> = pg.backfills().collect();
-    if let Some(last) = targets.iter().min_by(|a, b| a.last_backfill.cmp(&b.last_backfill)) {
-        let progress = |b: &pg::BackfillStatus| (b.fraction * 1000.0).round() / 1000.0;
-        let peers = targets.iter().map(|b| {
-            let osd = b.target.0.to_string();
-            json!({"peer": osd, "last_backfill": cursor(&b.last_backfill), "backfill_progress": progress(b), "in_flight": b.missing})
-        });
-        state["recovery_progress"] = json!({
-            "backfill_targets": targets.iter().map(|b| b.target.0.to_string()).collect::<Vec<_>>(),
-            "last_backfill_started": cursor(&last.last_backfill),
-            "backfill_progress": progress(last),
-            "backfills_in_flight": targets.iter().map(|b| b.missing).sum::<usize>(),
-            "peer_backfill_info": peers.collect::<Vec<_>>(),
-        });
-    }
-    state
-}
-
-fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let host = a.host(args)?;
-    let value = host.with_pg(|pg| {
-        let stat = stats::pg_stat(pg, &host.reads(), 0);
-        let info = pg.info();
-        let peers: Vec<Value> = pg
-            .peers()
-            .map(|p| {
-                json!({
-                    "peer": p.osd.0.to_string(),
-                    "last_update": p.info.last_update.to_string(),
-                    "last_complete": p.info.last_complete.to_string(),
-                    "missing": p.missing,
-                    "last_backfill": cursor(&p.info.last_backfill),
-                })
-            })
-            .collect();
-        json!({
-            "state": stat.state.to_string(),
-            "epoch": pg.epoch().0,
-            "up": stat.up.iter().map(|o| o.0).collect::<Vec<_>>(),
-            "acting": stat.acting.iter().map(|o| o.0).collect::<Vec<_>>(),
-            "info": {
-                "pgid": host.pgid.to_string(),
-                "last_update": info.last_update.to_string(),
-                "last_complete": info.last_complete.to_string(),
-                "log_tail": info.log_tail.to_string(),
-                "last_backfill": cursor(&info.last_backfill),
-                "last_user_version": info.last_user_version,
-                "stats": stat.dump(),
-            },
-            "peer_info": peers,
-            "recovery_state": [recovery_state(pg)],
-        })
-    });
-    reply(args, value)
 }
 
 fn clear_shards_repaired(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

@@ -13,6 +13,7 @@
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
+mod admin_query;
 mod admin_unfound;
 mod asked;
 pub mod ceilings;

@@ -18,6 +18,9 @@ pub struct PriorSet {
     pub probe: BTreeMap<OsdId, Epoch>,
     /// OSDs that would be asked if they were up.
     pub down: BTreeSet<OsdId>,
+    /// Those of them for which intervals have no survivor, with the epoch at which their data was last declared lost:
+    /// when one starts, or is declared lost, the set is another.
+    pub blocked_by: BTreeMap<OsdId, Epoch>,
     /// Of some interval nobody can be asked, and somebody may come back.
     pub blocked: bool,
 }
@@ -30,18 +33,21 @@ impl PriorSet {
         let serving = mapping.up.iter().chain(&mapping.acting).copied().filter(|&o| map.is_up(o));
         set.probe.extend(serving.map(|o| (o, map.up_from(o))));
         for interval in past.intervals.iter().filter(|i| i.last >= history.last_epoch_started) {
-            let (mut any_up, mut any_down) = (false, false);
+            let (mut any_up, mut down) = (false, Vec::new());
             for &osd in &interval.acting {
                 if map.is_up(osd) {
                     set.probe.insert(osd, map.up_from(osd));
                     // Who lost its data since then cannot vouch for it, though it is up.
                     any_up |= map.lost_at(osd) <= interval.first;
                 } else if map.exists(osd) && map.lost_at(osd) <= interval.first {
-                    set.down.insert(osd);
-                    any_down = true;
+                    down.push((osd, map.lost_at(osd)));
                 }
             }
-            set.blocked |= any_down && !any_up;
+            set.down.extend(down.iter().map(|(osd, _)| *osd));
+            if !any_up && !down.is_empty() {
+                set.blocked = true;
+                set.blocked_by.extend(down);
+            }
         }
         set
     }

@@ -60,7 +60,7 @@ impl Pg {
     }
 
     /// Whether a copy that is up and does not act lacks nothing but newer writes, or did when it began to follow.
-    pub(super) fn recovers_beside(&self, osd: OsdId) -> bool {
+    pub fn recovers_beside(&self, osd: OsdId) -> bool {
         match self.backfill.targets.get(&osd) {
             Some(t) if !matches!(t.stage, Stage::Waiting | Stage::GetLog) => t.beside,
             _ => self.only_lags(osd),

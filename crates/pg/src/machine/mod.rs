@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` is for people.
+//! `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` and `peering_status` are for people.
 
 mod activate;
 mod async_recovery;
@@ -22,6 +22,7 @@ mod join;
 mod lease;
 mod maps;
 mod peering;
+mod peering_status;
 mod recovery;
 mod removal;
 mod repair;
@@ -52,6 +53,7 @@ use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
 
 pub use backfill::BackfillStatus;
+pub use peering_status::{Incomplete, PeeringStatus, RuledOut, WaitsFor};
 pub use scrub::{ScrubKind, ScrubResults};
 pub use status::{PeerStatus, PgStatus};
 pub use unfound::{GiveUp, Holder, Lacking, LostRefused};
@@ -365,6 +367,16 @@ impl Pg {
         self.info.pgid
     }
 
+    /// The OSD that has this copy.
+    pub fn whoami(&self) -> OsdId {
+        self.me
+    }
+
+    /// The epoch in which the pool was created.
+    pub fn pool_created(&self) -> Epoch {
+        self.pool.created
+    }
+
     /// The map epoch that the machine is at.
     pub fn epoch(&self) -> Epoch {
         self.map.epoch()
@@ -584,6 +596,8 @@ mod backfill_test;
 mod lease_test;
 #[cfg(test)]
 mod machine_test;
+#[cfg(test)]
+mod peering_status_test;
 #[cfg(test)]
 mod repair_test;
 #[cfg(test)]

@@ -30,14 +30,22 @@ impl Peer {
 /// Among the rest the newest `last_update` wins, so that nothing acknowledged is lost (and some writes that
 /// were not acknowledged survive); then the longest log, then the primary itself.
 pub(super) fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone, acted: impl Fn(OsdId, Epoch) -> bool) -> Option<OsdId> {
-    let started = infos
-        .clone()
-        .map(|(_, i)| if i.is_incomplete() { i.history.last_epoch_started } else { i.history.last_epoch_started.max(i.last_epoch_started) })
-        .max()?;
+    let started = newest_started(infos.clone().map(|(_, i)| i))?;
     infos
-        .filter(|(_, i)| !i.is_incomplete() && i.last_epoch_started >= started)
+        .filter(|(_, i)| is_candidate(i, started))
         .max_by_key(|&(osd, i)| (acted(osd, started), i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
         .map(|(osd, _)| osd)
+}
+
+/// The newest activation that any of these copies knows of.
+pub(super) fn newest_started<'a>(infos: impl Iterator<Item = &'a PgInfo>) -> Option<Epoch> {
+    let known = |i: &PgInfo| if i.is_incomplete() { i.history.last_epoch_started } else { i.history.last_epoch_started.max(i.last_epoch_started) };
+    infos.map(known).max()
+}
+
+/// Whether a copy may have the authoritative log, if the newest activation was in `started`.
+pub(super) fn is_candidate(info: &PgInfo, started: Epoch) -> bool {
+    !info.is_incomplete() && info.last_epoch_started >= started
 }
 
 /// Whether the log that starts at `tail` can bring a copy up to date.

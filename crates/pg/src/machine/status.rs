@@ -34,7 +34,12 @@ pub struct Times {
     pub fullsized: Utime,
     /// The machine came to where it is ([`Pg::phase_name`]).
     pub entered: Utime,
+    /// It came to the state that this one is a part of ([`Pg::outer_name`]).
+    pub within: Utime,
+    /// Its interval was entered.
+    pub started: Utime,
     phase: &'static str,
+    outer: &'static str,
     state: PgState,
 }
 
@@ -50,7 +55,10 @@ impl Times {
             undegraded: now,
             fullsized: now,
             entered: now,
+            within: now,
+            started: now,
             phase: "",
+            outer: "",
             state: PgState::default(),
         }
     }
@@ -290,7 +298,7 @@ impl Pg {
             up_primary: self.mapping.up_primary,
             acting: self.mapping.acting.clone(),
             primary: self.mapping.primary,
-            blocked_by: if self.phase == Phase::Down { self.prior.down.clone() } else { BTreeSet::new() },
+            blocked_by: self.blocked_by(),
             epoch: self.map.epoch(),
             last_update: self.info.last_update,
             log_start: self.log.tail(),
@@ -321,11 +329,6 @@ impl Pg {
         self.mapping.acting.iter().copied().chain(self.acknowledging()).filter(|o| *o != self.me)
     }
 
-    /// Since when the machine is in its state, for `pg query` (Ceph: `enter_time`).
-    pub fn entered(&self) -> Utime {
-        self.times.entered
-    }
-
     /// Name of the state of the machine, for `pg query` (Ceph: `recovery_state`).
     pub fn phase_name(&self) -> &'static str {
         match self.phase {
@@ -352,8 +355,14 @@ impl Pg {
 
     /// Keeps the `last_*` times.
     pub(super) fn update_times(&mut self) {
-        let (now, state, phase) = (self.now, self.state(), self.phase_name());
+        let (now, state, phase, outer) = (self.now, self.state(), self.phase_name(), self.outer_name());
         let t = &mut self.times;
+        if phase.starts_with("Started") != t.phase.starts_with("Started") {
+            t.started = now;
+        }
+        if outer != t.outer {
+            (t.outer, t.within) = (outer, now);
+        }
         if phase != t.phase {
             (t.phase, t.entered) = (phase, now);
         }
