@@ -130,6 +130,12 @@ mon_osd_full_ratio|float|advanced|0.95|0..1|s|mon|Used part of an OSD from which
 mon_osd_backfillfull_ratio|float|advanced|0.90|0..1|s|mon|Used part of an OSD from which it takes no backfill; read when the cluster is created.
 mon_osd_nearfull_ratio|float|advanced|0.85|0..1|s|mon|Used part of an OSD from which there is a warning; read when the cluster is created.
 mon_osd_down_out_interval|int|advanced|600|0..|r|mon|Seconds after which a down OSD is marked out; 0 is never.
+mon_osd_down_out_subtree_limit|str|advanced|rack||r|mon|Do not mark OSDs out while everything in their subtree of this type is down; empty for no limit.
+mon_osd_adjust_heartbeat_grace|bool|advanced|true||r|mon|Wait longer than osd_heartbeat_grace for OSDs that were marked down before and lived.
+mon_osd_adjust_down_out_interval|bool|advanced|true||r|mon|Wait longer than mon_osd_down_out_interval for OSDs that were marked down before and lived.
+mon_osd_laggy_halflife|int|advanced|3600|1..|r|mon|Seconds after which half as much is made of an OSD's having been slow.
+mon_osd_laggy_weight|float|advanced|0.3|0..1|r|mon|How much one boot counts in the averages of how often, and how long, an OSD was only slow.
+mon_osd_laggy_max_interval|int|advanced|300|0..|r|mon|Longest time in seconds that counts in the average of how long an OSD was slow; 0 is no limit.
 mon_osd_min_in_ratio|float|advanced|0.75|0..1|r|mon|No OSD is marked out automatically below this part of OSDs that are in.
 mon_osd_report_timeout|int|advanced|900|10..|r|mon|Seconds without a beacon after which an OSD is marked down.
 mon_osd_blocklist_default_expire|float|advanced|3600|0..|r|mon|Seconds that a blocklist entry lasts if no duration is given.

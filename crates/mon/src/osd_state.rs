@@ -3,6 +3,7 @@
 //! Functions change the map of a batch in place. What follows from the epoch (`up_from`, `down_at`,
 //! `down_stamp`) is left to the incremental map, which sets it when it is applied.
 
+use crate::lag;
 use crate::state::Pending;
 use conf::Config;
 use std::collections::BTreeSet;
@@ -156,6 +157,40 @@ pub fn may_mark_down(map: &OsdMap, conf: &Config, osd: OsdId) -> bool {
 /// Whether the rules allow to mark an OSD out because it is down.
 pub fn may_mark_out(map: &OsdMap, osd: OsdId) -> bool {
     !map.has_flag(flag::NOOUT) && map.effective_osd_flags(osd) & state::NOOUT == 0
+}
+
+/// OSDs that the batch marks down, long after they were down before: that they were slow then says nothing any more.
+pub fn forget_old_lag(p: &mut Pending, conf: &Config) {
+    if !p.changes_osd_map() {
+        return;
+    }
+    let now = p.now();
+    let old = |o: &OsdId| p.osd_before().is_up(*o) && !p.osd().is_up(*o) && p.osd().osd(*o).is_some_and(|x| lag::is_old(&x.xinfo, conf, now));
+    let old: Vec<OsdId> = p.osd().osds().filter(old).collect();
+    for osd in old {
+        if let Some(o) = osd_mut(p, osd) {
+            (o.xinfo.laggy_probability, o.xinfo.laggy_interval) = (0, 0);
+        }
+    }
+}
+
+/// Whether an OSD and everything below the smallest of its ancestors that is at least of this type is down (Ceph:
+/// `OSDMap::containing_subtree_is_down`).
+pub fn subtree_is_down(map: &OsdMap, osd: OsdId, kind: u16) -> bool {
+    let mut current = osd.0;
+    for _ in 0..=map.crush.buckets().count() {
+        if map.crush.leaves(current).iter().any(|o| map.is_up(OsdId(*o))) {
+            return false;
+        }
+        if map.crush.item_type(current).is_some_and(|t| t >= kind) {
+            return true;
+        }
+        match map.crush.parent(current) {
+            Some(bucket) => current = bucket.id,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// Marks an OSD down. False if it is not up.
@@ -375,7 +410,10 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
                 || conf.bool("mon_osd_auto_mark_in"))
     };
     let (now, epoch) = (p.now(), p.osd_epoch());
+    // The process that was marked down lived on: its addresses are drawn when it starts.
+    let lived = b.boot_epoch.0 > 0 && known.client_addrs == b.client_addrs && known.cluster_addrs == b.cluster_addrs;
     let Some(o) = osd_mut(p, osd) else { return Booted::Refused };
+    lag::note_boot(&mut o.xinfo, conf, lived, now);
     if exists && known.info.up_from.0 > 0 && b.boot_epoch.0 == 0 {
         // Its store was never up, but another one was under its number: what that held is gone. Nobody may take
         // this OSD for a witness of what was written then.

@@ -1,5 +1,6 @@
 //! What OSDs tell: that they boot, live, die, and what they need from the map.
 
+use super::osd_watch::Rules;
 use super::session::Session;
 use super::{Inner, now};
 use crate::osd_state::{self, Boot, OsdMapExt};
@@ -181,19 +182,15 @@ impl Inner {
     /// Marks an OSD down if enough others say that it is silent.
     pub(super) fn judge(&self, target: OsdId) {
         let state = self.committed();
-        let (grace, reporters, level) = {
-            let conf = self.conf.borrow();
-            (
-                conf.u64("osd_heartbeat_grace"),
-                conf.u64("mon_osd_min_down_reporters"),
-                conf.str("mon_osd_reporter_subtree_level"),
-            )
-        };
+        let rules = Rules::from_conf(&self.conf.borrow());
         let map = state.osd.map();
-        if osd_state::may_mark_down(map, &self.conf.borrow(), target)
-            && self.osd_watch.borrow_mut().convicts(map, target, now(), grace, reporters, &level)
-        {
-            self.mark_failed(target, false, format!("failed: no answer for {grace} seconds"));
+        if !osd_state::may_mark_down(map, &self.conf.borrow(), target) {
+            return;
+        }
+        let convicted = self.osd_watch.borrow_mut().convicts(map, target, now(), &rules);
+        if let Some(c) = convicted {
+            let (n, level) = (c.subtrees, rules.level());
+            self.mark_failed(target, false, format!("failed ({n} reporters from different {level} after {:.1} >= grace {:.1})", c.silent, c.grace));
         }
     }
 

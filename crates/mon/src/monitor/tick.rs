@@ -2,6 +2,7 @@
 
 use crate::osd_state::OsdMapExt;
 use super::Inner;
+use super::osd_watch::OutRules;
 use crate::osd_state;
 use crate::state::{Change, Pending};
 use std::rc::Rc;
@@ -137,27 +138,11 @@ impl Inner {
 
     /// OSDs that stayed down give up their data's place.
     fn mark_down_out(&self, p: &mut Pending) {
-        let conf = self.conf.borrow();
-        let interval = conf.u64("mon_osd_down_out_interval");
-        let min_in = conf.f64("mon_osd_min_in_ratio");
-        let now = p.now();
-        let down: Vec<OsdId> = p.osd().osds().filter(|o| p.osd().is_down(*o) && p.osd().is_in(*o)).collect();
-        self.osd_watch.borrow_mut().down_since.retain(|o, _| down.contains(o));
-        for osd in down {
-            let since = *self.osd_watch.borrow_mut().down_since.entry(osd).or_insert(now);
-            if interval == 0 || now.since(since).as_secs() < interval || !osd_state::may_mark_out(p.osd(), osd) {
-                continue;
-            }
-            let all = p.osd().osds().count().max(1);
-            if (p.osd().num_in() as f64 - 1.0) / (all as f64) < min_in {
-                continue;
-            }
+        let rules = OutRules::from_conf(&self.conf.borrow());
+        let due = self.osd_watch.borrow_mut().due_out(p.osd(), p.now(), &rules);
+        for (osd, seconds) in due {
             osd_state::mark_out_automatically(p, osd);
-            self.log_line(
-                p,
-                LogPriority::INFO,
-                format!("Marking osd.{osd} out (has been down for {} seconds)", now.since(since).as_secs()),
-            );
+            self.log_line(p, LogPriority::INFO, format!("Marking osd.{osd} out (has been down for {seconds} seconds)"));
         }
     }
 
@@ -225,6 +210,7 @@ impl Inner {
         let lines = self.conf.borrow().u64("mon_log_max");
         self.proposer.with_pending(|p| {
             osd_state::clean_temps(p);
+            osd_state::forget_old_lag(p, &self.conf.borrow());
             osd_state::update_full_pools(p);
             let log = &p.state().log;
             let first = log.next().saturating_sub(lines);

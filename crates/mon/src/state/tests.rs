@@ -99,6 +99,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// An OSD that boots; `boot_epoch` is when it was up before.
+fn boots(n: u8, boot_epoch: u8) -> Boot {
+    Boot {
+        osd: OsdId(n.into()),
+        uuid: types::Fsid([n + 1; 16]),
+        client_addrs: addr(6800 + u16::from(n)),
+        cluster_addrs: addr(6900 + u16::from(n)),
+        hb_back_addrs: addr(7000),
+        hb_front_addrs: addr(7100),
+        features: 1,
+        mounted: Epoch(1),
+        clean_thru: Epoch(2),
+        boot_epoch: Epoch(boot_epoch.into()),
+        last_purged_snaps_scrub: Utime::ZERO,
+    }
+}
+
 fn take(p: &mut Pending, step: &Step) {
     use crate::commands::pool as pools;
     use types::rados::osd_state as bits;
@@ -135,19 +152,7 @@ fn take(p: &mut Pending, step: &Step) {
             }
         }
         Step::Boot(n) => {
-            let boot = Boot {
-                osd: osd(n),
-                uuid: types::Fsid([n + 1; 16]),
-                client_addrs: addr(6800 + u16::from(n)),
-                cluster_addrs: addr(6900 + u16::from(n)),
-                hb_back_addrs: addr(7000),
-                hb_front_addrs: addr(7100),
-                features: 1,
-                mounted: Epoch(1),
-                clean_thru: Epoch(2),
-                boot_epoch: Epoch(0),
-                last_purged_snaps_scrub: Utime::ZERO,
-            };
+            let boot = boots(n, n % 2);
             let before = p.osd_before().is_up(osd(n));
             let booted = osd_state::boot(p, &conf, &boot);
             assert!(booted != Booted::Yes || !before, "down and up in one epoch");
@@ -352,4 +357,40 @@ fn a_removed_snapshot_is_remembered_after_it_was_purged() {
     assert_eq!(pools::remove_unmanaged_snap(&mut p, id, first), Ok(false), "purged");
     assert_eq!(pools::remove_unmanaged_snap(&mut p, id, SnapId(99)), Err(types::Errno::ENOENT));
     assert_eq!(pools::make_snap(&mut p, id, "x"), Err(types::Errno::EINVAL));
+}
+
+#[test]
+fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
+    use types::Dump;
+    let (s, _) = fresh();
+    let mut p = Pending::new(s, Utime::new(2000, 0));
+    let conf = conf();
+    let osd = OsdId(1);
+    let down = |p: &mut Pending, at| {
+        p.set_now(Utime::new(at, 0));
+        assert!(osd_state::mark_down(p, osd));
+        osd_state::forget_old_lag(p, &conf);
+        p.close();
+    };
+    let up = |p: &mut Pending, at, boot: &Boot| {
+        p.set_now(Utime::new(at, 0));
+        assert_eq!(osd_state::boot(p, &conf, boot), Booted::Yes);
+        p.close();
+        p.osd().osd(osd).unwrap().xinfo
+    };
+    osd_state::create(&mut p, osd, Some(types::Fsid([2; 16])));
+    p.close();
+    assert_eq!(up(&mut p, 2000, &boots(1, 0)).laggy_probability, 0);
+    down(&mut p, 2100);
+    let x = up(&mut p, 2200, &boots(1, 3));
+    assert!(x.laggy_interval == 30 && (x.laggy_probability_f32() - 0.3).abs() < 1e-5, "{x:?}");
+    assert!(x.dump()["laggy_probability"].to_string().starts_with("0.3"), "{}", x.dump());
+    // Another process at another address: the first one was down for good.
+    down(&mut p, 2300);
+    let x = up(&mut p, 2400, &Boot { client_addrs: addr(6850), ..boots(1, 3) });
+    assert!(x.laggy_interval == 21 && (x.laggy_probability_f32() - 0.21).abs() < 1e-5, "{x:?}");
+    // Down again two days later, nobody remembers.
+    down(&mut p, 2500 + 48 * 3600);
+    let x = p.osd().osd(osd).unwrap().xinfo;
+    assert_eq!((x.laggy_probability, x.laggy_interval, x.down_stamp), (0, 0, Utime::new(2500 + 48 * 3600, 0)));
 }
