@@ -252,6 +252,7 @@ osd_op_history_slow_op_threshold|float|advanced|10|0..|r|osd|Seconds from which 
 osd_recovery_max_active|uint|advanced|0|0..|r|osd|Objects that one OSD recovers at the same time, over all PGs that it leads; 0 is osd_recovery_max_active_ssd. The mClock scheduler ignores it.
 osd_recovery_max_active_ssd|uint|advanced|10|1..|r|osd|The same, if osd_recovery_max_active is 0.
 osd_max_scrubs|uint|advanced|1|1..|r|osd|Scrubs that one OSD takes part in at the same time, for its own PGs and those of others together.
+osd_scrub_overdue_factor|float|advanced|3|1..100|r|osd|Up to how many times osd_max_scrubs an OSD takes part in while scrubs are overdue, the more the later they are; 1 for never more.
 osd_scrub_min_interval|float|advanced|86400|0..|r|osd|Seconds from a scrub to the next, at least. A pool may say otherwise (scrub_min_interval).
 osd_scrub_max_interval|float|advanced|604800|0..|r|osd,mgr|Seconds after which a scrub begins whatever the hour; 0 for never. A pool may say otherwise (scrub_max_interval).
 osd_deep_scrub_interval|float|advanced|604800|0..|r|osd,mgr|Seconds after which a scrub reads data again. A pool may say otherwise (deep_scrub_interval).

@@ -1,7 +1,8 @@
 //! The host's part of scrub: when, how many at a time, and what a collection holds.
 //!
 //! An OSD takes part in `osd_max_scrubs` scrubs, its own and those of other primaries together. Nobody waits while
-//! having a turn: a replica without one says no, and the primary gives back what it has and tries again later.
+//! having a turn: a replica without one says no, and the primary gives back what it has and tries again later. Groups whose
+//! scrub is overdue have further turns, the more the later they are ([`scrub_schedule::turns`]).
 //!
 //! What there is, is found out by slices: each reads a bounded number of bytes or rows, and then waits in the
 //! scheduler behind everything that is more important.
@@ -41,6 +42,8 @@ const AGAIN: std::ops::Range<u64> = 500..2500;
 pub struct ScrubSettings {
     /// `osd_max_scrubs`: how many an OSD takes part in.
     pub most: usize,
+    /// `osd_scrub_overdue_factor`: up to how many times as many, for groups that are late.
+    pub overdue_factor: f64,
     /// `osd_scrub_min_interval` and so on, for pools that do not say otherwise.
     pub min_interval: f64,
     /// `osd_scrub_max_interval`.
@@ -70,6 +73,7 @@ impl Default for ScrubSettings {
         const DAY: f64 = 86400.0;
         ScrubSettings {
             most: 1,
+            overdue_factor: 3.0,
             min_interval: DAY,
             max_interval: 7.0 * DAY,
             deep_interval: 7.0 * DAY,
@@ -114,9 +118,19 @@ pub(crate) struct Scrubs {
     rest: Option<Instant>,
 }
 
+/// How many scrubs an OSD takes part in at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Turns {
+    /// Of any group.
+    most: usize,
+    /// The one that is begun being late.
+    late: usize,
+}
+
 impl Scrubs {
-    fn is_full(&self, most: usize) -> bool {
-        self.own.len() + self.others.len() >= most.max(1)
+    fn has_turn(&self, turns: Turns, late: bool) -> bool {
+        let most = if late { turns.late } else { turns.most };
+        self.own.len() + self.others.len() < most.max(1)
     }
 
     fn may_try(&self, pgid: PgId, now: Instant) -> bool {
@@ -175,8 +189,9 @@ impl Core {
         if self.scrubs.borrow().rest.is_some_and(|at| at > now) {
             return;
         }
+        let turns = self.scrub_turns(&settings.scrub);
         let mut candidates: Vec<(PgId, ScrubKind)> = self.wanted_scrubs();
-        if !self.scrubs.borrow().is_full(settings.scrub.most) {
+        if self.scrubs.borrow().has_turn(turns, true) {
             candidates.extend(self.due_scrubs(&settings.scrub));
         }
         for (pgid, kind) in candidates {
@@ -192,11 +207,12 @@ impl Core {
                 continue;
             }
             {
+                let late = self.scrub_lateness(&host, &settings.scrub) > 0.0;
                 let mut s = self.scrubs.borrow_mut();
-                if s.is_full(settings.scrub.most) {
+                if !s.has_turn(turns, true) {
                     break;
                 }
-                if !s.may_try(pgid, now) {
+                if !s.has_turn(turns, late) || !s.may_try(pgid, now) {
                     continue;
                 }
                 let wanted = s.wanted.remove(&pgid).is_some();
@@ -213,43 +229,62 @@ impl Core {
         }
     }
 
-    /// What is due, longest waiting first.
+    /// When groups of this pool are scrubbed.
+    fn rules_of_scrubs(&self, pool: ScrubRules, s: &ScrubSettings) -> Rules {
+        Rules {
+            min_interval: pool.min_interval.unwrap_or(s.min_interval),
+            max_interval: pool.max_interval.unwrap_or(s.max_interval),
+            deep_interval: pool.deep_interval.unwrap_or(s.deep_interval),
+            randomize: s.randomize,
+            deep_randomize: s.deep_randomize,
+            no_scrub: pool.no_scrub,
+            no_deep_scrub: pool.no_deep_scrub,
+            permitted: scrub_schedule::permitted(local_time(), s.begin, s.end),
+        }
+    }
+
+    /// By which part of its interval the scrub of this group is late, whoever leads it.
+    fn scrub_lateness(&self, host: &PgHost, s: &ScrubSettings) -> f64 {
+        let Some(map) = self.map() else { return 0.0 };
+        let rules = self.rules_of_scrubs(map.scrub_rules(host.pgid.pool), s);
+        // What cannot be scrubbed does not make an OSD hurry. Of groups that others lead, only these know that.
+        let history = host.with_pg(|pg| (!pg.info().removing && (!pg.is_primary() || pg.is_clean())).then(|| pg.info().history));
+        history.map_or(0.0, |h| scrub_schedule::lateness(wall_now(), &h, &rules))
+    }
+
+    /// How many scrubs this OSD takes part in now.
+    fn scrub_turns(&self, s: &ScrubSettings) -> Turns {
+        let latest = self.hosts().iter().map(|h| self.scrub_lateness(h, s)).fold(0.0, f64::max);
+        Turns { most: s.most, late: scrub_schedule::turns(s.most, s.overdue_factor, latest) }
+    }
+
+    /// What is due: what is late first, the latest before others, and then what has waited longest.
     fn due_scrubs(&self, s: &ScrubSettings) -> Vec<(PgId, ScrubKind)> {
         let Some(map) = self.map() else { return Vec::new() };
-        let permitted = scrub_schedule::permitted(local_time(), s.begin, s.end);
         let now = wall_now();
         let mut due = Vec::new();
         for host in self.hosts() {
             let Some((history, pgid)) = host.with_pg(|pg| (pg.is_primary() && pg.is_clean()).then(|| (pg.info().history, pg.pgid()))) else {
                 continue;
             };
-            let pool = map.scrub_rules(pgid.pool);
-            let rules = Rules {
-                min_interval: pool.min_interval.unwrap_or(s.min_interval),
-                max_interval: pool.max_interval.unwrap_or(s.max_interval),
-                deep_interval: pool.deep_interval.unwrap_or(s.deep_interval),
-                randomize: s.randomize,
-                deep_randomize: s.deep_randomize,
-                no_scrub: pool.no_scrub,
-                no_deep_scrub: pool.no_deep_scrub,
-                permitted,
-            };
+            let rules = self.rules_of_scrubs(map.scrub_rules(pgid.pool), s);
             if let Some(kind) = scrub_schedule::due(now, &history, &rules, draw(pgid, history.last_scrub_stamp)) {
-                due.push((history.last_scrub_stamp, pgid, kind));
+                due.push((scrub_schedule::lateness(now, &history, &rules), history.last_scrub_stamp, pgid, kind));
             }
         }
-        due.sort_by_key(|(stamp, pgid, _)| (*stamp, *pgid));
-        due.into_iter().map(|(_, pgid, kind)| (pgid, kind)).collect()
+        due.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        due.into_iter().map(|(_, _, pgid, kind)| (pgid, kind)).collect()
     }
 }
 
 impl PgHost {
     /// The primary on another OSD asks for a turn.
     pub(crate) fn reserve_scrub(self: &Rc<Self>) {
-        let most = self.core.settings().scrub.most;
+        let settings = self.core.settings();
+        let (turns, late) = (self.core.scrub_turns(&settings.scrub), self.core.scrub_lateness(self, &settings.scrub) > 0.0);
         let granted = {
             let mut s = self.core.scrubs.borrow_mut();
-            let granted = s.others.contains(&self.pgid) || !s.is_full(most);
+            let granted = s.others.contains(&self.pgid) || s.has_turn(turns, late);
             if granted {
                 s.others.insert(self.pgid);
             }
@@ -567,12 +602,16 @@ mod tests {
     fn turns_are_counted_together() {
         let mut s = Scrubs::default();
         let pg = |seed| PgId { pool: PoolId(1), seed };
-        assert!(!s.is_full(1) && !s.is_full(0));
+        let is_full = |s: &Scrubs, most| !s.has_turn(Turns { most, late: most }, false);
+        assert!(!is_full(&s, 1) && !is_full(&s, 0));
         s.others.insert(pg(1));
-        assert!(s.is_full(1) && s.is_full(0) && !s.is_full(2));
+        assert!(is_full(&s, 1) && is_full(&s, 0) && !is_full(&s, 2));
         s.own.insert(pg(2), (ScrubKind::default(), true));
         let now = Instant::now();
-        assert!(s.is_full(2) && !s.may_try(pg(2), now) && s.may_try(pg(3), now));
+        // The further turns are for what is late.
+        let turns = Turns { most: 2, late: 3 };
+        assert!(!s.has_turn(turns, false) && s.has_turn(turns, true));
+        assert!(is_full(&s, 2) && !s.may_try(pg(2), now) && s.may_try(pg(3), now));
         s.later.insert(pg(3), now + Duration::from_secs(1));
         assert!(!s.may_try(pg(3), now) && s.may_try(pg(3), now + Duration::from_secs(1)));
     }

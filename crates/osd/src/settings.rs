@@ -96,6 +96,7 @@ pub(crate) fn settings(c: &Config) -> Settings {
         },
         scrub: ScrubSettings {
             most: num(c, "osd_max_scrubs", d.scrub.most as u64) as usize,
+            overdue_factor: c.f64("osd_scrub_overdue_factor"),
             min_interval: c.f64("osd_scrub_min_interval"),
             max_interval: c.f64("osd_scrub_max_interval"),
             deep_interval: c.f64("osd_deep_scrub_interval"),
