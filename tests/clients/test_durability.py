@@ -5,25 +5,28 @@ import threading
 
 import pytest
 
+from conftest import eventually
+
 rados = pytest.importorskip("rados")
 
 ROUNDS = 20 if os.environ.get("SIPHON_TEST_LONG") else 6
 
 
 def connect(conf):
-    r = rados.Rados(conffile=str(conf), conf={"rados_osd_op_timeout": "30", "rados_mon_op_timeout": "30", "client_mount_timeout": "30"})
+    r = rados.Rados(conffile=str(conf), conf={"rados_osd_op_timeout": "120", "rados_mon_op_timeout": "60", "client_mount_timeout": "60"})
     r.connect()
     return r
 
 
 class Writer:
-    """Writes objects of random sizes and overwrites, and remembers what was acknowledged."""
+    """Writes objects of random sizes and overwrites, and remembers what was acknowledged, and what was refused."""
 
     def __init__(self, io, seed):
         self.io = io
         self.rng = random.Random(seed)
         self.acked = {}       # name -> content of the last acknowledged write
         self.pending = {}     # name -> contents that were sent after it
+        self.errors = []      # (name, error) of writes that failed
         self.lock = threading.Lock()
         self.stop = False
         self.slots = threading.Semaphore(16)
@@ -44,15 +47,26 @@ class Writer:
                 self.pending[name] = data
             try:
                 self.io.aio_write_full(name, data, oncomplete=lambda c, n=name, d=data: self.done(c, n, d))
-            except rados.Error:
+            except rados.Error as e:
+                with self.lock:
+                    self.errors.append((name, e))
                 break
 
     def done(self, completion, name, data):
         with self.lock:
-            if completion.get_return_value() == 0:
+            code = completion.get_return_value()
+            if code == 0:
                 self.acked[name] = data
                 self.pending.pop(name, None)
+            else:
+                self.errors.append((name, code))
         self.slots.release()
+
+    def answered(self):
+        """Whether everything that was sent is answered. Whatever the cluster goes through: clients wait, and see no error."""
+        with self.lock:
+            assert not self.errors, self.errors[:10]
+            return not self.pending
 
 
 def test_sigkill(siphon_factory):
@@ -94,6 +108,7 @@ def test_sigkill(siphon_factory):
         known = dict(list(known.items())[-400:])
         check.shutdown()
         # The client of this round finds the new process, sends again what was not answered, and can go.
+        eventually(w.answered, timeout=120, what="the last answers")
         client.shutdown()
     assert cluster.stop() == 0
 

@@ -163,7 +163,7 @@ def one_lost(procs, victim, disturb, seed):
             w.slots.release()
         t.join()
         commander.end()
-    eventually(lambda: not w.pending, timeout=80, what="the last answers")
+    eventually(w.answered, timeout=80, what="the last answers")
     client.shutdown()
     return commander, took
 
@@ -395,7 +395,7 @@ def test_osds_go_on_when_their_monitor_goes(procs):
     procs[f"mon.{leader}"].start()
     procs["osd.1"].start()
     whole(c, names)
-    eventually(lambda: not w.pending, timeout=80, what="the last answers")
+    eventually(w.answered, timeout=80, what="the last answers")
     io = client.open_ioctx("d")
     for name, data in w.acked.items():
         assert io.read(name, length=len(data) + 1_000_000) == data, name

@@ -1,6 +1,7 @@
 """Daemons as processes of their own: an OSD that dies, hangs or is wrongly called dead."""
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -73,13 +74,78 @@ def write_during(procs, disturb, seed):
         for _ in range(64):
             w.slots.release()
         t.join()
-    eventually(lambda: not w.pending, timeout=60, what="the last answers")
+    eventually(w.answered, timeout=60, what="the last answers")
     return client, io, w, took
 
 
 def check_all(io, w):
     for name, data in w.acked.items():
         assert io.read(name, length=len(data) + 1_000_000) == data, name
+
+
+class Bench:
+    """`rados bench`, and how many of its writes were answered so far."""
+
+    def __init__(self, c, seconds):
+        self.process = subprocess.Popen(c.argv("rados", "-p", "d", "bench", seconds, "write", "-b", "4096", "-t", "16", "--run-name", "ride", "--no-cleanup"),
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines, self.finished = [], 0
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+            fields = line.split()
+            # Of each second: which, operations under way, begun, finished.
+            if len(fields) > 7 and all(f.isdigit() for f in fields[:4]):
+                self.finished = int(fields[3])
+
+    def goes_on(self, what):
+        before = self.finished
+        eventually(lambda: self.finished > before, timeout=60, what=f"`rados bench` to go on {what}")
+        assert self.process.poll() is None, f"it ended {what}: the restart took longer than it\n{''.join(self.lines)}"
+
+
+def test_bench_and_bindings_ride_through_restarts(procs):
+    """One OSD after the other is stopped or killed, and comes back. No client sees an error."""
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    client = connect(procs.conf)
+    io = client.open_ioctx("d")
+    w = Writer(io, seed=99)
+    t = threading.Thread(target=w.run, args=("ride",))
+    t.start()
+    bench = Bench(c, 30)
+    try:
+        bench.goes_on("at first")
+        for osd, end in ((0, "stop"), (1, "kill")):
+            getattr(procs[f"osd.{osd}"], end)()
+            eventually(lambda: not up(c, osd), timeout=20, what="the map to call it down")
+            bench.goes_on(f"without osd.{osd}")
+            procs[f"osd.{osd}"].start()
+            eventually(lambda: up(c, osd), timeout=20, what="the map to call it up")
+            bench.goes_on(f"with osd.{osd}")
+    finally:
+        w.stop = True
+        for _ in range(64):
+            w.slots.release()
+        t.join()
+        code = bench.process.wait(timeout=120)
+        bench.thread.join(timeout=30)
+    text = "".join(bench.lines)
+    assert code == 0 and "error" not in text.lower(), f"rados bench: exit {code}\n{text}"
+    total = int(re.search(r"Total writes made:\s+(\d+)", text)[1])
+    assert total >= bench.finished > 0, text
+    eventually(w.answered, timeout=60, what="the last answers")
+    check_all(io, w)
+    client.shutdown()
+    eventually(lambda: clean(c), timeout=90, what="active+clean after the restarts")
+    # It compares what it reads with what it wrote, and all that it wrote is there.
+    c.rados("-p", "d", "bench", "2", "seq", "-t", "16", "--run-name", "ride")
+    listed = sum(f"_{bench.process.pid}_object" in name for name in c.rados("-p", "d", "ls").stdout.decode().split())
+    assert listed == total, (listed, total)
+    c.rados("-p", "d", "cleanup", "--run-name", "ride")
 
 
 @pytest.mark.parametrize("osd", [0, 1, 2])
