@@ -4,11 +4,13 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from conftest import eventually
+from load import Load, Objects, Reader
 from processes import Processes, siphon
 
 rados = pytest.importorskip("rados")
@@ -331,7 +333,6 @@ def test_a_deep_scrub_compares_content_that_reads_well(damage, tmp_path):
 
 def test_scrubs_go_on_while_clients_write(damage):
     """What is written while it is compared must not look inconsistent."""
-    import threading
     stop = threading.Event()
     failed = []
 
@@ -360,6 +361,102 @@ def test_scrubs_go_on_while_clients_write(damage):
         stop.set()
         [t.join() for t in threads]
     assert not failed and damage.healthy(), damage.log()
+
+
+class Calm:
+    """Objects that nobody changes, and threads that read them and compare, until they are stopped."""
+
+    def __init__(self, damage, count):
+        rng = random.Random(77)
+        self.io = damage.io
+        self.data = {f"calm{i:02}": rng.randbytes(rng.choice([9_000, 60_000])) for i in range(count)}
+        for name, data in self.data.items():
+            self.io.write_full(name, data)
+        self.stop, self.wrong, self.reads = threading.Event(), [], 0
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(2)]
+
+    def run(self, seed):
+        rng = random.Random(seed)
+        while not self.stop.is_set():
+            name = rng.choice(list(self.data))
+            try:
+                if self.io.read(name, 100_000) != self.data[name]:
+                    self.wrong.append(name)
+                self.reads += 1
+            except rados.Error as e:
+                self.wrong.append((name, e))
+
+
+def test_blocks_go_bad_under_load(damage):
+    """Blocks of an OSD's device change while clients write and read. They read nothing wrong, scrubs find the rest, repair mends it."""
+    d, rng = damage, random.Random(8)
+    calm = Calm(d, 40)
+    connect = lambda **_: d.cluster
+    load = Load(8)
+    writers = [Objects(f"rot{i}", 8, connect, POOL, most=15) for i in range(3)]
+    for w in [*writers, Reader("look", 8, connect, POOL, writers)]:
+        load.add(w)
+    where = {name: d.where(name) for name in calm.data}
+    victim = 1
+    daemon = d.procs[f"osd.{victim}"]
+    before = d.repaired(victim)
+    load.start()
+    for t in calm.threads:
+        t.start()
+    try:
+        eventually(lambda: load.check() or min(load.done().values()) > 30, what="clients to work")
+        # While it is away the others go on; what they write meanwhile it gets by recovery.
+        daemon.stop()
+        device = d.device(victim)
+        objects = [o for o in json.loads(siphon("store", "dump", device))["objects"] if o["extents"]]
+        of = lambda name: next(o for o in objects if name in o["key"])
+        led = [name for name, (_, acting) in where.items() if acting[0] == victim]
+        followed = [name for name, (_, acting) in where.items() if acting[0] != victim]
+        bad_led, bad = rng.sample(led, min(4, len(led))), rng.sample(followed, 6)
+        assert bad_led, where
+        busy = [o for o in objects if "rot" in o["key"]]
+        with open(device, "r+b") as f:
+            for o in [*(of(name) for name in [*bad_led, *bad]), *rng.sample(busy, min(len(busy), 5))]:
+                e = rng.choice(o["extents"])
+                f.seek((e["physical_block"] + rng.randrange(e["blocks"])) * BLOCK + 64)
+                old = f.read(1)
+                f.seek(-1, 1)
+                f.write(bytes([old[0] ^ 0x10]))
+        daemon.start()
+        going = load.done()
+        eventually(lambda: clean(d.c), what="active+clean")
+        eventually(lambda: load.check() or all(n > going[w] + 20 for w, n in load.done().items()), what="clients to go on")
+        # Those that the OSD leads were read by somebody, answered from another copy, and mended.
+        eventually(lambda: d.repaired(victim) >= before + len(bad_led), what="what it leads to be mended")
+        # The rest is found by deep scrubs, while clients go on.
+        groups = sorted({where[name][0] for name in bad})
+        for pgid in groups:
+            assert "inconsistent" in scrub(d, pgid)["state"]
+        eventually(lambda: {"OSD_SCRUB_ERRORS", "PG_DAMAGED"} <= set(health(d)), what="health checks")
+        assert set(json.loads(d.c.rados("list-inconsistent-pg", POOL).stdout)) >= set(groups)
+        found = {f["object"]["name"]: f for pgid in groups for f in inconsistent(d, pgid)}
+        assert set(bad) <= set(found) and not (set(calm.data) - set(bad)) & set(found), (bad, sorted(found))
+        assert all(errors_of(found[name], victim) == ["read_error"] for name in bad), found
+        assert all(not errors_of(f, s["osd"]) for f in found.values() for s in f["shards"] if s["osd"] != victim), found
+        for i in range(4):
+            scrub(d, f"{d.pool}.{i}", "repair")
+        eventually(d.healthy, what="HEALTH_OK")
+        after = load.done()
+        eventually(lambda: load.check() or all(n > after[w] + 20 for w, n in load.done().items()), what="clients to go on")
+        load.pause()
+        for w in writers:
+            w.verify()
+    finally:
+        calm.stop.set()
+        load.stop()
+        for t in calm.threads:
+            t.join()
+    assert calm.reads > 100 and not calm.wrong, calm.wrong[:5]
+    for i in range(4):
+        assert "inconsistent" not in scrub(d, f"{d.pool}.{i}")["state"]
+        assert inconsistent(d, f"{d.pool}.{i}") == []
+    d.whole(victim)
+    assert all(d.io.read(name, 100_000) == data for name, data in calm.data.items())
 
 
 def test_commands_and_flags(damage):
