@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from conftest import Cluster, eventually
-from test_backfill import Model, clean, connect, healthy
+from test_backfill import Model, clean, connect, healthy, read_from
 from test_durability import Writer
 
 rados = pytest.importorskip("rados")
@@ -156,6 +156,45 @@ def test_pg_num_shrinks_under_load(siphon_factory):
     assert listed == {f"{i:x}" for i in range(8)}
 
 
+@pytest.mark.skipif(not LONG, reason="takes many minutes; SIPHON_TEST_LONG=1 runs it")
+def test_pg_num_goes_far_up_and_back_under_load(siphon_factory):
+    """One run from 8 groups to 256 and to 16. Joined groups are those that were divided under the same load."""
+    siphon = siphon_factory(osds=3, extra=["--osd-size", "4G"])
+    siphon.start()
+    c = make(siphon, 8)
+    model = Model(3)
+    names = [f"o{i}" for i in range(1500)]
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        model.write(io, names)
+        load = Load(siphon, model, names[5:])
+        load.start()
+        for n in (256, 16):
+            if n == 256:
+                # It has clones and, once it is removed, something to trim in groups that are divided and joined meanwhile.
+                model.snapshot(io, "s1")
+            else:
+                io.remove_snap("s1")
+                del model.snaps["s1"]
+            before = load.rounds
+            c.ceph("osd", "pool", "set", "p", "pg_num", str(n))
+            reached(c, n, timeout=3600)
+            assert load.rounds > before, "clients write meanwhile"
+            healthy(c, timeout=600)
+        load.end()
+        model.check(io)
+        # Every copy is what it should be, not only the one that is read.
+        for osd in range(3):
+            read_from(c, osd, range(3))
+            model.check(io)
+    assert siphon.stop() == 0
+    siphon.start()
+    healthy(c)
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        model.check(io)
+    listed = {pg["pgid"].split(".")[1] for pg in c.ceph_json("pg", "ls-by-pool", "p")["pg_stats"]}
+    assert listed == {f"{i:x}" for i in range(16)}
+
+
 def test_sigkill_while_groups_change(siphon_factory):
     siphon = siphon_factory(osds=3)
     siphon.start()
@@ -190,6 +229,7 @@ def test_sigkill_while_groups_change(siphon_factory):
                 assert again.read(name, length=1_000_000) == data, f"turn {turn}: {name} of an earlier turn"
         known.update({name: data for name, data in acked.items() if name not in pending})
         known = dict(list(known.items())[-500:])
+        eventually(w.answered, timeout=60, what="the last answers")
         client.shutdown()
     reached(c, n, "d")
     eventually(lambda: clean(c), timeout=120, what="the groups to be clean")
