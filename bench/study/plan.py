@@ -19,11 +19,13 @@ PROFILES = {
     "custom": mclock("custom"),
     # With the allocations of Ceph 16.2 and the first versions of 17.2.
     **{f"quincy-{name}": mclock(name, osd_mclock_allocations="quincy") for name in BUILT_IN},
+    # With those of the study that was published of Quincy.
+    **{f"quincy-study-{name}": mclock(name, osd_mclock_allocations="quincy_study") for name in BUILT_IN},
 }
 # What a run has unless it is told otherwise: those that stock clusters have as well.
 DEFAULT = ("wpq", *BUILT_IN)
 # Several by one name.
-GROUPS = {"quincy": tuple(f"quincy-{name}" for name in BUILT_IN)}
+GROUPS = {of: tuple(f"{of}-{name}" for name in BUILT_IN) for of in ("quincy", "quincy-study")}
 
 
 def only_siphon(profile):

@@ -146,7 +146,9 @@ def test_profiles_are_named_alone_and_in_groups():
     assert plan.expand(["quincy", "wpq", "quincy-balanced"]) == ["quincy-high_client_ops", "quincy-balanced", "quincy-high_recovery_ops", "wpq"]
     with pytest.raises(SystemExit, match="there is no profile lottery"):
         plan.expand(["lottery"])
-    assert [p for p in plan.PROFILES if plan.only_siphon(p)] == ["fifo", "auto", "quincy-high_client_ops", "quincy-balanced", "quincy-high_recovery_ops"]
+    old = [f"{of}-{name}" for of in ("quincy", "quincy-study") for name in plan.BUILT_IN]
+    assert [p for p in plan.PROFILES if plan.only_siphon(p)] == ["fifo", "auto", *old]
+    assert plan.settings("quincy-study-balanced", True)["osd_mclock_allocations"] == "quincy_study"
     assert plan.settings("fifo", True) == {"osd_op_queue": "fifo"}
     assert plan.settings("auto", True) == {"osd_op_queue": "mclock_scheduler", "osd_mclock_profile": "auto"}
     quincy, reef, stock = plan.settings("quincy-balanced", True), plan.settings("balanced", True), plan.settings("balanced", False)

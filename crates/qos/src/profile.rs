@@ -10,13 +10,16 @@ use crate::{ClassSpec, MclockSpec};
 /// | `balanced` | 50 %, 1, none | 50 %, 1, none | none, 1, 90 % |
 /// | `high_recovery_ops` | 30 %, 1, none | 70 %, 2, none | none, 1, none |
 ///
-/// These hold since Reef; before, and in the study that was published of Quincy ([`Allocations::Quincy`]):
+/// These hold since Reef; before ([`Allocations::Quincy`]):
 ///
 /// | profile | client | background_recovery | background_best_effort |
 /// | --- | --- | --- | --- |
 /// | `high_client_ops` | 50 %, 2, none | 25 %, 1, 100 % | 25 %, 2, none |
 /// | `balanced` | 40 %, 1, 100 % | 40 %, 1, 150 % | 20 %, 2, none |
 /// | `high_recovery_ops` | 30 %, 1, 80 % | 60 %, 2, 200 % | none, 2, none |
+///
+/// The study that was published of Quincy ([`Allocations::QuincyStudy`]) has the same for clients and recovery, and gives best effort a
+/// ceiling: 25 %, 1, 30 %; 20 %, 1, 50 %; 10 %, 1, 40 %.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MclockProfile {
     /// Clients first.
@@ -40,6 +43,8 @@ pub enum Allocations {
     Reef,
     /// Those before: 16.2 and the first versions of 17.2.
     Quincy,
+    /// Those of the study that was published of Quincy.
+    QuincyStudy,
 }
 
 impl Allocations {
@@ -48,6 +53,7 @@ impl Allocations {
         match name {
             "reef" => Some(Allocations::Reef),
             "quincy" => Some(Allocations::Quincy),
+            "quincy_study" => Some(Allocations::QuincyStudy),
             _ => None,
         }
     }
@@ -87,6 +93,9 @@ impl MclockProfile {
             (MclockProfile::HighClientOps, Allocations::Quincy) => [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 2, 0.0)],
             (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Quincy) => [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 2, 0.0)],
             (MclockProfile::HighRecoveryOps, Allocations::Quincy) => [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.0, 2, 0.0)],
+            (MclockProfile::HighClientOps, Allocations::QuincyStudy) => [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 1, 0.3)],
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::QuincyStudy) => [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 1, 0.5)],
+            (MclockProfile::HighRecoveryOps, Allocations::QuincyStudy) => [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.1, 1, 0.4)],
             (MclockProfile::Custom, _) => custom,
         }
     }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use qos::{
-    Capacity, ClassSpec, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, MclockSpec, Op, OpClass, Phase, Scheduler,
+    Allocations, Capacity, ClassSpec, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, MclockSpec, Op, OpClass, Phase, Scheduler,
     Wpq, cut_off,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -137,6 +137,13 @@ fn profiles_are_those_of_the_release() {
     assert_eq!((s.client.reservation, s.client.weight, s.client.limit), (754974720, 2, 0));
     assert_eq!(s.background_best_effort.limit, 880803840);
     assert_eq!(MclockProfile::from_name("balanced"), Some(MclockProfile::Balanced));
+    let best_effort = |of| {
+        let profiles = [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps];
+        profiles.map(|p| p.parts(Allocations::from_name(of).unwrap(), none)[2])
+    };
+    assert_eq!(best_effort("reef"), [(0.0, 1, 0.7), (0.0, 1, 0.9), (0.0, 1, 0.0)]);
+    assert_eq!(best_effort("quincy"), [(0.25, 2, 0.0), (0.2, 2, 0.0), (0.0, 2, 0.0)]);
+    assert_eq!(best_effort("quincy_study"), [(0.25, 1, 0.3), (0.2, 1, 0.5), (0.1, 1, 0.4)]);
     let custom = MclockProfile::Custom.spec(ssd, [(0.1, 5, 0.2), (0.0, 1, 0.0), (0.0, 1, 0.0)]);
     assert_eq!((custom.client.weight, custom.client.limit), (5, 251658240));
     // A saturated device gives clients and recovery what the profile says.
