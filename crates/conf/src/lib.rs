@@ -6,10 +6,12 @@
 //! * [`sections`]: `global`, `osd`, `osd.3`, `client.admin`, with masks (`osd/class:ssd`), and the rule
 //!   for which of several settings wins.
 //! * [`file`]: the `ceph.conf` format.
+//! * [`mclock`]: what options of mClock mean together.
 //! * [`effective`]: the values that hold in one running daemon, with change notification.
 
 pub mod effective;
 pub mod file;
+pub mod mclock;
 pub mod schema;
 pub mod sections;
 pub mod value;
@@ -22,8 +24,8 @@ pub use value::{Kind, Value};
 /// Why a setting was refused. The text names the option, what was expected and what was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfError {
-    /// No option of that name.
-    #[error("unrecognized config option '{0}'")]
+    /// No option of that name. Of one that Ceph has it is said why.
+    #[error("unrecognized config option '{0}'{why}", why = schema::why_not(.0).map_or(String::new(), |why| format!(": {why}")))]
     Unknown(String),
     /// The value is not of the option's type.
     #[error("error parsing value: '{value}' for '{name}': {why}")]

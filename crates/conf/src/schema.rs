@@ -102,6 +102,30 @@ pub fn find(name: &str) -> Option<&'static OptionSpec> {
     TABLE.get(name)
 }
 
+/// Options of Ceph's scheduler of operations that are not there, and why: they are refused.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("osd_mclock_cost_per_byte_usec", NO_COSTS),
+    ("osd_mclock_cost_per_byte_usec_hdd", NO_COSTS),
+    ("osd_mclock_cost_per_byte_usec_ssd", NO_COSTS),
+    ("osd_mclock_cost_per_io_usec", NO_COSTS),
+    ("osd_mclock_cost_per_io_usec_hdd", NO_COSTS),
+    ("osd_mclock_cost_per_io_usec_ssd", NO_COSTS),
+    ("osd_mclock_force_run_benchmark_on_init", NO_BENCHMARK),
+    ("osd_mclock_iops_capacity_low_threshold_hdd", NO_LEAST),
+    ("osd_mclock_iops_capacity_low_threshold_ssd", NO_LEAST),
+    ("osd_mclock_scheduler_anticipation_timeout", "the scheduler does not wait for operations that may come"),
+    ("osd_mclock_skip_benchmark", NO_BENCHMARK),
+    ("osd_recovery_max_active_hdd", "osd_recovery_max_active holds whatever the device"),
+];
+const NO_BENCHMARK: &str = "OSDs run no benchmark when they start; what they can do is learned under load";
+const NO_COSTS: &str = "what operations cost is learned, or follows from osd_mclock_max_capacity_iops_* and osd_mclock_max_sequential_bandwidth_*";
+const NO_LEAST: &str = "what an OSD can do is learned while it does all it can: a low figure is one of a slow device";
+
+/// Why an option of Ceph is not there, if that is known.
+pub fn why_not(name: &str) -> Option<&'static str> {
+    REFUSED.iter().find(|(refused, _)| *refused == name).map(|(_, why)| *why)
+}
+
 /// All options, by name.
 pub fn all() -> Vec<&'static OptionSpec> {
     let mut v: Vec<_> = TABLE.values().collect();
@@ -430,6 +454,11 @@ mod tests {
         assert_eq!(find("rbd_cache").unwrap().kind, Kind::Bool);
         assert_eq!(find("osd_max_object_size").unwrap().default_value(), Value::Uint(128 << 20));
         assert!(find("osd_no_such").is_none());
+        for (name, why) in REFUSED {
+            assert!(find(name).is_none(), "{name} is there");
+            assert!(ConfError::Unknown((*name).into()).to_string().ends_with(&format!("'{name}': {why}")));
+        }
+        assert_eq!(ConfError::Unknown("osd_no_such".into()).to_string(), "unrecognized config option 'osd_no_such'");
         let chunk = find("osd_recovery_max_chunk").unwrap();
         assert_eq!((chunk.min, chunk.max), (Some(65536.0), Some(67108864.0)));
         assert!(chunk.parse("32K").is_err() && chunk.parse("64K").is_ok() && chunk.parse("65M").is_err());

@@ -17,9 +17,9 @@ pub fn split_key(key: &str) -> Option<(&str, &str)> {
     Some((&key[..at], &key[at + 1..]))
 }
 
-/// The settings that hold for an entity. Its place and device class come from the CRUSH map if it is an
-/// OSD, else its place is only its host.
-pub fn for_entity(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> BTreeMap<String, String> {
+/// Which sections are for an entity. Its place and device class come from the CRUSH map if it is an OSD, else its place is only
+/// its host.
+pub fn whose(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> Who {
     let mut who = Who { entity_type: kind.to_owned(), id: id.to_owned(), ..Default::default() };
     if kind == "osd"
         && let Ok(osd) = id.parse::<i32>()
@@ -36,6 +36,12 @@ pub fn for_entity(state: &ClusterState, kind: &str, id: &str, host: Option<&str>
     if let Some(host) = host {
         who.location.entry("host".into()).or_insert_with(|| host.to_owned());
     }
+    who
+}
+
+/// The settings that hold for an entity: see [`whose`].
+pub fn for_entity(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> BTreeMap<String, String> {
+    let who = whose(state, kind, id, host);
     let parsed: Vec<(Section, &str, &str)> = state
         .config
         .iter()

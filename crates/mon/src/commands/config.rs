@@ -2,13 +2,14 @@
 
 use super::{Answer, Entry, Read, Write, read, write};
 use crate::command::{Refusal, Reply};
-use crate::config_db::{for_entity, split_key};
-use crate::state::{Change, ConfigLogEntry};
-use conf::sections::Section;
+use crate::config_db::{for_entity, split_key, whose};
+use crate::state::{Change, ClusterState, ConfigLogEntry};
+use conf::sections::{Section, Who};
 use conf::{ConfError, OptionSpec};
 use pgmap::table::{Align, Table};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use types::OsdId;
 use types::errno::Errno;
 
 pub(super) static COMMANDS: &[Entry] = &[
@@ -67,6 +68,9 @@ fn set(c: &mut Write<'_>) -> Answer {
     let key = format!("{section}/{name}");
     let before = c.pending.state().config.get(&key).cloned();
     if before.as_deref() != Some(&value) {
+        if let Some((whom, sum)) = overcommitted(c.pending.state(), &[(&section, &name, &value)]) {
+            return Err(Refusal::invalid(format!("{name} = {value}: for {whom}, {sum}")));
+        }
         change(c, "", [(key, (before, Some(value)))].into());
     }
     let mut reply = Reply::empty();
@@ -74,6 +78,36 @@ fn set(c: &mut Write<'_>) -> Answer {
         reply = reply.with_status(format!("note: {name} takes effect when the daemons start again"));
     }
     Ok(reply)
+}
+
+/// For which OSD, if for any, reservations of the profile `custom` would be more than it has after these changes, all of which are
+/// for reservations; and what they would be.
+fn overcommitted(state: &ClusterState, news: &[(&Section, &str, &str)]) -> Option<(String, String)> {
+    let news: Vec<_> = news.iter().filter(|(_, name, _)| conf::mclock::reserves(name)).collect();
+    if news.is_empty() {
+        return None;
+    }
+    let mut reserves: BTreeMap<(Section, &str), &str> = BTreeMap::new();
+    for (key, value) in state.config.iter() {
+        if let Some((section, name)) = split_key(key).filter(|(_, name)| conf::mclock::reserves(name))
+            && let Ok(section) = Section::parse(section)
+        {
+            reserves.insert((section, name), value);
+        }
+    }
+    reserves.extend(news.iter().map(|(section, name, value)| (((*section).clone(), *name), *value)));
+    let overcommitted = |who: &Who| {
+        let settings = conf::sections::resolve(reserves.iter().map(|((section, name), value)| (section, *name, *value)), who);
+        conf::mclock::overcommitted(|name| settings.get(name)?.0.parse().ok())
+    };
+    // One that is yet to come has no place. One that is named has at least its number.
+    let map = state.osd.map();
+    let named = news.iter().filter_map(|(section, ..)| section.name.strip_prefix("osd.").map(str::to_owned));
+    let each = (0..map.max_osd()).filter(|id| map.exists(OsdId(*id))).map(|id| id.to_string());
+    std::iter::once(String::new()).chain(named).chain(each).find_map(|id| {
+        let sum = overcommitted(&whose(state, "osd", &id, None))?;
+        Some((if id.is_empty() { "OSDs".into() } else { format!("osd.{id}") }, sum))
+    })
 }
 
 fn rm(c: &mut Write<'_>) -> Answer {
@@ -305,8 +339,19 @@ fn assimilate(c: &mut Write<'_>) -> Answer {
     let file = conf::file::ConfFile::parse(&text).map_err(refusal)?;
     let mut diff = BTreeMap::new();
     let mut left = String::new();
+    let mut reserves: Vec<(Section, String, String)> = Vec::new();
     for (section, name, value) in &file.entries {
         let taken = Section::parse(section).ok().zip(conf::find(name).filter(|o| o.parse(value).is_ok()));
+        // Reservations are taken as long as they fit together.
+        let taken = taken.filter(|(s, _)| {
+            reserves.push((s.clone(), name.clone(), value.clone()));
+            let news: Vec<_> = reserves.iter().map(|(s, n, v)| (s, n.as_str(), v.as_str())).collect();
+            let fits = overcommitted(c.pending.state(), &news).is_none();
+            if !fits || !conf::mclock::reserves(name) {
+                reserves.pop();
+            }
+            fits
+        });
         // Where to find the monitors must stay in the file.
         let stays = matches!(name.as_str(), "mon_host" | "fsid" | "keyring" | "key" | "keyfile" | "mon_initial_members");
         match taken {

@@ -36,6 +36,8 @@ struct Bench {
     caller: Caller,
     mon: MonStatus,
     stats: Stats,
+    /// What comes with a command.
+    input: Bytes,
 }
 
 impl Bench {
@@ -60,7 +62,7 @@ impl Bench {
             features: types::features::SUPPORTED.0,
             global_id: 4100,
         };
-        Bench { pending: Pending::new(state, Utime::new(2000, 0)), conf, caller, mon, stats: Stats::default() }
+        Bench { pending: Pending::new(state, Utime::new(2000, 0)), conf, caller, mon, stats: Stats::default(), input: Bytes::new() }
     }
 
     /// Runs a command given as JSON and commits what it did.
@@ -68,7 +70,7 @@ impl Bench {
         let args = Args::parse(&[command.to_string()])?;
         let entry = find(&args)?;
         let sessions = || Vec::new();
-        let input = Bytes::new();
+        let input = self.input.clone();
         let env = Env {
             now: Utime::new(2000, 0),
             conf: &self.conf,
@@ -245,4 +247,40 @@ fn numbers_look_like_the_stock_monitors() {
     }
     assert_eq!(super::pool_settings::iec(10 << 30), "10 GiB");
     assert_eq!(super::pool_settings::si(2000), "2k");
+}
+
+#[test]
+fn reservations_of_more_than_an_osd_are_refused_with_their_sum() {
+    let mut b = Bench::new();
+    let name = |class: &str| format!("osd_mclock_scheduler_{class}_res");
+    let set = |b: &mut Bench, who: &str, class: &str, value: &str| b.run(json!({"prefix": "config set", "who": who, "name": name(class), "value": value}));
+    b.run(json!({"prefix": "osd new", "uuid": "5c3d0bc2-0000-4000-8000-000000000001"})).unwrap();
+    set(&mut b, "osd", "client", "0.5").unwrap();
+    set(&mut b, "global", "background_recovery", "0.4").unwrap();
+    let refused = set(&mut b, "osd", "background_best_effort", "0.2").unwrap_err();
+    assert_eq!(refused.errno, Errno::EINVAL);
+    for part in ["osd_mclock_scheduler_background_best_effort_res = 0.2", "for OSDs", "110 %", "client 50 %", "background_recovery 40 %", "background_best_effort 20 %"] {
+        assert!(refused.message.contains(part), "{}", refused.message);
+    }
+    assert!(b.pending.state().config.keys().all(|k| !k.contains("best_effort")));
+    set(&mut b, "osd", "background_best_effort", "0.1").unwrap();
+    // For one OSD, there or not yet; and what is for others does not count.
+    for osd in ["osd.0", "osd.77"] {
+        let refused = set(&mut b, osd, "client", "0.6").unwrap_err();
+        assert!(refused.message.contains(&format!("for {osd}, reservations add up to 110 %")), "{}", refused.message);
+    }
+    set(&mut b, "osd.0", "client", "0.3").unwrap();
+    let refused = set(&mut b, "osd", "client", "0.6").unwrap_err();
+    assert!(refused.message.contains("for OSDs, "), "{}", refused.message);
+    set(&mut b, "mon", "client", "1").unwrap();
+    // What is taken from a file is what fits.
+    let lines = [("client", "0.4"), ("background_recovery", "0.9"), ("background_best_effort", "0.2")];
+    let file: String = lines.iter().map(|(class, value)| format!("{} = {value}\n", name(class))).collect();
+    b.input = Bytes::from(format!("[osd]\n{file}osd_mclock_profile = custom\n"));
+    let left = b.run(json!({"prefix": "config assimilate-conf"})).unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.data), format!("[osd]\n\t{} = 0.9\n", name("background_recovery")));
+    assert_eq!(b.pending.state().config.get(&format!("osd/{}", name("background_best_effort"))).map(String::as_str), Some("0.2"));
+    // Options that Ceph has and that are not there are refused with the reason.
+    let refused = b.run(json!({"prefix": "config set", "who": "osd", "name": "osd_mclock_skip_benchmark", "value": "true"})).unwrap_err();
+    assert!(refused.errno == Errno::EINVAL && refused.message.contains("no benchmark"), "{}", refused.message);
 }
