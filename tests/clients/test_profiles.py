@@ -157,7 +157,9 @@ def test_profiles_that_are_none_are_refused(cluster):
 
 def test_settings_that_are_the_schedulers_business_are_ignored_and_said(cluster):
     ignored = lambda: dump(cluster, 0)["ignored"]
-    assert ignored() == {}
+    for option in OPTIONS:
+        cluster.ceph("config", "rm", "osd", option)
+    eventually(lambda: ignored() == {}, what="nothing that is set")
     cluster.ceph("config", "set", "osd", "osd_max_backfills", "3")
     cluster.ceph("config", "set", "osd", "osd_snap_trim_sleep", "2")
     eventually(lambda: set(ignored()) == {"osd_max_backfills", "osd_snap_trim_sleep"}, what="what is ignored")
@@ -165,3 +167,63 @@ def test_settings_that_are_the_schedulers_business_are_ignored_and_said(cluster)
     eventually(lambda: "ignored: " in cluster.ceph("log", "last", "100"), what="a line in the cluster log")
     cluster.ceph("config", "set", "osd", "osd_mclock_override_recovery_settings", "true")
     eventually(lambda: ignored() == {}, what="that they hold")
+
+
+def test_what_a_profile_makes_no_use_of_is_said_and_too_much_is_refused(cluster):
+    reserve = lambda who, name, part: ("ceph", "config", "set", who, f"osd_mclock_scheduler_{name}_res", part)
+    for option in OPTIONS:
+        cluster.ceph("config", "rm", "osd", option)
+    ignored = lambda: dump(cluster, 0)["ignored"]
+    try:
+        cluster.run(*reserve("osd", "client", "0.6"))
+        cluster.ceph("config", "set", "osd", "osd_recovery_op_priority", "9")
+        wanted = {"osd_mclock_scheduler_client_res": "profile balanced decides", "osd_recovery_op_priority": "goes by classes"}
+        eventually(lambda: set(ignored()) == set(wanted), what="what is ignored")
+        assert all(why in ignored()[name]["why"] for name, why in wanted.items()), ignored()
+        eventually(lambda: "profile balanced decides" in cluster.ceph("log", "last", "100"), what="a line in the cluster log")
+        cluster.run(*reserve("osd", "background_recovery", "0.4"))
+        cluster.fails(*reserve("osd.1", "background_best_effort", "0.2"), errno=22, text="for osd.1, reservations add up to 120 %")
+        cluster.fails("ceph", "tell", "osd.1", "config", "set", "osd_mclock_scheduler_background_best_effort_res", "0.1", errno=22, text="add up to 110 %")
+        cluster.ceph("config", "set", "osd", "osd_mclock_profile", "custom")
+        eventually(lambda: set(ignored()) == {"osd_recovery_op_priority"}, what="that they hold")
+        classes = dump(cluster, 0)["classes"]
+        promised = {name: c["promised"]["reservation_iops"] for name, c in classes.items()}
+        assert abs(promised["client"] / promised["background_recovery"] - 1.5) < 0.01 and promised["background_best_effort"] is None, promised
+        cluster.fails("ceph", "config", "set", "osd", "osd_mclock_skip_benchmark", "true", errno=22, text="no benchmark")
+    finally:
+        for option in ("osd_mclock_scheduler_client_res", "osd_mclock_scheduler_background_recovery_res", "osd_recovery_op_priority", "osd_mclock_profile"):
+            cluster.ceph("config", "rm", "osd", option)
+
+
+def test_what_waits_is_shown_with_its_clocks(cluster):
+    """OSDs that do little, and a client with much under way."""
+    pool = f"state-{uuid.uuid4().hex[:6]}"
+    cluster.ceph("osd", "pool", "create", pool, "16")
+    slow = {"osd_mclock_profile": "custom", "osd_mclock_max_capacity_iops_ssd": "50", "osd_mclock_scheduler_client_lim": "1", "osd_mclock_scheduler_client_res": "0.5"}
+    for option, value in slow.items():
+        cluster.ceph("config", "set", "osd", option, value)
+    eventually(lambda: all(json.loads(cluster.ceph("tell", f"osd.{n}", "dump_qos"))["capacity"]["iops"] == 50 for n in OSDS), what="slow OSDs")
+    load = Load(cluster.conf, pool, depth=192)
+    try:
+        def state(*args):
+            return json.loads(cluster.ceph("tell", "osd.0", "dump_op_pq_state", *args))["OSD:ShardedOpWQ:0"]
+
+        def busy():
+            s = state()
+            client = s["mClockQueues"]["client"]
+            # At its ceiling: an operation each 20 ms.
+            return client["queued"] > 2 and client["tenants"] and client["limit"] > 0 and s
+        s = eventually(busy, what="operations that wait at the ceiling")
+        client, sizes = s["mClockQueues"]["client"], s["queue_sizes"]
+        assert client["tenants"][0]["tenant"] == pool and 0 < client["tenants"][0]["queued"] <= client["queued"] <= sizes["scheduler"], s
+        assert client["limit"] <= 5 and client["reservation"] is not None and s["HighPriorityQueue"] == [], s
+        assert s["mClockClients"]["client_count"] >= 1 and set(s["mClockQueues"]) == {"client", "background_recovery", "background_best_effort"}
+        assert state("0")["mClockQueues"]["client"]["tenants"] == []
+        seen = eventually(lambda: (c := json.loads(cluster.ceph("tell", "osd.0", "dump_qos"))["classes"]["client"])["at_ceiling_ns"] > 1e9 and c, what="a second at the ceiling")
+        assert seen["offered"] >= seen["served"] > 0 and seen["wait_us"]["p99"] >= seen["wait_us"]["p50"] > 1000, seen
+        assert abs(seen["promised"]["limit_iops"] - 50) < 1 and abs(seen["promised"]["reservation_iops"] - 25) < 1, seen
+    finally:
+        for option in slow:
+            cluster.ceph("config", "rm", "osd", option)
+        load.stop()
+        cluster.ceph("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")

@@ -230,6 +230,10 @@ osd_mclock_auto_percentile|float|advanced|95|1..99.9|r|osd|Percent of the operat
 osd_mclock_override_recovery_settings|bool|advanced|false||r|osd|Honour osd_max_backfills, osd_recovery_max_active, osd_snap_trim_sleep and osd_scrub_sleep with the mClock scheduler, too; it ignores them otherwise.
 osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.
 osd_mclock_max_sequential_bandwidth_ssd|size|basic|1200M|1..|r|osd|Sequential bytes per second that a flash device does.
+osd_mclock_max_capacity_iops_hdd|float|basic|315|1..|r|osd|Random 4 KiB writes per second that a rotational device does.
+osd_mclock_max_sequential_bandwidth_hdd|size|basic|150M|1..|r|osd|Sequential bytes per second that a rotational device does.
+osd_mclock_iops_capacity_threshold_ssd|float|basic|80000|1..|r|osd|What was learned of an OSD on a flash device is not believed if it is more than this.
+osd_mclock_iops_capacity_threshold_hdd|float|basic|500|1..|r|osd|What was learned of an OSD on a rotational device is not believed if it is more than this.
 osd_mclock_scheduler_client_res|float|advanced|0|0..1|r|osd|Part of the OSD reserved for clients (profile custom).
 osd_mclock_scheduler_client_wgt|uint|advanced|1|1..|r|osd|Weight of clients (profile custom).
 osd_mclock_scheduler_client_lim|float|advanced|0|0..1|r|osd|Largest part of the OSD for clients, 0 is no limit (profile custom).

@@ -200,12 +200,15 @@ pub struct TenantDemand {
 
 /// What an OSD's scheduler did.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct QosSeen {
     /// Classes, since the OSD started.
     pub classes: Vec<ClassSeen>,
     /// Tenants, since the last report; those with the most, and the others as one without a name.
     pub tenants: Vec<TenantSeen>,
+    /// More of the classes, in the same order.
+    #[denc(since = 2)]
+    pub work: Vec<ClassWork>,
 }
 
 /// What a class of operations got.
@@ -223,6 +226,32 @@ pub struct ClassSeen {
     pub by_reservation: u64,
     /// and those to keep a tenant's.
     pub by_floor: u64,
+}
+
+/// What a class is promised, asked for, and had to wait.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ClassWork {
+    /// Its floor, in thousandths of writes of 4 KiB each second; 0 for none.
+    pub reservation: u64,
+    /// Its share of what floors leave; 0 if the scheduler knows none.
+    pub weight: u32,
+    /// Its ceiling, as the floor; 0 for none.
+    pub limit: u64,
+    /// Operations that came,
+    pub offered: u64,
+    /// and their bytes.
+    pub offered_bytes: u64,
+    /// Operations that were held back in front of the scheduler,
+    pub throttled: u64,
+    /// how long that was together, in nanoseconds,
+    pub throttled_time: u64,
+    /// and for how long the class was at its ceiling while something waited.
+    pub at_ceiling: u64,
+    /// How long operations waited in the scheduler together, in nanoseconds.
+    pub waited: u64,
+    /// Numbers of them since the last report, by powers of two of microseconds.
+    pub waits: Vec<u32>,
 }
 
 /// What a tenant got.

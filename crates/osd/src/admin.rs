@@ -88,7 +88,7 @@ commands! {
     "dump_historic_ops_by_duration", "show slowest recent ops, sorted by duration", "r",
         Run::Now(historic_ops_by_duration);
     "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
-    "dump_op_pq_state", "dump op queue state", "r", Run::Now(queue_state);
+    "dump_op_pq_state name=tenants,type=CephInt,req=false", "dump op queue state", "r", Run::Now(queue_state);
     "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::Now(dump_qos);
     "dump_osd_network name=value,type=CephInt,req=false", "Dump osd heartbeat network ping times", "r", Run::Now(dump_osd_network);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
@@ -238,9 +238,25 @@ fn config_get(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     reply(args, json!({name: value.to_string()}))
 }
 
+/// Refuses reservations that are more than an OSD has, with what holds already.
+fn fits(a: &Admin, news: &[(String, String)]) -> Result<(), Refusal> {
+    if !news.iter().any(|(name, _)| conf::mclock::reserves(name)) {
+        return Ok(());
+    }
+    let mut after = a.conf.borrow().clone();
+    for (name, value) in news {
+        after.set(Source::Override, name, value).map_err(unknown)?;
+    }
+    match conf::mclock::overcommitted(|name| Some(after.f64(name))) {
+        Some(sum) => Err(Refusal::invalid(sum)),
+        None => Ok(()),
+    }
+}
+
 fn config_set(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let name = args.req("var");
     let value = args.strs("val").join(" ");
+    fits(a, &[(name.to_owned(), value.clone())])?;
     a.conf.borrow_mut().set(Source::Override, name, &value).map_err(unknown)?;
     (a.changed)();
     reply(args, json!({"success": format!("{name} = '{value}' ")}))
@@ -277,6 +293,7 @@ fn injectargs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     for (name, value) in &set {
         Config::check(name, value).map_err(unknown)?;
     }
+    fits(a, &set)?;
     let mut said = String::new();
     for (name, value) in &set {
         a.conf.borrow_mut().set(Source::Override, name, value).map_err(unknown)?;
@@ -333,10 +350,21 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 }
 
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let (name, len, mut state) = a.core.with_queue(|q| (q.name(), q.len(), q.dump(&|_| None)));
-    let (capacity, costs) = capacity_and_costs(a, &mut state);
-    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs}))
+    let map = a.core.map();
+    let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
+    let most = usize::try_from(args.int("tenants").unwrap_or(TENANTS)).unwrap_or(0).min(TENANTS_MAX);
+    let now = std::time::Instant::now();
+    let (name, len, mut dump, shard) = a.core.with_queue(|q| (q.name(), q.len(), q.dump(&|_| None), q.state(most, &pool_name, now)));
+    let (capacity, costs) = capacity_and_costs(a, &mut dump);
+    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs, SHARD: shard}))
 }
+
+/// Ceph's name for the queue of an OSD's first shard; there is one here.
+const SHARD: &str = "OSD:ShardedOpWQ:0";
+/// So many tenants of a class are shown, ...
+const TENANTS: i64 = 16;
+/// ... or as many as are asked for, up to this.
+const TENANTS_MAX: usize = 1024;
 
 /// What the scheduler goes by, with what was learned, from the scheduler's dump.
 fn capacity_and_costs(a: &Admin, dump: &mut Value) -> (Value, Value) {

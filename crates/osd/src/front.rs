@@ -28,6 +28,8 @@ struct Lane {
     jobs: VecDeque<(Background, u64)>,
     /// Since when the first is held back.
     since: Option<u64>,
+    /// When the first was last held back, whichever it was.
+    held: Option<u64>,
 }
 
 /// See the module. Times are in nanoseconds of the scheduler's clock.
@@ -99,8 +101,9 @@ impl Front {
         LANES.iter().zip(&self.lanes).filter(|(lane, _)| lane.0 == class).map(|(_, l)| l.jobs.len()).sum()
     }
 
-    /// What may begin, or when to ask again. `inside` says how many operations of a class wait in the scheduler.
-    pub(crate) fn next(&mut self, inside: impl Fn(OpClass) -> usize, now: u64) -> Result<Background, Option<u64>> {
+    /// What may begin and whether clients held it back, or when to ask again. `inside` says how many operations of a class wait in
+    /// the scheduler.
+    pub(crate) fn next(&mut self, inside: impl Fn(OpClass) -> usize, now: u64) -> Result<(Background, bool), Option<u64>> {
         let clients_wait = inside(OpClass::Client) > 0;
         let mut later: Option<u64> = None;
         for ((class, patience), lane) in LANES.into_iter().zip(&mut self.lanes) {
@@ -114,10 +117,12 @@ impl Front {
                     self.beside.begins(class, *cost, clients_wait, now);
                     lane.since = None;
                     let Some((job, _)) = lane.jobs.pop_front() else { continue };
-                    return Ok(job);
+                    let held = lane.held.is_some_and(|at| at >= job.queued);
+                    return Ok((job, held));
                 }
                 Err(at) => {
                     self.held = true;
+                    lane.held = Some(now);
                     let overdue = lane.since.get_or_insert(now).saturating_add(patience);
                     let at = at.min(overdue);
                     later = Some(later.map_or(at, |l| l.min(at)));

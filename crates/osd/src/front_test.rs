@@ -39,7 +39,7 @@ fn write(now: Instant) -> Work {
 }
 
 fn job(kind: Kind) -> Work {
-    Work::Background(Background { pgid: PG, kind, cost: 65536, misplaced: false, receipt: Receipt::default() })
+    Work::Background(Background { pgid: PG, kind, cost: 65536, misplaced: false, receipt: Receipt::default(), queued: 0 })
 }
 
 struct Osd {

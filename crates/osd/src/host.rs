@@ -260,7 +260,7 @@ impl PgHost {
             Kind::RemoveObjects(_) => 1 << 20,
         };
         let misplaced = self.with_pg(|p| p.is_only_misplaced());
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced, receipt: Default::default() }));
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced, receipt: Default::default(), queued: 0 }));
     }
 
     // --- persisting ---

@@ -18,7 +18,8 @@ mod admin_unfound;
 mod asked;
 pub mod ceilings;
 pub mod client_op;
-pub mod clock;
+pub mod classes;
+mod clock;
 pub mod copies;
 pub mod core;
 #[cfg(test)]
@@ -56,6 +57,8 @@ mod overridden;
 pub mod peer_net;
 pub mod perf;
 pub mod scheduler;
+#[cfg(test)]
+mod seen_test;
 pub mod session;
 pub mod settings;
 pub mod stats;

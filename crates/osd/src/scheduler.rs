@@ -2,16 +2,19 @@
 //! configuration asks for. What an image's limits do not allow yet waits in front of it.
 
 use crate::ceilings::ImageCeilings;
+use crate::classes::Classes;
 use crate::client_op::ClientOp;
 use crate::front::Front;
 use crate::meter::Receipt;
 use crate::op::{OpCode, OpExt};
-use crate::overridden;
+use crate::overridden::{self, Ignored, Scheme};
 use crate::tenants::{Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
-use qos::{Access, Allocations, Capacity, Charges, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off};
+use qos::{
+    Access, Allocations, Capacity, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off,
+};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -79,28 +82,18 @@ impl Kinds {
     }
 }
 
-/// What a class was served.
-#[derive(Clone, Copy, Default)]
-struct Served {
-    ops: u64,
-    bytes: u64,
-    by_reservation: u64,
-    by_floor: u64,
-    beyond: u64,
-}
-
 /// See the module.
 pub struct OsdQueue {
     kind: Kinds,
     priorities: Priorities,
     images: ImageCeilings,
     tenants: Tenants,
-    served: [Served; 3],
+    classes: Classes,
     costs: Costs,
     /// Background work that clients hold back; unused under WPQ.
     front: Front,
     /// What is set and does not hold.
-    ignored: Vec<(&'static str, String)>,
+    ignored: Vec<Ignored>,
     /// Notified when the manager should be told of demand before the next round.
     news: Rc<Notify>,
     /// Where its time begins.
@@ -109,11 +102,17 @@ pub struct OsdQueue {
 
 /// What operations cost, and what there is for all.
 struct Costs {
+    /// What the device is.
+    kind: DeviceKind,
     charges: Charges,
     /// What an operator says; then costs are as Ceph has them, too.
     set: Option<Capacity>,
     /// What was learned, once it can be trusted.
     learned: Option<f64>,
+    /// More than this is not believed (`osd_mclock_iops_capacity_threshold_*`), ...
+    threshold: f64,
+    /// ... as this was not.
+    refused: Option<f64>,
     /// What the promises to classes were last made of.
     applied: Capacity,
     /// The mean charge of clients' operations, times 64.
@@ -122,8 +121,14 @@ struct Costs {
     profile: (MclockProfile, [(f64, u32, f64); 3]),
 }
 
-const SSD_IOPS: &str = "osd_mclock_max_capacity_iops_ssd";
-const SSD_BANDWIDTH: &str = "osd_mclock_max_sequential_bandwidth_ssd";
+/// Options of devices: writes of 4 KiB each second, bytes each second, and what of the former is not believed.
+pub(crate) fn capacity_options(kind: DeviceKind) -> [&'static str; 3] {
+    match kind {
+        DeviceKind::Ssd => ["osd_mclock_max_capacity_iops_ssd", "osd_mclock_max_sequential_bandwidth_ssd", "osd_mclock_iops_capacity_threshold_ssd"],
+        DeviceKind::Hdd => ["osd_mclock_max_capacity_iops_hdd", "osd_mclock_max_sequential_bandwidth_hdd", "osd_mclock_iops_capacity_threshold_hdd"],
+    }
+}
+
 /// Promises to classes follow the capacity when it has changed by so much, ...
 const CHANGED: f64 = 0.1;
 /// ... and floors when they have to by so many thousandths.
@@ -134,12 +139,15 @@ const BEHIND: u64 = 1_000_000_000;
 const CONTRADICTS: f64 = 2.0;
 
 impl Costs {
-    fn new(c: &Config) -> Self {
-        let applied = Capacity::default_of(DeviceKind::Ssd);
+    fn new(c: &Config, kind: DeviceKind) -> Self {
+        let applied = Capacity::default_of(kind);
         let mut costs = Costs {
+            kind,
             charges: Charges::default(),
             set: None,
             learned: None,
+            threshold: f64::INFINITY,
+            refused: None,
             applied,
             mean: 64 * u64::from(qos::REFERENCE),
             profile: (MclockProfile::Balanced, [(0.0, 1, 0.0); 3]),
@@ -150,17 +158,36 @@ impl Costs {
 
     fn configure(&mut self, c: &Config) {
         let own = |name| c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default);
-        let is_set = own(SSD_IOPS) || own(SSD_BANDWIDTH);
-        self.set = is_set.then(|| Capacity { iops: c.f64(SSD_IOPS), bandwidth: c.u64(SSD_BANDWIDTH) });
+        let [iops, bandwidth, threshold] = capacity_options(self.kind);
+        self.set = (own(iops) || own(bandwidth)).then(|| Capacity { iops: c.f64(iops), bandwidth: c.u64(bandwidth) });
+        self.threshold = c.f64(threshold);
+        if let Some(learned) = self.learned.take_if(|learned| *learned > self.threshold) {
+            self.refused = Some(learned);
+        }
         let profile = MclockProfile::from_name(&c.str("osd_mclock_profile")).unwrap_or_default();
         let of = Allocations::from_name(&c.str("osd_mclock_allocations")).unwrap_or_default();
         self.profile = (profile, profile.parts(of, custom(c)));
         self.applied = self.capacity();
     }
 
+    /// Takes what was learned, if it can be: a figure that no such device reaches is one of a cache or an error, and what held before
+    /// holds on. True if it is the first such figure.
+    fn learn(&mut self, iops: Option<f64>) -> bool {
+        let refused = iops.filter(|iops| *iops > self.threshold);
+        if refused.is_none() {
+            self.learned = iops;
+        }
+        std::mem::replace(&mut self.refused, refused).is_none() && refused.is_some()
+    }
+
+    /// What Ceph takes the device for.
+    fn default(&self) -> Capacity {
+        Capacity::default_of(self.kind)
+    }
+
     /// What holds, in the unit of charges.
     fn capacity(&self) -> Capacity {
-        self.set.unwrap_or_else(|| self.in_charges(self.learned.unwrap_or(Capacity::default_of(DeviceKind::Ssd).iops)))
+        self.set.unwrap_or_else(|| self.in_charges(self.learned.unwrap_or(self.default().iops)))
     }
 
     fn in_charges(&self, iops: f64) -> Capacity {
@@ -189,7 +216,7 @@ impl Costs {
 
     /// By bytes alone, at the ratio of bytes to random writes that Ceph has by default.
     fn charge_bytes(&self, bytes: u64) -> u32 {
-        let default = Capacity::default_of(DeviceKind::Ssd).cost_per_io();
+        let default = self.default().cost_per_io();
         match &self.set {
             None => (bytes.min(1 << 40) * u64::from(qos::REFERENCE) / u64::from(default)).clamp(1, u32::MAX.into()) as u32,
             Some(_) => self.charge(Access::Write, bytes),
@@ -209,7 +236,7 @@ impl Costs {
     fn spec(&self) -> qos::MclockSpec {
         let of = |capacity: Capacity| capacity.spec(self.profile.1);
         let mut spec = of(self.applied);
-        let default = self.in_charges(Capacity::default_of(DeviceKind::Ssd).iops);
+        let default = self.in_charges(self.default().iops);
         if self.set.is_none() && self.applied.iops < default.iops {
             let open = of(default);
             spec.client.limit = open.client.limit;
@@ -263,15 +290,22 @@ impl OsdQueue {
 
     /// The same, with the moment from which its clock counts.
     pub fn starting(c: &Config, start: Instant) -> Self {
-        let costs = Costs::new(c);
+        OsdQueue::on(DeviceKind::Ssd, c, start)
+    }
+
+    /// The same, on a device of a kind.
+    pub fn on(kind: DeviceKind, c: &Config, start: Instant) -> Self {
+        let costs = Costs::new(c, kind);
         let kind = Kinds::of(c, &costs);
         let images = ImageCeilings::default();
         let news = images.news();
         let tenants = Tenants::new(tenant_by(c));
         let mut front = Front::new(qos::parts(costs.profile.1), costs.per_ms());
         front.set_profile(costs.profile.0, c);
-        let ignored = if matches!(kind, Kinds::Wpq(_)) { Vec::new() } else { overridden::ignored(c) };
-        OsdQueue { kind, priorities: Priorities::of(c), images, tenants, served: Default::default(), costs, front, ignored, news, start }
+        let priorities = Priorities::of(c);
+        let mut q = OsdQueue { kind, priorities, images, tenants, classes: Classes::default(), costs, front, ignored: Vec::new(), news, start };
+        q.ignored = q.ignored(c);
+        q
     }
 
     /// Notified when the manager should be told of demand before the next round.
@@ -316,7 +350,9 @@ impl OsdQueue {
     }
 
     /// Takes background work, which may have to wait in front of the scheduler.
-    fn background(&mut self, job: Background, now: u64) {
+    fn background(&mut self, mut job: Background, now: u64) {
+        job.queued = now;
+        self.classes.offered(of_background(&job, &self.priorities).0, job.cost);
         if matches!(self.kind, Kinds::Mclock(_)) && Front::takes(&job.kind) {
             let cost = self.costs.beside(&job);
             let (class, ..) = of_background(&job, &self.priorities);
@@ -332,7 +368,14 @@ impl OsdQueue {
             let kind = &self.kind;
             let inside = |class| kind.class_len(class).unwrap_or(0);
             match self.front.next(inside, now) {
-                Ok(job) => self.schedule(Work::Background(job), now),
+                Ok((mut job, held)) => {
+                    if held {
+                        let class = of_background(&job, &self.priorities).0;
+                        self.classes.throttled(class, 1, now.saturating_sub(job.queued));
+                    }
+                    job.queued = now;
+                    self.schedule(Work::Background(job), now);
+                }
                 Err(later) => return later,
             }
         }
@@ -356,6 +399,28 @@ impl OsdQueue {
             Kinds::Mclock(q) => q.enqueue(op, now),
             other => other.any().enqueue(op, now),
         }
+    }
+
+    /// What the scheduler promises classes.
+    fn promised(&self) -> Option<qos::MclockSpec> {
+        matches!(self.kind, Kinds::Mclock(_)).then(|| self.costs.spec())
+    }
+
+    /// Counts what ceilings of tenants held back, for the class of clients.
+    fn count_throttled(&mut self) {
+        let (ops, nanos) = self.tenants.take_throttled();
+        if ops > 0 || nanos > 0 {
+            self.classes.throttled(OpClass::Client, ops, nanos);
+        }
+    }
+
+    /// What the scheduler's tenant of a class is called.
+    fn tenant_name(&self, class: OpClass, id: u64, pool_name: &dyn Fn(PoolId) -> Option<String>) -> String {
+        let name = match class {
+            OpClass::Client => self.tenants.name(id, pool_name),
+            _ => pool_name(PoolId(id as i64)),
+        };
+        name.unwrap_or_else(|| id.to_string())
     }
 
     fn at(&self, now: Instant) -> u64 {
@@ -402,6 +467,21 @@ impl OsdQueue {
             self.promise(promises, now);
         }
     }
+}
+
+/// A class as `dump_op_pq_state` shows it: seconds until it is owed or allowed something, and how many small writes it is ahead.
+fn class_state(c: &ClassState, in_front: usize, name: impl Fn(u64) -> String) -> Value {
+    let seconds = |nanos: Option<i64>| nanos.map(|n| n as f64 / 1e9);
+    let tenants = c.busiest.iter().map(|t| {
+        json!({
+            "tenant": name(t.tenant), "queued": t.waiting, "sessions": t.sessions, "weight": t.weight,
+            "reservation": seconds(t.floor), "proportion": t.share as f64 / 1000.0,
+        })
+    });
+    json!({
+        "queued": c.waiting, "held_in_front": in_front, "reservation": seconds(c.reservation), "limit": seconds(c.limit),
+        "proportion": c.share as f64 / 1000.0, "tenant_count": c.tenants, "tenants": tenants.collect::<Vec<_>>(),
+    })
 }
 
 fn tenant_by(c: &Config) -> TenantBy {
@@ -480,8 +560,11 @@ impl Queue for OsdQueue {
         let now = self.at(now);
         match work {
             Work::Client(op) => {
-                if let Some(op) = self.images.admit(op, now) {
-                    self.admit(op, now);
+                self.classes.offered(OpClass::Client, cost(op.m()));
+                op.queued.set(now);
+                match self.images.admit(op, now) {
+                    Some(op) => self.admit(op, now),
+                    None => self.classes.throttled(OpClass::Client, 1, 0),
                 }
             }
             Work::Background(job) => self.background(job, now),
@@ -491,38 +574,39 @@ impl Queue for OsdQueue {
     fn dequeue(&mut self, now: Instant) -> Next {
         let at = self.at(now);
         while let Some(op) = self.images.release(at) {
+            self.classes.throttled(OpClass::Client, 0, at.saturating_sub(op.queued.get()));
             self.admit(op, at);
         }
         while let Some(op) = self.tenants.release(at) {
             self.schedule(Work::Client(op), at);
         }
+        self.count_throttled();
         let held = if self.front.is_empty() { None } else { self.begin_background(at) };
         let next = match &mut self.kind {
-            // A built-in profile's ceilings are there for clients. Those of `custom` are the operator's, and hold always.
-            Kinds::Mclock(q) => match q.dequeue(at) {
-                Dequeued::WaitUntil(_)
-                    if self.costs.profile.0 != MclockProfile::Custom
-                        && self
-                            .front
-                            .clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
-                {
-                    q.dequeue_beyond(at)
-                }
-                next => next,
-            },
+            Kinds::Mclock(q) => {
+                // A built-in profile's ceilings are there for clients. Those of `custom` are the operator's, and hold always.
+                let next = match q.dequeue(at) {
+                    Dequeued::WaitUntil(_)
+                        if self.costs.profile.0 != MclockProfile::Custom && self.front.clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
+                    {
+                        q.dequeue_beyond(at)
+                    }
+                    next => next,
+                };
+                let beyond = matches!(next, Dequeued::Item(_, Phase::Beyond));
+                self.classes.at_ceiling(OpClass::SHARED.map(|class| q.at_ceiling(class, at).filter(|_| !beyond)), at);
+                next
+            }
             other => other.any().dequeue(at),
         };
         match next {
             Dequeued::Item(op, phase) => {
                 let by_floor = phase == Phase::Floor;
-                if let Some(class) = OpClass::SHARED.iter().position(|c| *c == op.class) {
-                    let s = &mut self.served[class];
-                    s.ops += 1;
-                    s.bytes = s.bytes.saturating_add(op.cost.into());
-                    s.by_reservation += u64::from(phase == Phase::Reservation);
-                    s.beyond += u64::from(phase == Phase::Beyond);
-                    s.by_floor += u64::from(by_floor);
-                }
+                let queued = match &op.item {
+                    Work::Client(request) => request.queued.get(),
+                    Work::Background(job) => job.queued,
+                };
+                self.classes.served(op.class, op.cost.into(), phase, at.saturating_sub(queued), at);
                 if let Work::Client(request) = &op.item {
                     self.tenants.served(request, op.cost.into(), by_floor, at);
                 }
@@ -591,44 +675,83 @@ impl Queue for OsdQueue {
     }
 
     fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
-        let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| {
-            let waiting = self.kind.class_len(*class).map(|n| n + self.front.class_len(*class));
-            let counts = json!({
-                "waiting": waiting, "served": s.ops, "served_bytes": s.bytes,
-                "served_by_reservation": s.by_reservation, "served_by_floor": s.by_floor, "served_beyond_ceiling": s.beyond,
-            });
-            (class.name().to_owned(), counts)
-        });
         let mut v = self.tenants.dump(pool_name, &|id| waiting(&self.kind, id));
         let capacity = &self.costs;
         v["capacity"] = json!({
-            "iops": capacity.capacity().iops.round(), "source": capacity.source(),
+            "iops": capacity.capacity().iops.round(), "source": capacity.source(), "rotational": capacity.kind == DeviceKind::Hdd,
+            "refused_iops": capacity.refused.map(f64::round),
             "set_iops": capacity.set.map(|s| s.iops), "contradicted": capacity.contradicted(),
             "mean_client_cost": (capacity.mean / 64) as f64 / f64::from(capacity.charge(Access::Write, qos::REFERENCE_BYTES)),
             "floors_scaled": f64::from(self.tenants.scale()) / 1000.0,
         });
         v["scheduler"] = self.name().into();
-        v["classes"] = classes.collect::<serde_json::Map<_, _>>().into();
+        let waiting = |class| Some(self.kind.class_len(class)? + self.front.class_len(class));
+        v["classes"] = self.classes.dump(waiting, self.promised().as_ref());
         if let Kinds::Mclock(_) = &self.kind {
             v["background"] = self.front.dump(self.costs.profile.0);
         }
-        if self.overrides_limits() {
-            let ignored = self.ignored.iter().map(|(name, value)| ((*name).to_owned(), json!({"value": value, "why": overridden::WHY})));
-            v["ignored"] = ignored.collect::<serde_json::Map<_, _>>().into();
-        }
+        let ignored = self.ignored.iter().map(|i| (i.name.to_owned(), json!({"value": i.value, "why": i.why})));
+        v["ignored"] = ignored.collect::<serde_json::Map<_, _>>().into();
         v
     }
 
-    fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
-        let classes = OpClass::SHARED.iter().zip(&self.served).map(|(class, s)| ClassSeen {
-            name: class.name().to_owned(),
-            waiting: self.kind.class_len(*class).map_or(0, |n| (n + self.front.class_len(*class)) as u64),
-            served: s.ops,
-            served_bytes: s.bytes,
-            by_reservation: s.by_reservation,
-            by_floor: s.by_floor,
+    fn state(&self, most: usize, pool_name: &dyn Fn(PoolId) -> Option<String>, now: Instant) -> Value {
+        let in_front = |class: OpClass| self.front.class_len(class);
+        let high = match &self.kind {
+            Kinds::Mclock(q) => q.strict().collect(),
+            Kinds::Wpq(q) => q.strict().collect(),
+            Kinds::Fifo(_) => Vec::new(),
+        };
+        let strict: usize = high.iter().map(|(_, n)| n).sum();
+        let scheduled = match &self.kind {
+            Kinds::Mclock(q) => q.len(),
+            Kinds::Wpq(q) => q.len(),
+            Kinds::Fifo(q) => q.len(),
+        };
+        let mut state = json!({
+            "queue_sizes": {
+                "high_priority_queue": strict, "scheduler": scheduled - strict,
+                "limits_of_images": self.images.len(), "ceilings_of_tenants": self.tenants.len(), "beside_clients": self.front.len(),
+            },
+            "HighPriorityQueue": high.iter().map(|(priority, n)| json!({"priority": priority, "queue_size": n})).collect::<Vec<_>>(),
         });
-        QosSeen { classes: classes.collect(), tenants: self.tenants.take_seen(pool_name) }
+        match &self.kind {
+            Kinds::Mclock(q) => {
+                let classes = q.state(most, self.at(now));
+                state["mClockClients"] = json!({"client_count": classes.iter().map(|c| c.tenants).sum::<usize>()});
+                let class = |c: &ClassState| (c.class.name().to_owned(), class_state(c, in_front(c.class), |id| self.tenant_name(c.class, id, pool_name)));
+                state["mClockQueues"] = classes.iter().map(class).collect::<serde_json::Map<_, _>>().into();
+            }
+            Kinds::Wpq(q) => {
+                let queue = |(priority, n, tenants): (u32, usize, usize)| json!({"priority": priority, "queue_size": n, "num_klasses": tenants});
+                state["queues"] = q.queues().map(queue).collect();
+            }
+            Kinds::Fifo(_) => {}
+        }
+        state
+    }
+
+    fn ignored(&self, c: &Config) -> Vec<Ignored> {
+        let scheme = match &self.kind {
+            Kinds::Mclock(_) => Scheme::Mclock(self.costs.kind),
+            Kinds::Wpq(_) => Scheme::Wpq,
+            Kinds::Fifo(_) => Scheme::Fifo,
+        };
+        overridden::ignored(c, scheme)
+    }
+
+    fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
+        let classes = self.classes.all().map(|(class, c)| ClassSeen {
+            name: class.name().to_owned(),
+            waiting: self.kind.class_len(class).map_or(0, |n| (n + self.front.class_len(class)) as u64),
+            served: c.served,
+            served_bytes: c.served_bytes,
+            by_reservation: c.by_reservation,
+            by_floor: c.by_floor,
+        });
+        let classes = classes.collect();
+        let promised = self.promised();
+        QosSeen { classes, tenants: self.tenants.take_seen(pool_name), work: self.classes.take_work(promised.as_ref()) }
     }
 
     fn choose(&mut self, c: &Config) {
@@ -651,9 +774,7 @@ impl Queue for OsdQueue {
         if let Kinds::Mclock(q) = &mut self.kind {
             q.set_spec(self.costs.spec(), now);
         }
-        if self.overrides_limits() {
-            self.ignored = overridden::ignored(c);
-        }
+        self.ignored = self.ignored(c);
     }
 
     fn clients_left(&mut self, now: Instant) {
@@ -673,9 +794,17 @@ impl Queue for OsdQueue {
         self.costs.charges = *charges;
         self.front.set_per_ms(self.costs.per_ms());
         let contradicted = self.costs.contradicted();
-        self.costs.learned = iops;
-        if let (Some(set), Some(learned), false, true) = (self.costs.set, iops, contradicted, self.costs.contradicted()) {
-            tracing::warn!("{SSD_IOPS} is {:.0}, and what this OSD really does is {learned:.0}", set.iops);
+        let [option, _, threshold] = capacity_options(self.costs.kind);
+        if self.costs.learn(iops) {
+            tracing::warn!(
+                "it was learned that this OSD does {:.0} IOPS: more than {threshold} allows ({:.0}), so {:.0} holds; if it is true, set {option}",
+                iops.unwrap_or(0.0),
+                self.costs.threshold,
+                self.costs.capacity().iops
+            );
+        }
+        if let (Some(set), Some(learned), false, true) = (self.costs.set, self.costs.learned, contradicted, self.costs.contradicted()) {
+            tracing::warn!("{option} is {:.0}, and what this OSD really does is {learned:.0}", set.iops);
         }
         let capacity = self.costs.capacity();
         if (capacity.iops - self.costs.applied.iops).abs() > CHANGED * self.costs.applied.iops {
@@ -701,7 +830,8 @@ impl Queue for OsdQueue {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all = vec![("qos_floors_scaled", self.tenants.scale().into())];
+        let mut all = vec![("qos_floors_scaled", self.tenants.scale().into()), ("qos_capacity", self.costs.capacity().iops as u64)];
+        all.extend((self.costs.kind == DeviceKind::Hdd).then_some(("qos_rotational", 1)));
         all.extend(self.costs.set.map(|s| ("qos_capacity_set", s.iops as u64)));
         all.extend(self.costs.learned.map(|l| ("qos_capacity_learned", l as u64)));
         all
@@ -715,7 +845,7 @@ mod tests {
     use types::{PgId, PoolId, SnapId};
 
     fn job(kind: Kind) -> Work {
-        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default() })
+        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default(), queued: 0 })
     }
 
     #[test]
@@ -771,15 +901,16 @@ mod tests {
         // A small change moves no clocks.
         q.learned(model.charges(), Some(5100.0), false, now);
         assert_eq!(q.costs.applied.iops, 5000.0);
-        c.set(Source::Override, SSD_IOPS, "200").unwrap();
+        c.set(Source::Override, capacity_options(DeviceKind::Ssd)[0], "200").unwrap();
         q.configure(&c, now);
         assert_eq!((q.costs.source(), q.costs.applied.iops), ("set", 200.0));
         assert_eq!(q.costs.charge(Access::Read, 512), (1200 << 20) / 200, "costs are Ceph's, then");
         assert!(q.costs.contradicted());
-        assert_eq!(q.counters(), [("qos_floors_scaled", 1000), ("qos_capacity_set", 200), ("qos_capacity_learned", 5100)]);
+        let counters = [("qos_floors_scaled", 1000), ("qos_capacity", 200), ("qos_capacity_set", 200), ("qos_capacity_learned", 5100)];
+        assert_eq!(q.counters(), counters);
         let dump = q.dump(&|_| None);
         assert!(dump["capacity"]["contradicted"] == true && dump["capacity"]["iops"] == 200.0, "{dump}");
-        c.unset(Source::Override, SSD_IOPS).unwrap();
+        c.unset(Source::Override, capacity_options(DeviceKind::Ssd)[0]).unwrap();
         q.configure(&c, now);
         assert_eq!((q.costs.source(), q.costs.applied.iops), ("learned", 5100.0));
     }

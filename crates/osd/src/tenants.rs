@@ -76,15 +76,32 @@ impl Waits {
     }
 
     /// Those that are not 0, and what lies before.
-    fn used(&self) -> &[u32] {
+    pub(crate) fn used(&self) -> &[u32] {
         let used = self.0.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
         &self.0[..used]
     }
 
-    fn since(&self, before: &Waits) -> Waits {
+    /// Those that came since another time.
+    pub(crate) fn since(&self, before: &Waits) -> Waits {
         let mut since = *self;
         since.0.iter_mut().zip(before.0).for_each(|(n, before)| *n = n.wrapping_sub(before));
         since
+    }
+
+    /// Below how many microseconds this part of them waited, if there are any.
+    pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
+        let all: f64 = self.0.iter().map(|n| f64::from(*n)).sum();
+        let mut below = 0.0;
+        for (n, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = f64::from(*count);
+            if below + count >= part * all {
+                // Bucket n ends at 2^n, and the first begins at 0.
+                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
+                return Some((from + (to - from) * (part * all - below) / count).round());
+            }
+            below += count;
+        }
+        None
     }
 }
 
@@ -291,6 +308,8 @@ pub struct Tenants {
     lonely: bool,
     /// Of floors, so many thousandths can be kept.
     scale: u32,
+    /// Operations that ceilings held back, and how long, since this was asked.
+    throttled: (u64, u64),
 }
 
 /// For requests of tenants that are more than are kept.
@@ -321,6 +340,7 @@ impl Tenants {
             heard: 0,
             lonely: false,
             scale: 1000,
+            throttled: (0, 0),
         }
     }
 
@@ -416,6 +436,7 @@ impl Tenants {
                     let through = self.gate.offer(tenant, demand, op, now);
                     if through.is_none() {
                         row.seen.throttled += 1;
+                        self.throttled.0 += 1;
                         tracked.tracked.held(OVER_CEILING);
                         // It comes to this OSD for the first time in a while, which has little of the ceiling.
                         self.urgent |= spec.asked.is_news();
@@ -436,11 +457,22 @@ impl Tenants {
         let op = self.gate.release(now, |op| op.sink().is_open())?;
         op.tracked.let_go();
         let id = op.tenant.get();
+        self.throttled.1 += now.saturating_sub(op.queued.get());
         if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
             row.seen.throttled_time = row.seen.throttled_time.saturating_add(now.saturating_sub(op.queued.get()));
         }
         op.queued.set(now);
         Some(op)
+    }
+
+    /// How many requests ceilings held back since this was asked last, and for how long together.
+    pub fn take_throttled(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.throttled)
+    }
+
+    /// What a tenant is called, by what the scheduler knows it as.
+    pub fn name(&self, id: u64, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Option<String> {
+        self.rows.get(id as u32 as usize).filter(|r| r.id == id).map(|row| self.name_of(row, pool_name))
     }
 
     /// When the next request may go on.

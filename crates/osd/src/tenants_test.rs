@@ -17,7 +17,7 @@ use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
 
 /// A session of a client.
 #[derive(Clone, Copy)]
-struct Session(&'static str, u64);
+pub(crate) struct Session(pub &'static str, pub u64);
 
 impl ReplySink for Session {
     fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
@@ -29,7 +29,7 @@ impl ReplySink for Session {
     }
 }
 
-fn request(pool: i64, namespace: &'static str, object: &'static str, from: Session, tid: u64) -> Rc<ClientOp> {
+pub(crate) fn request(pool: i64, namespace: &'static str, object: &'static str, from: Session, tid: u64) -> Rc<ClientOp> {
     let pgid = PgId { pool: PoolId(pool), seed: 0 };
     let m = OsdOp {
         pgid: SpgId { pgid, ..SpgId::default() },
@@ -51,7 +51,7 @@ const FIRST: &str = "rbd_data.11aa.0000000000000001";
 const AGAIN: &str = "rbd_data.11aa.0000000000000002";
 const OTHER: &str = "rbd_data.22bb.0000000000000001";
 
-fn pool_name(id: PoolId) -> Option<String> {
+pub(crate) fn pool_name(id: PoolId) -> Option<String> {
     Some(format!("pool-{}", id.0))
 }
 

@@ -29,6 +29,8 @@ pub struct Background {
     pub misplaced: bool,
     /// What the scheduler charged for it.
     pub receipt: Receipt,
+    /// When it came to the scheduler, by the scheduler's clock.
+    pub queued: u64,
 }
 
 /// Kinds of background work.
@@ -100,6 +102,14 @@ pub trait Queue {
     /// What was seen of classes and tenants, for people and programs. The function names pools.
     fn dump(&self, _: &dyn Fn(PoolId) -> Option<String>) -> Value {
         Value::Null
+    }
+    /// What waits and by which clocks, with so many tenants of each class. The function names pools.
+    fn state(&self, _most: usize, _: &dyn Fn(PoolId) -> Option<String>, _: Instant) -> Value {
+        Value::Null
+    }
+    /// What is set and does not hold under this scheduler.
+    fn ignored(&self, _: &conf::Config) -> Vec<crate::overridden::Ignored> {
+        Vec::new()
     }
     /// What classes got, and tenants since this was asked last, for the manager. The function names pools.
     fn take_seen(&mut self, _: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {

@@ -149,7 +149,8 @@ impl PgMap {
         let mismatch = all().filter_map(|(osd, c)| {
             let (set, learned) = (counter(c, "qos_capacity_set"), counter(c, "qos_capacity_learned"));
             let wrong = learned > 0 && set > learned.saturating_mul(2);
-            wrong.then(|| format!("osd.{osd} does about {learned} IOPS, and osd_mclock_max_capacity_iops_ssd says {set}"))
+            let kind = if counter(c, "qos_rotational") > 0 { "hdd" } else { "ssd" };
+            wrong.then(|| format!("osd.{osd} does about {learned} IOPS, and osd_mclock_max_capacity_iops_{kind} says {set}"))
         });
         add("OSD_CAPACITY_MISMATCH", "OSDs do less than half of what is configured", mismatch.collect());
         let floors = all().filter_map(|(osd, c)| {
@@ -278,6 +279,8 @@ mod tests {
         let wrong = "osd.3 does about 100 IOPS, and osd_mclock_max_capacity_iops_ssd says 201";
         assert_eq!(checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100)]), [("OSD_CAPACITY_MISMATCH".to_owned(), wrong.to_owned())]);
         let kept = "osd.3 keeps 45% of the floors of tenants";
+        let wrong = wrong.replace("_ssd", "_hdd");
+        assert_eq!(checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100), ("qos_rotational", 1)]), [("OSD_CAPACITY_MISMATCH".to_owned(), wrong)]);
         assert_eq!(checks(&[("qos_floors_scaled", 450)]), [("OSD_FLOORS_OVERCOMMITTED".to_owned(), kept.to_owned())]);
     }
 

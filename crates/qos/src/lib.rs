@@ -35,6 +35,7 @@ pub use capacity::{CapacityEstimator, Period, Verdict, kept};
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
 pub use cost::{Charges, CostModel, Line, REFERENCE, REFERENCE_BYTES, Samples, Seen, Taken};
 pub use fifo::Fifo;
+pub use mclock::state::{ClassState, TenantState};
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Allocations, Capacity, DeviceKind, MclockProfile};
 pub use split::{Fraction, split};

@@ -2,6 +2,8 @@ use crate::tenants::{Taken, TenantSpec, Tenants};
 use crate::{Dequeued, Op, OpClass, Phase, Scheduler, cut_off};
 use std::collections::{BTreeMap, VecDeque};
 
+pub(crate) mod state;
+
 /// What one class is promised, in bytes of cost each second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassSpec {

@@ -15,6 +15,8 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+mod state;
+
 /// A rate of operations and of bytes. Both hold, so the lower one decides.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Pace {

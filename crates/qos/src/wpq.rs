@@ -57,6 +57,16 @@ impl<T> Wpq<T> {
         }
     }
 
+    /// What waits before everything else: priorities, and how many operations of each.
+    pub fn strict(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.strict.queues()
+    }
+
+    /// The other priorities, the highest first: how many operations of each, and of how many tenants.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, usize, usize)> {
+        self.priorities.iter().rev().map(|(priority, level)| (*priority, level.tenants.values().map(VecDeque::len).sum(), level.tenants.len()))
+    }
+
     /// A number below `n` (xorshift64*).
     fn draw(&mut self, n: u64) -> u64 {
         self.rng ^= self.rng >> 12;

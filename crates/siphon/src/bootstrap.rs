@@ -207,14 +207,10 @@ pub async fn place_osd(home: &Path, mon: &MonClient, entry: &OsdEntry, key: Cryp
 }
 
 /// `hdd` or `ssd`, from what the kernel says of the device that holds the OSD. Virtual disks often claim to
-/// rotate; nothing but the class's name follows from it.
+/// rotate; besides the class's name it follows which options say what the device can do (`osd_mclock_max_capacity_iops_hdd`, ...).
 fn device_class(entry: &OsdEntry) -> &'static str {
-    let rotational = |dev: &PathBuf| {
-        let name = dev.canonicalize().ok()?.file_name()?.to_str()?.to_string();
-        std::fs::read_to_string(format!("/sys/class/block/{name}/queue/rotational")).ok()
-    };
-    match entry.device.as_ref().and_then(rotational) {
-        Some(text) if text.trim() == "1" => "hdd",
+    match entry.device.as_ref().and_then(|device| store::dev::is_rotational(device)) {
+        Some(true) => "hdd",
         _ => "ssd",
     }
 }

@@ -54,6 +54,16 @@ pub fn run() -> Result<()> {
     table("Manager commands", "`ceph COMMAND`, served by the manager.", &mgr);
     let osd = rows([osd::admin::COMMANDS], |_| None);
     table("OSD commands", "`ceph tell osd.N COMMAND` and `ceph daemon osd.N COMMAND`.", &osd);
+    let mclock = |name: &str| name.starts_with("osd_mclock_") || name.starts_with("osd_op_queue") || name.starts_with("osd_qos_");
+    let there = conf::schema::all().into_iter().filter(|o| mclock(o.name)).map(|o| (o.name.to_owned(), true, o.description.to_owned()));
+    let refused = conf::schema::REFUSED.iter().map(|(name, why)| ((*name).to_owned(), false, (*why).to_owned()));
+    let mut options: Vec<(String, bool, String)> = there.chain(refused).collect();
+    options.sort();
+    table(
+        "Options of the scheduler",
+        "`ceph config set osd OPTION VALUE`. One that is not there is refused. What is set and does not hold, because of the scheduler, the\nprofile or the device, is in `ignored` of `dump_qos`, and in the cluster log.",
+        &options,
+    );
     let ops: Vec<(String, bool, String)> = messages::table()
         .iter()
         .map(|o| (o.code.to_string(), o.support == messages::Support::Yes, String::new()))

@@ -55,6 +55,14 @@ const OF_OSDS: [(&str, &str); 5] = [
     ("op_out_bytes", "Client operations total read size"),
 ];
 
+/// Of OSDs, of the same: counter, how many of it are one, name, and what it says.
+const CAPACITY: [(&str, f64, &str, &str); 4] = [
+    ("qos_capacity", 1.0, "capacity_iops", "Random writes of 4 KiB each second of which promises are parts"),
+    ("qos_capacity_learned", 1.0, "capacity_learned_iops", "Random writes of 4 KiB each second that the OSD does, as it learned"),
+    ("qos_capacity_set", 1.0, "capacity_set_iops", "Random writes of 4 KiB each second that the OSD does, as an operator says"),
+    ("qos_floors_scaled", 1000.0, "floors_scaled", "The part of tenants' floors that is kept (1 for all)"),
+];
+
 /// Writes all of it.
 pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Text) {
     health(monitors, out);
@@ -145,6 +153,9 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
     each("ceph_osd_numpg", Kind::Gauge, "Placement groups", &|o| Some(f64::from(report(o)?.stat.num_pgs)));
     for (counter, help) in OF_OSDS {
         each(&format!("ceph_osd_{counter}"), Kind::Counter, help, &|o| Some(*report(o)?.counters.get(counter)? as f64));
+    }
+    for (counter, unit, name, help) in CAPACITY {
+        each(&format!("siphon_osd_{name}"), Kind::Gauge, help, &|o| Some(*report(o)?.counters.get(counter)? as f64 / unit));
     }
     let slow: u64 = state.pg_map.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
     out.one("ceph_healthcheck_slow_ops", Kind::Gauge, "OSD or Monitor requests taking a long time to process", slow as f64);
@@ -273,5 +284,26 @@ mod tests {
         let mut out = Text::default();
         write(&MgrState::default(), &FromMonitors::default(), "x", &mut out);
         assert!(!out.finish().lines().any(|l| l.starts_with("ceph_health_status ")));
+    }
+
+    #[test]
+    fn capacity_and_floors_are_shown_as_far_as_osds_tell() {
+        use types::osdmap::Osd;
+        use types::rados::osd_state;
+        let up = Osd { state: osd_state::EXISTS | osd_state::UP, ..Osd::default() };
+        let map = OsdMap { osds: vec![up.clone(), up], ..OsdMap::default() };
+        let mut state = MgrState { osd_map: Some(std::rc::Rc::new(map)), ..MgrState::default() };
+        let counters = [("qos_capacity", 5000), ("qos_capacity_learned", 5000), ("qos_floors_scaled", 450)];
+        state.pg_map.osds.entry(OsdId(1)).or_default().counters = counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        let mut out = Text::default();
+        write(&state, &FromMonitors::default(), "x", &mut out);
+        let out = out.finish();
+        let values: Vec<&str> = out.lines().filter(|l| l.starts_with("siphon_osd_")).collect();
+        let wanted = [
+            r#"siphon_osd_capacity_iops{ceph_daemon="osd.1"} 5000.0"#,
+            r#"siphon_osd_capacity_learned_iops{ceph_daemon="osd.1"} 5000.0"#,
+            r#"siphon_osd_floors_scaled{ceph_daemon="osd.1"} 0.45"#,
+        ];
+        assert_eq!(values, wanted);
     }
 }

@@ -6,10 +6,12 @@
 
 use super::text::{Kind, Text};
 use crate::qos::Shown;
-use messages::{ClassSeen, QosSeen, TenantSeen};
+use messages::{ClassSeen, ClassWork, QosSeen, TenantSeen};
 use std::collections::BTreeMap;
 use types::OsdId;
 
+/// Classes of an OSD; there are three.
+const MOST_CLASSES: usize = 8;
 /// Who is not shown is known up to this number.
 const MOST_CANDIDATES: usize = 8192;
 /// So often it is looked who is to be shown, in seconds.
@@ -19,12 +21,54 @@ const OTHERS: &str = "others";
 /// Quantiles of waiting times.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
 
+/// Waiting times of late: half of them are forgotten again and again. Bucket n ends at 2^n microseconds.
+#[derive(Clone, Debug, Default)]
+struct Recent(Vec<f64>);
+
+impl Recent {
+    fn add(&mut self, waits: &[u32]) {
+        let buckets = self.0.len().max(waits.len()).min(64);
+        self.0.resize(buckets, 0.0);
+        self.0.iter_mut().zip(waits).for_each(|(sum, n)| *sum += f64::from(*n));
+    }
+
+    fn forget_half(&mut self) {
+        self.0.iter_mut().for_each(|n| *n /= 2.0);
+    }
+
+    /// Below how many seconds so many of them waited.
+    fn quantile(&self, q: f64) -> f64 {
+        let all: f64 = self.0.iter().sum();
+        if all <= 0.0 {
+            return f64::NAN;
+        }
+        let mut below = 0.0;
+        for (n, count) in self.0.iter().enumerate() {
+            if below + count >= q * all {
+                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
+                return (from + (to - from) * (q * all - below) / count.max(1e-9)) / 1e6;
+            }
+            below += count;
+        }
+        2f64.powi(self.0.len() as i32) / 1e6
+    }
+}
+
+/// How long operations of a class waited, over all OSDs.
+#[derive(Clone, Debug, Default)]
+struct ClassWaits {
+    recent: Recent,
+    /// All of them, ...
+    count: u64,
+    /// ... and how long they waited together, in nanoseconds. OSDs say it since they started.
+    sum: u64,
+}
+
 /// Counts of a tenant.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     sum: TenantSeen,
-    /// Waiting times of late: half of them are forgotten again and again.
-    recent: Vec<f64>,
+    recent: Recent,
     /// What came of late.
     activity: f64,
 }
@@ -44,34 +88,16 @@ impl Counts {
         ] {
             *sum = sum.saturating_add(n);
         }
-        let buckets = self.recent.len().max(t.waits.len()).min(64);
-        self.recent.resize(buckets, 0.0);
-        self.recent.iter_mut().zip(&t.waits).for_each(|(sum, n)| *sum += f64::from(*n));
+        self.recent.add(&t.waits);
         self.activity += t.offered as f64;
-    }
-
-    /// Below how many seconds so many of the last operations waited; bucket n ends at 2^n microseconds.
-    fn quantile(&self, q: f64) -> f64 {
-        let all: f64 = self.recent.iter().sum();
-        if all <= 0.0 {
-            return f64::NAN;
-        }
-        let mut below = 0.0;
-        for (n, count) in self.recent.iter().enumerate() {
-            if below + count >= q * all {
-                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
-                return (from + (to - from) * (q * all - below) / count.max(1e-9)) / 1e6;
-            }
-            below += count;
-        }
-        2f64.powi(self.recent.len() as i32) / 1e6
     }
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Tenants {
-    classes: BTreeMap<OsdId, Vec<ClassSeen>>,
+    classes: BTreeMap<OsdId, Vec<(ClassSeen, ClassWork)>>,
+    waits: BTreeMap<String, ClassWaits>,
     shown: BTreeMap<String, Counts>,
     others: Counts,
     /// What came of late for those who are not shown.
@@ -82,7 +108,7 @@ pub struct Tenants {
 impl Tenants {
     /// Takes what an OSD told. At most so many tenants are shown.
     pub fn take(&mut self, osd: OsdId, seen: QosSeen, most: usize, now: f64) {
-        self.classes.insert(osd, seen.classes);
+        self.take_classes(osd, seen.classes, seen.work);
         for t in seen.tenants {
             if !t.name.is_empty() && t.name != OTHERS {
                 if !self.shown.contains_key(&t.name) && self.shown.len() < most {
@@ -102,6 +128,26 @@ impl Tenants {
         if now - self.chosen >= CHOOSE {
             self.chosen = now;
             self.choose(most);
+        }
+    }
+
+    fn take_classes(&mut self, osd: OsdId, classes: Vec<ClassSeen>, work: Vec<ClassWork>) {
+        // One of the release before tells less.
+        let work = work.into_iter().chain(std::iter::repeat_with(ClassWork::default));
+        let classes: Vec<(ClassSeen, ClassWork)> = classes.into_iter().zip(work).take(MOST_CLASSES).collect();
+        let before = self.classes.insert(osd, classes);
+        for (c, work) in self.classes.get(&osd).into_iter().flatten() {
+            if self.waits.len() >= MOST_CLASSES && !self.waits.contains_key(&c.name) {
+                continue;
+            }
+            let waits = self.waits.entry(c.name.clone()).or_default();
+            waits.recent.add(&work.waits);
+            // What was before this manager heard of the OSD is not of its time.
+            let Some(before) = &before else { continue };
+            let was = before.iter().find(|(b, _)| b.name == c.name).map_or(0, |(_, b)| b.waited);
+            waits.count += work.waits.iter().map(|n| u64::from(*n)).sum::<u64>();
+            // It has started again if it says less than before.
+            waits.sum = waits.sum.saturating_add(if work.waited < was { work.waited } else { work.waited - was });
         }
     }
 
@@ -130,10 +176,11 @@ impl Tenants {
             let Some(name) = self.shown.keys().next_back().cloned() else { break };
             self.hide(&name);
         }
+        self.waits.values_mut().for_each(|w| w.recent.forget_half());
         self.candidates = busiest.into_iter().map(|(n, a)| (n, a / 2.0)).filter(|(_, a)| *a >= 1.0).collect();
         for c in self.shown.values_mut().chain([&mut self.others]) {
             c.activity /= 2.0;
-            c.recent.iter_mut().for_each(|n| *n /= 2.0);
+            c.recent.forget_half();
         }
     }
 
@@ -145,7 +192,8 @@ impl Tenants {
 
     /// Writes everything. `promised` are those with specifications.
     pub fn write(&self, promised: &[Shown], out: &mut Text) {
-        let classes = || self.classes.iter().flat_map(|(osd, classes)| classes.iter().map(move |c| (format!("osd.{}", osd.0), c)));
+        let both = || self.classes.iter().flat_map(|(osd, classes)| classes.iter().map(move |(c, work)| (format!("osd.{}", osd.0), c, work)));
+        let classes = || both().map(|(osd, c, _)| (osd, c));
         out.metric("siphon_qos_class_waiting", Kind::Gauge, "Operations that wait in the scheduler");
         for (osd, c) in classes() {
             out.value("siphon_qos_class_waiting", &[("ceph_daemon", &osd), ("class", &c.name)], c.waiting as f64);
@@ -160,6 +208,41 @@ impl Tenants {
         out.metric("siphon_qos_class_served_bytes_total", Kind::Counter, "Their bytes");
         for (osd, c) in classes() {
             out.value("siphon_qos_class_served_bytes_total", &[("ceph_daemon", &osd), ("class", &c.name)], c.served_bytes as f64);
+        }
+        type Of = fn(&ClassWork) -> f64;
+        let more: [(&str, Kind, &str, Of); 5] = [
+            ("offered_total", Kind::Counter, "Operations that came", |w| w.offered as f64),
+            ("offered_bytes_total", Kind::Counter, "Their bytes", |w| w.offered_bytes as f64),
+            ("throttled_total", Kind::Counter, "Operations held back in front of the scheduler: by limits of images, ceilings of tenants, or clients", |w| w.throttled as f64),
+            ("throttled_seconds_total", Kind::Counter, "How long they were together", |w| w.throttled_time as f64 / 1e9),
+            ("at_ceiling_seconds_total", Kind::Counter, "How long the class waited at its own ceiling", |w| w.at_ceiling as f64 / 1e9),
+        ];
+        for (name, kind, help, of) in more {
+            let name = format!("siphon_qos_class_{name}");
+            out.metric(&name, kind, help);
+            for (osd, c, work) in both() {
+                out.value(&name, &[("ceph_daemon", &osd), ("class", &c.name)], of(work));
+            }
+        }
+        let of_classes: [(&str, &str, Of); 3] = [
+            ("reservation_iops", "What the class is promised at least, in random writes of 4 KiB each second", |w| w.reservation as f64 / 1000.0),
+            ("limit_iops", "What it gets at most, in the same", |w| w.limit as f64 / 1000.0),
+            ("weight", "Its share of the rest", |w| f64::from(w.weight)),
+        ];
+        for (name, help, of) in of_classes {
+            let name = format!("siphon_qos_class_{name}");
+            out.metric(&name, Kind::Gauge, help);
+            for (osd, c, work) in both().filter(|(.., work)| of(work) > 0.0) {
+                out.value(&name, &[("ceph_daemon", &osd), ("class", &c.name)], of(work));
+            }
+        }
+        out.metric("siphon_qos_class_wait_seconds", Kind::Summary, "How long operations waited in the schedulers; quantiles of about the last minutes");
+        for (class, w) in &self.waits {
+            for (q, name) in QUANTILES {
+                out.value("siphon_qos_class_wait_seconds", &[("class", class), ("quantile", name)], w.recent.quantile(q));
+            }
+            out.value("siphon_qos_class_wait_seconds_sum", &[("class", class)], w.sum as f64 / 1e9);
+            out.value("siphon_qos_class_wait_seconds_count", &[("class", class)], w.count as f64);
         }
         let all = || self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)]);
         let mut counter = |name: &str, help: &str, of: &dyn Fn(&TenantSeen) -> f64| {
@@ -182,7 +265,7 @@ impl Tenants {
         out.metric("siphon_qos_tenant_wait_seconds", Kind::Summary, "How long operations waited in the scheduler; quantiles of about the last minutes");
         for (tenant, c) in all() {
             for (q, name) in QUANTILES {
-                out.value("siphon_qos_tenant_wait_seconds", &[("tenant", tenant), ("quantile", name)], c.quantile(q));
+                out.value("siphon_qos_tenant_wait_seconds", &[("tenant", tenant), ("quantile", name)], c.recent.quantile(q));
             }
             out.value("siphon_qos_tenant_wait_seconds_sum", &[("tenant", tenant)], c.sum.waited as f64 / 1e9);
             out.value("siphon_qos_tenant_wait_seconds_count", &[("tenant", tenant)], c.sum.served as f64);
@@ -219,7 +302,8 @@ mod tests {
             waits: vec![0, 0, 0, *n as u32],
             ..TenantSeen::default()
         };
-        QosSeen { classes: vec![ClassSeen { name: "client".into(), served: 9, by_floor: 4, ..ClassSeen::default() }], tenants: tenants.iter().map(tenant).collect() }
+        let client = ClassSeen { name: "client".into(), served: 9, by_floor: 4, ..ClassSeen::default() };
+        QosSeen { classes: vec![client], tenants: tenants.iter().map(tenant).collect(), work: Vec::new() }
     }
 
     fn text(t: &Tenants) -> String {
@@ -227,6 +311,50 @@ mod tests {
         let promised = Shown { name: "a".into(), weight: 7, floors: [5000, 0], ceilings: [0, 0] };
         t.write(&[promised], &mut out);
         out.finish()
+    }
+
+    #[test]
+    fn classes_show_promises_and_waits_over_all_osds() {
+        let mut t = Tenants::default();
+        let of = |waited, n| QosSeen {
+            work: vec![ClassWork {
+                reservation: 10_750_000,
+                weight: 2,
+                offered: 20,
+                throttled: 3,
+                throttled_time: 1_500_000_000,
+                at_ceiling: 250_000_000,
+                waited,
+                waits: vec![0, 0, 0, n],
+                ..ClassWork::default()
+            }],
+            ..seen(&[])
+        };
+        t.take(OsdId(1), of(3_000_000_000, 10), 2, 1.0);
+        t.take(OsdId(2), of(1_000_000_000, 10), 2, 1.0);
+        t.take(OsdId(1), of(4_000_000_000, 20), 2, 2.0);
+        // It has started again; another is of the release before.
+        t.take(OsdId(2), of(500_000_000, 0), 2, 2.0);
+        t.take(OsdId(3), seen(&[]), 2, 2.0);
+        let out = text(&t);
+        for line in [
+            r#"siphon_qos_class_reservation_iops{ceph_daemon="osd.1",class="client"} 10750.0"#,
+            r#"siphon_qos_class_weight{ceph_daemon="osd.2",class="client"} 2.0"#,
+            r#"siphon_qos_class_offered_total{ceph_daemon="osd.1",class="client"} 20.0"#,
+            r#"siphon_qos_class_offered_total{ceph_daemon="osd.3",class="client"} 0.0"#,
+            r#"siphon_qos_class_throttled_total{ceph_daemon="osd.1",class="client"} 3.0"#,
+            r#"siphon_qos_class_throttled_seconds_total{ceph_daemon="osd.1",class="client"} 1.5"#,
+            r#"siphon_qos_class_at_ceiling_seconds_total{ceph_daemon="osd.1",class="client"} 0.25"#,
+            r#"siphon_qos_class_wait_seconds{class="client",quantile="0.5"} 0.000006"#,
+            r#"siphon_qos_class_wait_seconds_sum{class="client"} 1.5"#,
+            r#"siphon_qos_class_wait_seconds_count{class="client"} 20.0"#,
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line} is not in\n{out}");
+        }
+        // No ceiling is no number.
+        assert!(!out.contains("siphon_qos_class_limit_iops{"), "{out}");
+        t.retain_osds(|osd| osd == OsdId(1));
+        assert!(!text(&t).contains("osd.2"));
     }
 
     #[test]

@@ -269,7 +269,7 @@ struct Daemon {
     /// Which state of what was learned is kept in the store.
     learned: Cell<u64>,
     /// Settings that were said not to hold.
-    ignored: RefCell<Vec<(&'static str, String)>>,
+    ignored: RefCell<Vec<overridden::Ignored>>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -411,7 +411,11 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
     let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), map: RefCell::default(), wishes: RefCell::default() });
-    let queue = OsdQueue::new(&config.conf);
+    let kind = match store::dev::is_rotational(&config.device) {
+        Some(true) => qos::DeviceKind::Hdd,
+        _ => qos::DeviceKind::Ssd,
+    };
+    let queue = OsdQueue::on(kind, &config.conf, std::time::Instant::now());
     let news = queue.news();
     let core = Core::new(Parts {
         whoami: id,
@@ -753,11 +757,14 @@ impl Daemon {
 
     /// Says what is set and does not hold under this scheduler, when that has changed.
     fn tell_ignored(&self, conf: &Config) {
-        let ignored = if self.core.with_queue(|q| q.overrides_limits()) { overridden::ignored(conf) } else { Vec::new() };
-        let news: Vec<String> = ignored.iter().filter(|i| !self.ignored.borrow().contains(i)).map(|(name, value)| format!("{name} = {value}")).collect();
+        let ignored = self.core.with_queue(|q| q.ignored(conf));
+        let mut news: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for i in ignored.iter().filter(|i| !self.ignored.borrow().contains(i)) {
+            news.entry(i.why.clone()).or_default().push(format!("{} = {}", i.name, i.value));
+        }
         *self.ignored.borrow_mut() = ignored;
-        if !news.is_empty() {
-            let text = format!("ignored: {}: {}", news.join(", "), overridden::WHY);
+        for (why, settings) in news {
+            let text = format!("ignored: {}: {why}", settings.join(", "));
             tracing::warn!(osd = self.id.0, "{text}");
             self.mon.log(LogPriority::WARN, "cluster", text);
         }

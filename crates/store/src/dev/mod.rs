@@ -92,6 +92,20 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether the kernel takes a block device for a rotational one; none for a file, and for one of which it says nothing.
+pub fn is_rotational(device: &Path) -> Option<bool> {
+    rotational_in(Path::new("/sys/class/block"), device)
+}
+
+fn rotational_in(sys: &Path, device: &Path) -> Option<bool> {
+    let device = device.canonicalize().ok()?;
+    let entry = sys.join(device.file_name()?);
+    // A partition has no queue of its own: it lies in the directory of its device.
+    let queue = [entry.join("queue/rotational"), entry.canonicalize().ok()?.join("../queue/rotational")];
+    let text = queue.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
+    Some(text.trim() == "1")
+}
+
 impl Device {
     /// Opens a file or block device. Must be called inside a `LocalSet` of the runtime that will use it.
     ///
@@ -374,6 +388,27 @@ impl<T: Unpin> Ways<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_rotates_is_read_from_the_kernel() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (sys, dev) = (dir.path().join("sys"), dir.path().join("dev"));
+        for (device, rotational) in [("sda", "1\n"), ("nvme0n1", "0\n")] {
+            std::fs::create_dir_all(sys.join(device).join("queue")).expect("made");
+            std::fs::write(sys.join(device).join("queue/rotational"), rotational).expect("written");
+        }
+        // As the kernel has it: links into the tree of devices, in which a partition lies in its device.
+        std::fs::create_dir_all(sys.join("sda/sda1")).expect("made");
+        std::os::unix::fs::symlink(sys.join("sda/sda1"), sys.join("sda1")).expect("linked");
+        std::fs::create_dir_all(&dev).expect("made");
+        for name in ["sda", "sda1", "nvme0n1", "file"] {
+            std::fs::write(dev.join(name), "").expect("written");
+        }
+        std::os::unix::fs::symlink(dev.join("sda1"), dev.join("by-name")).expect("linked");
+        let of = |name: &str| rotational_in(&sys, &dev.join(name));
+        assert_eq!([of("sda"), of("sda1"), of("by-name"), of("nvme0n1")], [Some(true), Some(true), Some(true), Some(false)]);
+        assert_eq!([of("file"), of("nothing")], [None, None]);
+    }
 
     /// Virtual time does not reach the clock that is read: what is held back takes as long as it says.
     #[test]
