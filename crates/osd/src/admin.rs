@@ -422,7 +422,32 @@ fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     dump["in_flight"] = a.core.running().into();
     dump["max_in_flight"] = a.core.window().into();
     dump["writes_took"] = a.core.window_taken();
+    dump["device"] = device(a);
+    dump["peers"] = peers(a);
+    dump["replica_writes"] = a.core.perf.subop_w.get().into();
     reply(args, dump)
+}
+
+/// What the device was busy with since the OSD started.
+fn device(a: &Admin) -> Value {
+    let Some(usage) = a.core.store.usage() else { return Value::Null };
+    let d = usage.device;
+    let of = |all: &[store::dev::Served]| json!({"count": all.iter().map(|s| s.count).sum::<u64>(), "ns": all.iter().map(|s| s.nanos).sum::<u64>()});
+    json!({"busy_ns": d.busy, "reads": of(&d.reads), "writes": of(&d.writes)})
+}
+
+/// How long other OSDs take for copies of what this one leads, and for pings.
+fn peers(a: &Admin) -> Value {
+    let mut all = a.core.peers.borrow().dump();
+    for (osd, t) in (a.ping_times)() {
+        let way = |average: U32x3, last: u32| json!({"1min_us": average.0, "last_us": last});
+        let peer = all.entry(osd.0.to_string()).or_insert_with(|| json!({}));
+        peer["ping"] = json!({"back": way(t.back_pingtime, t.back_last)});
+        if t.front_pingtime != U32x3::default() {
+            peer["ping"]["front"] = way(t.front_pingtime, t.front_last);
+        }
+    }
+    Value::Object(all)
 }
 
 fn dump_watchers(a: &Admin, args: &Args) -> Result<Reply, Refusal> {

@@ -8,6 +8,7 @@
 //! slices of the request.
 
 use crate::client_op::ClientOp;
+use crate::legs::Leg;
 use crate::limited::{Gate, LONELY, Limited, Part, demand_of};
 use crate::tracker::LIMITED;
 use bytes::Bytes;
@@ -101,6 +102,7 @@ impl ImageCeilings {
         let through = self.gate.offer(tenant, demand, op, now);
         if through.is_none() {
             tracked.tracked.held(LIMITED);
+            tracked.queued.set(now);
             // It comes to this OSD for the first time in a while, which has little of the limit.
             if entry.begins() {
                 self.news.notify_one();
@@ -115,7 +117,10 @@ impl ImageCeilings {
             return None;
         }
         // Of a client that is gone: it sends it again if it still wants it.
-        self.gate.release(now, |op| op.sink().is_open()).inspect(|op| op.tracked.let_go())
+        let op = self.gate.release(now, |op| op.sink().is_open())?;
+        op.tracked.let_go();
+        op.legs.add(Leg::Limits, now.saturating_sub(op.queued.get()));
+        Some(op)
     }
 
     /// When the next request may go on.

@@ -18,6 +18,8 @@ pub(crate) struct Counts {
     pub by_reservation: u64,
     pub by_floor: u64,
     beyond: u64,
+    /// What it was charged, in thousandths of a write of 4 KiB.
+    cost: u64,
     throttled: u64,
     throttled_time: u64,
     at_ceiling: u64,
@@ -63,19 +65,26 @@ impl Classes {
         c.throttled_time = c.throttled_time.saturating_add(nanos);
     }
 
-    /// The scheduler let an operation in that had waited for so long.
-    pub fn served(&mut self, class: OpClass, bytes: u64, phase: Phase, waited: u64, now: u64) {
+    /// The scheduler let an operation in, of so many bytes and thousandths of a write of 4 KiB, that had waited for so long.
+    pub fn served(&mut self, class: OpClass, (bytes, cost): (u64, u64), phase: Phase, waited: u64, now: u64) {
         let Some(c) = self.get(class) else { return };
         if now.saturating_sub(c.before[1].0) >= RECENT {
             c.before = [c.before[1], (now, c.waits)];
         }
         c.served += 1;
         c.served_bytes = c.served_bytes.saturating_add(bytes);
+        c.cost = c.cost.saturating_add(cost);
         c.by_reservation += u64::from(phase == Phase::Reservation);
         c.by_floor += u64::from(phase == Phase::Floor);
         c.beyond += u64::from(phase == Phase::Beyond);
         c.waited = c.waited.saturating_add(waited);
         c.waits.add(waited);
+    }
+
+    /// What was served turned out to cost something else; both in thousandths of a write of 4 KiB.
+    pub fn settled(&mut self, class: OpClass, paid: u64, really: u64) {
+        let Some(c) = self.get(class) else { return };
+        c.cost = c.cost.saturating_add(really).saturating_sub(paid);
     }
 
     /// Until when each class is at its ceiling from now on, if something of it waits.
@@ -98,6 +107,7 @@ impl Classes {
                 "waiting": waiting(class),
                 "offered": c.offered, "offered_bytes": c.offered_bytes, "served": c.served, "served_bytes": c.served_bytes,
                 "served_by_reservation": c.by_reservation, "served_by_floor": c.by_floor, "served_beyond_ceiling": c.beyond,
+                "served_cost": c.cost as f64 / 1000.0,
                 "throttled": c.throttled, "throttled_ns": c.throttled_time, "at_ceiling_ns": c.at_ceiling,
                 "waited_ns": c.waited, "waits_log2_us": c.waits.used(), "wait_us": {"p50": p50, "p90": p90, "p99": p99},
             });
@@ -175,14 +185,14 @@ mod tests {
         let p99 = |c: &Classes| c.dump(|_| None, None)["client"]["wait_us"]["p99"].as_f64();
         assert_eq!(p99(&c), None, "nothing waited");
         for n in 0..100 {
-            c.served(OpClass::Client, 1, Phase::Weight, 100_000_000, n);
+            c.served(OpClass::Client, (1, 1000), Phase::Weight, 100_000_000, n);
         }
         assert!(p99(&c).is_some_and(|us| (65_536.0..131_073.0).contains(&us)), "{:?}", p99(&c));
         let work = c.take_work(None);
         assert_eq!((work[0].waits.iter().sum::<u32>(), work[0].waited, work[1].waits.len()), (100, 100 * 100_000_000, 0));
         // After two minutes only what came then counts, and the manager hears of nothing twice.
         for n in [70, 140, 141] {
-            c.served(OpClass::Client, 1, Phase::Floor, 3000, n * SECOND);
+            c.served(OpClass::Client, (1, 1000), Phase::Floor, 3000, n * SECOND);
         }
         assert!(p99(&c).is_some_and(|us| us <= 4.0), "{:?}", p99(&c));
         assert_eq!(c.take_work(None)[0].waits.iter().sum::<u32>(), 3);

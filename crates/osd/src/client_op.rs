@@ -1,5 +1,6 @@
 //! One request of a client on its way through the OSD.
 
+use crate::legs::Legs;
 use crate::meter::Receipt;
 use crate::op::{OpInfo, OpOutcome, OsdFlags};
 use crate::tracker::{Describe, Tracked};
@@ -137,6 +138,8 @@ pub struct ClientOp {
     pub queued: Cell<u64>,
     /// What the scheduler charged for it.
     pub receipt: Cell<Receipt>,
+    /// What it has spent on its way, where that is noted.
+    pub legs: Legs,
     /// Holds the request's bytes against the connection's throttle.
     pub guard: Option<msgr::ReceiveGuard>,
     sink: Rc<dyn ReplySink>,
@@ -213,6 +216,7 @@ impl ClientOp {
             tenant: Cell::new(0),
             queued: Cell::new(0),
             receipt: Cell::default(),
+            legs: Legs::default(),
             guard,
             sink,
             replied: Cell::new(false),

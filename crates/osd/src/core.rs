@@ -6,6 +6,7 @@ use crate::host::PgHost;
 use crate::host_backfill::RecoveryTurns;
 use crate::host_scrub::{ScrubSettings, Scrubs};
 use crate::host_trim::{TrimSettings, Turns};
+use crate::legs::{Flight, Marks, Peers, Spent};
 use crate::map::ClusterMapRef;
 use crate::meter::{Meter, Receipt, thread_cpu};
 use crate::op::copy::CopySource;
@@ -129,6 +130,8 @@ pub struct Core {
     clients_running: Cell<usize>,
     window: RefCell<qos::Window>,
     meter: RefCell<Meter>,
+    /// How long other OSDs take for their copies.
+    pub(crate) peers: RefCell<Peers>,
     /// Counts turns that ended without a look at the clock.
     unmeasured: Cell<u32>,
     /// Where the window's time begins.
@@ -238,6 +241,7 @@ impl Core {
             clients_running: Cell::new(0),
             window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT, wall_now().as_duration().as_nanos() as u64)),
             meter: RefCell::new(Meter::new(Instant::now())),
+            peers: RefCell::default(),
             unmeasured: Cell::new(0),
             start: Instant::now(),
             clients_started: Cell::new(0),
@@ -467,9 +471,13 @@ impl Core {
     pub fn handle_peer(&self, e: Envelope) {
         let pgid = e.header.pgid;
         if let Some(host) = self.host(pgid) {
-            if matches!(e.msg, PeerMsg::RepOp(_)) {
-                self.perf.subop.inc();
-                self.perf.subop_w.inc();
+            match &e.msg {
+                PeerMsg::RepOp(_) => {
+                    self.perf.subop.inc();
+                    self.perf.subop_w.inc();
+                }
+                PeerMsg::RepOpReply { version } => host.replica_has(e.from, *version),
+                _ => {}
             }
             host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
             return;
@@ -977,8 +985,8 @@ impl Core {
         }
     }
 
-    /// Counts a finished request.
-    pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64) {
+    /// Counts a finished request, and what the change was that it made.
+    pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64, flight: Option<Flight>) {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
         let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
@@ -988,10 +996,16 @@ impl Core {
         self.window.borrow_mut().ended(took, op.info.may_write(), self.running.get().saturating_sub(1), waiting, now);
         let moved = if op.info.may_write() { in_bytes } else { out_bytes };
         let receipt = op.receipt.get();
+        let reached = |stage| op.tracked.reached(stage);
+        let marks = Marks { reached: reached(Stage::ReachedPg), started: reached(Stage::Started), proposed: reached(Stage::WaitingForSubOps) };
+        let spent = Spent::new(&op.legs, marks, total, flight);
+        let mut queue = self.queue.borrow_mut();
         if moved != receipt.bytes {
-            self.queue.borrow_mut().settle(&receipt, moved, 0);
+            queue.settle(&receipt, moved, 0);
         }
-        self.queue.borrow_mut().answered(total, op.received + total);
+        queue.answered(total, op.received + total);
+        queue.spent(op, &spent);
+        drop(queue);
         let (r, w) = (op.info.may_read(), op.info.may_write());
         self.images.count(op.pgid.pool, &op.oid, r, w, in_bytes, out_bytes, total);
         self.perf.client_op(r, w, in_bytes, out_bytes, total, total.saturating_sub(queued));

@@ -10,7 +10,8 @@ use crate::op::code::{on_extent, write_op};
 use crate::op::copy::NoCopies;
 use crate::op::{OpCode, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
-use crate::work::Fifo;
+use crate::scheduler::OsdQueue;
+use crate::work::{Fifo, Queue};
 use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
 use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
@@ -182,10 +183,15 @@ pub(crate) struct Cluster {
     maps: RefCell<Vec<ClusterMapRef>>,
     tid: u64,
     snapc: SnapContext,
+    queue: fn() -> Box<dyn Queue>,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
+        Cluster::with_queue(|| Box::new(Fifo::default()))
+    }
+
+    fn with_queue(queue: fn() -> Box<dyn Queue>) -> Self {
         let mut c = Cluster {
             cores: Vec::new(),
             mons: Vec::new(),
@@ -196,6 +202,7 @@ impl Cluster {
             maps: RefCell::default(),
             tid: 0,
             snapc: SnapContext::default(),
+            queue,
         };
         for i in 0..3 {
             c.stores.push(Rc::new(Store::memory()));
@@ -213,7 +220,7 @@ impl Cluster {
             net: Rc::new(net),
             mon: mon.clone(),
             copies: Rc::new(NoCopies),
-            queue: Box::new(Fifo::default()),
+            queue: (self.queue)(),
             settings: Settings::default(),
         });
         let (tx, mut rx) = mpsc::unbounded_channel();
@@ -402,6 +409,38 @@ fn writes_are_replicated_and_survive_a_primary() {
             assert_eq!(copies[0], copies[1]);
             assert_eq!(copies[1], copies[2]);
         }
+    });
+}
+
+#[test]
+fn it_is_kept_where_the_time_of_a_tenant_goes() {
+    run(async || {
+        let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+        c.publish();
+        c.settle().await;
+        let objects = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        for name in objects {
+            c.put(name, "1").await;
+            c.read(name).await;
+        }
+        // A change of nothing is logged, too, and is on all OSDs before it is answered.
+        let removed = c.op("nothing", vec![on_extent(OpCode::DELETE, 0, 0)]).await;
+        assert_eq!(removed.result, Errno::ENOENT.as_result());
+        let dumps: Vec<serde_json::Value> = c.live().map(|core| core.with_queue(|q| q.dump(&|_| None))).collect();
+        let tenants: Vec<&serde_json::Value> = dumps.iter().flat_map(|d| d["tenants"].as_array().unwrap()).collect();
+        let sum = |of: &dyn Fn(&serde_json::Value) -> u64| tenants.iter().map(|t| of(t)).sum::<u64>();
+        let (ops, writes) = (2 * objects.len() as u64 + 1, objects.len() as u64 + 1);
+        assert_eq!(sum(&|t| t["times"]["answered"].as_u64().unwrap()), ops, "{tenants:?}");
+        let replicas = |t: &serde_json::Value| t["times"]["replicas"].as_object().unwrap().values().map(|r| r["answered"].as_u64().unwrap()).sum();
+        assert_eq!(sum(&replicas), 2 * writes, "{tenants:?}");
+        for t in &tenants {
+            let legs: u64 = t["times"]["legs"].as_object().unwrap().values().map(|leg| leg["ns"].as_u64().unwrap()).sum();
+            let total = t["times"]["total"]["ns"].as_u64().unwrap();
+            assert!(legs.abs_diff(total) < total / 100, "{legs} of {total}: {t}");
+            assert!(t["times"]["legs"]["replicas"]["ns"] != 0 && t["times"]["legs"]["queue"]["ns"] != 0 && t["served_cost"] != 0.0, "{t}");
+        }
+        let peers = c.live().map(|core| core.peers.borrow().dump().values().map(|p| p["answered"].as_u64().unwrap()).sum::<u64>());
+        assert_eq!(peers.sum::<u64>(), 2 * writes);
     });
 }
 

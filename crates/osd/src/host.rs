@@ -10,6 +10,7 @@ use crate::gate::ObjectContext;
 use crate::host_scrub::Scan;
 use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
+use crate::legs::Flights;
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
 use crate::txn::Mutations;
@@ -27,6 +28,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Instant;
 use store::{Coll, Key, Op, Transaction, WriteHint};
 use tokio::sync::oneshot;
 use types::{Eversion, ObjectId, OsdId, PgId, SnapId};
@@ -71,6 +73,8 @@ struct Proposed {
 pub(crate) struct State {
     pub(crate) pg: Pg,
     proposals: FxHashMap<OpToken, Proposed>,
+    /// When changes began and who has them.
+    pub(crate) flights: Flights,
     pub(crate) contexts: FxHashMap<ObjectId, Rc<Context>>,
     /// Requests in execution or in flight, by address.
     pub(crate) running: FxHashMap<usize, Rc<ClientOp>>,
@@ -144,6 +148,7 @@ impl PgHost {
             st: RefCell::new(State {
                 pg,
                 proposals: FxHashMap::default(),
+                flights: Flights::default(),
                 contexts: FxHashMap::default(),
                 running: FxHashMap::default(),
                 waiting_active: VecDeque::new(),
@@ -284,6 +289,7 @@ impl PgHost {
             let (set, remove) = pg::snap_mapper::change(oid, old, new);
             put_rows(t, coll, meta, set, remove);
         };
+        let proposal = if let Source::Proposal(token) = p.source { Some(token) } else { None };
         match p.source {
             Source::None => {}
             Source::Proposal(token) => {
@@ -327,7 +333,12 @@ impl PgHost {
         let host = self.clone();
         let token = p.token;
         self.core.submit(t, move |done| match done {
-            Ok(()) => host.handle(Event::Committed(token)),
+            Ok(()) => {
+                if let Some(proposal) = proposal {
+                    host.st.borrow_mut().flights.committed(proposal, Instant::now());
+                }
+                host.handle(Event::Committed(token));
+            }
             Err(e) => host.core.fail(format!("{}: the store refused a transaction: {e}", host.pgid)),
         });
     }
@@ -387,11 +398,12 @@ impl PgHost {
                 Payload::default()
             };
             st.proposals.insert(token, Proposed { txn: Some(txn), completion });
-            let ok = st.pg.propose(Proposal { token, entries, payload, stats }).is_ok();
-            if !ok {
-                st.proposals.remove(&token);
+            let proposed = st.pg.propose(Proposal { token, entries, payload, stats });
+            match &proposed {
+                Ok(version) => st.flights.begin(token, *version, Instant::now()),
+                Err(_) => drop(st.proposals.remove(&token)),
             }
-            ok
+            proposed.is_ok()
         };
         if ok {
             self.core.perf.op_wip.inc();
@@ -416,8 +428,16 @@ impl PgHost {
         Ok((count, wait))
     }
 
+    /// A replica says that it has all changes up to a version.
+    pub(crate) fn replica_has(&self, from: OsdId, version: Eversion) {
+        self.st.borrow_mut().flights.answered(from, version, Instant::now(), &mut self.core.peers.borrow_mut());
+    }
+
     fn completed(self: &Rc<Self>, token: OpToken, version: Eversion) {
-        let proposed = self.st.borrow_mut().proposals.remove(&token);
+        let (proposed, flight) = {
+            let mut st = self.st.borrow_mut();
+            (st.proposals.remove(&token), st.flights.end(token))
+        };
         self.core.perf.op_wip.dec();
         match proposed.map(|p| p.completion) {
             Some(Completion::Client { op, outcome, user_version, context, in_bytes, effects }) => {
@@ -434,7 +454,7 @@ impl PgHost {
                     self.watch_effects(&op, &op.head, *effects, user_version);
                 }
                 let out: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
-                self.core.count(&op, in_bytes, out as u64);
+                self.core.count(&op, in_bytes, out as u64, flight);
                 self.finish(&op);
                 if let Some(c) = context {
                     c.committed();
@@ -497,6 +517,7 @@ impl PgHost {
             }
             let n = st.proposals.len();
             st.proposals.clear();
+            st.flights.clear();
             for _ in 0..n {
                 self.core.perf.op_wip.dec();
             }

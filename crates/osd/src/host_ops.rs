@@ -9,6 +9,7 @@
 use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
+use crate::legs::Leg;
 use crate::map::ClusterMapRef;
 use crate::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
 use crate::op::pgls::{self, Filter};
@@ -23,6 +24,7 @@ use smallvec::smallvec;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::Waker;
+use std::time::Instant;
 use types::{EntityType, Errno, ObjectId, SnapContext, SnapId};
 
 /// What became of an executed request.
@@ -218,7 +220,9 @@ impl PgHost {
                     let head = op.head.clone();
                     if host.core.is_stalled() {
                         op.tracked.delayed("waiting for the store");
+                        let since = Instant::now();
                         host.core.store_takes().await;
+                        op.legs.add(Leg::Store, since.elapsed().as_nanos() as u64);
                         if host.generation.get() != generation {
                             return;
                         }
@@ -368,6 +372,7 @@ impl PgHost {
     fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome, user_version: u64) {
         let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
         let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
+        op.tracked.mark(Stage::WaitingForSubOps);
         let completion =
             Completion::Client { op: op.clone(), user_version, outcome, context: None, in_bytes: 0, effects: None };
         if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
@@ -536,7 +541,7 @@ impl PgHost {
                 let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 op.reply(&outcome, self.core.epoch(), Versions::Read(exec.reply_user_version()));
                 self.read_stats.borrow_mut().add(&exec.stats);
-                self.core.count(op, 0, bytes as u64);
+                self.core.count(op, 0, bytes as u64, None);
             }
             return Ok(Done::Over);
         }
@@ -715,7 +720,7 @@ impl PgHost {
         let (version, user) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
         op.reply(&outcome, self.core.epoch(), Versions::Change(version, user));
         let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
-        self.core.count(&op, 0, bytes as u64);
+        self.core.count(&op, 0, bytes as u64, None);
         drop(op.slot.borrow_mut().take());
     }
 

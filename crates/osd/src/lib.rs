@@ -6,7 +6,7 @@
 //!   `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
 //!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
 //!   they are promised; `front`: background work that clients hold back; [`limited`]: this OSD's part of limits;
-//!   [`meter`]: what operations cost here, and what the OSD can do.
+//!   [`meter`]: what operations cost here, and what the OSD can do; [`legs`]: where their time goes.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
@@ -46,6 +46,7 @@ mod host_trim;
 mod host_watch;
 pub mod images;
 mod jobs;
+pub mod legs;
 pub mod limited;
 pub mod map;
 pub mod meter;

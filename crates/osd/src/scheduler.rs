@@ -5,6 +5,7 @@ use crate::ceilings::ImageCeilings;
 use crate::classes::Classes;
 use crate::client_op::ClientOp;
 use crate::front::Front;
+use crate::legs::Spent;
 use crate::meter::Receipt;
 use crate::op::{OpCode, OpExt};
 use crate::overridden::{self, Ignored, Scheme};
@@ -267,10 +268,20 @@ impl Costs {
         u64::from(self.units(1_000_000))
     }
 
+    /// What a random write of 4 KiB is charged.
+    fn each(&self) -> u32 {
+        self.set.map_or(qos::REFERENCE, |set| set.cost_per_io()).max(1)
+    }
+
+    /// A charge in thousandths of such writes.
+    #[inline]
+    fn in_writes(&self, charge: u32) -> u64 {
+        u64::from(charge) * 1000 / u64::from(self.each())
+    }
+
     /// What floors are measured by: what was seen, whatever an operator says.
     fn really(&self) -> Option<u64> {
-        let each = self.set.map_or(qos::REFERENCE, |set| set.cost_per_io());
-        Some((self.learned? * f64::from(each)) as u64)
+        Some((self.learned? * f64::from(self.each())) as u64)
     }
 }
 
@@ -606,9 +617,10 @@ impl Queue for OsdQueue {
                     Work::Client(request) => request.queued.get(),
                     Work::Background(job) => job.queued,
                 };
-                self.classes.served(op.class, op.cost.into(), phase, at.saturating_sub(queued), at);
+                let paid = self.costs.in_writes(op.charge);
+                self.classes.served(op.class, (op.cost.into(), paid), phase, at.saturating_sub(queued), at);
                 if let Work::Client(request) = &op.item {
-                    self.tenants.served(request, op.cost.into(), by_floor, at);
+                    self.tenants.served(request, op.cost.into(), paid, by_floor, at);
                 }
                 if op.class == OpClass::Client {
                     self.front.client_begins(op.charge, at);
@@ -785,6 +797,10 @@ impl Queue for OsdQueue {
         self.front.answered(took.as_nanos().min(u64::MAX.into()) as u64, self.at(now));
     }
 
+    fn spent(&mut self, op: &ClientOp, spent: &Spent) {
+        self.tenants.spent(op, spent);
+    }
+
     fn overrides_limits(&self) -> bool {
         !matches!(self.kind, Kinds::Wpq(_))
     }
@@ -826,6 +842,11 @@ impl Queue for OsdQueue {
         // What is about right is left alone.
         if really.abs_diff(receipt.charged) > receipt.charged / 8 {
             q.settle(receipt.class, receipt.tenant, receipt.charged, really, receipt.phase);
+            let (paid, really) = (self.costs.in_writes(receipt.charged), self.costs.in_writes(really));
+            self.classes.settled(receipt.class, paid, really);
+            if receipt.class == OpClass::Client {
+                self.tenants.settled(receipt.tenant, paid, really);
+            }
         }
     }
 

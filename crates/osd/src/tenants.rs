@@ -10,6 +10,7 @@
 use crate::asked::Asked;
 use crate::ceilings::prefix_of;
 use crate::client_op::ClientOp;
+use crate::legs::{Leg, Spent, Times};
 use crate::limited::{Gate, LONELY, Limited, Part, demand_of, own_part};
 use crate::tracker::OVER_CEILING;
 use bytes::Bytes;
@@ -55,6 +56,8 @@ impl TenantBy {
 
 /// Tenants that are kept at a time; operations of more of them count as one.
 const MOST: usize = 1 << 17;
+/// Of so many it is kept where the time of their operations goes.
+const MOST_TIMED: usize = 1 << 14;
 /// A tenant that nobody used for so long is forgotten.
 const IDLE: u64 = 300_000_000_000;
 /// So many are named in a report to the manager.
@@ -178,6 +181,10 @@ struct Row {
     seen: Seen,
     /// What of it the manager was told.
     told: Seen,
+    /// What it was charged, in thousandths of a write of 4 KiB.
+    cost: u64,
+    /// Where the time of its operations went, once one was answered.
+    times: Option<Box<Times>>,
 }
 
 struct Spec {
@@ -298,6 +305,8 @@ pub struct Tenants {
     asked: Vec<usize>,
     /// How many have a floor.
     floors: usize,
+    /// Of how many it is kept where time goes.
+    timed: usize,
     /// There is something to tell the manager before the next turn.
     urgent: bool,
     index: Index,
@@ -332,6 +341,7 @@ impl Tenants {
             by_number: FxHashMap::default(),
             asked: Vec::new(),
             floors: 0,
+            timed: 0,
             urgent: false,
             index: Index::default(),
             gate: Gate::default(),
@@ -354,8 +364,13 @@ impl Tenants {
         self.count += 1;
         let entry = self.rows.vacant_entry();
         let at = entry.key() as u32;
-        entry.insert(Row { key, spec, id: self.count << 32 | u64::from(at), hash, used: now, seen: Seen::default(), told: Seen::default() });
+        let (seen, told) = (Seen::default(), Seen::default());
+        entry.insert(Row { key, spec, id: self.count << 32 | u64::from(at), hash, used: now, seen, told, cost: 0, times: None });
         at
+    }
+
+    fn remove_row(&mut self, at: usize) {
+        self.timed -= usize::from(self.rows.remove(at).times.is_some());
     }
 
     /// The tenant of a request.
@@ -409,7 +424,7 @@ impl Tenants {
                 if self.table.get(&hash) == Some(&at) {
                     self.table.remove(&hash);
                 }
-                self.rows.remove(self.swept);
+                self.remove_row(self.swept);
             }
         }
     }
@@ -457,9 +472,11 @@ impl Tenants {
         let op = self.gate.release(now, |op| op.sink().is_open())?;
         op.tracked.let_go();
         let id = op.tenant.get();
-        self.throttled.1 += now.saturating_sub(op.queued.get());
+        let waited = now.saturating_sub(op.queued.get());
+        self.throttled.1 += waited;
+        op.legs.add(Leg::Ceiling, waited);
         if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
-            row.seen.throttled_time = row.seen.throttled_time.saturating_add(now.saturating_sub(op.queued.get()));
+            row.seen.throttled_time = row.seen.throttled_time.saturating_add(waited);
         }
         op.queued.set(now);
         Some(op)
@@ -490,21 +507,43 @@ impl Tenants {
         self.gate.is_empty()
     }
 
-    /// Counts a request that the scheduler let in.
-    pub fn served(&mut self, op: &ClientOp, bytes: u64, by_floor: bool, now: u64) {
+    /// Counts a request that the scheduler let in, for so many thousandths of a write of 4 KiB.
+    pub fn served(&mut self, op: &ClientOp, bytes: u64, paid: u64, by_floor: bool, now: u64) {
         let id = op.tenant.get();
+        let waited = now.saturating_sub(op.queued.get());
+        op.legs.add(Leg::Queue, waited);
         let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else { return };
+        row.cost += paid;
         // One that comes again was served before.
         if op.served.replace(true) {
             return;
         }
-        let waited = now.saturating_sub(op.queued.get());
         let seen = &mut row.seen;
         seen.served += 1;
         seen.served_bytes = seen.served_bytes.saturating_add(bytes);
         seen.by_floor += u64::from(by_floor);
         seen.waited = seen.waited.saturating_add(waited);
         seen.waits.add(waited);
+    }
+
+    /// A request has really cost something else than it paid.
+    pub fn settled(&mut self, id: u64, paid: u64, really: u64) {
+        if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
+            row.cost = (row.cost + really).saturating_sub(paid);
+        }
+    }
+
+    /// Counts a request that was answered.
+    pub fn spent(&mut self, op: &ClientOp, spent: &Spent) {
+        let id = op.tenant.get();
+        let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else { return };
+        if row.times.is_none() {
+            if self.timed >= MOST_TIMED {
+                return;
+            }
+            self.timed += 1;
+        }
+        row.times.get_or_insert_default().add(spent);
     }
 
     /// Whether demand is to be told regularly.
@@ -644,12 +683,13 @@ impl Tenants {
         while let Some(op) = self.gate.release(now, |op| op.sink().is_open()) {
             op.offered.set(false);
             op.tracked.let_go();
+            op.legs.add(Leg::Ceiling, now.saturating_sub(op.queued.get()));
             waiting.push(op);
         }
         let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs).into_iter().partition(|s| gone.contains(&s.share.number));
         for s in left {
             promises.push((self.rows[s.row as usize].id, TenantSpec::default()));
-            self.rows.remove(s.row as usize);
+            self.remove_row(s.row as usize);
         }
         self.specs = keep;
         self.by_number = self.specs.iter().enumerate().map(|(at, s)| (s.share.number, at)).collect();
@@ -719,6 +759,7 @@ impl Tenants {
             let s = &row.seen;
             let mut v = json!({
                 "tenant": name,
+                "id": row.id,
                 "specified": spec.is_some(),
                 "weight": spec.map_or(TenantSpec::WEIGHT, |s| s.share.weight.max(1)),
                 "waiting": waiting(row.id),
@@ -728,6 +769,8 @@ impl Tenants {
                 "throttled_ns": s.throttled_time,
                 "waited_ns": s.waited,
                 "waits_log2_us": s.waits.used(),
+                "served_cost": row.cost as f64 / 1000.0,
+                "times": row.times.as_ref().map(|t| t.dump()),
             });
             if let Some(spec) = spec {
                 let rate = |s: Option<&messages::ShareOfRate>| match s.filter(|s| s.each_second > 0) {

@@ -1,6 +1,7 @@
 //! What the scheduler orders.
 
 use crate::client_op::ClientOp;
+use crate::legs::Spent;
 use crate::meter::Receipt;
 use messages::{QosDemand, QosSeen, QosShares};
 use serde_json::Value;
@@ -132,6 +133,8 @@ pub trait Queue {
     fn clients_left(&mut self, _: Instant) {}
     /// A client's operation was answered, so long after it came.
     fn answered(&mut self, _took: std::time::Duration, _: Instant) {}
+    /// Where the time of a client's operation went that was answered.
+    fn spent(&mut self, _: &ClientOp, _: &Spent) {}
     /// Whether limits and pauses of background work are the scheduler's business.
     fn overrides_limits(&self) -> bool {
         false
