@@ -314,10 +314,27 @@ pub enum QosAction {
         /// Seconds between two looks.
         #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
         period: f64,
+        /// What comes first. While tables follow each other, the letter in brackets changes it: served [s], offered [o],
+        /// bytes [b], throttled [t], held (time at ceilings) [h], waiting [w], latency (p99 of waiting) [l], name [n]; q ends.
+        #[arg(long, value_enum, default_value_t = TopSort::Served)]
+        sort: TopSort,
         /// As JSON.
         #[arg(long)]
         json: bool,
     },
+}
+
+/// By what `siphon qos top` sorts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum TopSort {
+    Served,
+    Offered,
+    Bytes,
+    Throttled,
+    Held,
+    Waiting,
+    Latency,
+    Name,
 }
 
 #[derive(Args)]

@@ -14,6 +14,8 @@ use types::OsdId;
 
 /// How long the cluster has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// OSDs that are asked at a time.
+const AT_A_TIME: usize = 64;
 
 /// Runs the command.
 pub fn run(args: Qos) -> Result<()> {
@@ -28,7 +30,7 @@ pub fn run(args: Qos) -> Result<()> {
             QosAction::Get { selector } => cluster.get(&selector).await,
             QosAction::Rm { selector } => cluster.rm(&selector).await,
             QosAction::Explain { selector } => cluster.explain(&selector).await,
-            QosAction::Top { once, period, json } => qos_top::run(&cluster, once, period, json).await,
+            QosAction::Top { once, period, sort, json } => qos_top::run(&cluster, once, period, sort, json).await,
         };
         cluster.rados.shutdown();
         done
@@ -58,15 +60,25 @@ impl Cluster {
         Ok(all)
     }
 
-    /// What each OSD that is up says of its tenants.
+    /// What each OSD that is up says of its tenants. Many are asked at a time.
     pub async fn dumps(&self) -> Result<BTreeMap<OsdId, Value>> {
-        let map = self.rados.objecter().wait_latest().await?;
+        let up = self.rados.objecter().wait_latest().await?.up_osds();
         let mut dumps = BTreeMap::new();
-        for osd in map.up_osds() {
-            let asked = self.rados.osd_command(osd, r#"{"prefix": "dump_qos", "format": "json"}"#, Bytes::new());
-            // One that went down meanwhile has nothing to say.
-            let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else { continue };
-            dumps.insert(osd, serde_json::from_slice(&answer.ok()?)?);
+        for some in up.chunks(AT_A_TIME) {
+            let mut asked = tokio::task::JoinSet::new();
+            for osd in some.iter().copied() {
+                let rados = self.rados.clone();
+                asked.spawn_local(async move {
+                    let answer = rados.osd_command(osd, r#"{"prefix": "dump_qos", "format": "json"}"#, Bytes::new());
+                    (osd, tokio::time::timeout(PATIENCE, answer).await)
+                });
+            }
+            while let Some(done) = asked.join_next().await {
+                // One that went down meanwhile has nothing to say.
+                if let (osd, Ok(Ok(answer))) = done? {
+                    dumps.insert(osd, serde_json::from_slice(&answer.ok()?)?);
+                }
+            }
         }
         Ok(dumps)
     }
