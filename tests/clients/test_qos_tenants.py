@@ -5,7 +5,10 @@ everywhere, and tests compare parts of it. A slow machine cannot make them fail 
 """
 import json
 import os
+import pty
+import select
 import subprocess
+import termios
 import threading
 import time
 import uuid
@@ -68,7 +71,8 @@ class Load:
     """Sessions that keep small reads under way, each of an object of its own: all OSDs always have some of them. Writes
     would take as long as the machine's disk takes, and who has few under way would wait for that."""
 
-    def __init__(self, ceph_conf, pool, sessions=1, depth=24, namespace="", objects=None, key=None, **who):
+    def __init__(self, ceph_conf, pool, sessions=1, depth=24, namespace="", objects=None, key=None, writes=False, **who):
+        self.writes, self.turn = writes, 0
         self.clients, self.lock, self.done, self.under_way, self.stopping = [], threading.Lock(), 0, 0, False
         self.objects = objects or [f"o{n}" for n in range(64)]
         for _ in range(sessions):
@@ -95,7 +99,12 @@ class Load:
                     return
             self.send(io, name)
 
-        io.aio_read(name, 512, 0, done)
+        if self.writes:
+            # Few under way would stay with few groups otherwise.
+            self.turn += 1
+            io.aio_write_full(self.objects[self.turn % len(self.objects)], b"y" * 512, oncomplete=done)
+        else:
+            io.aio_read(name, 512, 0, done)
 
     def stop(self):
         with self.lock:
@@ -117,7 +126,26 @@ def part(loads, enough=900, timeout=120):
 
 def known(cluster, *tenants):
     """Waits until OSDs know of these specifications."""
-    return eventually(lambda: all("osd." in qos(cluster, "explain", t).stdout for t in tenants), what=f"{tenants} on OSDs")
+    has = lambda t: [found for found in explain(cluster, t, 0.1)["tenants"] if found["specified"]]
+    return eventually(lambda: all(has(t) for t in tenants), what=f"{tenants} on OSDs")
+
+
+def explain(cluster, tenant, period=2):
+    return json.loads(qos(cluster, "explain", tenant, "--period", period, "--json").stdout)
+
+
+def why(cluster, loads, tenant):
+    """What is said of a tenant while these loads run, once what was told before they began is over."""
+    running = []
+    try:
+        for pool, options in loads:
+            running.append(Load(cluster.conf, pool, **options))
+        eventually(lambda: all(x.done >= 30 for x in running), 120, "all loads")
+        text = qos(cluster, "explain", tenant).stdout
+        return explain(cluster, tenant, 3)["tenants"][0], text
+    finally:
+        for x in running:
+            x.stop()
 
 
 def run(cluster, *loads):
@@ -160,6 +188,90 @@ def test_namespaces_are_tenants_and_top_shows_them(cluster, pools):
     assert {f"{pool}/one", f"{pool}/two"} <= set(seen) and seen[f"{pool}/one"]["share"] > 0.35, top
     assert seen[f"{pool}/two"]["waiting"] > 0 and seen[f"{pool}/two"]["wait_us"]["p99"] > 0
     assert f"{pool}/one" in text and "SERVED/s" in text
+    classes = {c["class"]: c for c in top["classes"]}
+    assert classes["client"]["served_iops"] >= seen[f"{pool}/one"]["served_iops"] > 0 and "background_recovery" in text
+
+
+def test_top_is_sorted_and_keys_change_the_order(cluster, pools):
+    """Two pools, of which the one that comes first by name is served less."""
+    least, most = sorted(pools)
+    load = Load(cluster.conf, most), Load(cluster.conf, least, depth=1)
+    terminal, other = pty.openpty()
+    before = termios.tcgetattr(other)
+    top = None
+    try:
+        order = lambda by: [t["tenant"] for t in json.loads(qos(cluster, "top", "--once", "--sort", by, "--json").stdout)["tenants"] if t["tenant"] in pools]
+        assert order("name") == [least, most] and order("served") == [most, least]
+        top = subprocess.Popen([str(BINARY), "qos", "-c", str(cluster.conf), "top", "--period", "0.5"], stdin=other, stdout=other, stderr=subprocess.PIPE)
+        said = ""
+
+        def screen(what):
+            nonlocal said
+            while select.select([terminal], [], [], 0)[0]:
+                said += os.read(terminal, 65536).decode()
+            last = said.rpartition("\x1b[H\x1b[2J")[2]
+            return what in last and [line.split()[0] for line in last.splitlines() if line.startswith(tuple(pools))]
+
+        assert eventually(lambda: screen("sorted by served"), what="a table") == [most, least]
+        assert not termios.tcgetattr(other)[3] & termios.ICANON
+        os.write(terminal, b"n")
+        assert eventually(lambda: screen("sorted by name"), what="another order") == [least, most]
+        os.write(terminal, b"q")
+        assert top.wait(30) == 0 and termios.tcgetattr(other) == before
+        # The same if it is interrupted.
+        top = subprocess.Popen([str(BINARY), "qos", "-c", str(cluster.conf), "top", "--period", "0.5"], stdin=other, stdout=other, stderr=subprocess.PIPE)
+        said = ""
+        eventually(lambda: screen("sorted by served"), what="a table")
+        top.terminate()
+        assert top.wait(30) == 0 and termios.tcgetattr(other) == before
+    finally:
+        if top and top.poll() is None:
+            top.kill()
+        for x in load:
+            x.stop()
+        os.close(terminal)
+        os.close(other)
+
+
+def test_why_a_tenant_is_slow(cluster, pools):
+    victim, aggressor = pools
+    # It waits for others, and nothing is promised to it.
+    qos(cluster, "set", aggressor, "--weight", 900)
+    known(cluster, aggressor)
+    said, text = why(cluster, [(victim, {"depth": 12}), (aggressor, {"sessions": 4})], victim)
+    assert f"behind pool {aggressor}, which got " in said["verdict"] and said["meanwhile"][0]["name"] == aggressor, said
+    assert not said["specified"] and said["meanwhile"][0]["part"] > 0.5 and said["legs"]["queue"]["part"] > 0.5, said
+    assert abs(sum(leg["part"] for leg in said["legs"].values()) - 1) < 0.01 and said["osds"], said
+    assert "WHERE TIME GOES" in text and f"behind pool {aggressor}" in text and "not seen" in text
+    # Its own ceiling is nearer.
+    qos(cluster, "set", victim, "--ceiling-iops", 30)
+    known(cluster, victim)
+    said, text = why(cluster, [(victim, {"depth": 24})], victim)
+    assert "is held by its own ceiling of 30 IOPS on " in said["verdict"] and "is held by its own ceiling of 30 IOPS on " in text, said
+    assert said["legs"]["ceiling"]["part"] > 0.5 and said["legs"]["ceiling"]["mean_us"] <= said["legs"]["ceiling"]["p99_us"], said
+    assert said["specified"] and said["ceiling"]["iops"] == 30 and said["answered_iops"] < 45, said
+    # Nobody asks for anything.
+    assert "Nothing of" in explain(cluster, victim)["tenants"][0]["verdict"]
+    r = qos(cluster, "explain", "nobody", check=False)
+    assert r.returncode != 0 and "no OSD has seen nobody" in r.stderr, r.stderr
+
+
+def test_a_slow_replica_is_named(cluster):
+    pool = f"writes-{uuid.uuid4().hex[:6]}"
+    cluster.ceph("osd", "pool", "create", pool, "16")
+    cluster.ceph("config", "set", "osd.1", "osd_debug_device_delay", "0.15")
+    try:
+        # Few at a time: they wait for the device, not for their turn.
+        said, _ = why(cluster, [(pool, {"depth": 3, "writes": True})], pool)
+    finally:
+        cluster.ceph("config", "rm", "osd.1", "osd_debug_device_delay")
+        cluster.ceph("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
+    replicas = {r["osd"]: r for r in said["replicas"]}
+    assert set(replicas) == {0, 1, 2} and replicas[1]["mean_us"] > 3 * max(replicas[0]["mean_us"], replicas[2]["mean_us"]), said
+    # The device is the reason in any case: for a third of the writes it is that of the primary.
+    assert "osd.1 answers after " in said["verdict"] and said["legs"]["replicas"]["part"] + said["legs"]["store"]["part"] > 0.8, said
+    slow = max(said["osds"], key=lambda o: o["device_us"])
+    assert slow["osd"] == 1 and slow["device_us"] > 100_000, said
 
 
 def test_weights(cluster, pools):

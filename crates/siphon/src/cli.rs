@@ -301,10 +301,16 @@ pub enum QosAction {
         /// See `get`.
         selector: String,
     },
-    /// Show what a specification means now: its tenants, and the part of each OSD.
+    /// Say where the time of a tenant's operations goes, what is promised to it on each OSD, and why it is as slow as it is.
     Explain {
-        /// See `get`.
+        /// See `get`; or a tenant without a specification, as `top` names it.
         selector: String,
+        /// Seconds that are looked at.
+        #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+        period: f64,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Show what tenants ask for and get.
     Top {

@@ -9,6 +9,7 @@ mod home;
 mod nodes;
 mod osd_start;
 mod qos;
+mod qos_explain;
 mod qos_top;
 mod roles;
 mod status;

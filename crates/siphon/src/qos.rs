@@ -1,6 +1,7 @@
 //! `siphon qos`: what tenants are promised. Specifications are kept with the monitors; the manager reads them.
 
 use crate::cli::{Qos, QosAction, QosSet};
+use crate::qos_explain::{self, Dumps, Explanation};
 use crate::qos_top;
 use anyhow::{Context, Result, anyhow, bail};
 use auth::AuthName;
@@ -9,8 +10,7 @@ use client::{ClusterConfig, Rados};
 use mgr::qos::spec::{PREFIX, Selector, Spec, read_all};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
-use types::OsdId;
+use std::time::{Duration, Instant};
 
 /// How long the cluster has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub fn run(args: Qos) -> Result<()> {
             QosAction::Ls => cluster.ls().await,
             QosAction::Get { selector } => cluster.get(&selector).await,
             QosAction::Rm { selector } => cluster.rm(&selector).await,
-            QosAction::Explain { selector } => cluster.explain(&selector).await,
+            QosAction::Explain { selector, period, json } => cluster.explain(&selector, period, json).await,
             QosAction::Top { once, period, sort, json } => qos_top::run(&cluster, once, period, sort, json).await,
         };
         cluster.rados.shutdown();
@@ -61,9 +61,9 @@ impl Cluster {
     }
 
     /// What each OSD that is up says of its tenants. Many are asked at a time.
-    pub async fn dumps(&self) -> Result<BTreeMap<OsdId, Value>> {
+    pub async fn dumps(&self) -> Result<Dumps> {
         let up = self.rados.objecter().wait_latest().await?.up_osds();
-        let mut dumps = BTreeMap::new();
+        let mut dumps = Dumps::new();
         for some in up.chunks(AT_A_TIME) {
             let mut asked = tokio::task::JoinSet::new();
             for osd in some.iter().copied() {
@@ -193,51 +193,105 @@ impl Cluster {
         Ok(())
     }
 
-    async fn explain(&self, selector: &str) -> Result<()> {
-        let selector = Selector::parse(selector)?;
+    async fn explain(&self, text: &str, period: f64, as_json: bool) -> Result<()> {
         let all = self.all().await?;
-        let Some(spec) = all.get(&selector) else { bail!("there is no specification for {selector}") };
-        let e = spec.effective(&all)?;
-        println!("{selector}: {}", e.to_json());
-        if let Some(like) = &spec.like {
-            println!("of which {} is from @{like}", all[&Selector::Template(like.clone())].to_json());
+        let selector = Selector::parse(text).ok();
+        let spec = selector.as_ref().and_then(|s| all.get(s));
+        if let Some(Selector::Template(name)) = &selector {
+            return template(name, &all, as_json);
         }
-        if let Selector::Template(name) = &selector {
-            let users: Vec<String> = all.iter().filter(|(_, s)| s.like.as_ref() == Some(name)).map(|(s, _)| s.to_string()).collect();
-            println!("users: {}", if users.is_empty() { "none".into() } else { users.join(" ") });
-            return Ok(());
-        }
+        let period = Duration::try_from_secs_f64(period.max(0.1))?;
+        let (before, begun) = (self.dumps().await?, Instant::now());
+        tokio::time::sleep(period).await;
+        let (after, seconds) = (self.dumps().await?, begun.elapsed().as_secs_f64());
+        let seen = qos_explain::tenants(&before, &after);
         let mine = |tenant: &str| match &selector {
-            Selector::Image(pool, namespace, pattern) => {
+            _ if tenant == text => true,
+            Some(Selector::Image(pool, namespace, pattern)) => {
                 tenant.strip_prefix(&format!("{pool}/{namespace}/")).is_some_and(|name| mgr::qos::spec::fits(pattern, name))
             }
-            other => other.to_string() == tenant,
+            _ => false,
         };
-        let mut table = vec![["TENANT", "OSD", "WEIGHT", "FLOOR HERE", "OF", "CEILING HERE", "OF", "OVER CEILING"].map(str::to_owned)];
-        for (osd, dump) in self.dumps().await? {
-            for t in dump["tenants"].as_array().into_iter().flatten() {
-                let name = t["tenant"].as_str().unwrap_or_default();
-                if t["specified"] != true || !mine(name) {
-                    continue;
-                }
-                let rate = |what: &str, which: &str| t[what]["iops"][which].as_f64().map_or("-".into(), |r| format!("{r:.1}"));
-                table.push([
-                    name.to_owned(),
-                    format!("osd.{}", osd.0),
-                    t["weight"].to_string(),
-                    rate("floor", "here"),
-                    rate("floor", "cluster"),
-                    rate("ceiling", "here"),
-                    rate("ceiling", "cluster"),
-                    t["over_ceiling"].to_string(),
-                ]);
+        let found: Vec<&String> = seen.iter().filter(|t| mine(t)).collect();
+        if found.is_empty() && spec.is_none() {
+            let others: Vec<&str> = seen.iter().take(10).map(String::as_str).collect();
+            let others = if others.is_empty() { "none".into() } else { others.join(" ") };
+            bail!("no OSD has seen {text}, and there is no specification for it; those with most: {others}");
+        }
+        // Those that are told apart from it, and are not in what is said of it.
+        let within: Vec<&String> = seen.iter().filter(|t| t.starts_with(&format!("{text}/"))).collect();
+        let explanations: Vec<Explanation> = found.iter().take(MOST_EXPLAINED).map(|t| Explanation::new(t, &before, &after, seconds)).collect();
+        let effective = spec.map(|s| s.effective(&all)).transpose()?;
+        if as_json {
+            let tenants: Vec<Value> = explanations.iter().map(Explanation::to_json).collect();
+            let more = found.len() - tenants.len();
+            let said = json!({"selector": text, "specification": effective, "seconds": seconds, "tenants": tenants, "more": more, "apart": within});
+            println!("{said}");
+            return Ok(());
+        }
+        if let (Some(e), Some(spec)) = (&effective, spec) {
+            println!("{text}: {}", e.to_json());
+            if let Some(like) = &spec.like {
+                println!("of which {} is from @{like}", all[&Selector::Template(like.clone())].to_json());
             }
         }
-        if table.len() == 1 {
+        if found.is_empty() {
             println!("no OSD has a tenant of it: nothing like it exists, or the manager has not told them yet");
-        } else {
-            qos_top::print(&table);
+        }
+        parts(&after, &mine);
+        for e in &explanations {
+            println!();
+            e.print();
+        }
+        if found.len() > MOST_EXPLAINED {
+            println!("\n{} more tenants are like that; those above are asked for most", found.len() - MOST_EXPLAINED);
+        }
+        if !within.is_empty() {
+            let some: Vec<&str> = within.iter().take(10).map(|t| t.as_str()).collect();
+            println!("\n{} of it are tenants of their own, and not in this: {}", within.len(), some.join(" "));
         }
         Ok(())
+    }
+}
+
+/// So many tenants of a pattern are explained.
+const MOST_EXPLAINED: usize = 5;
+
+fn template(name: &str, all: &BTreeMap<Selector, Spec>, as_json: bool) -> Result<()> {
+    let Some(spec) = all.get(&Selector::Template(name.to_owned())) else { bail!("there is no specification for @{name}") };
+    let users: Vec<String> = all.iter().filter(|(_, s)| s.like.as_deref() == Some(name)).map(|(s, _)| s.to_string()).collect();
+    if as_json {
+        println!("{}", json!({"selector": format!("@{name}"), "specification": spec, "users": users}));
+        return Ok(());
+    }
+    println!("@{name}: {}", spec.to_json());
+    println!("users: {}", if users.is_empty() { "none".into() } else { users.join(" ") });
+    Ok(())
+}
+
+/// The parts that OSDs have of what is promised.
+fn parts(dumps: &Dumps, mine: &dyn Fn(&str) -> bool) {
+    let mut table = vec![["TENANT", "OSD", "WEIGHT", "FLOOR HERE", "OF", "CEILING HERE", "OF", "OVER CEILING"].map(str::to_owned)];
+    for (osd, dump) in dumps {
+        for t in dump["tenants"].as_array().into_iter().flatten() {
+            let name = t["tenant"].as_str().unwrap_or_default();
+            if t["specified"] != true || !mine(name) {
+                continue;
+            }
+            let rate = |what: &str, which: &str| t[what]["iops"][which].as_f64().map_or("-".into(), |r| format!("{r:.1}"));
+            table.push([
+                name.to_owned(),
+                format!("osd.{}", osd.0),
+                t["weight"].to_string(),
+                rate("floor", "here"),
+                rate("floor", "cluster"),
+                rate("ceiling", "here"),
+                rate("ceiling", "cluster"),
+                t["over_ceiling"].to_string(),
+            ]);
+        }
+    }
+    if table.len() > 1 {
+        qos_top::print(&table);
     }
 }
