@@ -274,6 +274,31 @@ def test_a_slow_replica_is_named(cluster):
     assert slow["osd"] == 1 and slow["device_us"] > 100_000, said
 
 
+def test_floors_are_checked_against_what_osds_have_learned(siphon_factory):
+    c = siphon_factory(osds=1)
+    c.start()
+    cluster = Cluster(c.conf, "crc")
+    cluster.ceph("config", "set", "global", "mon_allow_pool_size_one", "true")
+    cluster.ceph("osd", "pool", "create", "gold", "8")
+    cluster.ceph("osd", "pool", "set", "gold", "size", "1", "--yes-i-really-mean-it")
+    # Less than the default, and more than it will have learned.
+    floor = 8000
+    assert qos(cluster, "set", "gold", "--floor-iops", floor).stderr == ""
+    r = qos(cluster, "set", "gold", "--floor-iops", 3 * floor, check=False)
+    assert r.returncode != 0 and "nothing learned yet" in r.stderr and "osd.0 21500" in r.stderr and "gold 24000" in r.stderr, r.stderr
+    cluster.ceph("config", "set", "osd", "osd_qos_max_in_flight", "8")
+    cluster.ceph("config", "set", "osd", "osd_debug_device_delay", "0.01")
+    load = Load(cluster.conf, "gold", depth=64, writes=True)
+    try:
+        capacity = lambda: json.loads(cluster.ceph("tell", "osd.0", "dump_qos"))["capacity"]
+        eventually(lambda: capacity()["trusted"] and capacity()["learned_iops"] < floor / 2, 120, "what the device can do")
+        r = qos(cluster, "set", "gold", "--floor-iops", floor, check=False)
+        assert r.returncode != 0 and "learned: osd.0 " in r.stderr and "gold 8000" in r.stderr, r.stderr
+        assert "learned: osd.0 " in qos(cluster, "set", "gold", "--floor-iops", floor, "--force").stderr
+    finally:
+        load.stop()
+
+
 def test_weights(cluster, pools):
     victim, aggressor = pools
     qos(cluster, "set", victim, "--weight", 300)
@@ -324,6 +349,9 @@ def test_clients_and_images(cluster, pools):
     cluster.run("rbd", "create", f"{pool}/vm-1", "--size", "1G")
     prefix = json.loads(cluster.run("rbd", "info", "--format", "json", f"{pool}/vm-1").stdout)["block_name_prefix"]
     qos(cluster, "set", "@gold", "--weight", 400, "--ceiling-iops-per-gib", 100_000)
+    # Images that a pattern fits count with the size that they have now.
+    r = qos(cluster, "set", f"{pool}//vm-*", "--floor-iops-per-gib", 4 * IOPS, check=False)
+    assert r.returncode != 0 and f"{pool}//vm-1 {4 * IOPS}" in r.stderr, r.stderr
     qos(cluster, "set", f"{pool}//vm-*", "--like", "gold")
     known(cluster, "client.noisy", f"{pool}//vm-*")
     assert f"{pool}//vm-1" in qos(cluster, "explain", f"{pool}//vm-*").stdout

@@ -10,6 +10,7 @@ mod nodes;
 mod osd_start;
 mod qos;
 mod qos_explain;
+mod qos_floors;
 mod qos_top;
 mod roles;
 mod status;

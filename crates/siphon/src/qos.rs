@@ -2,11 +2,13 @@
 
 use crate::cli::{Qos, QosAction, QosSet};
 use crate::qos_explain::{self, Dumps, Explanation};
+use crate::qos_floors::{self, Judgement};
 use crate::qos_top;
 use anyhow::{Context, Result, anyhow, bail};
 use auth::AuthName;
 use bytes::Bytes;
 use client::{ClusterConfig, Rados};
+use mgr::qos::resolve::Resolver;
 use mgr::qos::spec::{PREFIX, Selector, Spec, read_all};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -113,34 +115,47 @@ impl Cluster {
 
     /// Refuses floors that the OSDs cannot keep, and warns where background work has a claim, too.
     async fn check_floors(&self, all: &BTreeMap<Selector, Spec>, force: bool) -> Result<()> {
-        let mut floors = 0u64;
+        let mut promised = Vec::new();
         for (selector, spec) in all {
-            // What a pattern fits, and how large it is, is not known here.
-            if !matches!(selector, Selector::Template(_)) {
-                floors = floors.saturating_add(spec.effective(all)?.promise(None).floors[0] / 1000);
+            // What does not exist yet may come; of images it is looked which there are.
+            if !matches!(selector, Selector::Template(_) | Selector::Image(..)) {
+                promised.push((selector.to_string(), spec.effective(all)?.promise(None).floors[0] / 1000));
             }
         }
-        if floors == 0 {
+        let has_floor = |s: &Spec| s.effective(all).is_ok_and(|e| e.floor_iops.is_some() || e.floor_iops_per_gib.is_some());
+        if all.iter().any(|(s, spec)| matches!(s, Selector::Image(..)) && has_floor(spec)) {
+            self.rados.objecter().wait_latest().await?;
+            match Resolver::new(self.rados.clone()).resolve(all).await {
+                Ok(found) => {
+                    let images = found.into_iter().filter(|r| r.whose.prefix.is_some());
+                    promised.extend(images.map(|r| (r.whose.name, r.promise.floors[0] / 1000)));
+                }
+                Err(e) => eprintln!("siphon: images could not be looked for ({e}): what specifications promise to them is not in what follows"),
+            }
+        }
+        promised.retain(|(_, floor)| *floor > 0);
+        if promised.is_empty() {
             return Ok(());
         }
-        let map = self.rados.objecter().wait_latest().await?;
-        let mut capacity = 0.0;
-        for osd in map.up_osds() {
-            let option = "osd_mclock_max_capacity_iops_ssd";
-            let answer = self.mon(json!({"prefix": "config get", "who": format!("osd.{}", osd.0), "key": option})).await?;
-            capacity += String::from_utf8_lossy(&answer).trim().parse::<f64>().map_err(|_| anyhow!("{option} of osd.{} is no number", osd.0))?;
+        let dumps = self.dumps().await?;
+        let mut there = Vec::new();
+        for osd in self.rados.objecter().wait_latest().await?.up_osds() {
+            let (iops, source) = match dumps.get(&osd).and_then(|dump| qos_floors::capacity(&dump["capacity"])) {
+                Some(known) => known,
+                None => {
+                    let option = "osd_mclock_max_capacity_iops_ssd";
+                    let answer = self.mon(json!({"prefix": "config get", "who": format!("osd.{}", osd.0), "key": option})).await?;
+                    let set = String::from_utf8_lossy(&answer).trim().parse().map_err(|_| anyhow!("{option} of osd.{} is no number", osd.0))?;
+                    (set, qos_floors::Source::Silent)
+                }
+            };
+            there.push((osd.0, iops, source));
         }
-        if floors as f64 > capacity {
-            let why = format!("floors of {floors} operations each second together are more than the OSDs' capacity of {capacity:.0} (osd_mclock_max_capacity_iops_ssd)");
-            if !force {
-                bail!("{why}; --force makes it so");
-            }
-            eprintln!("siphon: {why}");
-        } else if floors as f64 > capacity / 2.0 {
-            eprintln!(
-                "siphon: floors of {floors} operations each second together are more than half of the OSDs' capacity of {capacity:.0}: \
-                 writes count once for each replica, and recovery has floors, too"
-            );
+        match qos_floors::judge(&promised, &there) {
+            Judgement::Fits => {}
+            Judgement::Tight(why) => eprintln!("siphon: {why}"),
+            Judgement::TooMuch(why) if force => eprintln!("siphon: {why}"),
+            Judgement::TooMuch(why) => bail!("{why}; --force makes it so"),
         }
         Ok(())
     }

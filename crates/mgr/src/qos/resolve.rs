@@ -53,6 +53,11 @@ impl Resolver {
             bad.iter().for_each(|b| tracing::warn!("specification {b}"));
             *self.complained.borrow_mut() = bad;
         }
+        self.resolve(&all).await
+    }
+
+    /// The tenants that these specifications describe.
+    pub async fn resolve(&self, all: &BTreeMap<Selector, Spec>) -> Result<Vec<Resolved>, ClientError> {
         self.since.set(self.since.get() + 1);
         if self.since.get() >= IMAGES_EVERY {
             self.since.set(0);
@@ -63,8 +68,8 @@ impl Resolver {
         self.rados.objecter().map().ok_or(ClientError::Timeout("waiting for the map of OSDs"))?;
         self.find_images(all.keys()).await?;
         let mut resolved = Vec::new();
-        for (selector, spec) in &all {
-            let Ok(spec) = spec.effective(&all) else { continue };
+        for (selector, spec) in all {
+            let Ok(spec) = spec.effective(all) else { continue };
             self.tenants(selector, &spec, &mut resolved);
         }
         Ok(resolved)
