@@ -423,6 +423,7 @@ fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     dump["max_in_flight"] = a.core.window().into();
     dump["writes_took"] = a.core.window_taken();
     dump["device"] = device(a);
+    dump["thread"] = thread();
     dump["peers"] = peers(a);
     dump["replica_writes"] = a.core.perf.subop_w.get().into();
     reply(args, dump)
@@ -434,6 +435,16 @@ fn device(a: &Admin) -> Value {
     let d = usage.device;
     let of = |all: &[store::dev::Served]| json!({"count": all.iter().map(|s| s.count).sum::<u64>(), "ns": all.iter().map(|s| s.nanos).sum::<u64>()});
     json!({"busy_ns": d.busy, "reads": of(&d.reads), "writes": of(&d.writes)})
+}
+
+/// What the thread of this OSD, and of others on it, had of the processor, and how long it waited for one.
+fn thread() -> Value {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let mut numbers = text.split_whitespace().map_while(|n| n.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(cpu), Some(waited)) => json!({"cpu_ns": cpu, "waited_ns": waited}),
+        _ => Value::Null,
+    }
 }
 
 /// How long other OSDs take for copies of what this one leads, and for pings.

@@ -99,6 +99,8 @@ struct OsdPart {
     device_busy: Option<f64>,
     /// What the device was busy with a request.
     device_us: f64,
+    /// Parts of the time in which its thread ran, and in which it waited for a processor.
+    processor: Option<[f64; 2]>,
     /// Changes that it stored for other primaries.
     for_others: u64,
     /// It does as much for clients as they may have.
@@ -210,6 +212,11 @@ impl Explanation {
                 let busy = counted(device, earlier, "busy_ns");
                 part.device_busy = Some((busy as f64 / 1e9 / seconds).min(1.0));
                 part.device_us = busy as f64 / 1000.0 / requests.max(1) as f64;
+            }
+            let (thread, earlier) = (&new["thread"], &old["thread"]);
+            if thread.is_object() {
+                let of = |what| (counted(thread, earlier, what) as f64 / 1e9 / seconds).min(1.0);
+                part.processor = Some([of("cpu_ns"), of("waited_ns")]);
             }
             let clients = (&new["classes"]["client"], &old["classes"]["client"]);
             let limit = clients.0["limit"].as_f64().unwrap_or(0.0);
@@ -335,6 +342,9 @@ impl Explanation {
             said.push(format!("For a further {:.0} % of the time it {}.", part(next) * 100.0, self.clause(next)));
         }
         said.extend(self.busy_devices());
+        if matches!(main, Leg::Queue | Leg::Execute) {
+            said.extend(self.processors());
+        }
         if main == Leg::Queue {
             let at_limit: Vec<i32> = self.osds.iter().filter(|o| o.clients_at_limit).map(|o| o.osd).collect();
             if !at_limit.is_empty() {
@@ -462,6 +472,15 @@ impl Explanation {
         Some(if all.len() == 1 { format!("The device of osd.{} is {what}.", all[0]) } else { format!("The devices of {} are {what}.", names(&all)) })
     }
 
+    fn processors(&self) -> Option<String> {
+        let busy = |o: &&OsdPart| o.processor.is_some_and(|[ran, waited]| ran + waited >= 0.8);
+        let all: Vec<&OsdPart> = self.osds.iter().filter(busy).collect();
+        let osds: Vec<i32> = all.iter().map(|o| o.osd).collect();
+        let waited = all.iter().filter_map(|o| Some(o.processor?[1])).max_by(f64::total_cmp)?;
+        let others = if waited >= 0.2 { format!(", for up to {:.0} % of it waiting for one that others have", waited * 100.0) } else { String::new() };
+        Some(format!("{} needed a processor for at least 80 % of the time{others}.", names(&osds)))
+    }
+
     fn floors(&self) -> Option<String> {
         if self.floor == Rates::default() {
             return None;
@@ -492,7 +511,8 @@ impl Explanation {
                 "osd": o.osd, "answered_iops": self.each(o.total.count), "time": of(&o.total), "legs": legs(&o.legs, &o.total),
                 "waiting": o.waiting, "over_ceiling": o.over_ceiling, "throttled_iops": self.each(o.throttled),
                 "floor": o.floor.to_json(), "ceiling": o.ceiling.to_json(), "floors_scaled": o.floors_scaled,
-                "device_busy": o.device_busy, "device_us": tenth(o.device_us), "for_other_primaries_iops": self.each(o.for_others),
+                "device_busy": o.device_busy, "device_us": tenth(o.device_us),
+                "processor": o.processor.map(|[ran, waited]| json!({"ran": ran, "waited": waited})), "for_other_primaries_iops": self.each(o.for_others),
                 "clients_at_limit": o.clients_at_limit,
             })
         });
@@ -548,7 +568,8 @@ impl Explanation {
         }
         println!();
         print(&table);
-        let heading = ["OSD", "ANSWERED/s", "MEAN us", "p99 us", "CEILING", "QUEUE", "STORE", "REPLICAS", "DEVICE BUSY %", "us EACH", "FOR OTHERS/s"];
+        let heading =
+            ["OSD", "ANSWERED/s", "MEAN us", "p99 us", "CEILING", "QUEUE", "STORE", "REPLICAS", "DEVICE BUSY %", "us EACH", "CPU %", "FOR OTHERS/s"];
         let mut table = vec![heading.map(str::to_owned)];
         for o in &self.osds {
             let mean = |leg: Leg| format!("{:.0}", o.legs[leg as usize].mean_us());
@@ -563,6 +584,7 @@ impl Explanation {
                 mean(Leg::Replicas),
                 o.device_busy.map_or("-".into(), |b| format!("{:.0}", b * 100.0)),
                 format!("{:.0}", o.device_us),
+                o.processor.map_or("-".into(), |[ran, waited]| format!("{:.0}+{:.0}", ran * 100.0, waited * 100.0)),
                 format!("{:.0}", self.each(o.for_others)),
             ]);
         }
@@ -714,6 +736,13 @@ mod tests {
         let said = verdict(vec![osd(&[(Leg::Queue, 40_000), (Leg::Store, 4000)], more)]);
         assert!(said.starts_with("a waits for its turn behind its own operations, which got 66 % of what was served there"), "{said}");
         assert!(said.ends_with("The device of osd.0 is busy for at least 80 % of the time, with 10 ms for a request on osd.0."), "{said}");
+        let on = |ran: u64, waited: u64| {
+            let thread = json!({"cpu_ns": ran * 10_000_000, "waited_ns": waited * 10_000_000});
+            verdict(vec![osd(&[(Leg::Queue, 40_000)], json!({"thread": thread}))])
+        };
+        assert!(on(90, 5).ends_with("osd.0 needed a processor for at least 80 % of the time."));
+        assert!(on(40, 55).ends_with("osd.0 needed a processor for at least 80 % of the time, for up to 55 % of it waiting for one that others have."));
+        assert!(!on(40, 5).contains("processor"));
     }
 
     #[test]
