@@ -100,6 +100,34 @@ def test_a_scrape_shows_the_cluster_and_moves_under_load(cluster, pool, url):
     assert value(v, "ceph_pg_active", pool_id=pool_id) is not None and value(v, "siphon_job_objects_left", job="recovery") is not None
 
 
+def test_trimming_is_a_job_in_clones(cluster, url):
+    """What is left is known while trimming is forbidden, and what was left is what was done."""
+    def job():
+        return cluster.ceph_json("progress", "json")["jobs"]["trim"]
+
+    cluster.ceph("osd", "pool", "create", "snaps", "4")
+    cluster.ceph("osd", "set", "nosnaptrim")
+    try:
+        for snap in ("first", "second"):
+            cluster.rados("-p", "snaps", "bench", "1", "write", "-b", "4096", "-t", "1", "--max-objects", "40", "--no-cleanup", "--run-name", "clones")
+            cluster.rados("-p", "snaps", "mksnap", snap)
+        # Only what is written anew becomes a clone, of both snapshots.
+        before = job()["objects_done"]
+        names = [o for o in cluster.rados("-p", "snaps", "ls").stdout.decode().split() if o.startswith("benchmark_data")][:30]
+        assert len(names) == 30, names
+        for name in names:
+            cluster.rados("-p", "snaps", "put", name, "/etc/hostname")
+        for snap in ("first", "second"):
+            cluster.rados("-p", "snaps", "rmsnap", snap)
+        left = eventually(lambda: (j := job())["groups_uncounted"] == 0 and j["objects_left"] >= 30 and j, what="the clones to be counted")
+        assert left["paused"] == ["nosnaptrim"] and left["bytes_left"] > 0 and left["snapshots_left"] > 0, left
+        assert value(scrape(url)[0], "siphon_job_objects_left", job="trim") == left["objects_left"]
+    finally:
+        cluster.ceph("osd", "unset", "nosnaptrim")
+    over = eventually(lambda: not (j := job())["active"] and j, what="the clones to be gone")
+    assert over["objects_left"] == 0 and over["objects_done"] - before == left["objects_left"], (left, over)
+
+
 def test_removals_are_a_job_that_pauses(cluster, url):
     def job():
         return cluster.ceph_json("progress", "json")["jobs"]["delete"]

@@ -692,6 +692,24 @@ impl Cluster {
         panic!("the clones do not go");
     }
 
+    /// Lets everybody work until something is so.
+    async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        for _ in 0..100_000 {
+            if is(self) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("waited for {what}");
+    }
+
+    /// What the OSDs tell of trimming: clones left, and groups where these are not counted.
+    fn trims_left(&self) -> (u64, u64) {
+        let all: Vec<(String, u64)> = self.cores.iter().flat_map(|c| c.job_counters()).collect();
+        let sum = |name: &str| all.iter().filter(|(n, _)| n == name).map(|(_, v)| v).sum();
+        (sum("job_trim_objects_left"), sum("job_trim_uncounted"))
+    }
+
     /// Clones as the primaries count them.
     fn clones(&self) -> i64 {
         let hosts = self.cores.iter().flat_map(|c| c.hosts());
@@ -735,6 +753,9 @@ fn many_clones_are_trimmed_by_turns() {
             tokio::task::yield_now().await;
         }
         assert_eq!(c.objects().await, 3 * 2 * names.len(), "the flag forbids it");
+        // What is to be done is known nevertheless.
+        let expected = (names.len() as u64, 0);
+        c.until("the clones to be counted", |c| c.trims_left() == expected).await;
         // One group of each OSD at a time. The first OSD leads two.
         for core in &c.cores {
             let trim = crate::host_trim::TrimSettings { groups: 1, ..Default::default() };
@@ -762,6 +783,7 @@ fn many_clones_are_trimmed_by_turns() {
         }
         let left = c.objects().await;
         assert!(left > 3 * names.len() + 60, "it stopped in between: {left}");
+        assert_eq!(c.trims_left(), ((left / 3 - names.len()) as u64, 0), "each clone that went was taken off");
         assert_eq!(c.cores.iter().map(|c| c.trimming_groups()).sum::<usize>(), 0);
         c.next_map(|m| m.keep_snaps = false);
         c.trimmed().await;

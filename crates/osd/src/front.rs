@@ -74,7 +74,7 @@ impl Front {
     /// Whether a kind of work waits here.
     pub(crate) fn takes(kind: &Kind) -> bool {
         match kind {
-            Kind::Recover | Kind::SnapTrim(_) | Kind::Scan(_) | Kind::RemoveObjects(_) => true,
+            Kind::Recover | Kind::SnapTrim(_) | Kind::CountClones | Kind::Scan(_) | Kind::RemoveObjects(_) => true,
             Kind::ReadObject(_) | Kind::ListObjects(..) => false,
         }
     }

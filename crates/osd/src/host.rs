@@ -10,6 +10,7 @@ use crate::gate::ObjectContext;
 use crate::host_scrub::Scan;
 use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
+use crate::host_trim_count::Clones;
 use crate::legs::Flights;
 use crate::op::store_reader::StoreReader;
 use crate::tracker::Stage;
@@ -111,6 +112,8 @@ pub struct PgHost {
     pub(crate) recovering: Cell<usize>,
     /// The snapshot that is being trimmed.
     pub(crate) trimmer: RefCell<Option<Trimmer>>,
+    /// Clones that removed snapshots have.
+    pub(crate) clones: RefCell<Clones>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
     /// When the machine will be woken.
     pub(crate) wakes: Cell<Option<pg::Steady>>,
@@ -164,6 +167,7 @@ impl PgHost {
             removed: Cell::new(0),
             recovering: Cell::new(0),
             trimmer: RefCell::default(),
+            clones: RefCell::default(),
             watches: RefCell::default(),
             wakes: Cell::default(),
             scans: RefCell::default(),
@@ -260,6 +264,7 @@ impl PgHost {
             // An attribute of each.
             Kind::ListObjects(_, _, max) => (*max as u64).saturating_mul(256),
             Kind::SnapTrim(_) => self.core.settings().trim.cost,
+            Kind::CountClones => 256 * crate::host_trim_count::ROW,
             Kind::Scan(_) => self.core.settings().scrub.stride,
             // `osd_pg_delete_cost`.
             Kind::RemoveObjects(_) => 1 << 20,
@@ -286,6 +291,7 @@ impl PgHost {
         let coll = self.coll;
         let meta = &self.meta;
         let snaps = |t: &mut Transaction, oid: &ObjectId, old: &[SnapId], new: &[SnapId]| {
+            self.clones.borrow_mut().change(oid, old, new);
             let (set, remove) = pg::snap_mapper::change(oid, old, new);
             put_rows(t, coll, meta, set, remove);
         };
@@ -362,6 +368,7 @@ impl PgHost {
             }
         });
         self.leave_trim();
+        self.leave_count();
         self.leave_turns();
         self.leave_scrub();
         self.core.forget_host(self.pgid);
@@ -503,6 +510,7 @@ impl PgHost {
         self.release_backoffs();
         self.watches.borrow_mut().clear();
         self.leave_trim();
+        self.leave_count();
         self.leave_turns();
         self.leave_scrub();
         let (primary, mut ops) = {

@@ -60,6 +60,10 @@ impl PgHost {
                 host.core.store_flows().await;
                 host.scan_slice(token, slot, receipt).await
             }),
+            Kind::CountClones => run_now(async move {
+                host.core.store_flows().await;
+                host.count_page(slot, receipt).await
+            }),
             Kind::SnapTrim(snap) => run_now(async move {
                 host.core.store_flows().await;
                 host.trim_step(snap, slot).await

@@ -163,6 +163,7 @@ impl PgHost {
     /// The machine wants a snapshot trimmed.
     pub(crate) fn want_trim(self: &Rc<Self>, snap: SnapId) {
         *self.trimmer.borrow_mut() = Some(Trimmer::new(snap));
+        self.count_clones();
         self.core.trim_turns.borrow_mut().ask(self.pgid);
         self.core.next_trims();
     }

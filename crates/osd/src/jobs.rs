@@ -53,9 +53,14 @@ pub(crate) fn share(objects: u64, stats: &pg::StatSum) -> u64 {
 impl Core {
     /// What background work has done since the start, and what is left of it.
     pub(crate) fn job_counters(&self) -> Vec<(String, u64)> {
-        let (mut removing, mut scrubbing) = (0, 0);
+        let (mut removing, mut scrubbing, mut uncounted) = (0, 0, 0);
+        let mut trim_left = Amount::default();
         let (mut remove_left, mut scrub_left, mut scrubbed) = (Amount::default(), Amount::default(), self.jobs.scrubbed.0.get());
         for host in self.hosts() {
+            let trims = host.with_pg(|pg| pg.is_primary() && !pg.snap_trim_queue().is_empty());
+            if trims && host.with_pg(|pg| pg.is_clean()) {
+                host.count_clones();
+            }
             host.with_pg(|pg| {
                 let stats = &pg.info().stats;
                 if pg.info().removing {
@@ -63,6 +68,12 @@ impl Core {
                     removing += 1;
                     remove_left.objects += objects;
                     remove_left.bytes += share(objects, stats);
+                }
+                if trims {
+                    let (left, all) = host.clones.borrow().counted();
+                    uncounted += u64::from(!all || !pg.is_clean());
+                    trim_left.objects += left;
+                    trim_left.bytes += share(left, stats);
                 }
                 if let Some((done, left)) = pg.scrub_progress() {
                     scrubbing += 1;
@@ -84,6 +95,9 @@ impl Core {
             ("job_trim_objects", trimmed.objects),
             ("job_trim_bytes", trimmed.bytes),
             ("job_trim_snaps", self.jobs.trimmed_snaps.get()),
+            ("job_trim_objects_left", trim_left.objects),
+            ("job_trim_bytes_left", trim_left.bytes),
+            ("job_trim_uncounted", uncounted),
             ("job_scrub_groups", scrubbing),
             ("job_scrub_objects", scrubbed.objects),
             ("job_scrub_bytes", scrubbed.bytes),

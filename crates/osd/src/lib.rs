@@ -43,6 +43,7 @@ mod host_repair;
 pub mod host_scrub;
 mod host_split;
 mod host_trim;
+mod host_trim_count;
 mod host_watch;
 pub mod images;
 mod jobs;

@@ -257,7 +257,7 @@ impl Costs {
             Kind::Recover | Kind::ReadObject(_) => 2 * small + u64::from(self.charge_bytes(job.cost)),
             // The clone's object is read, and a small change made of several rows.
             Kind::SnapTrim(_) => 2 * small,
-            Kind::Scan(_) | Kind::ListObjects(..) => read(job.cost),
+            Kind::Scan(_) | Kind::ListObjects(..) | Kind::CountClones => read(job.cost),
             // Many objects go with one change.
             Kind::RemoveObjects(objects) => small + small * objects as u64 / 8,
         }
@@ -533,7 +533,7 @@ fn access(work: &Work) -> Access {
         Work::Client(op) if op.info.may_write() => Access::Write,
         Work::Client(_) => Access::Read,
         Work::Background(job) => match job.kind {
-            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) => Access::Read,
+            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) | Kind::CountClones => Access::Read,
             Kind::Recover | Kind::SnapTrim(_) | Kind::RemoveObjects(_) => Access::Write,
         },
     }
@@ -560,7 +560,7 @@ fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
             (OpClass::BackgroundBestEffort, p.recovery)
         }
         Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
-        Kind::SnapTrim(_) => (OpClass::BackgroundBestEffort, p.snap_trim),
+        Kind::SnapTrim(_) | Kind::CountClones => (OpClass::BackgroundBestEffort, p.snap_trim),
         Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
         Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
     }

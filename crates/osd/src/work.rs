@@ -45,6 +45,8 @@ pub enum Kind {
     ListObjects(pg::ReadToken, pg::Backfill, usize),
     /// Trim an object of a removed snapshot.
     SnapTrim(SnapId),
+    /// Count a page of the clones that removed snapshots have.
+    CountClones,
     /// One slice of a scan for a scrub.
     Scan(pg::ReadToken),
     /// Remove objects of a group that goes away.

@@ -33,7 +33,7 @@ const BAR: usize = 30;
 
 /// A job at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Job {
     /// Groups in which it goes on or waits.
     pub groups: u32,
@@ -57,10 +57,13 @@ pub struct Job {
     pub snaps_rate: f64,
     /// Since when it has something to do; zero if it has nothing.
     pub since: Utime,
-    /// What it had done then, in its own unit.
+    /// Objects that it had done then.
     pub done_before: u64,
     /// What holds it up: flags and options.
     pub paused: Vec<String>,
+    /// Groups of which it is not known yet how many objects are left.
+    #[denc(since = 2)]
+    pub uncounted: u32,
 }
 
 impl Job {
@@ -69,25 +72,16 @@ impl Job {
         !self.since.is_zero()
     }
 
-    /// What tells its progress: snapshots if it is about those, else objects. Done, left, and done in a second.
-    fn unit(&self) -> (u64, u64, f64) {
-        match self.snaps_left > 0 || self.snaps_done > 0 {
-            true => (self.snaps_done, self.snaps_left, self.snaps_rate),
-            false => (self.objects_done, self.objects_left, self.objects_rate),
-        }
-    }
-
     /// The part that is done of what there was to do since it began, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        let (done, left, _) = self.unit();
-        let done = done.saturating_sub(self.done_before);
+        let (done, left) = (self.objects_done.saturating_sub(self.done_before), self.objects_left);
         if done + left == 0 { 0.0 } else { done as f64 / (done + left) as f64 }
     }
 
-    /// Seconds until it has nothing left if it goes on as it does. `None` if it does not move.
+    /// Seconds until it has nothing left if it goes on as it does. `None` if it does not move, or not all is counted.
     pub fn remaining(&self) -> Option<u64> {
-        let (_, left, rate) = self.unit();
-        (left > 0 && rate > 0.0).then(|| (left as f64 / rate).ceil() as u64)
+        let (left, rate) = (self.objects_left, self.objects_rate);
+        (left > 0 && rate > 0.0 && self.uncounted == 0).then(|| (left as f64 / rate).ceil() as u64)
     }
 
     /// Two lines: name, for how long, a bar, and how long yet.
@@ -106,8 +100,9 @@ impl Job {
     /// One line of numbers.
     pub fn numbers(&self) -> String {
         let snaps = if self.snaps_left > 0 { format!("{} snapshots, ", si(self.snaps_left)) } else { String::new() };
+        let more = if self.uncounted > 0 { "or more " } else { "" };
         format!(
-            "{} groups; {snaps}{} objects, {} left; {} objects, {} done; {} objects/s, {}/s",
+            "{} groups; {snaps}{} objects, {} {more}left; {} objects, {} done; {} objects/s, {}/s",
             self.groups,
             si(self.objects_left),
             bytes(self.bytes_left),
@@ -126,6 +121,7 @@ impl Job {
             "objects_left": self.objects_left,
             "bytes_left": self.bytes_left,
             "snapshots_left": self.snaps_left,
+            "groups_uncounted": self.uncounted,
             "objects_done": self.objects_done,
             "bytes_done": self.bytes_done,
             "snapshots_done": self.snaps_done,
@@ -295,6 +291,7 @@ impl Jobs {
                 add("trim", 0, stat.snaptrimq_len.into());
             }
         }
+        let mut uncounted = 0u32;
         for report in osds.values() {
             let n = |name: &str| report.counters.get(name).copied().unwrap_or(0);
             for (name, groups, objects, bytes) in [
@@ -308,6 +305,12 @@ impl Jobs {
                     *b += n(bytes);
                 }
             }
+            // Of which groups, their statistics say.
+            if let Some((_, o, b, _)) = left.get_mut("trim") {
+                *o += n("job_trim_objects_left");
+                *b += n("job_trim_bytes_left");
+                uncounted = uncounted.saturating_add(u32::try_from(n("job_trim_uncounted")).unwrap_or(u32::MAX));
+            }
         }
         let earlier = self.samples.front().cloned();
         let last = self.samples.back().cloned();
@@ -315,6 +318,7 @@ impl Jobs {
         for (name, _) in JOBS {
             let job = self.jobs.entry(name).or_default();
             (job.groups, job.objects_left, job.bytes_left, job.snaps_left) = left.get(name).copied().unwrap_or_default();
+            job.uncounted = if name == "trim" { uncounted } else { 0 };
             let counts = [job.objects_done, job.bytes_done, job.snaps_done];
             if let Some((then, before)) = &earlier {
                 let seconds = now.as_secs_f64() - then.as_secs_f64();
@@ -331,7 +335,7 @@ impl Jobs {
             } else if !job.is_active() {
                 job.since = now;
                 let before = last.as_ref().and_then(|(_, d)| d.get(name).copied()).unwrap_or_default();
-                job.done_before = if job.snaps_left > 0 || job.snaps_done > 0 { before[2] } else { before[0] };
+                job.done_before = before[0];
             }
         }
         while self.completed.len() > COMPLETED {
@@ -429,6 +433,32 @@ mod tests {
         let mut jobs = Jobs::default();
         jobs.note_group(&PgStat::default(), &group(PgState::CLEAN, 0, 0, 1_000));
         assert_eq!(jobs.digest(at(0), &BTreeMap::new(), &BTreeMap::new())["recovery"].objects_done, 0, "that was before");
+    }
+
+    #[test]
+    fn trimming_is_counted_in_clones() {
+        let mut jobs = Jobs::default();
+        let group = |snaps| PgStat { snaptrimq_len: snaps, ..group(PgState::CLEAN, 0, 0, 0) };
+        let report = |done: u64, left: u64, uncounted: u64| {
+            let counters = [("job_trim_objects", done), ("job_trim_bytes", done * 10), ("job_trim_objects_left", left), ("job_trim_bytes_left", left * 10), ("job_trim_uncounted", uncounted)];
+            OsdReport { counters: counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), ..OsdReport::default() }
+        };
+        let mut last = report(100, 0, 0);
+        let mut tell = |t, snaps, next: OsdReport| {
+            jobs.note_osd(&last, true, true, &next.counters);
+            last = next.clone();
+            jobs.digest(at(t), &one(&group(snaps)), &BTreeMap::from([(OsdId(1), next)]))["trim"].clone()
+        };
+        assert!(!tell(0, 0, report(100, 0, 0)).is_active());
+        // The counting is not at its end: nobody knows how long it takes.
+        let job = tell(5, 2, report(110, 300, 1));
+        assert_eq!((job.groups, job.snaps_left, job.objects_left, job.uncounted, job.remaining()), (1, 2, 300, 1, None));
+        assert!(job.numbers().starts_with("1 groups; 2 snapshots, 300 objects, 2.9 KiB or more left; 10 objects"), "{}", job.numbers());
+        let job = tell(10, 1, report(200, 400, 0));
+        assert_eq!((job.objects_done, job.bytes_done, job.objects_left, job.bytes_left), (100, 1_000, 400, 4_000));
+        assert_eq!((job.progress(), job.objects_rate, job.remaining()), (0.2, 10.0, Some(40)));
+        assert_eq!((job.dump()["objects_left"].as_u64(), job.dump()["groups_uncounted"].as_u64()), (Some(400), Some(0)));
+        assert!(!tell(15, 0, report(600, 0, 0)).is_active());
     }
 
     #[test]
