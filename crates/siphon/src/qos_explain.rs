@@ -219,7 +219,7 @@ impl Explanation {
                 part.processor = Some([of("cpu_ns"), of("waited_ns")]);
             }
             let clients = (&new["classes"]["client"], &old["classes"]["client"]);
-            let limit = clients.0["limit"].as_f64().unwrap_or(0.0);
+            let limit = clients.0["promised"]["limit_iops"].as_f64().unwrap_or(0.0);
             part.clients_at_limit = limit > 0.0 && counted_parts(clients.0, clients.1, "served_cost") >= 0.9 * limit * seconds;
             e.throttled += part.throttled;
             e.waiting += part.waiting;
@@ -719,7 +719,7 @@ mod tests {
     fn behind_others_or_itself() {
         let bulk = |cost: f64| json!({"tenants": [{"tenant": "bulk", "served_cost": cost}, {"tenant": "p/n", "served_cost": 1.0}]});
         let mut more = bulk(300.0);
-        more["classes"] = json!({"client": {"served_cost": 401.0, "limit": 1000.0}, "background_recovery": {"served_cost": 99.0}});
+        more["classes"] = json!({"client": {"served_cost": 401.0, "promised": {"limit_iops": 1000.0}}, "background_recovery": {"served_cost": 99.0}});
         let e = explain(vec![osd(&[(Leg::Queue, 40_000), (Leg::Store, 4000)], more.clone())]);
         let said = e.verdict();
         let expected = "a waits for its turn behind pool bulk, which got 60 %, and background_recovery, which got 20 % of what was served where it waits \
@@ -728,7 +728,7 @@ mod tests {
         // Where it does not wait, others may have what they like.
         let idle = osd(&[(Leg::Queue, 0), (Leg::Store, 4000)], json!({"a.waited_ns": 0, "tenants": [{"tenant": "far", "served_cost": 1e9}]}));
         assert_eq!(explain(vec![osd(&[(Leg::Queue, 40_000)], more.clone()), idle]).others[0].0, "bulk");
-        more["classes"]["client"]["limit"] = json!(410.0);
+        more["classes"]["client"]["promised"]["limit_iops"] = json!(410.0);
         assert!(verdict(vec![osd(&[(Leg::Queue, 40_000)], more)]).contains("osd_mclock_max_capacity_iops_ssd) allow on osd.0."));
         let device = json!({"busy_ns": 970_000_000, "reads": {"count": 0, "ns": 0}, "writes": {"count": 97, "ns": 970_000_000}});
         let mut more = bulk(50.0);
