@@ -10,7 +10,7 @@ use types::{EntityAddrVec, Epoch, OsdId, PgId, PoolId, SpgId};
 
 message! {
     /// Between the OSDs of a placement group.
-    PeerMessage = 0x7000, "siphon_peer", version 1, compat 1 {
+    PeerMessage = 0x7000, "siphon_peer", version 2, compat 1 {
         /// The sender's map epoch.
         epoch: Epoch,
         /// The OSD that sends: on a shared connection the peer's name is not enough.
@@ -19,6 +19,8 @@ message! {
         pgid: SpgId,
         /// What the placement group says; its own encoding.
         payload: Bytes,
+        /// Bytes that the receiver may still send: data of clients, and copies of objects.
+        room: Option<(u64, u64)> = since 2,
     }, data data
 
     /// What an OSD tells the mgr.

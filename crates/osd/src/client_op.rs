@@ -141,7 +141,9 @@ pub struct ClientOp {
     /// What it has spent on its way, where that is noted.
     pub legs: Legs,
     /// Holds the request's bytes against the connection's throttle.
-    pub guard: Option<msgr::ReceiveGuard>,
+    pub guard: RefCell<Option<msgr::ReceiveGuard>>,
+    /// Counts its bytes instead, while it waits for room.
+    pub(crate) waits: RefCell<Option<crate::rooms::Counted>>,
     sink: Rc<dyn ReplySink>,
     replied: Cell<bool>,
 }
@@ -217,7 +219,8 @@ impl ClientOp {
             queued: Cell::new(0),
             receipt: Cell::default(),
             legs: Legs::default(),
-            guard,
+            guard: RefCell::new(guard),
+            waits: RefCell::default(),
             sink,
             replied: Cell::new(false),
             request,

@@ -159,6 +159,8 @@ pub struct Core {
     pub(crate) full_waiters: Cell<bool>,
     /// The used part of the store from which clients' writes wait.
     failsafe: Cell<f64>,
+    /// What others have room for.
+    pub(crate) rooms: crate::rooms::Rooms,
     /// When the earliest timer for the scheduler fires.
     timer: Cell<Option<Instant>>,
     next_token: Cell<u64>,
@@ -257,6 +259,7 @@ impl Core {
             groups_changed: tokio::sync::Notify::new(),
             full_waiters: Cell::new(false),
             failsafe: Cell::new(1.0),
+            rooms: Default::default(),
             timer: Cell::new(None),
             next_token: Cell::new(0),
             watch_clock: Default::default(),
@@ -428,6 +431,7 @@ impl Core {
             host.handle(pg::Event::ActivateMap);
             host.end_watches_of_blocked();
         }
+        self.count_leaders();
         let epoch = self.epoch();
         let ready = {
             let mut waiting = self.waiting_map.borrow_mut();
@@ -469,6 +473,9 @@ impl Core {
 
     /// Takes a message from another OSD.
     pub fn handle_peer(&self, e: Envelope) {
+        if let Some(room) = e.room {
+            self.rooms.hear(e.from, room);
+        }
         let pgid = e.header.pgid;
         if let Some(host) = self.host(pgid) {
             match &e.msg {
@@ -496,7 +503,7 @@ impl Core {
                     host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
                 }
             }
-            creation::Stranger::Answer(header, msg) => self.net.send(&[e.from], header, msg),
+            creation::Stranger::Answer(header, msg) => self.net.send(&[e.from], header, msg, self.room()),
             creation::Stranger::Drop => {}
             creation::Stranger::WaitForMap => self.wait_map(e.header.sent, Waiting::Peer(Box::new(e))),
         }
@@ -971,6 +978,11 @@ impl Core {
         crate::fullness::used(&self.space()) > self.failsafe.get()
     }
 
+    /// The used part of the store from which clients' writes wait.
+    pub(crate) fn failsafe(&self) -> f64 {
+        self.failsafe.get()
+    }
+
     /// Sets the used part of the store from which clients' writes wait.
     pub fn set_failsafe(&self, ratio: f64) {
         self.failsafe.set(ratio);
@@ -978,6 +990,7 @@ impl Core {
 
     /// Tries again what waits for room in the store. Called now and then.
     pub fn retry_waiting_for_room(&self) {
+        self.rooms.look_again();
         if self.full_waiters.replace(false) {
             for host in self.hosts() {
                 host.retry_for_room();

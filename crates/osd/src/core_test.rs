@@ -10,6 +10,7 @@ use crate::op::code::{on_extent, write_op};
 use crate::op::copy::NoCopies;
 use crate::op::{OpCode, OsdFlags};
 use crate::peer_net::{Envelope, PeerNet};
+use crate::rooms::Room;
 use crate::scheduler::OsdQueue;
 use crate::work::{Fifo, Queue};
 use bytes::Bytes;
@@ -117,7 +118,7 @@ struct TestNet {
 }
 
 impl PeerNet for TestNet {
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg) {
+    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room) {
         for osd in to {
             if self.down.borrow().contains(osd) || self.down.borrow().contains(&self.me) {
                 continue;
@@ -126,7 +127,7 @@ impl PeerNet for TestNet {
             let (front, data) = msg.encode(&header);
             let (header, msg) = PeerMsg::decode(front, data).expect("own encoding");
             if let Some(tx) = self.to.borrow().get(osd) {
-                let _ = tx.send(Envelope { from: self.me, header, msg });
+                let _ = tx.send(Envelope { from: self.me, header, msg, room: Some(room) });
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
 use crate::peer_net::Envelope;
+use crate::rooms::Counted;
 use pg::{
     Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
     Source, StatSum,
@@ -67,6 +68,8 @@ pub(crate) enum Completion {
 
 struct Proposed {
     txn: Option<Mutations>,
+    /// Its bytes count as under way.
+    _under_way: Counted,
     completion: Completion,
 }
 
@@ -220,7 +223,7 @@ impl PgHost {
     fn act(self: &Rc<Self>, action: Action) {
         match action {
             Action::Persist(p) => self.persist(*p),
-            Action::Send { to, header, msg } => self.core.net.send(&to, header, msg),
+            Action::Send { to, header, msg } => self.core.net.send(&to, header, msg, self.core.room()),
             Action::Reply { token, version } => self.completed(token, version),
             Action::IntervalChange => self.interval_changed(),
             Action::Active => self.activated(),
@@ -237,7 +240,15 @@ impl PgHost {
             }
             Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
                 let r = ReadObject { token, oid, version, from, max_bytes, max_omap };
-                self.background(Kind::ReadObject(Box::new(r)));
+                if !self.copies_lack_room(max_bytes) {
+                    self.background(Kind::ReadObject(Box::new(r)));
+                    return;
+                }
+                let host = self.clone();
+                tokio::task::spawn_local(async move {
+                    host.room_for_copies(max_bytes).await;
+                    host.background(Kind::ReadObject(Box::new(r)));
+                });
             }
             Action::QueueRecovery => self.want_place(),
             Action::ListObjects { token, after, max } => self.background(Kind::ListObjects(token, after, max)),
@@ -374,7 +385,7 @@ impl PgHost {
         self.core.forget_host(self.pgid);
         self.leave_places();
         for (from, header, msg) in undelivered {
-            self.core.handle_peer(Envelope { from, header, msg });
+            self.core.handle_peer(Envelope { from, header, msg, room: None });
         }
     }
 
@@ -404,7 +415,8 @@ impl PgHost {
             } else {
                 Payload::default()
             };
-            st.proposals.insert(token, Proposed { txn: Some(txn), completion });
+            let _under_way = self.core.rooms.send(txn.bytes_written());
+            st.proposals.insert(token, Proposed { txn: Some(txn), _under_way, completion });
             let proposed = st.pg.propose(Proposal { token, entries, payload, stats });
             match &proposed {
                 Ok(version) => st.flights.begin(token, *version, Instant::now()),
@@ -427,7 +439,7 @@ impl PgHost {
         let count = {
             let mut st = self.st.borrow_mut();
             let count = st.pg.mark_unfound_lost(token, how)?;
-            st.proposals.insert(token, Proposed { txn: None, completion: Completion::Lost(done) });
+            st.proposals.insert(token, Proposed { txn: None, _under_way: self.core.rooms.send(0), completion: Completion::Lost(done) });
             count
         };
         self.core.perf.op_wip.inc();

@@ -557,16 +557,17 @@ impl PgHost {
         }
         let in_bytes = exec.txn.bytes_written();
         if grows && !force {
-            if self.core.is_failsafe_full() && !op.has(OsdFlags::FULL_TRY) {
+            if (self.core.is_failsafe_full() || self.core.rooms.full(self.others(), in_bytes).is_some()) && !op.has(OsdFlags::FULL_TRY) {
                 // The pool will be full in one of the next maps; till then, or till there is room, it waits.
                 op.tracked.delayed("waiting for room");
+                self.core.rooms.let_pass(op, in_bytes);
                 self.finish(op);
                 self.st.borrow_mut().waiting_room.push_back(op.clone());
                 self.core.full_waiters.set(true);
                 return Ok(Done::Waits);
             }
             let space = self.core.space();
-            if space.available < in_bytes.saturating_add(RESERVE.min(space.total / 64)) {
+            if space.available < in_bytes.saturating_add(crate::rooms::reserve(&space)) {
                 return Err(Errno::ENOSPC);
             }
         }
@@ -804,9 +805,6 @@ impl PgHost {
         }
     }
 }
-
-/// Space that writes of clients leave to the store's own work and to recovery.
-const RESERVE: u64 = 16 << 20;
 
 fn op_returns(outcome: &Outcome) -> Vec<(i32, Bytes)> {
     outcome.ops.iter().map(|o| (o.rval, o.out_bytes())).collect()

@@ -9,7 +9,7 @@
 //!   [`meter`]: what operations cost here, and what the OSD can do; [`legs`]: where their time goes.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`fullness`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
+//!   [`settings`], [`fullness`], [`rooms`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -58,6 +58,7 @@ pub mod osd_map;
 mod overridden;
 pub mod peer_net;
 pub mod perf;
+pub mod rooms;
 pub mod scheduler;
 #[cfg(test)]
 mod seen_test;

@@ -2,6 +2,7 @@
 
 use crate::map::ClusterMapRef;
 use crate::peer_net::{Envelope, LocalPeer, PeerNet};
+use crate::rooms::Room;
 use messages::{Payload, PeerMessage};
 use msgr::{Connection, Messenger};
 use pg::{PeerHeader, PeerMsg};
@@ -52,7 +53,8 @@ impl Net {
     pub fn decode(m: &msgr::Message) -> Option<Envelope> {
         let p = PeerMessage::decode(m).ok()?;
         let (header, msg) = PeerMsg::decode(p.payload, p.data).ok()?;
-        Some(Envelope { from: p.from, header, msg })
+        let room = p.room.map(|(data, copies)| Room { data, copies });
+        Some(Envelope { from: p.from, header, msg, room })
     }
 
     fn route(&self, osd: OsdId) -> bool {
@@ -76,7 +78,7 @@ impl Net {
 }
 
 impl PeerNet for Net {
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg) {
+    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room) {
         let mut encoded: Option<(bytes::Bytes, bytes::Bytes)> = None;
         for osd in to {
             if !self.route(*osd) {
@@ -86,7 +88,7 @@ impl PeerNet for Net {
             let routes = self.routes.borrow();
             match routes.get(osd).map(|(_, r)| r) {
                 Some(Route::Local(tx)) => {
-                    let _ = tx.send(Envelope { from: self.me, header, msg: msg.clone() });
+                    let _ = tx.send(Envelope { from: self.me, header, msg: msg.clone(), room: Some(room) });
                 }
                 Some(Route::Remote(conn)) => {
                     let (payload, data) = encoded.get_or_insert_with(|| msg.encode(&header)).clone();
@@ -96,6 +98,7 @@ impl PeerNet for Net {
                         from: self.me,
                         pgid: SpgId { pgid: header.pgid, shard: ShardId::NONE },
                         payload,
+                        room: Some((room.data, room.copies)),
                         data,
                     }
                     .encode(conn.features());

@@ -3,6 +3,7 @@
 //! Two OSDs of one process hand messages over through a channel, whatever threads they live on. Others
 //! use the messenger. Either way the messages of one sender arrive in their order.
 
+use crate::rooms::Room;
 use pg::{PeerHeader, PeerMsg};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -18,12 +19,14 @@ pub struct Envelope {
     pub header: PeerHeader,
     /// What it says.
     pub msg: PeerMsg,
+    /// What may still be sent to the one who sent it, if it says so.
+    pub room: Option<Room>,
 }
 
 /// Sends messages to other OSDs.
 pub trait PeerNet {
-    /// Sends one message to several OSDs.
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg);
+    /// Sends one message to several OSDs, with the room that is left here.
+    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room);
 }
 
 type Registry = Mutex<HashMap<EntityAddrVec, UnboundedSender<Envelope>>>;
