@@ -195,6 +195,44 @@ def test_one_is_killed_under_load(procs, who):
     back(procs, victim, commander, seed)
 
 
+def test_one_leaves_the_quorum_and_comes_back(procs):
+    """An operator says so; nobody is stopped."""
+    c = procs.client()
+    whole(c)
+    leader = quorum(c)[0]
+    rest = sorted(set("abc") - {leader})
+
+    def asok(*command):
+        sock = procs[f"mon.{leader}"].directory / "run" / f"ceph-mon.{leader}.asok"
+        return subprocess.run(["ceph", "--admin-daemon", str(sock), *command], capture_output=True, timeout=60, check=True).stdout
+
+    def elections(name):
+        sock = procs[f"mon.{name}"].directory / "run" / f"ceph-mon.{name}.asok"
+        out = subprocess.run(["ceph", "--admin-daemon", str(sock), "perf", "dump"], capture_output=True, timeout=60, check=True).stdout
+        return {k: v for k, v in json.loads(out)["mon"].items() if "election" in k}
+
+    before = {name: elections(name) for name in "abc"}
+    assert before[leader]["election_win"] >= 1, before
+    assert b"stopped responding to quorum" in asok("quorum", "exit")
+    try:
+        status = eventually(lambda: (s := mon_status(procs, leader))["state"] == "electing" and s, what="it to be out")
+        assert status["quorum"] == [], status
+        other = lambda: next((s["name"] for s in (mon_status(procs, n) for n in rest) if s["state"] == "leader"), None)
+        successor = eventually(other, timeout=60, what="another leader")
+        eventually(lambda: quorum(c) == (successor, rest), timeout=60, what="a quorum of two")
+        c.ceph("config-key", "set", "without/it", "yes")
+        # It does not disturb those that are left: as many elections as there were.
+        status = mon_status(procs, leader)
+        assert status["state"] == "electing" and status["election_epoch"] <= mon_status(procs, successor)["election_epoch"], status
+        after = elections(successor)
+        assert after["election_win"] > before[successor]["election_win"], (before, after)
+    finally:
+        assert b"started responding to quorum" in asok("quorum", "enter")
+    whole(c)
+    assert c.ceph("config-key", "get", "without/it").strip() == "yes"
+    eventually(lambda: mon_status(procs, leader)["state"] in ("peon", "leader"), what="it to take part")
+
+
 @faults
 def test_a_leader_that_hangs(procs):
     c = procs.client()

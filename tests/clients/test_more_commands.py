@@ -252,6 +252,38 @@ def test_admin_sockets(cluster):
     assert "version" in ask("mgr.x", "version")
 
 
+def test_tell_mon_about_itself(cluster):
+    tell = lambda *command: cluster.ceph_json("tell", "mon.a", *command)
+    # As long as it runs, and all or nothing.
+    before = tell("config", "get", "mon_op_history_size")
+    said = cluster.run("ceph", "tell", "mon.*", "injectargs", "--mon-op-history-size 5000 --mon_op_history_duration=3600")
+    assert b"mon_op_history_size = '5000'" in said.stdout + said.stderr, said
+    assert tell("config", "get", "mon_op_history_size") == {"mon_op_history_size": "5000"} != before
+    assert cluster.run("ceph", "tell", "mon.a", "injectargs", "--mon_op_history_size 7 --mon_max_osd many", check=False).returncode != 0
+    assert tell("config", "get", "mon_op_history_size") == {"mon_op_history_size": "5000"}
+    try:
+        cluster.ceph("config-key", "set", "seen/secret", "hidden value")
+        cluster.ceph("osd", "pool", "ls")
+        past = tell("dump_historic_ops")
+        assert past["size"] == 5000 and past["duration"] == 3600
+        op = [o for o in past["ops"] if "seen/secret" in o["description"]][-1]
+        assert '"config-key set"' in op["description"] and "hidden" not in json.dumps(past), op
+        events = [e["event"] for e in op["type_data"]["events"]]
+        assert events == ["initiated", "waits for the commit", "done"] and op["duration"] > 0, op
+        assert op["type_data"]["info"]["source"] == "client.admin"
+        assert any("osd pool ls" in o["description"] for o in past["ops"])
+        flying = tell("ops")
+        assert flying["num_ops"] == len(flying["ops"])
+        assert "compacted the log in" in cluster.ceph("tell", "mon.a", "compact")
+        cluster.ceph("config-key", "set", "seen/secret", "after it")
+        counters = tell("perf", "dump")["mon"]
+        assert counters["election_win"] == 1 == counters["num_elections"] and counters["election_lose"] == 0, counters
+    finally:
+        cluster.ceph("config-key", "rm", "seen/secret")
+        for name in ("mon_op_history_size", "mon_op_history_duration"):
+            cluster.ceph("tell", "mon.a", "config", "unset", name)
+
+
 def test_tell_mon(cluster):
     assert cluster.ceph_json("tell", "mon.a", "config", "get", "mon_allow_pool_delete") == {"mon_allow_pool_delete": "true"}
     assert "version" in cluster.ceph_json("tell", "mon.a", "version")

@@ -168,6 +168,24 @@ impl Config {
     pub fn check(name: &str, text: &str) -> Result<String, ConfError> {
         Ok(Self::spec(name)?.parse(text)?.to_string())
     }
+
+    /// The options of `injectargs`: `--name value` or `--name=value`. Nothing is wrong with any of them.
+    pub fn injected(text: &str) -> Result<Vec<(String, String)>, ConfError> {
+        let mut words = text.split_whitespace();
+        let mut set = Vec::new();
+        while let Some(word) = words.next() {
+            let bad = |why: &str| ConfError::Argument(word.to_owned(), why.to_owned());
+            let option = word.strip_prefix("--").ok_or_else(|| bad("is not of the form --option value"))?;
+            let (name, value) = match option.split_once('=') {
+                Some(both) => both,
+                None => (option, words.next().ok_or_else(|| bad("has no value"))?),
+            };
+            let name = name.replace('-', "_");
+            Self::check(&name, value)?;
+            set.push((name, value.to_owned()));
+        }
+        Ok(set)
+    }
 }
 
 /// Re-exported for callers that match on kinds.
@@ -176,6 +194,16 @@ pub use value::Kind;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn injected_arguments_are_options_with_values() {
+        let set = |text| Config::injected(text).map(|all| all.into_iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "));
+        assert_eq!(set("--mon-max-osd 5  --osd_max_scrubs=2").as_deref(), Ok("mon_max_osd=5 osd_max_scrubs=2"));
+        assert_eq!(set("").as_deref(), Ok(""));
+        for bad in ["mon_max_osd 5", "--mon_max_osd", "--nothing 5", "--mon_max_osd many", "--osd_max_scrubs 2 --mon_max_osd 0"] {
+            assert!(set(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sources_override_each_other() {

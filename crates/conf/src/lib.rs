@@ -58,4 +58,7 @@ pub enum ConfError {
         /// What is wrong with it.
         why: String,
     },
+    /// A word of `injectargs` that makes no sense.
+    #[error("'{0}' {1}")]
+    Argument(String, String),
 }

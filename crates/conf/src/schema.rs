@@ -149,6 +149,8 @@ mon_allow_pool_delete|bool|advanced|false||r|mon|Whether pools may be deleted at
 mon_max_pg_per_osd|uint|advanced|250|1..|r|mon|Largest number of PG replicas per OSD that pool creation may lead to.
 mon_max_pool_pg_num|uint|advanced|65536|1..|r|mon|Largest pg_num of a pool.
 mon_min_osdmap_epochs|int|advanced|500|1..|r|mon|How many OSD map epochs are kept at least.
+mon_op_history_size|uint|advanced|20|0..10000|r|mon|How many answered requests dump_historic_ops of a monitor keeps.
+mon_op_history_duration|uint|advanced|600|0..|r|mon|Seconds that dump_historic_ops of a monitor keeps answered requests.
 mon_log_max|uint|advanced|10000|1..|r|mon|How many lines of the cluster log are kept.
 mon_osd_full_ratio|float|advanced|0.95|0..1|s|mon|Used part of an OSD from which writes stop; read when the cluster is created.
 mon_osd_backfillfull_ratio|float|advanced|0.90|0..1|s|mon|Used part of an OSD from which it takes no backfill; read when the cluster is created.

@@ -270,29 +270,8 @@ fn config_unset(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 }
 
 fn injectargs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let text = args.strs("injected_args").join(" ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let mut set = Vec::new();
-    let mut i = 0;
-    while let Some(word) = words.get(i) {
-        let Some(option) = word.strip_prefix("--") else {
-            return Err(Refusal::invalid(format!("'{word}' is not of the form --option value")));
-        };
-        let (name, value) = match option.split_once('=') {
-            Some((n, v)) => (n.to_owned(), v.to_owned()),
-            None => {
-                i += 1;
-                let v = words.get(i).ok_or_else(|| Refusal::invalid(format!("--{option} has no value")))?;
-                (option.to_owned(), (*v).to_owned())
-            }
-        };
-        set.push((name.replace('-', "_"), value));
-        i += 1;
-    }
     // All or nothing.
-    for (name, value) in &set {
-        Config::check(name, value).map_err(unknown)?;
-    }
+    let set = Config::injected(&args.strs("injected_args").join(" ")).map_err(unknown)?;
     fits(a, &set)?;
     let mut said = String::new();
     for (name, value) in &set {

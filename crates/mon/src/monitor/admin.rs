@@ -1,5 +1,6 @@
 //! Commands of the admin socket. Whoever can open it may do everything.
 
+use super::ops::{KEPT_MAX, Limits};
 use super::{Inner, Monitor, now};
 use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run};
@@ -15,6 +16,10 @@ const fn own(signature: &'static str, help: &'static str) -> Command<()> {
     Command { signature, help, module: "mon", perm: "r", flags: flags::NONE, handler: () }
 }
 
+const fn changing(signature: &'static str, help: &'static str) -> Command<()> {
+    Command { perm: "rw", ..own(signature, help) }
+}
+
 /// The commands that only the socket has.
 static OWN: &[Command<()>] = &[
     own("config diff", "show what differs from the defaults"),
@@ -22,6 +27,12 @@ static OWN: &[Command<()>] = &[
     own("config show", "show all options"),
     own("config set name=var,type=CephString name=val,type=CephString,n=N", "set an option until the next start"),
     own("config unset name=var,type=CephString", "take back what config set has set"),
+    changing("compact", "make a snapshot of the state and throw away the log before it"),
+    own("dump_historic_ops", "show requests that were answered lately"),
+    changing("injectargs name=injected_args,type=CephString,n=N", "inject configuration arguments into running monitor"),
+    own("ops", "show requests that are not answered yet"),
+    changing("quorum enter", "take part in the quorum again"),
+    changing("quorum exit", "leave the quorum, and stay out of it"),
     own("get_command_descriptions", "list the commands"),
     own("help", "list the commands"),
     own("perf dump", "show counters"),
@@ -38,14 +49,25 @@ fn descriptions() -> Value {
     crate::command::describe_all(OWN.iter().chain(&reading))
 }
 
+/// Whether a command takes more than a moment.
+pub(super) fn is_slow(text: &str) -> bool {
+    Args::parse(&[text]).is_ok_and(|args| args.prefix() == "compact")
+}
+
 impl Monitor {
     /// Runs a command given as JSON text: return code, status, output.
     pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        match self.inner.admin(json) {
+        let answer = if is_slow(json) { self.inner.admin_slow(json).await } else { self.inner.admin(json) };
+        match answer {
             Ok(Reply { status, data }) => (0, status, data.to_vec()),
             Err(Refusal { errno, message, data }) => (-errno.0, message, data.to_vec()),
         }
     }
+}
+
+/// How much of what was answered is kept.
+pub(super) fn history_limits(conf: &conf::Config) -> Limits {
+    Limits { size: (conf.u64("mon_op_history_size") as usize).min(KEPT_MAX), duration: conf.u64("mon_op_history_duration") }
 }
 
 impl Inner {
@@ -53,8 +75,20 @@ impl Inner {
     pub(super) fn admin(&self, text: &str) -> Answer {
         let args = Args::parse(&[text])?;
         let format = if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
-        if matches!(args.prefix(), "config set" | "config unset") {
-            return self.admin_set(&args, format);
+        match args.prefix() {
+            "config set" | "config unset" | "injectargs" => {
+                let answer = self.admin_set(&args, format);
+                self.read_configuration();
+                self.apply_auth_settings();
+                return answer;
+            }
+            "quorum exit" | "quorum enter" => {
+                let enters = args.prefix() == "quorum enter";
+                self.take_part(enters);
+                let what = if enters { "started" } else { "stopped" };
+                return Ok(Reply::data(format!("{what} responding to quorum, initiated new election\n")));
+            }
+            _ => {}
         }
         let conf = self.conf.borrow();
         let value = match args.prefix() {
@@ -78,9 +112,13 @@ impl Inner {
             }
             "perf dump" => json!({"mon": {
                 "num_sessions": self.sessions.borrow().len(),
-                "election_win": 1,
+                "num_elections": self.part.borrow().won + self.part.borrow().lost,
+                "election_win": self.part.borrow().won,
+                "election_lose": self.part.borrow().lost,
                 "osdmap_epoch": self.committed().osd.map().epoch.0,
             }}),
+            "ops" => self.ops.in_flight(now()),
+            "dump_historic_ops" => self.ops.historic(now(), history_limits(&conf)),
             _ => {
                 drop(conf);
                 return self.admin_read(&args);
@@ -90,6 +128,17 @@ impl Inner {
     }
 
     fn admin_set(&self, args: &Args, format: Format) -> Answer {
+        if args.prefix() == "injectargs" {
+            // All or nothing.
+            let invalid = |e: conf::ConfError| Refusal::invalid(e.to_string());
+            let set = conf::Config::injected(&args.strs("injected_args").join(" ")).map_err(invalid)?;
+            let mut said = String::new();
+            for (name, value) in &set {
+                self.conf.borrow_mut().set(Source::Override, name, value).map_err(invalid)?;
+                said.push_str(&format!("{name} = '{value}' "));
+            }
+            return Ok(Reply::status(said));
+        }
         let name = args.str("var").unwrap_or_default();
         let mut conf = self.conf.borrow_mut();
         if args.prefix() == "config set" {
@@ -98,6 +147,14 @@ impl Inner {
             conf.unset(Source::Override, name).map_err(|e| Refusal::invalid(e.to_string()))?;
         }
         Ok(Reply::data(format.json(&json!({"success": format!("{name} = '{}'", conf.str(name))}))))
+    }
+
+    /// Runs one of the commands that take a while.
+    pub(super) async fn admin_slow(&self, text: &str) -> Answer {
+        debug_assert!(is_slow(text));
+        let begun = std::time::Instant::now();
+        self.replica.compact_log().await.map_err(|e| Refusal::new(Errno::EIO, e))?;
+        Ok(Reply::data(format!("compacted the log in {:.3} seconds\n", begun.elapsed().as_secs_f64())))
     }
 
     /// A reading command of the table. Changes go through a session, where the log names who made them.

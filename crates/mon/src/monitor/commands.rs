@@ -1,5 +1,6 @@
 //! Commands of a session: the way from the message to the table and back.
 
+use super::admin::is_slow;
 use super::session::Session;
 use super::{Inner, now};
 use crate::command::{Args, Refusal, Reply, flags};
@@ -14,7 +15,7 @@ use types::{Epoch, features};
 
 /// Who gets the answer, and in which kind of message.
 enum Asked {
-    Mon(messages::MonCommand),
+    Mon(messages::MonCommand, super::ops::Op),
     Tell,
 }
 
@@ -26,7 +27,7 @@ impl Asked {
         };
         let f = session.conn.features();
         let mut m = match self {
-            Asked::Mon(m) => MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f),
+            Asked::Mon(m, _) => MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f),
             Asked::Tell => CommandReply { result, status, output }.encode(f),
         };
         m.tid = tid;
@@ -46,6 +47,13 @@ fn shown(args: &Args, text: &str) -> String {
         shown["val"] = value.into();
     }
     shown.to_string()
+}
+
+/// A command as operators see it that look at requests.
+pub(super) fn described(cmd: &[String]) -> String {
+    let text = cmd.concat();
+    let shown = Args::parse(cmd).map_or_else(|_| String::new(), |args| shown(&args, &text));
+    format!("mon_command({shown} v 0)")
 }
 
 /// What the audit log says of a command that changed something.
@@ -87,11 +95,12 @@ fn once(pending: &mut Pending, request: Option<RequestId>, execute: impl FnOnce(
 
 impl Inner {
     pub(super) fn mon_command(&self, session: &Rc<Session>, m: messages::MonCommand, tid: u64) {
+        let op = self.ops.begin(described(&m.cmd), session.name.to_string());
         if m.fsid != self.committed().monmap.fsid {
-            return Asked::Mon(m).reply(Err(Refusal::new(Errno::EPERM, "wrong fsid")), session, tid);
+            return Asked::Mon(m, op).reply(Err(Refusal::new(Errno::EPERM, "wrong fsid")), session, tid);
         }
         let (cmd, input) = (m.cmd.clone(), m.input.clone());
-        self.run(session, &cmd, input, Asked::Mon(m), tid);
+        self.run(session, &cmd, input, Asked::Mon(m, op), tid);
     }
 
     /// `ceph tell mon.x ...`: needs all capabilities.
@@ -99,8 +108,16 @@ impl Inner {
         if !session.may_all() {
             return Asked::Tell.reply(Err(Refusal::new(Errno::EACCES, "insufficient caps")), session, tid);
         }
-        let answer = self.admin(&m.cmd.concat());
-        Asked::Tell.reply(answer, session, tid);
+        let text = m.cmd.concat();
+        if !is_slow(&text) {
+            return Asked::Tell.reply(self.admin(&text), session, tid);
+        }
+        let (inner, session) = (self.me(), session.clone());
+        tokio::task::spawn_local(async move {
+            if let Some(inner) = inner {
+                Asked::Tell.reply(inner.admin_slow(&text).await, &session, tid);
+            }
+        });
     }
 
     fn run(&self, session: &Rc<Session>, cmd: &[String], input: Bytes, asked: Asked, tid: u64) {
@@ -149,6 +166,9 @@ impl Inner {
                 asked.reply(answer, session, tid);
             }
             Run::Write(f) => {
+                if let Asked::Mon(_, op) = &asked {
+                    op.event("waits for the commit");
+                }
                 let (name, shown) = (session.name.to_string(), shown(&args, &cmd.concat()));
                 let session = session.clone();
                 let request = request_id(&session, RequestKind::Command, tid);

@@ -13,6 +13,7 @@ mod commands;
 mod dispatch;
 mod log_watch;
 mod mgr_messages;
+mod ops;
 mod osd_messages;
 mod osd_watch;
 mod peers;
@@ -119,6 +120,8 @@ pub(crate) struct Inner {
     pub published: RefCell<publish::Published>,
     pub mgr_watch: RefCell<mgr_messages::MgrWatch>,
     pub timechecks: RefCell<timecheck::Timechecks>,
+    /// Requests under way.
+    pub ops: Rc<ops::Ops>,
     pub started: Utime,
     pub stopping: Cell<bool>,
     pub stopped: tokio::sync::Notify,
@@ -212,6 +215,7 @@ impl Monitor {
             published: RefCell::default(),
             mgr_watch: RefCell::default(),
             timechecks: RefCell::default(),
+            ops: Rc::default(),
             started: now(),
             stopping: Cell::new(false),
             stopped: tokio::sync::Notify::new(),

@@ -139,6 +139,8 @@ pub(crate) struct PeerLinks {
     addrs: RefCell<BTreeMap<String, EntityAddrVec>>,
     /// When a request of the Raft library was answered last.
     heard: RefCell<BTreeMap<String, Instant>>,
+    /// Nothing of the Raft library goes out or comes in: this monitor was told to leave the quorum.
+    cut: Cell<bool>,
 }
 
 struct Calls {
@@ -205,6 +207,7 @@ impl PeerLinks {
             seq: Cell::new(0),
             addrs: RefCell::default(),
             heard: RefCell::default(),
+            cut: Cell::new(false),
         });
         *calls.links.borrow_mut() = Rc::downgrade(&links);
         (links, move |inner| *calls.inner.borrow_mut() = Rc::downgrade(inner))
@@ -222,6 +225,19 @@ impl PeerLinks {
     /// Everybody whose address is known.
     pub fn known(&self) -> BTreeMap<String, EntityAddrVec> {
         self.addrs.borrow().clone()
+    }
+
+    /// Lets the Raft library talk with the other members, or not.
+    pub fn cut(&self, cut: bool) {
+        self.cut.set(cut);
+        if cut {
+            self.heard.borrow_mut().clear();
+        }
+    }
+
+    /// Whether it does not.
+    pub fn is_cut(&self) -> bool {
+        self.cut.get()
     }
 
     /// Who answered the Raft library within `limit`.
@@ -247,6 +263,9 @@ impl PeerLinks {
     }
 
     async fn exchange(&self, name: &str, kind: u8, payload: Bytes) -> std::io::Result<Bytes> {
+        if kind == RAFT && self.is_cut() {
+            return Err(std::io::Error::other("this monitor was told to leave the quorum"));
+        }
         let conn = self.connection(name).ok_or_else(|| std::io::Error::other("the address of the monitor is not known"))?;
         let seq = self.seq.get() + 1;
         self.seq.set(seq);
@@ -280,7 +299,7 @@ impl PeerLinks {
                     true => Err(std::io::Error::other("the member is not there any more")),
                     false => Ok(a),
                 });
-                if answer.is_ok() {
+                if answer.is_ok() && !this.is_cut() {
                     this.heard.borrow_mut().insert(name, Instant::now());
                 }
                 let _ = tell.send(answer);
@@ -311,6 +330,7 @@ impl Inner {
                 let (inner, conn) = (self.clone(), conn.clone());
                 tokio::task::spawn_local(async move {
                     let payload = match m.kind {
+                        RAFT if inner.links.is_cut() => return,
                         RAFT => match addressed_to(inner.replica.id(), m.payload) {
                             Some(bytes) => match crate::replica::decode_request(&bytes) {
                                 Some(request) => crate::replica::encode_reply(&inner.replica.handle(request).await),
@@ -354,6 +374,8 @@ pub(crate) struct Passed {
     pub message: Message,
     /// The connection that it was sent on, and the term.
     pub sent: Option<(u64, u64)>,
+    /// As operators see it, if it is of the kinds that they want to see.
+    pub op: Option<super::ops::Op>,
 }
 
 #[cfg(test)]

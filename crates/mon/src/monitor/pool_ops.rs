@@ -13,10 +13,16 @@ use std::rc::Rc;
 use types::errno::Errno;
 use types::{Epoch, PoolId};
 
+/// An operation as operators see it that look at requests.
+pub(super) fn described(m: &PoolOp) -> String {
+    format!("poolop({:?}, pool {}, name {:?})", m.op, m.pool, m.name)
+}
+
 impl Inner {
     pub(super) fn pool_op(&self, session: &Rc<Session>, m: PoolOp, tid: u64) {
         let state = self.committed();
         let fsid = state.monmap.fsid;
+        let op = self.ops.begin(described(&m), session.name.to_string());
         let reply = {
             let session = session.clone();
             let paxos = m.paxos;
@@ -25,6 +31,7 @@ impl Inner {
                 let mut m = reply.encode(session.conn.features());
                 m.tid = tid;
                 session.conn.send(m);
+                drop(op);
             }
         };
         let now = state.osd.last();

@@ -57,6 +57,11 @@ pub(crate) struct Part {
     pub term: u64,
     /// Since when it is out.
     pub out_since: Option<Instant>,
+    /// Elections that this monitor won since it started, and those that another one did.
+    pub won: u64,
+    pub lost: u64,
+    /// The term of the last of them.
+    counted: u64,
     pub view: View,
     told_view: Option<Instant>,
     /// A change of the members is under way.
@@ -73,6 +78,9 @@ impl Default for Part {
             role: Role::Out,
             term: 0,
             out_since: Some(Instant::now()),
+            won: 0,
+            lost: 0,
+            counted: 0,
             view: View::default(),
             told_view: None,
             changing: false,
@@ -83,7 +91,32 @@ impl Default for Part {
     }
 }
 
+impl Part {
+    /// Counts the election of this term, once it is known who won.
+    fn count_election(&mut self) {
+        if self.role == Role::Out || self.counted == self.term {
+            return;
+        }
+        self.counted = self.term;
+        match self.role {
+            Role::Leader => self.won += 1,
+            _ => self.lost += 1,
+        }
+    }
+}
+
 impl Inner {
+    /// An operator wants this monitor out of the quorum, or in it again. The others elect a leader without it, and it does not
+    /// stand for election.
+    pub(super) fn take_part(&self, takes: bool) {
+        self.links.cut(!takes);
+        self.replica.take_part(takes);
+        if let (false, Some(inner)) = (takes, self.me()) {
+            // Not a moment more: the others may have another leader soon.
+            tokio::task::spawn_local(async move { inner.look().await });
+        }
+    }
+
     /// Whether this monitor decides.
     pub(super) fn leads(&self) -> bool {
         self.part.borrow().role == Role::Leader
@@ -115,7 +148,8 @@ impl Inner {
         let before = self.part.borrow().role.clone();
         let same_term = self.part.borrow().term == standing.term;
         let mut role = match &standing.follows {
-            Some(leader) if !standing.leads && standing.votes => Role::Follower(leader.clone()),
+            Some(leader) if !standing.leads && standing.votes && !self.links.is_cut() => Role::Follower(leader.clone()),
+            _ if self.links.is_cut() => Role::Out,
             _ if standing.leads && self.has_majority() => Role::Leader,
             _ => Role::Out,
         };
@@ -133,6 +167,7 @@ impl Inner {
                 _ => part.out_since = None,
             }
             part.role = role.clone();
+            part.count_election();
         }
         self.publish();
         if let (Some(m), rank @ 0..) = (&*self.messenger.borrow(), self.rank()) {
@@ -570,6 +605,16 @@ impl Inner {
         self.keep(session, message, None);
     }
 
+    /// What operators see of a message that waits for the leader.
+    fn op_of(&self, session: &Session, message: &msgr::Message) -> Option<super::ops::Op> {
+        let what = match message.msg_type {
+            messages::MonCommand::TYPE => super::commands::described(&messages::MonCommand::decode(message).ok()?.cmd),
+            messages::PoolOp::TYPE => super::pool_ops::described(&messages::PoolOp::decode(message).ok()?),
+            _ => return None,
+        };
+        Some(self.ops.begin(what, session.name.to_string()))
+    }
+
     fn keep(&self, session: &Rc<Session>, message: msgr::Message, sent: Option<(u64, u64)>) {
         let mut w = self.waiting.borrow_mut();
         if w.requests.len() >= WAITING_MAX {
@@ -578,7 +623,8 @@ impl Inner {
         }
         w.last += 1;
         let at = w.last;
-        w.requests.insert(at, Passed { session: session.clone(), message, sent });
+        let op = self.op_of(session, &message);
+        w.requests.insert(at, Passed { session: session.clone(), message, sent, op });
         drop(w);
         self.pass_on();
     }
@@ -607,7 +653,10 @@ impl Inner {
                     w.requests = later;
                     BTreeMap::into_values(due).collect()
                 };
-                for p in due {
+                for mut p in due {
+                    if let Some(op) = p.op.take() {
+                        op.forget();
+                    }
                     self.decide(&p.session, p.message);
                 }
             }
@@ -622,6 +671,9 @@ impl Inner {
                         continue;
                     }
                     p.sent = Some((conn.id(), term));
+                    if let Some(op) = &p.op {
+                        op.passed_on();
+                    }
                     let peer = denc::Encode::to_bytes(&p.session.passed(), denc::Features::ALL);
                     let forward = MonForward {
                         session: *request,
@@ -795,6 +847,25 @@ mod tests {
 
     fn voters(ids: &[NodeId]) -> Option<MemberChange> {
         Some(MemberChange::Voters(ids.iter().copied().collect()))
+    }
+
+    #[test]
+    fn each_election_is_counted_once() {
+        let mut part = Part::default();
+        let mut seen = |role: Role, term| {
+            (part.role, part.term) = (role, term);
+            part.count_election();
+            (part.won, part.lost)
+        };
+        let other = || Role::Follower("b".into());
+        assert_eq!(seen(Role::Out, 3), (0, 0), "nobody has won yet");
+        assert_eq!(seen(other(), 3), (0, 1));
+        assert_eq!(seen(other(), 3), (0, 1));
+        assert_eq!(seen(Role::Out, 4), (0, 1));
+        assert_eq!(seen(Role::Leader, 4), (1, 1));
+        // A majority that is away for a moment makes no election.
+        assert_eq!((seen(Role::Out, 4), seen(Role::Leader, 4)), ((1, 1), (1, 1)));
+        assert_eq!(seen(Role::Leader, 6), (2, 1));
     }
 
     /// A message that was under way for long, between monitors that could not reach each other, must not come behind what

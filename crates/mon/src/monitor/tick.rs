@@ -67,6 +67,7 @@ impl Inner {
             // Those that this monitor closed itself.
             self.sessions.borrow_mut().retain(|_, s| !s.conn.is_down());
             self.waiting.borrow_mut().requests.retain(|_, p| !p.session.conn.is_down());
+            self.ops.trim(super::now(), super::admin::history_limits(&self.conf.borrow()));
             if self.leads() {
                 self.tick().await;
             }

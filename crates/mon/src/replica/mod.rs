@@ -253,19 +253,30 @@ impl<M: Machine> Replica<M> {
         self.raft.add_learner(id, BasicNode::new(name), false).await.map(drop).map_err(|e| e.to_string())
     }
 
+    /// Whether this member stands for election and, if it leads, says so to the others.
+    pub fn take_part(&self, takes: bool) {
+        self.raft.runtime_config().elect(takes);
+        self.raft.runtime_config().heartbeat(takes);
+    }
+
+    /// Makes a snapshot, and throws away the log up to it.
+    pub async fn compact_log(&self) -> Result<(), String> {
+        let upto = self.raft.metrics().borrow().last_applied.map_or(0, |l| l.index);
+        self.raft.trigger().snapshot().await.map_err(|e| e.to_string())?;
+        let wait = || self.raft.wait(Some(Duration::from_secs(10)));
+        wait().metrics(|m| m.snapshot.is_some_and(|s| s.index >= upto), "a snapshot").await.map_err(|e| e.to_string())?;
+        self.raft.trigger().purge_log(upto).await.map_err(|e| e.to_string())?;
+        wait().metrics(|m| m.purged.is_some_and(|p| p.index >= upto), "a shorter log").await.map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
     /// Throws away the log up to the newest snapshot, if nothing of it was thrown away before: see the module.
     async fn compact(&self) -> Result<(), String> {
         let begun = self.raft.metrics().borrow().purged.is_some();
         if begun {
             return Ok(());
         }
-        let upto = self.raft.metrics().borrow().last_applied.map_or(0, |l| l.index);
-        self.raft.trigger().snapshot().await.map_err(|e| e.to_string())?;
-        let wait = || self.raft.wait(Some(Duration::from_secs(10)));
-        wait().metrics(|m| m.snapshot.is_some_and(|s| s.index >= upto), "a snapshot").await.map_err(|e| e.to_string())?;
-        self.raft.trigger().purge_log(upto).await.map_err(|e| e.to_string())?;
-        wait().metrics(|m| m.purged.is_some(), "a shorter log").await.map_err(|e| e.to_string())?;
-        Ok(())
+        self.compact_log().await
     }
 
     /// Whether a learner has almost all of the log.
