@@ -224,6 +224,8 @@ osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's req
 osd_qos_max_in_flight|uint|advanced|0|0..65536|r|osd|Requests that are carried out at a time; others wait in the scheduler. 0 finds the least that keeps the store busy.
 osd_debug_device_bandwidth|size|dev|0|0..|r|osd|For tests: bytes that pass the device in a second, at most; 0 for any number.
 osd_debug_device_delay|float|dev|0|0..10|r|osd|For tests: seconds that each request of the device takes longer, one after the other.
+osd_debug_device_read_errors|uint|dev|0|0..|r|osd|For tests: one in so many reads of objects' data fails, on average; 0 for none.
+osd_debug_device_write_errors|uint|dev|0|0..|r|osd|For tests: one in so many writes and flushes of the device fails, on average, which ends the OSD; 0 for none.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
 osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,auto,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work; auto gives background work what osd_mclock_auto_latency leaves.
 osd_mclock_allocations|str|advanced|reef|reef,quincy,quincy_study|r|osd|Whose allocations the profiles have: those of Ceph 18, those of 16.2 and the first 17.2, or those of the study that was published of Quincy.

@@ -9,7 +9,7 @@ use conf::{Config, find};
 use pg::PgConf;
 use std::time::Duration;
 use store::Budgets;
-use store::dev::Slowness;
+use store::dev::{Faults, Slowness};
 
 /// An option, or what holds if the table has no such option.
 fn num(c: &Config, name: &str, otherwise: u64) -> u64 {
@@ -147,6 +147,11 @@ pub fn budgets(c: &Config) -> Budgets {
 /// For tests: what makes the device slow (`osd_debug_device_delay`, `osd_debug_device_bandwidth`).
 pub fn slowness(c: &Config) -> Slowness {
     Slowness { delay: seconds(c, "osd_debug_device_delay", Duration::ZERO), bandwidth: num(c, "osd_debug_device_bandwidth", 0) }
+}
+
+/// For tests: which requests of the device fail (`osd_debug_device_read_errors`, `osd_debug_device_write_errors`).
+pub fn faults(c: &Config) -> Faults {
+    Faults { reads: num(c, "osd_debug_device_read_errors", 0), writes: num(c, "osd_debug_device_write_errors", 0) }
 }
 
 /// The limits of the history of operations.

@@ -1,7 +1,7 @@
 //! The handle that callers hold.
 
 use crate::commit::Commit;
-use crate::dev::{Device, DeviceTime, Slowness};
+use crate::dev::{Device, DeviceTime, Faults, Slowness};
 use crate::engine::{self, Handle};
 use crate::error::StoreError;
 use crate::mem::MemStore;
@@ -298,6 +298,13 @@ impl Store {
     pub fn slow_down_device(&self, slow: Slowness) {
         if let Backend::Disk(d) = &self.0 {
             d.0.dev.slow_down(slow);
+        }
+    }
+
+    /// See [`Device::fail_some`].
+    pub fn fail_some_requests(&self, faults: Faults) {
+        if let Backend::Disk(d) = &self.0 {
+            d.0.dev.fail_some(faults);
         }
     }
 

@@ -500,3 +500,41 @@ fn cached_answers_do_not_yield() {
         assert!(matches!(omap.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
     });
 }
+
+#[test]
+fn a_device_that_is_made_to_fail_fails_reads_of_data_and_stops_at_a_write() {
+    use store::dev::Faults;
+    run(|| async {
+        let (disk, s) = fresh(32 << 20, &no_cache()).await;
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, vec![7; 3 * 4096], WriteHint::Normal);
+        s.submit(t).unwrap().await.unwrap();
+        s.close().await.unwrap();
+        let s = Store::open(Device::sim(disk.clone()), no_cache()).await.unwrap();
+        s.fail_some_requests(Faults { reads: 1, writes: 0 });
+        let e = s.read(C, &key(0), 0, 4096).await.unwrap_err();
+        assert!(matches!(e, StoreError::Io(_)), "{e}");
+        // What the store reads for itself is left alone.
+        assert_eq!(s.stat(C, &key(0)).await.unwrap().size, 3 * 4096);
+        // Some fail, and what does not fail is right.
+        s.fail_some_requests(Faults { reads: 4, writes: 0 });
+        let mut failed = 0;
+        for _ in 0..400 {
+            match s.read(C, &key(0), 4096, 4096).await {
+                Ok(data) => assert_eq!(data.to_bytes(), vec![7; 4096]),
+                Err(_) => failed += 1,
+            }
+        }
+        assert!((20..300).contains(&failed), "{failed} of 400");
+        s.fail_some_requests(Faults { reads: 0, writes: 1 });
+        let mut t = Transaction::new();
+        t.write(C, &key(0), 0, vec![8; 3 * 4096], WriteHint::Normal);
+        let e = s.submit(t).unwrap().await.unwrap_err();
+        assert!(matches!(&e, StoreError::Failed(why) if why.contains("a write that fails for a test")), "{e}");
+        s.fail_some_requests(Faults::default());
+        assert!(s.submit(Transaction::new()).is_err(), "it must be opened again");
+        drop(s);
+        let s = Store::open(Device::sim(disk), no_cache()).await.unwrap();
+        assert_eq!(s.read(C, &key(0), 0, 4096).await.unwrap().to_bytes(), vec![7; 4096]);
+    });
+}

@@ -431,6 +431,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         core.restore_learned(&learned);
     }
     store.slow_down_device(settings::slowness(&config.conf));
+    store.fail_some_requests(settings::faults(&config.conf));
     let map = load_groups(&core, &store, &own).await?;
     if let Some(map) = &map {
         let shared: ClusterMapRef = map.clone();
@@ -783,6 +784,7 @@ impl Daemon {
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));
         self.core.store.slow_down_device(settings::slowness(&conf));
+        self.core.store.fail_some_requests(settings::faults(&conf));
         self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 

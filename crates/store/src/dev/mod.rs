@@ -5,16 +5,19 @@
 //! dropped, and keeps its buffers alive until then.
 
 mod busy;
+mod faults;
 mod sim;
 mod threads;
 mod uring;
 
 pub use aligned::AlignedBuf;
 pub use busy::{DeviceTime, SIZES, Served, Slowness};
+pub use faults::Faults;
 pub use sim::{SimDisk, SimEvent};
 
 use crate::types::BLOCK;
 use busy::{Busy, Way};
+use faults::Dice;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::fs::File;
@@ -50,6 +53,7 @@ struct Inner {
     size: u64,
     kind: Kind,
     busy: Busy,
+    dice: Dice,
 }
 
 enum Kind {
@@ -148,7 +152,7 @@ impl Device {
                 }
             },
         };
-        Ok(Device(Rc::new(Inner { size, kind, busy: Busy::default() })))
+        Ok(Device(Rc::new(Inner { size, kind, busy: Busy::default(), dice: Dice::default() })))
     }
 
     fn threads(file: File, direct: bool) -> Kind {
@@ -158,7 +162,7 @@ impl Device {
 
     /// A device on a simulated disk.
     pub fn sim(disk: SimDisk) -> Device {
-        Device(Rc::new(Inner { size: disk.size(), kind: Kind::Sim(disk), busy: Busy::default() }))
+        Device(Rc::new(Inner { size: disk.size(), kind: Kind::Sim(disk), busy: Busy::default(), dice: Dice::default() }))
     }
 
     /// Size in bytes, a multiple of [`BLOCK`].
@@ -189,11 +193,19 @@ impl Device {
         Io { way, meter }
     }
 
+    /// Starts to read data of an object. It is read as other things are, but a test can have it fail.
+    pub fn read_data(&self, off: u64, len: usize) -> Io<Bytes> {
+        match self.0.dice.read() {
+            Some(e) => Io { way: Ways::Ready(Some(Err(e))), meter: None },
+            None => self.read(off, len),
+        }
+    }
+
     /// Starts to write `data` at `off`. With `durable`, the write itself is on stable storage when it
     /// completes; earlier writes are not covered by that, they need [`Device::flush`].
     pub fn write(&self, off: u64, data: Gather, durable: bool) -> Io<()> {
         let len = data.iter().map(|b| b.len() as u64).sum::<u64>();
-        if let Err(e) = self.bounds(off, len) {
+        if let Some(e) = self.bounds(off, len).err().or_else(|| self.0.dice.write()) {
             return Io { way: Ways::Ready(Some(Err(e))), meter: None };
         }
         let meter = self.meter(Way::Write, len);
@@ -227,6 +239,9 @@ impl Device {
 
     /// Starts to make all completed writes durable.
     pub fn flush(&self) -> Io<()> {
+        if let Some(e) = self.0.dice.write() {
+            return Io { way: Ways::Ready(Some(Err(e))), meter: None };
+        }
         let meter = self.meter(Way::Write, 0);
         let way = match &self.0.kind {
             Kind::Uring { ring, .. } => Ways::Uring(ring.flush(), finish_unit),
@@ -251,9 +266,22 @@ impl Device {
         self.0.busy.slow_down(slow);
     }
 
+    /// Makes some requests fail, for tests.
+    pub fn fail_some(&self, faults: Faults) {
+        self.0.dice.set(faults);
+    }
+
     fn meter(&self, way: Way, bytes: u64) -> Option<Meter> {
         self.0.busy.begin(bytes);
         Some(Meter { device: self.0.clone(), way, bytes, held: None })
+    }
+
+    /// The same as [`Device::read_data`], while the thread waits.
+    pub fn read_data_now(&self, off: u64, len: usize) -> io::Result<Bytes> {
+        match self.0.dice.read() {
+            Some(e) => Err(e),
+            None => self.read_now(off, len),
+        }
     }
 
     /// Reads while the thread waits.

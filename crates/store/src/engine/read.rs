@@ -258,7 +258,7 @@ impl Disk {
             let mut reads: SmallVec<[_; 2]> = SmallVec::new();
             for p in &plan {
                 if let Piece::Dev { pblk, crcs, .. } = p {
-                    reads.push(self.dev.read(pblk * BLOCK, crcs.len() * BLOCK as usize));
+                    reads.push(self.dev.read_data(pblk * BLOCK, crcs.len() * BLOCK as usize));
                 }
             }
             let mut out = Buffers::new();

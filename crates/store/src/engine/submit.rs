@@ -299,7 +299,7 @@ impl State {
         if let Some(b) = self.cached_block(pblk) {
             return Ok(Some(b));
         }
-        let b = self.dev.read_now(pblk * B, BLOCK as usize)?;
+        let b = self.dev.read_data_now(pblk * B, BLOCK as usize)?;
         if crc32c::crc32c(&b) != crc {
             let s = self.slots.get(slot);
             return Err(StoreError::Checksum { coll: s.coll, key: s.key.clone(), off: u64::from(lblk) * B });
