@@ -4,8 +4,9 @@
 A cluster of three monitors, a manager and three OSDs, each a process on this machine; one stock client with its
 usual settings writes 4 KiB objects to every placement group, one after the other in each. Printed is the time
 from the signal until a write to a group that the lost OSD led is acknowledged (of the groups: first, median, last),
-the same for commands when the leading monitor is lost, the longest gap between two acknowledged writes of one group around an
-orderly stop, and the time from the start of an OSD that missed many writes until all groups are active and clean.
+the same for writes to all groups, which need no monitor, and for commands when the leading monitor is lost, the longest
+gap between two acknowledged writes of one group around an orderly stop, and the time from the start of an OSD that
+missed many writes until all groups are active and clean.
 """
 import argparse
 import json
@@ -135,7 +136,9 @@ def main():
             code, _, text = admin.mon_command(json.dumps({"prefix": "config-key set", "key": "failover", "val": str(round_)}), b"")
             if code:
                 raise SystemExit(f"config-key set: {code} {text}")
-            row(f"SIGKILL of mon.{leader}, which leads: a command", [time.monotonic() - began])
+            took = time.monotonic() - began
+            row(f"SIGKILL of mon.{leader}, which leads: a write to each of the {len(c.objects)} groups", [c.first_after(pg, began) - began for pg in c.objects])
+            row(f"SIGKILL of mon.{leader}, which leads: a command", [took])
             cluster[f"mon.{leader}"].start()
             until(lambda: len(c.command(prefix="quorum_status")["quorum_names"]) == 3, "three monitors")
         c.stop.set()
