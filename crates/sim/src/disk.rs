@@ -38,6 +38,13 @@ pub struct State {
     pub colls: BTreeMap<PgId, Coll>,
 }
 
+/// The version of a log entry, if that is its row's key.
+fn logged_version(key: &[u8]) -> Option<Eversion> {
+    let &[b'l', ref rest @ ..] = key else { return None };
+    let (epoch, version) = rest.split_first_chunk()?;
+    Some(Eversion { epoch: Epoch(u32::from_be_bytes(*epoch)), version: u64::from_be_bytes(version.try_into().ok()?) })
+}
+
 /// One change.
 #[derive(Clone, Debug)]
 pub enum StoreOp {
@@ -139,6 +146,8 @@ pub struct Disk {
     applied: State,
     pending: VecDeque<Txn>,
     seq: u64,
+    /// Entries of logs that became durable since the last look.
+    pub landed: Vec<(PgId, Eversion)>,
     /// Objects with a block that cannot be read, until they are written anew.
     bad: BTreeSet<(PgId, ObjectId)>,
 }
@@ -176,6 +185,11 @@ impl Disk {
         while let Some(txn) = self.pending.pop_front_if(|t| t.seq <= seq) {
             for op in &txn.ops {
                 self.durable.apply(op);
+                if let StoreOp::Set(pgid, key, _) = op
+                    && let Some(version) = logged_version(key)
+                {
+                    self.landed.push((*pgid, version));
+                }
             }
             told.extend(txn.tell);
         }

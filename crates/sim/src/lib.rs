@@ -12,10 +12,12 @@
 //!
 //! * [`world`]: time, network, clients, faults, judgement. [`Scenario`] in, [`Report`] out.
 //! * [`osd`]: the host of PGs. [`disk`], [`monitor`], [`history`], [`rng`]: what they say.
+//! * [`oracle`]: what must be true across OSDs after every event.
 
 pub mod disk;
 pub mod history;
 pub mod monitor;
+pub mod oracle;
 pub mod osd;
 pub mod rng;
 pub mod world;

@@ -66,6 +66,8 @@ pub enum Bug {
     ReplicaWithoutLease,
     /// A copy that is scrubbed tells what is on its disk, and not what it was told to write.
     ScanDurable,
+    /// Clients are served by fewer than `min_size`.
+    BelowMinSize,
 }
 
 /// What a client asks for.
@@ -136,6 +138,34 @@ pub fn object_id(pool: PoolId, object: u64) -> ObjectId {
     ObjectId::with_hash(pool, Bytes::new(), name, Bytes::new(), SnapId::NOSNAP, crate::rng::mix(object) as u32)
 }
 
+/// Of what an answer is made.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    /// The PG.
+    pub pgid: PgId,
+    /// The map of the one who answers.
+    pub epoch: Epoch,
+    /// Since when its interval lasts.
+    pub since: Epoch,
+    /// Who acts in it.
+    pub acting: Vec<OsdId>,
+    /// The version of the change.
+    pub version: Option<Eversion>,
+    /// It is answered when everybody has it, and was not before.
+    pub first: bool,
+}
+
+/// How an OSD would serve clients of a PG.
+#[derive(Clone, Copy, Debug)]
+pub struct Serves {
+    /// How many bits of a hash decide that an object is in the PG.
+    pub bits: u32,
+    /// Since when its interval lasts.
+    pub since: Epoch,
+    /// It leads the PG.
+    pub primary: bool,
+}
+
 /// What an OSD causes outside.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
@@ -159,6 +189,17 @@ pub enum Effect {
         tid: u64,
         /// What was done.
         did: Did,
+        /// Of what the answer is made.
+        proof: Proof,
+    },
+    /// A change was proposed: the value after it.
+    Proposed {
+        /// Which object.
+        object: u64,
+        /// Its version.
+        version: Eversion,
+        /// The value, or nothing.
+        value: Option<u64>,
     },
     /// The disk has work up to here.
     Flush(u64),
@@ -266,6 +307,8 @@ pub struct Osd {
     /// Counts chances of scrubs.
     scrubs: u64,
     out: Vec<Effect>,
+    /// PGs to which something happened since the last look.
+    pub touched: BTreeSet<PgId>,
     /// How often something rare happened.
     pub marks: BTreeMap<&'static str, u64>,
 }
@@ -296,6 +339,7 @@ impl Osd {
             without_room: BTreeSet::new(),
             scrubs: 0,
             out: Vec::new(),
+            touched: BTreeSet::new(),
             marks: BTreeMap::new(),
         }
     }
@@ -308,6 +352,43 @@ impl Osd {
     /// The PGs and their machines.
     pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &Pg)> {
         self.pgs.iter().map(|(id, h)| (id, &h.pg))
+    }
+
+    /// The machine of a PG.
+    pub fn pg(&self, pgid: PgId) -> Option<&Pg> {
+        self.pgs.get(&pgid).map(|h| &h.pg)
+    }
+
+    /// How clients of a PG would be served at a microsecond of the world, if they would be. A process that stands still has
+    /// its clock all the same.
+    pub fn serves(&self, pgid: PgId, time: u64) -> Option<Serves> {
+        let pg = self.pg(pgid)?;
+        let now = self.clock.shows(time);
+        let primary = pg.is_primary();
+        let reads = if primary { pg.is_active() && self.may_answer(pg, now) } else { self.may_answer_for(pg, &object_id(pgid.pool, u64::MAX), now) };
+        reads.then(|| Serves { bits: pgid.split_bits(pg.pg_num()), since: pg.info().history.same_interval_since, primary })
+    }
+
+    /// Whether a primary may answer what was read up to now.
+    fn may_answer(&self, pg: &Pg, now: Steady) -> bool {
+        pg.is_readable(now) || self.bug == Bug::NoLease
+    }
+
+    /// Whether a replica may answer what was read of an object up to now.
+    fn may_answer_for(&self, pg: &Pg, oid: &ObjectId, now: Steady) -> bool {
+        let without = self.bug == Bug::ReplicaWithoutLease && pg.phase_name() == "Started/ReplicaActive";
+        pg.may_read_replica(oid, now) || without && !pg.info().is_incomplete() && !pg.missing().contains(oid)
+    }
+
+    fn proof(&self, pgid: PgId, version: Option<Eversion>, first: bool) -> Proof {
+        let pg = &self.pgs[&pgid].pg;
+        let since = pg.info().history.same_interval_since;
+        Proof { pgid, epoch: pg.epoch(), since, acting: pg.mapping().acting.clone(), version, first }
+    }
+
+    fn answer_with(&mut self, op: ClientOp, did: Did, version: Option<Eversion>, first: bool) {
+        let proof = self.proof(op.pgid, version, first);
+        self.out.push(Effect::Answer { client: op.client, tid: op.tid, did, proof });
     }
 
     /// The process dies.
@@ -355,7 +436,7 @@ impl Osd {
         self.map = monitor.at(state.epoch);
         for (pgid, coll) in &state.colls {
             let loaded = pg::rows::load(coll.rows.clone()).unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
-            let map = monitor.view(loaded.epoch).expect("maps are kept");
+            let map = self.view(&monitor.at(loaded.epoch).expect("maps are kept"));
             let mut pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
             pg.set_clock(self.clock.shows(time));
             self.pgs.insert(*pgid, Hosted::new(pg));
@@ -371,7 +452,8 @@ impl Osd {
             let (from, to) = (self.pgs[&pgid].pg.epoch(), self.disk.state().epoch);
             let mut all = vec![pgid];
             for e in from.0 + 1..=to.0 {
-                let Some(map) = monitor.view(Epoch(e)) else { break };
+                let Some(map) = monitor.at(Epoch(e)) else { break };
+                let map = self.view(&map);
                 for pgid in all.clone() {
                     all.extend(self.next_map(pgid, &map));
                 }
@@ -381,6 +463,16 @@ impl Osd {
         self.out.push(Effect::Mon(MonMsg::Boot(self.id, incarnation, new_disk)));
     }
 
+    /// A map as its PGs see it.
+    fn view(&self, map: &Rc<MapModel>) -> MapRef {
+        if self.bug != Bug::BelowMinSize {
+            return map.clone();
+        }
+        let mut map = MapModel::clone(map);
+        map.pools.values_mut().for_each(|p| p.min_size = 1);
+        Rc::new(map)
+    }
+
     /// Maps up to `epoch` arrived.
     pub fn maps(&mut self, monitor: &Monitor, epoch: Epoch, time: u64) {
         self.set_time(time);
@@ -388,7 +480,7 @@ impl Osd {
         let mut was_up = self.booted;
         for e in from + 1..=epoch.0 {
             let Some(map) = monitor.at(Epoch(e)) else { break };
-            let view: MapRef = map.clone();
+            let view = self.view(&map);
             self.join(&view);
             was_up |= map.incarnation(self.id) == Some(self.incarnation);
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
@@ -565,7 +657,7 @@ impl Osd {
                 self.out.push(Effect::Peer { to: smallvec![from], front, data });
             }
             Stranger::Adopt => {
-                if let Some(pg) = Pg::adopt(self.id, map, self.conf.clone(), &header, &msg, self.now) {
+                if let Some(pg) = Pg::adopt(self.id, self.view(&map), self.conf.clone(), &header, &msg, self.now) {
                     *self.marks.entry("adopted").or_default() += 1;
                     self.host(header.pgid, pg);
                     self.feed(header.pgid, Event::Peer { from, header, msg });
@@ -624,7 +716,7 @@ impl Osd {
                     self.answer_read(op, value);
                 } else if hosted.pg.may_read_replica(&op.oid(), now) || self.bug == Bug::ReplicaWithoutLease {
                     *self.marks.entry("replica read").or_default() += 1;
-                    self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+                    self.answer_with(op, Did::Read(value), None, false);
                 } else {
                     self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: true });
                 }
@@ -719,12 +811,8 @@ impl Osd {
             return;
         };
         let lacks = hosted.pg.missing().contains(&op.oid());
-        let anyway = match bug {
-            Bug::ReplicaReadsUncommitted => hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now) && !lacks,
-            Bug::ReplicaWithoutLease => hosted.pg.phase_name() == "Started/ReplicaActive" && !hosted.pg.info().is_incomplete() && !lacks,
-            _ => false,
-        };
-        if !hosted.pg.may_read_replica(&op.oid(), now) && !anyway {
+        let anyway = bug == Bug::ReplicaReadsUncommitted && hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now) && !lacks;
+        if !self.may_answer_for(&hosted.pg, &op.oid(), now) && !anyway {
             *self.marks.entry("replica did not read").or_default() += 1;
             self.out.push(refused);
             return;
@@ -736,7 +824,7 @@ impl Osd {
             return;
         }
         if bug == Bug::ReplicaReadsUncommitted {
-            self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+            self.answer_with(op, Did::Read(value), None, false);
             return;
         }
         self.out.push(Effect::Later(op.pgid, Local::ReadDone(hosted.generation, op, value)));
@@ -745,11 +833,11 @@ impl Osd {
     /// Answers a read if no later interval can have begun before now.
     fn answer_read(&mut self, op: ClientOp, value: Option<u64>) {
         let now = self.steady();
-        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
-        if hosted.pg.is_readable(now) || self.bug == Bug::NoLease {
-            self.out.push(Effect::Answer { client: op.client, tid: op.tid, did: Did::Read(value) });
+        if self.may_answer(&self.pgs[&op.pgid].pg, now) {
+            self.answer_with(op, Did::Read(value), None, false);
             return;
         }
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
         *self.marks.entry("read waited for a lease").or_default() += 1;
         hosted.pg.set_clock(now);
         hosted.pg.wait_readable();
@@ -791,6 +879,7 @@ impl Osd {
 
     fn feed(&mut self, pgid: PgId, event: Event) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+        self.touched.insert(pgid);
         let steady = self.clock.shows(self.time);
         hosted.pg.set_clock(steady);
         if hosted.pg.phase_name() == "Started/Primary/Peering/WaitUpThru" && hosted.pg.state().has(pg::PgState::WAIT) {
@@ -804,6 +893,7 @@ impl Osd {
     }
 
     fn drain(&mut self, pgid: PgId) {
+        self.touched.insert(pgid);
         let (mut run, mut leave) = (false, false);
         loop {
             if std::mem::take(&mut leave) {
@@ -834,7 +924,7 @@ impl Osd {
                     run = true;
                     if let Some((op, v)) = hosted.running.remove(&token) {
                         assert_eq!(v, version);
-                        self.answer(op);
+                        self.answer(op, version, true);
                     } else if let Some((_, oids)) = hosted.giving_up.take_if(|(t, _)| *t == token) {
                         self.out.push(Effect::GaveUp(oids));
                     }
@@ -1032,16 +1122,14 @@ impl Osd {
         }
     }
 
-    fn answer(&mut self, op: ClientOp) {
+    /// Answers a change that has this version.
+    fn answer(&mut self, op: ClientOp, version: Eversion, first: bool) {
         let did = match op.ask {
             Ask::Write(value, _) => Did::Write(value),
             Ask::Delete => Did::Delete,
-            Ask::Read => {
-                let objects = self.disk.state().colls.get(&op.pgid).map(|c| &c.objects);
-                Did::Read(objects.and_then(|o| o.get(&op.oid())).map(value_of))
-            }
+            Ask::Read => unreachable!("reads are not logged"),
         };
-        self.out.push(Effect::Answer { client: op.client, tid: op.tid, did });
+        self.answer_with(op, did, Some(version), first);
     }
 
     /// Tries every waiting operation of a PG once.
@@ -1079,7 +1167,7 @@ impl Osd {
         if let Some(dup) = dup {
             *self.marks.entry("resent write recognised").or_default() += 1;
             if dup.committed {
-                self.answer(op);
+                self.answer(op, dup.version, false);
             }
             return dup.committed;
         }
@@ -1154,6 +1242,8 @@ impl Osd {
             snaps: Vec::new(),
             op_returns: Vec::new(),
         };
+        let value = if let Ask::Write(value, _) = op.ask { Some(value) } else { None };
+        self.out.push(Effect::Proposed { object: op.object, version, value });
         hosted.txns.insert(token, (oid, object));
         hosted.running.insert(token, (op, version));
         let got = hosted.pg.propose(Proposal { token, entries: smallvec![entry], payload, stats });
@@ -1163,7 +1253,7 @@ impl Osd {
         if self.bug == Bug::AckAlone
             && let Some((op, _)) = self.pgs.get_mut(&op.pgid).and_then(|h| h.running.remove(&token))
         {
-            self.answer(op);
+            self.answer(op, version, true);
         }
     }
 

@@ -12,6 +12,7 @@ use types::{Epoch, ObjectId, OsdId, PgId, PoolId};
 
 use crate::history::{Did, Done, History};
 use crate::monitor::{MonMsg, Monitor};
+use crate::oracle::Oracle;
 use crate::osd::{Ask, Bug, ClientOp, Clock, Effect, Local, Osd, object_id, value_of};
 use crate::rng::{Rng, mix};
 
@@ -334,6 +335,9 @@ struct World {
     incarnations: u64,
     values: u64,
     history: History,
+    oracle: Oracle,
+    /// What is wrong.
+    wrong: Option<String>,
     trace: u64,
     processed: u64,
     answered: u64,
@@ -365,6 +369,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
     world.run_until(world.now + 10_000 * MS)?;
     world.judge()?;
     let mut marks = world.marks.clone();
+    marks.extend(world.oracle.marks.iter().map(|(what, n)| (*what, *n)));
     for osd in &world.osds {
         for (what, n) in &osd.marks {
             *marks.entry(*what).or_default() += n;
@@ -402,6 +407,8 @@ impl World {
             incarnations: 0,
             values: 0,
             history: History::default(),
+            oracle: Oracle::new(POOL, scenario.objects, scenario.give_up > 0),
+            wrong: None,
             trace: seed,
             processed: 0,
             answered: 0,
@@ -489,7 +496,26 @@ impl World {
         self.processed += 1;
         self.hash(&ev);
         self.process(ev);
-        Ok(true)
+        self.look();
+        self.wrong.take().map_or(Ok(true), Err)
+    }
+
+    /// Looks at what the last event has touched.
+    fn look(&mut self) {
+        for at in 0..self.osds.len() {
+            let landed = std::mem::take(&mut self.osds[at].disk.landed);
+            self.oracle.landed(self.osds[at].id, landed);
+            for pgid in std::mem::take(&mut self.osds[at].touched) {
+                let found = self.oracle.look(&self.osds[at], pgid, &self.osds, self.now);
+                self.note(found);
+            }
+        }
+    }
+
+    fn note(&mut self, found: Result<(), String>) {
+        if let Err(text) = found {
+            self.wrong.get_or_insert(text);
+        }
     }
 
     /// Until when an event does not happen, because the link is cut or the process stands still. What is held back keeps its
@@ -628,8 +654,16 @@ impl World {
     fn carry_out(&mut self, osd: OsdId) {
         let index = osd.0 as usize;
         let incarnation = self.osds[index].incarnation;
+        let landed = std::mem::take(&mut self.osds[index].disk.landed);
+        self.oracle.landed(osd, landed);
         // A fast disk, or one whose flushes take long, so that much is lost with the power.
         let effects = self.osds[index].effects();
+        // The disk shows already what was proposed after an answer.
+        for effect in &effects {
+            if let Effect::Proposed { object, version, value } = *effect {
+                self.oracle.proposed(object, version, value);
+            }
+        }
         for effect in effects {
             match effect {
                 Effect::Peer { to, front, data } => {
@@ -642,7 +676,12 @@ impl World {
                     }
                 }
                 Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::FromOsd(osd, msg)),
-                Effect::Answer { client, tid, did } => {
+                Effect::Proposed { .. } => {}
+                Effect::Answer { client, tid, did, proof } => {
+                    if let Some((op, _)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) {
+                        let found = self.oracle.answered(op.object, &proof, &self.osds, &self.monitor);
+                        self.note(found);
+                    }
                     self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { from: osd, client, tid, did });
                 }
                 Effect::Refused { client, tid, again } => {

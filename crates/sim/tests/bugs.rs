@@ -20,6 +20,42 @@ fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario) {
     std::process::exit(1);
 }
 
+/// The bug is caught by a look at all OSDs that says these words.
+fn seen(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &str) {
+    std::panic::set_hook(Box::new(|_| {}));
+    for seed in 0..SEEDS {
+        let scenario = Scenario { bug, ..shape(seed) };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
+        if let Ok(Err(text)) = result
+            && text.contains(words)
+        {
+            eprintln!("{bug:?} is seen by seed {seed}: {}", text.lines().next().unwrap_or_default());
+            return;
+        }
+    }
+    eprintln!("{bug:?} is not seen: {words}");
+    std::process::exit(1);
+}
+
+macro_rules! looks {
+    ($($name:ident: $bug:ident in $shape:expr, $words:literal;)*) => {
+        $(#[test] fn $name() { seen(Bug::$bug, $shape, $words); })*
+    };
+}
+
+looks! {
+    two_that_serve_are_seen: NoLease in cut_off, "two serve the same objects";
+    two_that_serve_because_one_is_called_dead_are_seen: SilentIsDead in cut_off, "two serve the same objects";
+    a_replica_that_serves_too_long_is_seen: ReplicaWithoutLease in balanced, "two serve the same objects";
+    too_few_that_serve_are_seen: BelowMinSize in Scenario::crashes, "fewer than min_size";
+    an_early_answer_is_seen: AckAlone in Scenario::crashes, "is not durable on";
+    an_early_acknowledgement_is_seen: AckBeforeCommit in power_cuts, "is not durable on";
+    a_skipped_merge_is_seen: SkipMerge in Scenario::crashes, "lacks an acknowledged change";
+    a_copy_that_claims_to_be_complete_is_seen: ClaimComplete in backfills, "lacks an acknowledged change";
+    a_forgotten_missing_object_is_seen: ForgetMissing in Scenario::crashes, "lacks an acknowledged change";
+    a_copy_that_misses_writes_is_seen: FollowerSleeps in backfills, "lacks an acknowledged change";
+}
+
 macro_rules! bugs {
     ($($name:ident: $bug:ident in $shape:expr,)*) => {
         $(#[test] fn $name() { caught(Bug::$bug, $shape); })*

@@ -30,9 +30,9 @@ fn seeds() {
         }
     }
     eprintln!("{count} seeds, {answered} operations, {marks:?}");
-    if count >= 100 {
+    if count >= 300 {
         // The hard cases were reached.
-        for what in ["missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
+        for what in ["two may serve", "first answer looked at", "acknowledged change looked for", "missing", "merge removed objects", "pushed", "pushed part", "resent write recognised", "adopted", "removed", "operation waited for recovery",
             "disk replaced", "backfill started over", "backfill resumed", "backfill finished", "restart in the middle of backfill",
             "several copies filled together", "an object read once for several targets",
             "write while several copies are filled", "two disks replaced", "cursor moved over equal objects", "cursor moved over different objects", "superfluous objects removed", "write before the cursor", "write to a copy that recovers beside",

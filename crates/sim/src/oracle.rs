@@ -1,0 +1,155 @@
+//! What must be true across OSDs after every event.
+//!
+//! The history of what clients saw tells that something went wrong. This tells when, and also of what no client happened
+//! to look at:
+//!
+//! * Whoever would answer a client for an object at a moment is in the same interval as everybody else who would, and one
+//!   of them at most is a primary.
+//! * An answer comes from an acting set of at least `min_size`. That of a change comes when it is durable on all of them.
+//! * Once a copy counts, every change that was answered is in it: as content, as a deletion, or as a missing object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pg::MapView;
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
+
+use crate::disk::Object;
+use crate::monitor::Monitor;
+use crate::osd::{Osd, Proof, object_id, value_of};
+
+/// Changes of one object.
+#[derive(Debug, Default)]
+struct Known {
+    /// What was ever proposed: the value after it, or none.
+    proposed: BTreeMap<Eversion, Option<u64>>,
+    /// The newest change that was answered, by the interval of its primary.
+    answered: BTreeMap<Epoch, Eversion>,
+}
+
+/// Sees all OSDs at once.
+#[derive(Debug)]
+pub struct Oracle {
+    pool: PoolId,
+    /// Objects by number.
+    oids: Vec<ObjectId>,
+    known: Vec<Known>,
+    /// On whose disk an entry of a log was ever durable.
+    landed: BTreeMap<(PgId, Eversion), BTreeSet<OsdId>>,
+    /// An operator may give objects up: what was answered may be gone.
+    gives_up: bool,
+    /// How often there was something to look at.
+    pub marks: BTreeMap<&'static str, u64>,
+}
+
+impl Oracle {
+    /// Knows the objects of a pool by number.
+    pub fn new(pool: PoolId, objects: u64, gives_up: bool) -> Self {
+        let oids = (0..objects).map(|n| object_id(pool, n)).collect();
+        Self { pool, oids, known: (0..objects).map(|_| Known::default()).collect(), landed: BTreeMap::new(), gives_up, marks: BTreeMap::new() }
+    }
+
+    /// Entries of a log are durable here.
+    pub fn landed(&mut self, osd: OsdId, entries: Vec<(PgId, Eversion)>) {
+        for at in entries.into_iter().filter(|(pgid, _)| pgid.pool == self.pool) {
+            self.landed.entry(at).or_default().insert(osd);
+        }
+    }
+
+    /// A primary proposed a change.
+    pub fn proposed(&mut self, object: u64, version: Eversion, value: Option<u64>) {
+        self.known[object as usize].proposed.insert(version, value);
+    }
+
+    /// A client is answered.
+    pub fn answered(&mut self, object: u64, proof: &Proof, osds: &[Osd], monitor: &Monitor) -> Result<(), String> {
+        let Proof { pgid, epoch, since, acting, version, first } = proof;
+        let min_size = monitor.at(*epoch).and_then(|m| m.pool(pgid.pool)).map_or(0, |p| p.min_size as usize);
+        if acting.len() < min_size {
+            return Err(format!("{pgid}: {acting:?} answer a client in epoch {epoch}, which are fewer than min_size {min_size}"));
+        }
+        let Some(version) = version else { return Ok(()) };
+        if *first {
+            let on = self.landed.get(&(*pgid, *version));
+            *self.marks.entry("first answer looked at").or_default() += 1;
+            if let Some(osd) = acting.iter().find(|o| on.is_none_or(|on| !on.contains(o))) {
+                return Err(format!("{pgid}: {version:?} is acknowledged, and is not durable on osd.{osd} of {acting:?}"));
+            }
+        }
+        let newest = self.known[object as usize].answered.entry(*since).or_default();
+        *newest = (*newest).max(*version);
+        for osd in acting {
+            self.contents(&osds[osd.0 as usize], *pgid)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at one PG of one OSD, after something happened to it.
+    pub fn look(&mut self, osd: &Osd, pgid: PgId, osds: &[Osd], time: u64) -> Result<(), String> {
+        if pgid.pool != self.pool {
+            return Ok(());
+        }
+        self.contents(osd, pgid)?;
+        let Some(mine) = osd.serves(pgid, time) else { return Ok(()) };
+        for other in osds.iter().filter(|o| o.id != osd.id && o.incarnation != 0) {
+            for (id, _) in other.pgs() {
+                if id.pool != self.pool {
+                    continue;
+                }
+                let Some(its) = other.serves(*id, time) else { continue };
+                let bits = mine.bits.min(its.bits);
+                if (pgid.seed ^ id.seed) & ((1 << bits) - 1) != 0 {
+                    continue;
+                }
+                *self.marks.entry("two may serve").or_default() += 1;
+                if mine.since != its.since || mine.primary && its.primary {
+                    return Err(format!("two serve the same objects: {pgid} on osd.{} {mine:?}, {id} on osd.{} {its:?}", osd.id, other.id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy that counts has what was answered.
+    fn contents(&mut self, osd: &Osd, pgid: PgId) -> Result<(), String> {
+        if self.gives_up || osd.incarnation == 0 {
+            return Ok(());
+        }
+        let Some(pg) = osd.pg(pgid).filter(|pg| counts(pg, osd.id)) else { return Ok(()) };
+        let Some(coll) = osd.disk.state().colls.get(&pgid) else { return Ok(()) };
+        let since = pg.info().history.same_interval_since;
+        let bits = pgid.split_bits(pg.pg_num());
+        for (oid, known) in self.oids.iter().zip(&self.known).filter(|(oid, _)| pgid.contains_hash(bits, oid.hash)) {
+            let Some(need) = known.answered.range(..=since).map(|(_, v)| *v).max() else { continue };
+            *self.marks.entry("acknowledged change looked for").or_default() += 1;
+            let lacks = |what: &str| Err(format!("{pgid}: osd.{} lacks an acknowledged change, {need:?} of {oid}: {what}", osd.id));
+            if let Some(item) = pg.missing().get(oid) {
+                if item.need < need {
+                    return lacks(&format!("it wants {item:?}"));
+                }
+                continue;
+            }
+            match coll.objects.get(oid) {
+                None if known.proposed.range(need..).any(|(_, value)| value.is_none()) => {}
+                None => return lacks("it has nothing"),
+                Some(object) if object.version < need => return lacks(&format!("it has {:?}", object.version)),
+                Some(object) if !sound(object, known) => {
+                    return Err(format!("{pgid}: osd.{} has another content of {oid} than was written: {object:?}", osd.id));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The copy was activated in this interval, and is one of those who have everything.
+fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
+    let phase = pg.phase_name();
+    let active = phase.starts_with("Started/Primary/Active/") && phase != "Started/Primary/Active/Activating";
+    pg.mapping().acting.contains(&osd) && (active || phase == "Started/ReplicaActive")
+}
+
+/// The content is what was proposed under its version.
+fn sound(object: &Object, known: &Known) -> bool {
+    known.proposed.get(&object.version) == Some(&Some(value_of(object)))
+}
