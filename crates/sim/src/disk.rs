@@ -16,7 +16,40 @@ pub struct Object {
     pub data: Vec<u8>,
     /// Omap rows.
     pub omap: BTreeMap<Bytes, Bytes>,
+    /// An attribute of the client's. No client of this model reads it, and no checksum covers it.
+    pub attr: u64,
+    /// Checksum of data and rows, from when they were written.
+    pub sum: u32,
 }
+
+impl Object {
+    fn checksum(&self) -> u32 {
+        let rows = self.omap.iter().fold(0, |sum, (k, v)| denc::crc::crc32c(denc::crc::crc32c(sum, k), v));
+        denc::crc::crc32c(rows, &self.data)
+    }
+
+    /// Whether it is what was written, as far as the checksum tells.
+    pub fn is_sound(&self) -> bool {
+        self.sum == self.checksum()
+    }
+
+    fn written(mut self) -> Self {
+        self.sum = self.checksum();
+        self
+    }
+
+    /// One bit of the data changes.
+    fn flip(&mut self, bit: u64) {
+        let bit = bit % (self.data.len() as u64 * 8).max(1);
+        if let Some(byte) = self.data.get_mut((bit / 8) as usize) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// What was read is not what was written, or nothing was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
 
 /// One PG's collection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -103,7 +136,7 @@ impl State {
             StoreOp::Super(epoch, unborn) => (self.epoch, self.unborn) = (*epoch, unborn.clone()),
             StoreOp::Set(pg, k, v) => drop(self.coll(pg).rows.insert(k.clone(), v.clone())),
             StoreOp::Unset(pg, k) => drop(self.coll(pg).rows.remove(k)),
-            StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone())),
+            StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone().written())),
             StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
             StoreOp::Version(pg, oid, version) => self.coll(pg).objects.get_mut(oid).expect("it is there").version = *version,
             StoreOp::Push(pg, chunk) => {
@@ -115,6 +148,9 @@ impl State {
                 if let Some((_, v)) = chunk.attrs.first() {
                     object.version = ObjectInfo::from_bytes(v).expect("written by this model").version;
                 }
+                if let Some((_, v)) = chunk.attrs.get(1) {
+                    object.attr = u64::from_be_bytes(v[..].try_into().expect("written by this model"));
+                }
                 object.data.resize(chunk.size as usize, 0);
                 let mut at = 0;
                 for &(offset, len) in &chunk.extents {
@@ -122,6 +158,7 @@ impl State {
                     at += len as usize;
                 }
                 object.omap.extend(chunk.omap.iter().cloned());
+                object.sum = object.checksum();
             }
         }
     }
@@ -212,6 +249,31 @@ impl Disk {
         self.applied.colls.get(&pg).is_some_and(|c| c.objects.contains_key(oid)) && self.bad.insert((pg, oid.clone()))
     }
 
+    /// A bit of the object's data changes on the medium, without a word; or of its attribute, where no checksum sees it.
+    /// False if the object is not there, or not durable as it is.
+    pub fn flip(&mut self, pg: PgId, oid: &ObjectId, bit: u64, attr: bool) -> bool {
+        if self.durable.version(pg, oid) != self.applied.version(pg, oid) {
+            return false;
+        }
+        let states = [&mut self.durable, &mut self.applied].map(|s| s.colls.get_mut(&pg).and_then(|c| c.objects.get_mut(oid)));
+        let [Some(durable), Some(applied)] = states else { return false };
+        for object in [durable, applied] {
+            if attr {
+                object.attr ^= 1 << (bit % 64);
+            } else {
+                object.flip(bit);
+            }
+        }
+        true
+    }
+
+    /// Reads an object, and verifies what was read.
+    pub fn read(&self, pg: PgId, oid: &ObjectId, verify: bool) -> Result<Option<&Object>, Damaged> {
+        let Some(object) = self.applied.colls.get(&pg).and_then(|c| c.objects.get(oid)) else { return Ok(None) };
+        let bad = self.is_bad(pg, oid) || verify && !object.is_sound();
+        if bad { Err(Damaged) } else { Ok(Some(object)) }
+    }
+
     /// Whether reads of the object fail.
     pub fn is_bad(&self, pg: PgId, oid: &ObjectId) -> bool {
         self.bad.contains(&(pg, oid.clone()))
@@ -222,10 +284,10 @@ impl Disk {
         self.pending.len()
     }
 
-    /// Reads one part of an object.
+    /// Reads one part of an object, and verifies all of it.
     pub fn read_chunk(&self, pg: &PgId, oid: &ObjectId, version: Eversion, from: Progress, max_bytes: u64, max_omap: u64) -> Option<ObjectChunk> {
-        let object = self.applied.colls.get(pg)?.objects.get(oid)?;
-        if object.version != version || self.is_bad(*pg, oid) {
+        let object = self.read(*pg, oid, true).ok()??;
+        if object.version != version {
             return None;
         }
         let size = object.data.len() as u64;
@@ -239,6 +301,8 @@ impl Disk {
         let omap_to = omap.last().map(|(k, _)| k.clone()).or(from.omap_to.clone());
         let last = end == size && omap_to.as_ref() == object.omap.keys().next_back();
         let first = from == Progress::default();
+        let info = ObjectInfo { version, ..ObjectInfo::default() }.to_bytes(Features::ALL);
+        let attrs = vec![(Bytes::from_static(b"_"), info), (Bytes::from_static(b"_attr"), Bytes::copy_from_slice(&object.attr.to_be_bytes()))];
         Some(ObjectChunk {
             oid: oid.clone(),
             version,
@@ -248,7 +312,7 @@ impl Disk {
             extents: if end > from.data_to { vec![(from.data_to, end - from.data_to)] } else { Vec::new() },
             from,
             data,
-            attrs: if first { vec![(Bytes::from_static(b"_"), ObjectInfo { version, ..ObjectInfo::default() }.to_bytes(Features::ALL))] } else { Vec::new() },
+            attrs: if first { attrs } else { Vec::new() },
             omap_header: Bytes::new(),
             omap,
             snaps: Vec::new(),

@@ -132,7 +132,8 @@ impl Oracle {
                 None if known.proposed.range(need..).any(|(_, value)| value.is_none()) => {}
                 None => return lacks("it has nothing"),
                 Some(object) if object.version < need => return lacks(&format!("it has {:?}", object.version)),
-                Some(object) if !sound(object, known) => {
+                // What a disk has done to it is found by who reads it.
+                Some(object) if object.is_sound() && !as_proposed(object, known) => {
                     return Err(format!("{pgid}: osd.{} has another content of {oid} than was written: {object:?}", osd.id));
                 }
                 Some(_) => {}
@@ -150,6 +151,6 @@ fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
 }
 
 /// The content is what was proposed under its version.
-fn sound(object: &Object, known: &Known) -> bool {
+fn as_proposed(object: &Object, known: &Known) -> bool {
     known.proposed.get(&object.version) == Some(&Some(value_of(object)))
 }

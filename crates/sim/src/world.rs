@@ -13,7 +13,7 @@ use types::{Epoch, ObjectId, OsdId, PgId, PoolId};
 use crate::history::{Did, Done, History};
 use crate::monitor::{MonMsg, Monitor};
 use crate::oracle::Oracle;
-use crate::osd::{Ask, Bug, ClientOp, Clock, Effect, Local, Osd, object_id, value_of};
+use crate::osd::{Ask, Bug, ClientOp, Clock, Effect, Local, Osd, attr_of, object_id, value_of};
 use crate::rng::{Rng, mix};
 
 /// What a run is made of. Everything else follows from the seed.
@@ -69,6 +69,10 @@ pub struct Scenario {
     pub churn: u64,
     /// Thousandths: a block goes bad.
     pub bad_block: u64,
+    /// Thousandths: a bit of an object's data changes on a disk, without a word.
+    pub flipped_bit: u64,
+    /// Thousandths: a bit changes that no checksum covers, and no client reads, on an OSD that does not lead.
+    pub unseen_bit: u64,
     /// Thousandths: an OSD's disk is slow for some time.
     pub slow_disk: u64,
     /// Thousandths: an OSD's store is full for some time.
@@ -136,6 +140,8 @@ impl Default for Scenario {
             pause: 0,
             churn: 0,
             bad_block: 0,
+            flipped_bit: 0,
+            unseen_bit: 0,
             slow_disk: 0,
             full: 0,
             auto_out: 0,
@@ -187,10 +193,15 @@ impl Scenario {
     /// Disks that fail, are slow, or are full, and an operator who moves groups about.
     pub fn bad_disks(self) -> Self {
         let part = |n: u64| n * 6 / 10;
+        let damage = |n: u64| if self.lose_disk == 0 && self.size > 2 { n } else { 0 };
+        let conf = PgConf { scrub_auto_repair: true, ..self.conf };
         Self {
             // Of what cannot be read here there must be another copy: not with disks that are lost, and not in groups of two,
             // where the other copy may be the one that had a write nobody was told of, and takes it back.
-            bad_block: if self.lose_disk == 0 && self.size > 2 { 150 } else { 0 },
+            bad_block: damage(80),
+            flipped_bit: damage(160),
+            unseen_bit: damage(60),
+            conf,
             slow_disk: 80,
             full: 70,
             churn: 100,
@@ -329,6 +340,8 @@ struct World {
     blocked: BTreeMap<(i64, i64), Time>,
     /// Processes that do not run before a time.
     paused: BTreeMap<OsdId, Time>,
+    /// Objects of which some copy was damaged by a disk.
+    damaged: BTreeSet<ObjectId>,
     /// Disks that are slow until a time.
     slow: BTreeMap<OsdId, Time>,
     marks: BTreeMap<&'static str, u64>,
@@ -367,6 +380,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
     }
     // Trailing messages (history, removal of strays) may still be on their way.
     world.run_until(world.now + 10_000 * MS)?;
+    world.mend()?;
     world.judge()?;
     let mut marks = world.marks.clone();
     marks.extend(world.oracle.marks.iter().map(|(what, n)| (*what, *n)));
@@ -402,6 +416,7 @@ impl World {
             cut: BTreeSet::new(),
             blocked: BTreeMap::new(),
             paused: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             slow: BTreeMap::new(),
             marks: BTreeMap::new(),
             incarnations: 0,
@@ -687,6 +702,7 @@ impl World {
                 Effect::Refused { client, tid, again } => {
                     self.on_link((osd.0.into(), 1000 + client as i64), Ev::Refused { from: osd, client, tid, again });
                 }
+                Effect::Complaint(text) => self.complaint(osd, &text),
                 Effect::GaveUp(oids) => {
                     let now = self.processed;
                     for oid in oids {
@@ -771,7 +787,7 @@ impl World {
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -826,7 +842,7 @@ impl World {
                 0 => self.cut_off(osd),
                 1 => self.pause(osd),
                 2 => self.churn(),
-                3 => self.spoil(osd),
+                3 => self.spoil(osd, Damage::Block),
                 4 => {
                     let until = self.now + self.rng.range(500 * MS, 5_000 * MS);
                     self.slow.insert(osd, until);
@@ -836,6 +852,8 @@ impl World {
                     let on = !self.monitor.map().norecover;
                     self.after(0, Ev::Mon(MonMsg::NoRecover(on)));
                 }
+                7 => self.spoil(osd, Damage::Bit),
+                8 => self.spoil(osd, Damage::Unseen),
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
@@ -972,20 +990,90 @@ impl World {
         self.after(0, Ev::Mon(MonMsg::PgTemp(pgid, want, map.epoch)));
     }
 
-    /// A block goes bad, of an object that has other copies. While a write is on its way to them, one disk may be the only one
+    /// A disk damages copies of objects that have others. While a write is on its way to them, one disk may be the only one
     /// that has its object as the log says: losing that one, too, is more than a group of two can stand.
-    fn spoil(&mut self, osd: OsdId) {
-        let object = self.rng.range(0, self.scenario.objects);
-        let pgid = self.pgid_of(object, self.monitor.map().epoch);
-        let oid = object_id(POOL, object);
-        let at = osd.0 as usize;
-        let has = self.osds[at].disk.state().version(pgid, &oid);
-        let others = || self.osds.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, o)| &o.disk);
-        let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
-        let elsewhere = self.osds.iter().any(|o| o.disk.is_bad(pgid, &oid));
-        if self.all_clean() && sound && !elsewhere && self.osds[at].disk.spoil(pgid, &oid) {
-            self.mark("block went bad");
+    fn spoil(&mut self, osd: OsdId, damage: Damage) {
+        let (first, mut left) = (self.rng.range(0, self.scenario.objects), self.rng.range(1, 4));
+        if !self.all_clean() {
+            return;
         }
+        for n in 0..self.scenario.objects {
+            let object = (first + n) % self.scenario.objects;
+            if self.damage(osd, object, damage) {
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn damage(&mut self, osd: OsdId, object: u64, damage: Damage) -> bool {
+        let map = self.monitor.map();
+        let pgid = self.pgid_of(object, map.epoch);
+        let pg::Mapping { acting, primary, .. } = map.mapping(pgid);
+        let oid = object_id(POOL, object);
+        let has = self.osds[osd.0 as usize].disk.state().version(pgid, &oid);
+        let others = || self.osds.iter().filter(|o| o.id != osd).map(|o| &o.disk);
+        let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
+        if !acting.contains(&osd) || !sound || acting.iter().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid)) {
+            return false;
+        }
+        let disk = &mut self.osds[osd.0 as usize].disk;
+        let (done, what) = match damage {
+            Damage::Block => (disk.spoil(pgid, &oid), "block went bad"),
+            Damage::Bit => (disk.flip(pgid, &oid, self.rng.next_u64(), false), "bit changed"),
+            Damage::Unseen => (primary != Some(osd) && disk.flip(pgid, &oid, self.rng.next_u64(), true), "unseen bit changed"),
+        };
+        if done {
+            self.damaged.insert(oid);
+            self.mark(what);
+        }
+        done
+    }
+
+    /// Scrubs complain of nothing but what a disk has damaged.
+    fn complaint(&mut self, osd: OsdId, text: &str) {
+        let of_scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch"].iter().any(|w| text.contains(w));
+        if !of_scrub {
+            return;
+        }
+        let object = text.contains("soid") || text.contains("shard");
+        let known = self.damaged.iter().any(|oid| !object || text.contains(&oid.to_string()));
+        if !known || text.contains("stat mismatch") {
+            self.note(Err(format!("osd.{osd}: a scrub says: {text}")));
+        }
+        self.mark("scrub found damage");
+    }
+
+    /// Operators repair until no copy differs from others, and none is unreadable.
+    fn mend(&mut self) -> Result<(), String> {
+        for _ in 0..40 {
+            if !self.is_damaged() {
+                return Ok(());
+            }
+            self.mark("repair in the calm");
+            let map = self.monitor.map().clone();
+            for pgid in self.pgids() {
+                if let Some(primary) = map.mapping(pgid).primary {
+                    self.osds[primary.0 as usize].repair(pgid, self.now);
+                    self.carry_out(primary);
+                }
+            }
+            self.run_until(self.now + 5_000 * MS)?;
+        }
+        Err(format!("damage stays\n{}", self.describe()))
+    }
+
+    /// Whether a copy is unreadable, or differs from others.
+    fn is_damaged(&self) -> bool {
+        let map = self.monitor.map();
+        self.pgids().into_iter().any(|pgid| {
+            let copies: Vec<_> = map.mapping(pgid).acting.iter().map(|o| &self.osds[o.0 as usize]).collect();
+            let objects = |o: &Osd| o.disk.state().colls.get(&pgid).map(|c| c.objects.clone()).unwrap_or_default();
+            copies.windows(2).any(|pair| objects(pair[0]) != objects(pair[1]))
+                || copies.iter().any(|o| objects(o).iter().any(|(oid, object)| !object.is_sound() || o.disk.is_bad(pgid, oid)))
+        })
     }
 
     fn settle(&mut self) {
@@ -1199,6 +1287,23 @@ impl World {
         }
         self.history.check()
     }
+}
+
+/// What a disk does to an object.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    /// It cannot be read.
+    Block,
+    /// A bit of the data changes.
+    Bit,
+    /// A bit changes where no checksum sees it.
+    Unseen,
+}
+
+/// Whether the copy here is not what was written.
+fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
+    let object = osd.disk.state().colls.get(&pgid).and_then(|c| c.objects.get(oid));
+    osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != attr_of(value_of(o)))
 }
 
 fn s_size(s: &Scenario) -> usize {

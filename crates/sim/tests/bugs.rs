@@ -44,6 +44,7 @@ macro_rules! looks {
 }
 
 looks! {
+    a_scrub_that_does_not_read_is_seen: ScrubSkims in bad_disks, "damage stays";
     two_that_serve_are_seen: NoLease in cut_off, "two serve the same objects";
     two_that_serve_because_one_is_called_dead_are_seen: SilentIsDead in cut_off, "two serve the same objects";
     a_replica_that_serves_too_long_is_seen: ReplicaWithoutLease in balanced, "two serve the same objects";
@@ -104,7 +105,13 @@ fn balanced(seed: u64) -> Scenario {
     Scenario { balanced: 700, ..cut_off(seed) }
 }
 
+/// Disks that change bits.
+fn bad_disks(_: u64) -> Scenario {
+    Scenario { osds: 3, objects: 4, flipped_bit: 500, crash_one: 200, power_cut: 50, reweight: 0, balanced: 300, ..Scenario::default() }
+}
+
 bugs! {
+    a_store_that_does_not_verify_is_caught: NoChecksum in bad_disks,
     reads_without_a_lease_are_caught: NoLease in cut_off,
     a_monitor_that_calls_the_silent_dead_is_caught: SilentIsDead in cut_off,
     a_replica_that_reads_what_may_be_taken_back_is_caught: ReplicaReadsUncommitted in balanced,
