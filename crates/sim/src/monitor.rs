@@ -11,6 +11,8 @@ use crate::rng::mix;
 /// An OSD in the map.
 #[derive(Clone, Debug, Default)]
 pub struct OsdState {
+    /// It is in the map.
+    pub exists: bool,
     /// Up.
     pub up: bool,
     /// Takes part in placement.
@@ -49,8 +51,9 @@ pub struct MapModel {
 }
 
 impl MapModel {
-    fn osd(&self, osd: OsdId) -> Option<&OsdState> {
-        self.osds.get(usize::try_from(osd.0).ok()?)
+    /// An OSD, if it is in the map.
+    pub fn osd(&self, osd: OsdId) -> Option<&OsdState> {
+        self.osds.get(usize::try_from(osd.0).ok()?).filter(|o| o.exists)
     }
 
     /// Incarnation of an OSD if it is up.
@@ -102,7 +105,7 @@ impl MapView for MapModel {
         let pgp_num = self.pgp_num.get(&pg.pool).copied().unwrap_or(pool.pg_num);
         let seed = types::pgid::stable_mod(pg.seed, pgp_num, types::pgid::mask_of(pgp_num));
         let mut ranked: Vec<_> = (0..self.osds.len())
-            .filter(|&i| self.osds[i].is_in)
+            .filter(|&i| self.osds[i].exists && self.osds[i].is_in)
             .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ i as u64), OsdId(i as i32)))
             .collect();
         ranked.sort();
@@ -134,6 +137,12 @@ pub enum MonMsg {
     Full(OsdId, bool),
     /// Operator: the data of an OSD that is down are lost.
     Lost(OsdId),
+    /// Operator: an OSD of this number is to come.
+    Add(OsdId),
+    /// Operator: an OSD that is down goes for ever.
+    Purge(OsdId),
+    /// Operator: another size and `min_size`.
+    Size(PoolId, u32, u32),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
     /// Operator: change `pg_num`; `pgp_num` stays as it is, or goes first when PGs are to be joined (one at a time).
@@ -159,7 +168,7 @@ pub struct Monitor {
 impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize) -> Self {
-        let osds = vec![OsdState { is_in: true, ..OsdState::default() }; osds];
+        let osds = vec![OsdState { exists: true, is_in: true, ..OsdState::default() }; osds];
         let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new() };
         Self { history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
     }
@@ -208,6 +217,28 @@ impl Monitor {
                     });
                 }
             }
+            MonMsg::Add(osd) => {
+                if map.osd(osd).is_none() {
+                    self.publish(|m| {
+                        let at = osd.0 as usize;
+                        m.osds.resize(m.osds.len().max(at + 1), OsdState::default());
+                        let o = &mut m.osds[at];
+                        (o.exists, o.is_in, o.full) = (true, true, false);
+                    });
+                }
+            }
+            MonMsg::Purge(osd) => {
+                if map.osd(osd).is_some_and(|o| !o.up) {
+                    self.publish(|m| m.osds[osd.0 as usize].exists = false);
+                }
+            }
+            MonMsg::Size(id, size, min_size) => {
+                let Some(pool) = map.pools.get(&id).filter(|p| (p.size, p.min_size) != (size, min_size)).copied() else { return 0 };
+                self.publish(|m| {
+                    m.pools.insert(id, PoolView { size, min_size, ..pool });
+                });
+            }
+            MonMsg::Boot(osd, ..) if map.osd(osd).is_none() => {}
             MonMsg::Boot(osd, incarnation, new_disk) => {
                 if map.osd(osd).is_some_and(|o| o.up && o.incarnation == incarnation) {
                     return 0;
@@ -246,14 +277,15 @@ impl Monitor {
                 }
             }
             MonMsg::PgTemp(pg, want, _) => {
-                if map.pools.contains_key(&pg.pool) && map.pg_temp.get(&pg).cloned().unwrap_or_default() != want {
+                let fits = map.pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize);
+                if fits && map.pg_temp.get(&pg).cloned().unwrap_or_default() != want {
                     self.publish(|m| {
                         if want.is_empty() { m.pg_temp.remove(&pg) } else { m.pg_temp.insert(pg, want) };
                     });
                 }
             }
             MonMsg::SetIn(osd, is_in) => {
-                if map.osds[osd.0 as usize].is_in != is_in {
+                if map.osd(osd).is_some_and(|o| o.is_in != is_in) {
                     self.publish(|m| m.osds[osd.0 as usize].is_in = is_in);
                 }
             }
@@ -326,6 +358,9 @@ impl Monitor {
         let mut map = MapModel::clone(self.map());
         map.epoch = Epoch(map.epoch.0 + 1);
         change(&mut map);
+        // As the monitors do: nobody acts beyond the size.
+        let MapModel { pg_temp, pools, .. } = &mut map;
+        pg_temp.retain(|pg, want| pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize));
         self.history.push(Rc::new(map));
     }
 }

@@ -15,7 +15,7 @@ use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
 
 use crate::disk::Object;
 use crate::monitor::Monitor;
-use crate::osd::{Osd, Proof, object_id, value_of};
+use crate::osd::{Osd, Proof, object_id, value_if_whole};
 
 /// Changes of one object.
 #[derive(Debug, Default)]
@@ -152,5 +152,5 @@ fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
 
 /// The content is what was proposed under its version.
 fn as_proposed(object: &Object, known: &Known) -> bool {
-    known.proposed.get(&object.version) == Some(&Some(value_of(object)))
+    value_if_whole(object).is_some_and(|value| known.proposed.get(&object.version) == Some(&Some(value)))
 }

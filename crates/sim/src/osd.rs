@@ -1340,12 +1340,16 @@ pub fn attr_of(value: u64) -> u64 {
 
 /// The value of an object; all parts of it must agree.
 pub fn value_of(object: &Object) -> u64 {
-    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
-    let value = word(&object.data[..8]);
-    assert!(object.data.chunks(8).all(|c| word(c) == value), "an object is torn: {object:?}");
-    assert_eq!(object.omap.len() as u64, value % 4, "rows are torn: {object:?}");
-    assert!(object.omap.values().all(|v| word(v) == value), "a row is torn: {object:?}");
-    value
+    value_if_whole(object).unwrap_or_else(|| panic!("an object is torn: {object:?}"))
+}
+
+/// The value of an object, if all parts of it agree.
+pub fn value_if_whole(object: &Object) -> Option<u64> {
+    let word = |b: &[u8]| b.try_into().ok().map(u64::from_le_bytes);
+    let value = word(object.data.get(..8)?)?;
+    let data = object.data.chunks(8).all(|c| word(c) == Some(value));
+    let rows = object.omap.len() as u64 == value % 4 && object.omap.values().all(|v| word(v) == Some(value));
+    (data && rows).then_some(value)
 }
 
 /// What a scrub sees of an object. Of one that cannot be read: its attributes.

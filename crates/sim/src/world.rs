@@ -91,6 +91,12 @@ pub struct Scenario {
     /// are. Then, or when all who may have them are there, he gives the objects up. For clusters of one PG: of others,
     /// more may be lost with an OSD.
     pub give_up: u64,
+    /// Thousandths: an OSD with an empty disk comes; one of a new number, or of the number of one that went.
+    pub add_osd: u64,
+    /// Thousandths: an OSD is taken out, waited for until nothing is on it, and removed from the map.
+    pub remove_osd: u64,
+    /// Thousandths: another size and `min_size` of the pool.
+    pub resize: u64,
     /// Thousandths by which the speed of clocks differs from the world's.
     pub drift: u64,
     /// Options of the PGs.
@@ -150,6 +156,9 @@ impl Default for Scenario {
             balanced: 100,
             norecover: 0,
             give_up: 0,
+            add_osd: 0,
+            remove_osd: 0,
+            resize: 0,
             drift: 10,
             conf,
             bug: Bug::None,
@@ -202,6 +211,7 @@ impl Scenario {
             flipped_bit: damage(160),
             unseen_bit: damage(60),
             conf,
+            resize: if self.lose_disk == 0 { 0 } else { self.resize },
             slow_disk: 80,
             full: 70,
             churn: 100,
@@ -234,12 +244,14 @@ impl Scenario {
                     // Restarts that take long.
                     6 => Self { reweight: 0, pg_num: 1, slow_restart: 600, ..base },
                     // Disks are replaced.
-                    7 => Self { osds: 3, reweight: 0, pg_num_change: 80, lose_disk: 400, lose_two: 500, min_size: 2 - (seed / 10 % 2) as u32, crash_one: 450, power_cut: 50, ops: 60, ..base },
+                    7 => Self { osds: 3, reweight: 0, resize: 60, pg_num_change: 80, lose_disk: 400, lose_two: 500, min_size: 2 - (seed / 10 % 2) as u32, crash_one: 450, power_cut: 50, ops: 60, ..base },
                     // OSDs come and go.
-                    8 => Self { osds: 6, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
+                    8 => Self { osds: 6, add_osd: 80, remove_osd: 80, resize: 40, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
                     // All of it, with slow disks.
                     _ => Self {
                         osds: 5,
+                        add_osd: 50,
+                        remove_osd: 50,
                         pg_num_change: 100,
                         reweight: 250,
                         lose_disk: 150,
@@ -258,8 +270,8 @@ impl Scenario {
             0 => Self { osds: 3, reweight: 0, crash_one: 850, ..base },
             1 => Self { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
             2 => Self { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 500, power_cut: 400, slow_flush: 300, ..base },
-            3 => Self { osds: 6, pg_num: 1, pg_num_change: 150, objects: 16, crash_one: 400, reweight: 350, power_cut: 100, ..base },
-            5 => Self { osds: 4, pg_num: 1, pg_num_change: 150, objects: 16, crash_one: 500, power_cut: 250, reweight: 100, ..base },
+            3 => Self { osds: 6, pg_num: 1, add_osd: 80, remove_osd: 80, resize: 60, pg_num_change: 150, objects: 16, crash_one: 400, reweight: 350, power_cut: 100, ..base },
+            5 => Self { osds: 4, pg_num: 1, resize: 80, pg_num_change: 150, objects: 16, crash_one: 500, power_cut: 250, reweight: 100, ..base },
             4 => Self { objects: 2, clients: 4, ops: 28, slow_net: 150, ..base },
             _ => base,
         }
@@ -300,6 +312,7 @@ enum Ev {
     Local(OsdId, u64, PgId, Local),
     Start(OsdId),
     Room(OsdId),
+    Drained(OsdId),
     Fault,
     Operator,
     NextOp(usize),
@@ -340,6 +353,10 @@ struct World {
     blocked: BTreeMap<(i64, i64), Time>,
     /// Processes that do not run before a time.
     paused: BTreeMap<OsdId, Time>,
+    /// OSDs that went for ever, unless one of the same number comes.
+    gone: BTreeSet<OsdId>,
+    /// OSDs that are to go.
+    draining: BTreeSet<OsdId>,
     /// Objects of which some copy was damaged by a disk.
     damaged: BTreeSet<ObjectId>,
     /// Disks that are slow until a time.
@@ -394,12 +411,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
 
 impl World {
     fn new(seed: u64, scenario: Scenario) -> Self {
-        let new = |i| {
-            let mut osd = Osd::new(OsdId(i as i32), scenario.conf.clone(), scenario.bug);
-            osd.tight = scenario.tight;
-            osd
-        };
-        let osds = (0..scenario.osds).map(new).collect();
+        let osds = (0..scenario.osds).map(|i| new_osd(i, &scenario)).collect();
         let clients = (0..scenario.clients)
             .map(|_| Client { epoch: Epoch(0), left: scenario.ops, tid: 0, current: None, sent_to: None })
             .collect();
@@ -416,6 +428,8 @@ impl World {
             cut: BTreeSet::new(),
             blocked: BTreeMap::new(),
             paused: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            draining: BTreeSet::new(),
             damaged: BTreeSet::new(),
             slow: BTreeMap::new(),
             marks: BTreeMap::new(),
@@ -544,7 +558,7 @@ impl World {
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
             Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
+            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
         // Who goes on looks at its connections in any order.
@@ -595,8 +609,11 @@ impl World {
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
             // Whoever was called down before the calm is up again by now: nobody is out in the calm.
             Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
-
             Ev::Mon(msg) | Ev::FromOsd(_, msg) => {
+                if let MonMsg::Add(osd) = msg {
+                    let when = self.rng.range(0, 1_000 * MS);
+                    self.after(when, Ev::Start(osd));
+                }
                 if self.monitor.handle(msg) > 0 {
                     self.publish();
                 }
@@ -648,6 +665,7 @@ impl World {
                 }
             }
             Ev::Start(osd) => self.start(osd),
+            Ev::Drained(osd) => self.drained(osd),
             Ev::Fault => self.fault(),
             Ev::Operator => self.operator(),
             Ev::NextOp(client) => self.next_op(client),
@@ -733,7 +751,7 @@ impl World {
     }
 
     fn start(&mut self, osd: OsdId) {
-        if self.osds[osd.0 as usize].incarnation != 0 {
+        if self.osds[osd.0 as usize].incarnation != 0 || self.gone.contains(&osd) {
             return;
         }
         self.incarnations += 1;
@@ -775,6 +793,9 @@ impl World {
 
     /// An OSD crashes and comes back with an empty disk.
     fn lose(&mut self, osd: OsdId) {
+        if self.gone.contains(&osd) {
+            return;
+        }
         self.crash(osd);
         self.osds[osd.0 as usize].replace_disk();
     }
@@ -784,10 +805,10 @@ impl World {
             return;
         }
         let s = &self.scenario;
-        let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, s.osds as u64);
+        let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -805,10 +826,8 @@ impl World {
             }
         } else if dice < one + all + weight {
             let osd = OsdId(self.rng.range(0, n) as i32);
-            let map = self.monitor.map();
-            let is_in = map.osds[osd.0 as usize].is_in;
-            let ins = map.osds.iter().filter(|o| o.is_in).count();
-            if !is_in || ins > s_size(&self.scenario) {
+            let is_in = self.monitor.map().osd(osd).is_some_and(|o| o.is_in);
+            if !is_in || self.may_go_out() {
                 self.after(0, Ev::Mon(MonMsg::SetIn(osd, !is_in)));
             }
         } else if dice < one + all + weight + disk {
@@ -816,7 +835,8 @@ impl World {
             if self.all_clean() {
                 let osd = OsdId(self.rng.range(0, n) as i32);
                 self.lose(osd);
-                if s_two > 0 && self.rng.permille(s_two) {
+                let copies = self.monitor.map().pools.get(&POOL).map_or(0, |p| p.size);
+                if copies > 2 && self.rng.permille(s_two) {
                     let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
                     self.lose(OsdId(other as i32));
                     self.mark("two disks replaced");
@@ -854,6 +874,9 @@ impl World {
                 }
                 7 => self.spoil(osd, Damage::Bit),
                 8 => self.spoil(osd, Damage::Unseen),
+                9 => self.add_osd(),
+                10 => self.remove_osd(osd),
+                11 => self.resize(),
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
@@ -865,6 +888,87 @@ impl World {
         }
         let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
         self.after(next, Ev::Fault);
+    }
+
+    /// An OSD with an empty disk comes, when the map knows its number.
+    fn add_osd(&mut self) {
+        let again = self.gone.iter().copied().find(|osd| self.monitor.map().osd(*osd).is_none());
+        let osd = match again {
+            Some(osd) if self.rng.permille(600) => {
+                self.gone.remove(&osd);
+                self.osds[osd.0 as usize].replace_disk();
+                self.mark("OSD of an old number added");
+                osd
+            }
+            _ if self.osds.len() < self.scenario.osds + 3 => {
+                let osd = new_osd(self.osds.len(), &self.scenario);
+                let id = osd.id;
+                self.osds.push(osd);
+                self.mark("OSD added");
+                id
+            }
+            _ => return,
+        };
+        self.after(0, Ev::Mon(MonMsg::Add(osd)));
+    }
+
+    /// An OSD is to go for ever.
+    fn remove_osd(&mut self, osd: OsdId) {
+        if self.gone.contains(&osd) || !self.may_go_out() || !self.draining.insert(osd) {
+            return;
+        }
+        self.after(0, Ev::Mon(MonMsg::SetIn(osd, false)));
+        self.after(300 * MS, Ev::Drained(osd));
+    }
+
+    /// Whether nothing is left on an OSD that is to go. If so, it goes.
+    fn drained(&mut self, osd: OsdId) {
+        let is_in = self.monitor.map().osd(osd).is_none_or(|o| o.is_in);
+        if self.calm || is_in {
+            // Somebody changed his mind.
+            self.draining.remove(&osd);
+            return;
+        }
+        let map = self.monitor.map();
+        let placed = |pgid| {
+            let pg::Mapping { up, acting, .. } = map.mapping(pgid);
+            up.contains(&osd) || acting.contains(&osd)
+        };
+        let o = &self.osds[osd.0 as usize];
+        let empty = o.pgs().next().is_none() && o.disk.state().colls.is_empty();
+        if !empty || !self.all_clean() || self.pgids().into_iter().any(placed) {
+            self.after(200 * MS, Ev::Drained(osd));
+            return;
+        }
+        let incarnation = o.incarnation;
+        let unflushed = o.disk.unflushed();
+        self.osds[osd.0 as usize].stop(unflushed);
+        self.draining.remove(&osd);
+        self.gone.insert(osd);
+        self.mark("OSD removed");
+        self.after(0, Ev::Mon(MonMsg::Failed(osd, incarnation, true)));
+        self.after(1, Ev::Mon(MonMsg::Purge(osd)));
+    }
+
+    /// Another size and `min_size`.
+    fn resize(&mut self) {
+        let (size, min_size) = (self.scenario.size, self.scenario.min_size);
+        let ins = self.monitor.map().osds.iter().filter(|o| o.exists && o.is_in).count();
+        let size = match self.rng.range(0, 3) {
+            0 if size > 2 => size - 1,
+            1 if ins > size as usize => size + 1,
+            _ => size,
+        };
+        let min_size = if self.rng.permille(400) { min_size } else { self.rng.range(1, u64::from(size)) as u32 };
+        self.mark("size changed");
+        self.after(0, Ev::Mon(MonMsg::Size(POOL, size, min_size.min(size))));
+    }
+
+    /// Whether enough OSDs are left if one goes out.
+    fn may_go_out(&self) -> bool {
+        let map = self.monitor.map();
+        let size = map.pools.get(&POOL).map_or(0, |p| p.size).max(self.scenario.size);
+        map.osds.iter().filter(|o| o.exists && o.is_in).count() > size as usize
     }
 
     /// An operator looks after unfound objects.
@@ -966,8 +1070,7 @@ impl World {
             let noticed = self.rng.range(20 * MS, 2_500 * MS);
             let dead = self.scenario.bug == Bug::SilentIsDead;
             self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
-            let ins = self.monitor.map().osds.iter().filter(|o| o.is_in).count();
-            if ins > s_size(&self.scenario) && self.rng.permille(self.scenario.auto_out) {
+            if self.may_go_out() && self.rng.permille(self.scenario.auto_out) {
                 self.after(noticed + 1, Ev::Mon(MonMsg::SetIn(osd, false)));
             }
         }
@@ -1085,6 +1188,7 @@ impl World {
             self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
             self.after(1, Ev::Start(osd));
         }
+        self.after(0, Ev::Mon(MonMsg::Size(POOL, self.scenario.size, self.scenario.min_size)));
         self.after(0, Ev::Mon(MonMsg::NoBackfill(false)));
         self.after(0, Ev::Mon(MonMsg::NoRecover(false)));
         self.after(0, Ev::Mon(MonMsg::PgpNum(POOL)));
@@ -1206,8 +1310,11 @@ impl World {
     /// All OSDs are up and all PGs are clean with the newest map.
     fn all_clean(&self) -> bool {
         let map = self.monitor.map();
-        map.osds.iter().all(|o| o.up)
-            && self.osds.iter().all(|o| map.osds[o.id.0 as usize].incarnation == o.incarnation)
+        map.osds.iter().all(|o| o.up || !o.exists)
+            && self.osds.iter().all(|o| match map.osd(o.id) {
+                Some(known) => known.incarnation == o.incarnation,
+                None => self.gone.contains(&o.id),
+            })
             && self.pgids().into_iter().all(|pgid| {
                 map.mapping(pgid).primary.is_some_and(|primary| {
                     let mut pgs = self.osds[primary.0 as usize].pgs();
@@ -1219,7 +1326,7 @@ impl World {
     fn describe(&self) -> String {
         let mut text = String::new();
         for osd in &self.osds {
-            let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osds[osd.id.0 as usize]);
+            let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osd(osd.id));
             for (pgid, pg) in osd.pgs() {
                 let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfills().collect::<Vec<_>>());
             }
@@ -1306,8 +1413,10 @@ fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
     osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != attr_of(value_of(o)))
 }
 
-fn s_size(s: &Scenario) -> usize {
-    s.size as usize
+fn new_osd(number: usize, scenario: &Scenario) -> Osd {
+    let mut osd = Osd::new(OsdId(number as i32), scenario.conf.clone(), scenario.bug);
+    osd.tight = scenario.tight;
+    osd
 }
 
 /// A hash that is the same everywhere.

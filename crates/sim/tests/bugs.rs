@@ -55,6 +55,7 @@ looks! {
     a_copy_that_claims_to_be_complete_is_seen: ClaimComplete in backfills, "lacks an acknowledged change";
     a_forgotten_missing_object_is_seen: ForgetMissing in Scenario::crashes, "lacks an acknowledged change";
     a_copy_that_misses_writes_is_seen: FollowerSleeps in backfills, "lacks an acknowledged change";
+    a_half_recovered_object_is_seen: PushLastOnly in Scenario::crashes, "than was written";
 }
 
 macro_rules! bugs {
