@@ -1,7 +1,7 @@
 //! The world: virtual time, the network, clients, faults.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::Hasher;
 use std::time::Duration;
@@ -63,6 +63,10 @@ pub struct Scenario {
     pub second_pool: bool,
     /// Thousandths: an OSD is cut off, from everybody or from some, in both directions or in one.
     pub cut_off: u64,
+    /// Thousandths: the network falls into two parts, OSDs and clients in each, in both directions or in one.
+    pub partition: u64,
+    /// Thousandths: connections between OSDs, or of clients, break. OSDs send again what was not acknowledged.
+    pub reset: u64,
     /// Thousandths: the process of an OSD stands still.
     pub pause: u64,
     /// Thousandths: somebody asks for another acting set.
@@ -143,6 +147,8 @@ impl Default for Scenario {
             short_logs: false,
             second_pool: true,
             cut_off: 0,
+            partition: 0,
+            reset: 0,
             pause: 0,
             churn: 0,
             bad_block: 0,
@@ -184,8 +190,10 @@ impl Scenario {
         let conf = PgConf { read_lease: Duration::from_millis(lease), ..self.conf };
         let part = |n: u64| n / 2;
         Self {
-            cut_off: 250,
-            pause: 150,
+            cut_off: 200,
+            partition: 80,
+            reset: 120,
+            pause: 130,
             auto_out: 100,
             churn: 50,
             duplicates: 30,
@@ -300,7 +308,7 @@ const MS: Time = 1_000;
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 enum Ev {
-    Peer { from: OsdId, from_incarnation: u64, to: OsdId, to_incarnation: u64, front: Bytes, data: Bytes },
+    Peer(PeerBytes),
     Mon(MonMsg),
     FromOsd(OsdId, MonMsg),
     OsdMap(OsdId, Epoch),
@@ -313,9 +321,59 @@ enum Ev {
     Start(OsdId),
     Room(OsdId),
     Drained(OsdId),
+    Reset(OsdId, OsdId),
+    Resend(usize),
     Fault,
     Operator,
     NextOp(usize),
+}
+
+/// A message between OSDs.
+#[derive(Clone, Debug)]
+struct PeerBytes {
+    from: OsdId,
+    from_incarnation: u64,
+    to: OsdId,
+    to_incarnation: u64,
+    /// Counts the messages of the connection.
+    number: u64,
+    front: Bytes,
+    data: Bytes,
+}
+
+/// One direction of a connection between two processes: what was sent arrives once and in order, but after a reset the
+/// sender does not know what did, and sends it again.
+#[derive(Debug, Default)]
+struct Connection {
+    incarnations: (u64, u64),
+    sent: u64,
+    received: u64,
+    /// What may be sent again, with its event, and whether it has arrived.
+    unacknowledged: VecDeque<(u64, PeerBytes, bool)>,
+}
+
+impl Connection {
+    /// How many messages that have arrived are not acknowledged.
+    const LATE: usize = 3;
+
+    /// Whether a message is new.
+    fn receive(&mut self, msg: &PeerBytes) -> bool {
+        if self.incarnations != (msg.from_incarnation, msg.to_incarnation) {
+            return true;
+        }
+        if msg.number <= self.received {
+            return false;
+        }
+        assert_eq!(msg.number, self.received + 1, "messages of a connection keep their order");
+        self.received = msg.number;
+        for (_, _, arrived) in self.unacknowledged.iter_mut().filter(|(_, m, _)| m.number == msg.number) {
+            *arrived = true;
+        }
+        while self.unacknowledged.iter().filter(|(_, _, arrived)| *arrived).count() > Self::LATE {
+            self.unacknowledged.pop_front();
+        }
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -347,6 +405,8 @@ struct World {
     clients: Vec<Client>,
     /// When the last message of a pair arrives: the next one is later.
     links: BTreeMap<(i64, i64), Time>,
+    /// Connections between OSDs.
+    connections: BTreeMap<(OsdId, OsdId), Connection>,
     /// Whose last bytes to whom never left its buffers.
     cut: BTreeSet<(u64, OsdId)>,
     /// Links on which nothing arrives before a time.
@@ -425,6 +485,7 @@ impl World {
             osds,
             clients,
             links: BTreeMap::new(),
+            connections: BTreeMap::new(),
             cut: BTreeSet::new(),
             blocked: BTreeMap::new(),
             paused: BTreeMap::new(),
@@ -477,6 +538,106 @@ impl World {
         self.at(time, ev);
     }
 
+    /// Sends a message from OSD to OSD.
+    fn send(&mut self, mut msg: PeerBytes) {
+        let incarnations = (msg.from_incarnation, msg.to_incarnation);
+        let connection = self.connections.entry((msg.from, msg.to)).or_default();
+        if connection.incarnations != incarnations {
+            *connection = Connection { incarnations, ..Connection::default() };
+        }
+        connection.sent += 1;
+        msg.number = connection.sent;
+        self.on_link((msg.from.0.into(), msg.to.0.into()), Ev::Peer(msg.clone()));
+        let event = self.seq;
+        self.connections.entry((msg.from, msg.to)).or_default().unacknowledged.push_back((event, msg, false));
+    }
+
+    /// A connection between OSDs breaks. What was under way is lost, and is sent again over the next one, with what arrived
+    /// and was not acknowledged.
+    fn reset(&mut self, a: OsdId, b: OsdId) {
+        let back = self.now + self.rng.range(MS, 300 * MS);
+        for (from, to) in [(a, b), (b, a)] {
+            let Some(connection) = self.connections.get_mut(&(from, to)) else { continue };
+            let link = (i64::from(from.0), i64::from(to.0));
+            let mut again = std::mem::take(&mut connection.unacknowledged);
+            if again.iter().any(|(_, _, arrived)| !arrived) {
+                self.mark("message lost with its connection");
+            }
+            for (event, msg, arrived) in &mut again {
+                if !*arrived {
+                    self.events.remove(event);
+                }
+                let last = self.links.entry(link).or_default();
+                *last = back.max(*last + 1);
+                let time = *last;
+                self.at(time, Ev::Peer(msg.clone()));
+                *event = self.seq;
+            }
+            if let Some(connection) = self.connections.get_mut(&(from, to)) {
+                connection.unacknowledged = again;
+            }
+        }
+    }
+
+    /// Connections break: of OSDs with each other, or of a client.
+    fn resets(&mut self) {
+        self.mark("connections reset");
+        let n = self.osds.len() as u64;
+        for _ in 0..self.rng.range(1, 5) {
+            let (a, b) = (self.rng.range(0, n), self.rng.range(1, n));
+            self.reset(OsdId(a as i32), OsdId(((a + b) % n) as i32));
+        }
+        let client = self.rng.range(0, self.clients.len() as u64) as usize;
+        let of_client = |ev: &Ev| match ev {
+            Ev::Op { op, .. } => op.client == client,
+            Ev::Answer { client: c, .. } | Ev::Refused { client: c, .. } => *c == client,
+            _ => false,
+        };
+        let lost: Vec<u64> = self.events.iter().filter(|(_, ev)| of_client(ev)).map(|(n, _)| *n).collect();
+        for event in lost {
+            if let Some(Ev::Answer { .. }) = self.events.remove(&event) {
+                self.mark("answer lost");
+            }
+        }
+        let back = self.rng.range(MS, 300 * MS);
+        self.after(back, Ev::Resend(client));
+    }
+
+    /// The network falls into two parts for a while. The monitors are in one.
+    fn partition(&mut self) {
+        let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
+        let one_way = self.rng.range(0, 4);
+        let mut ends: Vec<i64> = (0..self.osds.len() as i64).collect();
+        ends.extend((0..self.clients.len() as i64).map(|c| 1000 + c));
+        let away: Vec<bool> = ends.iter().map(|_| self.rng.permille(400)).collect();
+        ends.push(MON);
+        let side = |i: usize| away.get(i).copied().unwrap_or(false);
+        for (i, a) in ends.iter().enumerate() {
+            for (j, b) in ends.iter().enumerate() {
+                let silent = match one_way {
+                    0 => side(i) && !side(j),
+                    1 => !side(i) && side(j),
+                    _ => side(i) != side(j),
+                };
+                if silent {
+                    self.block((*a, *b), until);
+                }
+            }
+        }
+        self.mark(if one_way < 2 { "partition in one direction" } else { "partition" });
+        for at in 0..self.osds.len() {
+            if side(at) {
+                self.suspect(OsdId(at as i32));
+            }
+            for other in 0..at {
+                // Connections do not survive it, or find out late.
+                if side(at) != side(other) && self.rng.permille(500) {
+                    self.at(until, Ev::Reset(OsdId(at as i32), OsdId(other as i32)));
+                }
+            }
+        }
+    }
+
     fn begin(&mut self) {
         let s = self.scenario.clone();
         let pool = PoolView { size: s.size, min_size: s.min_size, pg_num: s.pg_num, created: Epoch(0), pg_num_pending: s.pg_num, merged: None };
@@ -514,7 +675,8 @@ impl World {
 
     fn step(&mut self) -> Result<bool, String> {
         let Some(Reverse((time, seq))) = self.queue.pop() else { return Ok(false) };
-        let ev = self.events.remove(&seq).expect("every queued number has an event");
+        // What was lost with a connection has no event any more.
+        let Some(ev) = self.events.remove(&seq) else { return Ok(true) };
         self.now = time;
         if let Some(until) = self.held_back(&ev) {
             // With its number, so that it stays before what follows it on its link.
@@ -551,14 +713,14 @@ impl World {
     /// order on its link.
     fn held_back(&self, ev: &Ev) -> Option<Time> {
         let (link, process) = match *ev {
-            Ev::Peer { from, to, .. } => ((from.0.into(), to.0.into()), Some(to)),
+            Ev::Peer(PeerBytes { from, to, .. }) => ((from.0.into(), to.0.into()), Some(to)),
             Ev::FromOsd(osd, _) => ((osd.0.into(), MON), None),
             Ev::OsdMap(osd, _) => ((MON, osd.0.into()), Some(osd)),
             Ev::ClientMap(client, _) => ((MON, 1000 + client as i64), None),
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
             Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
+            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
         // Who goes on looks at its connections in any order.
@@ -569,7 +731,7 @@ impl World {
     fn hash(&mut self, ev: &Ev) {
         let mut text = String::new();
         let _ = match ev {
-            Ev::Peer { from, to, front, data, .. } => {
+            Ev::Peer(PeerBytes { from, to, front, data, .. }) => {
                 let mut h = Fold(0);
                 h.write(front);
                 h.write(data);
@@ -583,7 +745,7 @@ impl World {
         h.write(text.as_bytes());
         self.trace = h.0;
         if let Some(log) = &mut self.log {
-            if let Ev::Peer { from, to, front, data, .. } = ev {
+            if let Ev::Peer(PeerBytes { from, to, front, data, .. }) = ev {
                 let _ = writeln!(log, "{:>9} {from}->{to} {:?}", self.now, pg::PeerMsg::decode(front.clone(), data.clone()));
             } else {
                 let _ = writeln!(log, "{:>9} {text}", self.now);
@@ -596,13 +758,17 @@ impl World {
     fn process(&mut self, ev: Ev) {
         let now = self.now;
         match ev {
-            Ev::Peer { from, from_incarnation, to, to_incarnation, front, data } => {
+            Ev::Peer(msg) => {
+                let PeerBytes { from, from_incarnation, to, to_incarnation, .. } = msg;
                 let sender = self.osds[from.0 as usize].incarnation;
                 let osd = &mut self.osds[to.0 as usize];
                 // A dead sender's last bytes may arrive, but not after its next life has spoken.
                 let cut = self.cut.contains(&(from_incarnation, to));
                 if osd.incarnation == to_incarnation && (sender == from_incarnation || sender == 0) && !cut {
-                    osd.peer(from, front, data, now);
+                    if !self.connections.entry((from, to)).or_default().receive(&msg) {
+                        return self.mark("message came again");
+                    }
+                    osd.peer(from, msg.front, msg.data, now);
                     self.carry_out(to);
                 }
             }
@@ -666,6 +832,11 @@ impl World {
             }
             Ev::Start(osd) => self.start(osd),
             Ev::Drained(osd) => self.drained(osd),
+            Ev::Reset(a, b) => self.reset(a, b),
+            Ev::Resend(client) => {
+                self.clients[client].sent_to = None;
+                self.send_op(client);
+            }
             Ev::Fault => self.fault(),
             Ev::Operator => self.operator(),
             Ev::NextOp(client) => self.next_op(client),
@@ -704,8 +875,8 @@ impl World {
                         // The address in the newest map that the sender knows; a dead one gets nothing.
                         let map = self.osds[index].map().cloned().unwrap_or_else(|| self.monitor.map().clone());
                         let Some(to_incarnation) = map.incarnation(to) else { continue };
-                        let ev = Ev::Peer { from: osd, from_incarnation: incarnation, to, to_incarnation, front: front.clone(), data: data.clone() };
-                        self.on_link((osd.0.into(), to.0.into()), ev);
+                        let (front, data) = (front.clone(), data.clone());
+                        self.send(PeerBytes { from: osd, from_incarnation: incarnation, to, to_incarnation, number: 0, front, data });
                     }
                 }
                 Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::FromOsd(osd, msg)),
@@ -808,7 +979,7 @@ impl World {
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -877,6 +1048,8 @@ impl World {
                 9 => self.add_osd(),
                 10 => self.remove_osd(osd),
                 11 => self.resize(),
+                12 => self.partition(),
+                13 => self.resets(),
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
