@@ -10,7 +10,7 @@ use crate::stats::StatSum;
 
 /// Summary of one OSD's copy of a PG (Ceph: `pg_info_t`).
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct PgInfo {
     /// The PG.
     pub pgid: PgId,
@@ -43,6 +43,10 @@ pub struct PgInfo {
     /// What scrubs found and did.
     #[denc(since = 2)]
     pub scrub: ScrubSummary,
+    /// First epoch of the last interval that started and in which this copy acted; 0 if it never did. Unlike
+    /// `last_interval_started` it does not grow while the copy only follows. `None`: whoever wrote it did not keep it.
+    #[denc(since = 3)]
+    pub last_interval_acted: Option<Epoch>,
 }
 
 /// What scrubs found, and what was repaired (Ceph: parts of `object_stat_sum_t`).

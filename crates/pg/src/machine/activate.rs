@@ -20,6 +20,7 @@ impl Pg {
         if self.enough() {
             self.info.last_epoch_started = self.activation_epoch();
             self.info.last_interval_started = self.info.history.same_interval_since;
+            self.info.last_interval_acted = Some(self.info.last_interval_started);
         }
         self.forget_promises();
         let own = self.persist_all();
@@ -51,6 +52,9 @@ impl Pg {
         self.info.history.merge(&info.history);
         self.info.last_epoch_started = info.last_epoch_started;
         self.info.last_interval_started = info.last_interval_started;
+        if self.mapping.acting.contains(&self.me) {
+            self.info.last_interval_acted = Some(info.last_interval_started);
+        }
         // The primary has seen what every copy knows of the past.
         self.past = past;
         self.past.trim(self.info.history.last_epoch_started);

@@ -128,3 +128,37 @@ fn its_log_counts_only_without_those_who_acted() {
     assert_eq!(best(&infos, |_| true), Some(OsdId(2)));
 }
 
+
+/// The group's memory of past intervals is bounded: of the newest that started it may only be left who may have acted later.
+#[test]
+fn every_copy_knows_itself_whether_it_acted() {
+    let (mut pg, _, there) = back_after(6, PgConf { async_recovery_min_cost: 5, ..PgConf::default() }, true);
+    let map = Map { epoch: 8, acting: osds(2), up: osds(3), up_thru: 8, size: 3, rebooted: Some((OsdId(2), 7)), ..Map::default() };
+    pg.handle(Event::AdvanceMap(Rc::new(map.clone())), Utime::default());
+    pg.handle(Event::ActivateMap, Utime::default());
+    drain(&mut pg);
+    let same = pg.info.clone();
+    from(&mut pg, 2, PeerMsg::Notify { info: there, past: PastIntervals::default(), promises: Vec::new() });
+    from(&mut pg, 1, PeerMsg::Notify { info: same, past: PastIntervals::default(), promises: Vec::new() });
+    from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
+    from(&mut pg, 1, PeerMsg::Activated);
+    let started = pg.info.last_interval_started;
+    assert_eq!((started, pg.info.last_interval_acted), (Epoch(8), Some(Epoch(8))));
+
+    // The same message makes one act, and the other follow.
+    let activated = |me: i32| {
+        let mut copy = Pg::create(OsdId(me), pg.info.pgid, Rc::new(map.clone()), PgConf::default(), Utime::default()).unwrap();
+        copy.handle(Event::ActivateMap, Utime::default());
+        commit_all(&mut copy);
+        let log = pg.log.after(Eversion::default());
+        from(&mut copy, 0, PeerMsg::Activate { info: pg.info.clone(), log, past: PastIntervals::default() });
+        assert_eq!(copy.info.last_interval_started, started);
+        copy.info
+    };
+    let (acts, mut follows) = (activated(1), activated(2));
+    assert_eq!((acts.last_interval_acted, follows.last_interval_acted), (Some(started), Some(Epoch(0))));
+    // It learned of a write that those who acted have lost, and is taken for one of them.
+    follows.last_update.version += 1;
+    let infos = [(OsdId(1), acts), (OsdId(2), follows)];
+    assert_eq!(find_best(OsdId(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true), Some(OsdId(1)));
+}

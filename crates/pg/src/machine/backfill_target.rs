@@ -58,6 +58,8 @@ impl Pg {
             last_complete: info.last_update,
             log_tail: self.log.tail(),
             last_backfill: Backfill::Nothing,
+            // Its primary did; this copy begins anew.
+            last_interval_acted: Some(Epoch(0)),
             history: *history,
             ..info
         };

@@ -209,7 +209,7 @@ impl Pg {
             last_clean_scrub_stamp: now,
             ..PgHistory::default()
         };
-        let info = PgInfo { pgid, history, ..PgInfo::default() };
+        let info = PgInfo { pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
         let mut pg = Self::new(me, info, map, conf, now)?;
         pg.uncreated = true;
         pg.persist_all();
@@ -232,7 +232,7 @@ impl Pg {
         }
         history.same_up_since = history.same_interval_since;
         history.same_primary_since = history.same_interval_since;
-        let info = PgInfo { pgid: header.pgid, history, ..PgInfo::default() };
+        let info = PgInfo { pgid: header.pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
         let mut pg = Self::new(me, info, map, conf, now)?;
         pg.past = past.clone();
         pg.uncreated = true;

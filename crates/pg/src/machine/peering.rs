@@ -26,14 +26,16 @@ impl Peer {
 ///
 /// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not filled. One that did not act
 /// then, but recovered beside the group, may have entries of objects without the objects, which those who acted may have
-/// lost: it is asked only if nobody of these is left. They have all that was acknowledged.
+/// lost: it is asked only if nobody of these is left. They have all that was acknowledged. Each copy knows whether it acted;
+/// `acted` is asked about copies that do not say.
 /// Among the rest the newest `last_update` wins, so that nothing acknowledged is lost (and some writes that
 /// were not acknowledged survive); then the longest log, then the primary itself.
 pub(super) fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone, acted: impl Fn(OsdId, Epoch) -> bool) -> Option<OsdId> {
     let started = newest_started(infos.clone().map(|(_, i)| i))?;
+    let took_part = |osd, i: &PgInfo| i.last_interval_acted.map_or_else(|| acted(osd, started), |e| e >= i.last_interval_started);
     infos
         .filter(|(_, i)| is_candidate(i, started))
-        .max_by_key(|&(osd, i)| (acted(osd, started), i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
+        .max_by_key(|&(osd, i)| (took_part(osd, i), i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
         .map(|(osd, _)| osd)
 }
 
