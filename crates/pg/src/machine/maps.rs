@@ -56,6 +56,12 @@ impl Pg {
             history.same_interval_since = epoch;
             self.mapping = mapping;
             self.pool = pool;
+            if epoch > old_map.epoch().next() && self.enough() && self.mapping.primary.is_some() {
+                // The maps between are gone. The interval may be older than this map: then nobody is found alive in it who was,
+                // and it would seem that nothing was written. The group was clean in it, or in a later one.
+                let acting = self.mapping.acting.clone();
+                self.past.add(PastInterval { first: epoch, last: epoch, acting }, true, &*self.map);
+            }
             self.leave_interval();
             let mut persist = Persist::default();
             self.info_rows(&mut persist);
