@@ -928,3 +928,28 @@ fn admin_commands_answer() {
         assert_eq!(ask("not json").await.0, Errno::EINVAL.as_result());
     });
 }
+
+#[test]
+fn maps_are_needed_since_groups_were_clean() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "one").await;
+        for core in &c.cores {
+            assert_eq!(core.last_epoch_clean().1, Epoch(c.map.epoch));
+        }
+        // Nothing changes for the groups that are clean, and all maps before this one may go.
+        let clean = c.map.epoch;
+        c.down.borrow_mut().push(OsdId(0));
+        c.next_map(|m| {
+            m.up.remove(&0);
+        });
+        c.settle().await;
+        for _ in 0..5 {
+            c.next_map(|_| {});
+        }
+        let needed: Vec<Epoch> = c.live().map(|core| core.last_epoch_clean().1).collect();
+        assert!(needed.iter().all(|e| e.0 <= clean && e.0 > 0), "{needed:?} of {}, clean in {clean}", c.map.epoch);
+    });
+}
