@@ -195,6 +195,10 @@ impl PgHost {
         {
             return;
         }
+        if self.with_pg(|pg| pg.must_wait(oid, true)) {
+            // The copy turned out to be bad while it was read.
+            return later();
+        }
         let mut state = head.state.clone();
         if state.oi.watchers.remove(&watcher).is_none() {
             // Something else took it out, and its completion is on the way; or the object is gone.
