@@ -1,4 +1,5 @@
-//! A monitor that never fails: one map after the other.
+//! A monitor: one map after the other. That it is away for a while, and that messages are lost with a session, is the
+//! world's part.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -137,6 +138,8 @@ pub enum MonMsg {
     Full(OsdId, bool),
     /// Operator: the data of an OSD that is down are lost.
     Lost(OsdId),
+    /// An OSD wants all maps from this one on.
+    Subscribe(OsdId, Epoch),
     /// Operator: an OSD of this number is to come.
     Add(OsdId),
     /// Operator: an OSD that is down goes for ever.
@@ -153,11 +156,15 @@ pub enum MonMsg {
     PgpNum(PoolId),
     /// Operator: delete a pool.
     DeletePool(PoolId),
+    /// Old maps go, up to this one.
+    Trim(Epoch),
 }
 
 /// The monitor.
 #[derive(Debug)]
 pub struct Monitor {
+    /// Older maps are not handed out any more. OSDs have their own.
+    pub oldest: Epoch,
     /// Every epoch from 1 on.
     pub history: Vec<Rc<MapModel>>,
     /// Since when PGs wait to be joined.
@@ -170,7 +177,7 @@ impl Monitor {
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { exists: true, is_in: true, ..OsdState::default() }; osds];
         let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new() };
-        Self { history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
+        Self { oldest: Epoch(1), history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
     }
 
     /// The newest map.
@@ -217,6 +224,9 @@ impl Monitor {
                     });
                 }
             }
+            // The world hands out maps.
+            MonMsg::Subscribe(..) => {}
+            MonMsg::Trim(oldest) => self.oldest = self.oldest.max(oldest),
             MonMsg::Add(osd) => {
                 if map.osd(osd).is_none() {
                     self.publish(|m| {

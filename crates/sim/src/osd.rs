@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
-    Action, Backfill, Event, GiveUp, Listing, LogOp, LostRefused, MapRef, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
+    Action, Backfill, Event, GiveUp, Listing, LogOp, LostRefused, MapRef, MapView, NewEntry, ObjectChunk, ObjectStatus, OpToken, Payload, Peers, PeerHeader,
     PeerMsg, Persist, PersistToken, Pg, PgConf, PgState, Proposal, ReadToken, ScrubKind, ScrubMap, ScrubObject, Reserver, Source, StatSum,
     Steady, Turn,
 };
@@ -72,6 +72,8 @@ pub enum Bug {
     NoChecksum,
     /// A deep scrub looks at sizes only.
     ScrubSkims,
+    /// The monitors forget maps that groups that are not clean need.
+    TrimUnclean,
 }
 
 /// What a client asks for.
@@ -271,12 +273,24 @@ struct Hosted {
     generation: u64,
     txns: BTreeMap<OpToken, (ObjectId, Change)>,
     removal: Option<(u64, bool)>,
-    /// The interval in which the monitor was told that the PG is ready to be joined.
+    /// The epoch in which the monitor was told that the PG is ready to be joined. It is told again in every epoch, as by
+    /// statistics.
     told_ready: Option<Epoch>,
     /// Objects that an operator gives up.
     giving_up: Option<(OpToken, Vec<ObjectId>)>,
     /// For a bug: the objects when the PG became active.
     stale: BTreeMap<ObjectId, Eversion>,
+}
+
+/// What was asked of the monitors and has not come. It is asked for again with every session.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// To be noted as alive in this epoch.
+    up_thru: Option<Epoch>,
+    /// Acting sets.
+    pg_temp: BTreeMap<PgId, Vec<OsdId>>,
+    /// To be up; whether with a new disk.
+    boot: Option<bool>,
 }
 
 /// An OSD: a disk, and a process when it runs.
@@ -299,6 +313,7 @@ pub struct Osd {
     pub full: bool,
     map: Option<Rc<MapModel>>,
     booted: bool,
+    wishes: Wishes,
     /// The disk was replaced since the last start.
     pub new_disk: bool,
     /// Permille: a backfill finds no room.
@@ -336,6 +351,7 @@ impl Osd {
             full: false,
             map: None,
             booted: false,
+            wishes: Wishes::default(),
             new_disk: false,
             tight: 0,
             unborn: UnbornPgs::default(),
@@ -410,6 +426,7 @@ impl Osd {
         self.without_room.clear();
         self.map = None;
         self.booted = false;
+        self.wishes = Wishes::default();
         self.out.clear();
     }
 
@@ -468,7 +485,45 @@ impl Osd {
             }
         }
         let new_disk = std::mem::take(&mut self.new_disk);
-        self.out.push(Effect::Mon(MonMsg::Boot(self.id, incarnation, new_disk)));
+        self.boot(new_disk);
+    }
+
+    fn boot(&mut self, new_disk: bool) {
+        self.wishes.boot = Some(new_disk);
+        self.out.push(Effect::Mon(MonMsg::Boot(self.id, self.incarnation, new_disk)));
+    }
+
+    /// The newest map that it has.
+    fn has(&self) -> Epoch {
+        self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
+    }
+
+    /// There is a new session with a monitor: everything again.
+    pub fn session(&mut self, time: u64) {
+        self.set_time(time);
+        let Wishes { up_thru, pg_temp, boot } = &self.wishes;
+        let (me, incarnation, has) = (self.id, self.incarnation, self.has());
+        let boot = boot.map(|new_disk| MonMsg::Boot(me, incarnation, new_disk));
+        let up_thru = up_thru.map(|epoch| MonMsg::UpThru(me, incarnation, epoch));
+        let temps = pg_temp.iter().map(|(pgid, want)| MonMsg::PgTemp(*pgid, want.clone(), has));
+        let again: Vec<_> = boot.into_iter().chain(up_thru).chain(temps).collect();
+        *self.marks.entry("asked the monitors again").or_default() += again.len() as u64;
+        self.out.extend(again.into_iter().map(Effect::Mon));
+        self.out.push(Effect::Mon(MonMsg::Subscribe(me, has.next())));
+        for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
+            if let Some(hosted) = self.pgs.get_mut(&pgid) {
+                hosted.told_ready = None;
+            }
+            self.drain(pgid);
+        }
+    }
+
+    fn want_map(&mut self, epoch: Epoch) {
+        let has = self.has();
+        if epoch > has {
+            *self.marks.entry("asked for a map").or_default() += 1;
+            self.out.push(Effect::Mon(MonMsg::Subscribe(self.id, has.next())));
+        }
     }
 
     /// A map as its PGs see it.
@@ -481,12 +536,23 @@ impl Osd {
         Rc::new(map)
     }
 
-    /// Maps up to `epoch` arrived.
-    pub fn maps(&mut self, monitor: &Monitor, epoch: Epoch, time: u64) {
+    /// Maps from `first` up to `epoch` arrived. There are none before `oldest`.
+    pub fn maps(&mut self, monitor: &Monitor, first: Epoch, epoch: Epoch, oldest: Epoch, time: u64) {
         self.set_time(time);
-        let from = self.map.as_ref().map_or(0, |m| m.epoch.0);
+        let from = self.has().0;
+        let mut begin = from + 1;
+        if first.0 > begin {
+            if oldest.0 <= begin {
+                *self.marks.entry("gap of maps").or_default() += 1;
+                return self.want_map(first);
+            }
+            // They are gone.
+            let what = if self.pgs.is_empty() { "hole in the maps, without groups" } else { "hole in the maps" };
+            *self.marks.entry(what).or_default() += 1;
+            begin = first.0;
+        }
         let mut was_up = self.booted;
-        for e in from + 1..=epoch.0 {
+        for e in begin..=epoch.0 {
             let Some(map) = monitor.at(Epoch(e)) else { break };
             let view = self.view(&map);
             self.join(&view);
@@ -495,7 +561,16 @@ impl Osd {
                 self.next_map(pgid, &view);
             }
             let pools: Vec<_> = map.pools.keys().copied().collect();
-            for pgid in self.unborn.advance(self.id, &*map, &pools) {
+            let born = if e == begin && begin > from + 1 {
+                self.unborn.skip(&*map, &pools);
+                Vec::new()
+            } else {
+                self.unborn.advance(self.id, &*map, &pools)
+            };
+            self.wishes.up_thru.take_if(|want| map.up_thru(self.id) >= *want);
+            let before = self.map.clone();
+            self.wishes.pg_temp.retain(|pgid, _| before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid)));
+            for pgid in born {
                 if let Some(pg) = Pg::create(self.id, pgid, view.clone(), self.conf.clone(), self.now)
                     && !self.pgs.contains_key(&pgid)
                 {
@@ -518,10 +593,11 @@ impl Osd {
             if was_up {
                 // Somebody was mistaken.
                 *self.marks.entry("booted again").or_default() += 1;
-                self.out.push(Effect::Mon(MonMsg::Boot(self.id, self.incarnation, false)));
+                self.boot(false);
             }
         } else {
             self.booted = true;
+            self.wishes.boot = None;
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
                 self.feed(pgid, Event::ActivateMap);
             }
@@ -607,10 +683,10 @@ impl Osd {
         {
             info.last_backfill = Backfill::Complete;
         }
-        if let PeerMsg::Notify { promises, .. } = &msg {
-            if !promises.is_empty() {
-                *self.marks.entry("told of promises").or_default() += 1;
-            }
+        if let PeerMsg::Notify { promises, .. } = &msg
+            && !promises.is_empty()
+        {
+            *self.marks.entry("told of promises").or_default() += 1;
         }
         match &msg {
             PeerMsg::StartBackfill { .. } => *self.marks.entry("backfill started over").or_default() += 1,
@@ -658,7 +734,10 @@ impl Osd {
             return;
         };
         match creation::stranger(self.id, from, &header, &msg, &*map) {
-            Stranger::WaitForMap => self.early.push((from, header, msg)),
+            Stranger::WaitForMap => {
+                self.want_map(header.sent);
+                self.early.push((from, header, msg));
+            }
             Stranger::Drop => {}
             Stranger::Answer(header, msg) => {
                 let (front, data) = msg.encode(&header);
@@ -712,7 +791,7 @@ impl Osd {
                 hosted.executing.remove(&op.oid());
                 if hosted.pg.must_wait(&op.oid(), true) || hosted.pg.scrub_blocks(&op.oid()) {
                     // The copy turned out to be bad meanwhile, or a scrub had to wait too often.
-                    *self.marks.entry("object was lost while a write was prepared").or_default() += u64::from(hosted.pg.missing().contains(&op.oid()));
+                    *self.marks.entry("write waited again after it was prepared").or_default() += 1;
                     hosted.waiting.push(op);
                 } else {
                     self.execute(op);
@@ -818,10 +897,10 @@ impl Osd {
         }
         hosted.waiting.push(op);
         self.scrubs += 1;
-        if hosted.pg.is_clean() && crate::rng::mix(self.scrubs) % 32 == 0 {
+        if hosted.pg.is_clean() && crate::rng::mix(self.scrubs).is_multiple_of(32) {
             *self.marks.entry("scrub wanted").or_default() += 1;
             // With bad disks, some scrubs repair at once, and others in a second pass.
-            let repair = self.conf.scrub_auto_repair && self.scrubs % 2 == 0;
+            let repair = self.conf.scrub_auto_repair && self.scrubs.is_multiple_of(2);
             self.feed(op.pgid, Event::StartScrub(ScrubKind { deep: true, repair, check: false }));
         }
         self.run_waiting(op.pgid);
@@ -938,8 +1017,7 @@ impl Osd {
                     continue;
                 }
                 let pg = &hosted.pg;
-                let since = pg.info().history.same_interval_since;
-                if pg.is_ready_to_join() && hosted.told_ready.replace(since) != Some(since) {
+                if pg.is_ready_to_join() && hosted.told_ready.replace(pg.epoch()) != Some(pg.epoch()) {
                     let acting = pg.mapping().acting.clone();
                     self.out.push(Effect::Mon(MonMsg::Ready(pgid, pg.epoch(), pg.info().last_update, acting)));
                 }
@@ -1017,14 +1095,17 @@ impl Osd {
                 }
                 Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
                 Action::WantUpThru(epoch) => {
-                    let msg = MonMsg::UpThru(self.id, self.incarnation, epoch);
-                    self.out.push(Effect::Mon(msg));
+                    if self.wishes.up_thru.is_none_or(|want| want < epoch) {
+                        self.wishes.up_thru = Some(epoch);
+                        self.out.push(Effect::Mon(MonMsg::UpThru(self.id, self.incarnation, epoch)));
+                    }
                 }
                 Action::WantPgTemp(want) => {
                     *self.marks.entry("pg_temp").or_default() += 1;
+                    self.wishes.pg_temp.insert(pgid, want.clone());
                     self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
                 }
-                Action::WantMap(_) => {}
+                Action::WantMap(epoch) => self.want_map(epoch),
                 Action::Scan { token, after, upto, .. } => self.out.push(Effect::Later(pgid, Local::Scan(token, after, upto))),
                 Action::ReserveScrub => self.out.push(Effect::Later(pgid, Local::ScrubSlot)),
                 Action::ReleaseScrub => {}
@@ -1221,7 +1302,7 @@ impl Osd {
             let value = object.map(value_of);
             let generation = hosted.generation;
             self.tokens += 1;
-            if crate::rng::mix(self.tokens) % 4 == 0 {
+            if crate::rng::mix(self.tokens).is_multiple_of(4) {
                 // Data may have to come from the disk.
                 self.out.push(Effect::Later(op.pgid, Local::ReadDone(generation, op, value)));
             } else {
@@ -1237,7 +1318,7 @@ impl Osd {
             return false;
         }
         self.tokens += 1;
-        if crate::rng::mix(self.tokens) % 4 == 0 {
+        if crate::rng::mix(self.tokens).is_multiple_of(4) {
             // An object may have to be read before it is changed.
             hosted.executing.insert(oid, op);
             self.out.push(Effect::Later(op.pgid, Local::Execute(hosted.generation, op)));

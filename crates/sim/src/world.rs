@@ -101,6 +101,16 @@ pub struct Scenario {
     pub remove_osd: u64,
     /// Thousandths: another size and `min_size` of the pool.
     pub resize: u64,
+    /// Thousandths: the monitors are away for a while. Half of what was on its way to them is lost.
+    pub monitors_away: u64,
+    /// Thousandths of the maps that are lost with an OSD's session, which is found out late.
+    pub lost_maps: u64,
+    /// Thousandths of the maps that are late, and those after them on the link with them.
+    pub late_maps: u64,
+    /// Thousandths: an OSD that crashes is taken out, and comes back when old maps are gone.
+    pub long_away: u64,
+    /// Thousandths: the monitors forget old maps.
+    pub trim_maps: u64,
     /// Thousandths by which the speed of clocks differs from the world's.
     pub drift: u64,
     /// Options of the PGs.
@@ -162,6 +172,11 @@ impl Default for Scenario {
             balanced: 100,
             norecover: 0,
             give_up: 0,
+            monitors_away: 0,
+            lost_maps: 0,
+            late_maps: 0,
+            long_away: 0,
+            trim_maps: 0,
             add_osd: 0,
             remove_osd: 0,
             resize: 0,
@@ -176,6 +191,7 @@ impl Scenario {
     /// The seed also decides the shape of the cluster and the kind of trouble.
     pub fn shape(seed: u64) -> Self {
         let base = Self::crashes(seed);
+        let base = if seed / 40 % 2 == 1 { base.monitors() } else { base };
         match seed / 10 % 4 {
             1 => base.cut_off(seed),
             2 => base.bad_disks(),
@@ -205,6 +221,11 @@ impl Scenario {
             conf,
             ..self
         }
+    }
+
+    /// Monitors that are away, maps that are late or lost, or gone for ever when an OSD comes back.
+    pub fn monitors(self) -> Self {
+        Self { monitors_away: 80, lost_maps: 30, late_maps: 60, long_away: 150, trim_maps: 60, ..self }
     }
 
     /// Disks that fail, are slow, or are full, and an operator who moves groups about.
@@ -311,7 +332,10 @@ enum Ev {
     Peer(PeerBytes),
     Mon(MonMsg),
     FromOsd(OsdId, MonMsg),
-    OsdMap(OsdId, Epoch),
+    /// Maps from one to another, when older ones than a third were gone.
+    OsdMap(OsdId, Epoch, Epoch, Epoch),
+    /// An OSD has a new session with a monitor.
+    Session(OsdId),
     ClientMap(usize, Epoch),
     Op { to: OsdId, incarnation: u64, op: ClientOp },
     Answer { from: OsdId, client: usize, tid: u64, did: Did },
@@ -323,6 +347,7 @@ enum Ev {
     Drained(OsdId),
     Reset(OsdId, OsdId),
     Resend(usize),
+    LongAway(OsdId, Time),
     Fault,
     Operator,
     NextOp(usize),
@@ -413,6 +438,10 @@ struct World {
     blocked: BTreeMap<(i64, i64), Time>,
     /// Processes that do not run before a time.
     paused: BTreeMap<OsdId, Time>,
+    /// Up to where OSDs were sent maps.
+    told: BTreeMap<OsdId, Epoch>,
+    /// The monitors are away until then.
+    away: Time,
     /// OSDs that went for ever, unless one of the same number comes.
     gone: BTreeSet<OsdId>,
     /// OSDs that are to go.
@@ -489,6 +518,8 @@ impl World {
             cut: BTreeSet::new(),
             blocked: BTreeMap::new(),
             paused: BTreeMap::new(),
+            told: BTreeMap::new(),
+            away: 0,
             gone: BTreeSet::new(),
             draining: BTreeSet::new(),
             damaged: BTreeSet::new(),
@@ -715,14 +746,16 @@ impl World {
         let (link, process) = match *ev {
             Ev::Peer(PeerBytes { from, to, .. }) => ((from.0.into(), to.0.into()), Some(to)),
             Ev::FromOsd(osd, _) => ((osd.0.into(), MON), None),
-            Ev::OsdMap(osd, _) => ((MON, osd.0.into()), Some(osd)),
+            Ev::OsdMap(osd, ..) => ((MON, osd.0.into()), Some(osd)),
             Ev::ClientMap(client, _) => ((MON, 1000 + client as i64), None),
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
             Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Mon(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
+            Ev::Mon(_) => return Some(self.away).filter(|t| *t > self.now),
+            Ev::Session(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
+        let cut = if link.0 == MON || link.1 == MON { cut.max(Some(self.away)) } else { cut };
         // Who goes on looks at its connections in any order.
         let woken = process.and_then(|osd| self.paused.get(&osd)).map(|t| t + mix(t ^ link.0 as u64) % 2_000);
         cut.max(woken).filter(|t| *t > self.now)
@@ -779,14 +812,25 @@ impl World {
                 if let MonMsg::Add(osd) = msg {
                     let when = self.rng.range(0, 1_000 * MS);
                     self.after(when, Ev::Start(osd));
+                    // If it has started already, nobody knew it.
+                    self.after(when + MS, Ev::Session(osd));
+                }
+                if let MonMsg::Subscribe(osd, from) = msg {
+                    self.send_maps(osd, from);
                 }
                 if self.monitor.handle(msg) > 0 {
                     self.publish();
                 }
             }
-            Ev::OsdMap(osd, epoch) => {
+            Ev::OsdMap(osd, first, epoch, oldest) => {
                 if self.osds[osd.0 as usize].incarnation != 0 {
-                    self.osds[osd.0 as usize].maps(&self.monitor, epoch, now);
+                    self.osds[osd.0 as usize].maps(&self.monitor, first, epoch, oldest, now);
+                    self.carry_out(osd);
+                }
+            }
+            Ev::Session(osd) => {
+                if self.osds[osd.0 as usize].incarnation != 0 {
+                    self.osds[osd.0 as usize].session(now);
                     self.carry_out(osd);
                 }
             }
@@ -833,6 +877,7 @@ impl World {
             Ev::Start(osd) => self.start(osd),
             Ev::Drained(osd) => self.drained(osd),
             Ev::Reset(a, b) => self.reset(a, b),
+            Ev::LongAway(osd, until) => self.long_away(osd, until),
             Ev::Resend(client) => {
                 self.clients[client].sent_to = None;
                 self.send_op(client);
@@ -846,12 +891,85 @@ impl World {
     fn publish(&mut self) {
         let epoch = self.monitor.map().epoch;
         for osd in 0..self.osds.len() {
-            if self.osds[osd].incarnation != 0 {
-                self.on_link((MON, osd as i64), Ev::OsdMap(OsdId(osd as i32), epoch));
+            let osd = OsdId(osd as i32);
+            if self.osds[osd.0 as usize].incarnation == 0 {
+                continue;
             }
+            let first = self.told.get(&osd).map_or(Epoch(1), |e| e.next());
+            if self.rng.permille(self.scenario.lost_maps) && !self.calm {
+                self.told.insert(osd, epoch);
+                self.mark("maps lost");
+                let found = self.rng.range(200 * MS, 3_000 * MS);
+                self.after(found, Ev::Session(osd));
+                continue;
+            }
+            if self.rng.permille(self.scenario.late_maps) && !self.calm {
+                self.mark("maps late");
+                let late = self.now + self.rng.range(100 * MS, 2_000 * MS);
+                let last = self.links.entry((MON, osd.0.into())).or_default();
+                *last = (*last).max(late);
+            }
+            self.send_maps(osd, first);
         }
         for client in 0..self.clients.len() {
             self.on_link((MON, 1000 + client as i64), Ev::ClientMap(client, epoch));
+        }
+    }
+
+    /// The monitor sends an OSD all maps from one on, as far as it has them.
+    fn send_maps(&mut self, osd: OsdId, first: Epoch) {
+        let (newest, oldest) = (self.monitor.map().epoch, self.monitor.oldest);
+        if first <= newest {
+            self.told.insert(osd, newest);
+            self.on_link((MON, osd.0.into()), Ev::OsdMap(osd, first.max(oldest), newest, oldest));
+        }
+    }
+
+    /// The monitors are away for a while. What was on its way to them, and what comes meanwhile, may be lost; OSDs have new
+    /// sessions when they are back.
+    fn monitors_away(&mut self) {
+        self.mark("monitors away");
+        self.away = self.away.max(self.now + self.rng.range(300 * MS, 5_000 * MS));
+        let asked: Vec<u64> = self.events.iter().filter(|(_, ev)| matches!(ev, Ev::FromOsd(..))).map(|(n, _)| *n).collect();
+        for event in asked {
+            if self.rng.permille(500) {
+                self.mark("request to the monitors lost");
+                self.events.remove(&event);
+            }
+        }
+        for osd in 0..self.osds.len() {
+            let when = self.away + self.rng.range(1, 200 * MS);
+            self.at(when, Ev::Session(OsdId(osd as i32)));
+        }
+    }
+
+    /// The monitors forget maps that no group needs: those from before it was last clean, as its primary says. Whether any went.
+    fn trim_maps(&mut self) -> bool {
+        let map = self.monitor.map();
+        let needs = |pgid| {
+            let primary = map.mapping(pgid).primary?;
+            let pg = self.osds[primary.0 as usize].pg(pgid).filter(|pg| pg.is_primary())?;
+            let clean = pg.is_clean() || self.scenario.bug == Bug::TrimUnclean;
+            Some(if clean { pg.epoch() } else { pg.info().history.last_epoch_clean })
+        };
+        let needed = self.pgids().into_iter().map(needs).min().flatten();
+        let Some(needed) = needed.filter(|e| *e > self.monitor.oldest) else { return false };
+        self.mark("old maps trimmed");
+        self.after(0, Ev::Mon(MonMsg::Trim(needed)));
+        true
+    }
+
+    /// An OSD is away and out until maps are gone that it has not seen, or it comes back for another reason.
+    fn long_away(&mut self, osd: OsdId, until: Time) {
+        if self.osds[osd.0 as usize].incarnation != 0 {
+            return;
+        }
+        self.trim_maps();
+        if self.monitor.oldest > self.osds[osd.0 as usize].disk.state().epoch.next() || self.now > until {
+            self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
+            self.after(0, Ev::Start(osd));
+        } else {
+            self.after(300 * MS, Ev::LongAway(osd, until));
         }
     }
 
@@ -879,6 +997,7 @@ impl World {
                         self.send(PeerBytes { from: osd, from_incarnation: incarnation, to, to_incarnation, number: 0, front, data });
                     }
                 }
+                Effect::Mon(_) if self.away > self.now && self.rng.permille(500) => self.mark("request to the monitors lost"),
                 Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::FromOsd(osd, msg)),
                 Effect::Proposed { .. } => {}
                 Effect::Answer { client, tid, did, proof } => {
@@ -932,8 +1051,8 @@ impl World {
         self.osds[osd.0 as usize].clock = Clock { offset: self.rng.range(0, 1 << 40), rate };
         self.osds[osd.0 as usize].start(incarnation, &self.monitor, now);
         self.carry_out(osd);
-        let epoch = self.monitor.map().epoch;
-        self.on_link((MON, osd.0.into()), Ev::OsdMap(osd, epoch));
+        let has = self.osds[osd.0 as usize].map().map_or(Epoch(0), |m| m.epoch);
+        self.send_maps(osd, has.next());
     }
 
     fn crash(&mut self, osd: OsdId) {
@@ -952,6 +1071,14 @@ impl World {
         let noticed = self.rng.range(100 * MS, 2_000 * MS);
         let dead = self.rng.permille(500);
         self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
+        let out = self.rng.permille(self.scenario.long_away);
+        if out && self.may_go_out() {
+            // Long enough for the groups to be clean without it, and old maps to go.
+            self.mark("away for long");
+            self.after(noticed + 1, Ev::Mon(MonMsg::SetIn(osd, false)));
+            self.after(noticed + 1_500 * MS, Ev::LongAway(osd, self.now + 10_000 * MS));
+            return;
+        }
         let back = if self.rng.permille(self.scenario.slow_restart) {
             self.rng.range(3_000 * MS, 8_000 * MS)
         } else if self.rng.permille(300) {
@@ -979,7 +1106,7 @@ impl World {
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset, s.monitors_away, s.trim_maps];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -1019,8 +1146,8 @@ impl World {
         } else if dice < one + all + weight + disk + flag + split {
             let map = self.monitor.map();
             let msg = match map.pools.get(&POOL) {
-                Some(_) if map.pgp_num.contains_key(&POOL) && dice % 2 == 0 => Some(MonMsg::PgpNum(POOL)),
-                Some(pool) if pool.pg_num > 1 && dice % 3 == 0 => Some(MonMsg::PgNum(POOL, pool.pg_num - 1)),
+                Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => Some(MonMsg::PgpNum(POOL)),
+                Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => Some(MonMsg::PgNum(POOL, pool.pg_num - 1)),
                 Some(pool) if pool.pg_num < 12 => Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32)),
                 _ => None,
             };
@@ -1050,6 +1177,8 @@ impl World {
                 11 => self.resize(),
                 12 => self.partition(),
                 13 => self.resets(),
+                14 => self.monitors_away(),
+                15 => drop(self.trim_maps()),
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;

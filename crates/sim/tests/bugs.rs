@@ -111,7 +111,15 @@ fn bad_disks(_: u64) -> Scenario {
     Scenario { osds: 3, objects: 4, flipped_bit: 500, crash_one: 200, power_cut: 50, reweight: 0, balanced: 300, ..Scenario::default() }
 }
 
+/// OSDs that are away for long while groups are not clean, and monitors that forget maps all the time.
+fn old_maps(seed: u64) -> Scenario {
+    let s = Scenario::crashes(seed % 2 * 3 + 3);
+    let s = Scenario { norecover: 150, nobackfill: 150, pg_num_change: 0, resize: 0, remove_osd: 0, ..s };
+    Scenario { osds: 4, min_size: 1, long_away: 700, trim_maps: 300, crash_one: 600, reweight: 150, ..s }
+}
+
 bugs! {
+    maps_that_go_too_early_are_caught: TrimUnclean in old_maps,
     a_store_that_does_not_verify_is_caught: NoChecksum in bad_disks,
     reads_without_a_lease_are_caught: NoLease in cut_off,
     a_monitor_that_calls_the_silent_dead_is_caught: SilentIsDead in cut_off,
@@ -134,4 +142,15 @@ bugs! {
     a_split_in_two_steps_is_caught: SplitInSteps in interrupted_splits,
     copies_that_do_not_split_are_caught: StraysDoNotSplit in splits,
     a_split_that_forgets_what_is_missing_is_caught: SplitForgetsMissing in splits,
+}
+
+/// The same trouble as above without the bug.
+#[test]
+fn maps_that_no_group_needs_may_go() {
+    let mut holes = 0;
+    for seed in 0..200 {
+        let report = run(seed, &old_maps(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        holes += report.marks.get("hole in the maps").copied().unwrap_or(0);
+    }
+    assert!(holes > 30, "{holes} holes");
 }

@@ -39,7 +39,9 @@ fn seeds() {
             "write behind the cursor", "too full", "cut off", "paused", "booted again", "told of promises", "lease wait",
             "read waited for a lease", "replica read", "replica did not read", "block went bad", "bit changed", "unseen bit changed", "client met damage", "scrub found damage", "repaired",
             "repair followed a scrub", "OSD added", "OSD removed", "OSD of an old number added", "size changed", "partition", "partition in one direction",
-            "connections reset", "message lost with its connection", "message came again", "answer lost", "disk is slow",
+            "connections reset", "message lost with its connection", "message came again", "answer lost", "monitors away",
+            "request to the monitors lost", "asked the monitors again", "asked for a map", "maps lost", "maps late", "gap of maps", "old maps trimmed",
+            "hole in the maps", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",
             "split with writes in flight", "request from before a split",
             "join", "join of what counts for nothing", "join of remains", "join while being removed", "scrubbed", "scrub given up", "write waited for scrub"] {
