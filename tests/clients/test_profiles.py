@@ -220,7 +220,9 @@ def test_what_waits_is_shown_with_its_clocks(cluster):
         assert s["mClockClients"]["client_count"] >= 1 and set(s["mClockQueues"]) == {"client", "background_recovery", "background_best_effort"}
         assert state("0")["mClockQueues"]["client"]["tenants"] == []
         seen = eventually(lambda: (c := json.loads(cluster.ceph("tell", "osd.0", "dump_qos"))["classes"]["client"])["at_ceiling_ns"] > 1e9 and c, what="a second at the ceiling")
-        assert seen["offered"] >= seen["served"] > 0 and seen["wait_us"]["p99"] >= seen["wait_us"]["p50"] > 1000, seen
+        assert seen["offered"] >= seen["served"] > 0 and seen["wait_us"]["p99"] >= seen["wait_us"]["p50"] > 0, seen
+        # What others asked for a moment ago, and got at once, is in the percentiles as well.
+        assert seen["waited_ns"] > 1e9, seen
         assert abs(seen["promised"]["limit_iops"] - 50) < 1 and abs(seen["promised"]["reservation_iops"] - 25) < 1, seen
     finally:
         for option in slow:
