@@ -17,6 +17,7 @@ rados = pytest.importorskip("rados")
 
 MIB = 1 << 20
 SMALL = 2
+LOG = {"osd_min_pg_log_entries": "10", "osd_max_pg_log_entries": "20", "osd_pg_log_trim_min": "5"}
 
 
 class Disks:
@@ -29,6 +30,9 @@ class Disks:
         for size in ("4G", "4G", "1G"):
             self.add(size)
         self.c = c = p.client()
+        # A log that reached back to the pool's first write would let an OSD without data be recovered instead of backfilled.
+        for option, value in LOG.items():
+            c.ceph("config", "set", "osd", option, value)
         c.ceph("osd", "pool", "create", "d", "16")
         c.ceph("osd", "pool", "application", "enable", "d", "rados")
         # The small one never leads: what its groups' primaries can see of it is what it tells them.
@@ -138,6 +142,8 @@ def test_backfill_stops_before_a_disk_is_full_and_goes_on(disks):
     d.c.ceph("osd", "set-backfillfull-ratio", "0.7")
     d.c.ceph("osd", "out", str(SMALL))
     eventually(lambda: any("backfill_toofull" in s for s in d.states()) and d.alive(), timeout=240, what="backfill_toofull")
+    # Other groups would have fitted in there, but for the ratio, which is not below that of nearfull.
+    assert 80 < d.used(new) < 90
     assert "PG_BACKFILL_FULL" in eventually(lambda: (h := d.checks()) and "PG_BACKFILL_FULL" in h and h, what="the health check")
     # No ratio holds them back now, but the room that there is.
     d.c.ceph("osd", "set-backfillfull-ratio", "0.985")
@@ -160,6 +166,9 @@ def test_recovery_does_not_overrun_a_disk(disks):
     deadline = dict(timeout=240)
     eventually(lambda: not d.take(ops), **deadline, what="writes")
     old = set(d.there)
+    # Now it is recovered by the log.
+    for option in LOG:
+        d.c.ceph("config", "rm", "osd", option)
     assert d.procs[f"osd.{small}"].stop() == 0
     eventually(lambda: all(o["up"] == 0 for o in d.c.ceph_json("osd", "dump")["osds"] if o["osd"] == small), what="it to be down")
     d.c.ceph("osd", "set", "noout")

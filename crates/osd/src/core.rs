@@ -323,11 +323,7 @@ impl Core {
             host.with_pg(|pg| {
                 if pg.is_primary() {
                     leads.push(*pgid);
-                    least = least.min(if pg.is_clean() {
-                        pg.epoch()
-                    } else {
-                        pg.info().history.last_epoch_clean
-                    });
+                    least = least.min(if pg.is_clean() { pg.epoch() } else { pg.info().history.last_epoch_clean });
                 }
             });
         }
@@ -484,6 +480,7 @@ impl Core {
                     self.perf.subop_w.inc();
                 }
                 PeerMsg::RepOpReply { version } => host.replica_has(e.from, *version),
+                PeerMsg::Push(_) => self.check_backfillfull(),
                 _ => {}
             }
             host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });

@@ -63,6 +63,11 @@ pub fn failsafe_ratio(map: &OsdMap, option: f64) -> f64 {
     ratios(map).map_or(option, |(_, _, full)| option.max(full))
 }
 
+/// The used part above which no group moves here.
+pub fn backfillfull_ratio(map: &OsdMap, failsafe: f64) -> f64 {
+    ratios(map).map_or_else(|| failsafe_ratio(map, failsafe), |(_, backfill, _)| backfill)
+}
+
 /// The part of the store that is not available. What the store keeps for its own work counts as used.
 pub fn used(space: &StatFs) -> f64 {
     match space.total {

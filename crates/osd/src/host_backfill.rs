@@ -5,6 +5,7 @@
 //! round, so nobody waits in a circle. The machine says how urgent it is; [`Reserver`] decides.
 
 use crate::core::Core;
+use crate::fullness;
 use crate::host::{META_KEY, PgHost};
 use crate::object::{ObjectInfo, decode_attr};
 use crate::op::{OI_ATTR, ObjectReader};
@@ -17,19 +18,27 @@ use types::{Errno, Eversion, ObjectId, PgId};
 const PAGE: usize = 256;
 
 /// Whose turn it is to recover or to be filled on an OSD.
-#[derive(Default)]
 pub(crate) struct RecoveryTurns {
     /// Groups that this OSD leads.
     own: Reserver<PgId>,
     /// Groups that others lead.
     target: Reserver<PgId>,
+    /// The used part of the store above which no group moves here.
+    backfillfull: f64,
     /// The store takes no more copies.
     full: bool,
+}
+
+impl Default for RecoveryTurns {
+    fn default() -> RecoveryTurns {
+        RecoveryTurns { own: Reserver::default(), target: Reserver::default(), backfillfull: 1.0, full: false }
+    }
 }
 
 impl Core {
     /// Lets groups go on whose turn it is, and takes turns back for more urgent ones.
     pub(crate) fn next_turns(&self) {
+        self.check_backfillfull();
         loop {
             let most = self.settings().backfills;
             let next = {
@@ -56,10 +65,20 @@ impl Core {
         turns.target.leave(pgid);
     }
 
-    /// Whether the store is so full that no group moves here (`backfillfull_ratio`). Told now and then.
-    pub fn set_backfill_full(&self, full: bool) {
+    /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the map).
+    pub fn set_backfillfull(&self, ratio: f64) {
+        self.recovery_turns.borrow_mut().backfillfull = ratio;
+        self.check_backfillfull();
+        self.next_turns();
+    }
+
+    /// Stops those that are filled here once the store is too full for it (Ceph: `OSDService::check_backfill_full`). Copies
+    /// come by the gigabyte per second, so this is looked at whenever a group is to begin and whenever an object comes in.
+    pub(crate) fn check_backfillfull(&self) {
+        let used = fullness::used(&self.space());
         let stopped = {
             let mut turns = self.recovery_turns.borrow_mut();
+            let full = used > turns.backfillfull;
             let changed = std::mem::replace(&mut turns.full, full) != full;
             if changed && full { turns.target.recall_backfills() } else { Vec::new() }
         };
@@ -69,7 +88,6 @@ impl Core {
                 host.handle(Event::BackfillTooFull);
             }
         }
-        self.next_turns();
     }
 
     /// Groups led by this OSD, and by others, that have a turn to recover or to be filled.
@@ -89,6 +107,7 @@ impl Core {
 impl PgHost {
     /// The machine wants its turn, or says how urgent it is by now.
     pub(crate) fn want_turn(self: &Rc<Self>, target: bool, backfill: bool, priority: u8) {
+        self.core.check_backfillfull();
         let full = {
             let mut turns = self.core.recovery_turns.borrow_mut();
             if target { &mut turns.target } else { &mut turns.own }.ask(self.pgid, priority, backfill);

@@ -735,7 +735,7 @@ impl Daemon {
         let failsafe = self.conf.borrow().f64("osd_failsafe_full_ratio");
         self.core.set_failsafe(fullness::failsafe_ratio(map.osd_map(), failsafe));
         let level = Fullness::of(&self.core.store.statfs(), map.osd_map(), failsafe);
-        self.core.set_backfill_full(level >= Fullness::Backfill);
+        self.core.set_backfillfull(fullness::backfillfull_ratio(map.osd_map(), failsafe));
         let wanted = level.bit();
         if self.booted.get() && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted) {
             self.mon.send_payload(&OsdFull { paxos: Paxos(map.epoch().0.into()), map_epoch: map.epoch(), state: wanted });
