@@ -157,9 +157,7 @@ impl Inner {
         if let Some(clean) = watch.last_epoch_clean.lower_bound(p.osd()) {
             floor = floor.min(clean.0);
         }
-        watch
-            .has_map
-            .retain(|osd, _| p.osd().exists(*osd) && (p.osd().is_up(*osd) || p.osd().is_in(*osd)));
+        watch.has_map.retain(|osd, _| p.osd().exists(*osd) && (p.osd().is_up(*osd) || p.osd().is_in(*osd)));
         for osd in p.osd().osds() {
             match watch.has_map.get(&osd) {
                 Some(has) => floor = floor.min(has.0),
