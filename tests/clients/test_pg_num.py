@@ -111,6 +111,17 @@ def test_pg_num_grows_under_load(siphon_factory):
     assert listed == {f"{i:x}" for i in range(MOST)}
 
 
+def restarted(siphon, c, model, groups):
+    """After a restart everything is there, in so many groups and no other."""
+    assert siphon.stop() == 0
+    siphon.start()
+    healthy(c)
+    with connect(siphon) as r, r.open_ioctx("p") as io:
+        model.check(io)
+    listed = {pg["pgid"].split(".")[1] for pg in c.ceph_json("pg", "ls-by-pool", "p")["pg_stats"]}
+    assert listed == {f"{i:x}" for i in range(groups)}
+
+
 def test_pg_num_shrinks_under_load(siphon_factory):
     siphon = siphon_factory(osds=3, extra=["--osd-size", "4G"])
     siphon.start()
@@ -147,13 +158,7 @@ def test_pg_num_shrinks_under_load(siphon_factory):
         del model.snaps["s1"]
         eventually(lambda: clean(c), timeout=120, what="trimming to end")
         model.check(io)
-    assert siphon.stop() == 0
-    siphon.start()
-    healthy(c)
-    with connect(siphon) as r, r.open_ioctx("p") as io:
-        model.check(io)
-    listed = {pg["pgid"].split(".")[1] for pg in c.ceph_json("pg", "ls-by-pool", "p")["pg_stats"]}
-    assert listed == {f"{i:x}" for i in range(8)}
+    restarted(siphon, c, model, 8)
 
 
 @pytest.mark.skipif(not LONG, reason="takes many minutes; SIPHON_TEST_LONG=1 runs it")
@@ -186,13 +191,7 @@ def test_pg_num_goes_far_up_and_back_under_load(siphon_factory):
         for osd in range(3):
             read_from(c, osd, range(3))
             model.check(io)
-    assert siphon.stop() == 0
-    siphon.start()
-    healthy(c)
-    with connect(siphon) as r, r.open_ioctx("p") as io:
-        model.check(io)
-    listed = {pg["pgid"].split(".")[1] for pg in c.ceph_json("pg", "ls-by-pool", "p")["pg_stats"]}
-    assert listed == {f"{i:x}" for i in range(16)}
+    restarted(siphon, c, model, 16)
 
 
 def test_sigkill_while_groups_change(siphon_factory):

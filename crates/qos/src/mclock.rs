@@ -358,11 +358,7 @@ impl<T> Mclock<T> {
             Turn::Tenant(i) => (i, Phase::Floor, self.classes[i].queue.pop_floor(now)),
             Turn::Class(i) => (i, Phase::Reservation, self.classes[i].queue.pop_share(now)),
             Turn::Share(i) => {
-                let phase = if self.classes[i].limit > now {
-                    Phase::Beyond
-                } else {
-                    Phase::Weight
-                };
+                let phase = if self.classes[i].limit > now { Phase::Beyond } else { Phase::Weight };
                 (i, phase, self.classes[i].queue.pop_share(now))
             }
         };

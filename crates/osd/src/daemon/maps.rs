@@ -106,14 +106,8 @@ impl Daemon {
     fn maps_that_follow(self: &Rc<Self>, m: &OsdMapMsg) -> Epoch {
         loop {
             let next = self.core.epoch().next();
-            let found = match (
-                m.maps.get(&next),
-                m.incremental_maps.get(&next),
-                self.map.borrow().as_ref(),
-            ) {
-                (Some(full), _, _) => OsdMap::from_bytes(full)
-                    .map(|map| (map, full.clone()))
-                    .map_err(|e| e.to_string()),
+            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
+                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
                 (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
                 _ => return self.core.epoch(),
             };

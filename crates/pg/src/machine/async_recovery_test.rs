@@ -66,11 +66,11 @@ fn who_lacks_many_writes_does_not_act() {
     assert_eq!(pg.leave_behind(osds(3), OsdId(0)), osds(3));
 }
 
-#[test]
-fn it_follows_at_once_and_writes_do_not_wait_for_it() {
+/// Two act, and the third, which came back and lacks much, recovers beside them; and the map in which that is so.
+fn beside() -> (Pg, Map) {
     let (mut pg, _, there) = back_after(6, PgConf { async_recovery_min_cost: 5, ..PgConf::default() }, true);
     let map = Map { epoch: 8, acting: osds(2), up: osds(3), up_thru: 8, size: 3, rebooted: Some((OsdId(2), 7)), ..Map::default() };
-    pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
+    pg.handle(Event::AdvanceMap(Rc::new(map.clone())), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     let same = pg.info.clone();
@@ -78,6 +78,12 @@ fn it_follows_at_once_and_writes_do_not_wait_for_it() {
     from(&mut pg, 1, PeerMsg::Notify { info: same, past: PastIntervals::default(), promises: Vec::new() });
     from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
     from(&mut pg, 1, PeerMsg::Activated);
+    (pg, map)
+}
+
+#[test]
+fn it_follows_at_once_and_writes_do_not_wait_for_it() {
+    let (mut pg, _) = beside();
     let actions = commit_all(&mut pg);
     // The log, before there is a turn for anything; and the turn is one of recovery.
     assert!(actions.iter().any(|a| matches!(a, Action::Send { to, msg: PeerMsg::Activate { .. }, .. } if to[..] == [OsdId(2)])), "{actions:?}");
@@ -128,20 +134,10 @@ fn its_log_counts_only_without_those_who_acted() {
     assert_eq!(best(&infos, |_| true), Some(OsdId(2)));
 }
 
-
 /// The group's memory of past intervals is bounded: of the newest that started it may only be left who may have acted later.
 #[test]
 fn every_copy_knows_itself_whether_it_acted() {
-    let (mut pg, _, there) = back_after(6, PgConf { async_recovery_min_cost: 5, ..PgConf::default() }, true);
-    let map = Map { epoch: 8, acting: osds(2), up: osds(3), up_thru: 8, size: 3, rebooted: Some((OsdId(2), 7)), ..Map::default() };
-    pg.handle(Event::AdvanceMap(Rc::new(map.clone())), Utime::default());
-    pg.handle(Event::ActivateMap, Utime::default());
-    drain(&mut pg);
-    let same = pg.info.clone();
-    from(&mut pg, 2, PeerMsg::Notify { info: there, past: PastIntervals::default(), promises: Vec::new() });
-    from(&mut pg, 1, PeerMsg::Notify { info: same, past: PastIntervals::default(), promises: Vec::new() });
-    from(&mut pg, 1, PeerMsg::LeaseAck { round: 1 });
-    from(&mut pg, 1, PeerMsg::Activated);
+    let (pg, map) = beside();
     let started = pg.info.last_interval_started;
     assert_eq!((started, pg.info.last_interval_acted), (Epoch(8), Some(Epoch(8))));
 

@@ -421,84 +421,33 @@ fn a_copy_that_missed_maps_counts_for_nothing() {
     }
     commit_all(&mut pg);
     // The others are down in the first map that there is; they were not, and wrote, in those that are gone.
-    let alone = Map {
-        epoch: 900,
-        acting: vec![OsdId(0), OsdId(3)],
-        up_thru: 900,
-        size: 3,
-        rebooted: Some((OsdId(0), 900)),
-        ..Map::default()
-    };
+    let acting = vec![OsdId(0), OsdId(3)];
+    let alone = Map { epoch: 900, acting, up_thru: 900, size: 3, rebooted: Some((OsdId(0), 900)), ..Map::default() };
     pg.handle(Event::AdvanceMap(Rc::new(alone.clone())), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut pg);
     assert!(pg.info.is_incomplete(), "{:?}", pg.info);
     assert!(pg.past.intervals.iter().all(|i| i.first == Epoch(900)), "{:?}", pg.past);
-    let nothing = PgInfo {
-        pgid: PGID,
-        history: pg.info.history,
-        ..PgInfo::default()
-    };
-    from(
-        &mut pg,
-        3,
-        PeerMsg::Notify {
-            info: nothing,
-            past: PastIntervals::default(),
-            promises: Vec::new(),
-        },
-    );
+    let nothing = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
+    from(&mut pg, 3, PeerMsg::Notify { info: nothing, past: PastIntervals::default(), promises: Vec::new() });
     assert_eq!(pg.state(), PgState::INCOMPLETE, "{}", pg.phase_name());
-    // What it is, is durable: with the maps that are left after a restart it is no better.
     let info = pg.info.clone();
-    assert_eq!(
-        (info.history.same_interval_since, info.history.same_up_since),
-        (Epoch(900), Epoch(900))
-    );
+    assert_eq!((info.history.same_interval_since, info.history.same_up_since), (Epoch(900), Epoch(900)));
 
     // One of those that saw all maps comes, and says who else served.
-    let both = Map {
-        epoch: 901,
-        acting: vec![OsdId(0), OsdId(3)],
-        others: vec![OsdId(1)],
-        up_thru: 901,
-        ..alone
-    };
+    let both = Map { epoch: 901, others: vec![OsdId(1)], up_thru: 901, ..alone };
     pg.handle(Event::AdvanceMap(Rc::new(both)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
-    let mut theirs = PgInfo {
-        last_backfill: Default::default(),
-        last_epoch_started: Epoch(700),
-        ..info
+    let mut theirs = PgInfo { last_backfill: Default::default(), last_epoch_started: Epoch(700), ..info };
+    (theirs.history.last_epoch_started, theirs.history.last_epoch_clean) = (Epoch(700), Epoch(700));
+    let interval = |first, last, acting: &[i32]| {
+        let acting = acting.iter().map(|o| OsdId(*o)).collect();
+        PastInterval { first: Epoch(first), last: Epoch(last), acting }
     };
-    theirs.history.last_epoch_started = Epoch(700);
-    theirs.history.last_epoch_clean = Epoch(700);
-    let interval = |first, last, acting: &[i32]| PastInterval {
-        first: Epoch(first),
-        last: Epoch(last),
-        acting: acting.iter().map(|o| OsdId(*o)).collect(),
-    };
-    let past = PastIntervals {
-        first: Epoch(710),
-        last: Epoch(899),
-        intervals: vec![interval(710, 800, &[1, 2]), interval(801, 899, &[2])],
-        ..PastIntervals::default()
-    };
-    from(
-        &mut pg,
-        1,
-        PeerMsg::Notify {
-            info: theirs,
-            past,
-            promises: Vec::new(),
-        },
-    );
-    assert_eq!(
-        pg.state(),
-        PgState::DOWN,
-        "only osd.2 has what was written last: {}",
-        pg.phase_name()
-    );
+    let intervals = vec![interval(710, 800, &[1, 2]), interval(801, 899, &[2])];
+    let past = PastIntervals { first: Epoch(710), last: Epoch(899), intervals, ..PastIntervals::default() };
+    from(&mut pg, 1, PeerMsg::Notify { info: theirs, past, promises: Vec::new() });
+    assert_eq!(pg.state(), PgState::DOWN, "only osd.2 has what was written last: {}", pg.phase_name());
     assert!(pg.prior.down.contains(&OsdId(2)), "{:?}", pg.prior);
     assert_eq!(pg.check_invariants(), Ok(()));
 }
@@ -513,24 +462,8 @@ fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
         past: pg.past.clone(),
         epoch: Epoch(5),
     };
-    let map = |epoch| {
-        Rc::new(Map {
-            epoch,
-            acting: osds(3),
-            up_thru: epoch,
-            size: 3,
-            ..Map::default()
-        })
-    };
-    let load = |epoch| {
-        Pg::load(
-            OsdId(0),
-            loaded(),
-            map(epoch),
-            PgConf::default(),
-            Utime::default(),
-        )
-    };
+    let map = |epoch| Rc::new(Map { epoch, acting: osds(3), up_thru: epoch, size: 3, ..Map::default() });
+    let load = |epoch| Pg::load(OsdId(0), loaded(), map(epoch), PgConf::default(), Utime::default());
     assert!(!load(5).info.is_incomplete());
     let late = load(6);
     assert!(late.info.is_incomplete());
@@ -546,21 +479,12 @@ fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
 #[test]
 fn who_missed_maps_answers() {
     let mut pg = active(3);
-    let next = Map {
-        epoch: 900,
-        acting: vec![OsdId(1), OsdId(2), OsdId(0)],
-        up_thru: 900,
-        size: 3,
-        rebooted: Some((OsdId(0), 900)),
-        ..Map::default()
-    };
+    let acting = vec![OsdId(1), OsdId(2), OsdId(0)];
+    let next = Map { epoch: 900, acting, up_thru: 900, size: 3, rebooted: Some((OsdId(0), 900)), ..Map::default() };
     pg.handle(Event::AdvanceMap(Rc::new(next)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     let info = |a: &Action| matches!(a, Action::Send { msg: PeerMsg::Notify { info, .. }, .. } if info.is_incomplete());
-    let query = PeerMsg::Query {
-        query: Query::Info,
-        history: pg.info.history,
-    };
+    let query = PeerMsg::Query { query: Query::Info, history: pg.info.history };
     let mut actions = from(&mut pg, 1, query);
     actions.extend(commit_all(&mut pg));
     assert!(actions.iter().any(info), "{actions:?} {}", pg.phase_name());

@@ -5,9 +5,7 @@ use crate::info::Backfill;
 use crate::map::{MapRef, MapView};
 use crate::missing::MissingSet;
 use crate::msg::{PeerHeader, PeerMsg, Query};
-use crate::past_intervals::{
-    PastInterval, PastIntervals, is_new_interval, may_have_written, place,
-};
+use crate::past_intervals::{PastInterval, PastIntervals, is_new_interval, may_have_written, place};
 use crate::rows;
 use types::{Eversion, OsdId};
 
@@ -56,7 +54,7 @@ impl Pg {
             history.same_interval_since = epoch;
             self.mapping = mapping;
             self.pool = pool;
-            if epoch > old_map.epoch().next() && self.enough() && self.mapping.primary.is_some() {
+            if gap && self.enough() && self.mapping.primary.is_some() {
                 // The maps between are gone. The interval may be older than this map: then nobody is found alive in it who was,
                 // and it would seem that nothing was written. The group was clean in it, or in a later one.
                 let acting = self.mapping.acting.clone();
@@ -79,10 +77,7 @@ impl Pg {
     /// nothing until it is filled anew, and asks nobody on the strength of intervals that may not have been the last: those
     /// who saw all maps tell of theirs.
     pub(super) fn note_gap(&mut self, map: &dyn MapView) {
-        if self.gap
-            || map.epoch() <= self.map.epoch().next()
-            || matches!(self.phase, Phase::Gone | Phase::Removing)
-        {
+        if self.gap || map.epoch() <= self.map.epoch().next() || matches!(self.phase, Phase::Gone | Phase::Removing) {
             return;
         }
         self.gap = true;
@@ -103,10 +98,7 @@ impl Pg {
         self.info.last_backfill = Backfill::Nothing;
         self.info.last_complete = self.info.last_update;
         let holders = std::mem::take(&mut self.past.holders);
-        self.past = PastIntervals {
-            holders,
-            ..PastIntervals::default()
-        };
+        self.past = PastIntervals { holders, ..PastIntervals::default() };
         self.leave_interval();
         self.info_rows(&mut persist);
         self.persist(persist);
