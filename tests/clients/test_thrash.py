@@ -6,6 +6,7 @@ SIPHON_THRASH_SECONDS says how long to go on, SIPHON_THRASH_SEED with which seed
 which actions only (`pg_num,partition`); SIPHON_TEST_KEEP keeps the cluster's files.
 """
 import concurrent.futures
+import errno
 import json
 import os
 import random
@@ -75,8 +76,9 @@ class Admin:
     def json(self, prefix, **command):
         return json.loads(self(prefix, format="json", **command))
 
-    def mgr(self, *command):
-        """What the manager answers; a process of its own asks, because librados waits for a lost manager for ever."""
+    def mgr(self, *command, absent=False):
+        """What the manager answers; a process of its own asks, because librados waits for a lost manager for ever. Nothing
+        if what it is about may be `absent`, and is."""
         argv = ["ceph", "-c", str(self.conf), "--connect-timeout", "10", *(f"--{k}={v}" for k, v in self.options.items()), *command]
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -84,6 +86,8 @@ class Admin:
                 r = subprocess.run(argv, capture_output=True, timeout=30)
                 if r.returncode == 0:
                     return r.stdout
+                if absent and r.returncode == errno.ENOENT:
+                    return None
                 why = r.stderr
             except subprocess.TimeoutExpired as e:
                 why = e
@@ -223,7 +227,8 @@ class Thrasher:
                 # A group that is divided, or led by another one meanwhile, forgets what it was asked for.
                 if time.monotonic() - asked.get(pgid, 0) > 90:
                     asked[pgid] = time.monotonic()
-                    self.c.mgr("pg", "repair", pgid)
+                    # Groups merge meanwhile.
+                    self.c.mgr("pg", "repair", pgid, absent=True)
             return not late and self.clean()
         self.eventually(repaired, "every group to be repaired")
         self.rotten = False
