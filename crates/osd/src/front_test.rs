@@ -10,7 +10,8 @@ use crate::tracker::Tracker;
 use crate::work::{Background, Kind, Next, Queue, ReadObject, Work};
 use conf::Config;
 use conf::effective::Source;
-use messages::{OsdOp, OsdOpReply};
+use crate::tenants_test::{Session, request};
+use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
@@ -172,12 +173,7 @@ fn a_profile_holds_from_the_moment_it_is_set() {
     assert!(after[1] > 2 * before[1] && after[2] * 10 > before[2] * 15, "{before:?} {after:?}");
 }
 
-#[test]
-fn parts_of_what_has_begun_are_not_held() {
-    let mut osd = Osd::new(&[]);
-    osd.run(100, 4);
-    // No time passes, and what was allowed is used up.
-    while matches!(osd.q.dequeue(osd.now), Next::Work(..)) {}
+fn read(urgent: bool) -> Work {
     let read = ReadObject {
         token: pg::ReadToken(1),
         oid: types::ObjectId::MIN,
@@ -185,8 +181,58 @@ fn parts_of_what_has_begun_are_not_held() {
         from: pg::Progress::default(),
         max_bytes: 1,
         max_omap: 1,
+        urgent,
     };
-    osd.q.enqueue(job(Kind::ReadObject(Box::new(read))), osd.now);
+    job(Kind::ReadObject(Box::new(read)))
+}
+
+#[test]
+fn what_clients_wait_for_does_not_wait_behind_floors() {
+    for queue in ["mclock_scheduler", "wpq"] {
+        let start = Instant::now();
+        let mut q = OsdQueue::starting(&config(&[("osd_op_queue", queue), ("osd_mclock_profile", "custom")]), start);
+        // A floor that takes all there is, and whoever has it always asks for more.
+        let rate = ShareOfRate { each_second: 1_000_000_000, part: 1_000_000_000, ..ShareOfRate::default() };
+        let share = TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 1, osds: 1, floors: vec![rate, ShareOfRate::default()], ..TenantShare::default() };
+        let parts = vec![TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
+        q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+        for tid in 0..500 {
+            q.enqueue(Work::Client(request(1, "", "object", Session("client.a", 1), tid)), start);
+        }
+        // How many clients' operations are served before all such reads are.
+        let before = |q: &mut OsdQueue, urgent: bool, now: Instant| {
+            for _ in 0..4 {
+                q.enqueue(read(urgent), now);
+            }
+            let (mut reads, mut clients) = (0, 0);
+            while reads < 4 && clients < 100 {
+                match q.dequeue(now + clients * MS) {
+                    Next::Work(Work::Client(_), _) => clients += 1,
+                    Next::Work(..) => reads += 1,
+                    _ => panic!("clients wait"),
+                }
+            }
+            clients
+        };
+        let urgent = before(&mut q, true, start);
+        if queue == "wpq" {
+            assert!(urgent < 50, "as important as clients: {urgent}");
+            continue;
+        }
+        assert_eq!(urgent, 0);
+        assert_eq!(before(&mut q, false, start + MS), 100);
+        let served = &q.dump(&|_| None)["classes"]["background_recovery"]["served"];
+        assert_eq!(served, 4);
+    }
+}
+
+#[test]
+fn parts_of_what_has_begun_are_not_held() {
+    let mut osd = Osd::new(&[]);
+    osd.run(100, 4);
+    // No time passes, and what was allowed is used up.
+    while matches!(osd.q.dequeue(osd.now), Next::Work(..)) {}
+    osd.q.enqueue(read(false), osd.now);
     assert!(matches!(osd.q.dequeue(osd.now), Next::Work(Work::Background(Background { kind: Kind::ReadObject(_), .. }), _)));
     assert!(matches!(osd.q.dequeue(osd.now), Next::At(_)));
 }

@@ -238,8 +238,8 @@ impl PgHost {
             Action::ObjectUnfound(oid) => {
                 tracing::warn!(pg = %self.pgid, %oid, "no copy of the object can be reached");
             }
-            Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
-                let r = ReadObject { token, oid, version, from, max_bytes, max_omap };
+            Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent } => {
+                let r = ReadObject { token, oid, version, from, max_bytes, max_omap, urgent };
                 if !self.copies_lack_room(max_bytes) {
                     self.background(Kind::ReadObject(Box::new(r)));
                     return;

@@ -9,7 +9,7 @@ use crate::legs::Spent;
 use crate::meter::Receipt;
 use crate::op::{OpCode, OpExt};
 use crate::overridden::{self, Ignored, Scheme};
-use crate::tenants::{Promises, TenantBy, Tenants};
+use crate::tenants::{MANAGER, MANAGER_SPEC, Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
@@ -316,6 +316,7 @@ impl OsdQueue {
         let priorities = Priorities::of(c);
         let mut q = OsdQueue { kind, priorities, images, tenants, classes: Classes::default(), costs, front, ignored: Vec::new(), news, start };
         q.ignored = q.ignored(c);
+        q.promise(vec![(MANAGER, MANAGER_SPEC)], 0);
         q
     }
 
@@ -394,7 +395,11 @@ impl OsdQueue {
     }
 
     fn schedule(&mut self, work: Work, now: u64) {
-        let (class, mut tenant, cost, priority) = classify(&work, &self.priorities);
+        let (class, mut tenant, cost, mut priority) = classify(&work, &self.priorities);
+        if is_waited_for(&work) {
+            // Clients had their turn for it. With floors that take all there is, theirs behind it would be worth nothing.
+            priority = if matches!(self.kind, Kinds::Mclock(_)) { cut_off::HIGH } else { self.priorities.client };
+        }
         let mut session = 0;
         if let (Work::Client(op), Kinds::Mclock(_)) = (&work, &self.kind) {
             (tenant, session) = (op.tenant.get(), op.sink().session());
@@ -552,6 +557,11 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
     }
 }
 
+/// Whether clients wait for background work.
+fn is_waited_for(work: &Work) -> bool {
+    matches!(work, Work::Background(Background { kind: Kind::ReadObject(read), .. }) if read.urgent)
+}
+
 /// Class and priority of background work.
 fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
     match job.kind {
@@ -597,6 +607,11 @@ impl Queue for OsdQueue {
             Kinds::Mclock(q) => {
                 // A built-in profile's ceilings are there for clients. Those of `custom` are the operator's, and hold always.
                 let next = match q.dequeue(at) {
+                    Dequeued::Item(op, Phase::Strict) => {
+                        // Background work pays for what of it could not wait.
+                        q.charge(op.class, op.charge);
+                        Dequeued::Item(op, Phase::Strict)
+                    }
                     Dequeued::WaitUntil(_)
                         if self.costs.profile.0 != MclockProfile::Custom && self.front.clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
                     {
@@ -771,6 +786,7 @@ impl Queue for OsdQueue {
         // The same one keeps what it was promised for tenants.
         if self.is_empty() && std::mem::discriminant(&wanted) != std::mem::discriminant(&self.kind) {
             self.kind = wanted;
+            self.promise(vec![(MANAGER, MANAGER_SPEC)], 0);
         }
     }
 

@@ -321,6 +321,13 @@ pub struct Tenants {
     throttled: (u64, u64),
 }
 
+/// The manager, under which the scheduler and the rows have it. It reads what images are before it can divide what was promised to
+/// them: behind those whom it divides it for it would wait for ever, and what it gave up would be in their way.
+pub(crate) const MANAGER: u64 = 0;
+/// What it is promised on each OSD: enough for reading headers. What it moves itself, for tasks of block devices, goes by its weight.
+pub(crate) const MANAGER_SPEC: TenantSpec =
+    TenantSpec { floor: Pace { iops_milli: 50_000, bps: 1 << 20 }, weight: TenantSpec::WEIGHT, ceiling: Pace { iops_milli: 0, bps: 0 } };
+
 /// For requests of tenants that are more than are kept.
 const REST: Key = Key { pool: PoolId(-1), namespace: Bytes::new(), detail: Bytes::new() };
 
@@ -333,9 +340,13 @@ impl Default for Tenants {
 impl Tenants {
     /// Without specifications.
     pub fn new(by: TenantBy) -> Self {
+        let mut rows = slab::Slab::new();
+        let key = Key { pool: REST.pool, detail: Bytes::from_static(b"mgr"), ..Key::default() };
+        let (seen, told) = (Seen::default(), Seen::default());
+        rows.insert(Row { key, spec: None, id: MANAGER, hash: 0, used: 0, seen, told, cost: 0, times: None });
         Tenants {
             by,
-            rows: slab::Slab::new(),
+            rows,
             table: FxHashMap::default(),
             specs: Vec::new(),
             by_number: FxHashMap::default(),
@@ -375,6 +386,10 @@ impl Tenants {
 
     /// The tenant of a request.
     fn row_of(&mut self, op: &ClientOp, now: u64) -> u32 {
+        // Keys of that name are the managers' alone.
+        if op.sink().entity().starts_with("mgr.") {
+            return MANAGER as u32;
+        }
         if !self.specs.is_empty()
             && let Some(spec) = self.index.find(op)
         {
@@ -418,7 +433,7 @@ impl Tenants {
         for _ in 0..SWEEP {
             self.swept = if self.swept + 1 < self.rows.capacity().max(1) { self.swept + 1 } else { 0 };
             let Some(row) = self.rows.get(self.swept) else { continue };
-            if row.spec.is_none() && now.saturating_sub(row.used) >= IDLE {
+            if row.spec.is_none() && row.id != MANAGER && now.saturating_sub(row.used) >= IDLE {
                 let (hash, at) = (row.hash, self.swept as u32);
                 // One that lies behind it because of an equal hash is found no longer and begins anew.
                 if self.table.get(&hash) == Some(&at) {
@@ -753,7 +768,7 @@ impl Tenants {
 
     /// What was seen, and what is promised. `waiting` says what the scheduler has of a tenant.
     pub fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>, waiting: &dyn Fn(u64) -> usize) -> Value {
-        let rows = self.rows.iter().map(|(_, row)| {
+        let rows = self.rows.iter().filter(|(_, row)| row.id != MANAGER || row.seen.offered > 0).map(|(_, row)| {
             let spec = row.spec.and_then(|s| self.specs.get(s));
             let name = self.name_of(row, pool_name);
             let s = &row.seen;

@@ -9,10 +9,10 @@ use crate::tracker::Tracker;
 use crate::work::{Next, Queue, Work};
 use conf::Config;
 use conf::effective::Source;
-use messages::{OsdOp, OsdOpReply};
+use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
 
 /// A session of a client.
@@ -146,4 +146,40 @@ fn a_change_holds_for_what_waits() {
     let dump = q.dump(&pool_name);
     let sum = |what: &str| dump["tenants"].as_array().unwrap().iter().filter_map(|t| t[what].as_u64()).sum::<u64>();
     assert_eq!((sum("offered"), sum("served"), last.len()), (480, 480, 4));
+}
+
+#[test]
+fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
+    let (mut c, start) = (Config::new(), Instant::now());
+    c.set(Source::Override, "osd_mclock_profile", "custom").unwrap();
+    let mut q = OsdQueue::starting(&c, start);
+    // A floor that takes a little more than what is done here, one operation in each millisecond.
+    let rate = ShareOfRate { each_second: 1_020_000, part: 1_020_000, ..ShareOfRate::default() };
+    let share = TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 1, osds: 1, floors: vec![rate, ShareOfRate::default()], ..TenantShare::default() };
+    let parts = vec![TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
+    q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+    let (manager, mut last, mut longest, mut served) = (Session("mgr.x", 3), BTreeMap::new(), 0, 0);
+    for ms in 0..900 {
+        let now = start + Duration::from_millis(ms);
+        q.enqueue(Work::Client(request(1, "", "object", A, 2 * ms)), now);
+        q.enqueue(Work::Client(request(1, "", "object", A, 2 * ms + 1)), now);
+        if ms % 30 == 0 && ms < 870 {
+            q.enqueue(Work::Client(request(2, "", "rbd_header.11aa", manager, ms)), now);
+        }
+        if serve(&mut q, 1, &mut last, now).contains_key("mgr.x") {
+            served += 1;
+            longest = longest.max(ms - last[&manager.1]);
+        }
+    }
+    assert!(served == 29 && longest < 100, "{served} of 29 after {longest} ms at most");
+    // More than is promised waits for what floors leave.
+    let now = start + Duration::from_millis(901);
+    for tid in 1000..1300 {
+        q.enqueue(Work::Client(request(2, "", "rbd_header.11aa", manager, tid)), now);
+    }
+    let of = (0..100).map(|ms| serve(&mut q, 1, &mut last, now + Duration::from_millis(ms))).filter(|of| of.contains_key("mgr.x")).count();
+    assert!((4..=12).contains(&of), "{of}");
+    let dump = q.dump(&pool_name);
+    let names: Vec<&str> = dump["tenants"].as_array().unwrap().iter().filter_map(|t| t["tenant"].as_str()).collect();
+    assert_eq!(names, ["mgr", "a"]);
 }

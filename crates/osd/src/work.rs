@@ -68,6 +68,8 @@ pub struct ReadObject {
     pub max_bytes: u64,
     /// Bounds the omap rows.
     pub max_omap: u64,
+    /// Clients wait for it.
+    pub urgent: bool,
 }
 
 /// What to do next.

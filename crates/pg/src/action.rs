@@ -106,6 +106,8 @@ pub enum Action {
         max_bytes: u64,
         /// Bounds the omap rows of the chunk.
         max_omap: u64,
+        /// Clients wait for the object: it must not wait behind work that nobody waits for.
+        urgent: bool,
     },
     /// There are objects to recover: queue one grant with the scheduler, and answer with
     /// [`Event::StartRecovery`](crate::Event::StartRecovery).

@@ -195,6 +195,8 @@ pub enum PeerMsg {
         version: Eversion,
         /// Where to start.
         from: Progress,
+        /// Clients wait for the object.
+        urgent: bool,
     },
     /// A part of an object: answers a pull, or fills a replica.
     Push(Box<ObjectChunk>),
@@ -390,8 +392,8 @@ impl PeerMsg {
                 out.put_u8(8);
                 version.encode(&mut out, f);
             }
-            Self::Pull { oid, version, from } => {
-                out.put_u8(9);
+            Self::Pull { oid, version, from, urgent } => {
+                out.put_u8(if *urgent { 27 } else { 9 });
                 oid.encode(&mut out, f);
                 version.encode(&mut out, f);
                 from.encode(&mut out, f);
@@ -537,7 +539,7 @@ impl PeerMsg {
                 }))
             }
             8 => Self::RepOpReply { version: r.get()? },
-            9 => Self::Pull { oid: r.get()?, version: r.get()?, from: r.get()? },
+            tag @ (9 | 27) => Self::Pull { oid: r.get()?, version: r.get()?, from: r.get()?, urgent: tag == 27 },
             10 => {
                 let mut chunk: ObjectChunk = r.get()?;
                 let mut total = 0u64;

@@ -225,6 +225,14 @@ impl<T> Mclock<T> {
         }
     }
 
+    /// A class pays, by its share, for an operation that was served before all others. It falls behind by some operations at most.
+    pub fn charge(&mut self, class: OpClass, charge: u32) {
+        let others = self.virtual_now;
+        if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
+            class.pay(charge, false, Phase::Beyond, Some(others));
+        }
+    }
+
     /// An operation that was served, and charged, turned out to cost something else. Class and tenant pay the
     /// difference, or get it back: never more than was charged. Nothing else moves.
     pub fn settle(&mut self, class: OpClass, tenant: u64, charged: u32, really: u32, phase: Phase) {

@@ -1069,7 +1069,7 @@ impl Osd {
                 }
                 Action::WakeAt(at) => self.out.push(Effect::Wake(pgid, at)),
                 Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
-                Action::ReadObject { token, oid, version, from, max_bytes, max_omap } => {
+                Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent: _ } => {
                     let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
                     if chunk.is_none() {
                         *self.marks.entry("read failed").or_default() += 1;

@@ -202,7 +202,7 @@ impl Pg {
             PeerMsg::History { history, purged_snaps } if primary => self.handle_history(history, purged_snaps),
             PeerMsg::RepOp(op) if primary => self.handle_rep_op(*op),
             PeerMsg::RepOpReply { version } if self.is_primary() => self.handle_rep_op_reply(from, version),
-            PeerMsg::Pull { oid, version, from: at } if primary => self.handle_pull(from, header.sent, oid, version, at),
+            PeerMsg::Pull { oid, version, from: at, urgent } if primary => self.handle_pull(from, header.sent, oid, version, at, urgent),
             PeerMsg::Push(chunk) => self.handle_push(from, header.sent, chunk),
             PeerMsg::PullFailed { oid, version } if self.is_primary() => self.handle_pull_failed(from, oid, version),
             PeerMsg::PushReply { oid, version, to } if self.is_primary() => self.handle_push_reply(from, oid, version, to),

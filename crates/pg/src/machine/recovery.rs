@@ -221,7 +221,13 @@ impl Pg {
     }
 
     pub(super) fn recover_now(&mut self, oid: ObjectId) {
-        if self.phase != Phase::Active || self.recovery.active.contains_key(&oid) || self.recovery.is_losing(&oid) {
+        if self.phase != Phase::Active || self.recovery.is_losing(&oid) {
+            return;
+        }
+        if self.recovery.active.contains_key(&oid) {
+            if self.recovery.urgent.insert(oid.clone()) {
+                self.hurry_active(oid);
+            }
             return;
         }
         if self.recovery.unfound.contains(&oid) {
@@ -239,6 +245,30 @@ impl Pg {
         }
     }
 
+    /// Clients wait for an object whose copy is under way: what it waits for now may be behind others, so that is asked for anew. Of
+    /// two answers the first counts.
+    fn hurry_active(&mut self, oid: ObjectId) {
+        match self.recovery.active.get(&oid) {
+            Some(Copy::Pull { from, version, next }) => {
+                let (from, version, next) = (*from, *version, next.clone());
+                self.pull(from, oid, version, next);
+            }
+            Some(Copy::Push { version, next, .. }) => {
+                let (version, next) = (*version, next.clone());
+                let is_this = |r: &Read| matches!(r, Read::Push(o, v) if *o == oid && *v == version);
+                let Some(token) = self.recovery.reads.iter().find_map(|(token, r)| is_this(r).then_some(*token)) else { return };
+                self.recovery.reads.remove(&token);
+                self.read(Read::Push(oid.clone(), version), oid, version, next);
+            }
+            Some(Copy::Revert) | None => {}
+        }
+    }
+
+    fn pull(&mut self, from: OsdId, oid: ObjectId, version: Eversion, at: Progress) {
+        let urgent = self.recovery.urgent.contains(&oid);
+        self.send(from, PeerMsg::Pull { oid, version, from: at, urgent });
+    }
+
     /// Starts, or starts over, the copy of one object.
     pub(super) fn recover(&mut self, oid: ObjectId) {
         let Some(item) = self.missing.get(&oid).copied() else {
@@ -248,12 +278,13 @@ impl Pg {
         match self.way_to(&oid, &item) {
             Some(Way::Pull(from, version)) => {
                 let next = Progress::default();
-                self.send(from, PeerMsg::Pull { oid: oid.clone(), version, from: next.clone() });
+                self.pull(from, oid.clone(), version, next.clone());
                 self.recovery.active.insert(oid, Copy::Pull { from, version, next });
             }
             Some(Way::Revert(version)) => {
                 self.recovery.active.insert(oid.clone(), Copy::Revert);
-                self.read_part(Read::Revert(oid.clone(), item.need), oid, version, Progress::default(), (0, 0));
+                let urgent = self.recovery.urgent.contains(&oid);
+                self.read_part(Read::Revert(oid.clone(), item.need), oid, version, Progress::default(), (0, 0), urgent);
             }
             None => {
                 self.recovery.active.remove(&oid);
@@ -354,10 +385,11 @@ impl Pg {
     }
 
     fn read(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress) {
-        self.read_part(what, oid, version, from, (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries));
+        let urgent = self.recovery.urgent.contains(&oid);
+        self.read_part(what, oid, version, from, (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries), urgent);
     }
 
-    fn read_part(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress, (max_bytes, max_omap): (u64, u64)) {
+    fn read_part(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress, (max_bytes, max_omap): (u64, u64), urgent: bool) {
         let token = self.recovery.next_read;
         // Tokens of an earlier interval must not be taken for those of this one.
         self.recovery.next_read += 1;
@@ -370,6 +402,7 @@ impl Pg {
             from,
             max_bytes,
             max_omap,
+            urgent,
         });
     }
 
@@ -412,7 +445,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress) {
+    pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress, urgent: bool) {
         // What is missing in its newest version may be here in an older one that counts again.
         let here = match self.missing.get(&oid) {
             Some(item) => item.have == version && version != Eversion::default(),
@@ -422,7 +455,8 @@ impl Pg {
             self.answer(from, asked, PeerMsg::PullFailed { oid, version });
             return;
         }
-        self.read(Read::Answer { to: from, asked, oid: oid.clone(), version }, oid, version, at);
+        let most = (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries);
+        self.read_part(Read::Answer { to: from, asked, oid: oid.clone(), version }, oid, version, at, most, urgent);
     }
 
     /// A part of an object that this copy lacks.
@@ -485,7 +519,7 @@ impl Pg {
         }
         if let Some(Copy::Pull { from, version, next }) = self.recovery.active.get(&oid) {
             let (from, version, next) = (*from, *version, next.clone());
-            self.send(from, PeerMsg::Pull { oid, version, from: next });
+            self.pull(from, oid, version, next);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::machine_test::{reserve, active, commit_all, drain, from, oid, proposal};
 use super::*;
-use crate::PgState;
+use crate::{PgState, ReadToken};
 use crate::action::Source;
 use crate::msg::{ObjectChunk, Progress};
 
@@ -93,8 +93,8 @@ fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
     commit_all(&mut replica);
     assert!(replica.missing().is_empty());
 
-    let actions = from(&mut replica, 0, PeerMsg::Pull { oid: oid("a"), version, from: Progress::default() });
-    let Some(Action::ReadObject { token, .. }) = actions.into_iter().next() else { panic!("it reads") };
+    let actions = from(&mut replica, 0, PeerMsg::Pull { oid: oid("a"), version, from: Progress::default(), urgent: true });
+    let Some(Action::ReadObject { token, urgent: true, .. }) = actions.into_iter().next() else { panic!("it reads, for clients that wait") };
     replica.handle(Event::ObjectRead { token, chunk: None }, now());
     let actions = drain(&mut replica);
     assert!(matches!(&actions[..], [Action::ClusterLog { .. }, Action::Persist(_), Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]), "{actions:?}");
@@ -151,4 +151,46 @@ fn norecover_holds_what_nobody_waits_for() {
     pg.recover_now(oid("a"));
     let actions = drain(&mut pg);
     assert!(matches!(&actions[..], [Action::ReadObject { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
+    // The primary lacks it.
+    let (mut pg, version) = with_object("a");
+    pg.lose_own(oid("a"), version);
+    let begun = drain(&mut pg);
+    let pulls = |actions: &[Action]| -> Vec<bool> {
+        sent(actions).into_iter().filter_map(|(_, m)| if let PeerMsg::Pull { urgent, .. } = m { Some(*urgent) } else { None }).collect()
+    };
+    assert_eq!(pulls(&begun), [false]);
+    let source = sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    pg.recover_now(oid("a"));
+    assert_eq!(pulls(&drain(&mut pg)), [true]);
+    pg.recover_now(oid("a"));
+    assert!(drain(&mut pg).is_empty(), "once is enough");
+    // Both are answered; one counts.
+    let writes = |actions: &[Action]| actions.iter().filter(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_)))).count();
+    let first = from(&mut pg, source.0, chunk("a", version));
+    let second = from(&mut pg, source.0, chunk("a", version));
+    assert_eq!((writes(&first), writes(&second)), (1, 0));
+
+    // A replica lacks it.
+    let (mut pg, version) = with_object("a");
+    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.check_recovery();
+    drain(&mut pg);
+    reserve(&mut pg);
+    pg.handle(Event::StartRecovery { max_objects: 1 }, now());
+    let reads = |actions: &[Action]| -> Vec<(ReadToken, bool)> {
+        actions.iter().filter_map(|a| if let Action::ReadObject { token, urgent, .. } = a { Some((*token, *urgent)) } else { None }).collect()
+    };
+    let [(slow, false)] = reads(&drain(&mut pg))[..] else { panic!("it is read") };
+    pg.recover_now(oid("a"));
+    let [(quick, true)] = reads(&drain(&mut pg))[..] else { panic!("it is read anew") };
+    let PeerMsg::Push(content) = chunk("a", version) else { unreachable!() };
+    let mut answered = |token| {
+        pg.handle(Event::ObjectRead { token, chunk: Some((*content).clone()) }, now());
+        drain(&mut pg).iter().filter(|a| matches!(a, Action::Send { msg: PeerMsg::Push(_), .. })).count()
+    };
+    assert_eq!((answered(quick), answered(slow)), (1, 0));
 }
