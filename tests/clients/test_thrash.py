@@ -141,10 +141,13 @@ class Thrasher:
             self.load.check()
             self.load.stopped.wait(min(left, 0.2))
 
-    def eventually(self, check, what, timeout=PATIENCE):
-        deadline = time.monotonic() + timeout
+    def eventually(self, check, what, timeout=PATIENCE, left=None):
+        """Waits for so long, or since what is `left` has changed last."""
+        deadline, last = time.monotonic() + timeout, None
         while not (value := check()):
             self.load.check()
+            if left and (now := left()) != last:
+                deadline, last = time.monotonic() + timeout, now
             if time.monotonic() > deadline:
                 raise AssertionError(f"gave up waiting for {what}: {self.picture()}")
             self.load.stopped.wait(0.3)
@@ -218,11 +221,11 @@ class Thrasher:
     def mend(self):
         """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound."""
         stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs("pgs")}
-        before, asked = stamps(), {}
+        before, asked, late = stamps(), {}, []
 
         def repaired():
             now = stamps()
-            late = [p for p, (stamp, state) in now.items() if stamp <= before.get(p, ("",))[0] or "inconsistent" in state]
+            late[:] = [p for p, (stamp, state) in now.items() if stamp <= before.get(p, ("",))[0] or "inconsistent" in state]
             for pgid in late:
                 # A group that is divided, or led by another one meanwhile, forgets what it was asked for.
                 if time.monotonic() - asked.get(pgid, 0) > 90:
@@ -230,7 +233,7 @@ class Thrasher:
                     # Groups merge meanwhile.
                     self.c.mgr("pg", "repair", pgid, absent=True)
             return not late and self.clean()
-        self.eventually(repaired, "every group to be repaired")
+        self.eventually(repaired, "every group to be repaired", left=lambda: len(late))
         self.rotten = False
 
     def verify(self, all_hosts=False):
