@@ -557,7 +557,7 @@ impl PgHost {
         }
         let in_bytes = exec.txn.bytes_written();
         if grows && !force {
-            if (self.core.is_failsafe_full() || self.core.rooms.full(self.others(), in_bytes).is_some()) && !op.has(OsdFlags::FULL_TRY) {
+            if (self.core.is_failsafe_full() || self.writes_lack_room(in_bytes)) && !op.has(OsdFlags::FULL_TRY) {
                 // The pool will be full in one of the next maps; till then, or till there is room, it waits.
                 op.tracked.delayed("waiting for room");
                 self.core.rooms.let_pass(op, in_bytes);

@@ -95,19 +95,21 @@ impl Rooms {
         self.heard.borrow_mut().insert(from, (room, Instant::now()));
     }
 
-    fn of(&self, osd: OsdId) -> Option<Room> {
-        self.heard.borrow().get(&osd).filter(|(_, at)| at.elapsed() < FORGOTTEN).map(|(room, _)| *room)
+    /// The first of these OSDs of whose room not enough is left.
+    fn first(&self, osds: impl IntoIterator<Item = OsdId>, lacks: impl Fn(Room) -> bool) -> Option<OsdId> {
+        let (heard, now) = (self.heard.borrow(), Instant::now());
+        osds.into_iter().find(|o| heard.get(o).is_some_and(|(room, at)| lacks(*room) && now.saturating_duration_since(*at) < FORGOTTEN))
     }
 
     /// The first of these OSDs that has no room for so many bytes beside all that is under way.
     pub(crate) fn full(&self, osds: impl IntoIterator<Item = OsdId>, bytes: u64) -> Option<OsdId> {
         let need = bytes.saturating_add(self.under_way.get());
-        osds.into_iter().find(|o| self.of(*o).is_some_and(|r| r.data < need))
+        self.first(osds, |r| r.data < need)
     }
 
     /// The same for a part of a copy.
     pub(crate) fn full_of_copies(&self, osds: impl IntoIterator<Item = OsdId>, bytes: u64) -> Option<OsdId> {
-        osds.into_iter().find(|o| self.of(*o).is_some_and(|r| r.copies < bytes))
+        self.first(osds, |r| r.copies < bytes)
     }
 
     /// Whoever waits for room looks again.
@@ -133,20 +135,25 @@ impl Core {
 }
 
 impl PgHost {
-    /// The other OSDs that take what is written to this group.
-    pub(crate) fn others(&self) -> Vec<OsdId> {
+    /// Does something with the other OSDs that take what is written to this group.
+    fn with_others<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = OsdId>) -> R) -> R {
         let me = self.core.whoami;
         self.with_pg(|pg| {
             let m = pg.mapping();
-            m.acting.iter().chain(&m.up).copied().filter(|o| *o != me).collect()
+            f(&mut m.acting.iter().chain(&m.up).copied().filter(|o| *o != me))
         })
+    }
+
+    /// Whether a write to this group might not find room on another OSD.
+    pub(crate) fn writes_lack_room(&self, bytes: u64) -> bool {
+        self.with_others(|others| self.core.rooms.full(others, bytes).is_some())
     }
 
     /// Who gets a part of a copy from here: a replica only sends to its primary.
     fn receivers(&self) -> Vec<OsdId> {
         match self.with_pg(|pg| (pg.is_primary(), pg.mapping().primary)) {
             (false, Some(primary)) => vec![primary],
-            _ => self.others(),
+            _ => self.with_others(|others| others.collect()),
         }
     }
 
