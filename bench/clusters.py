@@ -20,6 +20,10 @@ BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4"
 ENV = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+# The kernel says of many virtual disks that they rotate, and a stock OSD believes it. These are Ceph's values for flash where recovery and
+# deletion would only wait.
+FLASH = {"osd_recovery_sleep_hybrid": 0, "osd_delete_sleep_hdd": 1, "osd_recovery_max_active_hdd": 10, "osd_mclock_cost_per_io_usec_hdd": 50,
+         "osd_mclock_cost_per_byte_usec_hdd": 0.011}
 for unwanted in ("CEPH_ARGS", "CEPH_CONF", "PYTHONPATH"):
     ENV.pop(unwanted, None)
 
@@ -73,12 +77,13 @@ def need_space(directory, clusters):
 class Cluster:
     """What the two have in common: a ceph.conf and server processes. `options` are for the OSDs."""
 
+    processes = ()
+
     def __init__(self, directory, options=(), osd_gb=20, osds=3):
         self.dir = Path(directory)
         self.osd_gb, self.osds = osd_gb, osds
         self.conf = self.dir / "ceph.conf"
         self.options = dict(options)
-        self.processes = []
 
     def pids(self):
         return [p.pid for p in self.processes]
@@ -110,38 +115,88 @@ class Cluster:
         return path
 
     def stop(self):
-        for p in reversed(self.processes):
+        processes = list(self.processes)
+        for p in reversed(processes):
             p.send_signal(signal.SIGTERM if self.name == "ceph" else signal.SIGINT)
-        for p in self.processes:
+        for p in processes:
             try:
                 p.wait(60)
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
-        self.processes = []
+
+
+class Daemon:
+    """One server process, which can be killed, stopped and started again. What it prints goes to a file."""
+
+    def __init__(self, name, argv, log, preload=None):
+        self.name, self.argv, self.log = name, [str(a) for a in argv], Path(log)
+        self.env = {**ENV, "LD_PRELOAD": preload} if preload and os.path.exists(preload) else ENV
+        self.process = None
+
+    def spawn(self):
+        """Starts it, and does not wait until it serves."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.argv, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return self
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        """SIGKILL; returns when the process is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout=60):
+        """SIGTERM; its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout)
 
 
 class Stock(Cluster):
+    """With one monitor and one host, or with as many as one says. Each daemon has a name, `mon.a`, `mgr.x` or `osd.0`."""
+
     name = "ceph"
 
-    def spawn(self, *argv, preload=None):
-        env = dict(ENV)
-        if preload and os.path.exists(preload):
-            env["LD_PRELOAD"] = preload
-        log = open(self.dir / "log" / f"{Path(argv[0]).name}-{argv[2]}.out", "wb")
-        self.processes.append(subprocess.Popen([str(a) for a in argv], env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+    def __init__(self, directory, options=(), osd_gb=20, osds=3, mons=1, hosts=1, pgs=64):
+        super().__init__(directory, options, osd_gb, osds)
+        self.mons, self.hosts, self.pgs = "abcdefg"[:mons], hosts, pgs
+        self.daemons = {}
+
+    def __getitem__(self, name):
+        return self.daemons[name]
+
+    @property
+    def processes(self):
+        """Those that run, in the order in which they were started first."""
+        return [d.process for d in self.daemons.values() if d.running]
+
+    def spawn(self, name, preload=None):
+        kind, _, ident = name.partition(".")
+        argv = [f"ceph-{kind}", "-i", ident, "-c", self.conf, "-f"]
+        self.daemons[name] = Daemon(name, argv, self.dir / "log" / f"{name}.out", preload).spawn()
+
+    def quorum(self):
+        """Whether all monitors are in it."""
+        argv = ["ceph", "-c", str(self.conf), "--connect-timeout", "5", "quorum_status", "-f", "json"]
+        r = subprocess.run(argv, env=ENV, capture_output=True, text=True)
+        return r.returncode == 0 and sorted(json.loads(r.stdout)["quorum_names"]) == list(self.mons)
 
     def start(self):
-        port = free_port()
+        ports = {m: free_port() for m in self.mons}
+        port = ports["a"]
         d = self.dir
-        for sub in ("run", "log", "crash", "mon", "mgr"):
+        for sub in ("run", "log", "crash", "mgr", *(f"mon.{m}" for m in self.mons)):
             (d / sub).mkdir(parents=True, exist_ok=True)
         fsid = str(uuid.uuid4())
+        addresses = {m: f"[v2:127.0.0.1:{p}]" for m, p in ports.items()}
         self.conf.write_text(f"""
 [global]
 fsid = {fsid}
-mon_host = [v2:127.0.0.1:{port}]
-mon_initial_members = a
+mon_host = {",".join(addresses.values())}
+mon_initial_members = {", ".join(self.mons)}
 auth_cluster_required = cephx
 auth_service_required = cephx
 auth_client_required = cephx
@@ -157,7 +212,7 @@ cluster_addr = 127.0.0.1
 run_dir = {d}/run
 admin_socket = {d}/run/$name.asok
 log_file = {d}/log/$name.log
-mon_cluster_log_file = {d}/log/cluster.log
+mon_cluster_log_file = {d}/log/cluster.$id.log
 crash_dir = {d}/crash
 osd_pool_default_pg_autoscale_mode = off
 osd_crush_chooseleaf_type = 0
@@ -169,7 +224,7 @@ keyring = {d}/keyring
 [client]
 admin_socket =
 [mon]
-mon_data = {d}/mon
+mon_data = {d}/mon.$id
 [mgr]
 mgr_data = {d}/mgr
 keyring = {d}/mgr/keyring
@@ -180,21 +235,24 @@ osd_objectstore = bluestore
 bluestore_block_size = {self.osd_gb << 30}
 bluestore_block_create = true
 osd_memory_target = 1610612736
-crush_location = root=default host=peer
 osd_recovery_sleep_hdd = 0
 osd_snap_trim_sleep_hdd = 0
-""" + "".join(f"{k} = {v}\n" for k, v in self.options.items()))
+""" + "".join(f"{k} = {v}\n" for k, v in self.options.items())
+            + "".join(f"[osd.{i}]\ncrush_location = root=default host=peer{i % self.hosts if self.hosts > 1 else ''}\n" for i in range(self.osds)))
         sh("ceph-authtool", "--create-keyring", d / "keyring", "--gen-key", "-n", "client.admin", "--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mds", "allow *", "--cap", "mgr", "allow *")
         sh("ceph-authtool", "--create-keyring", d / "mon.keyring", "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
         sh("ceph-authtool", d / "mon.keyring", "--import-keyring", d / "keyring")
         sh("ceph-authtool", "--create-keyring", d / "mgr/keyring", "--gen-key", "-n", "mgr.x", "--cap", "mon", "allow profile mgr", "--cap", "osd", "allow *", "--cap", "mds", "allow *")
         sh("ceph-authtool", d / "mon.keyring", "--import-keyring", d / "mgr/keyring")
-        sh("monmaptool", "--create", "--fsid", fsid, "--addv", "a", f"[v2:127.0.0.1:{port}]", "--set-min-mon-release", "pacific", "--enable-all-features", d / "monmap")
-        sh("ceph-mon", "-c", self.conf, "-i", "a", "--mkfs", "--monmap", d / "monmap", "--keyring", d / "mon.keyring")
+        sh("monmaptool", "--create", "--fsid", fsid, *(x for m, at in addresses.items() for x in ("--addv", m, at)),
+           "--set-min-mon-release", "pacific", "--enable-all-features", d / "monmap")
+        for m in self.mons:
+            sh("ceph-mon", "-c", self.conf, "-i", m, "--mkfs", "--monmap", d / "monmap", "--keyring", d / "mon.keyring")
         t0 = time.monotonic()
-        self.spawn("ceph-mon", "-i", "a", "-c", self.conf, "-f")
-        wait("the stock monitor", lambda: subprocess.run(["ceph", "-c", str(self.conf), "--connect-timeout", "5", "mon", "stat"], env=ENV, capture_output=True).returncode == 0)
-        self.spawn("ceph-mgr", "-i", "x", "-c", self.conf, "-f")
+        for m in self.mons:
+            self.spawn(f"mon.{m}")
+        wait("the stock monitors", self.quorum)
+        self.spawn("mgr.x")
         for i in range(self.osds):
             o = d / f"osd.{i}"
             o.mkdir(exist_ok=True)
@@ -203,8 +261,8 @@ osd_snap_trim_sleep_hdd = 0
             self.ceph("osd", "new", u, str(i), "-i", d / "secret")
             (o / "keyring").write_text(f"[osd.{i}]\n\tkey = {key}\n")
             sh("ceph-osd", "-c", self.conf, "-i", str(i), "--mkfs", "--osd-uuid", u)
-            self.spawn("ceph-osd", "-i", str(i), "-c", self.conf, "-f", preload=TCMALLOC)
-        self.make_pool()
+            self.spawn(f"osd.{i}", preload=TCMALLOC)
+        self.make_pool(pgs=self.pgs)
         self.healthy_s = time.monotonic() - t0
 
 
@@ -238,3 +296,7 @@ class Siphon(Cluster):
         else:
             raise SystemExit(f"siphon did not become healthy: {Path(log.name).read_text()}")
         threading.Thread(target=lambda: p.stdout.read(), daemon=True).start()
+
+    def stop(self):
+        super().stop()
+        self.processes = ()

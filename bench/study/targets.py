@@ -1,13 +1,12 @@
 """The clusters of a study: ones that somebody runs and names by their ceph.conf, and ones that it starts itself."""
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from clusters import BINARY, ENV, TCMALLOC, Siphon, Stock, cpu_seconds, wait
+from clusters import BINARY, ENV, FLASH, Siphon, Stock, cpu_seconds, wait
 
 from .ceph import Ceph, CommandFailed
 from .plan import is_of_profiles, only_siphon, settings
@@ -268,26 +267,22 @@ class StartedStock(Started):
     """A stock cluster with as many OSDs, on files, all on this machine. Rotating or not is what the kernel says of the
     disk; where it is wrong (virtual ones), a stock cluster would only sleep: it gets its own values for flash."""
 
-    OPTIONS = {"osd_recovery_sleep_hybrid": 0, "osd_delete_sleep_hdd": 1, "osd_recovery_max_active_hdd": 10, "osd_mclock_cost_per_io_usec_hdd": 50,
-               "osd_mclock_cost_per_byte_usec_hdd": 0.011, "osd_max_markdown_count": 1000}
+    OPTIONS = {**FLASH, "osd_max_markdown_count": 1000}
 
     def __init__(self, name, undo, prefix, directory, osds, osd_gb, options=(), log=print):
         super().__init__(name, undo, prefix, Stock(directory, {**self.OPTIONS, **dict(options)}, osd_gb, osds), log)
 
     def restart_osds(self):
-        first = len(self.cluster.processes) - self.cluster.osds
-        old = self.cluster.processes[first:]
-        del self.cluster.processes[first:]
-        for p in old:
-            p.send_signal(signal.SIGTERM)
-        for p in old:
+        osds = [self.cluster[f"osd.{i}"] for i in range(self.cluster.osds)]
+        for d in osds:
+            d.process.terminate()
+        for d in osds:
             try:
-                p.wait(60)
+                d.process.wait(60)
             except subprocess.TimeoutExpired:
-                p.kill()
-                p.wait()
-        for i in range(self.cluster.osds):
-            self.cluster.spawn("ceph-osd", "-i", str(i), "-c", self.conf, "-f", preload=TCMALLOC)
+                d.kill()
+        for d in osds:
+            d.spawn()
         wait("all OSDs after a restart", self.cluster.clean, 180)
 
 
