@@ -315,6 +315,8 @@ def main():
         for phase in (undisturbed, killed, stopped, leaderless, functools.partial(missed, o.missed)):
             for round_ in range(o.rounds):
                 for cluster, c in zip(clusters, clients):
+                    # The statistics may be those from before the last OSD went.
+                    c.until_clean()
                     wait("active+clean", c.clean, 600)
                     got = phase(cluster, c, round_)
                     print(f"{cluster.name}: {json.dumps(got)}", file=sys.stderr, flush=True)
