@@ -6,7 +6,7 @@ others have everything and its own copies are removed, and is put in again; meas
 groups are active and clean (as the statistics of each second say). The same is done while a client writes 4 KiB objects to
 another pool at half of the rate that it reached alone, or at `--client-rate`. Last, a pool of many groups is made, and one of
 its OSDs is called down by mistake: the time until writes of objects in all groups are acknowledged again. Options of
-recovery are each system's defaults.
+recovery are each system's defaults, stock Ceph's those for flash.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from clusters import Siphon, Stock, cpu_seconds, need_space, wait  # noqa: E402
+from clusters import FLASH, Siphon, Stock, cpu_seconds, need_space, wait  # noqa: E402
 from study.ceph import Ceph  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -197,6 +197,7 @@ def main():
     p.add_argument("--pgs", type=int, default=1000, help="groups that peer (default 1000)")
     p.add_argument("--seconds", type=float, default=5, help="how long the client's rate is measured")
     p.add_argument("--client-rate", type=int, default=0, help="writes of the client in a second, the same beside both; 0 for half of what it reaches alone")
+    p.add_argument("--profile", help="of Siphon's mClock; its default is balanced, stock Ceph's scheduler is WPQ")
     p.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
     p.add_argument("--only", choices=["ceph", "siphon"], help="one of the two")
     p.add_argument("--dir", default="/var/tmp", help="where the clusters' files go")
@@ -208,7 +209,8 @@ def main():
         for kind in (Stock, Siphon):
             if o.only and o.only != kind.name:
                 continue
-            cluster = kind(base / kind.name, osd_gb=o.osd_size, osds=4)
+            options = FLASH if kind is Stock else {"osd_mclock_profile": o.profile} if o.profile else {}
+            cluster = kind(base / kind.name, options, o.osd_size, 4)
             need_space(o.dir, [cluster])
             cluster.dir.mkdir(parents=True, exist_ok=True)
             try:
