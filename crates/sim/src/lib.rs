@@ -10,17 +10,27 @@
 //! SIPHON_SIM_SEED=1234 SIPHON_SIM_TRACE=1 cargo test -p sim --test seeds one_seed -- --nocapture
 //! ```
 //!
-//! * [`world`]: time, network, clients, faults, judgement. [`Scenario`] in, [`Report`] out.
-//! * [`osd`]: the host of PGs. [`disk`], [`monitor`], [`history`], [`rng`]: what they say.
+//! * [`scenario`]: what a run is made of, and what it came to. [`bug`]: what is put back to see it caught.
+//! * [`world`]: time and what happens in it; its parts are the network, monitors, faults, damage, operators, clients and the
+//!   judgement. [`Scenario`] in, [`Report`] out.
+//! * [`osd`]: the host of PGs; its parts are maps, requests of clients, and the actions of the machines.
+//! * [`request`], [`content`], [`change`]: what clients ask for, what objects hold, what replicas are told.
+//! * [`disk`], [`monitor`], [`history`], [`rng`]: what they say.
 //! * [`oracle`]: what must be true across OSDs after every event.
 
+pub mod bug;
+pub mod change;
+pub mod content;
 pub mod disk;
 pub mod history;
 pub mod monitor;
 pub mod oracle;
 pub mod osd;
+pub mod request;
 pub mod rng;
+pub mod scenario;
 pub mod world;
 
-pub use osd::Bug;
-pub use world::{Report, Scenario, run};
+pub use bug::Bug;
+pub use scenario::{Report, Scenario};
+pub use world::run;

@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use pg::MapView;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
 
+use crate::content::{object_id, value_if_whole};
 use crate::disk::Object;
 use crate::monitor::Monitor;
-use crate::osd::{Osd, Proof, object_id, value_if_whole};
+use crate::osd::{Osd, Proof};
 
 /// Changes of one object.
 #[derive(Debug, Default)]

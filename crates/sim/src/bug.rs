@@ -1,0 +1,59 @@
+//! Bugs to put back.
+
+/// Bugs to put back, to see that they are caught.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Bug {
+    /// None.
+    #[default]
+    None,
+    /// Replicas acknowledge before their disk has it.
+    AckBeforeCommit,
+    /// A log merge forgets what became missing.
+    ForgetMissing,
+    /// A log merge leaves divergent and deleted objects where they are.
+    KeepDivergent,
+    /// Reads do not wait for writes in flight.
+    ReadUncommitted,
+    /// Resent writes are executed again.
+    NoDups,
+    /// The primary answers without waiting for replicas.
+    AckAlone,
+    /// A replica takes the head of the authoritative log without what is between.
+    SkipMerge,
+    /// Recovery writes nothing but the last part of an object.
+    PushLastOnly,
+    /// A copy that is filled moves its cursor in one transaction, and notes what it lacks before it in the next.
+    CursorFirst,
+    /// A primary that fills a copy compares what it had when it began to serve.
+    StaleListing,
+    /// A copy that is filled does not apply writes to what it has.
+    FollowerSleeps,
+    /// A copy that is filled says that it is complete.
+    ClaimComplete,
+    /// Requests from before a split are executed.
+    OldRequests,
+    /// A split is durable in two steps: the parent's part first.
+    SplitInSteps,
+    /// Copies that do not act do not split.
+    StraysDoNotSplit,
+    /// What comes out of a split takes itself for complete.
+    SplitForgetsMissing,
+    /// Reads are answered without a lease.
+    NoLease,
+    /// Who is silent counts as gone for sure, so that nobody waits for its lease.
+    SilentIsDead,
+    /// A replica serves reads of objects that are being written.
+    ReplicaReadsUncommitted,
+    /// A replica serves reads without a lease.
+    ReplicaWithoutLease,
+    /// A copy that is scrubbed tells what is on its disk, and not what it was told to write.
+    ScanDurable,
+    /// Clients are served by fewer than `min_size`.
+    BelowMinSize,
+    /// The store does not verify what it reads for clients.
+    NoChecksum,
+    /// A deep scrub looks at sizes only.
+    ScrubSkims,
+    /// The monitors forget maps that groups that are not clean need.
+    TrimUnclean,
+}

@@ -1,0 +1,266 @@
+//! What the machines of groups want done.
+
+use std::collections::BTreeMap;
+
+use denc::Decode;
+use pg::{Action, Backfill, Event, Peers, PeerMsg, Persist, PersistToken, Pg, Source, Turn};
+use types::{ObjectInfo, OsdId, PgId};
+
+use super::{Effect, Hosted, Local, Osd};
+use crate::bug::Bug;
+use crate::change::decode_payload;
+use crate::disk::StoreOp;
+use crate::monitor::MonMsg;
+use crate::rng::mix;
+
+impl Osd {
+    pub(super) fn drain(&mut self, pgid: PgId) {
+        self.touched.insert(pgid);
+        let (mut run, mut leave) = (false, false);
+        loop {
+            if std::mem::take(&mut leave) {
+                self.leave_turns(pgid);
+            }
+            let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+            let Some(action) = hosted.pg.poll_action() else {
+                if std::mem::take(&mut run) {
+                    self.run_waiting(pgid);
+                    continue;
+                }
+                let pg = &hosted.pg;
+                if pg.is_ready_to_join() && hosted.told_ready.replace(pg.epoch()) != Some(pg.epoch()) {
+                    let acting = pg.mapping().acting.clone();
+                    self.out.push(Effect::Mon(MonMsg::Ready(pgid, pg.epoch(), pg.info().last_update, acting)));
+                }
+                return;
+            };
+            match action {
+                Action::Persist(persist) => self.persist(pgid, *persist),
+                Action::Send { to, header, msg } => {
+                    note_filling(&hosted.pg, &to, &msg, &mut self.marks);
+                    let (front, data) = msg.encode(&header);
+                    self.out.push(Effect::Peer { to, front, data });
+                }
+                Action::Reply { token, version } => {
+                    run = true;
+                    if let Some((op, v)) = hosted.running.remove(&token) {
+                        assert_eq!(v, version);
+                        self.answer(op, version, true);
+                    } else if let Some((_, oids)) = hosted.giving_up.take_if(|(t, _)| *t == token) {
+                        self.out.push(Effect::GaveUp(oids));
+                    }
+                }
+                Action::IntervalChange => {
+                    leave = true;
+                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, .. } = hosted;
+                    txns.clear();
+                    giving_up.take();
+                    waiting.append(laggy);
+                    *generation += 1;
+                    waiting.extend(std::mem::take(executing).into_values());
+                    waiting.extend(std::mem::take(running).into_values().map(|(op, _)| op));
+                    let split = pg.info().history.last_epoch_split;
+                    waiting.retain(|op| op.epoch >= split || self.bug == Bug::OldRequests);
+                    if !pg.is_primary() {
+                        // Those of a client with a newer map wait for that map.
+                        let epoch = pg.epoch();
+                        waiting.retain(|op| op.epoch > epoch);
+                    }
+                }
+                Action::Active => {
+                    run = true;
+                    let objects = &self.disk.state().colls[&pgid].objects;
+                    hosted.stale = objects.iter().map(|(o, c)| (o.clone(), c.version)).collect();
+                }
+                Action::ObjectReady(_) => run = true,
+                Action::Readable => {
+                    run = true;
+                    let Hosted { waiting, laggy, .. } = hosted;
+                    waiting.append(laggy);
+                }
+                Action::WakeAt(at) => self.out.push(Effect::Wake(pgid, at)),
+                Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
+                Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent: _ } => {
+                    let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
+                    if chunk.is_none() {
+                        *self.marks.entry("read failed").or_default() += 1;
+                    }
+                    self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
+                }
+                Action::ListObjects { token, after, max } => self.out.push(Effect::Later(pgid, Local::List(token, after, max))),
+                Action::Reserve { target, backfill, priority } => {
+                    self.tokens += 1;
+                    if target && backfill && mix(self.tokens) % 1_000 < self.tight {
+                        self.without_room.insert(pgid);
+                        self.out.push(Effect::Later(pgid, Local::TooFull(priority)));
+                    } else {
+                        self.turns[usize::from(target)].ask(pgid, priority, backfill);
+                        self.next_turns();
+                    }
+                }
+                Action::Release => {
+                    if hosted.pg.backfills().any(|b| b.running && b.last_backfill == Backfill::Complete && b.missing == 0) {
+                        *self.marks.entry("backfill finished").or_default() += 1;
+                    }
+                    self.leave_turns(pgid);
+                }
+                Action::QueueRecovery => self.out.push(Effect::Later(pgid, Local::Grant)),
+                Action::WantUpThru(epoch) => {
+                    if self.wishes.up_thru.is_none_or(|want| want < epoch) {
+                        self.wishes.up_thru = Some(epoch);
+                        self.out.push(Effect::Mon(MonMsg::UpThru(self.id, self.incarnation, epoch)));
+                    }
+                }
+                Action::WantPgTemp(want) => {
+                    *self.marks.entry("pg_temp").or_default() += 1;
+                    self.wishes.pg_temp.insert(pgid, want.clone());
+                    self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
+                }
+                Action::WantMap(epoch) => self.want_map(epoch),
+                Action::Scan { token, after, upto, .. } => self.out.push(Effect::Later(pgid, Local::Scan(token, after, upto))),
+                Action::ReserveScrub => self.out.push(Effect::Later(pgid, Local::ScrubSlot)),
+                Action::ReleaseScrub => {}
+                Action::ScrubRangeReady => run = true,
+                Action::ScrubEnded { ran, again } => {
+                    *self.marks.entry(if ran { "scrubbed" } else { "scrub given up" }).or_default() += 1;
+                    self.out.extend(again.map(|kind| Effect::Later(pgid, Local::Scrub(kind))));
+                }
+                Action::CopyRepaired(_) => *self.marks.entry("repaired").or_default() += 1,
+                Action::ClusterLog { error, text } => self.out.extend(error.then_some(Effect::Complaint(text))),
+                Action::SnapTrim(_) => unreachable!("no snapshots in this model"),
+                Action::RemoveObjects { max } => self.out.push(Effect::Later(pgid, Local::RemoveObjects(max))),
+                Action::Gone { undelivered } => {
+                    *self.marks.entry("removed").or_default() += 1;
+                    let seq = self.disk.submit(vec![StoreOp::Drop(pgid)], None);
+                    self.out.push(Effect::Flush(seq));
+                    self.leave_turns(pgid);
+                    if let Some(hosted) = self.pgs.remove(&pgid) {
+                        self.early_ops.extend(hosted.waiting);
+                    }
+                    for (from, header, msg) in undelivered {
+                        self.deliver(from, header, msg);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn leave_turns(&mut self, pgid: PgId) {
+        self.turns.iter_mut().for_each(|t| t.leave(pgid));
+        self.without_room.remove(&pgid);
+        self.next_turns();
+    }
+
+    /// Who has a turn, or not any more, hears of it a little later.
+    pub(super) fn next_turns(&mut self) {
+        for (turns, target) in self.turns.iter_mut().zip([false, true]) {
+            while let Some(turn) = turns.next(1, true) {
+                let (Turn::Granted(pgid) | Turn::Preempted(pgid)) = turn;
+                self.out.push(Effect::Later(pgid, Local::Turn(turn, target)));
+            }
+        }
+    }
+
+    fn persist(&mut self, pgid: PgId, persist: Persist) {
+        let mut ops = Vec::new();
+        if persist.create_collection {
+            ops.push(StoreOp::Create(pgid));
+        }
+        let mut early_ack = false;
+        match persist.source {
+            Source::None => {}
+            Source::Attrs(oid, attrs) => {
+                *self.marks.entry("reverted").or_default() += 1;
+                let (_, info) = attrs.first().expect("an object has its info");
+                let version = ObjectInfo::from_bytes(info).expect("own bytes").version;
+                ops.push(StoreOp::Version(pgid, oid, version));
+            }
+            Source::Proposal(token) => {
+                let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
+                let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
+                ops.extend(object.into_store(pgid, oid));
+            }
+            Source::RepOp(_) if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {}
+            Source::RepOp(payload) => {
+                early_ack = self.bug == Bug::AckBeforeCommit;
+                let (oid, object) = decode_payload(payload);
+                ops.extend(object.into_store(pgid, oid));
+            }
+            Source::Push(chunk) => {
+                *self.marks.entry(if chunk.last { "pushed" } else { "pushed part" }).or_default() += 1;
+                if self.bug != Bug::PushLastOnly || chunk.last {
+                    ops.push(StoreOp::Push(pgid, chunk));
+                }
+            }
+        }
+        if !persist.remove_objects.is_empty() {
+            *self.marks.entry("merge removed objects").or_default() += 1;
+            if self.bug != Bug::KeepDivergent {
+                ops.extend(persist.remove_objects.into_iter().map(|o| StoreOp::Remove(pgid, o)));
+            }
+        }
+        for (k, v) in persist.rows.set {
+            if k.first() == Some(&b'm') {
+                *self.marks.entry("missing").or_default() += 1;
+                if self.bug == Bug::ForgetMissing {
+                    continue;
+                }
+            }
+            ops.push(StoreOp::Set(pgid, k, v));
+        }
+        ops.extend(persist.rows.remove.into_iter().map(|k| StoreOp::Unset(pgid, k)));
+        if self.bug == Bug::CursorFirst && self.pgs[&pgid].pg.info().is_incomplete() {
+            let cursor = |op: &StoreOp| matches!(op, StoreOp::Set(_, k, _) if k[..] == b"info"[..]);
+            let first = ops.extract_if(.., |op| cursor(op)).collect();
+            let seq = self.disk.submit(first, None);
+            self.out.push(Effect::Flush(seq));
+        }
+        if let Some(join) = persist.join {
+            let here = join.parts.iter().filter(|(_, here)| *here).map(|(p, _)| *p).collect();
+            ops.push(StoreOp::Join(pgid, here));
+            ops.extend(join.rows.set.into_iter().map(|(k, v)| StoreOp::Set(pgid, k, v)));
+        }
+        let mut split = Vec::new();
+        for child in persist.split {
+            split.push(StoreOp::Split(pgid, child.pgid, child.pgid.split_bits(child.pg_num)));
+            let rows = child.rows.set.into_iter().filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
+            split.extend(rows.map(|(k, v)| StoreOp::Set(child.pgid, k, v)));
+        }
+        let later = if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
+        ops.splice(0..0, split);
+        let mut seq = self.disk.submit(ops, Some((pgid, persist.token)));
+        if !later.is_empty() {
+            seq = self.disk.submit(later, None);
+        }
+        self.out.push(Effect::Flush(seq));
+        if early_ack {
+            self.early_commit(pgid, persist.token);
+        }
+    }
+
+    fn early_commit(&mut self, pgid: PgId, token: PersistToken) {
+        if let Some(hosted) = self.pgs.get_mut(&pgid) {
+            hosted.pg.handle(Event::Committed(token), self.now);
+        }
+    }
+}
+
+/// Notes how far several copies of a group are filled together.
+fn note_filling(pg: &Pg, to: &Peers, msg: &PeerMsg, marks: &mut BTreeMap<&'static str, u64>) {
+    let mut mark = |what| *marks.entry(what).or_default() += 1;
+    let target = |o: &&OsdId| !pg.mapping().acting.contains(o);
+    match msg {
+        PeerMsg::AdvanceBackfill { .. } => {
+            let at: Vec<_> = pg.backfills().filter(|b| b.running).map(|b| b.last_backfill).collect();
+            if at.len() > 1 {
+                mark(if at.iter().all(|c| *c == at[0]) { "several copies filled together" } else { "a copy catches up with another" });
+            }
+        }
+        PeerMsg::Push(_) if to.iter().filter(target).count() > 1 => mark("an object read once for several targets"),
+        PeerMsg::RepOp(op) if !op.log_only && to.iter().any(|o| target(&o)) && pg.backfills().filter(|b| b.running).count() > 1 => {
+            mark("write while several copies are filled");
+        }
+        _ => {}
+    }
+}

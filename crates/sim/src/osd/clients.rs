@@ -1,0 +1,261 @@
+//! Requests of clients.
+
+use pg::{Event, LogOp, NewEntry, ObjectStatus, OpToken, Pg, Proposal, ScrubKind, StatSum, Steady};
+use smallvec::smallvec;
+use types::{Eversion, ObjectId, PgId};
+
+use super::{Effect, Local, Osd, Proof};
+use crate::bug::Bug;
+use crate::change::{Change, encode_payload};
+use crate::content::{object_id, object_with, value_of};
+use crate::history::Did;
+use crate::request::{Ask, ClientOp};
+
+impl Osd {
+    /// A client's operation arrived.
+    pub fn client(&mut self, op: ClientOp, time: u64) {
+        self.set_time(time);
+        let here = self.pgs.get(&op.pgid);
+        let leads = here.is_some_and(|h| h.pg.is_primary() && op.epoch <= h.pg.epoch());
+        if here.is_some_and(|h| op.epoch < h.pg.info().history.last_epoch_split) && self.bug != Bug::OldRequests {
+            *self.marks.entry("request from before a split").or_default() += 1;
+            return;
+        }
+        if op.balanced && !leads {
+            self.read_replica(op);
+            return;
+        }
+        let Some(hosted) = self.pgs.get_mut(&op.pgid) else {
+            // The client knows the PG from a newer map.
+            self.early_ops.push(op);
+            return;
+        };
+        if !hosted.pg.is_primary() && op.epoch <= hosted.pg.epoch() {
+            return;
+        }
+        if op.epoch < hosted.pg.info().history.same_primary_since {
+            // Its sender sends it again when it sees the map; this copy may be older than anything that is remembered.
+            return;
+        }
+        hosted.waiting.push(op);
+        self.scrubs += 1;
+        if hosted.pg.is_clean() && crate::rng::mix(self.scrubs).is_multiple_of(32) {
+            *self.marks.entry("scrub wanted").or_default() += 1;
+            // With bad disks, some scrubs repair at once, and others in a second pass.
+            let repair = self.conf.scrub_auto_repair && self.scrubs.is_multiple_of(2);
+            self.feed(op.pgid, Event::StartScrub(ScrubKind { deep: true, repair, check: false }));
+        }
+        self.run_waiting(op.pgid);
+        self.drain(op.pgid);
+    }
+
+    /// Whether a primary may answer what was read up to now.
+    pub(super) fn may_answer(&self, pg: &Pg, now: Steady) -> bool {
+        pg.is_readable(now) || self.bug == Bug::NoLease
+    }
+
+    /// Whether a replica may answer what was read of an object up to now.
+    pub(super) fn may_answer_for(&self, pg: &Pg, oid: &ObjectId, now: Steady) -> bool {
+        let without = self.bug == Bug::ReplicaWithoutLease && pg.phase_name() == "Started/ReplicaActive";
+        pg.may_read_replica(oid, now) || without && !pg.info().is_incomplete() && !pg.missing().contains(oid)
+    }
+
+    fn proof(&self, pgid: PgId, version: Option<Eversion>, first: bool) -> Proof {
+        let pg = &self.pgs[&pgid].pg;
+        let since = pg.info().history.same_interval_since;
+        Proof { pgid, epoch: pg.epoch(), since, acting: pg.mapping().acting.clone(), version, first }
+    }
+
+    pub(super) fn answer_with(&mut self, op: ClientOp, did: Did, version: Option<Eversion>, first: bool) {
+        let proof = self.proof(op.pgid, version, first);
+        self.out.push(Effect::Answer { client: op.client, tid: op.tid, did, proof });
+    }
+
+    /// Answers a change that has this version.
+    pub(super) fn answer(&mut self, op: ClientOp, version: Eversion, first: bool) {
+        let did = match op.ask {
+            Ask::Write(value, _) => Did::Write(value),
+            Ask::Delete => Did::Delete,
+            Ask::Read => unreachable!("reads are not logged"),
+        };
+        self.answer_with(op, did, Some(version), first);
+    }
+
+    /// A replica reads, if it may.
+    fn read_replica(&mut self, op: ClientOp) {
+        let (now, bug) = (self.steady(), self.bug);
+        let refused = Effect::Refused { client: op.client, tid: op.tid, again: true };
+        let Some(hosted) = self.pgs.get(&op.pgid) else {
+            self.out.push(refused);
+            return;
+        };
+        let lacks = hosted.pg.missing().contains(&op.oid());
+        let anyway = bug == Bug::ReplicaReadsUncommitted && hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now) && !lacks;
+        if !self.may_answer_for(&hosted.pg, &op.oid(), now) && !anyway {
+            *self.marks.entry("replica did not read").or_default() += 1;
+            self.out.push(refused);
+            return;
+        }
+        let Ok(object) = self.disk.read(op.pgid, &op.oid(), bug != Bug::NoChecksum) else {
+            *self.marks.entry("replica found damage").or_default() += 1;
+            self.out.push(refused);
+            return;
+        };
+        let value = object.map(value_of);
+        if bug == Bug::ReplicaReadsUncommitted {
+            self.answer_with(op, Did::Read(value), None, false);
+            return;
+        }
+        self.out.push(Effect::Later(op.pgid, Local::ReadDone(hosted.generation, op, value)));
+    }
+
+    /// Answers a read if no later interval can have begun before now.
+    pub(super) fn answer_read(&mut self, op: ClientOp, value: Option<u64>) {
+        let now = self.steady();
+        if self.may_answer(&self.pgs[&op.pgid].pg, now) {
+            self.answer_with(op, Did::Read(value), None, false);
+            return;
+        }
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        *self.marks.entry("read waited for a lease").or_default() += 1;
+        hosted.pg.set_clock(now);
+        hosted.pg.wait_readable();
+        hosted.laggy.push(op);
+    }
+
+    /// Tries every waiting operation of a PG once.
+    pub(super) fn run_waiting(&mut self, pgid: PgId) {
+        let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
+        if !hosted.pg.is_active() {
+            return;
+        }
+        for op in std::mem::take(&mut hosted.waiting) {
+            if !self.run(op) {
+                let hosted = self.pgs.get_mut(&pgid).expect("operations do not remove PGs");
+                hosted.waiting.push(op);
+            }
+        }
+    }
+
+    /// Runs an operation, or says that it must wait.
+    fn run(&mut self, op: ClientOp) -> bool {
+        let oid = op.oid();
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        let status = hosted.pg.object_status(&oid);
+        if status == ObjectStatus::Missing || (status == ObjectStatus::Degraded && op.ask != Ask::Read) {
+            *self.marks.entry("operation waited for recovery").or_default() += 1;
+            hosted.pg.handle(Event::RecoverNow(oid), self.now);
+            return false;
+        }
+        if status == ObjectStatus::Unfound {
+            return false;
+        }
+        if op.ask != Ask::Read && hosted.pg.scrub_blocks(&oid) {
+            *self.marks.entry("write waited for scrub").or_default() += 1;
+            return false;
+        }
+        let dup = hosted.pg.find_dup(&op.reqid()).filter(|_| self.bug != Bug::NoDups);
+        if let Some(dup) = dup {
+            *self.marks.entry("resent write recognised").or_default() += 1;
+            if dup.committed {
+                self.answer(op, dup.version, false);
+            }
+            return dup.committed;
+        }
+        if op.ask == Ask::Read {
+            if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
+                return false;
+            }
+            let Ok(object) = self.disk.read(op.pgid, &oid, self.bug != Bug::NoChecksum) else {
+                *self.marks.entry("client met damage").or_default() += 1;
+                let version = self.disk.state().version(op.pgid, &oid).expect("damaged, but there");
+                hosted.pg.handle(Event::ObjectDamaged { oid: oid.clone(), version }, self.now);
+                if hosted.pg.must_wait(&oid, false) {
+                    return false;
+                }
+                // Without another acting copy.
+                *self.marks.entry("client got an error").or_default() += 1;
+                self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: false });
+                return true;
+            };
+            let value = object.map(value_of);
+            let generation = hosted.generation;
+            self.tokens += 1;
+            if crate::rng::mix(self.tokens).is_multiple_of(4) {
+                // Data may have to come from the disk.
+                self.out.push(Effect::Later(op.pgid, Local::ReadDone(generation, op, value)));
+            } else {
+                self.answer_read(op, value);
+            }
+            return true;
+        }
+        if self.full {
+            *self.marks.entry("write waited for room").or_default() += 1;
+            return false;
+        }
+        if hosted.executing.contains_key(&oid) {
+            return false;
+        }
+        self.tokens += 1;
+        if crate::rng::mix(self.tokens).is_multiple_of(4) {
+            // An object may have to be read before it is changed.
+            hosted.executing.insert(oid, op);
+            self.out.push(Effect::Later(op.pgid, Local::Execute(hosted.generation, op)));
+            return true;
+        }
+        self.execute(op);
+        true
+    }
+
+    /// Works out what a write does, and proposes it.
+    pub(super) fn execute(&mut self, op: ClientOp) {
+        let oid = op.oid();
+        let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        let version = hosted.pg.next_version();
+        self.tokens += 1;
+        let token = OpToken(self.tokens);
+        let object = match op.ask {
+            Ask::Write(value, words) => Change::Write(object_with(value, words, version)),
+            _ if exists.is_some() => Change::Remove,
+            // Nothing to do, but it must be remembered: the same request may come again, late.
+            _ => Change::Nothing,
+        };
+        let payload = encode_payload(&oid, &object);
+        let (log_op, now_there) = match object {
+            Change::Write(_) => (LogOp::Modify, true),
+            Change::Remove => (LogOp::Delete, false),
+            Change::Nothing => (LogOp::Error, false),
+        };
+        let stats = StatSum { num_objects: i64::from(now_there) - i64::from(exists.is_some()), ..StatSum::default() };
+        let entry = NewEntry {
+            op: log_op,
+            oid: oid.clone(),
+            prior_version: exists.unwrap_or_default(),
+            user_version: version.version,
+            reqid: op.reqid(),
+            mtime: self.now,
+            return_code: 0,
+            snaps: Vec::new(),
+            op_returns: Vec::new(),
+        };
+        let value = if let Ask::Write(value, _) = op.ask { Some(value) } else { None };
+        self.out.push(Effect::Proposed { object: op.object, version, value });
+        hosted.txns.insert(token, (oid, object));
+        hosted.running.insert(token, (op, version));
+        let got = hosted.pg.propose(Proposal { token, entries: smallvec![entry], payload, stats });
+        assert_eq!(got, Ok(version));
+        // Apply at once: the next operation reads what this one wrote.
+        self.drain_persists(op.pgid);
+        if self.bug == Bug::AckAlone
+            && let Some((op, _)) = self.pgs.get_mut(&op.pgid).and_then(|h| h.running.remove(&token))
+        {
+            self.answer(op, version, true);
+        }
+    }
+
+    /// Carries out what a proposal caused: messages and one transaction.
+    fn drain_persists(&mut self, pgid: PgId) {
+        self.drain(pgid);
+    }
+}

@@ -1,0 +1,125 @@
+//! What an OSD causes, and what of it takes time.
+
+use bytes::Bytes;
+use pg::{Backfill, ObjectChunk, Peers, ReadToken, ScrubKind, Steady, Turn};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId};
+
+use crate::history::Did;
+use crate::monitor::MonMsg;
+use crate::request::ClientOp;
+
+/// Of what an answer is made.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    /// The PG.
+    pub pgid: PgId,
+    /// The map of the one who answers.
+    pub epoch: Epoch,
+    /// Since when its interval lasts.
+    pub since: Epoch,
+    /// Who acts in it.
+    pub acting: Vec<OsdId>,
+    /// The version of the change.
+    pub version: Option<Eversion>,
+    /// It is answered when everybody has it, and was not before.
+    pub first: bool,
+}
+
+/// How an OSD would serve clients of a PG.
+#[derive(Clone, Copy, Debug)]
+pub struct Serves {
+    /// How many bits of a hash decide that an object is in the PG.
+    pub bits: u32,
+    /// Since when its interval lasts.
+    pub since: Epoch,
+    /// It leads the PG.
+    pub primary: bool,
+}
+
+/// What an OSD causes outside.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
+pub enum Effect {
+    /// A message to peers, encoded.
+    Peer {
+        /// Receivers.
+        to: Peers,
+        /// Front.
+        front: Bytes,
+        /// Data.
+        data: Bytes,
+    },
+    /// A message to the monitor.
+    Mon(MonMsg),
+    /// An answer to a client.
+    Answer {
+        /// Who asked.
+        client: usize,
+        /// Which request.
+        tid: u64,
+        /// What was done.
+        did: Did,
+        /// Of what the answer is made.
+        proof: Proof,
+    },
+    /// A change was proposed: the value after it.
+    Proposed {
+        /// Which object.
+        object: u64,
+        /// Its version.
+        version: Eversion,
+        /// The value, or nothing.
+        value: Option<u64>,
+    },
+    /// The disk has work up to here.
+    Flush(u64),
+    /// The operation cannot be done here, or has failed: an error that says nothing of the object.
+    Refused {
+        /// Who asked.
+        client: usize,
+        /// Which request.
+        tid: u64,
+        /// The primary should be asked.
+        again: bool,
+    },
+    /// A line of the cluster log that says that something is wrong.
+    Complaint(String),
+    /// A PG wants to be woken.
+    Wake(PgId, Steady),
+    /// Objects that were given up; it is durable everywhere.
+    GaveUp(Vec<ObjectId>),
+    /// Something of a PG that takes time.
+    Later(PgId, Local),
+}
+
+/// Something of a PG that takes time.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
+pub enum Local {
+    /// A recovery grant.
+    Grant,
+    /// A read for recovery.
+    Read(ReadToken, Option<ObjectChunk>),
+    /// A write was prepared, in this interval, while others went on.
+    Execute(u64, ClientOp),
+    /// Objects for a comparison are to be listed.
+    List(ReadToken, Backfill, usize),
+    /// A turn was given or taken back; of groups that others lead, if so.
+    Turn(Turn<PgId>, bool),
+    /// There is no room for a backfill, for a while.
+    TooFull(u8),
+    /// There may be room for it.
+    Room(u8),
+    /// A step of removal.
+    RemoveObjects(usize),
+    /// An object was read, in this interval.
+    ReadDone(u64, ClientOp, Option<u64>),
+    /// The moment has come that the PG asked for.
+    Wake,
+    /// A scrub wants to know what is in a range.
+    Scan(ReadToken, Backfill, Backfill),
+    /// A scrub wants its turn.
+    ScrubSlot,
+    /// A scrub that follows from another.
+    Scrub(ScrubKind),
+}

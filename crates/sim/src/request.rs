@@ -1,0 +1,47 @@
+//! What clients ask for.
+
+use types::{Epoch, ObjectId, PgId, ReqId};
+
+use crate::content::object_id;
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// Replace the object by this value, in this many words.
+    Write(u64, u32),
+    /// Delete it.
+    Delete,
+    /// Read it.
+    Read,
+}
+
+/// A client's operation.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOp {
+    /// Who.
+    pub client: usize,
+    /// Number of the request; the same when resent.
+    pub tid: u64,
+    /// Which object.
+    pub object: u64,
+    /// Which PG it is in.
+    pub pgid: PgId,
+    /// What.
+    pub ask: Ask,
+    /// The client's map.
+    pub epoch: Epoch,
+    /// Any acting OSD may answer.
+    pub balanced: bool,
+}
+
+impl ClientOp {
+    /// The request, as logs remember it.
+    pub fn reqid(&self) -> ReqId {
+        ReqId { name: types::EntityName::new(types::EntityType::CLIENT, self.client as i64), tid: self.tid, inc: 0 }
+    }
+
+    /// The object's identifier.
+    pub fn oid(&self) -> ObjectId {
+        object_id(self.pgid.pool, self.object)
+    }
+}

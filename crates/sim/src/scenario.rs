@@ -1,0 +1,314 @@
+//! What a run is made of, and what it came to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pg::PgConf;
+
+use crate::bug::Bug;
+
+/// What a run is made of. Everything else follows from the seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// OSDs.
+    pub osds: usize,
+    /// Replicas wanted.
+    pub size: u32,
+    /// Replicas needed.
+    pub min_size: u32,
+    /// PGs of the pool.
+    pub pg_num: u32,
+    /// Clients; each has one operation under way.
+    pub clients: usize,
+    /// Operations of each client.
+    pub ops: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Thousandths of a chance that a fault is the crash of one OSD; otherwise all crash, or the placement changes.
+    pub crash_one: u64,
+    /// Thousandths: all OSDs lose power.
+    pub power_cut: u64,
+    /// Thousandths: an OSD goes out or comes in.
+    pub reweight: u64,
+    /// Thousandths: a flush takes long.
+    pub slow_flush: u64,
+    /// Thousandths: a message takes long.
+    pub slow_net: u64,
+    /// Thousandths: a crashed OSD stays away for seconds.
+    pub slow_restart: u64,
+    /// Thousandths: an OSD loses its disk, if all PGs are clean.
+    pub lose_disk: u64,
+    /// Thousandths of that: another OSD loses its disk, too.
+    pub lose_two: u64,
+    /// Thousandths: `nobackfill` is set or cleared.
+    pub nobackfill: u64,
+    /// Thousandths: a copy that is to be filled finds no room at first.
+    pub tight: u64,
+    /// Thousandths: the next fault comes soon.
+    pub hasty: u64,
+    /// Thousandths: the pool gets more PGs, or `pgp_num` follows.
+    pub pg_num_change: u64,
+    /// Logs are so short that an OSD may come back too late to be brought up to date by log.
+    pub short_logs: bool,
+    /// Whether a second pool is created and deleted.
+    pub second_pool: bool,
+    /// Thousandths: an OSD is cut off, from everybody or from some, in both directions or in one.
+    pub cut_off: u64,
+    /// Thousandths: the network falls into two parts, OSDs and clients in each, in both directions or in one.
+    pub partition: u64,
+    /// Thousandths: connections between OSDs, or of clients, break. OSDs send again what was not acknowledged.
+    pub reset: u64,
+    /// Thousandths: the process of an OSD stands still.
+    pub pause: u64,
+    /// Thousandths: somebody asks for another acting set.
+    pub churn: u64,
+    /// Thousandths: a block goes bad.
+    pub bad_block: u64,
+    /// Thousandths: a bit of an object's data changes on a disk, without a word.
+    pub flipped_bit: u64,
+    /// Thousandths: a bit changes that no checksum covers, and no client reads, on an OSD that does not lead.
+    pub unseen_bit: u64,
+    /// Thousandths: an OSD's disk is slow for some time.
+    pub slow_disk: u64,
+    /// Thousandths: an OSD's store is full for some time.
+    pub full: u64,
+    /// Thousandths: who is called down by mistake is called out as well.
+    pub auto_out: u64,
+    /// Thousandths: a read of a client takes long.
+    pub slow_reads: u64,
+    /// Thousandths: a request of a client comes twice.
+    pub duplicates: u64,
+    /// Thousandths: any acting OSD is asked to read.
+    pub balanced: u64,
+    /// Thousandths: `norecover` is set or cleared.
+    pub norecover: u64,
+    /// Thousandths of a chance that an operator who sees unfound objects declares OSDs that are away lost, some of which
+    /// are. Then, or when all who may have them are there, he gives the objects up. For clusters of one PG: of others,
+    /// more may be lost with an OSD.
+    pub give_up: u64,
+    /// Thousandths: an OSD with an empty disk comes; one of a new number, or of the number of one that went.
+    pub add_osd: u64,
+    /// Thousandths: an OSD is taken out, waited for until nothing is on it, and removed from the map.
+    pub remove_osd: u64,
+    /// Thousandths: another size and `min_size` of the pool.
+    pub resize: u64,
+    /// Thousandths: the monitors are away for a while. Half of what was on its way to them is lost.
+    pub monitors_away: u64,
+    /// Thousandths of the maps that are lost with an OSD's session, which is found out late.
+    pub lost_maps: u64,
+    /// Thousandths of the maps that are late, and those after them on the link with them.
+    pub late_maps: u64,
+    /// Thousandths: an OSD that crashes is taken out, and comes back when old maps are gone.
+    pub long_away: u64,
+    /// Thousandths: the monitors forget old maps.
+    pub trim_maps: u64,
+    /// Thousandths by which the speed of clocks differs from the world's.
+    pub drift: u64,
+    /// Options of the PGs.
+    pub conf: PgConf,
+    /// A bug to put back.
+    pub bug: Bug,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let conf = PgConf {
+            recovery_max_chunk: 16,
+            recovery_max_omap_entries: 1,
+            recovery_max_active: 2,
+            async_recovery_min_cost: 4,
+            epoch_persisted_max_stale: 3,
+            removal_batch: 2,
+            read_lease: Duration::from_millis(600),
+            scrub_chunk_min: 1,
+            scrub_chunk_max: 3,
+            scrub_max_preemptions: 1,
+            ..PgConf::default()
+        };
+        Self {
+            osds: 4,
+            size: 3,
+            min_size: 2,
+            pg_num: 2,
+            clients: 4,
+            ops: 40,
+            objects: 8,
+            crash_one: 700,
+            power_cut: 150,
+            reweight: 150,
+            slow_flush: 50,
+            slow_net: 10,
+            slow_restart: 250,
+            lose_disk: 0,
+            lose_two: 0,
+            nobackfill: 0,
+            tight: 0,
+            hasty: 300,
+            pg_num_change: 0,
+            short_logs: false,
+            second_pool: true,
+            cut_off: 0,
+            partition: 0,
+            reset: 0,
+            pause: 0,
+            churn: 0,
+            bad_block: 0,
+            flipped_bit: 0,
+            unseen_bit: 0,
+            slow_disk: 0,
+            full: 0,
+            auto_out: 0,
+            slow_reads: 10,
+            duplicates: 0,
+            balanced: 100,
+            norecover: 0,
+            give_up: 0,
+            monitors_away: 0,
+            lost_maps: 0,
+            late_maps: 0,
+            long_away: 0,
+            trim_maps: 0,
+            add_osd: 0,
+            remove_osd: 0,
+            resize: 0,
+            drift: 10,
+            conf,
+            bug: Bug::None,
+        }
+    }
+}
+
+impl Scenario {
+    /// The seed also decides the shape of the cluster and the kind of trouble.
+    pub fn shape(seed: u64) -> Self {
+        let base = Self::crashes(seed);
+        let base = if seed / 40 % 2 == 1 { base.monitors() } else { base };
+        match seed / 10 % 4 {
+            1 => base.cut_off(seed),
+            2 => base.bad_disks(),
+            3 => base.bad_disks().cut_off(seed),
+            _ => base,
+        }
+    }
+
+    /// OSDs that are cut off or stand still, and are called down without knowing it.
+    pub fn cut_off(self, seed: u64) -> Self {
+        let lease = [200, 600, 2_000][(seed / 40 % 3) as usize];
+        let conf = PgConf { read_lease: Duration::from_millis(lease), ..self.conf };
+        let part = |n: u64| n / 2;
+        Self {
+            cut_off: 200,
+            partition: 80,
+            reset: 120,
+            pause: 130,
+            auto_out: 100,
+            churn: 50,
+            duplicates: 30,
+            balanced: 300,
+            crash_one: part(self.crash_one),
+            power_cut: part(self.power_cut),
+            reweight: part(self.reweight),
+            lose_disk: part(self.lose_disk),
+            conf,
+            ..self
+        }
+    }
+
+    /// Monitors that are away, maps that are late or lost, or gone for ever when an OSD comes back.
+    pub fn monitors(self) -> Self {
+        Self { monitors_away: 80, lost_maps: 30, late_maps: 60, long_away: 150, trim_maps: 60, ..self }
+    }
+
+    /// Disks that fail, are slow, or are full, and an operator who moves groups about.
+    pub fn bad_disks(self) -> Self {
+        let part = |n: u64| n * 6 / 10;
+        let damage = |n: u64| if self.lose_disk == 0 && self.size > 2 { n } else { 0 };
+        let conf = PgConf { scrub_auto_repair: true, ..self.conf };
+        Self {
+            // Of what cannot be read here there must be another copy: not with disks that are lost, and not in groups of two,
+            // where the other copy may be the one that had a write nobody was told of, and takes it back.
+            bad_block: damage(80),
+            flipped_bit: damage(160),
+            unseen_bit: damage(60),
+            conf,
+            resize: if self.lose_disk == 0 { 0 } else { self.resize },
+            slow_disk: 80,
+            full: 70,
+            churn: 100,
+            duplicates: 30,
+            crash_one: part(self.crash_one),
+            power_cut: part(self.power_cut),
+            reweight: part(self.reweight),
+            lose_disk: part(self.lose_disk),
+            ..self
+        }
+    }
+
+    /// Crashes, and nothing else.
+    pub fn crashes(seed: u64) -> Self {
+        let base = Self::default();
+        match seed % 10 {
+            shape @ 6..10 => {
+                let conf = PgConf {
+                    backfill_scan: [1, 3, 8][(seed / 10 % 3) as usize],
+                    min_pg_log_entries: 3,
+                    target_pg_log_entries: 4,
+                    max_pg_log_entries: 12,
+                    pg_log_trim_min: 2,
+                    // More than other clients write while a request is under way.
+                    pg_log_dups_tracked: 120,
+                    ..base.conf.clone()
+                };
+                let base = Self { conf, short_logs: true, tight: 100, objects: 24, ..base };
+                match shape {
+                    // Restarts that take long.
+                    6 => Self { reweight: 0, pg_num: 1, slow_restart: 600, ..base },
+                    // Disks are replaced.
+                    7 => Self { osds: 3, reweight: 0, resize: 60, pg_num_change: 80, lose_disk: 400, lose_two: 500, min_size: 2 - (seed / 10 % 2) as u32, crash_one: 450, power_cut: 50, ops: 60, ..base },
+                    // OSDs come and go.
+                    8 => Self { osds: 6, add_osd: 80, remove_osd: 80, resize: 40, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
+                    // All of it, with slow disks.
+                    _ => Self {
+                        osds: 5,
+                        add_osd: 50,
+                        remove_osd: 50,
+                        pg_num_change: 100,
+                        reweight: 250,
+                        lose_disk: 150,
+                        lose_two: 300,
+                        nobackfill: 50,
+                        crash_one: 350,
+                        power_cut: 100,
+                        slow_flush: 300,
+                        slow_net: 60,
+                        hasty: 600,
+                        ops: 60,
+                        ..base
+                    },
+                }
+            }
+            0 => Self { osds: 3, reweight: 0, crash_one: 850, ..base },
+            1 => Self { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
+            2 => Self { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 500, power_cut: 400, slow_flush: 300, ..base },
+            3 => Self { osds: 6, pg_num: 1, add_osd: 80, remove_osd: 80, resize: 60, pg_num_change: 150, objects: 16, crash_one: 400, reweight: 350, power_cut: 100, ..base },
+            5 => Self { osds: 4, pg_num: 1, resize: 80, pg_num_change: 150, objects: 16, crash_one: 500, power_cut: 250, reweight: 100, ..base },
+            4 => Self { objects: 2, clients: 4, ops: 28, slow_net: 150, ..base },
+            _ => base,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Hash over everything that happened.
+    pub trace: u64,
+    /// Events processed.
+    pub events: u64,
+    /// Map epochs.
+    pub epochs: u32,
+    /// Operations answered.
+    pub answered: u64,
+    /// How often something rare happened.
+    pub marks: BTreeMap<&'static str, u64>,
+}

@@ -1,0 +1,113 @@
+//! Disks that damage what they hold, and scrubs that must find it.
+
+use pg::MapView;
+use types::{ObjectId, OsdId, PgId};
+
+use super::{MS, POOL, World};
+use crate::content::{attr_of, object_id, value_of};
+use crate::osd::Osd;
+
+/// What a disk does to an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Damage {
+    /// It cannot be read.
+    Block,
+    /// A bit of the data changes.
+    Bit,
+    /// A bit changes where no checksum sees it.
+    Unseen,
+}
+
+impl World {
+    /// A disk damages copies of objects that have others. While a write is on its way to them, one disk may be the only one
+    /// that has its object as the log says: losing that one, too, is more than a group of two can stand.
+    pub(super) fn spoil(&mut self, osd: OsdId, damage: Damage) {
+        let (first, mut left) = (self.rng.range(0, self.scenario.objects), self.rng.range(1, 4));
+        if !self.all_clean() {
+            return;
+        }
+        for n in 0..self.scenario.objects {
+            let object = (first + n) % self.scenario.objects;
+            if self.damage(osd, object, damage) {
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn damage(&mut self, osd: OsdId, object: u64, damage: Damage) -> bool {
+        let map = self.monitor.map();
+        let pgid = self.pgid_of(object, map.epoch);
+        let pg::Mapping { acting, primary, .. } = map.mapping(pgid);
+        let oid = object_id(POOL, object);
+        let has = self.osds[osd.0 as usize].disk.state().version(pgid, &oid);
+        let others = || self.osds.iter().filter(|o| o.id != osd).map(|o| &o.disk);
+        let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
+        if !acting.contains(&osd) || !sound || acting.iter().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid)) {
+            return false;
+        }
+        let disk = &mut self.osds[osd.0 as usize].disk;
+        let (done, what) = match damage {
+            Damage::Block => (disk.spoil(pgid, &oid), "block went bad"),
+            Damage::Bit => (disk.flip(pgid, &oid, self.rng.next_u64(), false), "bit changed"),
+            Damage::Unseen => (primary != Some(osd) && disk.flip(pgid, &oid, self.rng.next_u64(), true), "unseen bit changed"),
+        };
+        if done {
+            self.damaged.insert(oid);
+            self.mark(what);
+        }
+        done
+    }
+
+    /// Scrubs complain of nothing but what a disk has damaged.
+    pub(super) fn complaint(&mut self, osd: OsdId, text: &str) {
+        let of_scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch"].iter().any(|w| text.contains(w));
+        if !of_scrub {
+            return;
+        }
+        let object = text.contains("soid") || text.contains("shard");
+        let known = self.damaged.iter().any(|oid| !object || text.contains(&oid.to_string()));
+        if !known || text.contains("stat mismatch") {
+            self.note(Err(format!("osd.{osd}: a scrub says: {text}")));
+        }
+        self.mark("scrub found damage");
+    }
+
+    /// Operators repair until no copy differs from others, and none is unreadable.
+    pub(super) fn mend(&mut self) -> Result<(), String> {
+        for _ in 0..40 {
+            if !self.is_damaged() {
+                return Ok(());
+            }
+            self.mark("repair in the calm");
+            let map = self.monitor.map().clone();
+            for pgid in self.pgids() {
+                if let Some(primary) = map.mapping(pgid).primary {
+                    self.osds[primary.0 as usize].repair(pgid, self.now);
+                    self.carry_out(primary);
+                }
+            }
+            self.run_until(self.now + 5_000 * MS)?;
+        }
+        Err(format!("damage stays\n{}", self.describe()))
+    }
+
+    /// Whether a copy is unreadable, or differs from others.
+    fn is_damaged(&self) -> bool {
+        let map = self.monitor.map();
+        self.pgids().into_iter().any(|pgid| {
+            let copies: Vec<_> = map.mapping(pgid).acting.iter().map(|o| &self.osds[o.0 as usize]).collect();
+            let objects = |o: &Osd| o.disk.state().colls.get(&pgid).map(|c| c.objects.clone()).unwrap_or_default();
+            copies.windows(2).any(|pair| objects(pair[0]) != objects(pair[1]))
+                || copies.iter().any(|o| objects(o).iter().any(|(oid, object)| !object.is_sound() || o.disk.is_bad(pgid, oid)))
+        })
+    }
+}
+
+/// Whether the copy here is not what was written.
+fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
+    let object = osd.disk.state().colls.get(&pgid).and_then(|c| c.objects.get(oid));
+    osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != attr_of(value_of(o)))
+}

@@ -1,0 +1,292 @@
+//! What goes wrong: processes and disks that go, networks that are cut.
+
+use types::{Epoch, OsdId};
+
+use super::damage::Damage;
+use super::{Ev, MON, MS, POOL, Time, World};
+use crate::bug::Bug;
+use crate::monitor::MonMsg;
+use crate::osd::Clock;
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let s = &self.scenario;
+        let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
+        let s_two = s.lose_two;
+        let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset, s.monitors_away, s.trim_maps];
+        let sum = one + all + weight + disk + flag + split;
+        let total: u64 = other.iter().sum();
+        let dice = self.rng.range(0, 1_000.max(sum + total));
+        let mut end = sum;
+        for o in &mut other {
+            end += *o;
+            *o = end;
+        }
+        if dice < one {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            self.crash(osd);
+        } else if dice < one + all {
+            for osd in 0..n {
+                self.crash(OsdId(osd as i32));
+            }
+        } else if dice < one + all + weight {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            let is_in = self.monitor.map().osd(osd).is_some_and(|o| o.is_in);
+            if !is_in || self.may_go_out() {
+                self.after(0, Ev::Mon(MonMsg::SetIn(osd, !is_in)));
+            }
+        } else if dice < one + all + weight + disk {
+            // Of anything that was acknowledged there must be another copy.
+            if self.all_clean() {
+                let osd = OsdId(self.rng.range(0, n) as i32);
+                self.lose(osd);
+                let copies = self.monitor.map().pools.get(&POOL).map_or(0, |p| p.size);
+                if copies > 2 && self.rng.permille(s_two) {
+                    let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
+                    self.lose(OsdId(other as i32));
+                    self.mark("two disks replaced");
+                }
+            }
+        } else if dice < one + all + weight + disk + flag {
+            let on = !self.monitor.map().nobackfill;
+            self.after(0, Ev::Mon(MonMsg::NoBackfill(on)));
+        } else if dice < one + all + weight + disk + flag + split {
+            let map = self.monitor.map();
+            let msg = match map.pools.get(&POOL) {
+                Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => Some(MonMsg::PgpNum(POOL)),
+                Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => Some(MonMsg::PgNum(POOL, pool.pg_num - 1)),
+                Some(pool) if pool.pg_num < 12 => Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32)),
+                _ => None,
+            };
+            if let Some(msg) = msg {
+                self.after(0, Ev::Mon(msg));
+            }
+        } else if let Some(kind) = other.iter().position(|end| dice < *end) {
+            let osd = OsdId(self.rng.range(0, n) as i32);
+            match kind {
+                0 => self.cut_off(osd),
+                1 => self.pause(osd),
+                2 => self.churn(),
+                3 => self.spoil(osd, Damage::Block),
+                4 => {
+                    let until = self.now + self.rng.range(500 * MS, 5_000 * MS);
+                    self.slow.insert(osd, until);
+                    self.mark("disk is slow");
+                }
+                5 => {
+                    let on = !self.monitor.map().norecover;
+                    self.after(0, Ev::Mon(MonMsg::NoRecover(on)));
+                }
+                7 => self.spoil(osd, Damage::Bit),
+                8 => self.spoil(osd, Damage::Unseen),
+                9 => self.add_osd(),
+                10 => self.remove_osd(osd),
+                11 => self.resize(),
+                12 => self.partition(),
+                13 => self.resets(),
+                14 => self.monitors_away(),
+                15 => drop(self.trim_maps()),
+                _ => {
+                    let until = self.rng.range(100 * MS, 2_000 * MS);
+                    self.osds[osd.0 as usize].full = true;
+                    self.after(0, Ev::Mon(MonMsg::Full(osd, true)));
+                    self.after(until, Ev::Room(osd));
+                    self.mark("store is full");
+                }
+            }
+        }
+        let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
+        self.after(next, Ev::Fault);
+    }
+
+    pub(super) fn start(&mut self, osd: OsdId) {
+        if self.osds[osd.0 as usize].incarnation != 0 || self.gone.contains(&osd) {
+            return;
+        }
+        self.incarnations += 1;
+        let (incarnation, now) = (self.incarnations, self.now);
+        let drift = self.scenario.drift;
+        let rate = 1_000 - drift + self.rng.range(0, 2 * drift + 1);
+        self.osds[osd.0 as usize].clock = Clock { offset: self.rng.range(0, 1 << 40), rate };
+        self.osds[osd.0 as usize].start(incarnation, &self.monitor, now);
+        self.carry_out(osd);
+        let has = self.osds[osd.0 as usize].map().map_or(Epoch(0), |m| m.epoch);
+        self.send_maps(osd, has.next());
+    }
+
+    fn crash(&mut self, osd: OsdId) {
+        let incarnation = self.osds[osd.0 as usize].incarnation;
+        if incarnation == 0 {
+            return;
+        }
+        let unflushed = self.osds[osd.0 as usize].disk.unflushed();
+        let survivors = self.rng.range(0, unflushed as u64 + 1) as usize;
+        self.osds[osd.0 as usize].stop(survivors);
+        for other in 0..self.osds.len() {
+            if self.rng.permille(500) {
+                self.cut.insert((incarnation, OsdId(other as i32)));
+            }
+        }
+        let noticed = self.rng.range(100 * MS, 2_000 * MS);
+        let dead = self.rng.permille(500);
+        self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
+        let out = self.rng.permille(self.scenario.long_away);
+        if out && self.may_go_out() {
+            // Long enough for the groups to be clean without it, and old maps to go.
+            self.mark("away for long");
+            self.after(noticed + 1, Ev::Mon(MonMsg::SetIn(osd, false)));
+            self.after(noticed + 1_500 * MS, Ev::LongAway(osd, self.now + 10_000 * MS));
+            return;
+        }
+        let back = if self.rng.permille(self.scenario.slow_restart) {
+            self.rng.range(3_000 * MS, 8_000 * MS)
+        } else if self.rng.permille(300) {
+            self.rng.range(10 * MS, 200 * MS)
+        } else {
+            self.rng.range(500 * MS, 3_000 * MS)
+        };
+        self.after(back, Ev::Start(osd));
+    }
+
+    /// An OSD crashes and comes back with an empty disk.
+    fn lose(&mut self, osd: OsdId) {
+        if self.gone.contains(&osd) {
+            return;
+        }
+        self.crash(osd);
+        self.osds[osd.0 as usize].replace_disk();
+    }
+
+    /// An OSD is away and out until maps are gone that it has not seen, or it comes back for another reason.
+    pub(super) fn long_away(&mut self, osd: OsdId, until: Time) {
+        if self.osds[osd.0 as usize].incarnation != 0 {
+            return;
+        }
+        self.trim_maps();
+        if self.monitor.oldest > self.osds[osd.0 as usize].disk.state().epoch.next() || self.now > until {
+            self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
+            self.after(0, Ev::Start(osd));
+        } else {
+            self.after(300 * MS, Ev::LongAway(osd, until));
+        }
+    }
+
+    /// Cuts an OSD off for a while; perhaps it is called down and does not know it. Clients on its side of the cut do not hear
+    /// of it either.
+    fn cut_off(&mut self, osd: OsdId) {
+        let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
+        let me = i64::from(osd.0);
+        let (mut out, mut inward) = (true, true);
+        match self.rng.range(0, 4) {
+            0 => out = false,
+            1 => inward = false,
+            _ => {}
+        }
+        let everybody = self.rng.permille(500);
+        let mut ends = vec![MON];
+        for other in (0..self.osds.len() as i64).filter(|o| *o != me) {
+            if everybody || self.rng.permille(500) {
+                ends.push(other);
+            }
+        }
+        if !everybody && self.rng.permille(300) {
+            ends.remove(0);
+        }
+        for end in ends {
+            for link in [out.then_some((me, end)), inward.then_some((end, me))].into_iter().flatten() {
+                self.block(link, until);
+            }
+        }
+        for client in 0..self.clients.len() as i64 {
+            if self.rng.permille(500) {
+                self.block((MON, 1000 + client), until);
+            }
+        }
+        self.mark("cut off");
+        self.suspect(osd);
+    }
+
+    /// The network falls into two parts for a while. The monitors are in one.
+    fn partition(&mut self) {
+        let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
+        let one_way = self.rng.range(0, 4);
+        let mut ends: Vec<i64> = (0..self.osds.len() as i64).collect();
+        ends.extend((0..self.clients.len() as i64).map(|c| 1000 + c));
+        let away: Vec<bool> = ends.iter().map(|_| self.rng.permille(400)).collect();
+        ends.push(MON);
+        let side = |i: usize| away.get(i).copied().unwrap_or(false);
+        for (i, a) in ends.iter().enumerate() {
+            for (j, b) in ends.iter().enumerate() {
+                let silent = match one_way {
+                    0 => side(i) && !side(j),
+                    1 => !side(i) && side(j),
+                    _ => side(i) != side(j),
+                };
+                if silent {
+                    self.block((*a, *b), until);
+                }
+            }
+        }
+        self.mark(if one_way < 2 { "partition in one direction" } else { "partition" });
+        for at in 0..self.osds.len() {
+            if side(at) {
+                self.suspect(OsdId(at as i32));
+            }
+            for other in 0..at {
+                // Connections do not survive it, or find out late.
+                if side(at) != side(other) && self.rng.permille(500) {
+                    self.at(until, Ev::Reset(OsdId(at as i32), OsdId(other as i32)));
+                }
+            }
+        }
+    }
+
+    /// Connections break: of OSDs with each other, or of a client.
+    fn resets(&mut self) {
+        self.mark("connections reset");
+        let n = self.osds.len() as u64;
+        for _ in 0..self.rng.range(1, 5) {
+            let (a, b) = (self.rng.range(0, n), self.rng.range(1, n));
+            self.reset(OsdId(a as i32), OsdId(((a + b) % n) as i32));
+        }
+        let client = self.rng.range(0, self.clients.len() as u64) as usize;
+        let of_client = |ev: &Ev| match ev {
+            Ev::Op { op, .. } => op.client == client,
+            Ev::Answer { client: c, .. } | Ev::Refused { client: c, .. } => *c == client,
+            _ => false,
+        };
+        let lost: Vec<u64> = self.events.iter().filter(|(_, ev)| of_client(ev)).map(|(n, _)| *n).collect();
+        for event in lost {
+            if let Some(Ev::Answer { .. }) = self.events.remove(&event) {
+                self.mark("answer lost");
+            }
+        }
+        let back = self.rng.range(MS, 300 * MS);
+        self.after(back, Ev::Resend(client));
+    }
+
+    /// A process stands still.
+    fn pause(&mut self, osd: OsdId) {
+        let until = self.now + self.rng.range(200 * MS, 5_000 * MS);
+        let end = self.paused.entry(osd).or_default();
+        *end = until.max(*end);
+        self.mark("paused");
+        self.suspect(osd);
+    }
+
+    fn suspect(&mut self, osd: OsdId) {
+        let incarnation = self.osds[osd.0 as usize].incarnation;
+        if incarnation != 0 && self.rng.permille(750) {
+            let noticed = self.rng.range(20 * MS, 2_500 * MS);
+            let dead = self.scenario.bug == Bug::SilentIsDead;
+            self.after(noticed, Ev::Mon(MonMsg::Failed(osd, incarnation, dead)));
+            if self.may_go_out() && self.rng.permille(self.scenario.auto_out) {
+                self.after(noticed + 1, Ev::Mon(MonMsg::SetIn(osd, false)));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The calm, and judgement.
+
+use std::fmt::Write as _;
+
+use pg::MapView;
+use types::OsdId;
+
+use super::{Ev, POOL, SECOND, World};
+use crate::content::{object_id, value_of};
+use crate::history::{Did, Done};
+use crate::monitor::MonMsg;
+
+impl World {
+    pub(super) fn settle(&mut self) {
+        for osd in 0..self.osds.len() {
+            self.after(0, Ev::Room(OsdId(osd as i32)));
+        }
+        for osd in 0..self.osds.len() {
+            let osd = OsdId(osd as i32);
+            self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
+            self.after(1, Ev::Start(osd));
+        }
+        self.after(0, Ev::Mon(MonMsg::Size(POOL, self.scenario.size, self.scenario.min_size)));
+        self.after(0, Ev::Mon(MonMsg::NoBackfill(false)));
+        self.after(0, Ev::Mon(MonMsg::NoRecover(false)));
+        self.after(0, Ev::Mon(MonMsg::PgpNum(POOL)));
+        self.after(0, Ev::Mon(MonMsg::DeletePool(SECOND)));
+    }
+
+    /// All PGs are clean with the newest map, and clients are done.
+    pub(super) fn is_settled(&self) -> bool {
+        let map = self.monitor.map();
+        map.pools.get(&POOL).is_some_and(|p| p.pg_num_pending == p.pg_num)
+            && !map.pools.contains_key(&SECOND)
+            && self.clients.iter().all(|c| c.left == 0 && c.current.is_none())
+            && self.all_clean()
+    }
+
+    /// All OSDs are up and all PGs are clean with the newest map.
+    pub(super) fn all_clean(&self) -> bool {
+        let map = self.monitor.map();
+        map.osds.iter().all(|o| o.up || !o.exists)
+            && self.osds.iter().all(|o| match map.osd(o.id) {
+                Some(known) => known.incarnation == o.incarnation,
+                None => self.gone.contains(&o.id),
+            })
+            && self.pgids().into_iter().all(|pgid| {
+                map.mapping(pgid).primary.is_some_and(|primary| {
+                    let mut pgs = self.osds[primary.0 as usize].pgs();
+                    pgs.any(|(id, pg)| *id == pgid && pg.is_clean() && pg.epoch() == map.epoch)
+                })
+            })
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        for osd in &self.osds {
+            let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osd(osd.id));
+            for (pgid, pg) in osd.pgs() {
+                let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfills().collect::<Vec<_>>());
+            }
+        }
+        for c in self.clients.iter().filter(|c| c.current.is_some()) {
+            let _ = writeln!(text, "client {c:?}");
+        }
+        text
+    }
+
+    /// Replicas are identical, what is there is what clients wrote, and no copy is where it should not be.
+    pub(super) fn judge(&mut self) -> Result<(), String> {
+        let map = self.monitor.map().clone();
+        for osd in &mut self.osds {
+            let all = osd.disk.unflushed();
+            osd.disk.crash(all);
+        }
+        for pgid in self.pgids() {
+            let pg::Mapping { up, acting, .. } = map.mapping(pgid);
+            if acting.len() != self.scenario.size as usize || up.iter().any(|o| !acting.contains(o)) {
+                return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
+            }
+            let coll = |o: &OsdId| self.osds[o.0 as usize].disk.state().colls.get(&pgid).cloned();
+            let first = coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
+            for osd in &acting[1..] {
+                let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
+                if first.objects != other.objects {
+                    return Err(format!("{pgid}: replicas differ\nosd.{}: {:#?}\nosd.{osd}: {:#?}", acting[0], first.objects, other.objects));
+                }
+                let log = |c: &crate::disk::Coll| c.rows.iter().filter(|(k, _)| k[0] == b'l').map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+                // Trimming is not in step; what both have must be the same.
+                let (a, b) = (log(&first), log(&other));
+                if !a.ends_with(&b) && !b.ends_with(&a) || (!self.scenario.short_logs && a != b) {
+                    return Err(format!("{pgid}: logs differ between osd.{} and osd.{osd}", acting[0]));
+                }
+            }
+            for osd in &self.osds {
+                if !acting.contains(&osd.id) && osd.disk.state().colls.contains_key(&pgid) {
+                    return Err(format!("{pgid}: osd.{} still has a copy", osd.id));
+                }
+            }
+            let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
+            let counted = loaded.info.stats_invalid || loaded.info.stats.num_objects == first.objects.len() as i64;
+            let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
+            if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
+                return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
+            }
+            if !loaded.missing.is_empty() || !counted {
+                return Err(format!("{pgid}: {} objects, {:?}", first.objects.len(), loaded.info.stats));
+            }
+        }
+        for osd in &self.osds {
+            if let Some(pg) = osd.disk.state().colls.keys().find(|pg| pg.pool == SECOND || pg.seed >= map.pools[&pg.pool].pg_num) {
+                return Err(format!("osd.{} still has a copy of {pg}, which does not exist", osd.id));
+            }
+        }
+        // One last read of everything, straight from the primary's disk.
+        for object in 0..self.scenario.objects {
+            let pgid = self.pgid_of(object, map.epoch);
+            let primary = map.mapping(pgid).primary.ok_or("no primary")?;
+            let state = self.osds[primary.0 as usize].disk.state();
+            let value = state.colls[&pgid].objects.get(&object_id(POOL, object)).map(value_of);
+            let done = Done { client: usize::MAX, did: Did::Read(value), start: u64::MAX - 1, end: u64::MAX };
+            self.history.objects.entry(object).or_default().push(done);
+        }
+        self.history.check()
+    }
+}
