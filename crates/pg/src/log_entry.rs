@@ -49,7 +49,7 @@ pub struct LogEntry {
     pub oid: ObjectId,
     /// The version that the change gave the object. `version.version` grows from entry to entry.
     pub version: Eversion,
-    /// The object's version before, zero if it did not exist.
+    /// The object's version before, zero if it did not exist. Of a clone: that of the head that it was made of (as in Ceph).
     pub prior_version: Eversion,
     /// The object's user-visible version after.
     pub user_version: u64,
@@ -79,6 +79,13 @@ pub struct Logged {
 
 /// A shared log entry.
 pub type LoggedRef = Arc<Logged>;
+
+impl LogEntry {
+    /// The version of the object itself before the entry, zero if it did not exist.
+    pub fn before(&self) -> Eversion {
+        if self.op == LogOp::Clone { Eversion::default() } else { self.prior_version }
+    }
+}
 
 impl Logged {
     /// Encodes an entry. The log outlives messages by far: the names in the kept entry are slices of its

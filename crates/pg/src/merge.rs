@@ -17,6 +17,8 @@
 //! * else if `prior` is zero the object must not exist: nothing is missing;
 //! * else `prior` is needed, unless the copy still has exactly that.
 //!
+//! The entry of a clone names the version of the head that it was made of; the clone itself was nowhere before.
+//!
 //! Learning an update makes its version needed; learning a deletion removes the object.
 //! (Ceph: `PGLog::_merge_object_divergent_entries`, `PGLog::merge_log`, `PGLog::proc_replica_log`.)
 
@@ -77,7 +79,7 @@ pub fn merge(
     for e in divergent {
         out.diverged = true;
         if (e.entry.op.is_update() || e.entry.op.is_delete()) && filled.covers(&e.entry.oid) {
-            first_divergent.entry(&e.entry.oid).or_insert(e.entry.prior_version);
+            first_divergent.entry(&e.entry.oid).or_insert(e.entry.before());
         }
     }
     for (oid, prior) in first_divergent {

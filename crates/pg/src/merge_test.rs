@@ -159,3 +159,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_clone_was_nowhere_before() {
+    // Its entry names the version of the head that it was made of.
+    let (head, clone) = (oid(0), oid(0).at(SnapId(3)));
+    let at = |epoch, version| Eversion { epoch: Epoch(epoch), version };
+    let entry = |op, oid: &ObjectId, version, prior_version| {
+        let (oid, reqid, mtime) = (oid.clone(), ReqId::default(), Utime::default());
+        let (snaps, op_returns) = (Vec::new(), Vec::new());
+        Logged::new(LogEntry { op, oid, version, prior_version, user_version: 0, reqid, mtime, return_code: 0, snaps, op_returns, reverting_to: None })
+    };
+    let changes = [entry(LogOp::Clone, &clone, at(2, 5), at(1, 4)), entry(LogOp::Modify, &head, at(2, 6), at(1, 4))];
+
+    let mut missing = MissingSet::default();
+    let out = merge(&mut missing, &Backfill::Complete, at(1, 4), &changes, &[]);
+    assert_eq!(out.remove, [head.clone(), clone.clone()].into());
+    assert_eq!(missing.get(&clone), None, "nobody ever had it");
+    assert_eq!(missing.get(&head), Some(&MissingItem { need: at(1, 4), have: Eversion::default() }));
+
+    let mut missing = MissingSet::default();
+    merge(&mut missing, &Backfill::Complete, at(1, 4), &[], &changes);
+    assert_eq!(missing.get(&clone), Some(&MissingItem { need: at(2, 5), have: Eversion::default() }));
+    assert_eq!(missing.get(&head), Some(&MissingItem { need: at(2, 6), have: at(1, 4) }));
+}

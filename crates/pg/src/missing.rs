@@ -98,7 +98,7 @@ impl MissingSet {
         } else if entry.op.is_update() {
             let have = match self.items.get(&entry.oid) {
                 Some(item) => item.have,
-                None => entry.prior_version,
+                None => entry.before(),
             };
             self.set(entry.oid.clone(), MissingItem { need: entry.version, have });
         }

@@ -43,7 +43,7 @@ pub struct NewEntry {
     pub op: LogOp,
     /// The object.
     pub oid: ObjectId,
-    /// The object's version before; zero if it does not exist. A wrong zero loses the object when the
+    /// The object's version before; zero if it does not exist; of a clone, that of its head. A wrong zero loses the object when the
     /// entry turns out divergent.
     pub prior_version: Eversion,
     /// The object's user-visible version after.
