@@ -54,6 +54,14 @@ pub enum Bug {
     NoChecksum,
     /// A deep scrub looks at sizes only.
     ScrubSkims,
+    /// Trimming a clone removes it, also if it stands for other snapshots.
+    TrimTakesAll,
+    /// Recovered clones are not found by their snapshots.
+    PushForgetsSnaps,
+    /// A snapshot counts as trimmed when its first clone is.
+    PurgedEarly,
+    /// A delete makes no clone.
+    DeleteKeepsNothing,
     /// The monitors forget maps that groups that are not clean need.
     TrimUnclean,
 }

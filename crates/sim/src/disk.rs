@@ -3,49 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use denc::{Decode, Encode, Features};
-use pg::{ObjectChunk, PersistToken, Progress};
-use types::{Epoch, Eversion, ObjectId, ObjectInfo, PgId};
+use pg::{ObjectChunk, PersistToken, Progress, snap_mapper};
+use types::{Epoch, Eversion, ObjectId, PgId, SnapId, SnapSet};
 
-/// Content of an object.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Object {
-    /// Its version, as the object info says.
-    pub version: Eversion,
-    /// Data.
-    pub data: Vec<u8>,
-    /// Omap rows.
-    pub omap: BTreeMap<Bytes, Bytes>,
-    /// An attribute of the client's. No client of this model reads it, and no checksum covers it.
-    pub attr: u64,
-    /// Checksum of data and rows, from when they were written.
-    pub sum: u32,
-}
-
-impl Object {
-    fn checksum(&self) -> u32 {
-        let rows = self.omap.iter().fold(0, |sum, (k, v)| denc::crc::crc32c(denc::crc::crc32c(sum, k), v));
-        denc::crc::crc32c(rows, &self.data)
-    }
-
-    /// Whether it is what was written, as far as the checksum tells.
-    pub fn is_sound(&self) -> bool {
-        self.sum == self.checksum()
-    }
-
-    fn written(mut self) -> Self {
-        self.sum = self.checksum();
-        self
-    }
-
-    /// One bit of the data changes.
-    fn flip(&mut self, bit: u64) {
-        let bit = bit % (self.data.len() as u64 * 8).max(1);
-        if let Some(byte) = self.data.get_mut((bit / 8) as usize) {
-            *byte ^= 1 << (bit % 8);
-        }
-    }
-}
+use crate::content::{attrs_of, set_attrs};
+use crate::object::Object;
 
 /// What was read is not what was written, or nothing was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +20,37 @@ pub struct Coll {
     pub rows: BTreeMap<Bytes, Bytes>,
     /// Objects.
     pub objects: BTreeMap<ObjectId, Object>,
+    /// Rows that find the clones of snapshots, by the keys of [`snap_mapper`].
+    pub mapper: BTreeMap<Bytes, Bytes>,
+}
+
+impl Coll {
+    /// The snapshots of a clone, as its row says.
+    pub fn snaps(&self, oid: &ObjectId) -> Vec<SnapId> {
+        let row = self.mapper.get(&snap_mapper::object_key(oid));
+        row.map(|value| snap_mapper::snaps_of_row(value).expect("own bytes")).unwrap_or_default()
+    }
+
+    /// The first row of a snapshot.
+    pub fn first_of(&self, snap: SnapId) -> Option<(&Bytes, ObjectId)> {
+        let prefix = snap_mapper::snap_prefix(snap);
+        let (key, value) = self.mapper.range(prefix.clone()..).next().filter(|(key, _)| key.starts_with(&prefix))?;
+        Some((key, snap_mapper::object_of_row(value).expect("own bytes")))
+    }
+
+    fn set_snaps(&mut self, oid: &ObjectId, old: &[SnapId], new: &[SnapId]) {
+        let (set, remove) = snap_mapper::change(oid, old, new);
+        self.mapper.extend(set);
+        self.mapper.retain(|key, _| !remove.contains(key));
+    }
+}
+
+/// The object of a row.
+fn mapped(key: &[u8], value: &Bytes) -> ObjectId {
+    match key {
+        [snap_mapper::BY_OBJECT, object @ ..] => ObjectId::from_key(object).expect("own bytes"),
+        _ => snap_mapper::object_of_row(value).expect("own bytes"),
+    }
 }
 
 /// Everything on a disk.
@@ -97,6 +90,14 @@ pub enum StoreOp {
     Write(PgId, ObjectId, Object),
     /// Remove an object.
     Remove(PgId, ObjectId),
+    /// A clone of a head as it is, with this version.
+    Clone(PgId, ObjectId, Eversion),
+    /// A clone stands for other snapshots than before.
+    Snaps(PgId, ObjectId, Vec<SnapId>, Vec<SnapId>),
+    /// A head has other clones, and this version.
+    Clones(PgId, ObjectId, Eversion, SnapSet),
+    /// A row that finds a clone goes.
+    Unmap(PgId, Bytes),
     /// The object counts as this version.
     Version(PgId, ObjectId, Eversion),
     /// Part of a recovered object.
@@ -118,18 +119,22 @@ impl State {
                 assert!(old.is_none(), "{pg} is created twice");
             }
             StoreOp::Split(parent, child, bits) => {
-                let objects = &mut self.coll(parent).objects;
-                let objects = objects.extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash)).collect();
-                let old = self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects });
+                let coll = self.coll(parent);
+                let objects = coll.objects.extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash)).collect();
+                let mapper = coll.mapper.extract_if(.., |k, v| child.contains_hash(*bits, mapped(k, v).hash)).collect();
+                let old = self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects, mapper });
                 assert!(old.is_none(), "{child} is split off twice");
             }
             StoreOp::Join(target, parts) => {
-                let objects: Vec<_> = parts.iter().flat_map(|p| self.colls.remove(p).expect("it is here").objects).collect();
+                let parts: Vec<_> = parts.iter().map(|p| self.colls.remove(p).expect("it is here")).collect();
                 let coll = self.coll(target);
                 coll.rows.clear();
-                for (oid, object) in objects {
-                    let old = coll.objects.insert(oid, object);
-                    assert!(old.is_none(), "{target} had an object of another PG");
+                for part in parts {
+                    coll.mapper.extend(part.mapper);
+                    for (oid, object) in part.objects {
+                        let old = coll.objects.insert(oid, object);
+                        assert!(old.is_none(), "{target} had an object of another PG");
+                    }
                 }
             }
             StoreOp::Drop(pg) => drop(self.colls.remove(pg)),
@@ -138,19 +143,29 @@ impl State {
             StoreOp::Unset(pg, k) => drop(self.coll(pg).rows.remove(k)),
             StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone().written())),
             StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
+            StoreOp::Clone(pg, clone, version) => {
+                let objects = &mut self.coll(pg).objects;
+                let head = objects.get(&clone.head()).expect("the head is there").clone();
+                objects.insert(clone.clone(), Object { version: *version, snapset: SnapSet::default(), ..head });
+            }
+            StoreOp::Snaps(pg, oid, old, new) => self.coll(pg).set_snaps(oid, old, new),
+            StoreOp::Clones(pg, oid, version, set) => {
+                let head = self.coll(pg).objects.get_mut(oid).expect("the head is there");
+                (head.version, head.snapset) = (*version, set.clone());
+            }
+            StoreOp::Unmap(pg, key) => drop(self.coll(pg).mapper.remove(key)),
             StoreOp::Version(pg, oid, version) => self.coll(pg).objects.get_mut(oid).expect("it is there").version = *version,
             StoreOp::Push(pg, chunk) => {
-                let objects = &mut self.coll(pg).objects;
+                let coll = self.coll(pg);
+                if chunk.last && !chunk.snaps.is_empty() {
+                    coll.set_snaps(&chunk.oid, &[], &chunk.snaps);
+                }
+                let objects = &mut coll.objects;
                 if chunk.first() {
                     objects.remove(&chunk.oid);
                 }
                 let object = objects.entry(chunk.oid.clone()).or_default();
-                if let Some((_, v)) = chunk.attrs.first() {
-                    object.version = ObjectInfo::from_bytes(v).expect("written by this model").version;
-                }
-                if let Some((_, v)) = chunk.attrs.get(1) {
-                    object.attr = u64::from_be_bytes(v[..].try_into().expect("written by this model"));
-                }
+                set_attrs(object, &chunk.attrs);
                 object.data.resize(chunk.size as usize, 0);
                 let mut at = 0;
                 for &(offset, len) in &chunk.extents {
@@ -206,6 +221,9 @@ impl Disk {
             self.applied.apply(op);
             match op {
                 StoreOp::Write(pg, oid, _) | StoreOp::Remove(pg, oid) => drop(self.bad.remove(&(*pg, oid.clone()))),
+                // It shares the blocks of its head.
+                StoreOp::Clone(pg, clone, _) if self.is_bad(*pg, &clone.head()) => drop(self.bad.insert((*pg, clone.clone()))),
+                StoreOp::Clone(pg, clone, _) => drop(self.bad.remove(&(*pg, clone.clone()))),
                 StoreOp::Push(pg, chunk) if chunk.first() => drop(self.bad.remove(&(*pg, chunk.oid.clone()))),
                 StoreOp::Drop(pg) => self.bad.retain(|(p, _)| p != pg),
                 _ => {}
@@ -301,8 +319,6 @@ impl Disk {
         let omap_to = omap.last().map(|(k, _)| k.clone()).or(from.omap_to.clone());
         let last = end == size && omap_to.as_ref() == object.omap.keys().next_back();
         let first = from == Progress::default();
-        let info = ObjectInfo { version, ..ObjectInfo::default() }.to_bytes(Features::ALL);
-        let attrs = vec![(Bytes::from_static(b"_"), info), (Bytes::from_static(b"_attr"), Bytes::copy_from_slice(&object.attr.to_be_bytes()))];
         Some(ObjectChunk {
             oid: oid.clone(),
             version,
@@ -312,10 +328,10 @@ impl Disk {
             extents: if end > from.data_to { vec![(from.data_to, end - from.data_to)] } else { Vec::new() },
             from,
             data,
-            attrs: if first { attrs } else { Vec::new() },
+            attrs: if first { attrs_of(object) } else { Vec::new() },
             omap_header: Bytes::new(),
             omap,
-            snaps: Vec::new(),
+            snaps: if last { self.applied.colls[pg].snaps(oid) } else { Vec::new() },
         })
     }
 }

@@ -14,7 +14,8 @@
 //! * [`world`]: time and what happens in it; its parts are the network, monitors, faults, damage, operators, clients and the
 //!   judgement. [`Scenario`] in, [`Report`] out.
 //! * [`osd`]: the host of PGs; its parts are maps, requests of clients, and the actions of the machines.
-//! * [`request`], [`content`], [`change`]: what clients ask for, what objects hold, what replicas are told.
+//! * [`request`], [`object`], [`content`], [`snaps`], [`change`]: what clients ask for, what objects hold, what snapshots make
+//!   of them, what replicas are told.
 //! * [`disk`], [`monitor`], [`history`], [`rng`]: what they say.
 //! * [`oracle`]: what must be true across OSDs after every event.
 
@@ -24,11 +25,13 @@ pub mod content;
 pub mod disk;
 pub mod history;
 pub mod monitor;
+pub mod object;
 pub mod oracle;
 pub mod osd;
 pub mod request;
 pub mod rng;
 pub mod scenario;
+pub mod snaps;
 pub mod world;
 
 pub use bug::Bug;

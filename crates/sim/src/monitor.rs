@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg::{MapRef, MapView, Mapping, MergeMeta, PoolView};
-use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId, SnapId};
 
 use crate::rng::mix;
+use crate::snaps::PoolSnaps;
 
 /// An OSD in the map.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,8 @@ pub struct MapModel {
     pub norecover: bool,
     /// `pgp_num` of pools where it is not `pg_num`.
     pub pgp_num: BTreeMap<PoolId, u32>,
+    /// Snapshots of pools.
+    pub snaps: BTreeMap<PoolId, PoolSnaps>,
 }
 
 impl MapModel {
@@ -97,8 +100,8 @@ impl MapView for MapModel {
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
         self.pools.get(&pool).copied()
     }
-    fn removed_snaps(&self, _: PoolId) -> IntervalSet {
-        IntervalSet::new()
+    fn removed_snaps(&self, pool: PoolId) -> IntervalSet {
+        self.snaps.get(&pool).map(|s| s.removed.clone()).unwrap_or_default()
     }
     /// The `size` best of a ranking by hash, without those that are down.
     fn mapping(&self, pg: PgId) -> Mapping {
@@ -156,6 +159,12 @@ pub enum MonMsg {
     PgpNum(PoolId),
     /// Operator: delete a pool.
     DeletePool(PoolId),
+    /// Operator: a snapshot of a pool.
+    MakeSnap(PoolId),
+    /// Operator: remove a snapshot.
+    RemoveSnap(PoolId, SnapId),
+    /// All PGs have trimmed a snapshot.
+    SnapPurged(PoolId, SnapId),
     /// Old maps go, up to this one.
     Trim(Epoch),
 }
@@ -176,7 +185,7 @@ impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize) -> Self {
         let osds = vec![OsdState { exists: true, is_in: true, ..OsdState::default() }; osds];
-        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new() };
+        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new(), snaps: BTreeMap::new() };
         Self { oldest: Epoch(1), history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
     }
 
@@ -335,6 +344,21 @@ impl Monitor {
                     self.publish(|m| {
                         m.pgp_num.remove(&id);
                     });
+                }
+            }
+            MonMsg::MakeSnap(id) => {
+                if map.pools.contains_key(&id) {
+                    self.publish(|m| m.snaps.entry(id).or_default().make());
+                }
+            }
+            MonMsg::RemoveSnap(id, snap) => {
+                if map.snaps.get(&id).is_some_and(|s| s.live.contains(&snap)) {
+                    self.publish(|m| m.snaps.entry(id).or_default().remove(snap));
+                }
+            }
+            MonMsg::SnapPurged(id, snap) => {
+                if map.removed_snaps(id).contains(snap.0) {
+                    self.publish(|m| m.snaps.entry(id).or_default().removed.remove(snap.0, 1));
                 }
             }
             MonMsg::DeletePool(id) => self.publish(|m| {

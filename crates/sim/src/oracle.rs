@@ -14,15 +14,18 @@ use pg::MapView;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
 
 use crate::content::{object_id, value_if_whole};
-use crate::disk::Object;
+use crate::object::Object;
 use crate::monitor::Monitor;
 use crate::osd::{Osd, Proof};
+use crate::snaps::After;
 
 /// Changes of one object.
 #[derive(Debug, Default)]
 struct Known {
     /// What was ever proposed: the value after it, or none.
     proposed: BTreeMap<Eversion, Option<u64>>,
+    /// Requests that changed nothing: the version that the object still had.
+    still: BTreeMap<Eversion, Eversion>,
     /// The newest change that was answered, by the interval of its primary.
     answered: BTreeMap<Epoch, Eversion>,
 }
@@ -57,8 +60,17 @@ impl Oracle {
     }
 
     /// A primary proposed a change.
-    pub fn proposed(&mut self, object: u64, version: Eversion, value: Option<u64>) {
-        self.known[object as usize].proposed.insert(version, value);
+    pub fn proposed(&mut self, object: u64, version: Eversion, after: After) {
+        let Known { proposed, still, .. } = &mut self.known[object as usize];
+        let value = match after {
+            After::Value(value) => value,
+            After::As(earlier) => proposed.get(&earlier).copied().flatten(),
+            After::Still(earlier) => {
+                still.insert(version, earlier);
+                return;
+            }
+        };
+        proposed.insert(version, value);
     }
 
     /// A client is answered.
@@ -76,8 +88,9 @@ impl Oracle {
                 return Err(format!("{pgid}: {version:?} is acknowledged, and is not durable on osd.{osd} of {acting:?}"));
             }
         }
-        let newest = self.known[object as usize].answered.entry(*since).or_default();
-        *newest = (*newest).max(*version);
+        let Known { answered, still, .. } = &mut self.known[object as usize];
+        let newest = answered.entry(*since).or_default();
+        *newest = (*newest).max(*still.get(version).unwrap_or(version));
         for osd in acting {
             self.contents(&osds[osd.0 as usize], *pgid)?;
         }
@@ -153,5 +166,6 @@ fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
 
 /// The content is what was proposed under its version.
 fn as_proposed(object: &Object, known: &Known) -> bool {
-    value_if_whole(object).is_some_and(|value| known.proposed.get(&object.version) == Some(&Some(value)))
+    let value = if object.whiteout { Some(None) } else { value_if_whole(object).map(Some) };
+    value.is_some_and(|value| known.proposed.get(&object.version) == Some(&value))
 }

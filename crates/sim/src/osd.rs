@@ -1,9 +1,10 @@
-//! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes three operations.
+//! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes a few operations.
 
 mod actions;
 mod clients;
 mod effect;
 mod maps;
+mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,15 +16,16 @@ use pg::{
     Turn,
 };
 use smallvec::smallvec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, Utime};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId, Utime};
 
+use self::clients::read_of;
 pub use self::effect::{Effect, Local, Proof, Serves};
 use crate::bug::Bug;
 use crate::change::Change;
 use crate::content::{object_id, scrubbed};
-use crate::disk::{Disk, Object, StoreOp};
-use crate::history::Did;
+use crate::disk::{Disk, StoreOp};
 use crate::monitor::MapModel;
+use crate::object::Object;
 use crate::request::ClientOp;
 
 /// How fast an OSD's clock is, and what it shows when the world begins.
@@ -58,7 +60,9 @@ struct Hosted {
     executing: BTreeMap<ObjectId, ClientOp>,
     /// Counts intervals.
     generation: u64,
-    txns: BTreeMap<OpToken, (ObjectId, Change)>,
+    txns: BTreeMap<OpToken, Vec<(ObjectId, Change)>>,
+    /// The snapshot that is trimmed, and the change that is under way.
+    trimming: Option<(SnapId, Option<OpToken>)>,
     removal: Option<(u64, bool)>,
     /// The epoch in which the monitor was told that the PG is ready to be joined. It is told again in every epoch, as by
     /// statistics.
@@ -99,6 +103,8 @@ pub struct Osd {
     /// The store takes no writes of clients.
     pub full: bool,
     map: Option<Rc<MapModel>>,
+    /// The newest map that any of its PGs may have.
+    newest: Option<Rc<MapModel>>,
     booted: bool,
     wishes: Wishes,
     /// The disk was replaced since the last start.
@@ -137,6 +143,7 @@ impl Osd {
             time: 0,
             full: false,
             map: None,
+            newest: None,
             booted: false,
             wishes: Wishes::default(),
             new_disk: false,
@@ -190,6 +197,7 @@ impl Osd {
         self.turns = Default::default();
         self.without_room.clear();
         self.map = None;
+        self.newest = None;
         self.booted = false;
         self.wishes = Wishes::default();
         self.out.clear();
@@ -323,7 +331,13 @@ impl Osd {
                 let all: BTreeMap<ObjectId, Eversion> =
                     if stale { hosted.stale.clone() } else { coll.objects.iter().map(|(o, c)| (o.clone(), c.version)).collect() };
                 let mut rest = all.into_iter().filter(|(o, _)| !after.covers(o)).peekable();
-                let objects: BTreeMap<_, _> = rest.by_ref().take(max.max(1)).collect();
+                let mut objects: BTreeMap<_, _> = rest.by_ref().take(max.max(1)).collect();
+                while objects.keys().next_back().is_some_and(|o| !o.is_head())
+                    && let Some((oid, version)) = rest.next()
+                {
+                    // Objects of one name are listed together.
+                    objects.insert(oid, version);
+                }
                 let last = objects.keys().next_back();
                 let upto = if rest.peek().is_none() { Backfill::Complete } else { last.map_or(Backfill::Complete, Backfill::after) };
                 *self.marks.entry("listed").or_default() += 1;
@@ -352,7 +366,7 @@ impl Osd {
                     self.answer_read(op, value);
                 } else if hosted.pg.may_read_replica(&op.oid(), now) || self.bug == Bug::ReplicaWithoutLease {
                     *self.marks.entry("replica read").or_default() += 1;
-                    self.answer_with(op, Did::Read(value), None, false);
+                    self.answer_with(op, read_of(op, value), None, false);
                 } else {
                     self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: true });
                 }
@@ -376,6 +390,8 @@ impl Osd {
                 *self.marks.entry("repair followed a scrub").or_default() += 1;
                 self.feed(pgid, Event::StartScrub(kind));
             }
+            Local::TrimTurn(generation, snap) => self.begin_trim(pgid, generation, snap),
+            Local::Trim(generation, snap) => self.trim_step(pgid, generation, snap),
             Local::ScrubSlot => {
                 self.scrubs += 1;
                 let granted = !crate::rng::mix(self.scrubs).is_multiple_of(10);
@@ -470,6 +486,6 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), removal: None, told_ready: None, giving_up: None, stale: BTreeMap::new() }
+        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), trimming: None, removal: None, told_ready: None, giving_up: None, stale: BTreeMap::new() }
     }
 }

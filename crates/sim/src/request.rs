@@ -1,6 +1,6 @@
 //! What clients ask for.
 
-use types::{Epoch, ObjectId, PgId, ReqId};
+use types::{Epoch, ObjectId, PgId, ReqId, SnapId};
 
 use crate::content::object_id;
 
@@ -13,6 +13,15 @@ pub enum Ask {
     Delete,
     /// Read it.
     Read,
+    /// Read it as it was at a snapshot.
+    ReadAt(SnapId),
+}
+
+impl Ask {
+    /// Whether it may change the object.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write(..) | Self::Delete)
+    }
 }
 
 /// A client's operation.

@@ -104,6 +104,8 @@ pub struct Scenario {
     pub trim_maps: u64,
     /// Thousandths by which the speed of clocks differs from the world's.
     pub drift: u64,
+    /// Thousandths: every half second or so, a snapshot is made or removed. Not with objects that are given up.
+    pub snaps: u64,
     /// Options of the PGs.
     pub conf: PgConf,
     /// A bug to put back.
@@ -172,6 +174,7 @@ impl Default for Scenario {
             remove_osd: 0,
             resize: 0,
             drift: 10,
+            snaps: 0,
             conf,
             bug: Bug::None,
         }
@@ -183,6 +186,7 @@ impl Scenario {
     pub fn shape(seed: u64) -> Self {
         let base = Self::crashes(seed);
         let base = if seed / 40 % 2 == 1 { base.monitors() } else { base };
+        let base = if seed % 3 == 1 { Self { snaps: 700, ..base } } else { base };
         match seed / 10 % 4 {
             1 => base.cut_off(seed),
             2 => base.bad_disks(),

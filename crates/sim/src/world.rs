@@ -7,6 +7,7 @@ mod judge;
 mod monitors;
 mod network;
 mod operators;
+mod snapshots;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -14,7 +15,7 @@ use std::fmt::Write as _;
 use std::hash::Hasher;
 
 use pg::PoolView;
-use types::{Epoch, ObjectId, OsdId, PgId, PoolId};
+use types::{Epoch, ObjectId, OsdId, PgId, PoolId, SnapId};
 
 use self::clients::Client;
 use self::network::{Connection, PeerBytes};
@@ -54,6 +55,7 @@ enum Ev {
     LongAway(OsdId, Time),
     Fault,
     Operator,
+    Snapshots,
     NextOp(usize),
 }
 
@@ -87,6 +89,8 @@ struct World {
     draining: BTreeSet<OsdId>,
     /// Objects of which some copy was damaged by a disk.
     damaged: BTreeSet<ObjectId>,
+    /// Snapshots that are to go.
+    leaving: BTreeSet<SnapId>,
     /// Disks that are slow until a time.
     slow: BTreeMap<OsdId, Time>,
     marks: BTreeMap<&'static str, u64>,
@@ -141,7 +145,7 @@ impl World {
     fn new(seed: u64, scenario: Scenario) -> Self {
         let osds = (0..scenario.osds).map(|i| new_osd(i, &scenario)).collect();
         let clients = (0..scenario.clients)
-            .map(|_| Client { epoch: Epoch(0), left: scenario.ops, tid: 0, current: None, sent_to: None })
+            .map(|_| Client { epoch: Epoch(0), knew: Epoch(0), left: scenario.ops, tid: 0, current: None, sent_to: None })
             .collect();
         Self {
             rng: Rng::new(seed),
@@ -162,6 +166,7 @@ impl World {
             gone: BTreeSet::new(),
             draining: BTreeSet::new(),
             damaged: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             slow: BTreeMap::new(),
             marks: BTreeMap::new(),
             incarnations: 0,
@@ -212,6 +217,9 @@ impl World {
         self.after(when, Ev::Fault);
         if s.give_up > 0 {
             self.after(when, Ev::Operator);
+        }
+        if s.snaps > 0 {
+            self.after(when, Ev::Snapshots);
         }
     }
 
@@ -271,7 +279,7 @@ impl World {
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
             Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
             Ev::Mon(_) => return Some(self.away).filter(|t| *t > self.now),
-            Ev::Session(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::NextOp(_) => return None,
+            Ev::Session(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::Snapshots | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
         let cut = if link.0 == MON || link.1 == MON { cut.max(Some(self.away)) } else { cut };
@@ -338,6 +346,7 @@ impl World {
                     self.send_maps(osd, from);
                 }
                 if self.monitor.handle(msg) > 0 {
+                    self.note_snapshots();
                     self.publish();
                 }
             }
@@ -403,6 +412,7 @@ impl World {
             }
             Ev::Fault => self.fault(),
             Ev::Operator => self.operator(),
+            Ev::Snapshots => self.snapshots(),
             Ev::NextOp(client) => self.next_op(client),
         }
     }
@@ -416,8 +426,8 @@ impl World {
         let effects = self.osds[index].effects();
         // The disk shows already what was proposed after an answer.
         for effect in &effects {
-            if let Effect::Proposed { object, version, value } = *effect {
-                self.oracle.proposed(object, version, value);
+            if let Effect::Proposed { object, version, after } = *effect {
+                self.oracle.proposed(object, version, after);
             }
         }
         for effect in effects {

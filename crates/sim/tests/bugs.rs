@@ -53,8 +53,12 @@ looks! {
     an_early_acknowledgement_is_seen: AckBeforeCommit in power_cuts, "is not durable on";
     a_skipped_merge_is_seen: SkipMerge in Scenario::crashes, "lacks an acknowledged change";
     a_copy_that_claims_to_be_complete_is_seen: ClaimComplete in backfills, "lacks an acknowledged change";
-    a_forgotten_missing_object_is_seen: ForgetMissing in Scenario::crashes, "lacks an acknowledged change";
+    a_forgotten_missing_object_is_seen: ForgetMissing in backfills, "lacks an acknowledged change";
     a_copy_that_misses_writes_is_seen: FollowerSleeps in backfills, "lacks an acknowledged change";
+    a_trim_that_takes_what_others_need_is_seen: TrimTakesAll in snapshots, "no order explains";
+    a_delete_without_a_clone_is_seen: DeleteKeepsNothing in snapshots, "no order explains";
+    clones_that_are_not_found_are_seen: PushForgetsSnaps in snapshots, "is not found by its snapshots";
+    a_trim_that_ends_early_is_seen: PurgedEarly in snapshots, "is left of removed snapshots";
     a_half_recovered_object_is_seen: PushLastOnly in Scenario::crashes, "than was written";
 }
 
@@ -111,6 +115,11 @@ fn bad_disks(_: u64) -> Scenario {
     Scenario { osds: 3, objects: 4, flipped_bit: 500, crash_one: 200, power_cut: 50, reweight: 0, balanced: 300, ..Scenario::default() }
 }
 
+/// Snapshots all the time, of few objects.
+fn snapshots(seed: u64) -> Scenario {
+    Scenario { snaps: 900, objects: 5, ..Scenario::crashes(seed % 6) }
+}
+
 /// OSDs that are away for long while groups are not clean, and monitors that forget maps all the time.
 fn old_maps(seed: u64) -> Scenario {
     let s = Scenario::crashes(seed % 2 * 3 + 3);
@@ -144,7 +153,15 @@ bugs! {
     a_split_that_forgets_what_is_missing_is_caught: SplitForgetsMissing in splits,
 }
 
-/// The same trouble as above without the bug.
+/// The trouble with snapshots without a bug.
+#[test]
+fn snapshots_are_kept_and_trimmed() {
+    for seed in 0..60 {
+        run(seed, &snapshots(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+/// The trouble with old maps without the bug.
 #[test]
 fn maps_that_no_group_needs_may_go() {
     let mut holes = 0;

@@ -44,11 +44,13 @@ fn seeds() {
             "hole in the maps", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",
             "split with writes in flight", "request from before a split",
+            "snapshot made", "clone made", "read at a snapshot", "clone read", "clone recovered", "clone backfilled", "clone trimmed",
+            "clone kept for another snapshot", "whiteout trimmed", "snapshot trimmed", "snapshot forgotten", "trim interrupted", "request waited for a map",
             "join", "join of what counts for nothing", "join of remains", "join while being removed", "scrubbed", "scrub given up", "write waited for scrub"] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
         // One seed in several hundred, and one in a thousand.
-        for (what, seeds) in [("a copy catches up with another", 1_000), ("recovery found no room", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read failed", 5_000)] {
+        for (what, seeds) in [("a copy catches up with another", 1_000), ("recovery found no room", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read waited for a clone", 1_000), ("trim waited", 1_000), ("old row of a clone", 1_000), ("read failed", 5_000)] {
             assert!(count < seeds || marks.contains_key(what), "no seed reached: {what}");
         }
     }

@@ -48,11 +48,16 @@ impl Osd {
                         self.answer(op, version, true);
                     } else if let Some((_, oids)) = hosted.giving_up.take_if(|(t, _)| *t == token) {
                         self.out.push(Effect::GaveUp(oids));
+                    } else {
+                        self.trimmed(pgid, token);
                     }
                 }
                 Action::IntervalChange => {
                     leave = true;
-                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, .. } = hosted;
+                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, trimming, .. } = hosted;
+                    if trimming.take().is_some() {
+                        *self.marks.entry("trim interrupted").or_default() += 1;
+                    }
                     txns.clear();
                     giving_up.take();
                     waiting.append(laggy);
@@ -127,7 +132,10 @@ impl Osd {
                 }
                 Action::CopyRepaired(_) => *self.marks.entry("repaired").or_default() += 1,
                 Action::ClusterLog { error, text } => self.out.extend(error.then_some(Effect::Complaint(text))),
-                Action::SnapTrim(_) => unreachable!("no snapshots in this model"),
+                Action::SnapTrim(snap) => {
+                    hosted.trimming = Some((snap, None));
+                    self.out.push(Effect::Later(pgid, Local::TrimTurn(hosted.generation, snap)));
+                }
                 Action::RemoveObjects { max } => self.out.push(Effect::Later(pgid, Local::RemoveObjects(max))),
                 Action::Gone { undelivered } => {
                     *self.marks.entry("removed").or_default() += 1;
@@ -178,16 +186,23 @@ impl Osd {
             }
             Source::Proposal(token) => {
                 let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
-                let (oid, object) = hosted.txns.remove(&token).expect("it was proposed");
-                ops.extend(object.into_store(pgid, oid));
+                let changes = hosted.txns.remove(&token).expect("it was proposed");
+                ops.extend(changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)));
             }
             Source::RepOp(_) if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {}
             Source::RepOp(payload) => {
                 early_ack = self.bug == Bug::AckBeforeCommit;
-                let (oid, object) = decode_payload(payload);
-                ops.extend(object.into_store(pgid, oid));
+                let changes = decode_payload(payload);
+                ops.extend(changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)));
             }
-            Source::Push(chunk) => {
+            Source::Push(mut chunk) => {
+                if chunk.last && !chunk.oid.is_head() {
+                    let filled = self.pgs[&pgid].pg.info().is_incomplete();
+                    *self.marks.entry(if filled { "clone backfilled" } else { "clone recovered" }).or_default() += 1;
+                    if self.bug == Bug::PushForgetsSnaps {
+                        chunk.snaps.clear();
+                    }
+                }
                 *self.marks.entry(if chunk.last { "pushed" } else { "pushed part" }).or_default() += 1;
                 if self.bug != Bug::PushLastOnly || chunk.last {
                     ops.push(StoreOp::Push(pgid, chunk));

@@ -1,15 +1,15 @@
 //! Requests of clients.
 
-use pg::{Event, LogOp, NewEntry, ObjectStatus, OpToken, Pg, Proposal, ScrubKind, StatSum, Steady};
-use smallvec::smallvec;
-use types::{Eversion, ObjectId, PgId};
+use pg::{Event, ObjectStatus, OpToken, Pg, Proposal, ScrubKind, Steady};
+use types::{Eversion, ObjectId, PgId, SnapId};
 
 use super::{Effect, Local, Osd, Proof};
 use crate::bug::Bug;
-use crate::change::{Change, encode_payload};
-use crate::content::{object_id, object_with, value_of};
+use crate::change::encode_payload;
+use crate::content::{number_of, object_id, value_of};
 use crate::history::Did;
 use crate::request::{Ask, ClientOp};
+use crate::snaps::{self, At, Plan, PoolSnaps};
 
 impl Osd {
     /// A client's operation arrived.
@@ -76,7 +76,7 @@ impl Osd {
         let did = match op.ask {
             Ask::Write(value, _) => Did::Write(value),
             Ask::Delete => Did::Delete,
-            Ask::Read => unreachable!("reads are not logged"),
+            Ask::Read | Ask::ReadAt(_) => unreachable!("reads are not logged"),
         };
         self.answer_with(op, did, Some(version), first);
     }
@@ -101,9 +101,9 @@ impl Osd {
             self.out.push(refused);
             return;
         };
-        let value = object.map(value_of);
+        let value = object.and_then(value_of);
         if bug == Bug::ReplicaReadsUncommitted {
-            self.answer_with(op, Did::Read(value), None, false);
+            self.answer_with(op, read_of(op, value), None, false);
             return;
         }
         self.out.push(Effect::Later(op.pgid, Local::ReadDone(hosted.generation, op, value)));
@@ -113,7 +113,7 @@ impl Osd {
     pub(super) fn answer_read(&mut self, op: ClientOp, value: Option<u64>) {
         let now = self.steady();
         if self.may_answer(&self.pgs[&op.pgid].pg, now) {
-            self.answer_with(op, Did::Read(value), None, false);
+            self.answer_with(op, read_of(op, value), None, false);
             return;
         }
         let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
@@ -141,8 +141,12 @@ impl Osd {
     fn run(&mut self, op: ClientOp) -> bool {
         let oid = op.oid();
         let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        if op.epoch > hosted.pg.epoch() {
+            *self.marks.entry("request waited for a map").or_default() += 1;
+            return false;
+        }
         let status = hosted.pg.object_status(&oid);
-        if status == ObjectStatus::Missing || (status == ObjectStatus::Degraded && op.ask != Ask::Read) {
+        if status == ObjectStatus::Missing || (status == ObjectStatus::Degraded && op.ask.is_write()) {
             *self.marks.entry("operation waited for recovery").or_default() += 1;
             hosted.pg.handle(Event::RecoverNow(oid), self.now);
             return false;
@@ -150,7 +154,7 @@ impl Osd {
         if status == ObjectStatus::Unfound {
             return false;
         }
-        if op.ask != Ask::Read && hosted.pg.scrub_blocks(&oid) {
+        if op.ask.is_write() && hosted.pg.scrub_blocks(&oid) {
             *self.marks.entry("write waited for scrub").or_default() += 1;
             return false;
         }
@@ -162,32 +166,15 @@ impl Osd {
             }
             return dup.committed;
         }
-        if op.ask == Ask::Read {
+        if !op.ask.is_write() {
             if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
                 return false;
             }
-            let Ok(object) = self.disk.read(op.pgid, &oid, self.bug != Bug::NoChecksum) else {
-                *self.marks.entry("client met damage").or_default() += 1;
-                let version = self.disk.state().version(op.pgid, &oid).expect("damaged, but there");
-                hosted.pg.handle(Event::ObjectDamaged { oid: oid.clone(), version }, self.now);
-                if hosted.pg.must_wait(&oid, false) {
-                    return false;
-                }
-                // Without another acting copy.
-                *self.marks.entry("client got an error").or_default() += 1;
-                self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: false });
-                return true;
+            let from = match op.ask {
+                Ask::ReadAt(snap) => self.locate(op.pgid, &oid, snap),
+                _ => Some(oid),
             };
-            let value = object.map(value_of);
-            let generation = hosted.generation;
-            self.tokens += 1;
-            if crate::rng::mix(self.tokens).is_multiple_of(4) {
-                // Data may have to come from the disk.
-                self.out.push(Effect::Later(op.pgid, Local::ReadDone(generation, op, value)));
-            } else {
-                self.answer_read(op, value);
-            }
-            return true;
+            return self.read(op, from);
         }
         if self.full {
             *self.marks.entry("write waited for room").or_default() += 1;
@@ -207,46 +194,90 @@ impl Osd {
         true
     }
 
+    /// Where the content at a snapshot is, if there is any.
+    fn locate(&mut self, pgid: PgId, oid: &ObjectId, snap: SnapId) -> Option<ObjectId> {
+        *self.marks.entry("read at a snapshot").or_default() += 1;
+        let head = self.disk.state().colls[&pgid].objects.get(oid);
+        match head.map_or(At::Head, |h| snaps::locate(&h.snapset, snap)) {
+            At::Head => Some(oid.clone()),
+            At::Clone(clone) => {
+                *self.marks.entry("clone read").or_default() += 1;
+                Some(oid.at(clone))
+            }
+            At::Nothing => None,
+        }
+    }
+
+    /// Reads this object for an operation, or says that it must wait.
+    fn read(&mut self, op: ClientOp, from: Option<ObjectId>) -> bool {
+        if let Ask::ReadAt(snap) = op.ask
+            && !self.snaps_of(op.pgid).live.contains(&snap)
+        {
+            *self.marks.entry("read at a removed snapshot").or_default() += 1;
+            self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: false });
+            return true;
+        }
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        let Some(oid) = from else {
+            self.answer_read(op, None);
+            return true;
+        };
+        match hosted.pg.object_status(&oid) {
+            ObjectStatus::Missing => {
+                *self.marks.entry("read waited for a clone").or_default() += 1;
+                hosted.pg.handle(Event::RecoverNow(oid), self.now);
+                return false;
+            }
+            ObjectStatus::Unfound => return false,
+            _ => {}
+        }
+        let Ok(object) = self.disk.read(op.pgid, &oid, self.bug != Bug::NoChecksum) else {
+            *self.marks.entry("client met damage").or_default() += 1;
+            let version = self.disk.state().version(op.pgid, &oid).expect("damaged, but there");
+            hosted.pg.handle(Event::ObjectDamaged { oid: oid.clone(), version }, self.now);
+            if hosted.pg.must_wait(&oid, false) {
+                return false;
+            }
+            // Without another acting copy.
+            *self.marks.entry("client got an error").or_default() += 1;
+            self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: false });
+            return true;
+        };
+        let value = object.and_then(value_of);
+        let generation = hosted.generation;
+        self.tokens += 1;
+        if crate::rng::mix(self.tokens).is_multiple_of(4) {
+            // Data may have to come from the disk.
+            self.out.push(Effect::Later(op.pgid, Local::ReadDone(generation, op, value)));
+        } else {
+            self.answer_read(op, value);
+        }
+        true
+    }
+
+    /// The snapshots of a PG's pool.
+    pub(super) fn snaps_of(&self, pgid: PgId) -> PoolSnaps {
+        self.newest.as_ref().and_then(|m| m.snaps.get(&pgid.pool)).cloned().unwrap_or_default()
+    }
+
     /// Works out what a write does, and proposes it.
     pub(super) fn execute(&mut self, op: ClientOp) {
-        let oid = op.oid();
-        let exists = self.disk.state().colls[&op.pgid].objects.get(&oid).map(|o| o.version);
+        let pool = self.snaps_of(op.pgid);
         let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
-        let version = hosted.pg.next_version();
-        self.tokens += 1;
-        let token = OpToken(self.tokens);
-        let object = match op.ask {
-            Ask::Write(value, words) => Change::Write(object_with(value, words, version)),
-            _ if exists.is_some() => Change::Remove,
-            // Nothing to do, but it must be remembered: the same request may come again, late.
-            _ => Change::Nothing,
-        };
-        let payload = encode_payload(&oid, &object);
-        let (log_op, now_there) = match object {
-            Change::Write(_) => (LogOp::Modify, true),
-            Change::Remove => (LogOp::Delete, false),
-            Change::Nothing => (LogOp::Error, false),
-        };
-        let stats = StatSum { num_objects: i64::from(now_there) - i64::from(exists.is_some()), ..StatSum::default() };
-        let entry = NewEntry {
-            op: log_op,
-            oid: oid.clone(),
-            prior_version: exists.unwrap_or_default(),
-            user_version: version.version,
-            reqid: op.reqid(),
-            mtime: self.now,
-            return_code: 0,
-            snaps: Vec::new(),
-            op_returns: Vec::new(),
-        };
-        let value = if let Ask::Write(value, _) = op.ask { Some(value) } else { None };
-        self.out.push(Effect::Proposed { object: op.object, version, value });
-        hosted.txns.insert(token, (oid, object));
-        hosted.running.insert(token, (op, version));
-        let got = hosted.pg.propose(Proposal { token, entries: smallvec![entry], payload, stats });
-        assert_eq!(got, Ok(version));
+        let head = self.disk.state().colls[&op.pgid].objects.get(&op.oid());
+        let mut plan = snaps::write(&op, head, &pool, hosted.pg.next_version(), self.now);
+        if self.bug == Bug::DeleteKeepsNothing && op.ask == Ask::Delete && plan.entries.len() > 1 {
+            plan = snaps::write(&op, head, &PoolSnaps { live: Vec::new(), ..pool }, hosted.pg.next_version(), self.now);
+        }
+        if plan.entries.len() > 1 {
+            *self.marks.entry("clone made").or_default() += 1;
+        }
+        let (token, version) = self.propose(op.pgid, plan);
+        if let Some(hosted) = self.pgs.get_mut(&op.pgid) {
+            hosted.running.insert(token, (op, version));
+        }
         // Apply at once: the next operation reads what this one wrote.
-        self.drain_persists(op.pgid);
+        self.drain(op.pgid);
         if self.bug == Bug::AckAlone
             && let Some((op, _)) = self.pgs.get_mut(&op.pgid).and_then(|h| h.running.remove(&token))
         {
@@ -254,8 +285,28 @@ impl Osd {
         }
     }
 
-    /// Carries out what a proposal caused: messages and one transaction.
-    fn drain_persists(&mut self, pgid: PgId) {
-        self.drain(pgid);
+    /// Proposes a change. What it causes is for the caller to carry out.
+    pub(super) fn propose(&mut self, pgid: PgId, plan: Plan) -> (OpToken, Eversion) {
+        let Plan { entries, changes, stats, after } = plan;
+        let hosted = self.pgs.get_mut(&pgid).expect("checked by the caller");
+        let first = hosted.pg.next_version();
+        let version = Eversion { version: first.version + entries.len() as u64 - 1, ..first };
+        self.tokens += 1;
+        let token = OpToken(self.tokens);
+        let payload = encode_payload(&changes);
+        let object = entries.last().and_then(|e| number_of(&e.oid)).expect("an object of this world");
+        self.out.push(Effect::Proposed { object, version, after });
+        hosted.txns.insert(token, changes);
+        let got = hosted.pg.propose(Proposal { token, entries, payload, stats });
+        assert_eq!(got, Ok(version));
+        (token, version)
+    }
+}
+
+/// What a client is told of a read.
+pub(super) fn read_of(op: ClientOp, value: Option<u64>) -> Did {
+    match op.ask {
+        Ask::ReadAt(snap) => Did::ReadAt(snap, value),
+        _ => Did::Read(value),
     }
 }

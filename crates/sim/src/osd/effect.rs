@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use pg::{Backfill, ObjectChunk, Peers, ReadToken, ScrubKind, Steady, Turn};
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
 use crate::history::Did;
 use crate::monitor::MonMsg;
 use crate::request::ClientOp;
+use crate::snaps::After;
 
 /// Of what an answer is made.
 #[derive(Clone, Debug)]
@@ -62,14 +63,14 @@ pub enum Effect {
         /// Of what the answer is made.
         proof: Proof,
     },
-    /// A change was proposed: the value after it.
+    /// A change was proposed.
     Proposed {
         /// Which object.
         object: u64,
         /// Its version.
         version: Eversion,
-        /// The value, or nothing.
-        value: Option<u64>,
+        /// What clients see after it.
+        after: After,
     },
     /// The disk has work up to here.
     Flush(u64),
@@ -122,4 +123,8 @@ pub enum Local {
     ScrubSlot,
     /// A scrub that follows from another.
     Scrub(ScrubKind),
+    /// The turn to trim a snapshot has come, in this interval.
+    TrimTurn(u64, SnapId),
+    /// The next clone of a snapshot is to be trimmed, in this interval.
+    Trim(u64, SnapId),
 }

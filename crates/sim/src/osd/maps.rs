@@ -22,6 +22,7 @@ impl Osd {
         let state = self.disk.state();
         self.unborn = if state.unborn.is_empty() { UnbornPgs::default() } else { UnbornPgs::from_bytes(&state.unborn).expect("own bytes") };
         self.map = monitor.at(state.epoch);
+        self.newest = self.map.clone();
         for (pgid, coll) in &state.colls {
             let loaded = pg::rows::load(coll.rows.clone()).unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
             let map = self.view(&monitor.at(loaded.epoch).expect("maps are kept"));
@@ -118,6 +119,7 @@ impl Osd {
         for e in begin..=epoch.0 {
             let Some(map) = monitor.at(Epoch(e)) else { break };
             let view = self.view(&map);
+            self.newest = Some(map.clone());
             self.join(&view);
             was_up |= map.incarnation(self.id) == Some(self.incarnation);
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
@@ -163,6 +165,9 @@ impl Osd {
             self.wishes.boot = None;
             for pgid in self.pgs.keys().copied().collect::<Vec<_>>() {
                 self.feed(pgid, Event::ActivateMap);
+                // Requests may have waited for the map.
+                self.run_waiting(pgid);
+                self.drain(pgid);
             }
             for (from, header, msg) in std::mem::take(&mut self.early) {
                 self.deliver(from, header, msg);

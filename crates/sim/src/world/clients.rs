@@ -12,6 +12,8 @@ use crate::rng::mix;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) epoch: Epoch,
+    /// The map that it had when it began its operation.
+    pub(super) knew: Epoch,
     pub(super) left: u64,
     pub(super) tid: u64,
     pub(super) current: Option<(ClientOp, u64)>,
@@ -48,6 +50,7 @@ impl World {
             5 => Ask::Delete,
             _ => Ask::Read,
         };
+        let ask = if ask == Ask::Read { self.at_a_snapshot(client) } else { ask };
         let pgid = self.pgid_of(object, self.clients[client].epoch);
         let balanced = ask == Ask::Read && self.rng.permille(self.scenario.balanced);
         let c = &mut self.clients[client];
@@ -55,6 +58,7 @@ impl World {
         c.tid += 1;
         let op = ClientOp { client, tid: c.tid, object, pgid, ask, epoch: c.epoch, balanced };
         c.current = Some((op, self.processed));
+        c.knew = c.epoch;
         c.sent_to = None;
         self.send_op(client);
     }
@@ -118,9 +122,19 @@ impl World {
 
     pub(super) fn answer(&mut self, client: usize, tid: u64, did: Did) {
         let Some((op, start)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) else { return };
+        // A replica that reads may know more snapshots than the primary that writes.
+        let knew = if op.balanced { Epoch(0) } else { self.clients[client].knew };
         self.clients[client].current = None;
         self.answered += 1;
-        self.history.objects.entry(op.object).or_default().push(Done { client, did, start, end: self.processed });
+        if let Did::ReadAt(snap, _) = did
+            && self.history.snaps.iter().any(|s| s.id == snap && s.removed)
+        {
+            // Nobody says what is there while it goes.
+            self.mark("snapshot went while it was read");
+        } else {
+            let done = Done { client, did, epoch: knew, start, end: self.processed };
+            self.history.objects.entry(op.object).or_default().push(done);
+        }
         let think = if self.calm { 1 } else { self.rng.range(1, 400 * MS) };
         self.after(think, Ev::NextOp(client));
     }

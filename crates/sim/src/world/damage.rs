@@ -63,12 +63,12 @@ impl World {
 
     /// Scrubs complain of nothing but what a disk has damaged.
     pub(super) fn complaint(&mut self, osd: OsdId, text: &str) {
-        let of_scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch"].iter().any(|w| text.contains(w));
+        let of_scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch", "clone", "snapset"].iter().any(|w| text.contains(w));
         if !of_scrub {
             return;
         }
         let object = text.contains("soid") || text.contains("shard");
-        let known = self.damaged.iter().any(|oid| !object || text.contains(&oid.to_string()));
+        let known = self.damaged.iter().any(|oid| !object || text.contains(&name_of(oid)));
         if !known || text.contains("stat mismatch") {
             self.note(Err(format!("osd.{osd}: a scrub says: {text}")));
         }
@@ -106,8 +106,13 @@ impl World {
     }
 }
 
+/// What the names of an object and its clones begin with.
+fn name_of(head: &ObjectId) -> String {
+    head.to_string().trim_end_matches("head").to_owned()
+}
+
 /// Whether the copy here is not what was written.
 fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
     let object = osd.disk.state().colls.get(&pgid).and_then(|c| c.objects.get(oid));
-    osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != attr_of(value_of(o)))
+    osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != value_of(o).map_or(0, attr_of))
 }

@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 
 use pg::MapView;
-use types::OsdId;
+use types::{Epoch, OsdId, SnapId};
 
 use super::{Ev, POOL, SECOND, World};
 use crate::content::{object_id, value_of};
+use crate::disk::Coll;
 use crate::history::{Did, Done};
 use crate::monitor::MonMsg;
+use crate::snaps::{At, locate};
 
 impl World {
     pub(super) fn settle(&mut self) {
@@ -25,6 +27,7 @@ impl World {
         self.after(0, Ev::Mon(MonMsg::NoRecover(false)));
         self.after(0, Ev::Mon(MonMsg::PgpNum(POOL)));
         self.after(0, Ev::Mon(MonMsg::DeletePool(SECOND)));
+        self.remove_some_snapshots();
     }
 
     /// All PGs are clean with the newest map, and clients are done.
@@ -34,6 +37,7 @@ impl World {
             && !map.pools.contains_key(&SECOND)
             && self.clients.iter().all(|c| c.left == 0 && c.current.is_none())
             && self.all_clean()
+            && self.all_trimmed()
     }
 
     /// All OSDs are up and all PGs are clean with the newest map.
@@ -99,6 +103,10 @@ impl World {
             }
             let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
             let counted = loaded.info.stats_invalid || loaded.info.stats.num_objects == first.objects.len() as i64;
+            let live = map.snaps.get(&pgid.pool).map(|s| s.live.clone()).unwrap_or_default();
+            for osd in &acting {
+                clones(&self.osds[osd.0 as usize].disk.state().colls[&pgid], &live).map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
+            }
             let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
             if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
                 return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
@@ -117,10 +125,49 @@ impl World {
             let pgid = self.pgid_of(object, map.epoch);
             let primary = map.mapping(pgid).primary.ok_or("no primary")?;
             let state = self.osds[primary.0 as usize].disk.state();
-            let value = state.colls[&pgid].objects.get(&object_id(POOL, object)).map(value_of);
-            let done = Done { client: usize::MAX, did: Did::Read(value), start: u64::MAX - 1, end: u64::MAX };
-            self.history.objects.entry(object).or_default().push(done);
+            let coll = &state.colls[&pgid];
+            let last = |did| Done { client: usize::MAX, did, epoch: Epoch(u32::MAX), start: u64::MAX - 1, end: u64::MAX };
+            let oid = object_id(POOL, object);
+            let ops = self.history.objects.entry(object).or_default();
+            ops.push(last(Did::Read(coll.objects.get(&oid).and_then(value_of))));
+            for snap in map.snaps.get(&POOL).into_iter().flat_map(|s| &s.live) {
+                let at = match coll.objects.get(&oid).map_or(At::Head, |head| locate(&head.snapset, *snap)) {
+                    At::Head => Some(oid.clone()),
+                    At::Clone(clone) => Some(oid.at(clone)),
+                    At::Nothing => None,
+                };
+                ops.push(last(Did::ReadAt(*snap, at.and_then(|oid| coll.objects.get(&oid)).and_then(value_of))));
+            }
         }
         self.history.check()
     }
+}
+
+/// Clones are those of their heads, for snapshots that there are, and are found by them.
+fn clones(coll: &Coll, live: &[SnapId]) -> Result<(), String> {
+    for oid in coll.objects.keys().filter(|o| !o.is_head()) {
+        let head = coll.objects.get(&oid.head()).ok_or(format!("clone {oid} has no head"))?;
+        if !head.snapset.clones.contains(&oid.snap) {
+            return Err(format!("clone {oid} is not one of its head's: {:?}", head.snapset));
+        }
+    }
+    for (oid, head) in &coll.objects {
+        for clone in &head.snapset.clones {
+            let snaps = head.snapset.clone_snaps.get(clone).cloned().unwrap_or_default();
+            let clone = oid.at(*clone);
+            if !coll.objects.contains_key(&clone) {
+                return Err(format!("clone {clone} is missing"));
+            }
+            if snaps.is_empty() || snaps.iter().any(|s| !live.contains(s)) {
+                return Err(format!("clone {clone} is left of removed snapshots: {snaps:?} of {live:?}"));
+            }
+            if coll.snaps(&clone) != snaps || snaps.iter().any(|s| !coll.mapper.contains_key(&pg::snap_mapper::snap_row(*s, &clone).0)) {
+                return Err(format!("clone {clone} of {snaps:?} is not found by its snapshots: {:?}", coll.snaps(&clone)));
+            }
+        }
+        if head.whiteout && head.snapset.clones.is_empty() {
+            return Err(format!("{oid} is deleted, and stays for nothing"));
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! What operators do: OSDs that come and go, other sizes, other acting sets, objects that are given up.
 
 use pg::{GiveUp, LostRefused, MapView};
-use types::{ObjectId, OsdId, PgId};
+use types::{Epoch, ObjectId, OsdId, PgId};
 
 use super::{Ev, MS, POOL, World, new_osd};
 use crate::content::object_id;
@@ -31,7 +31,7 @@ impl World {
                         self.mark("gave up");
                         for oid in oids {
                             let object = self.object_of(&oid);
-                            let op = Done { client: usize::MAX, did: Did::GiveUp, start: self.processed, end: u64::MAX - 2 };
+                            let op = Done { client: usize::MAX, did: Did::GiveUp, epoch: Epoch(0), start: self.processed, end: u64::MAX - 2 };
                             self.history.objects.entry(object).or_default().push(op);
                         }
                     }
