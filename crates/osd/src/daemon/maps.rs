@@ -12,6 +12,7 @@ use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
 use store::Transaction;
+use types::osdmap::OsdMapError;
 use types::{EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, features};
 
 impl Daemon {
@@ -107,18 +108,34 @@ impl Daemon {
         loop {
             let next = self.core.epoch().next();
             let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
-                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(|e| e.to_string()),
+                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(OsdMapError::Malformed),
                 (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
                 _ => return self.core.epoch(),
             };
             match found {
                 Ok((map, bytes)) => self.next_map(map, bytes, true),
+                Err(e @ OsdMapError::Crc { .. }) => {
+                    self.other_history(next, &e);
+                    return self.core.epoch();
+                }
                 Err(e) => {
                     tracing::error!("map {next} cannot be applied: {e}");
                     return self.core.epoch();
                 }
             }
         }
+    }
+
+    /// The monitors' next map does not follow on the one that is here: this OSD saw maps that the monitors lost. Others may act on maps
+    /// of the same numbers that say something else, so it serves nobody any more.
+    fn other_history(&self, next: Epoch, why: &OsdMapError) {
+        let here = self.core.epoch();
+        let text = format!(
+            "map {next} of the monitors does not follow on map {here} that is here ({why}): the monitors were rescued without maps that osd.{} has",
+            self.id.0
+        );
+        self.mon.log(LogPriority::ERROR, "cluster", text.clone());
+        self.core.fail(text);
     }
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
@@ -235,9 +252,9 @@ impl Daemon {
 }
 
 /// Applies an increment; the bytes of the result are those of the monitor that made it.
-fn apply(base: &OsdMap, inc: &Bytes) -> Result<(OsdMap, Bytes), String> {
-    let inc = OsdMapIncremental::from_bytes(inc).map_err(|e| e.to_string())?;
+fn apply(base: &OsdMap, inc: &Bytes) -> Result<(OsdMap, Bytes), OsdMapError> {
+    let inc = OsdMapIncremental::from_bytes(inc).map_err(OsdMapError::Malformed)?;
     let mut map = base.clone();
-    let bytes = map.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
+    let bytes = map.apply_incremental_checked(&inc)?;
     Ok((map, bytes))
 }
