@@ -6,7 +6,7 @@
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
 //! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map; [`config_db`]:
 //!   configuration per entity.
-//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon.
+//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose fellows are lost.
 
 pub use command;
 pub mod commands;
@@ -19,7 +19,9 @@ mod monitor;
 pub mod osd_state;
 pub mod pg_num;
 pub mod replica;
+mod rescue;
 pub mod state;
 
 pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs, mkfs_member};
+pub use rescue::{RescueError, Survivor};
 pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};

@@ -230,7 +230,7 @@ pub fn mkfs_member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), La
 }
 
 /// A number that no member of any group has. It fits into the numbers that JSON keeps exactly.
-fn new_member() -> replica::NodeId {
+pub(crate) fn new_member() -> replica::NodeId {
     (rand::random::<u64>() >> 11).max(2)
 }
 

@@ -25,6 +25,8 @@ pub enum Command {
     Add(Add),
     /// Run a monitor of a data directory.
     Mon(MonRole),
+    /// Let a monitor go on alone when a majority of the monitors is lost for good. It must not be running.
+    Rescue(Rescue),
     /// Run one OSD of a data directory.
     Osd(OsdRole),
     /// Run a manager of a data directory.
@@ -81,6 +83,18 @@ pub struct MonRole {
     /// Name of the monitor.
     #[arg(long, default_value = "a", value_name = "NAME", value_parser = parse_name)]
     pub name: String,
+}
+
+#[derive(Args, Clone)]
+pub struct Rescue {
+    #[command(flatten)]
+    pub mon: MonRole,
+    /// The file or block device of an OSD that does not run and has newer OSD maps than the monitor: they are learned from it.
+    #[arg(long, value_name = "PATH")]
+    pub osd_maps: Option<PathBuf>,
+    /// Do it; without this it is only said what would be done. No monitor but this one may have been rescued, or be alive.
+    #[arg(long)]
+    pub yes_i_really_mean_it: bool,
 }
 
 #[derive(Args, Clone)]

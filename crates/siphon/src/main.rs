@@ -12,6 +12,7 @@ mod qos;
 mod qos_explain;
 mod qos_floors;
 mod qos_top;
+mod rescue;
 mod roles;
 mod status;
 mod store_tool;
@@ -41,6 +42,7 @@ fn main() -> std::process::ExitCode {
         cli::Command::Join(args) => nodes::join(args),
         cli::Command::Add(args) => nodes::add(args),
         cli::Command::Mon(args) => roles::mon(args),
+        cli::Command::Rescue(args) => rescue::run(args),
         cli::Command::Osd(args) => roles::osd(args),
         cli::Command::Mgr(args) => roles::mgr(args),
         cli::Command::Status(args) => status::run(args),

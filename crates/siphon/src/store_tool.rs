@@ -22,7 +22,8 @@ pub fn run(args: Store) -> Result<()> {
     })
 }
 
-async fn open(path: &Path) -> Result<store::Store> {
+/// Opens the store of an OSD that does not run.
+pub async fn open(path: &Path) -> Result<store::Store> {
     if !path.exists() {
         bail!("{}: no such file or device", path.display());
     }

@@ -247,6 +247,12 @@ impl Monitor {
         if !is_member && !alone {
             tokio::task::spawn_local(inner.clone().run_membership(founder));
         }
+        if !is_member || alone {
+            // There is no group yet, or nobody else in it.
+            inner.part.borrow_mut().vetted = true;
+        } else {
+            tokio::task::spawn_local(inner.clone().vet());
+        }
         if alone {
             inner.look().await;
             if !inner.leads() {

@@ -57,6 +57,16 @@ impl Inner {
         self.try_boot(s.clone(), boot, m.metadata, known, 2);
     }
 
+    /// Whether an OSD has newer maps than the monitors ever made. OSDs learn of maps from monitors, so these lost some.
+    fn is_ahead(&self, p: &mut Pending, osd: OsdId, has: Epoch) -> bool {
+        let newest = p.osd_before().epoch;
+        if has > newest && self.osd_watch.borrow_mut().ahead.insert(osd) {
+            let text = format!("osd.{osd} has OSD map {has}, and the monitors lost all after {newest}: it is not marked up");
+            self.log_line(p, LogPriority::ERROR, text);
+        }
+        has > newest
+    }
+
     /// An OSD that the map still has as up, at another address, is marked down first: one epoch cannot
     /// tell both.
     fn try_boot(&self, s: Rc<Session>, boot: Boot, metadata: crate::state::Metadata, known: Epoch, tries: u32) {
@@ -67,6 +77,9 @@ impl Inner {
         let inner = self.me();
         self.change(
             |p| {
+                if self.is_ahead(p, osd, known) {
+                    return osd_state::Booted::Refused;
+                }
                 result.set(osd_state::boot(p, &conf.borrow(), &boot));
                 if result.get() == osd_state::Booted::Yes {
                     if p.state().osd_metadata.get(&osd) != Some(&metadata) {
@@ -120,7 +133,13 @@ impl Inner {
         let map = state.osd.map();
         if !map.is_up(osd) {
             // It does not know that it is down; the maps will tell it.
-            return self.send_osd_latest(s, Epoch(u32::try_from(m.paxos.0).unwrap_or(0)));
+            let has = Epoch(u32::try_from(m.paxos.0).unwrap_or(0));
+            if has > map.epoch {
+                self.change_and_forget(|p| {
+                    self.is_ahead(p, osd, has);
+                });
+            }
+            return self.send_osd_latest(s, has);
         }
         let mut w = self.osd_watch.borrow_mut();
         w.last_report.insert(osd, (now(), u64::try_from(m.report_interval).unwrap_or(0)));

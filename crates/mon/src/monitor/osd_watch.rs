@@ -107,6 +107,8 @@ pub(crate) struct OsdWatch {
     pub last_epoch_clean: LastEpochClean,
     /// Down OSDs, since when this leader knows of it.
     pub down_since: BTreeMap<OsdId, Utime>,
+    /// OSDs that have newer maps than the monitors, which the log says once.
+    pub ahead: BTreeSet<OsdId>,
 }
 
 impl OsdWatch {

@@ -11,7 +11,7 @@ use messages::{MonForward, MonRoute, Payload, RaftMessage};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -61,6 +61,15 @@ pub(crate) struct View {
     pub quorum: Vec<String>,
     /// Seconds since the epoch.
     pub since: u32,
+    /// Which group this is ([`crate::state::ClusterState::rescued`]).
+    #[serde(default)]
+    pub rescued: u64,
+    /// The leader, who says this.
+    #[serde(default)]
+    pub leader: String,
+    /// The members of the group.
+    #[serde(default)]
+    pub members: BTreeSet<NodeId>,
 }
 
 /// The answer to an [`Ask`].
@@ -72,9 +81,14 @@ pub(crate) enum Told {
         grouped: bool,
         in_quorum: bool,
         yours: bool,
+        /// Which group this is ([`crate::state::ClusterState::rescued`]).
+        #[serde(default)]
+        rescued: u64,
     },
     /// Done, or begun.
     Yes,
+    /// To a view of a group that was given up: the number of the group that goes on.
+    Rescued(u64),
     /// To a view: the time.
     Clock {
         sec: u32,

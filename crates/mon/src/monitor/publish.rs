@@ -244,7 +244,11 @@ impl Inner {
         if f.has(features::OSDMAP_SIGNIFICANT) {
             return Some(bytes.clone());
         }
-        Some(types::OsdMapIncremental::from_bytes(bytes).ok()?.to_bytes(f))
+        let mut inc = types::OsdMapIncremental::from_bytes(bytes).ok()?;
+        if !inc.fullmap.is_empty() {
+            inc.fullmap = types::OsdMap::from_bytes(&inc.fullmap).ok()?.to_bytes(f);
+        }
+        Some(inc.to_bytes(f))
     }
 
     /// `MMonGetOSDMap`: maps by epoch.

@@ -36,6 +36,8 @@ const VIEW_PERIOD: Duration = Duration::from_secs(1);
 const JOIN_PAUSE: Duration = Duration::from_millis(500);
 /// Requests of sessions that wait for the leader, at most.
 const WAITING_MAX: usize = 20_000;
+/// How long other monitors have to say whether the group was given up. An election takes longer.
+const VETTING: Duration = Duration::from_millis(1500);
 /// How long a new leader waits for its first changes to be committed.
 const FIRST_CHANGES: Duration = Duration::from_secs(5);
 
@@ -70,6 +72,8 @@ pub(crate) struct Part {
     greeted: Option<(String, u64)>,
     asking_ids: bool,
     asked_whether_removed: Option<Instant>,
+    /// Every other monitor was asked whether the group was given up, or had the time to answer: see [`Inner::vet`].
+    pub vetted: bool,
 }
 
 impl Default for Part {
@@ -87,6 +91,7 @@ impl Default for Part {
             greeted: None,
             asking_ids: false,
             asked_whether_removed: None,
+            vetted: false,
         }
     }
 }
@@ -153,6 +158,9 @@ impl Inner {
             _ if standing.leads && self.has_majority() => Role::Leader,
             _ => Role::Out,
         };
+        if !self.part.borrow().vetted {
+            role = Role::Out;
+        }
         if role == Role::Leader && !(before == Role::Leader && same_term) && !self.begin_to_lead().await {
             role = Role::Out;
         }
@@ -279,6 +287,41 @@ impl Inner {
         }
     }
 
+    /// Asks all other monitors, once and before this one takes part, whether they went on without it. A member of a group that was
+    /// given up so serves nobody, even if enough of its fellows are back with it.
+    pub(super) async fn vet(self: Rc<Self>) {
+        let asking: Vec<_> = self.others().into_iter().map(|n| tokio::task::spawn_local(self.clone().ask_whether_given_up(n))).collect();
+        let all = async {
+            for a in asking {
+                let _ = a.await;
+            }
+        };
+        let _ = tokio::time::timeout(VETTING, all).await;
+        if self.ended.borrow().is_some() {
+            return;
+        }
+        self.part.borrow_mut().vetted = true;
+        self.look().await;
+    }
+
+    /// Asks another monitor whether it belongs to a group that went on when this one's was given up.
+    async fn ask_whether_given_up(self: Rc<Self>, name: String) {
+        let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
+        if let Some(Told::Probed { yours, rescued, .. }) = self.links.ask(&name, &probe).await {
+            self.hear_of_group(&name, rescued, yours);
+        }
+    }
+
+    /// Ends if another monitor belongs to a group that went on when this one's was given up. A member of that group may not have
+    /// its state yet; then it has none at all, or the others know it.
+    fn hear_of_group(&self, name: &str, rescued: u64, yours: bool) {
+        let (here, empty) = self.replica.read(|s| (s.rescued, s.monmap.mon_info.is_empty()));
+        if rescued > here && !empty && !yours {
+            let own = &self.name;
+            self.end(format!("mon.{name} went on when the group of mon.{own} was given up as lost; the store of mon.{own} is of no use any more"));
+        }
+    }
+
     /// Everybody else whose address is known.
     fn others(&self) -> Vec<String> {
         self.links.known().into_keys().filter(|n| *n != self.name).collect()
@@ -336,12 +379,16 @@ impl Inner {
             let changed = part.view.quorum != quorum || part.view.term != part.term;
             let gone: Vec<String> = part.view.quorum.iter().filter(|n| !quorum.contains(n)).cloned().collect();
             if changed {
-                part.view = View { term: part.term, quorum, since: now().sec };
+                let rescued = self.replica.read(|s| s.rescued);
+                let leader = self.name.clone();
+                part.view = View { term: part.term, quorum, since: now().sec, rescued, leader, members: BTreeSet::new() };
             } else if part.told_view.is_some_and(|t| t.elapsed() < VIEW_PERIOD) {
                 return;
             }
             part.told_view = Some(Instant::now());
-            (part.view.clone(), changed, gone)
+            let members = self.replica.members();
+            let members = members.voters.into_keys().chain(members.learners.into_keys()).collect();
+            (View { members, ..part.view.clone() }, changed, gone)
         };
         if changed {
             let names = view.quorum.join(",");
@@ -361,8 +408,10 @@ impl Inner {
             let inner = self.clone();
             tokio::task::spawn_local(async move {
                 let asked = Instant::now();
-                if let Some(Told::Clock { sec, nsec }) = links.ask(&name, &Ask::View(view)).await {
-                    inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed());
+                match links.ask(&name, &Ask::View(view)).await {
+                    Some(Told::Clock { sec, nsec }) => inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed()),
+                    Some(Told::Rescued(_)) => inner.ask_whether_given_up(name).await,
+                    _ => {}
                 }
             });
         }
@@ -453,7 +502,13 @@ impl Inner {
                     grouped: !m.voters.is_empty(),
                     in_quorum: self.part.borrow().role != Role::Out,
                     yours: m.voters.contains_key(&id) || m.learners.contains_key(&id),
+                    rescued: self.replica.read(|s| s.rescued),
                 }
+            }
+            Ask::View(view) if view.rescued != self.replica.read(|s| s.rescued) => {
+                let yours = view.members.contains(&self.replica.id());
+                self.hear_of_group(&view.leader, view.rescued, yours);
+                Told::Rescued(self.replica.read(|s| s.rescued))
             }
             Ask::View(view) => {
                 let mut part = self.part.borrow_mut();

@@ -18,9 +18,11 @@
 //! first entry: the rows that a group was founded with are in no entry.
 
 mod network;
+mod rescue;
 mod store;
 
 pub use network::{Call, Peers, RaftReply, RaftRequest, decode_reply, decode_request, encode_reply, encode_request};
+pub use rescue::{Place, RescueError, Survey, Survivor};
 pub use store::{Row, Rows};
 
 use bytes::Bytes;

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
-const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
-const STATE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("state");
+pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+pub(super) const STATE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("state");
 
 /// A changed row: key, and the new value or `None` if the row goes.
 pub type Row = (Bytes, Option<Bytes>);
@@ -40,7 +40,7 @@ fn read_failed(e: impl std::error::Error + 'static) -> StorageError<u64> {
 
 /// The file, shared by the log and the state machine.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Database>);
+pub(super) struct Shared(pub Arc<Database>);
 
 impl Shared {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// The rows and the point in the log that they belong to, of one instant.
-    fn try_rows(&self) -> Result<(Rows, Applied), redb::Error> {
+    pub fn try_rows(&self) -> Result<(Rows, Applied), redb::Error> {
         let txn = self.0.begin_read()?;
         let table = txn.open_table(STATE)?;
         let mut rows = Rows::new();
@@ -96,7 +96,7 @@ impl Shared {
     }
 
     #[allow(clippy::result_large_err, reason = "the error type is the Raft library's")]
-    fn meta<T: serde::de::DeserializeOwned>(&self, key: &str) -> Io<Option<T>> {
+    pub fn meta<T: serde::de::DeserializeOwned>(&self, key: &str) -> Io<Option<T>> {
         let read = || -> Result<Option<T>, redb::Error> {
             let txn = self.0.begin_read()?;
             let table = txn.open_table(META)?;
@@ -110,7 +110,7 @@ impl Shared {
         read().map_err(read_failed)
     }
 
-    fn write(
+    pub fn write(
         &self,
         durability: Durability,
         f: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
@@ -127,7 +127,7 @@ fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("the value has only string keys and finite numbers")
 }
 
-fn put_meta<T: serde::Serialize>(txn: &redb::WriteTransaction, key: &str, value: &T) -> Result<(), redb::Error> {
+pub(super) fn put_meta<T: serde::Serialize>(txn: &redb::WriteTransaction, key: &str, value: &T) -> Result<(), redb::Error> {
     txn.open_table(META)?.insert(key, to_json(value).as_slice())?;
     Ok(())
 }
@@ -135,8 +135,8 @@ fn put_meta<T: serde::Serialize>(txn: &redb::WriteTransaction, key: &str, value:
 /// What the rows of the state correspond to.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Applied {
-    log_id: Option<LogId<u64>>,
-    membership: StoredMembership<u64, BasicNode>,
+    pub log_id: Option<LogId<u64>>,
+    pub membership: StoredMembership<u64, BasicNode>,
 }
 
 /// One log entry: the JSON of its id, a tag, then the payload. Proposals stay raw, because they are most

@@ -317,3 +317,175 @@ fn the_lease_ends_before_an_election_can() {
     assert!(LEASE + HEARTBEAT < ELECTION.1 + ELECTION.0);
     assert!(HEARTBEAT < ELECTION.0);
 }
+
+/// The file of a member of a group that is stopped.
+fn survivor(g: &Group, id: NodeId) -> Result<Survivor<Journal>, RescueError> {
+    Survivor::open(&g.dir.path().join(format!("{id}.db")))
+}
+
+impl Group {
+    /// Makes the member `old`, which is stopped, the only one, as `new`, and starts it.
+    async fn rescue(&self, old: NodeId, new: NodeId, name: &str) -> Replica<Journal> {
+        survivor(self, old).unwrap().rescue(new, name, vec![]).unwrap();
+        std::fs::rename(self.dir.path().join(format!("{old}.db")), self.dir.path().join(format!("{new}.db"))).unwrap();
+        self.start(new).await
+    }
+}
+
+/// One of three goes on alone, takes others in, and is not needed any more in the end.
+#[test]
+fn a_survivor_goes_on_alone() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let [a, _, c] = g.three().await;
+        a.propose(Bytes::from_static(b"second")).await.unwrap();
+        until("the follower has it", || c.read(|m| m.0.len()) == 2).await;
+        let term = c.term();
+        for id in [11, 12, 13] {
+            g.stop(id).await;
+        }
+        let s = survivor(&g, 13).unwrap();
+        let names: Vec<&str> = s.survey().voters.values().map(String::as_str).collect();
+        assert_eq!((s.survey().id, names, s.survey().term), (13, vec!["a", "b", "c"], term));
+        assert!(s.survey().last >= s.survey().applied && s.survey().last.index > 0);
+        let last = s.survey().last;
+        drop(s);
+        let alone = g.rescue(13, 99, "c").await;
+        assert!(alone.standing().leads && alone.standing().votes && alone.term() > term + 500);
+        assert!(alone.applied() > last.index);
+        assert_eq!(alone.members(), Members { voters: [(99, "c".into())].into(), ..Members::default() });
+        alone.read(|m| assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"second")]));
+        alone.propose(Bytes::from_static(b"third")).await.unwrap();
+        // It is as good as any other member.
+        g.stop(99).await;
+        let alone = g.start(99).await;
+        for (id, name) in [(22, "a"), (23, "b")] {
+            g.start(id).await;
+            g.take_in(&alone, id, name).await;
+        }
+        g.stop(99).await;
+        let next = g.leader(&[22, 23]).await;
+        next.propose(Bytes::from_static(b"fourth")).await.unwrap();
+        next.read(|m| assert_eq!(m.0, [&b"first"[..], b"second", b"third", b"fourth"].map(Bytes::from_static)));
+        for id in [22, 23] {
+            g.stop(id).await;
+        }
+    });
+}
+
+/// Whatever is in the survivor's log counts, whether it was committed or not.
+#[test]
+fn what_a_survivor_had_only_in_its_log_is_kept() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let [a, _, _] = g.three().await;
+        g.local.cut.lock().unwrap().insert(11);
+        let before = a.raft.metrics().borrow().last_log_index.unwrap();
+        let doubtful = tokio::spawn({
+            let a = a.clone();
+            async move { a.propose(Bytes::from_static(b"doubtful")).await }
+        });
+        until("it is in the log", || a.raft.metrics().borrow().last_log_index.unwrap() > before).await;
+        a.read(|m| assert_eq!(m.0.len(), 1));
+        for id in [11, 12, 13] {
+            g.stop(id).await;
+        }
+        let _ = doubtful.await;
+        drop(a);
+        g.local.cut.lock().unwrap().clear();
+        let (a, b) = (survivor(&g, 11).unwrap(), survivor(&g, 12).unwrap());
+        assert!(a.survey().last.index > a.survey().applied.index && a.machine.0.len() == 2);
+        assert_eq!(b.machine.0.len(), 1);
+        drop((a, b));
+        let alone = g.rescue(11, 99, "a").await;
+        alone.read(|m| assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"doubtful")]));
+        g.stop(99).await;
+    });
+}
+
+/// A member of the old group has no say in the new one, whatever term it has: nothing that it sends is for the number of
+/// the rescued one, and without that it has no majority.
+#[test]
+fn a_lost_member_that_comes_back_does_not_win() {
+    runtime().block_on(async {
+        let g = Group::new();
+        let _ = g.three().await;
+        for id in [11, 12, 13] {
+            g.stop(id).await;
+        }
+        let alone = g.rescue(11, 99, "a").await;
+        let term = alone.term();
+        let old = g.start(12).await;
+        for round in 0..3u64 {
+            let before = old.term();
+            old.raft.trigger().elect().await.unwrap();
+            until("it stands for election", || old.term() > before).await;
+            alone.propose(Bytes::from(round.to_string())).await.unwrap();
+        }
+        assert!(!old.standing().leads && old.standing().follows.is_none());
+        assert!(alone.standing().leads && alone.term() == term && alone.members().voters.len() == 1);
+        assert_eq!(old.read(|m| m.0.len()), 1, "it learns nothing either");
+        g.stop(12).await;
+        g.stop(99).await;
+    });
+}
+
+#[test]
+fn a_rescue_is_refused_where_it_makes_no_sense() {
+    let what = |r: Result<Survivor<Journal>, RescueError>| r.err().unwrap().to_string();
+    runtime().block_on(async {
+        let g = Group::new();
+        assert!(what(survivor(&g, 1)).contains("cannot be opened"));
+        assert!(!g.dir.path().join("1.db").exists(), "looking makes nothing");
+        g.start(10).await;
+        g.stop(10).await;
+        assert!(matches!(survivor(&g, 10), Err(RescueError::NoGroup)));
+        let one = g.start(10).await;
+        one.found("a").await.unwrap();
+        assert!(matches!(survivor(&g, 10), Err(RescueError::Busy)));
+        drop(one);
+        g.stop(10).await;
+        assert!(matches!(survivor(&g, 10), Err(RescueError::Alone)));
+
+        let [a, _, _] = g.three().await;
+        for n in 0..20 {
+            a.propose(Bytes::from(n.to_string())).await.unwrap();
+        }
+        drop(a);
+        for id in [11, 12, 13] {
+            g.stop(id).await;
+        }
+        let path = |id: NodeId| g.dir.path().join(format!("{id}.db"));
+        let edit = |id: NodeId, f: &dyn Fn(&redb::WriteTransaction)| {
+            let shared = Shared::open(&path(id)).unwrap();
+            shared.write(redb::Durability::Immediate, |t| {
+                f(t);
+                Ok(())
+            }).unwrap();
+        };
+        let intact = std::fs::read(path(11)).unwrap();
+        assert!(survivor(&g, 11).is_ok());
+        // Not a member of what it says is its group.
+        edit(11, &|t| store::put_meta(t, "id", &77u64).unwrap());
+        assert!(matches!(survivor(&g, 11), Err(RescueError::Removed)));
+        // A hole in the log, an entry and a value that cannot be read.
+        let last = survivor(&g, 12).unwrap().survey().last.index;
+        edit(12, &|t| {
+            // As if nothing of the log had been applied.
+            store::put_meta(t, "applied", &store::Applied::default()).unwrap();
+            t.open_table(store::LOG).unwrap().retain(|i, _| i != last - 1).unwrap();
+        });
+        assert!(what(survivor(&g, 12)).contains("should be"), "{}", what(survivor(&g, 12)));
+        std::fs::write(path(11), &intact).unwrap();
+        edit(11, &|t| drop(t.open_table(store::LOG).unwrap().insert(last, &b"\0\0"[..]).unwrap()));
+        assert!(matches!(survivor(&g, 11), Err(RescueError::Damaged(_))));
+        std::fs::write(path(11), &intact).unwrap();
+        edit(11, &|t| drop(t.open_table(store::META).unwrap().insert("vote", &b"{"[..]).unwrap()));
+        assert!(matches!(survivor(&g, 11), Err(RescueError::Damaged(_))));
+        // Not a store at all, and half of one.
+        std::fs::write(path(11), b"no store").unwrap();
+        assert!(survivor(&g, 11).is_err());
+        std::fs::write(path(11), &intact[..intact.len() / 2]).unwrap();
+        assert!(survivor(&g, 11).is_err());
+    });
+}

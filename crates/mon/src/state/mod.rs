@@ -21,12 +21,14 @@
 //! | `removedsnaps/POOL` | removed snapshots that clients manage |
 //! | `executed/SEQ` | requests of clients that were executed, with their answers |
 //! | `counters` | versions and the global id limit |
+//! | `rescued` | when a monitor last went on alone because the others were lost |
 
 mod central_log;
 mod diff;
 mod executed;
 mod osd_maps;
 mod pending;
+mod rescue;
 mod update;
 
 pub use central_log::CentralLog;
@@ -34,6 +36,7 @@ pub use diff::diff;
 pub use executed::{Executed, Execution, Known, RequestId, RequestKind};
 pub use osd_maps::OsdMaps;
 pub use pending::Pending;
+pub use rescue::SKIPPED;
 pub use update::{Change, ConfigLogEntry, Metadata, Mute, Update};
 
 use crate::replica::{Machine, Row, Rows};
@@ -91,6 +94,9 @@ pub struct ClusterState {
     pub removed_snaps: Arc<BTreeMap<PoolId, IntervalSet>>,
     /// Requests of clients that were executed lately.
     pub executed: Arc<Executed>,
+    /// Which group of monitors this is: 0 until one of them went on alone because a majority was lost, then the time of that. Of two
+    /// groups of one cluster the one with the smaller number is given up.
+    pub rescued: u64,
 }
 
 /// What became of an update.
@@ -389,6 +395,7 @@ impl ClusterState {
                     Arc::make_mut(&mut s.removed_snaps).insert(pool, Decode::from_bytes(v)?);
                 }
                 "executed/" => Arc::make_mut(&mut s.executed).restore(number(prefix), Decode::from_bytes(v)?),
+                "rescued" => s.rescued = Decode::from_bytes(v)?,
                 "counters" => (s.global_id_max, s.config_version, s.kv_version) = Decode::from_bytes(v)?,
                 other => {
                     // A row of a newer release that was rolled back: refusing is better than losing it.

@@ -15,10 +15,14 @@ fn addr(port: u16) -> EntityAddrVec {
 }
 
 fn fresh() -> (ClusterState, Rows) {
+    fresh_of(&["a"])
+}
+
+fn fresh_of(monitors: &[&str]) -> (ClusterState, Rows) {
     let args = MkfsArgs {
         fsid: types::Fsid([7; 16]),
         name: "a".into(),
-        monitors: [("a".to_owned(), addr(3300))].into(),
+        monitors: monitors.iter().zip(3300..).map(|(n, port)| (n.to_string(), addr(port))).collect(),
         mon_key: CryptoKey::default(),
         keyring: Keyring::default(),
         crush: None,
@@ -246,7 +250,8 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!((&a.kv, a.kv_version), (&b.kv, b.kv_version));
     assert_eq!((&a.creating, &a.removed_snaps), (&b.creating, &b.removed_snaps));
     assert!(a.log.next() == b.log.next() && a.log.iter().eq(b.log.iter()));
-    assert_eq!(a.monmap, b.monmap);
+    assert_eq!((&a.monmap, a.rescued, a.global_id_max), (&b.monmap, b.rescued, b.global_id_max));
+    assert_eq!((a.mgr.epoch, a.fs.epoch, a.services.epoch), (b.mgr.epoch, b.fs.epoch, b.services.epoch));
     assert!(a.executed.iter().eq(b.executed.iter()));
 }
 
@@ -393,4 +398,77 @@ fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     down(&mut p, 2500 + 48 * 3600);
     let x = p.osd().osd(osd).unwrap().xinfo;
     assert_eq!((x.laggy_probability, x.laggy_interval, x.down_stamp), (0, 0, Utime::new(2500 + 48 * 3600, 0)));
+}
+
+/// What the others may have given out is not given out again, and the rows hold all of it.
+#[test]
+fn a_rescue_leaves_one_monitor_and_skips_numbers() {
+    let (mut s, mut rows) = fresh_of(&["a", "b", "c"]);
+    let mut p = Pending::new(s.clone(), Utime::new(2000, 0));
+    for n in 0..2 {
+        take(&mut p, &Step::NewOsd(n));
+        take(&mut p, &Step::Boot(n));
+    }
+    take(&mut p, &Step::Pool(1));
+    p.put(Change::MonMetadata("c".into(), Some(Default::default())));
+    p.put(Change::Rotate(s.auth.prepare_rotation(Default::default(), Utime::new(2000, 0), &mut rand::rng()).unwrap()));
+    let mut changed = Vec::new();
+    assert_eq!(s.update(p.close().unwrap(), &mut changed), Outcome::Applied);
+    store(&mut rows, changed);
+    let before = s.clone();
+    assert!(before.osd.map().is_up(OsdId(1)));
+    let max_ver = |s: &ClusterState| {
+        let service = s.auth.skip_secret_ids(0).secrets;
+        service.values().map(|r| r.max_ver).min().unwrap()
+    };
+
+    assert!(s.clone().rescue("d", Utime::new(3000, 0)).unwrap_err().contains("no mon.d"));
+    store(&mut rows, s.rescue("b", Utime::new(3000, 0)).unwrap());
+    same(&ClusterState::load(&rows).unwrap(), &s);
+    assert_eq!((s.rescued, &s.monmap.ranks), (3000, &vec!["b".to_owned()]));
+    assert!(s.mon_metadata.is_empty() && s.monmap.fsid == before.monmap.fsid);
+    for (old, new) in [
+        (before.monmap.epoch, s.monmap.epoch),
+        (before.mgr.epoch, s.mgr.epoch),
+        (before.fs.epoch, s.fs.epoch),
+        (before.services.epoch, s.services.epoch),
+        (before.osd.last(), s.osd.last()),
+    ] {
+        assert_eq!(new.0, old.0 + SKIPPED);
+    }
+    assert!(s.config_version >= before.config_version + 1000 && s.kv_version >= before.kv_version + 1000);
+    assert!(s.global_id_max >= before.global_id_max + 1_000_000);
+    assert_eq!(max_ver(&s), max_ver(&before) + 1000);
+    let map = s.osd.map();
+    assert_eq!((map.pools.len(), map.max_osd()), (before.osd.map().pools.len(), before.osd.map().max_osd()));
+    assert!((0..2).all(|o| map.exists(OsdId(o)) && !map.is_up(OsdId(o)) && map.is_in(OsdId(o))));
+    assert_eq!(map.osd(OsdId(1)).unwrap().info.down_at, map.epoch);
+    // Once more at the same moment: it is another group all the same.
+    assert!(s.rescue("b", Utime::new(3000, 0)).is_ok() && s.rescued == 3001);
+}
+
+/// Who has the survivor's map follows map by map. Who has a map of the lost monitors notices, if it looks at checksums, and has
+/// the same as all others in the end, if it does not.
+#[test]
+fn maps_of_lost_monitors_are_told_from_those_of_the_rescued_one() {
+    let (mut s, _) = fresh_of(&["a", "b", "c"]);
+    let base = s.osd.map().clone();
+    let mut lost = Pending::new(s.clone(), Utime::new(2000, 0));
+    lost.osd_mut().flags = always() | types::rados::osdmap_flag::NOOUT;
+    lost.close();
+    let foreign = lost.osd_before().clone();
+    assert_eq!(foreign.epoch, base.epoch.next());
+    s.rescue("a", Utime::new(3000, 0)).unwrap();
+    let inc = |e: Epoch| types::OsdMapIncremental::from_bytes(s.osd.incremental(e).unwrap()).unwrap();
+    let (mut own, mut client) = ((*base).clone(), foreign.clone());
+    while own.epoch < s.osd.last() {
+        own.apply_incremental_checked(&inc(own.epoch.next())).unwrap();
+        assert_eq!(own, *s.osd.full(own.epoch).unwrap());
+    }
+    let refused = foreign.clone().apply_incremental_checked(&inc(foreign.epoch.next()));
+    assert!(matches!(refused, Err(types::osdmap::OsdMapError::Crc { .. })), "{refused:?}");
+    while client.epoch < s.osd.last() {
+        client.apply_incremental(&inc(client.epoch.next())).unwrap();
+    }
+    assert_eq!(client, own);
 }
