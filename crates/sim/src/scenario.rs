@@ -230,9 +230,10 @@ impl Scenario {
         let conf = PgConf { scrub_auto_repair: true, ..self.conf };
         Self {
             // Of what cannot be read here there must be another copy: not with disks that are lost, and not in groups of two,
-            // where the other copy may be the one that had a write nobody was told of, and takes it back.
-            bad_block: damage(80),
-            flipped_bit: damage(160),
+            // where the other copy may be the one that had a write nobody was told of, and takes it back. Nor with snapshots: a clone of what
+            // cannot be read cannot be read either, and may be the only one while others have not heard of the write that made it.
+            bad_block: if self.snaps == 0 { damage(80) } else { 0 },
+            flipped_bit: if self.snaps == 0 { damage(160) } else { 0 },
             unseen_bit: damage(60),
             conf,
             resize: if self.lose_disk == 0 { 0 } else { self.resize },

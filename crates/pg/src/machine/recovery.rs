@@ -48,7 +48,8 @@ pub(super) struct Recovery {
 enum Copy {
     /// An older content here becomes the newest.
     Revert,
-    Pull { from: OsdId, version: Eversion, next: Progress },
+    /// `next` is asked for, unless the part before it is being `written`.
+    Pull { from: OsdId, version: Eversion, next: Progress, written: bool },
     Push { version: Eversion, targets: Vec<OsdId>, waiting: Vec<OsdId>, next: Progress, last: bool },
 }
 
@@ -249,7 +250,7 @@ impl Pg {
     /// two answers the first counts.
     fn hurry_active(&mut self, oid: ObjectId) {
         match self.recovery.active.get(&oid) {
-            Some(Copy::Pull { from, version, next }) => {
+            Some(Copy::Pull { from, version, next, written: false }) => {
                 let (from, version, next) = (*from, *version, next.clone());
                 self.pull(from, oid, version, next);
             }
@@ -260,7 +261,8 @@ impl Pg {
                 self.recovery.reads.remove(&token);
                 self.read(Read::Push(oid.clone(), version), oid, version, next);
             }
-            Some(Copy::Revert) | None => {}
+            // What comes next is urgent.
+            Some(Copy::Pull { .. } | Copy::Revert) | None => {}
         }
     }
 
@@ -279,7 +281,7 @@ impl Pg {
             Some(Way::Pull(from, version)) => {
                 let next = Progress::default();
                 self.pull(from, oid.clone(), version, next.clone());
-                self.recovery.active.insert(oid, Copy::Pull { from, version, next });
+                self.recovery.active.insert(oid, Copy::Pull { from, version, next, written: false });
             }
             Some(Way::Revert(version)) => {
                 self.recovery.active.insert(oid.clone(), Copy::Revert);
@@ -468,8 +470,9 @@ impl Pg {
         }
         if self.is_primary() {
             match self.recovery.active.get_mut(&chunk.oid) {
-                Some(Copy::Pull { from: f, next, version }) if *f == from && *next == chunk.from && *version == chunk.version => {
+                Some(Copy::Pull { from: f, next, version, written }) if !*written && *f == from && *next == chunk.from && *version == chunk.version => {
                     next.clone_from(&chunk.to);
+                    *written = true;
                 }
                 _ => return,
             }
@@ -517,7 +520,8 @@ impl Pg {
             self.recover(oid);
             return;
         }
-        if let Some(Copy::Pull { from, version, next }) = self.recovery.active.get(&oid) {
+        if let Some(Copy::Pull { from, version, next, written }) = self.recovery.active.get_mut(&oid) {
+            *written = false;
             let (from, version, next) = (*from, *version, next.clone());
             self.pull(from, oid, version, next);
         }
@@ -525,7 +529,8 @@ impl Pg {
 
     pub(super) fn handle_pull_failed(&mut self, from: OsdId, oid: ObjectId, version: Eversion) {
         match self.recovery.active.get(&oid) {
-            Some(Copy::Pull { from: f, .. }) if *f == from => {}
+            // Of what was asked for twice, the second answer may come when it is of no account any more.
+            Some(Copy::Pull { from: f, version: v, written: false, .. }) if *f == from && *v == version => {}
             _ => return,
         }
         if let Some(missing) = self.peers.get_mut(&from).and_then(|p| p.missing.as_mut()) {

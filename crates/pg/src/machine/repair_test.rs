@@ -174,6 +174,18 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
     let second = from(&mut pg, source.0, chunk("a", version));
     assert_eq!((writes(&first), writes(&second)), (1, 0));
 
+    // While a part is being written nothing is asked for; what follows is urgent, and the source cannot have failed.
+    let (mut pg, version) = with_object("a");
+    pg.lose_own(oid("a"), version);
+    let begun = drain(&mut pg);
+    let source = sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    let part = ObjectChunk { oid: oid("a"), version, to: Progress { data_to: 1, omap_to: None }, size: 2, ..ObjectChunk::default() };
+    assert_eq!(writes(&from(&mut pg, source.0, PeerMsg::Push(Box::new(part)))), 1);
+    pg.recover_now(oid("a"));
+    assert_eq!(pulls(&drain(&mut pg)), [false; 0]);
+    assert_eq!(pulls(&from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version })), [false; 0]);
+    assert_eq!(pulls(&commit_all(&mut pg)), [true]);
+
     // A replica lacks it.
     let (mut pg, version) = with_object("a");
     pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
