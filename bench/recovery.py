@@ -105,8 +105,8 @@ def fill(admin, pool, count, size):
             written(w)
 
 
-def refill(cluster, admin, pool, size, paced):
-    """Empties the OSD and fills it again; what that took."""
+def refill(cluster, admin, pool, size, rate):
+    """Empties the OSD and fills it again, beside a client with this rate if one is given; what that took."""
     admin.mon("osd out", ids=[str(VICTIM)])
     admin.settled("an empty OSD")
     before = sum(map(cpu_seconds, cluster.pids()))
