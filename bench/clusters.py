@@ -78,6 +78,7 @@ class Cluster:
     """What the two have in common: a ceph.conf and server processes. `options` are for the OSDs."""
 
     processes = ()
+    pgs = 64
 
     def __init__(self, directory, options=(), osd_gb=20, osds=3):
         self.dir = Path(directory)
@@ -99,8 +100,9 @@ class Cluster:
         states = {x["state_name"]: x["count"] for x in s["pgmap"].get("pgs_by_state", [])}
         return set(states) == {"active+clean"} and s["osdmap"]["num_up_osds"] == self.osds
 
-    def make_pool(self, name="bench", pgs=64):
-        self.ceph("osd", "pool", "create", name, str(pgs), str(pgs))
+    def make_pool(self, name="bench", pgs=None):
+        pgs = str(pgs or self.pgs)
+        self.ceph("osd", "pool", "create", name, pgs, pgs)
         self.ceph("osd", "pool", "application", "enable", name, "rados")
         wait("active+clean", self.clean)
 
@@ -262,7 +264,7 @@ osd_snap_trim_sleep_hdd = 0
             (o / "keyring").write_text(f"[osd.{i}]\n\tkey = {key}\n")
             sh("ceph-osd", "-c", self.conf, "-i", str(i), "--mkfs", "--osd-uuid", u)
             self.spawn(f"osd.{i}", preload=TCMALLOC)
-        self.make_pool(pgs=self.pgs)
+        self.make_pool()
         self.healthy_s = time.monotonic() - t0
 
 

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import functools
 import json
-import os
 import shutil
 import signal
 import statistics
@@ -27,45 +26,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from clusters import BINARY, FLASH, Cluster, Stock, cpu_seconds, need_space, wait  # noqa: E402
-from study.ceph import Ceph, CommandFailed  # noqa: E402
-
-os.environ.setdefault("SIPHON_BIN", str(BINARY))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/clients"))
 import rados  # noqa: E402
-from processes import Processes, siphon  # noqa: E402
+from clusters import FLASH, Stock, cpu_seconds, need_space, wait  # noqa: E402
+from separate import Separate  # noqa: E402
+from study.ceph import Ceph, CommandFailed  # noqa: E402
 
 DATA = b"x" * 4096
 POOL, PGS, OSDS, MONS = "bench", 16, 3, 3
 OSD_GB = 5
-
-
-class Separate(Cluster):
-    """Siphon, with daemons that are processes of their own on three hosts."""
-
-    name = "siphon"
-    daemons = None
-
-    @property
-    def processes(self):
-        return [d.process for d in self.daemons.daemons.values() if d.running]
-
-    def __getitem__(self, name):
-        return self.daemons[name]
-
-    def start(self):
-        self.daemons = Processes(self.dir, mons=MONS, hosts=OSDS)
-        self.conf = self.daemons.conf
-        self.daemons.start_mons()
-        self["mgr.x"].start()
-        for i, home in enumerate(self.daemons.dirs):
-            n = siphon("add", "osd", "--data-dir", home, "--size", f"{self.osd_gb}G", "--host", f"peer{i}").strip()
-            self.daemons.daemon(home, f"osd.{n}").start()
-        self.make_pool(POOL, PGS)
-
-    def stop(self):
-        if self.daemons:
-            self.daemons.stop()
 
 
 class Client:
@@ -301,7 +269,7 @@ def main():
     if o.ceph:
         clusters.append(Stock(base / "ceph", FLASH, OSD_GB, OSDS, mons=MONS, hosts=OSDS, pgs=PGS))
     if not o.no_siphon:
-        clusters.append(Separate(base / "siphon", osd_gb=OSD_GB, osds=OSDS))
+        clusters.append(Separate(base / "siphon", (), OSD_GB, OSDS, mons=MONS, hosts=OSDS, pgs=PGS))
     results = {}
     try:
         need_space(o.dir, clusters)

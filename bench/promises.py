@@ -14,19 +14,14 @@ processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a secon
 """
 import argparse
 import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from clusters import BINARY, ENV, Siphon, bounded, sh, wait
-
-os.environ.setdefault("SIPHON_BIN", str(BINARY))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/clients"))
-from processes import Processes, siphon  # noqa: E402
+from separate import Separate
 
 # Name, what it is promised, its pool, sessions, requests under way in each.
 TENANTS = [
@@ -43,35 +38,6 @@ TENANTS = [
 ]
 BURSTS = TENANTS[4]
 OBJECT = 65536
-
-
-class Separate(Siphon):
-    """Daemons as processes of their own, each of which can be killed."""
-
-    daemons = None
-
-    def up(self):
-        if self.daemons is None:
-            self.daemons = Processes(self.dir)
-            self.daemons.start(self.osds)
-            # One that takes over.
-            siphon("add", "mgr", "--data-dir", self.daemons.dirs[0], "--name", "y")
-            self.daemons.daemon(self.daemons.dirs[0], "mgr.y").start()
-            self.conf = self.daemons.conf
-            return
-        self.daemons.start_mons()
-        rest = [d for name, d in self.daemons.daemons.items() if not name.startswith("mon.")]
-        for d in rest:
-            d.spawn()
-        for d in rest:
-            d.wait_serving()
-
-    def restart(self, name):
-        self.daemons[name].kill()
-        self.daemons[name].start()
-
-    def stop(self):
-        self.daemons.stop()
 
 
 class Load:
@@ -197,7 +163,8 @@ def main():
     a.add_argument("--dir", default="/var/tmp")
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="promises.", dir=o.dir) as d:
-        cluster = (Separate if o.disturb else Siphon)(Path(d) / "siphon", bounded(o.capacity), o.osd_size)
+        kind, more = (Separate, {"managers": "xy"}) if o.disturb else (Siphon, {})
+        cluster = kind(Path(d) / "siphon", bounded(o.capacity), o.osd_size, **more)
         try:
             cluster.start()
             for pool, groups in (("many", 128), ("one", 1)):
@@ -213,7 +180,7 @@ def main():
             if o.disturb:
                 steady(cluster, o, "the manager fails", lambda: cluster.ceph("mgr", "fail"))
                 steady(cluster, o, "an OSD is marked down, and comes back", lambda: cluster.ceph("osd", "down", "1"))
-                steady(cluster, o, "an OSD is killed, and started again", lambda: cluster.restart("osd.1"))
+                steady(cluster, o, "an OSD is killed, and started again", lambda: (cluster["osd.1"].kill(), cluster["osd.1"].start()))
         finally:
             cluster.stop()
 
