@@ -31,20 +31,24 @@ class Separate(Siphon):
         if first:
             self.daemons = Processes(self.dir, self.mons, self.hosts)
             self.conf = self.daemons.conf
-            for name in self.managers[1:]:
-                siphon("add", "mgr", "--data-dir", self.daemons.dirs[0], "--name", name)
-                self.daemons.daemon(self.daemons.dirs[0], f"mgr.{name}")
         self.daemons.start_mons()
-        for i in range(self.osds if first else 0):
-            home = self.daemons.dirs[i % len(self.daemons.dirs)]
-            where = ("--host", f"peer{i % self.hosts}") if self.hosts > 1 else ()
-            n = siphon("add", "osd", "--data-dir", home, "--size", f"{self.osd_gb}G", *where).strip()
-            self.daemons.daemon(home, f"osd.{n}")
+        if first:
+            self.make_daemons()
         rest = [d for name, d in self.daemons.daemons.items() if not name.startswith("mon.")]
         for d in rest:
             d.spawn()
         for d in rest:
             d.wait_serving()
+
+    def make_daemons(self):
+        homes = self.daemons.dirs
+        for name in self.managers[1:]:
+            siphon("add", "mgr", "--data-dir", homes[0], "--name", name)
+            self.daemons.daemon(homes[0], f"mgr.{name}")
+        for i in range(self.osds):
+            where = ("--host", f"peer{i % self.hosts}") if self.hosts > 1 else ()
+            n = siphon("add", "osd", "--data-dir", homes[i % len(homes)], "--size", f"{self.osd_gb}G", *where).strip()
+            self.daemons.daemon(homes[i % len(homes)], f"osd.{n}")
 
     def stop(self):
         if self.daemons:
