@@ -413,3 +413,34 @@ def test_other_osds_tell_a_client_where_to_go(procs):
     client.shutdown()
     procs["osd.1"].start()
     eventually(lambda: clean(c), timeout=90, what="active+clean")
+
+
+def test_who_waits_for_a_living_osd_hears_that_another_leads(procs):
+    """A request waits on an OSD that lives and loses the lead; its client has no other, and never asks for maps by itself."""
+    c = procs.client()
+    eventually(lambda: clean(c), what="active+clean")
+    client = rados.Rados(conffile=str(procs.conf), conf={"objecter_timeout": "3600"})
+    client.connect()
+    io = client.open_ioctx("d")
+    name = next(n for n in (f"waits-{i}" for i in range(100)) if c.ceph_json("osd", "map", "d", n)["acting_primary"] == 0)
+    io.write_full(name, b"before")
+
+    def waits():
+        return any(name in op["description"] for op in c.ceph_json("tell", "osd.0", "dump_ops_in_flight")["ops"])
+
+    # Nothing can be acknowledged without this one.
+    procs["osd.2"].signal(signal.SIGSTOP)
+    try:
+        written = io.aio_write_full(name, b"after")
+        eventually(waits, what="the write to wait on osd.0")
+        c.command(prefix="osd primary-affinity", id=0, weight=0.0)
+        eventually(lambda: not waits(), what="osd.0 to lose the lead")
+    finally:
+        procs["osd.2"].signal(signal.SIGCONT)
+    try:
+        eventually(written.is_complete, what="the write on another OSD")
+        assert written.get_return_value() == 0 and io.read(name) == b"after"
+    finally:
+        c.command(prefix="osd primary-affinity", id=0, weight=1.0)
+    client.shutdown()
+    eventually(lambda: clean(c), what="active+clean")

@@ -31,6 +31,8 @@ SECONDS = float(os.environ.get("SIPHON_THRASH_SECONDS", 3600 if LONG else 300))
 ONLY = [a for a in os.environ.get("SIPHON_THRASH_ACTIONS", "").split(",") if a]
 # Minutes for what takes seconds: slowness is no failure.
 PATIENCE = 300
+# Seconds for which clients go on beside the repair of what has gone bad.
+MENDS_UNDER_LOAD = 120
 SETTINGS = [("mon", "mon_allow_pool_delete", "true"), ("global", "osd_heartbeat_interval", 1), ("global", "osd_heartbeat_grace", 5),
             ("mon", "mon_mgr_beacon_grace", 5)]
 # Clients notice soon that their monitor or an OSD does not answer any more.
@@ -219,11 +221,14 @@ class Thrasher:
         self.say(f"       healed after {time.monotonic() - began:.1f} s: {self.load.done()}")
 
     def mend(self):
-        """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound."""
+        """Every group is read as a whole, and what is bad is made anew, so that the next loss finds all copies sound. Scrubs hold
+        back for clients that use all there is, so after some time these rest."""
+        began, rests = time.monotonic(), False
         stamps = lambda: {p["pgid"]: (p["last_deep_scrub_stamp"], p["state"]) for p in self.c.pgs("pgs")}
         before, asked, late = stamps(), {}, []
 
         def repaired():
+            nonlocal rests
             now = stamps()
             late[:] = [p for p, (stamp, state) in now.items() if stamp <= before.get(p, ("",))[0] or "inconsistent" in state]
             for pgid in late:
@@ -232,9 +237,15 @@ class Thrasher:
                     asked[pgid] = time.monotonic()
                     # Groups merge meanwhile.
                     self.c.mgr("pg", "repair", pgid, absent=True)
+            if late and not rests and time.monotonic() - began > MENDS_UNDER_LOAD:
+                rests = True
+                self.say(f"       clients rest, {len(late)} groups are yet to be repaired")
+                self.load.pause(PATIENCE)
             return not late and self.clean()
         self.eventually(repaired, "every group to be repaired", left=lambda: len(late))
         self.rotten = False
+        if rests:
+            self.load.resume()
 
     def verify(self, all_hosts=False):
         began = time.monotonic()

@@ -3,6 +3,7 @@
 use crate::legs::Legs;
 use crate::meter::Receipt;
 use crate::op::{OpInfo, OpOutcome, OsdFlags};
+use crate::session::ConnectionSink;
 use crate::tracker::{Describe, Tracked};
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
 use serde_json::{Value, json};
@@ -27,6 +28,11 @@ pub trait ReplySink {
     /// Whether the connection still exists.
     fn is_open(&self) -> bool {
         true
+    }
+
+    /// The client's connection, if it has one: for what is no answer.
+    fn client(&self) -> Option<&ConnectionSink> {
+        None
     }
 
     /// Tells sessions apart.

@@ -124,6 +124,10 @@ pub struct Core {
     waiting_map: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
     /// Requests for groups that this OSD leads by the map, but does not have yet.
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
+    /// Clients that must see the newest map, by session: see [`Core::drop_request`].
+    to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
+    /// There are such clients.
+    pub(crate) tell_clients: tokio::sync::Notify,
     queue: RefCell<Box<dyn Queue>>,
     running: Cell<usize>,
     /// Those of clients.
@@ -238,6 +242,8 @@ impl Core {
             unborn: RefCell::default(),
             waiting_map: RefCell::default(),
             waiting_pg: RefCell::default(),
+            to_tell: RefCell::default(),
+            tell_clients: tokio::sync::Notify::new(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             clients_running: Cell::new(0),
@@ -549,8 +555,8 @@ impl Core {
         }
         let Some(map) = self.map() else { return };
         let Some(pgid) = map.fold(op.pgid) else {
-            // The pool is gone, or the client is mistaken; its Objecter finds out from the map.
-            return;
+            // The pool is gone, or the client is mistaken.
+            return self.drop_request(&op);
         };
         let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
         match self.host(pgid) {
@@ -558,12 +564,12 @@ impl Core {
                 op.tracked.mark(Stage::Queued);
                 self.enqueue(Work::Client(op));
             }
-            Some(_) => self.misdirected(&op),
+            Some(_) => self.drop_request(&op),
             None if map.mapping(pgid).primary == Some(self.whoami) => {
                 op.tracked.delayed("waiting for pg");
                 self.waiting_pg.borrow_mut().entry(pgid).or_default().push(op);
             }
-            None => self.misdirected(&op),
+            None => self.drop_request(&op),
         }
     }
 
@@ -578,10 +584,24 @@ impl Core {
         }
     }
 
-    /// The client has an older map than its request says, or ours is ahead of the client's: it will send
-    /// the request to the right OSD when it has seen the same map.
-    fn misdirected(&self, op: &ClientOp) {
-        tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, "misdirected request dropped");
+    /// Drops a request that this OSD must not answer: by a map that its client had not seen when it sent it, another OSD leads the group, or
+    /// this one leads it anew. The client sends it again when it has seen that map. One that has nothing else under way hears
+    /// of no map for as long as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
+    pub(crate) fn drop_request(&self, op: &ClientOp) {
+        if op.is_replied() || !op.sink().is_open() {
+            return;
+        }
+        let sent = op.m().epoch;
+        tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, %sent, "request dropped");
+        let mut clients = self.to_tell.borrow_mut();
+        let (_, oldest) = clients.entry(op.sink().session()).or_insert_with(|| (op.sink().clone(), sent));
+        *oldest = sent.min(*oldest);
+        self.tell_clients.notify_one();
+    }
+
+    /// Clients whose requests were dropped since the last call, with the oldest map that one of these was sent by.
+    pub(crate) fn clients_to_tell(&self) -> Vec<(Rc<dyn ReplySink>, Epoch)> {
+        std::mem::take(&mut *self.to_tell.borrow_mut()).into_values().collect()
     }
 
     // --- scheduling ---
@@ -792,7 +812,7 @@ impl Core {
                 op.receipt.set(receipt);
                 match self.host(op.pgid) {
                     Some(host) => host.run_client_op(op),
-                    None => self.misdirected(&op),
+                    None => self.drop_request(&op),
                 }
             }
             Work::Background(mut job) => {
@@ -861,6 +881,7 @@ impl Core {
         self.hosts.borrow_mut().clear();
         self.waiting_map.borrow_mut().clear();
         self.waiting_pg.borrow_mut().clear();
+        self.to_tell.borrow_mut().clear();
     }
 
     // --- the store ---

@@ -555,10 +555,17 @@ impl PgHost {
         }
         if !primary {
             // The clients see the same map and send their requests to the new primary.
+            ops.iter().for_each(|op| self.core.drop_request(op));
             return;
         }
         let split = self.with_pg(|pg| pg.info().history.last_epoch_split);
-        ops.retain(|op| !op.is_replied() && op.m().epoch >= split);
+        ops.retain(|op| {
+            let stays = !op.is_replied() && op.m().epoch >= split;
+            if !stays {
+                self.core.drop_request(op);
+            }
+            stays
+        });
         ops.sort_by_key(|op| op.received);
         ops.iter().for_each(|op| op.tracked.delayed("waiting for peered"));
         self.st.borrow_mut().waiting_active = ops.into();

@@ -39,6 +39,11 @@ impl Core {
     /// Lets groups go on whose turn it is, and takes turns back for more urgent ones.
     pub(crate) fn next_turns(&self) {
         self.check_backfillfull();
+        self.grant_turns();
+    }
+
+    /// Gives the turns that are free. Whether there is room has been looked at.
+    fn grant_turns(&self) {
         loop {
             let most = self.settings().backfills;
             let next = {
@@ -68,7 +73,6 @@ impl Core {
     /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the map).
     pub fn set_backfillfull(&self, ratio: f64) {
         self.recovery_turns.borrow_mut().backfillfull = ratio;
-        self.check_backfillfull();
         self.next_turns();
     }
 
@@ -116,7 +120,7 @@ impl PgHost {
         if full {
             self.handle(Event::BackfillTooFull);
         }
-        self.core.next_turns();
+        self.core.grant_turns();
     }
 
     /// Gives the turns back.

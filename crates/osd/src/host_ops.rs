@@ -56,15 +56,17 @@ impl PgHost {
             (pg.is_primary(), pg.is_active(), history.same_primary_since, history.last_epoch_split)
         });
         let Some(map) = self.core.map() else { return };
-        let Some(pool) = map.pool_ops(self.pgid.pool) else { return };
+        let Some(pool) = map.pool_ops(self.pgid.pool) else { return self.core.drop_request(&op) };
         let sent = op.m().epoch;
         if sent < split || sent < pool.last_force_op_resend || (primary && sent < since) {
-            // Its sender sends it again when it sees the map. After a split the object may be elsewhere.
-            return;
+            // After a split the object may be elsewhere.
+            return self.core.drop_request(&op);
         }
         if !primary {
             if self.may_read_here(&op) {
                 self.read_on_replica(op);
+            } else {
+                self.core.drop_request(&op);
             }
             return;
         }

@@ -112,7 +112,8 @@ impl Core {
             for source in &sources {
                 // What waits there comes again: the clients see the same map.
                 source.interval_changed();
-                source.st.borrow_mut().waiting_active.clear();
+                let waiting = std::mem::take(&mut source.st.borrow_mut().waiting_active);
+                waiting.iter().for_each(|op| self.drop_request(op));
                 self.forget_host(source.pgid);
             }
             let host = match (self.host(target), sources.first()) {

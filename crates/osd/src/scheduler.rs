@@ -609,7 +609,9 @@ impl Queue for OsdQueue {
                 let next = match q.dequeue(at) {
                     Dequeued::Item(op, Phase::Strict) => {
                         // Background work pays for what of it could not wait.
-                        q.charge(op.class, op.charge);
+                        if matches!(op.item, Work::Background(_)) {
+                            q.charge(op.class, op.charge);
+                        }
                         Dequeued::Item(op, Phase::Strict)
                     }
                     Dequeued::WaitUntil(_)

@@ -123,6 +123,10 @@ impl ReplySink for ConnectionSink {
         !self.0.is_down()
     }
 
+    fn client(&self) -> Option<&ConnectionSink> {
+        Some(self)
+    }
+
     fn session(&self) -> u64 {
         self.0.id()
     }

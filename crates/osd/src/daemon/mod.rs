@@ -673,6 +673,14 @@ impl Daemon {
                 d.report(false);
             }
         });
+        let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
+        let clients = tokio::task::spawn_local(async move {
+            while let Some(core) = core.upgrade() {
+                core.tell_clients.notified().await;
+                let Some(d) = weak.upgrade() else { return };
+                d.tell_clients();
+            }
+        });
         let weak = Rc::downgrade(self);
         let ticks = tokio::task::spawn_local(async move {
             let mut clock = tokio::time::interval(TICK);
@@ -690,7 +698,7 @@ impl Daemon {
         });
         let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
         let work = tokio::task::spawn_local(crate::core::run_queued(&self.core));
-        self.tasks.borrow_mut().extend([peers, news, ticks, demand, work]);
+        self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work]);
     }
 
     fn tick(self: &Rc<Self>, n: u64) {

@@ -105,9 +105,28 @@ impl Daemon {
                 map.mapping(pgid).primary != Some(self.id) || m.epoch < since
             })
         };
-        let first = m.epoch.max(session.shared.get()).next();
+        self.send_maps(conn, session, m.epoch, dropped);
+    }
+
+    /// Sends the newest map to the clients of requests that waited here and were dropped.
+    pub(super) fn tell_clients(&self) {
+        for (sink, sent) in self.core.clients_to_tell() {
+            if let Some(ConnectionSink(conn, session)) = sink.client() {
+                self.send_maps(conn, session, sent, true);
+            }
+        }
+    }
+
+    /// Sends a client the maps behind the one that it has. If these are many, it gets the newest one if it `must` hear of it, and else
+    /// nothing.
+    fn send_maps(&self, conn: &Rc<Connection>, session: &Session, has: Epoch, must: bool) {
+        let epoch = self.core.epoch();
+        let first = has.max(session.shared.get()).next();
+        if first > epoch {
+            return;
+        }
         let few = epoch.0 - first.0 < MAPS_SHARED;
-        if !few && !dropped {
+        if !few && !must {
             return;
         }
         session.shared.set(epoch);
@@ -119,7 +138,7 @@ impl Daemon {
                 match superblock::load_map_bytes(&core.store, e).await {
                     Ok(Some(bytes)) => drop(maps.insert(e, bytes)),
                     // Not kept any more: what is behind it is enough for one who must go elsewhere.
-                    Ok(None) if dropped => maps.clear(),
+                    Ok(None) if must => maps.clear(),
                     Ok(None) => return,
                     Err(error) => return tracing::warn!("map {} cannot be read: {error}", e.0),
                 }

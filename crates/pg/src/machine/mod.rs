@@ -46,7 +46,7 @@ use crate::info::{PgHistory, PgInfo};
 use crate::log::PgLog;
 use crate::map::{MapRef, Mapping, PoolView};
 use crate::missing::MissingSet;
-use crate::msg::{PeerHeader, PeerMsg};
+use crate::msg::{PeerHeader, PeerMsg, Progress};
 use crate::past_intervals::{PastIntervals, is_pending, place};
 use crate::prior_set::PriorSet;
 use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
@@ -127,7 +127,7 @@ enum Deferred {
     /// Acknowledge writes to the primary; a later one includes the earlier ones.
     AckWrite(Eversion),
     /// A part of an object that the primary pulls is durable.
-    Pulled { oid: ObjectId, last: bool },
+    Pulled { oid: ObjectId, to: Progress, last: bool },
     /// The removal of the copy may go on.
     Remove,
 }
@@ -572,7 +572,7 @@ impl Pg {
             match what {
                 Deferred::Send(to, asked, msg) => self.answer(to, asked, msg),
                 Deferred::AckWrite(version) => ack = Some(version),
-                Deferred::Pulled { oid, last } => self.pulled(oid, last),
+                Deferred::Pulled { oid, to, last } => self.pulled(oid, &to, last),
                 Deferred::Remove => self.removal_step(),
             }
         }

@@ -357,7 +357,7 @@ impl Pg {
         persist.rows.remove.push(rows::missing_key(&oid));
         persist.rows.set.push(rows::fast_row(&self.info));
         let token = self.persist(persist);
-        self.defer(token, Deferred::Pulled { oid, last: true });
+        self.defer(token, Deferred::Pulled { oid, to: Progress::default(), last: true });
     }
 
     /// Objects that were given up and that everybody knows to be gone may be used again.
@@ -505,22 +505,25 @@ impl Pg {
         persist.source = Source::Push(chunk);
         let token = self.persist(persist);
         let then = if self.is_primary() {
-            Deferred::Pulled { oid, last }
+            Deferred::Pulled { oid, to, last }
         } else {
             Deferred::Send(from, asked, PeerMsg::PushReply { oid, version, to })
         };
         self.defer(token, then);
     }
 
-    /// A pulled part is durable.
-    pub(super) fn pulled(&mut self, oid: ObjectId, last: bool) {
+    /// A pulled part is durable, up to `to`.
+    pub(super) fn pulled(&mut self, oid: ObjectId, to: &Progress, last: bool) {
         if last {
             self.recovery.active.remove(&oid);
             // What came may be an older version that has yet to become the newest.
             self.recover(oid);
             return;
         }
-        if let Some(Copy::Pull { from, version, next, written }) = self.recovery.active.get_mut(&oid) {
+        // Of another source by now, this part says nothing of what is asked of that one.
+        if let Some(Copy::Pull { from, version, next, written: written @ true }) = self.recovery.active.get_mut(&oid)
+            && next == to
+        {
             *written = false;
             let (from, version, next) = (*from, *version, next.clone());
             self.pull(from, oid, version, next);
