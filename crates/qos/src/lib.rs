@@ -22,6 +22,7 @@ mod capacity;
 mod ceilings;
 mod cost;
 mod fifo;
+mod heap;
 mod mclock;
 mod profile;
 mod split;

@@ -11,9 +11,9 @@
 //! hold only tenants with promises.
 
 use crate::Op;
+use crate::heap::Heap;
 use rustc_hash::FxHashMap;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 mod state;
 
@@ -89,10 +89,20 @@ const KEPT: u64 = 16;
 /// operations, and what others had meanwhile they had without taking it from anybody.
 const PAUSE: u64 = 100_000_000;
 
-/// The heap's order: key, then who came first, so that equal tenants take turns.
-type Entry = Reverse<(u64, u32, u32)>;
+/// What is in a heap: key, then who came first, so that equal tenants take turns; and a tenant's place. In one number, as
+/// heaps of many tenants do little but compare.
+fn entry(key: u64, order: u32, at: u32) -> u128 {
+    u128::from(key) << 64 | u128::from(order) << 32 | u128::from(at)
+}
 
+/// Key and place.
+fn parts(entry: u128) -> (u64, u32) {
+    ((entry >> 64) as u64, entry as u32)
+}
+
+/// One line of the processor's cache: of many tenants, none is there when its turn comes.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Tenant {
     id: u64,
     /// Cost served, by weight. Waiting tenants stay close to each other.
@@ -111,6 +121,8 @@ struct Tenant {
     quantum: u32,
     /// Its place in `promises`.
     promise: u32,
+    /// It has a ceiling; else `promises` need not be looked at when it is served by share.
+    ceiled: bool,
     /// It has its entry in the heap of shares.
     in_share: bool,
     /// Its sessions are in the table.
@@ -127,6 +139,7 @@ impl Tenant {
 }
 
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Promise {
     floor: Pace,
     ceiling: Pace,
@@ -140,6 +153,7 @@ struct Promise {
 }
 
 #[derive(Clone, Debug)]
+#[repr(align(32))]
 struct Session {
     id: u64,
     /// Its operations, in order.
@@ -214,9 +228,9 @@ pub(crate) struct Tenants<T> {
     /// Sessions of tenants that have many, by tenant and id.
     by_id: FxHashMap<(u32, u64), u32>,
     ops: Places<Waiting<T>>,
-    shares: BinaryHeap<Entry>,
-    floors: BinaryHeap<Entry>,
-    ceilings: BinaryHeap<Entry>,
+    shares: Heap,
+    floors: Heap,
+    ceilings: Heap,
     /// Counts entries; wrapping around only swaps equal ones.
     entries: u32,
     /// The share clock of those who have neither more nor less than their share: the furthest at which one was served by
@@ -248,9 +262,9 @@ impl<T> Default for Tenants<T> {
             sessions: Places::new(),
             by_id: FxHashMap::default(),
             ops: Places::new(),
-            shares: BinaryHeap::new(),
-            floors: BinaryHeap::new(),
-            ceilings: BinaryHeap::new(),
+            shares: Heap::new(),
+            floors: Heap::new(),
+            ceilings: Heap::new(),
             entries: 0,
             now: 0,
             period: 0,
@@ -291,6 +305,7 @@ impl<T> Tenants<T> {
             sessions: 0,
             quantum: 0,
             promise: NONE,
+            ceiled: false,
             in_share: false,
             mapped: false,
             listed: false,
@@ -307,6 +322,7 @@ impl<T> Tenants<T> {
         let at = self.tenant(id);
         self.tenants[at].weight = spec.weight.max(1);
         let TenantSpec { floor, ceiling, .. } = spec;
+        self.tenants[at].ceiled = !ceiling.is_none();
         let place = self.tenants[at].promise;
         if floor.is_none() && ceiling.is_none() {
             if place != NONE {
@@ -387,7 +403,7 @@ impl<T> Tenants<T> {
     fn queue_share(&mut self, at: u32) {
         if !std::mem::replace(&mut self.tenants[at].in_share, true) {
             let order = self.next_entry();
-            self.shares.push(Reverse((self.tenants[at].share, order, at)));
+            self.shares.push(entry(self.tenants[at].share, order, at));
         }
     }
 
@@ -402,11 +418,14 @@ impl<T> Tenants<T> {
         let key = p.floor_due.max(p.ceiling_due);
         if p.floor_key != key {
             p.floor_key = key;
-            self.floors.push(Reverse((key, order, at)));
+            self.floors.push(entry(key, order, at));
         }
         if self.floors.len() > 64 + 4 * self.promised {
             let (tenants, promises) = (&self.tenants, &self.promises);
-            self.floors.retain(|Reverse((key, _, at))| promise_of(tenants, promises, *at).is_some_and(|p| p.floor_key == *key));
+            self.floors.retain(|e| {
+                let (key, at) = parts(e);
+                promise_of(tenants, promises, at).is_some_and(|p| p.floor_key == key)
+            });
         }
     }
 
@@ -415,11 +434,14 @@ impl<T> Tenants<T> {
         let p = &mut self.promises[self.tenants[at].promise];
         if p.ceiling_key != p.ceiling_due {
             p.ceiling_key = p.ceiling_due;
-            self.ceilings.push(Reverse((p.ceiling_key, order, at)));
+            self.ceilings.push(entry(p.ceiling_key, order, at));
         }
         if self.ceilings.len() > 64 + 4 * self.promised {
             let (tenants, promises) = (&self.tenants, &self.promises);
-            self.ceilings.retain(|Reverse((key, _, at))| promise_of(tenants, promises, *at).is_some_and(|p| p.ceiling_key == *key));
+            self.ceilings.retain(|e| {
+                let (key, at) = parts(e);
+                promise_of(tenants, promises, at).is_some_and(|p| p.ceiling_key == key)
+            });
         }
     }
 
@@ -504,7 +526,7 @@ impl<T> Tenants<T> {
     /// Since when a floor is owed something; later than now if none is behind.
     pub(crate) fn floor_due(&mut self) -> Option<u64> {
         loop {
-            let Reverse((key, _, at)) = *self.floors.peek()?;
+            let (key, at) = parts(self.floors.top()?);
             let place = self.tenants[at].promise;
             if place == NONE || self.promises[place].floor_key != key {
                 self.floors.pop();
@@ -526,7 +548,7 @@ impl<T> Tenants<T> {
 
     /// The tenant that is next by share, if one is below its ceiling.
     fn by_share(&mut self, now: u64) -> Option<u32> {
-        while let Some(Reverse((key, _, at))) = self.ceilings.peek().copied().filter(|e| e.0.0 <= now) {
+        while let Some((key, at)) = self.ceilings.top().map(parts).filter(|(key, _)| *key <= now) {
             self.ceilings.pop();
             let place = self.tenants[at].promise;
             if place != NONE && self.promises[place].ceiling_key == key {
@@ -537,20 +559,23 @@ impl<T> Tenants<T> {
             }
         }
         loop {
-            let Reverse((key, _, at)) = *self.shares.peek()?;
+            let (key, at) = parts(self.shares.top()?);
             let t = &mut self.tenants[at];
-            if t.len > 0 && t.share <= key && (t.promise == NONE || self.promises[t.promise].ceiling_due <= now) {
+            let full = t.ceiled && self.promises[t.promise].ceiling_due > now;
+            if t.len > 0 && t.share <= key && !full {
                 return Some(at);
+            }
+            if t.len > 0 && !full {
+                // It was served by floor, or charged more: its entry goes where it belongs now.
+                let share = t.share;
+                let order = self.next_entry();
+                self.shares.replace_top(entry(share, order, at));
+                continue;
             }
             self.shares.pop();
             t.in_share = false;
-            if t.len == 0 {
-                continue;
-            }
-            if t.promise != NONE && self.promises[t.promise].ceiling_due > now {
+            if t.len > 0 {
                 self.queue_ceiling(at);
-            } else {
-                self.queue_share(at);
             }
         }
     }
@@ -562,13 +587,13 @@ impl<T> Tenants<T> {
 
     /// When a tenant that is at its ceiling may go on.
     pub(crate) fn next_ready(&self) -> Option<u64> {
-        self.ceilings.peek().map(|Reverse((key, ..))| *key)
+        self.ceilings.top().map(|e| parts(e).0)
     }
 
     /// Takes the operation of the tenant whose floor is furthest behind.
     pub(crate) fn pop_floor(&mut self, now: u64) -> Option<Taken<T>> {
         self.floor_due().filter(|due| *due <= now)?;
-        let Reverse((_, _, at)) = *self.floors.peek()?;
+        let (_, at) = parts(self.floors.top()?);
         self.take(at, true, now)
     }
 
@@ -622,22 +647,23 @@ impl<T> Tenants<T> {
         }
         // The top of its heap has a new key now. Nothing else has it in its hands.
         if floor {
-            self.floors.pop();
+            let order = self.next_entry();
             let p = &mut self.promises[self.tenants[at].promise];
-            p.floor_key = NOT_QUEUED;
-            if !empty {
-                self.queue_floor(at);
+            p.floor_key = if empty { NOT_QUEUED } else { p.floor_due.max(p.ceiling_due) };
+            let key = p.floor_key;
+            if empty {
+                self.floors.pop();
+            } else {
+                self.floors.replace_top(entry(key, order, at));
             }
         } else {
             let share = self.tenants[at].share;
             let order = self.next_entry();
-            match self.shares.peek_mut() {
-                Some(top) if empty => {
-                    std::collections::binary_heap::PeekMut::pop(top);
-                    self.tenants[at].in_share = false;
-                }
-                Some(mut top) => *top = Reverse((share, order, at)),
-                None => {}
+            if empty {
+                self.shares.pop();
+                self.tenants[at].in_share = false;
+            } else {
+                self.shares.replace_top(entry(share, order, at));
             }
         }
         Some(Taken { tenant: id, session, cost, charge, priority, item })
@@ -662,7 +688,7 @@ impl<T> Tenants<T> {
         let step = t.step(charge);
         let paid = t.share.saturating_add(step);
         t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
-        if t.promise != NONE {
+        if t.promise != NONE && (floor || t.ceiled) {
             let p = &mut self.promises[t.promise];
             if floor {
                 p.floor_due = p.floor_due.saturating_add(p.floor.span(cost));
