@@ -136,6 +136,7 @@ impl Pg {
     pub fn may_read_replica(&self, oid: &ObjectId, now: Steady) -> bool {
         let recent = || self.log.iter().rev().take_while(|e| e.entry.version > self.leases.committed);
         self.phase == Phase::ReplicaActive
+            && self.enough()
             && self.mapping.acting.contains(&self.me)
             && now < self.leases.until
             && !self.missing.contains_name(&oid.head())

@@ -208,3 +208,15 @@ fn a_replica_reads_what_is_committed_while_it_has_a_lease() {
     map(&mut pg, next());
     assert!(!pg.may_read_replica(&oid("a"), now), "another interval");
 }
+
+#[test]
+fn a_replica_of_too_few_reads_nothing() {
+    let mut pg = succeeded(PgConf::default());
+    let now = at(&mut pg, 11);
+    for round in [2, 3] {
+        from(&mut pg, 2, PeerMsg::Lease { round, length: 16 * SECOND, committed: Eversion::default() });
+    }
+    assert!(pg.may_read_replica(&oid("a"), now));
+    pg.pool.min_size = 4;
+    assert!(!pg.may_read_replica(&oid("a"), now), "its primary does not serve either");
+}
