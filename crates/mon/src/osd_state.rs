@@ -351,6 +351,8 @@ pub struct Boot {
     pub clean_thru: Epoch,
     /// Epoch in which this process was marked up before, 0 if never.
     pub boot_epoch: Epoch,
+    /// The newest map that it had when it asked.
+    pub has: Epoch,
     /// When it compared its snapshots last.
     pub last_purged_snaps_scrub: Utime,
 }
@@ -364,6 +366,9 @@ pub enum Booted {
     Already,
     /// Its previous process was marked down; the boot must be tried again in the next epoch.
     MarkedDownFirst,
+    /// It was asked for before this OSD came up last, and what became of that may be over. Who still wants to be up asks again when
+    /// it has the maps since.
+    Late,
     /// It may not come up.
     Refused,
 }
@@ -386,10 +391,15 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
     {
         return Booted::Refused;
     }
+    if map.is_up(osd) && known.client_addrs == b.client_addrs && known.cluster_addrs == b.cluster_addrs {
+        return Booted::Already;
+    }
+    // A follower passes a boot on again when its leader is gone, executed or not. Done twice, the second one could mark a process up
+    // that was marked down meanwhile and does not know it; others would take it for one that does, and not wait for its lease.
+    if exists && known.info.up_from > b.has {
+        return Booted::Late;
+    }
     if map.is_up(osd) {
-        if known.client_addrs == b.client_addrs && known.cluster_addrs == b.cluster_addrs {
-            return Booted::Already;
-        }
         mark_down(p, osd);
         return Booted::MarkedDownFirst;
     }

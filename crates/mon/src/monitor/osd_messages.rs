@@ -51,10 +51,10 @@ impl Inner {
             mounted: m.superblock.mounted,
             clean_thru: m.superblock.clean_thru,
             boot_epoch: m.boot_epoch,
+            has: Epoch(u32::try_from(m.paxos.0).unwrap_or(0)),
             last_purged_snaps_scrub: m.superblock.last_purged_snaps_scrub,
         };
-        let known = Epoch(u32::try_from(m.paxos.0).unwrap_or(0));
-        self.try_boot(s.clone(), boot, m.metadata, known, 2);
+        self.try_boot(s.clone(), boot, m.metadata, 2);
     }
 
     /// Whether an OSD has newer maps than the monitors ever made. OSDs learn of maps from monitors, so these lost some.
@@ -69,8 +69,8 @@ impl Inner {
 
     /// An OSD that the map still has as up, at another address, is marked down first: one epoch cannot
     /// tell both.
-    fn try_boot(&self, s: Rc<Session>, boot: Boot, metadata: crate::state::Metadata, known: Epoch, tries: u32) {
-        let osd = boot.osd;
+    fn try_boot(&self, s: Rc<Session>, boot: Boot, metadata: crate::state::Metadata, tries: u32) {
+        let (osd, known) = (boot.osd, boot.has);
         let outcome = std::cell::Cell::new(osd_state::Booted::Refused);
         let result = &outcome;
         let conf = self.conf.clone();
@@ -93,7 +93,7 @@ impl Inner {
                 let (s, boot, metadata) = (s.clone(), boot.clone(), metadata.clone());
                 move |r| match (r, inner) {
                     (Ok(osd_state::Booted::MarkedDownFirst), Some(inner)) if tries > 0 => {
-                        inner.try_boot(s, boot, metadata, known, tries - 1);
+                        inner.try_boot(s, boot, metadata, tries - 1);
                     }
                     (Ok(osd_state::Booted::Yes | osd_state::Booted::Already), Some(inner)) => {
                         inner.osd_watch.borrow_mut().booted(osd, now());

@@ -116,6 +116,7 @@ fn boots(n: u8, boot_epoch: u8) -> Boot {
         mounted: Epoch(1),
         clean_thru: Epoch(2),
         boot_epoch: Epoch(boot_epoch.into()),
+        has: Epoch(u32::MAX),
         last_purged_snaps_scrub: Utime::ZERO,
     }
 }
@@ -398,6 +399,34 @@ fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     down(&mut p, 2500 + 48 * 3600);
     let x = p.osd().osd(osd).unwrap().xinfo;
     assert_eq!((x.laggy_probability, x.laggy_interval, x.down_stamp), (0, 0, Utime::new(2500 + 48 * 3600, 0)));
+}
+
+/// A boot that was executed by a leader who is gone since comes again from the next.
+#[test]
+fn a_boot_from_before_the_osd_came_up_marks_nobody_up() {
+    let (s, _) = fresh();
+    let mut p = Pending::new(s, Utime::new(2000, 0));
+    let (conf, osd) = (conf(), OsdId(1));
+    osd_state::create(&mut p, osd, Some(types::Fsid([2; 16])));
+    p.close();
+    let first = Boot { has: p.osd().epoch, ..boots(1, 0) };
+    let another = Boot { client_addrs: addr(6850), ..first.clone() };
+    assert_eq!(osd_state::boot(&mut p, &conf, &first), Booted::Yes);
+    p.close();
+    let came_up = p.osd().osd(osd).unwrap().info.up_from;
+    assert_eq!(osd_state::boot(&mut p, &conf, &first), Booted::Already);
+    assert_eq!(osd_state::boot(&mut p, &conf, &another), Booted::Late, "of an earlier process");
+    assert!(p.osd().is_up(osd));
+    osd_state::mark_down(&mut p, osd);
+    p.close();
+    for late in [&first, &another] {
+        assert_eq!(osd_state::boot(&mut p, &conf, late), Booted::Late);
+    }
+    let info = p.osd().osd(osd).unwrap().info;
+    assert!(!p.osd().is_up(osd) && (info.up_from, info.lost_at) == (came_up, Epoch(0)), "its data are not lost: {info:?}");
+    // It asks again, with the map that says that it is down.
+    let again = Boot { has: p.osd().epoch, ..boots(1, 5) };
+    assert_eq!(osd_state::boot(&mut p, &conf, &again), Booted::Yes);
 }
 
 /// What the others may have given out is not given out again, and the rows hold all of it.
