@@ -64,4 +64,10 @@ pub enum Bug {
     DeleteKeepsNothing,
     /// The monitors forget maps that groups that are not clean need.
     TrimUnclean,
+    /// A leader takes for agreed on what is in its own log.
+    MinorityAgrees,
+    /// A leader shows maps before a majority has them.
+    ShowUncommitted,
+    /// The monitors mark a process up that asked for it before it knew that it was up once, though it may be down since.
+    LateBoot,
 }

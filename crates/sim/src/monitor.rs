@@ -1,133 +1,22 @@
-//! A monitor: one map after the other. That it is away for a while, and that messages are lost with a session, is the
-//! world's part.
+//! What monitors are told, and what their leader makes of it: one map after the other.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pg::{MapRef, MapView, Mapping, MergeMeta, PoolView};
-use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId, SnapId};
+use pg::{MapRef, MapView, MergeMeta, PoolView};
+use types::{Epoch, Eversion, OsdId, PgId, PoolId, SnapId};
 
-use crate::rng::mix;
-use crate::snaps::PoolSnaps;
+use crate::bug::Bug;
+use crate::map::{MapModel, OsdState};
 
-/// An OSD in the map.
-#[derive(Clone, Debug, Default)]
-pub struct OsdState {
-    /// It is in the map.
-    pub exists: bool,
-    /// Up.
-    pub up: bool,
-    /// Takes part in placement.
-    pub is_in: bool,
-    /// Incarnation of the process that is up: stands for its address.
-    pub incarnation: u64,
-    /// Last marked up.
-    pub up_from: Epoch,
-    /// Known alive until.
-    pub up_thru: Epoch,
-    /// Came with an empty disk.
-    pub lost_at: Epoch,
-    /// Its process was known to be gone.
-    pub dead_epoch: Epoch,
-    /// Its store is full.
-    pub full: bool,
-}
-
-/// One epoch of the map.
-#[derive(Clone, Debug)]
-pub struct MapModel {
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// OSDs by number.
-    pub osds: Vec<OsdState>,
-    /// Pools.
-    pub pools: BTreeMap<PoolId, PoolView>,
-    /// Acting sets that primaries asked for.
-    pub pg_temp: BTreeMap<PgId, Vec<OsdId>>,
-    /// The flag.
-    pub nobackfill: bool,
-    /// The flag.
-    pub norecover: bool,
-    /// `pgp_num` of pools where it is not `pg_num`.
-    pub pgp_num: BTreeMap<PoolId, u32>,
-    /// Snapshots of pools.
-    pub snaps: BTreeMap<PoolId, PoolSnaps>,
-}
-
-impl MapModel {
-    /// An OSD, if it is in the map.
-    pub fn osd(&self, osd: OsdId) -> Option<&OsdState> {
-        self.osds.get(usize::try_from(osd.0).ok()?).filter(|o| o.exists)
-    }
-
-    /// Incarnation of an OSD if it is up.
-    pub fn incarnation(&self, osd: OsdId) -> Option<u64> {
-        self.osd(osd).filter(|o| o.up).map(|o| o.incarnation)
-    }
-}
-
-impl MapView for MapModel {
-    fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-    fn exists(&self, osd: OsdId) -> bool {
-        self.osd(osd).is_some()
-    }
-    fn is_up(&self, osd: OsdId) -> bool {
-        self.osd(osd).is_some_and(|o| o.up)
-    }
-    fn up_from(&self, osd: OsdId) -> Epoch {
-        self.osd(osd).map_or(Epoch(0), |o| o.up_from)
-    }
-    fn up_thru(&self, osd: OsdId) -> Epoch {
-        self.osd(osd).map_or(Epoch(0), |o| o.up_thru)
-    }
-    fn lost_at(&self, osd: OsdId) -> Epoch {
-        self.osd(osd).map_or(Epoch(0), |o| o.lost_at)
-    }
-    fn dead_epoch(&self, osd: OsdId) -> Epoch {
-        self.osd(osd).map_or(Epoch(0), |o| o.dead_epoch)
-    }
-    fn is_full(&self, osd: OsdId) -> bool {
-        self.osd(osd).is_some_and(|o| o.full)
-    }
-    fn recovers(&self) -> bool {
-        !self.norecover
-    }
-    fn backfills(&self) -> bool {
-        !self.nobackfill
-    }
-    fn pool(&self, pool: PoolId) -> Option<PoolView> {
-        self.pools.get(&pool).copied()
-    }
-    fn removed_snaps(&self, pool: PoolId) -> IntervalSet {
-        self.snaps.get(&pool).map(|s| s.removed.clone()).unwrap_or_default()
-    }
-    /// The `size` best of a ranking by hash, without those that are down.
-    fn mapping(&self, pg: PgId) -> Mapping {
-        let Some(pool) = self.pools.get(&pg.pool) else { return Mapping::default() };
-        let pgp_num = self.pgp_num.get(&pg.pool).copied().unwrap_or(pool.pg_num);
-        let seed = types::pgid::stable_mod(pg.seed, pgp_num, types::pgid::mask_of(pgp_num));
-        let mut ranked: Vec<_> = (0..self.osds.len())
-            .filter(|&i| self.osds[i].exists && self.osds[i].is_in)
-            .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ i as u64), OsdId(i as i32)))
-            .collect();
-        ranked.sort();
-        let up: Vec<_> = ranked.iter().take(pool.size as usize).map(|r| r.1).filter(|&o| self.is_up(o)).collect();
-        let temp: Vec<_> = self.pg_temp.get(&pg).into_iter().flatten().copied().filter(|&o| self.is_up(o)).collect();
-        let acting = if temp.is_empty() { up.clone() } else { temp };
-        Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }
-    }
-}
-
-/// What OSDs and faults tell the monitor.
+/// What OSDs, operators and faults tell the monitors.
 #[derive(Clone, Debug)]
 pub enum MonMsg {
-    /// A process started; whether its disk is a new one.
-    Boot(OsdId, u64, bool),
+    /// A process wants to be up; whether its disk is a new one, and which map it has.
+    Boot(OsdId, u64, bool, Epoch),
     /// A process is silent, or (for sure) dead.
     Failed(OsdId, u64, bool),
-    /// `MOSDAlive`.
+    /// `MOSDAlive`: up to which map it knows itself alive.
     UpThru(OsdId, u64, Epoch),
     /// `MOSDPGTemp`.
     PgTemp(PgId, Vec<OsdId>, Epoch),
@@ -169,24 +58,56 @@ pub enum MonMsg {
     Trim(Epoch),
 }
 
-/// The monitor.
+/// What becomes of the monitors' state.
+#[derive(Debug)]
+pub struct Draft {
+    /// New maps.
+    pub maps: Vec<Rc<MapModel>>,
+    /// Older maps are not handed out any more.
+    pub oldest: Epoch,
+}
+
+/// What the monitors have agreed on, and how they decide. Who of them knows it is [`crate::quorum`]'s part.
 #[derive(Debug)]
 pub struct Monitor {
     /// Older maps are not handed out any more. OSDs have their own.
     pub oldest: Epoch,
     /// Every epoch from 1 on.
-    pub history: Vec<Rc<MapModel>>,
-    /// Since when PGs wait to be joined.
-    pending_since: Epoch,
+    history: Vec<Rc<MapModel>>,
+    /// What the manager was told; it is not the monitors' to keep.
     ready: BTreeMap<PgId, (Epoch, Eversion, Vec<OsdId>)>,
+    bug: Bug,
 }
 
 impl Monitor {
     /// A cluster of OSDs that have not started.
-    pub fn new(osds: usize) -> Self {
-        let osds = vec![OsdState { exists: true, is_in: true, ..OsdState::default() }; osds];
-        let map = MapModel { epoch: Epoch(1), osds, pools: BTreeMap::new(), pg_temp: BTreeMap::new(), nobackfill: false, norecover: false, pgp_num: BTreeMap::new(), snaps: BTreeMap::new() };
-        Self { oldest: Epoch(1), history: vec![Rc::new(map)], pending_since: Epoch(0), ready: BTreeMap::new() }
+    pub fn new(osds: usize, bug: Bug) -> Self {
+        Self { oldest: Epoch(1), history: vec![Rc::new(MapModel::first(osds))], ready: BTreeMap::new(), bug }
+    }
+
+    /// What a leader would make of messages. Nothing of it is agreed on.
+    pub fn draft(&mut self, messages: impl IntoIterator<Item = MonMsg>) -> Draft {
+        let (agreed, oldest) = (self.history.len(), self.oldest);
+        messages.into_iter().for_each(|msg| self.handle(msg));
+        Draft { maps: self.history.split_off(agreed), oldest: std::mem::replace(&mut self.oldest, oldest) }
+    }
+
+    /// A map is agreed on. It follows on what was.
+    pub fn commit(&mut self, map: &Rc<MapModel>) {
+        assert_eq!(map.epoch, self.map().epoch.next(), "an agreed map follows on the one before");
+        self.history.push(map.clone());
+    }
+
+    /// Maps before this one go.
+    pub fn trim(&mut self, oldest: Epoch) {
+        self.oldest = self.oldest.max(oldest);
+    }
+
+    /// Whether a process asks to be up that had not even heard that it, or a later one of its number, was up.
+    pub fn is_late_boot(&self, msg: &MonMsg) -> bool {
+        let MonMsg::Boot(osd, incarnation, _, has) = *msg else { return false };
+        let map = self.map();
+        map.up_from(osd) > has && map.incarnation(osd) != Some(incarnation)
     }
 
     /// The newest map.
@@ -204,10 +125,12 @@ impl Monitor {
         self.at(epoch).map(|m| m as MapRef)
     }
 
-    /// Takes a message. Returns how many new epochs there are.
-    pub fn handle(&mut self, msg: MonMsg) -> usize {
-        let before = self.history.len();
+    fn handle(&mut self, msg: MonMsg) {
         let map = self.map().clone();
+        // It was asked before, and what became of it may be over.
+        if self.is_late_boot(&msg) && self.bug != Bug::LateBoot {
+            return;
+        }
         match msg {
             MonMsg::NoBackfill(on) => {
                 if map.nobackfill != on {
@@ -233,7 +156,7 @@ impl Monitor {
                     });
                 }
             }
-            // The world hands out maps.
+            // Each monitor hands out the maps that it has.
             MonMsg::Subscribe(..) => {}
             MonMsg::Trim(oldest) => self.oldest = self.oldest.max(oldest),
             MonMsg::Add(osd) => {
@@ -252,15 +175,15 @@ impl Monitor {
                 }
             }
             MonMsg::Size(id, size, min_size) => {
-                let Some(pool) = map.pools.get(&id).filter(|p| (p.size, p.min_size) != (size, min_size)).copied() else { return 0 };
+                let Some(pool) = map.pools.get(&id).filter(|p| (p.size, p.min_size) != (size, min_size)).copied() else { return };
                 self.publish(|m| {
                     m.pools.insert(id, PoolView { size, min_size, ..pool });
                 });
             }
             MonMsg::Boot(osd, ..) if map.osd(osd).is_none() => {}
-            MonMsg::Boot(osd, incarnation, new_disk) => {
+            MonMsg::Boot(osd, incarnation, new_disk, _) => {
                 if map.osd(osd).is_some_and(|o| o.up && o.incarnation == incarnation) {
-                    return 0;
+                    return;
                 }
                 if map.is_up(osd) {
                     self.publish(|m| m.osds[osd.0 as usize].up = false);
@@ -290,9 +213,7 @@ impl Monitor {
             }
             MonMsg::UpThru(osd, incarnation, epoch) => {
                 if map.incarnation(osd) == Some(incarnation) && map.up_thru(osd) < epoch {
-                    // Up to the present: the process is alive now.
-                    let now = map.epoch;
-                    self.publish(|m| m.osds[osd.0 as usize].up_thru = now);
+                    self.publish(|m| m.osds[osd.0 as usize].up_thru = epoch);
                 }
             }
             MonMsg::PgTemp(pg, want, _) => {
@@ -313,20 +234,19 @@ impl Monitor {
                 m.pools.insert(id, view);
             }),
             MonMsg::PgNum(id, n) => {
-                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num != n && n > 0).copied() else { return 0 };
+                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num != n && n > 0).copied() else { return };
                 if n < pool.pg_num {
                     if pool.pg_num_pending != pool.pg_num {
-                        return 0;
+                        return;
                     }
                     let pending = pool.pg_num - 1;
                     self.publish(|m| {
                         let pgp_num = m.pgp_num.get(&id).copied().unwrap_or(pool.pg_num).min(pending);
                         m.pgp_num.insert(id, pgp_num);
                         m.pools.insert(id, PoolView { pg_num_pending: pending, ..pool });
+                        m.pending_since = m.epoch;
                     });
-                    self.pending_since = self.map().epoch;
-                    self.ready.clear();
-                    return self.history.len() - before;
+                    return;
                 }
                 self.publish(|m| {
                     m.pgp_num.entry(id).or_insert(pool.pg_num);
@@ -367,7 +287,6 @@ impl Monitor {
                 m.pg_temp.retain(|pg, _| pg.pool != id);
             }),
         }
-        self.history.len() - before
     }
 
     /// Lowers `pg_num` if both PGs that are to be joined were ready on OSDs that still have them.
@@ -378,7 +297,7 @@ impl Monitor {
         let target = source.merge_target(pool.pg_num, pool.pg_num - 1).expect("the last one goes");
         let (Some(s), Some(t)) = (self.ready.get(&source), self.ready.get(&target)) else { return };
         let alive = |o: &OsdId| map.is_up(*o) && map.up_from(*o) <= s.0.min(t.0);
-        if s.0 < self.pending_since || t.0 < self.pending_since || s.2 != t.2 || !s.2.iter().all(alive) {
+        if s.0 < map.pending_since || t.0 < map.pending_since || s.2 != t.2 || !s.2.iter().all(alive) {
             return;
         }
         let merged = Some(MergeMeta { source, source_version: s.1, target_version: t.1 });

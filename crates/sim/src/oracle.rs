@@ -6,17 +6,23 @@
 //! * Whoever would answer a client for an object at a moment is in the same interval as everybody else who would, and one
 //!   of them at most is a primary.
 //! * An answer comes from an acting set of at least `min_size`. That of a change comes when it is durable on all of them.
+//! * A monitor shows no map that a majority has not agreed on, and an OSD acts on no other, and on none that is older than one
+//!   before it.
+//! * A process that is marked up again knows that it was down.
 //! * Once a copy counts, every change that was answered is in it: as content, as a deletion, or as a missing object.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use pg::MapView;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
 
 use crate::content::{object_id, value_if_whole};
 use crate::object::Object;
+use crate::map::MapModel;
 use crate::monitor::Monitor;
 use crate::osd::{Osd, Proof};
+use crate::quorum::{Entry, Group};
 use crate::snaps::After;
 
 /// Changes of one object.
@@ -37,6 +43,8 @@ pub struct Oracle {
     /// Objects by number.
     oids: Vec<ObjectId>,
     known: Vec<Known>,
+    /// The newest map that processes have acted on.
+    acted: BTreeMap<(OsdId, u64), Epoch>,
     /// On whose disk an entry of a log was ever durable.
     landed: BTreeMap<(PgId, Eversion), BTreeSet<OsdId>>,
     /// An operator may give objects up: what was answered may be gone.
@@ -49,7 +57,7 @@ impl Oracle {
     /// Knows the objects of a pool by number.
     pub fn new(pool: PoolId, objects: u64, gives_up: bool) -> Self {
         let oids = (0..objects).map(|n| object_id(pool, n)).collect();
-        Self { pool, oids, known: (0..objects).map(|_| Known::default()).collect(), landed: BTreeMap::new(), gives_up, marks: BTreeMap::new() }
+        Self { pool, oids, known: (0..objects).map(|_| Known::default()).collect(), acted: BTreeMap::new(), landed: BTreeMap::new(), gives_up, marks: BTreeMap::new() }
     }
 
     /// Entries of a log are durable here.
@@ -93,6 +101,52 @@ impl Oracle {
         *newest = (*newest).max(*still.get(version).unwrap_or(version));
         for osd in acting {
             self.contents(&osds[osd.0 as usize], *pgid)?;
+        }
+        Ok(())
+    }
+
+    /// A monitor shows maps to a session.
+    pub fn shown(&mut self, mon: usize, maps: &[Rc<MapModel>], monitor: &Monitor) -> Result<(), String> {
+        match maps.iter().find(|m| !is_agreed(m, monitor)) {
+            Some(map) => Err(format!("mon.{mon} shows a map {} that was not agreed on", map.epoch)),
+            None => Ok(()),
+        }
+    }
+
+    /// The monitors agree on a change.
+    pub fn agreed(&mut self, entry: &Entry, group: &Group) -> Result<(), String> {
+        let with = |m: &&crate::quorum::Mon| m.logged >= entry.at || m.pending.as_ref().is_some_and(|e| (e.term, e.at) == (entry.term, entry.at));
+        let count = group.mons.iter().filter(with).count();
+        if group.is_majority(count) { Ok(()) } else { Err(format!("a minority of {count} agrees on {entry:?}")) }
+    }
+
+    /// Maps from one on are agreed on. A process that they mark up again knows that it was down: others who hear of it do not wait
+    /// for what it may have served before.
+    pub fn came_up(&mut self, since: Epoch, osds: &[Osd], monitor: &Monitor) -> Result<(), String> {
+        let Some(before) = monitor.at(Epoch(since.0 - 1)) else { return Ok(()) };
+        let newest = monitor.map();
+        for osd in osds.iter().filter(|o| newest.incarnation(o.id) == Some(o.incarnation) && newest.up_from(o.id) >= since) {
+            let Some(was) = before.osd(osd.id).filter(|was| was.incarnation == osd.incarnation) else { continue };
+            let is_down = |e: &u32| monitor.at(Epoch(*e)).is_some_and(|m| !m.is_up(osd.id));
+            let down = (was.up_from.0..since.0).find(is_down).map_or(newest.up_from(osd.id), Epoch);
+            *self.marks.entry("up again").or_default() += 1;
+            if osd.map().is_none_or(|has| has.epoch < down) {
+                return Err(format!("osd.{} is up again in map {}, and does not know that it was down in {down}", osd.id, newest.epoch));
+            }
+        }
+        Ok(())
+    }
+
+    /// An OSD has taken maps.
+    pub fn acts_on(&mut self, osd: &Osd, monitor: &Monitor) -> Result<(), String> {
+        let Some(map) = osd.map() else { return Ok(()) };
+        if !is_agreed(map, monitor) {
+            return Err(format!("osd.{} acts on a map {} that was not agreed on", osd.id, map.epoch));
+        }
+        let before = self.acted.insert((osd.id, osd.incarnation), map.epoch);
+        let back = before.is_some_and(|before| before > map.epoch);
+        if back || osd.pgs().any(|(_, pg)| pg.epoch() > map.epoch) {
+            return Err(format!("osd.{} goes back to map {} from {before:?}, or a group of it does", osd.id, map.epoch));
         }
         Ok(())
     }
@@ -162,6 +216,11 @@ fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
     let phase = pg.phase_name();
     let active = phase.starts_with("Started/Primary/Active/") && phase != "Started/Primary/Active/Activating";
     pg.mapping().acting.contains(&osd) && (active || phase == "Started/ReplicaActive")
+}
+
+/// The map is the one of its epoch.
+fn is_agreed(map: &Rc<MapModel>, monitor: &Monitor) -> bool {
+    monitor.at(map.epoch).is_some_and(|agreed| Rc::ptr_eq(&agreed, map))
 }
 
 /// The content is what was proposed under its version.

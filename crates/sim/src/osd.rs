@@ -24,7 +24,7 @@ use crate::bug::Bug;
 use crate::change::Change;
 use crate::content::{object_id, scrubbed};
 use crate::disk::{Disk, StoreOp};
-use crate::monitor::MapModel;
+use crate::map::MapModel;
 use crate::object::Object;
 use crate::request::ClientOp;
 
@@ -107,7 +107,7 @@ pub struct Osd {
     newest: Option<Rc<MapModel>>,
     booted: bool,
     wishes: Wishes,
-    /// The disk was replaced since the last start.
+    /// The disk was replaced since the monitors marked a process up that ran on it.
     pub new_disk: bool,
     /// Permille: a backfill finds no room.
     pub tight: u64,

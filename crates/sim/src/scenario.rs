@@ -6,12 +6,15 @@ use std::time::Duration;
 use pg::PgConf;
 
 use crate::bug::Bug;
+use crate::rng::mix;
 
 /// What a run is made of. Everything else follows from the seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// OSDs.
     pub osds: usize,
+    /// Monitors.
+    pub monitors: usize,
     /// Replicas wanted.
     pub size: u32,
     /// Replicas needed.
@@ -92,11 +95,13 @@ pub struct Scenario {
     pub remove_osd: u64,
     /// Thousandths: another size and `min_size` of the pool.
     pub resize: u64,
-    /// Thousandths: the monitors are away for a while. Half of what was on its way to them is lost.
+    /// Thousandths: all monitors are away for a while.
     pub monitors_away: u64,
+    /// Thousandths: a monitor dies, stands still, or is cut off from others or from a session, or the leader is replaced.
+    pub monitor_fault: u64,
     /// Thousandths of the maps that are lost with an OSD's session, which is found out late.
     pub lost_maps: u64,
-    /// Thousandths of the maps that are late, and those after them on the link with them.
+    /// Thousandths of the maps that are late, to OSDs or from monitor to monitor, and those after them on the link with them.
     pub late_maps: u64,
     /// Thousandths: an OSD that crashes is taken out, and comes back when old maps are gone.
     pub long_away: u64,
@@ -129,6 +134,7 @@ impl Default for Scenario {
         };
         Self {
             osds: 4,
+            monitors: 3,
             size: 3,
             min_size: 2,
             pg_num: 2,
@@ -166,6 +172,7 @@ impl Default for Scenario {
             norecover: 0,
             give_up: 0,
             monitors_away: 0,
+            monitor_fault: 0,
             lost_maps: 0,
             late_maps: 0,
             long_away: 0,
@@ -184,8 +191,8 @@ impl Default for Scenario {
 impl Scenario {
     /// The seed also decides the shape of the cluster and the kind of trouble.
     pub fn shape(seed: u64) -> Self {
-        let base = Self::crashes(seed);
-        let base = if seed / 40 % 2 == 1 { base.monitors() } else { base };
+        let base = Self { monitors: [1, 3, 5][(mix(seed) % 3) as usize], ..Self::crashes(seed) };
+        let base = if seed / 40 % 2 == 1 { base.bad_monitors() } else { base };
         let base = if seed % 3 == 1 { Self { snaps: 700, ..base } } else { base };
         match seed / 10 % 4 {
             1 => base.cut_off(seed),
@@ -218,9 +225,9 @@ impl Scenario {
         }
     }
 
-    /// Monitors that are away, maps that are late or lost, or gone for ever when an OSD comes back.
-    pub fn monitors(self) -> Self {
-        Self { monitors_away: 80, lost_maps: 30, late_maps: 60, long_away: 150, trim_maps: 60, ..self }
+    /// Monitors that fail, maps that are late or lost, or gone for ever when an OSD comes back.
+    pub fn bad_monitors(self) -> Self {
+        Self { monitors_away: 40, monitor_fault: 250, lost_maps: 30, late_maps: 60, long_away: 150, trim_maps: 60, ..self }
     }
 
     /// Disks that fail, are slow, or are full, and an operator who moves groups about.

@@ -2,11 +2,14 @@
 
 mod clients;
 mod damage;
+mod elections;
 mod faults;
 mod judge;
+mod monitor_faults;
 mod monitors;
 mod network;
 mod operators;
+mod sessions;
 mod snapshots;
 
 use std::cmp::Reverse;
@@ -18,11 +21,14 @@ use pg::PoolView;
 use types::{Epoch, ObjectId, OsdId, PgId, PoolId, SnapId};
 
 use self::clients::Client;
+use self::monitors::Between;
 use self::network::{Connection, PeerBytes};
+use self::sessions::{Maps, Party, Session};
 use crate::history::{Did, History};
 use crate::monitor::{MonMsg, Monitor};
 use crate::oracle::Oracle;
 use crate::osd::{Effect, Local, Osd};
+use crate::quorum::Group;
 use crate::request::ClientOp;
 use crate::rng::{Rng, mix};
 use crate::scenario::{Report, Scenario};
@@ -35,13 +41,23 @@ const MS: Time = 1_000;
 #[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 enum Ev {
     Peer(PeerBytes),
+    /// The monitors, whoever leads them, are told something.
     Mon(MonMsg),
-    FromOsd(OsdId, MonMsg),
-    /// Maps from one to another, when older ones than a third were gone.
-    OsdMap(OsdId, Epoch, Epoch, Epoch),
-    /// An OSD has a new session with a monitor.
-    Session(OsdId),
-    ClientMap(usize, Epoch),
+    /// A monitor is told something in a session.
+    FromOsd { osd: OsdId, mon: usize, session: u64, msg: MonMsg },
+    Between { from: usize, to: usize, what: Between },
+    /// Maps that follow on each other, when older ones than one were gone.
+    OsdMap { osd: OsdId, session: u64, maps: Maps, oldest: Epoch },
+    ClientMap { client: usize, session: u64, epoch: Epoch },
+    /// Somebody looks for a monitor.
+    Hunt(Party),
+    /// Somebody looks whether the monitor of his session is there, or knows that the session is broken.
+    Doubt(Party, u64, bool),
+    /// Monitors elect a leader, if none leads as in this term.
+    Elect(u64),
+    /// A monitor has waited for a leader.
+    Out(usize),
+    MonitorStarts(usize),
     Op { to: OsdId, incarnation: u64, op: ClientOp },
     Answer { from: OsdId, client: usize, tid: u64, did: Did },
     Refused { from: OsdId, client: usize, tid: u64, again: bool },
@@ -66,7 +82,13 @@ struct World {
     seq: u64,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     events: BTreeMap<u64, Ev>,
+    /// What the monitors have agreed on.
     monitor: Monitor,
+    /// The monitors.
+    group: Group,
+    /// Monitors that stand still until a time.
+    stopped: Vec<Time>,
+    sessions: BTreeMap<Party, Session>,
     osds: Vec<Osd>,
     clients: Vec<Client>,
     /// When the last message of a pair arrives: the next one is later.
@@ -79,10 +101,6 @@ struct World {
     blocked: BTreeMap<(i64, i64), Time>,
     /// Processes that do not run before a time.
     paused: BTreeMap<OsdId, Time>,
-    /// Up to where OSDs were sent maps.
-    told: BTreeMap<OsdId, Epoch>,
-    /// The monitors are away until then.
-    away: Time,
     /// OSDs that went for ever, unless one of the same number comes.
     gone: BTreeSet<OsdId>,
     /// OSDs that are to go.
@@ -109,7 +127,13 @@ struct World {
 
 const POOL: PoolId = PoolId(1);
 const SECOND: PoolId = PoolId(2);
-const MON: i64 = -1;
+/// Where OSDs tell of groups that are ready to be joined.
+const MGR: i64 = -1;
+
+/// A monitor's end of links.
+fn mon_end(mon: usize) -> i64 {
+    -2 - mon as i64
+}
 
 /// Runs one seed: faults under load, then calm, then judgement. The error says what is wrong.
 pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
@@ -153,7 +177,10 @@ impl World {
             seq: 0,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
-            monitor: Monitor::new(scenario.osds),
+            monitor: Monitor::new(scenario.osds, scenario.bug),
+            group: Group::new(scenario.monitors, scenario.bug),
+            stopped: vec![0; scenario.monitors],
+            sessions: BTreeMap::new(),
             osds,
             clients,
             links: BTreeMap::new(),
@@ -161,8 +188,6 @@ impl World {
             cut: BTreeSet::new(),
             blocked: BTreeMap::new(),
             paused: BTreeMap::new(),
-            told: BTreeMap::new(),
-            away: 0,
             gone: BTreeSet::new(),
             draining: BTreeSet::new(),
             damaged: BTreeSet::new(),
@@ -205,11 +230,13 @@ impl World {
             let when = self.rng.range(8_000 * MS, 15_000 * MS);
             self.after(when, Ev::Mon(MonMsg::DeletePool(SECOND)));
         }
+        self.elect(0);
         for i in 0..s.osds {
             let when = self.rng.range(0, 1_500 * MS);
             self.after(when, Ev::Start(OsdId(i as i32)));
         }
         for c in 0..s.clients {
+            self.after(0, Ev::Hunt(Party::Client(c)));
             let when = self.rng.range(500 * MS, 3_000 * MS);
             self.after(when, Ev::NextOp(c));
         }
@@ -272,20 +299,31 @@ impl World {
     fn held_back(&self, ev: &Ev) -> Option<Time> {
         let (link, process) = match *ev {
             Ev::Peer(PeerBytes { from, to, .. }) => ((from.0.into(), to.0.into()), Some(to)),
-            Ev::FromOsd(osd, _) => ((osd.0.into(), MON), None),
-            Ev::OsdMap(osd, ..) => ((MON, osd.0.into()), Some(osd)),
-            Ev::ClientMap(client, _) => ((MON, 1000 + client as i64), None),
+            Ev::FromOsd { osd, mon, .. } => return self.held_monitor((osd.0.into(), mon_end(mon)), mon),
+            Ev::Between { from, to, .. } => return self.held_monitor((mon_end(from), mon_end(to)), to),
+            Ev::OsdMap { osd, session, .. } => ((self.mon_end_of(Party::Osd(osd), session), osd.0.into()), Some(osd)),
+            Ev::ClientMap { client, session, .. } => ((self.mon_end_of(Party::Client(client), session), 1000 + client as i64), None),
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
             Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
-            Ev::Flush(osd, ..) | Ev::Local(osd, ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Mon(_) => return Some(self.away).filter(|t| *t > self.now),
-            Ev::Session(_) | Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::Snapshots | Ev::NextOp(_) => return None,
+            Ev::Flush(osd, ..) | Ev::Local(osd, ..) | Ev::Hunt(Party::Osd(osd)) | Ev::Doubt(Party::Osd(osd), ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
+            Ev::Hunt(_) | Ev::Doubt(..) | Ev::Mon(_) | Ev::Elect(_) | Ev::Out(_) | Ev::MonitorStarts(_) => return None,
+            Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::Snapshots | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
-        let cut = if link.0 == MON || link.1 == MON { cut.max(Some(self.away)) } else { cut };
         // Who goes on looks at its connections in any order.
         let woken = process.and_then(|osd| self.paused.get(&osd)).map(|t| t + mix(t ^ link.0 as u64) % 2_000);
         cut.max(woken).filter(|t| *t > self.now)
+    }
+
+    /// The same for what a monitor gets.
+    fn held_monitor(&self, link: (i64, i64), mon: usize) -> Option<Time> {
+        let cut = self.blocked.get(&link).copied().unwrap_or(0);
+        Some(cut.max(self.stopped[mon])).filter(|t| *t > self.now)
+    }
+
+    /// The monitor's end of a session. What belongs to none any more is not looked at when it arrives.
+    fn mon_end_of(&self, party: Party, session: u64) -> i64 {
+        self.sessions.get(&party).filter(|s| s.number == session).map_or(MGR, |s| mon_end(s.mon))
     }
 
     fn hash(&mut self, ev: &Ev) {
@@ -335,34 +373,32 @@ impl World {
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
             // Whoever was called down before the calm is up again by now: nobody is out in the calm.
             Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
-            Ev::Mon(msg) | Ev::FromOsd(_, msg) => {
+            Ev::Mon(msg) => {
                 if let MonMsg::Add(osd) = msg {
                     let when = self.rng.range(0, 1_000 * MS);
                     self.after(when, Ev::Start(osd));
-                    // If it has started already, nobody knew it.
-                    self.after(when + MS, Ev::Session(osd));
                 }
-                if let MonMsg::Subscribe(osd, from) = msg {
-                    self.send_maps(osd, from);
-                }
-                if self.monitor.handle(msg) > 0 {
-                    self.note_snapshots();
-                    self.publish();
-                }
+                self.command(msg);
             }
-            Ev::OsdMap(osd, first, epoch, oldest) => {
-                if self.osds[osd.0 as usize].incarnation != 0 {
-                    self.osds[osd.0 as usize].maps(&self.monitor, first, epoch, oldest, now);
+            Ev::FromOsd { osd, mon, session, msg } => self.hear_osd(osd, mon, session, msg),
+            Ev::Between { from, to, what } => self.hear_monitor(from, to, what),
+            Ev::OsdMap { osd, session, maps, oldest } => {
+                if self.session_of(Party::Osd(osd), session).is_some() {
+                    self.osds[osd.0 as usize].maps(&maps.0, oldest, now);
+                    let found = self.oracle.acts_on(&self.osds[osd.0 as usize], &self.monitor);
+                    self.note(found);
                     self.carry_out(osd);
                 }
             }
-            Ev::Session(osd) => {
-                if self.osds[osd.0 as usize].incarnation != 0 {
-                    self.osds[osd.0 as usize].session(now);
-                    self.carry_out(osd);
+            Ev::Hunt(party) => self.hunt(party),
+            Ev::Doubt(party, session, surely) => self.doubt(party, session, surely),
+            Ev::Elect(term) => self.elect(term),
+            Ev::Out(mon) => self.out(mon),
+            Ev::MonitorStarts(mon) => self.start_monitor(mon),
+            Ev::ClientMap { client, session, epoch } => {
+                if self.session_of(Party::Client(client), session).is_none() {
+                    return;
                 }
-            }
-            Ev::ClientMap(client, epoch) => {
                 // An interval may come and go between the first and the last of several maps.
                 for e in self.clients[client].epoch.0 + 1..=epoch.0 {
                     let c = &mut self.clients[client];
@@ -441,8 +477,7 @@ impl World {
                         self.send(PeerBytes { from: osd, from_incarnation: incarnation, to, to_incarnation, number: 0, front, data });
                     }
                 }
-                Effect::Mon(_) if self.away > self.now && self.rng.permille(500) => self.mark("request to the monitors lost"),
-                Effect::Mon(msg) => self.on_link((osd.0.into(), MON), Ev::FromOsd(osd, msg)),
+                Effect::Mon(msg) => self.tell_monitor(osd, msg),
                 Effect::Proposed { .. } => {}
                 Effect::Answer { client, tid, did, proof } => {
                     if let Some((op, _)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) {

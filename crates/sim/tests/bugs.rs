@@ -59,6 +59,9 @@ looks! {
     a_delete_without_a_clone_is_seen: DeleteKeepsNothing in snapshots, "no order explains";
     clones_that_are_not_found_are_seen: PushForgetsSnaps in snapshots, "is not found by its snapshots";
     a_trim_that_ends_early_is_seen: PurgedEarly in snapshots, "is left of removed snapshots";
+    a_leader_that_agrees_with_itself_is_seen: MinorityAgrees in bad_monitors, "a minority of";
+    a_monitor_that_shows_what_may_be_lost_is_seen: ShowUncommitted in bad_monitors, "that was not agreed on";
+    a_process_that_is_up_again_without_knowing_is_seen: LateBoot in bad_monitors, "does not know that it was down";
     a_half_recovered_object_is_seen: PushLastOnly in Scenario::crashes, "than was written";
 }
 
@@ -110,6 +113,12 @@ fn balanced(seed: u64) -> Scenario {
     Scenario { balanced: 700, ..cut_off(seed) }
 }
 
+/// The same with several monitors that fail, and messages to them that come late.
+fn bad_monitors(seed: u64) -> Scenario {
+    let s = Scenario { monitors: 3 + (seed % 2 * 2) as usize, balanced: 300, ..cut_off(seed) };
+    Scenario { monitor_fault: 500, cut_off: 200, pause: 300, partition: 100, late_maps: 60, hasty: 600, ..s }
+}
+
 /// Disks that change bits.
 fn bad_disks(_: u64) -> Scenario {
     Scenario { osds: 3, objects: 4, flipped_bit: 500, crash_one: 200, power_cut: 50, reweight: 0, balanced: 300, ..Scenario::default() }
@@ -159,6 +168,17 @@ fn snapshots_are_kept_and_trimmed() {
     for seed in 0..60 {
         run(seed, &snapshots(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
+}
+
+/// The trouble with monitors without a bug.
+#[test]
+fn monitors_that_fail_lose_nothing() {
+    let mut twice = 0;
+    for seed in 0..100 {
+        let report = run(seed, &bad_monitors(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        twice += report.marks.get("request executed twice").copied().unwrap_or(0);
+    }
+    assert!(twice > 3, "{twice} requests executed twice");
 }
 
 /// The trouble with old maps without the bug.

@@ -39,7 +39,10 @@ fn seeds() {
             "write behind the cursor", "too full", "cut off", "paused", "booted again", "told of promises", "lease wait",
             "read waited for a lease", "replica read", "replica did not read", "block went bad", "bit changed", "unseen bit changed", "client met damage", "scrub found damage", "repaired",
             "repair followed a scrub", "OSD added", "OSD removed", "OSD of an old number added", "size changed", "partition", "partition in one direction",
-            "connections reset", "message lost with its connection", "message came again", "answer lost", "monitors away",
+            "connections reset", "message lost with its connection", "message came again", "monitors away",
+            "leader killed", "monitor killed", "leader stopped", "monitor stopped", "monitors cut off from others", "minority monitor", "no quorum",
+            "leader elected", "leader stepped down", "change lost with its leader", "cut from its monitor", "sessions closed without quorum",
+            "session moved to one behind", "request passed on twice", "request of a session that is over", "late boot", "monitor behind",
             "request to the monitors lost", "asked the monitors again", "asked for a map", "maps lost", "maps late", "gap of maps", "old maps trimmed",
             "hole in the maps", "disk is slow",
             "write waited for room", "acting set asked for", "request came twice", "split", "split during recovery", "split during backfill", "stray split",
@@ -50,7 +53,7 @@ fn seeds() {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
         }
         // One seed in several hundred, and one in a thousand.
-        for (what, seeds) in [("a copy catches up with another", 1_000), ("recovery found no room", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read waited for a clone", 1_000), ("trim waited", 1_000), ("old row of a clone", 1_000), ("read failed", 5_000)] {
+        for (what, seeds) in [("answer lost", 1_000), ("change kept by the next leader", 1_000), ("request executed twice", 1_000), ("a copy catches up with another", 1_000), ("recovery found no room", 1_000), ("write to a copy in progress", 1_000), ("split while being removed", 1_000), ("read waited for a clone", 1_000), ("trim waited", 1_000), ("old row of a clone", 1_000), ("read failed", 5_000)] {
             assert!(count < seeds || marks.contains_key(what), "no seed reached: {what}");
         }
     }

@@ -14,9 +14,9 @@ fn scenario(seed: u64) -> Scenario {
         reweight: 0,
         power_cut: 0,
         crash_one: 650,
-        norecover: 350,
-        give_up: [0, 150, 600][(seed / 2 % 3) as usize],
-        slow_restart: 500,
+        norecover: 450,
+        give_up: [0, 300, 900][(seed / 2 % 3) as usize],
+        slow_restart: 700,
         ..Scenario::default()
     };
     if seed % 5 == 4 { Scenario { bad_block: 100, slow_disk: 50, ..base } } else { base }
@@ -24,7 +24,7 @@ fn scenario(seed: u64) -> Scenario {
 
 #[test]
 fn unfound_objects() {
-    let count = std::env::var("SIPHON_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
+    let count = std::env::var("SIPHON_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     let mut marks = std::collections::BTreeMap::new();
     for seed in 0..count {
         let report = run(seed, &scenario(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));

@@ -113,7 +113,7 @@ impl Osd {
                 Action::WantUpThru(epoch) => {
                     if self.wishes.up_thru.is_none_or(|want| want < epoch) {
                         self.wishes.up_thru = Some(epoch);
-                        self.out.push(Effect::Mon(MonMsg::UpThru(self.id, self.incarnation, epoch)));
+                        self.out.push(Effect::Mon(MonMsg::UpThru(self.id, self.incarnation, epoch.max(self.has()))));
                     }
                 }
                 Action::WantPgTemp(want) => {

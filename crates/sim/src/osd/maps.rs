@@ -11,7 +11,8 @@ use types::{Epoch, PgId};
 use super::{Effect, Hosted, Osd, Wishes};
 use crate::bug::Bug;
 use crate::disk::StoreOp;
-use crate::monitor::{MapModel, MonMsg, Monitor};
+use crate::map::MapModel;
+use crate::monitor::{MonMsg, Monitor};
 
 impl Osd {
     /// A process starts, with what is on the disk.
@@ -48,17 +49,16 @@ impl Osd {
                 }
             }
         }
-        let new_disk = std::mem::take(&mut self.new_disk);
-        self.boot(new_disk);
+        self.boot(self.new_disk);
     }
 
     fn boot(&mut self, new_disk: bool) {
         self.wishes.boot = Some(new_disk);
-        self.out.push(Effect::Mon(MonMsg::Boot(self.id, self.incarnation, new_disk)));
+        self.out.push(Effect::Mon(MonMsg::Boot(self.id, self.incarnation, new_disk, self.has())));
     }
 
     /// The newest map that it has.
-    fn has(&self) -> Epoch {
+    pub(super) fn has(&self) -> Epoch {
         self.map.as_ref().map_or(Epoch(0), |m| m.epoch)
     }
 
@@ -67,8 +67,8 @@ impl Osd {
         self.set_time(time);
         let Wishes { up_thru, pg_temp, boot } = &self.wishes;
         let (me, incarnation, has) = (self.id, self.incarnation, self.has());
-        let boot = boot.map(|new_disk| MonMsg::Boot(me, incarnation, new_disk));
-        let up_thru = up_thru.map(|epoch| MonMsg::UpThru(me, incarnation, epoch));
+        let boot = boot.map(|new_disk| MonMsg::Boot(me, incarnation, new_disk, has));
+        let up_thru = up_thru.map(|epoch| MonMsg::UpThru(me, incarnation, epoch.max(has)));
         let temps = pg_temp.iter().map(|(pgid, want)| MonMsg::PgTemp(*pgid, want.clone(), has));
         let again: Vec<_> = boot.into_iter().chain(up_thru).chain(temps).collect();
         *self.marks.entry("asked the monitors again").or_default() += again.len() as u64;
@@ -100,9 +100,10 @@ impl Osd {
         Rc::new(map)
     }
 
-    /// Maps from `first` up to `epoch` arrived. There are none before `oldest`.
-    pub fn maps(&mut self, monitor: &Monitor, first: Epoch, epoch: Epoch, oldest: Epoch, time: u64) {
+    /// Maps arrived that follow on each other. The monitor has none before `oldest`.
+    pub fn maps(&mut self, maps: &[Rc<MapModel>], oldest: Epoch, time: u64) {
         self.set_time(time);
+        let Some(first) = maps.first().map(|m| m.epoch) else { return };
         let from = self.has().0;
         let mut begin = from + 1;
         if first.0 > begin {
@@ -116,8 +117,7 @@ impl Osd {
             begin = first.0;
         }
         let mut was_up = self.booted;
-        for e in begin..=epoch.0 {
-            let Some(map) = monitor.at(Epoch(e)) else { break };
+        for map in maps.iter().filter(|m| m.epoch.0 >= begin).cloned() {
             let view = self.view(&map);
             self.newest = Some(map.clone());
             self.join(&view);
@@ -126,7 +126,7 @@ impl Osd {
                 self.next_map(pgid, &view);
             }
             let pools: Vec<_> = map.pools.keys().copied().collect();
-            let born = if e == begin && begin > from + 1 {
+            let born = if map.epoch.0 == begin && begin > from + 1 {
                 self.unborn.skip(&*map, &pools);
                 Vec::new()
             } else {
@@ -148,6 +148,8 @@ impl Osd {
         if map.epoch.0 == from {
             return;
         }
+        // The monitors know it now.
+        self.new_disk &= !was_up;
         if map.osds.iter().any(|o| o.full) && self.pgs.values().any(|h| h.pg.state().has(PgState::RECOVERY_TOOFULL)) {
             *self.marks.entry("recovery found no room").or_default() += 1;
         }
@@ -159,6 +161,9 @@ impl Osd {
                 // Somebody was mistaken.
                 *self.marks.entry("booted again").or_default() += 1;
                 self.boot(false);
+            } else if let Some(new_disk) = self.wishes.boot {
+                // With a map that is no older than the one in which another process of this number came up.
+                self.boot(new_disk);
             }
         } else {
             self.booted = true;

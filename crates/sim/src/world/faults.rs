@@ -1,9 +1,10 @@
 //! What goes wrong: processes and disks that go, networks that are cut.
 
-use types::{Epoch, OsdId};
+use types::OsdId;
 
 use super::damage::Damage;
-use super::{Ev, MON, MS, POOL, Time, World};
+use super::sessions::Party;
+use super::{Ev, MS, POOL, Time, World, mon_end};
 use crate::bug::Bug;
 use crate::monitor::MonMsg;
 use crate::osd::Clock;
@@ -17,7 +18,7 @@ impl World {
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset, s.monitors_away, s.trim_maps];
+        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset, s.monitors_away, s.trim_maps, s.monitor_fault];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -90,6 +91,7 @@ impl World {
                 13 => self.resets(),
                 14 => self.monitors_away(),
                 15 => drop(self.trim_maps()),
+                16 => self.monitor_fault(),
                 _ => {
                     let until = self.rng.range(100 * MS, 2_000 * MS);
                     self.osds[osd.0 as usize].full = true;
@@ -114,8 +116,8 @@ impl World {
         self.osds[osd.0 as usize].clock = Clock { offset: self.rng.range(0, 1 << 40), rate };
         self.osds[osd.0 as usize].start(incarnation, &self.monitor, now);
         self.carry_out(osd);
-        let has = self.osds[osd.0 as usize].map().map_or(Epoch(0), |m| m.epoch);
-        self.send_maps(osd, has.next());
+        let when = self.rng.range(1, 20 * MS);
+        self.after(when, Ev::Hunt(Party::Osd(osd)));
     }
 
     fn crash(&mut self, osd: OsdId) {
@@ -126,6 +128,7 @@ impl World {
         let unflushed = self.osds[osd.0 as usize].disk.unflushed();
         let survivors = self.rng.range(0, unflushed as u64 + 1) as usize;
         self.osds[osd.0 as usize].stop(survivors);
+        self.end_session(Party::Osd(osd));
         for other in 0..self.osds.len() {
             if self.rng.permille(500) {
                 self.cut.insert((incarnation, OsdId(other as i32)));
@@ -187,14 +190,15 @@ impl World {
             _ => {}
         }
         let everybody = self.rng.permille(500);
-        let mut ends = vec![MON];
+        let monitors: Vec<i64> = (0..self.group.mons.len()).map(mon_end).collect();
+        let mut ends: Vec<i64> = Vec::new();
         for other in (0..self.osds.len() as i64).filter(|o| *o != me) {
             if everybody || self.rng.permille(500) {
                 ends.push(other);
             }
         }
-        if !everybody && self.rng.permille(300) {
-            ends.remove(0);
+        if everybody || !self.rng.permille(300) {
+            ends.extend(&monitors);
         }
         for end in ends {
             for link in [out.then_some((me, end)), inward.then_some((end, me))].into_iter().flatten() {
@@ -203,21 +207,27 @@ impl World {
         }
         for client in 0..self.clients.len() as i64 {
             if self.rng.permille(500) {
-                self.block((MON, 1000 + client), until);
+                for mon in &monitors {
+                    self.block((*mon, 1000 + client), until);
+                }
             }
         }
         self.mark("cut off");
+        self.doubt_soon(Party::Osd(osd), 500 * MS, 3_000 * MS);
         self.suspect(osd);
     }
 
-    /// The network falls into two parts for a while. The monitors are in one.
+    /// The network falls into two parts for a while. Most monitors are in one.
     fn partition(&mut self) {
         let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
         let one_way = self.rng.range(0, 4);
         let mut ends: Vec<i64> = (0..self.osds.len() as i64).collect();
         ends.extend((0..self.clients.len() as i64).map(|c| 1000 + c));
-        let away: Vec<bool> = ends.iter().map(|_| self.rng.permille(400)).collect();
-        ends.push(MON);
+        let mut away: Vec<bool> = ends.iter().map(|_| self.rng.permille(400)).collect();
+        for mon in 0..self.group.mons.len() {
+            ends.push(mon_end(mon));
+            away.push(self.rng.permille(300));
+        }
         let side = |i: usize| away.get(i).copied().unwrap_or(false);
         for (i, a) in ends.iter().enumerate() {
             for (j, b) in ends.iter().enumerate() {
@@ -232,6 +242,10 @@ impl World {
             }
         }
         self.mark(if one_way < 2 { "partition in one direction" } else { "partition" });
+        for party in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.doubt_soon(party, 500 * MS, 3_000 * MS);
+        }
+        self.after_cut();
         for at in 0..self.osds.len() {
             if side(at) {
                 self.suspect(OsdId(at as i32));

@@ -38,6 +38,12 @@ impl World {
             && self.clients.iter().all(|c| c.left == 0 && c.current.is_none())
             && self.all_clean()
             && self.all_trimmed()
+            && self.all_applied()
+    }
+
+    /// All monitors show what is agreed on.
+    fn all_applied(&self) -> bool {
+        self.group.mons.iter().all(|m| m.running && m.applied + 1 == self.group.commits.len())
     }
 
     /// All OSDs are up and all PGs are clean with the newest map.
@@ -64,6 +70,11 @@ impl World {
                 let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfills().collect::<Vec<_>>());
             }
         }
+        let _ = writeln!(text, "leader {:?} of term {}, {} agreed on, commands {:?}", self.group.leader, self.group.term, self.group.commits.len(), self.group.commands);
+        for (number, m) in self.group.mons.iter().enumerate() {
+            let _ = writeln!(text, "mon.{number} {m:?}");
+        }
+        let _ = writeln!(text, "sessions {:?}", self.sessions);
         for c in self.clients.iter().filter(|c| c.current.is_some()) {
             let _ = writeln!(text, "client {c:?}");
         }
@@ -73,6 +84,9 @@ impl World {
     /// Replicas are identical, what is there is what clients wrote, and no copy is where it should not be.
     pub(super) fn judge(&mut self) -> Result<(), String> {
         let map = self.monitor.map().clone();
+        if !self.all_applied() {
+            return Err(format!("monitors differ\n{}", self.describe()));
+        }
         for osd in &mut self.osds {
             let all = osd.disk.unflushed();
             osd.disk.crash(all);

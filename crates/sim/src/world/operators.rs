@@ -3,6 +3,7 @@
 use pg::{GiveUp, LostRefused, MapView};
 use types::{Epoch, ObjectId, OsdId, PgId};
 
+use super::sessions::Party;
 use super::{Ev, MS, POOL, World, new_osd};
 use crate::content::object_id;
 use crate::history::{Did, Done};
@@ -109,6 +110,7 @@ impl World {
         let incarnation = o.incarnation;
         let unflushed = o.disk.unflushed();
         self.osds[osd.0 as usize].stop(unflushed);
+        self.end_session(Party::Osd(osd));
         self.draining.remove(&osd);
         self.gone.insert(osd);
         self.mark("OSD removed");
