@@ -15,7 +15,7 @@ pub mod host;
 mod lag;
 pub mod mgr_map;
 pub mod mkfs;
-mod monitor;
+pub(crate) mod monitor;
 pub mod osd_state;
 pub mod pg_num;
 pub mod replica;

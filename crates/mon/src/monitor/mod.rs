@@ -20,7 +20,7 @@ mod peers;
 mod pool_ops;
 mod proposer;
 mod publish;
-mod quorum;
+pub(crate) mod quorum;
 mod session;
 mod tick;
 mod timecheck;
@@ -164,6 +164,7 @@ impl Monitor {
         tokio::task::spawn_local(links.clone().carry(outgoing));
         let replica = Replica::<ClusterState>::open(&layout.store(), Arc::new(Carrier(carrier))).await?;
         let is_member = replica.is_member().await?;
+        let joins = replica.joins().await?;
         let state = replica.read(ClusterState::clone);
         // A store with a state that belongs to no group is that of the monitor that founds one.
         let founder = !is_member && !state.monmap.mon_info.is_empty();
@@ -244,7 +245,7 @@ impl Monitor {
 
         inner.links.learn(&inner.name, &addrs);
         tokio::task::spawn_local(inner.clone().run_proposer());
-        if !is_member && !alone {
+        if joins && !alone {
             tokio::task::spawn_local(inner.clone().run_membership(founder));
         }
         if !is_member || alone {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use types::{EntityAddrVec, EntityName, EntityType};
 
@@ -151,8 +151,6 @@ pub(crate) struct PeerLinks {
     waiting: RefCell<BTreeMap<u64, (u64, oneshot::Sender<Bytes>)>>,
     seq: Cell<u64>,
     addrs: RefCell<BTreeMap<String, EntityAddrVec>>,
-    /// When a request of the Raft library was answered last.
-    heard: RefCell<BTreeMap<String, Instant>>,
     /// Nothing of the Raft library goes out or comes in: this monitor was told to leave the quorum.
     cut: Cell<bool>,
 }
@@ -220,7 +218,6 @@ impl PeerLinks {
             waiting: RefCell::default(),
             seq: Cell::new(0),
             addrs: RefCell::default(),
-            heard: RefCell::default(),
             cut: Cell::new(false),
         });
         *calls.links.borrow_mut() = Rc::downgrade(&links);
@@ -244,19 +241,11 @@ impl PeerLinks {
     /// Lets the Raft library talk with the other members, or not.
     pub fn cut(&self, cut: bool) {
         self.cut.set(cut);
-        if cut {
-            self.heard.borrow_mut().clear();
-        }
     }
 
     /// Whether it does not.
     pub fn is_cut(&self) -> bool {
         self.cut.get()
-    }
-
-    /// Who answered the Raft library within `limit`.
-    pub fn heard_within(&self, limit: Duration) -> Vec<String> {
-        self.heard.borrow().iter().filter(|(_, t)| t.elapsed() < limit).map(|(n, _)| n.clone()).collect()
     }
 
     fn lost(&self, conn: &Rc<Connection>) {
@@ -313,9 +302,6 @@ impl PeerLinks {
                     true => Err(std::io::Error::other("the member is not there any more")),
                     false => Ok(a),
                 });
-                if answer.is_ok() && !this.is_cut() {
-                    this.heard.borrow_mut().insert(name, Instant::now());
-                }
                 let _ = tell.send(answer);
             });
         }

@@ -13,7 +13,7 @@
 use super::peers::{Ask, Passed, Told, View, addr_of, addr_text};
 use super::session::{Link, PassedPeer, Route, Session};
 use super::{Inner, now};
-use crate::replica::{LEASE, Members, NodeId};
+use crate::replica::{Members, NodeId};
 use crate::state::{Change, Pending};
 use auth::AuthCaps;
 use denc::Decode;
@@ -122,9 +122,10 @@ impl Inner {
         }
     }
 
-    /// Whether this monitor decides.
+    /// Whether this monitor decides. Its role may be out of date, above all after it was stopped for a while.
     pub(super) fn leads(&self) -> bool {
-        self.part.borrow().role == Role::Leader
+        let part = self.part.borrow();
+        part.role == Role::Leader && self.replica.may_lead(part.term)
     }
 
     /// Follows what the group does, until the monitor stops.
@@ -155,7 +156,7 @@ impl Inner {
         let mut role = match &standing.follows {
             Some(leader) if !standing.leads && standing.votes && !self.links.is_cut() => Role::Follower(leader.clone()),
             _ if self.links.is_cut() => Role::Out,
-            _ if standing.leads && self.has_majority() => Role::Leader,
+            _ if self.replica.may_lead(standing.term) => Role::Leader,
             _ => Role::Out,
         };
         if !self.part.borrow().vetted {
@@ -203,17 +204,6 @@ impl Inner {
         let serves = self.part.borrow().role != Role::Out;
         let has_ids = self.global_ids.borrow().iter().any(|(next, end)| next < end);
         self.auth.borrow_mut().ready = serves && has_ids;
-    }
-
-    /// Whether a majority answers this monitor, which leads.
-    fn has_majority(&self) -> bool {
-        let voters = self.replica.members().voters;
-        if voters.len() == 1 {
-            return true;
-        }
-        let heard = self.links.heard_within(LEASE);
-        let there = voters.values().filter(|n| **n == self.name || heard.contains(n)).count();
-        there * 2 > voters.len()
     }
 
     /// What a new leader does before it decides anything. False if it is not to be.
@@ -275,7 +265,7 @@ impl Inner {
 
     /// A monitor that was removed while it was away hears nothing from the others: it has to ask.
     async fn ask_whether_removed(self: Rc<Self>) {
-        if !self.replica.is_member().await.unwrap_or(false) {
+        if self.replica.joins().await.unwrap_or(true) {
             return;
         }
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
@@ -347,10 +337,11 @@ impl Inner {
             Role::Follower(leader) if part.view.term != part.term => vec![leader.clone(), self.name.clone()],
             Role::Follower(_) => part.view.quorum.clone(),
             Role::Leader => {
-                let heard = self.links.heard_within(LEASE);
-                let voters: BTreeSet<String> = self.replica.members().voters.into_values().collect();
-                let there = |n: &String| voters.contains(n) && (*n == self.name || heard.contains(n));
-                self.committed().monmap.ranks.iter().filter(|n| there(n)).cloned().collect()
+                let heard = self.replica.followers();
+                let here = |id: &NodeId| *id == self.replica.id() || heard.contains(id);
+                let voters = self.replica.members().voters;
+                let there: BTreeSet<String> = voters.into_iter().filter(|(id, _)| here(id)).map(|(_, n)| n).collect();
+                self.committed().monmap.ranks.iter().filter(|n| there.contains(*n)).cloned().collect()
             }
         }
     }
@@ -600,12 +591,12 @@ impl Inner {
     /// Finds the way into a group, for a monitor that belongs to none: founds one, or is taken in.
     pub(super) async fn run_membership(self: Rc<Self>, founder: bool) {
         while !self.stopping.get() {
-            match self.replica.is_member().await {
-                Ok(false) => {}
-                Ok(true) => return,
-                Err(e) => return self.end(e.to_string()),
-            }
-            if founder && self.nobody_has_a_group().await {
+            let is_member = match (self.replica.joins().await, self.replica.is_member().await) {
+                (Ok(true), Ok(is_member)) => is_member,
+                (Ok(false), _) => return,
+                (Err(e), _) | (_, Err(e)) => return self.end(e.to_string()),
+            };
+            if founder && !is_member && self.nobody_has_a_group().await {
                 if let Err(e) = self.replica.found(&self.name).await {
                     self.end(e.to_string());
                 }
@@ -700,6 +691,8 @@ impl Inner {
         });
         match role {
             Role::Out => {}
+            // The next look shows what becomes of it.
+            Role::Leader if !self.leads() => {}
             Role::Leader => {
                 // What was passed on in a term that is not known here yet waits for it.
                 let due: Vec<Passed> = {
@@ -859,23 +852,24 @@ pub(super) fn reserve(p: &mut Pending) -> (u64, u64) {
 
 /// What is to be changed about the members.
 #[derive(Debug, PartialEq, Eq)]
-enum MemberChange {
+pub(crate) enum MemberChange {
     /// These have a vote from now on, and nobody else.
     Voters(BTreeSet<NodeId>),
     /// These learners leave.
     Forget(BTreeSet<NodeId>),
 }
 
-/// One step from the members that there are towards those that the monitor map lists: first a learner that has
-/// caught up gets its vote, and an older member of its name loses it; then who is not listed goes.
-fn wanted_change(
+/// One step from the members that there are towards those that the monitor map lists: first a change that was begun is
+/// ended; then a learner that has caught up gets its vote, and an older member of its name loses it; then who is not listed goes.
+pub(crate) fn wanted_change(
     members: &Members,
     me: NodeId,
     listed: impl Fn(&String) -> bool,
     caught_up: impl Fn(NodeId) -> bool,
 ) -> Option<MemberChange> {
-    if members.changing {
-        return None;
+    if let Some(to) = &members.changing {
+        // Whoever began this change may have lost the lead, or died, between its two steps.
+        return Some(MemberChange::Voters(to.clone()));
     }
     let mut voters: BTreeMap<NodeId, String> = members.voters.clone();
     if let Some((id, name)) = members.learners.iter().find(|(id, n)| listed(n) && caught_up(**id)) {
@@ -897,7 +891,7 @@ mod tests {
 
     fn members(voters: &[(NodeId, &str)], learners: &[(NodeId, &str)]) -> Members {
         let map = |l: &[(NodeId, &str)]| l.iter().map(|(i, n)| (*i, n.to_string())).collect();
-        Members { voters: map(voters), learners: map(learners), changing: false }
+        Members { voters: map(voters), learners: map(learners), changing: None }
     }
 
     fn voters(ids: &[NodeId]) -> Option<MemberChange> {
@@ -948,8 +942,8 @@ mod tests {
         assert_eq!(change(&members(&[(1, "x"), (2, "b"), (3, "c")], &[]), &all), voters(&[2, 3]));
         let forget = Some(MemberChange::Forget([5].into()));
         assert_eq!(change(&members(&three, &[(5, "e")]), &all), forget);
-        // One change at a time.
-        let busy = Members { changing: true, ..members(&[(1, "a")], &[(2, "b")]) };
-        assert_eq!(change(&busy, &all), None);
+        // What an earlier leader began is ended, and then comes the next change.
+        let begun = Members { changing: Some([1, 3, 9].into()), ..members(&[(1, "a"), (2, "b"), (3, "c"), (9, "b")], &[(5, "e")]) };
+        assert_eq!(change(&begun, &all), voters(&[1, 3, 9]));
     }
 }

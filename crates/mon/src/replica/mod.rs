@@ -5,7 +5,7 @@
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
-//! | `meta` | `id`, `vote`, `committed`, `purged`, `applied` | JSON |
+//! | `meta` | `id`, `joining`, `vote`, `committed`, `purged`, `applied` | JSON |
 //! | `log` | index | one entry |
 //! | `state` | row key | row |
 //!
@@ -19,6 +19,9 @@
 
 mod network;
 mod rescue;
+mod runtime;
+#[cfg(test)]
+mod sim;
 mod store;
 
 pub use network::{Call, Peers, RaftReply, RaftRequest, decode_reply, decode_request, encode_reply, encode_request};
@@ -32,8 +35,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
+use network::Heard;
 use store::{Log, Shared, StateMachine};
 
 /// Identifies a monitor within the Raft group. The rank changes when monitors come and go; this does not.
@@ -54,6 +58,7 @@ openraft::declare_raft_types!(
         R = Answer,
         NodeId = NodeId,
         Node = BasicNode,
+        AsyncRuntime = runtime::Runtime,
 );
 
 /// A deterministic state machine whose state is a set of rows.
@@ -114,11 +119,11 @@ pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
 /// sent is on its medium, so this is also how slow a flush may be without the leader giving up on it.
 pub const HEARTBEAT: Duration = Duration::from_millis(800);
 /// A member that has not heard of its leader for the second of these, and then for a time between both, stands
-/// for election.
-pub const ELECTION: (Duration, Duration) = (Duration::from_millis(2000), Duration::from_millis(2600));
-/// A leader that has not heard of a majority for so long may have a successor soon, and lets nobody rely on it. With
-/// the time that an answer may take it is less than what members wait before they elect another.
-pub const LEASE: Duration = Duration::from_millis(3600);
+/// for election. Until the second of these is over, it gives nobody else its vote either.
+pub const ELECTION: (Duration, Duration) = (Duration::from_millis(2000), Duration::from_millis(2900));
+/// A leader relies on a member for so long, from when it *sent* what the member answered. It is less than what the member waits
+/// before it votes for another: a candidate may be somebody who heard nothing of the leader for longer than the member.
+pub const LEASE: Duration = Duration::from_millis(2700);
 
 /// Who belongs to a group: names by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,8 +132,9 @@ pub struct Members {
     pub voters: BTreeMap<NodeId, String>,
     /// Without.
     pub learners: BTreeMap<NodeId, String>,
-    /// Whether a change of the voters is under way.
-    pub changing: bool,
+    /// Those who are to have a vote when the change that is under way is over. Until then, a majority of them is needed
+    /// as well as one of those who had a vote before it.
+    pub changing: Option<BTreeSet<NodeId>>,
 }
 
 /// What a member is.
@@ -151,12 +157,17 @@ pub struct Replica<M> {
     raft: Raft<TypeConfig>,
     machine: Arc<RwLock<M>>,
     applied: Arc<AtomicU64>,
+    heard: Arc<Heard>,
+    /// The library lets go of the file when it stops.
+    file: Weak<redb::Database>,
     id: NodeId,
 }
 
 impl<M> Clone for Replica<M> {
     fn clone(&self) -> Self {
-        Replica { raft: self.raft.clone(), machine: self.machine.clone(), applied: self.applied.clone(), id: self.id }
+        let Replica { raft, machine, applied, heard, file, id } = self;
+        let (machine, applied, heard) = (machine.clone(), applied.clone(), heard.clone());
+        Replica { raft: raft.clone(), machine, applied, heard, file: file.clone(), id: *id }
     }
 }
 
@@ -164,7 +175,10 @@ impl<M: Machine> Replica<M> {
     /// Opens the file at `path` and starts the member that it is. A file that was never used belongs to no
     /// group yet: see [`Self::found`]; or others take it in.
     pub async fn open(path: &Path, peers: Arc<dyn Peers>) -> Result<Self, OpenError> {
-        let shared = Shared::open(path)?;
+        Self::start(Shared::open(path)?, peers).await
+    }
+
+    async fn start(shared: Shared, peers: Arc<dyn Peers>) -> Result<Self, OpenError> {
         let rows = shared.rows()?;
         let machine = Arc::new(RwLock::new(M::load(&rows).map_err(OpenError::State)?));
         drop(rows);
@@ -183,16 +197,18 @@ impl<M: Machine> Replica<M> {
         };
         let config = Arc::new(config.validate().map_err(|e| OpenError::Raft(e.to_string()))?);
         let applied = Arc::new(AtomicU64::new(0));
+        let heard = Arc::new(Heard::default());
+        let file = Arc::downgrade(&shared.0);
         let raft = Raft::new(
             id,
             config,
-            network::Network(peers),
+            network::Network { peers, heard: heard.clone() },
             Log(shared.clone()),
             StateMachine { shared, machine: machine.clone(), index: applied.clone() },
         )
         .await
         .map_err(|e| OpenError::Raft(e.to_string()))?;
-        let replica = Replica { raft, machine, applied, id };
+        let replica = Replica { raft, machine, applied, heard, file, id };
         if replica.is_member().await? && replica.members().voters.len() == 1 && replica.members().voters.contains_key(&id) {
             replica.raft.trigger().elect().await.map_err(|e| OpenError::Raft(e.to_string()))?;
             replica.wait_to_lead().await?;
@@ -205,12 +221,29 @@ impl<M: Machine> Replica<M> {
         self.raft.is_initialized().await.map_err(|e| OpenError::Raft(e.to_string()))
     }
 
+    /// Whether this member has to be taken in yet: it never had a vote. One that got the log of a group is not in the group for
+    /// that: the leader that admitted it may have been deposed before a majority knew.
+    pub async fn joins(&self) -> Result<bool, OpenError> {
+        let fail = |e: &dyn std::fmt::Display| OpenError::Raft(e.to_string());
+        let Some(file) = self.file.upgrade().map(Shared) else { return Ok(false) };
+        match file.meta::<bool>("joining").map_err(|e| fail(&e))? {
+            Some(true) if self.standing().votes => {
+                file.joined().map_err(|e| fail(&e))?;
+                Ok(false)
+            }
+            Some(joins) => Ok(joins),
+            // A file from before this was kept.
+            None => Ok(!self.is_member().await?),
+        }
+    }
+
     /// Founds a group of this member alone, whose state begins with the rows of the file. It leads when this
     /// returns.
     pub async fn found(&self, name: &str) -> Result<(), OpenError> {
         let members: BTreeMap<NodeId, BasicNode> = [(self.id, BasicNode::new(name))].into();
         self.raft.initialize(members).await.map_err(|e| OpenError::Raft(e.to_string()))?;
-        self.wait_to_lead().await
+        self.wait_to_lead().await?;
+        self.joins().await.map(drop)
     }
 
     async fn wait_to_lead(&self) -> Result<(), OpenError> {
@@ -227,8 +260,20 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Waits until a new leader has applied all that was committed before it. False if it does not lead.
+    ///
+    /// The library only waits for the first entry of the leader's term, and for what it knows to be committed. A leader
+    /// that was started again goes on in its term without an election, and may have forgotten what it knew: entries that
+    /// it answered are in its log, not applied yet. So this waits for all that is in the log.
     pub async fn catch_up(&self) -> bool {
-        self.raft.ensure_linearizable().await.is_ok()
+        let term = self.term();
+        if self.raft.ensure_linearizable().await.is_err() {
+            return false;
+        }
+        let last = self.raft.metrics().borrow().last_log_index;
+        let leads = |m: &openraft::RaftMetrics<NodeId, BasicNode>| m.state == openraft::ServerState::Leader && m.current_term == term;
+        let applied = |m: &openraft::RaftMetrics<NodeId, BasicNode>| m.last_applied.map(|l| l.index) >= last;
+        let end = self.raft.wait(None).metrics(|m| applied(m) || !leads(m), "what is in the log").await;
+        end.is_ok_and(|m| applied(&m) && leads(&m))
     }
 
     /// Who belongs to the group, as far as this member knows.
@@ -244,8 +289,9 @@ impl<M: Machine> Replica<M> {
                 false => out.learners.insert(*id, node.addr.clone()),
             };
         }
-        // Both halves of a change that is under way need the others.
-        out.changing = config.membership().get_joint_config().len() > 1;
+        if let [_, .., last] = &config.membership().get_joint_config()[..] {
+            out.changing = Some(last.clone());
+        }
         out
     }
 
@@ -259,6 +305,30 @@ impl<M: Machine> Replica<M> {
     pub fn take_part(&self, takes: bool) {
         self.raft.runtime_config().elect(takes);
         self.raft.runtime_config().heartbeat(takes);
+        if !takes {
+            self.heard.forget();
+        }
+    }
+
+    /// Members that followed this one, which leads, within [`LEASE`].
+    pub fn followers(&self) -> BTreeSet<NodeId> {
+        self.heard.within(LEASE)
+    }
+
+    /// Whether this member leads in this term, and has no successor now: a majority has promised not to elect one yet.
+    pub fn may_lead(&self, term: u64) -> bool {
+        self.may_lead_for(term, LEASE)
+    }
+
+    fn may_lead_for(&self, term: u64, lease: Duration) -> bool {
+        let heard = self.heard.within(lease);
+        let metrics = self.raft.metrics();
+        let m = metrics.borrow();
+        let there = |v: &NodeId| *v == self.id || heard.contains(v);
+        // Both halves of a change that is under way elect.
+        let majority = |half: &BTreeSet<NodeId>| half.iter().filter(|v| there(v)).count() * 2 > half.len();
+        let led = m.state == openraft::ServerState::Leader && m.current_term == term;
+        led && m.membership_config.membership().get_joint_config().iter().all(majority)
     }
 
     /// Makes a snapshot, and throws away the log up to it.

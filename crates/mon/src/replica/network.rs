@@ -1,6 +1,7 @@
 //! How members of the group talk. The messages are opaque to the carrier: it moves bytes to a member
 //! and brings bytes back.
 
+use super::runtime::Runtime;
 use super::store::entry;
 use super::{NodeId, TypeConfig};
 use bytes::Bytes;
@@ -10,11 +11,13 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest,
     VoteResponse,
 };
-use openraft::{AnyError, BasicNode, LogId, Raft, SnapshotMeta, Vote};
+use openraft::{AnyError, AsyncRuntime, BasicNode, LogId, Raft, SnapshotMeta, Vote};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// A request to a member.
 #[derive(Debug)]
@@ -98,18 +101,49 @@ pub trait Peers: Send + Sync + 'static {
     fn call(&self, to: NodeId, addr: &str, request: Bytes) -> Call<'_>;
 }
 
-pub(super) struct Network(pub Arc<dyn Peers>);
+/// When what members answered last was sent, of what a leader sends and members that follow it agree to.
+#[derive(Default)]
+pub(super) struct Heard(Mutex<BTreeMap<NodeId, Moment>>);
+
+type Moment = <Runtime as AsyncRuntime>::Instant;
+
+impl Heard {
+    /// A member followed what was sent then.
+    fn followed(&self, id: NodeId, sent: Moment) {
+        let mut all = self.all();
+        let at = all.entry(id).or_insert(sent);
+        *at = sent.max(*at);
+    }
+
+    pub fn within(&self, limit: Duration) -> BTreeSet<NodeId> {
+        self.all().iter().filter(|(_, t)| t.elapsed() < limit).map(|(id, _)| *id).collect()
+    }
+
+    pub fn forget(&self) {
+        self.all().clear();
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<NodeId, Moment>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+pub(super) struct Network {
+    pub peers: Arc<dyn Peers>,
+    pub heard: Arc<Heard>,
+}
 
 impl RaftNetworkFactory<TypeConfig> for Network {
     type Network = Peer;
 
     async fn new_client(&mut self, to: NodeId, node: &BasicNode) -> Peer {
-        Peer { peers: self.0.clone(), to, node: node.clone() }
+        Peer { peers: self.peers.clone(), heard: self.heard.clone(), to, node: node.clone() }
     }
 }
 
 pub(super) struct Peer {
     peers: Arc<dyn Peers>,
+    heard: Arc<Heard>,
     to: NodeId,
     node: BasicNode,
 }
@@ -121,7 +155,7 @@ impl Peer {
         option: RPCOption,
     ) -> Result<RaftReply, RPCError<NodeId, BasicNode, E>> {
         let call = self.peers.call(self.to, &self.node.addr, encode_request(request));
-        match tokio::time::timeout(option.hard_ttl(), call).await {
+        match Runtime::timeout(option.hard_ttl(), call).await {
             Ok(Ok(reply)) => decode_reply(&reply).ok_or_else(Self::odd),
             Ok(Err(e)) => Err(RPCError::Unreachable(Unreachable::new(&e))),
             Err(e) => Err(RPCError::Unreachable(Unreachable::new(&e))),
@@ -145,8 +179,15 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<NodeId>, Failure> {
+        let sent = Moment::now();
         match self.call(RaftRequest::Append(rpc), option).await? {
-            RaftReply::Append(r) => r.map_err(|e| self.remote(e)),
+            RaftReply::Append(r) => {
+                // Whoever knows a newer term has promised nothing.
+                if matches!(&r, Ok(r) if !matches!(r, AppendEntriesResponse::HigherVote(_))) {
+                    self.heard.followed(self.to, sent);
+                }
+                r.map_err(|e| self.remote(e))
+            }
             _ => Err(Self::odd()),
         }
     }
@@ -156,8 +197,14 @@ impl RaftNetwork<TypeConfig> for Peer {
         rpc: InstallSnapshotRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<InstallSnapshotResponse<NodeId>, Failure<InstallSnapshotError>> {
+        let (sent, vote) = (Moment::now(), rpc.vote);
         match self.call(RaftRequest::Snapshot(rpc), option).await? {
-            RaftReply::Snapshot(r) => r.map_err(|e| self.remote(e)),
+            RaftReply::Snapshot(r) => {
+                if matches!(&r, Ok(r) if r.vote == vote) {
+                    self.heard.followed(self.to, sent);
+                }
+                r.map_err(|e| self.remote(e))
+            }
             _ => Err(Self::odd()),
         }
     }

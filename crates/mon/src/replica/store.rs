@@ -1,3 +1,4 @@
+use super::runtime::blocking;
 use super::{Answer, Machine, OpenError, Proposal, TypeConfig};
 use bytes::Bytes;
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftStateMachine, Snapshot};
@@ -44,16 +45,18 @@ pub(super) struct Shared(pub Arc<Database>);
 
 impl Shared {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let open = || -> Result<Self, redb::Error> {
-            let db = Database::builder().set_cache_size(16 << 20).create(path)?;
-            let txn = db.begin_write()?;
-            txn.open_table(META)?;
-            txn.open_table(LOG)?;
-            txn.open_table(STATE)?;
-            txn.commit()?;
-            Ok(Shared(Arc::new(db)))
-        };
+        let open = || Self::over(Database::builder().set_cache_size(16 << 20).create(path)?);
         open().map_err(|source| OpenError::Store { path: path.display().to_string(), source })
+    }
+
+    /// Makes the tables that are not there.
+    pub fn over(db: Database) -> Result<Self, redb::Error> {
+        let txn = db.begin_write()?;
+        txn.open_table(META)?;
+        txn.open_table(LOG)?;
+        txn.open_table(STATE)?;
+        txn.commit()?;
+        Ok(Shared(Arc::new(db)))
     }
 
     /// Every row of the state.
@@ -70,6 +73,7 @@ impl Shared {
     pub fn seed(&self, id: u64, rows: &Rows) -> Result<(), OpenError> {
         self.write(Durability::Immediate, |t| {
             put_meta(t, "id", &id)?;
+            put_meta(t, "joining", &true)?;
             let mut table = t.open_table(STATE)?;
             for (k, v) in rows {
                 table.insert(&k[..], &v[..])?;
@@ -77,6 +81,11 @@ impl Shared {
             Ok(())
         })
         .map_err(|source| OpenError::Store { path: "state".into(), source })
+    }
+
+    /// Writes that the member has had a vote; if that is lost, it is found out again.
+    pub fn joined(&self) -> Result<(), redb::Error> {
+        self.write(Durability::None, |t| put_meta(t, "joining", &false))
     }
 
     /// The rows and the point in the log that they belong to, of one instant.
@@ -245,7 +254,7 @@ impl RaftLogStorage<TypeConfig> for Log {
         let encoded: Vec<_> = entries.into_iter().map(|e| (e.log_id.index, entry::encode(&e))).collect();
         let shared = self.0.clone();
         // The flush blocks; the monitor's thread has sessions to serve meanwhile.
-        let done = tokio::task::spawn_blocking(move || {
+        let done = blocking(move || {
             shared.write(Durability::Immediate, |t| {
                 let mut table = t.open_table(LOG)?;
                 for (index, bytes) in &encoded {
