@@ -588,7 +588,7 @@ impl Core {
     /// this one leads it anew. The client sends it again when it has seen that map. One that has nothing else under way hears
     /// of no map for as long as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
     pub(crate) fn drop_request(&self, op: &ClientOp) {
-        if op.is_replied() || !op.sink().is_open() {
+        if op.is_replied() || !op.sink().is_open() || op.sink().client().is_none() {
             return;
         }
         let sent = op.m().epoch;
