@@ -162,12 +162,13 @@ class Thrasher:
         pgs = self.c.pgs()
         return out + "\n".join(str(p) for p in pgs if p["state"] != "active+clean")
 
-    def clean(self):
+    def clean(self, scrubs=False):
         s = self.c.json("status")
         states = s["pgmap"].get("pgs_by_state", [])
         o = s["osdmap"]
         # What scrubs have found is put right after that.
-        allowed = {"active", "clean", "snaptrim", "snaptrim_wait", *(["inconsistent"] if self.rotten else [])}
+        allowed = {"active", "clean", "snaptrim", "snaptrim_wait", *(["inconsistent"] if self.rotten else []),
+                   *(["scrubbing", "deep", "repair"] if scrubs else [])}
         return (len(s["quorum_names"]) == 3 and o["num_up_osds"] == o["num_in_osds"] == o["num_osds"] == len(self.hosts.osds())
                 and sum(x["count"] for x in states) == s["pgmap"]["num_pgs"]
                 and all({"active", "clean"} <= set(x["state_name"].split("+")) <= allowed for x in states))
@@ -214,7 +215,8 @@ class Thrasher:
             c("osd crush reweight", name=f"osd.{i}", weight=0.01)
             c("osd primary-affinity", id=str(i), weight=1.0)
         c("osd set-full-ratio", ratio=0.95)
-        self.eventually(self.clean, "active+clean")
+        # A scrub of a whole OSD takes its time beside clients that use all there is; it ends when these rest.
+        self.eventually(lambda: self.clean(scrubs=self.rotten), "active+clean")
         if self.rotten:
             self.mend()
         self.survivors()
