@@ -53,7 +53,11 @@ def fio():
 
 
 def fio_run(rbd, image, tmp_path, seed, rw):
-    """Overwrites at random, and checks what it wrote meanwhile and at the end."""
+    """Overwrites at random, and checks what it wrote meanwhile and at the end.
+
+    Not meanwhile if it trims each block before it writes it: fio may then check what was in a block before, between
+    its trim and its write, and find zeros."""
+    meanwhile = "" if "trim" in rw else "verify_backlog=256\n"
     block = (4 << random.Random(seed).randrange(5)) * 1024
     job = tmp_path / "job.fio"
     job.write_text(f"""[work]
@@ -70,8 +74,7 @@ norandommap=1
 serialize_overlap=1
 randseed={seed}
 verify=crc32c
-verify_backlog=256
-verify_fatal=1
+{meanwhile}verify_fatal=1
 do_verify=1
 """)
     r = subprocess.run(["fio", "--output-format=json", str(job)], env={**os.environ, "CEPH_CONF": str(rbd.conf)},
