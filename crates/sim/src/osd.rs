@@ -19,7 +19,7 @@ use smallvec::smallvec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId, Utime};
 
 use self::clients::read_of;
-pub use self::effect::{Effect, Local, Proof, Serves};
+pub use self::effect::{Effect, Local, Proof, ReadObject, Serves};
 use crate::bug::Bug;
 use crate::change::Change;
 use crate::content::{object_id, scrubbed};
@@ -323,6 +323,16 @@ impl Osd {
         self.set_time(time);
         match local {
             Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
+            Local::ReadObject(ReadObject { token, oid, version, from, most: (bytes, omap), .. }) => {
+                if !self.disk.state().colls.contains_key(&pgid) {
+                    return;
+                }
+                let chunk = self.disk.read_chunk(&pgid, &oid, version, from, bytes, omap);
+                if chunk.is_none() {
+                    *self.marks.entry("read failed").or_default() += 1;
+                }
+                self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
+            }
             Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
             Local::List(token, after, max) => {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };

@@ -79,6 +79,8 @@ pub struct Scenario {
     pub auto_out: u64,
     /// Thousandths: a read of a client takes long.
     pub slow_reads: u64,
+    /// Thousandths: a read for recovery that no client waits for waits long.
+    pub slow_recovery: u64,
     /// Thousandths: a request of a client comes twice.
     pub duplicates: u64,
     /// Thousandths: any acting OSD is asked to read.
@@ -167,6 +169,7 @@ impl Default for Scenario {
             full: 0,
             auto_out: 0,
             slow_reads: 10,
+            slow_recovery: 100,
             duplicates: 0,
             balanced: 100,
             norecover: 0,

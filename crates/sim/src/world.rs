@@ -511,7 +511,12 @@ impl World {
                     self.after(delay, Ev::Flush(osd, incarnation, seq));
                 }
                 Effect::Later(pgid, local) => {
-                    let slow = matches!(local, Local::ReadDone(..)) && self.rng.permille(self.scenario.slow_reads);
+                    let slow = match &local {
+                        Local::ReadDone(..) => self.rng.permille(self.scenario.slow_reads),
+                        // It waits for its turn behind what clients ask for.
+                        Local::ReadObject(r) => !r.urgent && self.rng.permille(self.scenario.slow_recovery),
+                        _ => false,
+                    };
                     let delay = if slow { self.rng.range(30 * MS, 2_000 * MS) } else { self.rng.range(100, 30 * MS) };
                     self.after(delay, Ev::Local(osd, incarnation, pgid, local));
                 }

@@ -413,13 +413,9 @@ impl Pg {
             None => {}
             Some(Read::Revert(oid, version)) => self.reverted(oid, version, chunk),
             Some(Read::Answer { to, asked, oid, version }) => {
-                let msg = match chunk {
-                    Some(chunk) => PeerMsg::Push(Box::new(chunk)),
-                    None => {
-                        self.lose_replica_copy(&oid, version);
-                        PeerMsg::PullFailed { oid, version }
-                    }
-                };
+                // That there is nothing to send does not say that this copy is bad: what was asked for twice may be asked for no
+                // more, and the object written since. The primary knows.
+                let msg = chunk.map_or_else(|| PeerMsg::PullFailed { oid, version }, |chunk| PeerMsg::Push(Box::new(chunk)));
                 self.answer(to, asked, msg);
             }
             Some(Read::Push(oid, version)) => {
@@ -536,10 +532,8 @@ impl Pg {
             Some(Copy::Pull { from: f, version: v, written: false, .. }) if *f == from && *v == version => {}
             _ => return,
         }
-        if let Some(missing) = self.peers.get_mut(&from).and_then(|p| p.missing.as_mut()) {
-            let need = missing.get(&oid).map_or(version, |i| i.need);
-            missing.set(oid.clone(), MissingItem { need, have: Eversion::default() });
-        }
+        // As long as the primary lacks it nobody writes it, so what is there is not this version, or cannot be read.
+        self.lose_source(from, &oid, version);
         self.recover(oid);
         self.check_recovery();
     }

@@ -83,12 +83,18 @@ impl Pg {
         self.persist(persist);
     }
 
-    /// A replica could not read an object for the primary: both know now that it lacks it.
-    pub(super) fn lose_replica_copy(&mut self, oid: &ObjectId, version: Eversion) {
-        let acting = self.phase == Phase::ReplicaActive && self.mapping.acting.contains(&self.me);
-        if acting && !self.missing.contains(oid) && version <= self.info.last_update {
-            self.log_error(format!("{} copy of {oid} on osd.{} cannot be read", self.info.pgid, self.me.0));
-            self.mark_own(vec![(oid.clone(), version)]);
+    /// The primary: a copy that it asked for is not there as it should be. Both know from here on that it is missing, if it is
+    /// written with the group.
+    pub(super) fn lose_source(&mut self, osd: OsdId, oid: &ObjectId, version: Eversion) {
+        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else { return };
+        let known = missing.get(oid).copied();
+        let need = known.map_or(version, |i| i.need);
+        missing.set(oid.clone(), MissingItem { need, have: Eversion::default() });
+        if known.is_none() && (self.mapping.acting.contains(&osd) || self.followers().any(|f| f == osd)) {
+            self.log_error(format!("{} copy of {oid} on osd.{} cannot be read", self.info.pgid, osd.0));
+            self.clean = false;
+            self.repairs.objects.insert(oid.clone());
+            self.send(osd, PeerMsg::MarkMissing { objects: vec![(oid.clone(), need)] });
         }
     }
 

@@ -50,8 +50,8 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     let source = sent(&actions)[0].0;
     let actions = from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
     let sent = sent(&actions);
-    assert!(matches!(sent[..], [(to, PeerMsg::Pull { .. })] if to != source), "{actions:?}");
-    let other = sent[0].0;
+    assert!(matches!(sent[..], [(at, PeerMsg::MarkMissing { .. }), (to, PeerMsg::Pull { .. })] if at == source && to != source), "{actions:?}");
+    let other = sent[1].0;
     let actions = from(&mut pg, other.0, chunk("a", version));
     assert!(actions.iter().any(|a| matches!(a, Action::CopyRepaired(o) if *o == oid("a"))), "{actions:?}");
     assert!(actions.iter().any(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_)))));
@@ -97,7 +97,19 @@ fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
     let Some(Action::ReadObject { token, urgent: true, .. }) = actions.into_iter().next() else { panic!("it reads, for clients that wait") };
     replica.handle(Event::ObjectRead { token, chunk: None }, now());
     let actions = drain(&mut replica);
-    assert!(matches!(&actions[..], [Action::ClusterLog { .. }, Action::Persist(_), Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]), "{actions:?}");
+    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]), "{actions:?}");
+    assert!(replica.missing().is_empty(), "it does not know whether it is still asked");
+
+    // A primary that still asks says what follows from that.
+    primary.lose_own(oid("a"), version);
+    let source = sent(&drain(&mut primary)).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    let actions = from(&mut primary, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
+    let logged = format!("{} copy of {} on osd.{} cannot be read", primary.pgid(), oid("a"), source.0);
+    assert!(actions.iter().any(|a| matches!(a, Action::ClusterLog { error: true, text } if *text == logged)), "{actions:?}");
+    let (to, marked) = sent(&actions).into_iter().find(|(_, m)| matches!(m, PeerMsg::MarkMissing { .. })).unwrap();
+    assert_eq!(to, source);
+    let marked = marked.clone();
+    from(&mut replica, 0, marked);
     assert!(replica.missing().contains(&oid("a")));
     let actions = from(&mut replica, 0, chunk("a", version));
     assert!(actions.iter().any(|a| matches!(a, Action::CopyRepaired(_))), "{actions:?}");
@@ -173,6 +185,10 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
     let first = from(&mut pg, source.0, chunk("a", version));
     let second = from(&mut pg, source.0, chunk("a", version));
     assert_eq!((writes(&first), writes(&second)), (1, 0));
+    // Nor does it say anything of the source if the second one finds a newer content there, or nothing.
+    commit_all(&mut pg);
+    let actions = from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
+    assert!(actions.is_empty() && pg.object_status(&oid("a")) == ObjectStatus::Ready, "{actions:?}");
 
     // While a part is being written nothing is asked for; what follows is urgent, and the source cannot have failed.
     let (mut pg, version) = with_object("a");

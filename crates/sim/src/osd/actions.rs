@@ -6,7 +6,7 @@ use denc::Decode;
 use pg::{Action, Backfill, Event, Peers, PeerMsg, Persist, PersistToken, Pg, Source, Turn};
 use types::{ObjectInfo, OsdId, PgId};
 
-use super::{Effect, Hosted, Local, Osd};
+use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
 use crate::change::decode_payload;
 use crate::disk::StoreOp;
@@ -85,12 +85,9 @@ impl Osd {
                 }
                 Action::WakeAt(at) => self.out.push(Effect::Wake(pgid, at)),
                 Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
-                Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent: _ } => {
-                    let chunk = self.disk.read_chunk(&pgid, &oid, version, from, max_bytes, max_omap);
-                    if chunk.is_none() {
-                        *self.marks.entry("read failed").or_default() += 1;
-                    }
-                    self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
+                Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent } => {
+                    let read = ReadObject { token, oid, version, from, most: (max_bytes, max_omap), urgent };
+                    self.out.push(Effect::Later(pgid, Local::ReadObject(read)));
                 }
                 Action::ListObjects { token, after, max } => self.out.push(Effect::Later(pgid, Local::List(token, after, max))),
                 Action::Reserve { target, backfill, priority } => {

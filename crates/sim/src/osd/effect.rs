@@ -1,7 +1,7 @@
 //! What an OSD causes, and what of it takes time.
 
 use bytes::Bytes;
-use pg::{Backfill, ObjectChunk, Peers, ReadToken, ScrubKind, Steady, Turn};
+use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, Steady, Turn};
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
 
 use crate::history::Did;
@@ -99,7 +99,9 @@ pub enum Effect {
 pub enum Local {
     /// A recovery grant.
     Grant,
-    /// A read for recovery.
+    /// The turn of a read for recovery has come.
+    ReadObject(ReadObject),
+    /// It is done.
     Read(ReadToken, Option<ObjectChunk>),
     /// A write was prepared, in this interval, while others went on.
     Execute(u64, ClientOp),
@@ -127,4 +129,21 @@ pub enum Local {
     TrimTurn(u64, SnapId),
     /// The next clone of a snapshot is to be trimmed, in this interval.
     Trim(u64, SnapId),
+}
+
+/// What [`pg::Action::ReadObject`] asks for.
+#[derive(Clone, Debug)]
+pub struct ReadObject {
+    /// Goes into the answer.
+    pub token: ReadToken,
+    /// The object, in this version.
+    pub oid: ObjectId,
+    /// Its version.
+    pub version: Eversion,
+    /// Where the part begins.
+    pub from: Progress,
+    /// At most so many bytes and rows.
+    pub most: (u64, u64),
+    /// Clients wait for it.
+    pub urgent: bool,
 }
