@@ -422,7 +422,10 @@ def test_who_waits_for_a_living_osd_hears_that_another_leads(procs):
     client = rados.Rados(conffile=str(procs.conf), conf={"objecter_timeout": "3600"})
     client.connect()
     io = client.open_ioctx("d")
-    name = next(n for n in (f"waits-{i}" for i in range(100)) if c.ceph_json("osd", "map", "d", n)["acting_primary"] == 0)
+    def where(n):
+        m = c.ceph_json("osd", "map", "d", n)
+        return m["acting_primary"] == 0 and 2 in m["acting"]
+    name = next(n for n in (f"waits-{i}" for i in range(100)) if where(n))
     io.write_full(name, b"before")
 
     def waits():
