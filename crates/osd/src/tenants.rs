@@ -204,7 +204,8 @@ impl Spec {
         for name in [&mut share.namespace, &mut share.prefix].into_iter().flatten() {
             *name = Bytes::copy_from_slice(name);
         }
-        let part = [Fraction::standing(share.osds); 3];
+        let standing = Fraction::standing(share.osds);
+        let part = [standing, standing, Fraction::even(share.osds)];
         let mut spec = Spec { share, row, limited: Limited::new(now), asked: Asked::default(), part };
         spec.divide();
         spec

@@ -48,7 +48,7 @@ pub struct MclockSpec {
 /// Being served by share does not advance the reservation clock, but being served by reservation advances
 /// the share clock, to some operations ahead of others: who has a floor gets that or his share, whatever is more. A class that comes back
 /// after a pause starts from now, or where the others are: a pause earns it nothing. A tenant comes back as far behind the
-/// others as it was, up to some operations, and is served at once.
+/// others as it was, up to some operations, is owed a twentieth of a second of its floor, and is served at once.
 ///
 /// Operations of class [`OpClass::Immediate`], and those at or above the cut-off priority, go before all
 /// that, by priority.

@@ -28,18 +28,29 @@ pub struct Fraction(pub u32);
 impl Fraction {
     const WHOLE: u64 = 1 << 32;
 
-    /// The part of each of so many members of whom nothing is asked.
+    /// The part of a ceiling that each of so many members has of whom nothing is asked.
     pub fn standing(members: u32) -> Self {
         Fraction((Fraction::WHOLE * EVEN / 1000 / u64::from(members.max(1))) as u32)
     }
 
-    /// The part of one of so many members that is asked for `asked` of `all`. Those of all members add up to no more
-    /// than the whole.
+    /// The part of a ceiling for one of so many members that is asked for `asked` of `all`. Those of all members add up to no
+    /// more than the whole.
     pub fn of_demand(members: u32, asked: f64, all: f64) -> Self {
         let rest = Fraction::WHOLE * (1000 - EVEN) / 1000;
         let by_demand = if all > 0.0 { (asked / all).clamp(0.0, 1.0) * rest as f64 } else { 0.0 };
         // Less than the whole, so it fits.
         Fraction((u64::from(Fraction::standing(members).0) + by_demand as u64).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// The part of a floor that each of so many members has while it was not told another. A floor that nobody asks for takes
+    /// nothing from anybody, so all of it is there for whoever begins.
+    pub fn even(members: u32) -> Self {
+        Fraction((Fraction::WHOLE / u64::from(members.max(1))).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// The part of a floor for one that is asked for `asked` of `all`: nothing is kept for those that are not asked.
+    pub fn of_floor(members: u32, asked: f64, all: f64) -> Self {
+        if all > 0.0 { Fraction(((asked / all).clamp(0.0, 1.0) * Fraction::WHOLE as f64) as u32) } else { Fraction::even(members) }
     }
 
     /// So much of a rate.

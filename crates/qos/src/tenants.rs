@@ -74,6 +74,10 @@ const GRACE: u64 = 10_000_000_000;
 const LATE: u64 = 2_000_000;
 /// When a floor changes, what was owed for longer than this is forgotten.
 const DEBT: u64 = 1_000_000_000;
+/// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes some time to be done, and is
+/// to be its floor of the first tenth of a second nevertheless. Who keeps few operations under way, spread over many OSDs, has
+/// none on this one now and then, and would lose its floor of each such moment.
+const BURST: u64 = 50_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
@@ -459,7 +463,7 @@ impl<T> Tenants<T> {
             t.quantum = 0;
             if t.promise != NONE {
                 let p = &mut self.promises[t.promise];
-                p.floor_due = p.floor_due.max(now);
+                p.floor_due = p.floor_due.max(now.saturating_sub(BURST));
                 p.ceiling_due = p.ceiling_due.max(now);
             }
         }

@@ -130,6 +130,41 @@ fn a_floor_holds_against_weights_and_against_background_work() {
 }
 
 #[test]
+fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
+    // A device that takes a millisecond for each operation, and a neighbour who always has many waiting.
+    let mut s = free();
+    s.set_tenant(OpClass::Client, 1, spec(400, 1, 0), 0);
+    s.set_tenant(OpClass::Client, 2, spec(0, 10_000, 0), 0);
+    let (mut now, nanos) = (0, SECOND / 1000);
+    for i in 0..64 {
+        s.enqueue(op(i, 2, 0, 4096), now);
+    }
+    for pause in [SECOND, 600 * SECOND] {
+        now += pause;
+        let begin = now;
+        for i in 0..64 {
+            s.enqueue(op(i, 1, 0, 4096), now);
+        }
+        let mut tenths = [0; 4];
+        while now < begin + 4 * SECOND / 10 {
+            let Dequeued::Item(o, _) = s.dequeue(now) else { panic!("operations wait") };
+            if o.tenant == 1 {
+                tenths[((now - begin) / (SECOND / 10)) as usize] += 1;
+            }
+            now += nanos;
+            s.enqueue(o, now);
+        }
+        assert!((58..=63).contains(&tenths[0]), "{tenths:?}");
+        assert!(tenths[1..].iter().all(|n| (39..=42).contains(n)), "{tenths:?}");
+        // Its operations end; nobody asks for it any more.
+        let rest = s.drain(OpClass::Client);
+        for o in rest.into_iter().filter(|o| o.tenant == 2) {
+            s.enqueue(o, now);
+        }
+    }
+}
+
+#[test]
 fn floors_that_do_not_fit_fall_behind_alike() {
     let mut s = free();
     s.set_tenant(OpClass::Client, 1, spec(120_000, 1, 0), 0);

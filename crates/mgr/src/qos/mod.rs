@@ -25,6 +25,12 @@ const SERVING: f64 = 1.0;
 const SMOOTHING: f64 = 0.5;
 /// OSDs tell what they are asked for at least once a second; who did not for so long is asked for nothing.
 const STALE: f64 = 2.5;
+/// Of an OSD that is asked for nothing while others are, what it counts for floors fades within about so many seconds. Who stop
+/// within this time stop together.
+const FADING: f64 = 0.1;
+const TOGETHER: f64 = 0.3;
+/// An OSD that rests is left out when it counts for less than this part of all that a tenant's floor is divided by.
+const FADED: f64 = 0.005;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
 /// that were heard first do not get everything.
 const LISTEN: f64 = 1.3;
@@ -69,6 +75,11 @@ struct Member {
     came: [f64; 2],
     waits: [f64; 2],
     queued: f64,
+    /// Nothing is asked of it now. It counts for floors as it did, less and less while others are asked.
+    rests: bool,
+    /// For so long others were asked since.
+    faded: f64,
+    /// When something was heard of it; of one that rests, since when it counts for what it does.
     heard: f64,
     /// What it was told.
     told: Option<[Fraction; 3]>,
@@ -76,6 +87,9 @@ struct Member {
 
 impl Member {
     fn take(&mut self, d: &TenantDemand, now: f64) {
+        if std::mem::take(&mut self.rests) {
+            self.heard = 0.0;
+        }
         let seconds = f64::from(d.millis.max(1)) / 1000.0;
         let keep = if self.heard == 0.0 { 0.0 } else { (-seconds / SMOOTHING).exp() };
         for (had, came) in self.came.iter_mut().zip([f64::from(d.ops), d.bytes as f64]) {
@@ -89,7 +103,8 @@ impl Member {
     /// What counts for ceilings of operations, for those of bytes, and for floors.
     fn asked(&self) -> [f64; 3] {
         let [ops, bytes] = [0, 1].map(|i| self.came[i] + self.waits[i]);
-        [ops, bytes, ops + self.queued]
+        let floor = ops + self.queued;
+        if self.rests { [0.0, 0.0, floor * (-self.faded / FADING).exp()] } else { [ops, bytes, floor] }
     }
 }
 
@@ -104,7 +119,52 @@ struct Tenant {
 
 impl Tenant {
     fn is_divided(&self) -> bool {
-        self.resolved.promise.floors != [0, 0] || !self.resolved.promise.ceilings.is_unlimited()
+        self.has_floor() || !self.resolved.promise.ceilings.is_unlimited()
+    }
+
+    fn has_floor(&self) -> bool {
+        self.resolved.promise.floors != [0, 0]
+    }
+
+    /// Nothing is asked of an OSD any more. A tenant that stops everywhere finds its floor as it left it: whoever begins again
+    /// would else wait until all his OSDs have told so, and been told. True if it is news.
+    fn rest(&mut self, osd: OsdId, now: f64) -> bool {
+        let keeps = self.has_floor();
+        match self.members.get_mut(&osd) {
+            None => return false,
+            Some(m) if m.rests => return false,
+            Some(m) if keeps => (m.rests, m.faded, m.heard) = (true, 0.0, now),
+            Some(_) => {
+                self.members.remove(&osd);
+                self.left.insert(osd);
+            }
+        }
+        true
+    }
+
+    /// Those that rest fade while others are asked, until nothing is left that counts.
+    fn fade(&mut self, now: f64) {
+        if self.members.values().all(|m| m.rests) {
+            // They stopped together, and told one after the other. Time in which nobody asks does not count.
+            for m in self.members.values_mut() {
+                m.heard = now;
+                m.faded = if m.faded < TOGETHER { 0.0 } else { m.faded };
+            }
+            return;
+        }
+        for m in self.members.values_mut().filter(|m| m.rests) {
+            m.faded += now - m.heard;
+            m.heard = now;
+        }
+        let all: f64 = self.members.values().map(|m| m.asked()[2]).sum();
+        let left = &mut self.left;
+        self.members.retain(|osd, m| {
+            let stays = !m.rests || m.asked()[2] > all * FADED;
+            if !stays {
+                left.insert(*osd);
+            }
+            stays
+        });
     }
 
     fn share(&self, number: TenantNumber, osds: u32) -> TenantShare {
@@ -263,13 +323,14 @@ impl Tenants {
             let Some(t) = self.tenants.get_mut(&d.number) else { continue };
             if d.ops == 0 && d.waiting_ops == 0 && d.queued_ops == 0 {
                 // Whoever writes with one operation at a time goes from OSD to OSD: the next one needs the part at once.
-                if t.members.remove(&osd).is_some() {
-                    t.left.insert(osd);
-                    urgent |= t.members.values().any(|m| m.waits[0] > 0.0);
+                t.fade(now);
+                if t.rest(osd, now) {
+                    urgent |= t.members.values().any(|m| !m.rests && m.waits[0] > 0.0);
                 }
             } else {
+                t.fade(now);
                 let member = t.members.entry(osd).or_default();
-                urgent |= d.waiting_ops > 0 && member.told.is_none();
+                urgent |= d.waiting_ops > 0 && (member.told.is_none() || member.rests);
                 member.take(d, now);
             }
             self.touched.insert(d.number);
@@ -313,16 +374,14 @@ impl Tenants {
         // Who knew of tenants of a pool that nobody serves is told all anew.
         self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.is_empty());
         for (number, t) in &mut self.tenants {
-            let before = t.members.len();
-            let left = &mut t.left;
-            t.members.retain(|osd, m| {
-                let stays = now - m.heard < STALE;
-                if !stays {
-                    left.insert(*osd);
-                }
-                stays
-            });
-            if t.members.len() != before {
+            let silent: Vec<OsdId> = t.members.iter().filter(|(_, m)| !m.rests && now - m.heard >= STALE).map(|(osd, _)| *osd).collect();
+            for osd in &silent {
+                t.rest(*osd, now);
+            }
+            // An OSD that is gone comes back with nothing.
+            let (before, here) = (t.members.len(), &self.here);
+            t.members.retain(|osd, m| !m.rests || here.contains(osd));
+            if t.members.len() != before || !silent.is_empty() {
                 self.touched.insert(*number);
             }
         }
@@ -363,7 +422,7 @@ impl Tenants {
     }
 
     /// Works out parts of the tenants that were touched.
-    fn tell_parts(&mut self, settle: bool, tell: &mut BTreeMap<OsdId, QosShares>) {
+    fn tell_parts(&mut self, settle: bool, now: f64, tell: &mut BTreeMap<OsdId, QosShares>) {
         let differs = if settle { SAME } else { NEWS };
         for number in std::mem::take(&mut self.touched) {
             let Some(t) = self.tenants.get_mut(&number) else { continue };
@@ -374,9 +433,11 @@ impl Tenants {
             // Who does not serve but was asked counts, too.
             let members = group.members.max(t.members.len() as u32);
             let standing = Fraction::standing(members);
+            t.fade(now);
             for osd in std::mem::take(&mut t.left) {
                 if self.here.contains(&osd) {
-                    tell.entry(osd).or_default().parts.push(TenantPart { number, ops: standing.0, bytes: standing.0, floor: standing.0 });
+                    let floor = Fraction::even(members).0;
+                    tell.entry(osd).or_default().parts.push(TenantPart { number, ops: standing.0, bytes: standing.0, floor });
                 }
             }
             let all = t.members.values().fold([0.0; 3], |sum, m| {
@@ -385,9 +446,14 @@ impl Tenants {
             });
             for (osd, m) in t.members.iter_mut().filter(|(osd, _)| self.here.contains(osd)) {
                 let asked = m.asked();
-                let part = [0, 1, 2].map(|i| Fraction::of_demand(members, asked[i], all[i]));
+                let [ops, bytes] = [0, 1].map(|i| Fraction::of_demand(members, asked[i], all[i]));
+                let part = [ops, bytes, Fraction::of_floor(members, asked[2], all[2])];
                 match m.told {
                     Some(told) if told == part => {}
+                    // What nobody asks for may be old.
+                    Some(told) if !settle && m.rests && told[..2] == part[..2] => {
+                        self.unsettled.insert(number);
+                    }
                     Some(told) if !part.iter().zip(told).any(|(p, t)| p.differs(t, differs)) => {
                         self.unsettled.insert(number);
                     }
@@ -434,7 +500,7 @@ impl Tenants {
             self.tell_tenants(&mut tell);
         }
         if self.begun.is_some_and(|begun| now - begun >= LISTEN) {
-            self.tell_parts(settle, &mut tell);
+            self.tell_parts(settle, now, &mut tell);
         }
         for osd in here {
             let knows = self.known.get(osd).is_some_and(|k| !k.is_empty());
@@ -518,6 +584,53 @@ mod tests {
         assert_eq!((part(&told, 0), part(&told, 1)), (Some(966), Some(16)));
         let told = t.round(6.0, &here, osds);
         assert_eq!((part(&told, 0), told[&OsdId(1)].parts.len()), (Some(16), 0), "and a sign of life for the others");
+    }
+
+    #[test]
+    fn who_begins_again_finds_the_floor_where_it_was() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
+        t.take(Some(vec![resolved("a", r#"{"floor_iops": 300, "ceiling_iops": 900}"#)]), 1.0);
+        t.round(1.0, &here, osds);
+        let mut now = 2.5;
+        let mut all = [(0, 60), (1, 30), (2, 10)];
+        let mut last = BTreeMap::new();
+        let mut turn = |t: &mut Tenants, last: &mut BTreeMap<i32, (u64, u64)>, all: &[(i32, u32)]| {
+            now += 0.1;
+            for (osd, ops) in all {
+                t.handle_demand(OsdId(*osd), &[asked("a", *ops)], now);
+            }
+            for (osd, s) in t.round(now, &here, osds) {
+                for p in s.parts {
+                    last.insert(osd.0, (Fraction(p.floor).of(1000), Fraction(p.ops).of(1000)));
+                }
+            }
+        };
+        for _ in 0..30 {
+            turn(&mut t, &mut last, &all);
+        }
+        assert_eq!(last.values().map(|p| p.0).collect::<Vec<_>>(), [599, 299, 99]);
+        // One after the other has nothing to do any more, and then nobody for a long time.
+        for i in 0..3 {
+            all[i].1 = 0;
+            turn(&mut t, &mut last, &all[i..=i]);
+        }
+        for _ in 0..100 {
+            turn(&mut t, &mut last, &[]);
+        }
+        for (at, (floor, ops)) in &last {
+            let was = [600, 300, 100][*at as usize];
+            assert!((was * 3 / 4..=was * 4 / 3).contains(floor), "osd.{at} has {floor} of its floor, had {was}");
+            assert_eq!(*ops, 16, "of ceilings it has its standing part");
+        }
+        assert!((980..=1000).contains(&last.values().map(|p| p.0).sum::<u64>()));
+        // It begins elsewhere: what it had fades within seconds, and parts are whole.
+        for _ in 0..40 {
+            turn(&mut t, &mut last, &[(2, 50)]);
+        }
+        assert!(last[&2].0 >= 995, "{last:?}");
+        // That an OSD has a floor that nobody asks it for takes nothing from anybody; it begins with an even part.
+        assert_eq!((last[&0].0, last[&1].0), (333, 333));
     }
 
     #[test]
