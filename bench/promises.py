@@ -5,9 +5,9 @@
 Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
 divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask
 for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor asks for nothing for a second, and then for all
-it can get, and windows of 100 ms tell when it has its floor. With `--disturb` daemons are processes of their own, and the first part is measured three
-times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, and while one is killed and
-started again.
+it can get, and windows of 100 ms tell when it has its floor. With `--disturb` daemons are processes of their own, and the first part is measured four
+times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, while one is stopped in order and
+started again, and while one is killed and started again.
 
 Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
 processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
@@ -157,7 +157,7 @@ def main():
     a.add_argument("--seconds", type=int, default=30)
     a.add_argument("--warm-up", type=int, default=10)
     a.add_argument("--bursts", type=int, default=12)
-    a.add_argument("--disturb", action="store_true", help="once more each, with a manager that fails, an OSD that is marked down, and one that is killed")
+    a.add_argument("--disturb", action="store_true", help="once more each, with a manager that fails, an OSD that is marked down, one that is stopped in order, and one that is killed")
     a.add_argument("--capacity", type=int, default=1000)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
     a.add_argument("--dir", default="/var/tmp")
@@ -180,6 +180,7 @@ def main():
             if o.disturb:
                 steady(cluster, o, "the manager fails", lambda: cluster.ceph("mgr", "fail"))
                 steady(cluster, o, "an OSD is marked down, and comes back", lambda: cluster.ceph("osd", "down", "1"))
+                steady(cluster, o, "an OSD is stopped in order, and started again", lambda: (cluster["osd.1"].stop(), cluster["osd.1"].start()))
                 steady(cluster, o, "an OSD is killed, and started again", lambda: (cluster["osd.1"].kill(), cluster["osd.1"].start()))
         finally:
             cluster.stop()
