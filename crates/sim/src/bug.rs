@@ -70,4 +70,6 @@ pub enum Bug {
     ShowUncommitted,
     /// The monitors mark a process up that asked for it before it knew that it was up once, though it may be down since.
     LateBoot,
+    /// A replica that finds another version than it was asked for takes its copy for lost.
+    ReplicaJudges,
 }

@@ -331,7 +331,13 @@ impl Osd {
                 if chunk.is_none() {
                     *self.marks.entry("read failed").or_default() += 1;
                 }
+                let judges = self.bug == Bug::ReplicaJudges && chunk.is_none();
                 self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
+                let Some(pg) = self.pgs.get(&pgid).map(|h| &h.pg).filter(|pg| judges && !pg.is_primary()) else { return };
+                if let Some(from) = pg.mapping().primary {
+                    let header = PeerHeader { pgid, sent: pg.epoch(), asked: pg.epoch() };
+                    self.feed(pgid, Event::Peer { from, header, msg: PeerMsg::MarkMissing { objects: vec![(oid, version)] } });
+                }
             }
             Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
             Local::List(token, after, max) => {

@@ -62,6 +62,7 @@ looks! {
     a_leader_that_agrees_with_itself_is_seen: MinorityAgrees in bad_monitors, "a minority of";
     a_monitor_that_shows_what_may_be_lost_is_seen: ShowUncommitted in bad_monitors, "that was not agreed on";
     a_process_that_is_up_again_without_knowing_is_seen: LateBoot in bad_monitors, "does not know that it was down";
+    a_replica_that_judges_its_copy_is_seen: ReplicaJudges in slow_recovery, "lacks an acknowledged change";
     a_half_recovered_object_is_seen: PushLastOnly in Scenario::crashes, "than was written";
 }
 
@@ -81,12 +82,12 @@ fn slow_networks(_: u64) -> Scenario {
     Scenario { osds: 3, objects: 1, ops: 28, slow_net: 250, slow_restart: 950, reweight: 0, crash_one: 950, power_cut: 50, ..Scenario::default() }
 }
 
-/// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or others take their place.
 /// Copies that lack something for longer.
 fn slow_recovery(seed: u64) -> Scenario {
     Scenario { slow_recovery: 700, ..backfills(seed) }
 }
 
+/// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or others take their place.
 fn backfills(seed: u64) -> Scenario {
     Scenario::crashes(seed / 3 * 10 + 7 + seed % 3)
 }
