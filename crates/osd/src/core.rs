@@ -121,6 +121,8 @@ pub struct Core {
     map: RefCell<Option<ClusterMapRef>>,
     hosts: RefCell<FxHashMap<PgId, Rc<PgHost>>>,
     unborn: RefCell<creation::UnbornPgs>,
+    /// Copies of groups that were here since the start.
+    copies_made: Cell<u64>,
     waiting_map: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
     /// Requests for groups that this OSD leads by the map, but does not have yet.
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
@@ -240,6 +242,7 @@ impl Core {
             map: RefCell::new(None),
             hosts: RefCell::default(),
             unborn: RefCell::default(),
+            copies_made: Cell::new(0),
             waiting_map: RefCell::default(),
             waiting_pg: RefCell::default(),
             to_tell: RefCell::default(),
@@ -450,6 +453,12 @@ impl Core {
         for pgid in stale {
             self.requeue_waiting_pg(pgid);
         }
+    }
+
+    /// A number for a copy of a group that was never given before.
+    pub(crate) fn next_copy(&self) -> u64 {
+        self.copies_made.set(self.copies_made.get() + 1);
+        self.copies_made.get()
     }
 
     pub(crate) fn add_host(&self, pg: Pg) -> Rc<PgHost> {
@@ -817,7 +826,8 @@ impl Core {
             }
             Work::Background(mut job) => {
                 job.receipt = receipt;
-                if let Some(host) = self.host(job.pgid) {
+                // What a copy left behind that is gone is not for the one that came after it: least of all its removal.
+                if let Some(host) = self.host(job.pgid).filter(|h| h.copy == job.copy) {
                     host.run_background(job, slot);
                 }
             }

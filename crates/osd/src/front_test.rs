@@ -40,7 +40,7 @@ fn write(now: Instant) -> Work {
 }
 
 fn job(kind: Kind) -> Work {
-    Work::Background(Background { pgid: PG, kind, cost: 65536, misplaced: false, receipt: Receipt::default(), queued: 0 })
+    Work::Background(Background { pgid: PG, copy: 0, kind, cost: 65536, misplaced: false, receipt: Receipt::default(), queued: 0 })
 }
 
 struct Osd {

@@ -98,6 +98,8 @@ pub(crate) struct State {
 pub struct PgHost {
     /// The group.
     pub pgid: PgId,
+    /// Which of the copies that this OSD has had of the group since it started.
+    pub(crate) copy: u64,
     /// Its collection.
     pub coll: Coll,
     /// The group's own object, which has its rows.
@@ -147,6 +149,7 @@ impl PgHost {
         let coll = coll_of(pgid);
         Rc::new(PgHost {
             pgid,
+            copy: core.next_copy(),
             coll,
             meta: Bytes::from_static(META_KEY),
             reader: StoreReader::new(core.store.clone(), coll),
@@ -281,7 +284,7 @@ impl PgHost {
             Kind::RemoveObjects(_) => 1 << 20,
         };
         let misplaced = self.with_pg(|p| p.is_only_misplaced());
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, kind, cost, misplaced, receipt: Default::default(), queued: 0 }));
+        self.core.enqueue(Work::Background(Background { pgid: self.pgid, copy: self.copy, kind, cost, misplaced, receipt: Default::default(), queued: 0 }));
     }
 
     // --- persisting ---

@@ -114,6 +114,7 @@ impl Core {
                 source.interval_changed();
                 let waiting = std::mem::take(&mut source.st.borrow_mut().waiting_active);
                 waiting.iter().for_each(|op| self.drop_request(op));
+                source.leave_places();
                 self.forget_host(source.pgid);
             }
             let host = match (self.host(target), sources.first()) {

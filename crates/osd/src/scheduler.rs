@@ -884,7 +884,7 @@ mod tests {
     use types::{PgId, PoolId, SnapId};
 
     fn job(kind: Kind) -> Work {
-        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default(), queued: 0 })
+        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, copy: 0, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default(), queued: 0 })
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn config(settings: &[(&str, &str)]) -> Config {
 
 fn job(kind: Kind) -> Work {
     let pgid = PgId { pool: PoolId(5), seed: 0 };
-    Work::Background(Background { pgid, kind, cost: 4096, misplaced: true, receipt: Receipt::default(), queued: 0 })
+    Work::Background(Background { pgid, copy: 0, kind, cost: 4096, misplaced: true, receipt: Receipt::default(), queued: 0 })
 }
 
 /// Background work of the least class that clients do not hold back in front of the scheduler.

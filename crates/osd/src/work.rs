@@ -22,6 +22,8 @@ pub enum Work {
 pub struct Background {
     /// The group.
     pub pgid: PgId,
+    /// Which of the copies that this OSD has had of the group, one after the other: the next one knows nothing of it.
+    pub copy: u64,
     /// What to do.
     pub kind: Kind,
     /// About how many bytes it moves.
