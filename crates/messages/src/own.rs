@@ -102,13 +102,15 @@ message! {
     }, data data
 
     /// The leader's answer to a forwarded message.
-    MonRoute = 0x7005, "siphon_route", version 2, compat 1 {
+    MonRoute = 0x7005, "siphon_route", version 3, compat 1 {
         /// From [`MonForward`].
         session: u64,
         /// For the session's peer; `None` says that the message is dealt with.
         message: Option<Embedded>,
         /// Up to which entry of the log the leader had applied: the answer must not overtake what it tells of.
         applied: u64 = since 2,
+        /// Instead of an answer: there is none. The follower ends the session.
+        ends: bool = since 3,
     }, data data
 
     /// The coordinator's split of cluster-wide promises, for one OSD.

@@ -48,7 +48,7 @@ impl Inner {
     /// What was wanted cannot be known; a session that goes on would wait for ever.
     fn unreadable(&self, session: &Session, why: &messages::MessageError) {
         tracing::warn!(peer = %session.name, "unreadable message: {why}");
-        session.conn.lose();
+        session.conn.end();
         if let Link::Direct(conn) = &session.conn {
             self.sessions.borrow_mut().remove(&conn.id());
             self.forget_requests(conn.id());

@@ -107,6 +107,8 @@ pub(crate) struct Inner {
     pub global_ids: Rc<RefCell<VecDeque<(u64, u64)>>>,
     pub links: Rc<peers::PeerLinks>,
     pub part: RefCell<quorum::Part>,
+    /// Held by who looks at this monitor's part.
+    looking: tokio::sync::Mutex<()>,
     pub waiting: RefCell<peers::Waiting>,
     /// Why the monitor has to end by itself.
     pub ended: watch::Sender<Option<String>>,
@@ -206,6 +208,7 @@ impl Monitor {
             global_ids,
             links,
             part: RefCell::default(),
+            looking: Default::default(),
             waiting: RefCell::default(),
             ended: watch::Sender::new(None),
             given_fsid: options.fsid,
@@ -431,3 +434,7 @@ impl Dispatcher for Inner {
         self.follower_gone(conn);
     }
 }
+
+#[cfg(test)]
+#[path = "passed_on_test.rs"]
+mod passed_on_test;

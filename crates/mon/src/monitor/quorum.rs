@@ -146,6 +146,8 @@ impl Inner {
 
     /// Takes the part that the group gives this monitor now.
     pub(super) async fn look(self: &Rc<Self>) {
+        // One after the other: the second would begin to lead when the first has done so, and throw away what was begun since.
+        let _alone = self.looking.lock().await;
         let standing = self.replica.standing();
         if let Some(why) = standing.stopped {
             self.end(format!("the replicated log has stopped: {why}"));
@@ -162,7 +164,7 @@ impl Inner {
         if !self.part.borrow().vetted {
             role = Role::Out;
         }
-        if role == Role::Leader && !(before == Role::Leader && same_term) && !self.begin_to_lead().await {
+        if role == Role::Leader && !(before == Role::Leader && same_term) && (!self.begin_to_lead().await || self.links.is_cut()) {
             role = Role::Out;
         }
         {
@@ -746,6 +748,10 @@ impl Inner {
 
     /// A message that a follower passed on.
     pub(super) fn passed_on(self: &Rc<Self>, conn: &Rc<Connection>, m: MonForward) {
+        if conn.is_down() {
+            // Something before it on this connection was lost, and both come again.
+            return;
+        }
         let peer = match PassedPeer::from_bytes(&m.peer) {
             Ok(p) => p,
             Err(e) => return tracing::warn!("a message that a monitor passed on cannot be read: {e}"),
@@ -753,7 +759,7 @@ impl Inner {
         let weak = Rc::downgrade(self);
         let applied = move || weak.upgrade().map_or(0, |i| i.replica.applied());
         let (name, caps) = (peer.name.clone(), AuthCaps { allow_all: peer.allow_all, text: peer.caps.clone() });
-        let route = Route { via: conn.clone(), request: m.session, peer, applied: Box::new(applied), lost: Default::default() };
+        let route = Route { via: conn.clone(), request: m.session, peer, applied: Box::new(applied), ends: Default::default() };
         let Some(session) = Session::new(Link::Routed(Rc::new(route)), name, caps) else { return };
         let (session, message) = (Rc::new(session), m.message.into_message(m.data));
         // It may have been under way for long, as when the network between them was cut: then it was sent to the next
@@ -789,6 +795,15 @@ impl Inner {
                 w.answers.pop_front()
             };
             let Some(answer) = next else { return };
+            if answer.ends {
+                let ended = self.waiting.borrow_mut().requests.remove(&answer.session);
+                if let Some(Link::Direct(c)) = ended.map(|p| p.session.conn.clone()) {
+                    c.mark_down();
+                    self.sessions.borrow_mut().remove(&c.id());
+                    self.forget_requests(c.id());
+                }
+                continue;
+            }
             if !std::mem::replace(&mut published, true) {
                 self.publish();
             }

@@ -37,8 +37,8 @@ pub(crate) struct Route {
     pub peer: PassedPeer,
     /// Up to where this monitor has applied the log, whenever it is asked.
     pub applied: Box<dyn Fn() -> u64>,
-    /// What became of the message is not known: the follower is to send it to the next leader.
-    pub lost: Cell<bool>,
+    /// The message cannot be answered: the follower is to end the session.
+    pub ends: Cell<bool>,
 }
 
 /// A session's peer, for the leader.
@@ -63,7 +63,8 @@ impl Route {
             data.extend(m.data.iter().cloned());
             messages::Embedded::of(m, self.peer.features)
         });
-        let route = messages::MonRoute { session: self.request, message, applied: (self.applied)(), ..Default::default() };
+        let ends = self.ends.get();
+        let route = messages::MonRoute { session: self.request, message, applied: (self.applied)(), ends, ..Default::default() };
         let mut out = route.encode(self.via.features());
         out.data.extend(data);
         self.via.send(out);
@@ -72,9 +73,7 @@ impl Route {
 
 impl Drop for Route {
     fn drop(&mut self) {
-        if !self.lost.get() {
-            self.answer(None);
-        }
+        self.answer(None);
     }
 }
 
@@ -127,12 +126,21 @@ impl Link {
         matches!(self, Link::Direct(_))
     }
 
-    /// What became of the peer's request is not known. It asks again: in a new session, or through its monitor,
-    /// which passes the request to the next leader.
+    /// What became of the peer's request is not known. It asks again: in a new session, or through its monitor, which passes on
+    /// what was not answered once more, to whoever leads then. Either way the connection ends, because no later request of the peer
+    /// may go before this one ([`crate::state::Known::Late`]).
     pub fn lose(&self) {
         match self {
             Link::Direct(c) => c.mark_down(),
-            Link::Routed(r) => r.lost.set(true),
+            Link::Routed(r) => r.via.mark_down(),
+        }
+    }
+
+    /// The session cannot go on.
+    pub fn end(&self) {
+        match self {
+            Link::Direct(c) => c.mark_down(),
+            Link::Routed(r) => r.ends.set(true),
         }
     }
 }
