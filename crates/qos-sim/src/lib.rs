@@ -5,7 +5,9 @@
 //! clocks are modelled; everything follows from a seed.
 //!
 //! * [`scenario`]: how large, how long, what goes wrong, and who wants what;
-//! * [`world`]: the events;
+//! * `world`: the events of OSDs and the manager;
+//! * [`streams`]: clients that ask for so much each second, whatever they get;
+//! * [`steady`]: clients that always have as much under way, and what they got;
 //! * [`fair`]: what everybody should get, worked out without schedulers;
 //! * [`report`]: what everybody got.
 //!
@@ -15,8 +17,10 @@ pub mod fair;
 pub mod random;
 pub mod report;
 pub mod scenario;
-pub mod world;
+pub mod steady;
+pub mod streams;
+mod world;
 
 pub use report::Report;
 pub use scenario::Scenario;
-pub use world::run;
+pub use streams::run;

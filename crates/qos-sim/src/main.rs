@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use qos_sim::Scenario;
+use qos_sim::steady::{self, BurstTable, Steady, Table};
 
 /// What tenants get in a simulated cluster, with the coordinator and the schedulers of the daemons.
 #[derive(Parser)]
@@ -30,10 +31,62 @@ struct Args {
     /// Show who is furthest from what is fair.
     #[arg(long)]
     odd: bool,
+    /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to ask for.
+    #[arg(long)]
+    steady: bool,
+    /// So many times, with this seed and those after it.
+    #[arg(long, default_value_t = 1, requires = "steady")]
+    seeds: u64,
+    /// Virtual seconds that are counted.
+    #[arg(long, default_value_t = 20, requires = "steady", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Virtual seconds before them.
+    #[arg(long, default_value_t = 10, requires = "steady")]
+    warm_up: u64,
+    /// Some OSD does nothing for 20 to 50 ms about every so many seconds; 0 for never.
+    #[arg(long, default_value_t = 2.0, requires = "steady")]
+    pauses: f64,
+    /// The manager fails after a third of the seconds, and another takes its place.
+    #[arg(long, requires = "steady")]
+    manager_fails: bool,
+    /// An OSD restarts after a third of the seconds.
+    #[arg(long, requires = "steady")]
+    osd_restarts: bool,
+    /// Also so many bursts of a tenant with a floor, with each seed.
+    #[arg(long, default_value_t = 0, requires = "steady")]
+    bursts: usize,
+}
+
+fn steady(a: &Args) {
+    let of = |seed| Steady {
+        seed,
+        warm_up: a.warm_up,
+        seconds: a.seconds,
+        pauses: a.pauses,
+        manager_fails: a.manager_fails,
+        osd_restarts: a.osd_restarts,
+    };
+    let mut runs = Vec::new();
+    for seed in a.seed..a.seed + a.seeds {
+        let s = of(seed);
+        println!("{s:?}:\n");
+        runs.push((seed, steady::run(&s)));
+        println!("{}", Table(&runs[runs.len() - 1..]));
+    }
+    if runs.len() > 1 {
+        println!("all together:\n\n{}", Table(&runs));
+    }
+    if a.bursts > 0 {
+        let all: Vec<_> = (a.seed..a.seed + a.seeds).flat_map(|seed| steady::bursts(&of(seed), a.bursts)).collect();
+        print!("{}", BurstTable(&all));
+    }
 }
 
 fn main() {
     let a = Args::parse();
+    if a.steady {
+        return steady(&a);
+    }
     let s = Scenario { seed: a.seed, osds: a.osds, tenants: a.tenants, pools: a.pools, iops: a.iops, load: a.load, phase: a.phase };
     println!("{s:?}");
     let report = qos_sim::run(&s);

@@ -1,18 +1,17 @@
-//! A cluster in virtual time.
+//! A cluster in virtual time: its OSDs, its manager and what they tell each other. Who asks them for something are [`Clients`].
 
 use crate::random::Random;
-use crate::report::{Report, Seen};
-use crate::scenario::{PHASES, Phase, Plan, SECOND, SMALLEST, Scenario};
+use crate::report::Seen;
+use crate::scenario::SECOND;
 use bytes::Bytes;
-use cls::Registry;
+use conf::Config;
 use denc::Features;
-use messages::{AnyMessage, OsdOp, OsdOpReply, Payload, QosDemand};
-use mgr::qos::Tenants;
+use messages::{AnyMessage, OsdOp, OsdOpReply, Payload, QosDemand, TenantShare};
+use mgr::qos::{Resolved, Tenants};
 use msgr::Message;
 use osd::client_op::{ClientOp, ReplySink, Request};
 use osd::limited::{DEMAND_PERIOD, NEWS_PAUSE};
-use osd::op::code::on_extent;
-use osd::op::{OpCode, OpInfo, OsdFlags};
+use osd::op::{OpInfo, OsdFlags};
 use osd::scheduler::OsdQueue;
 use osd::tracker::{HistoryLimits, Tracker};
 use osd::work::{Next, Queue, Work};
@@ -25,26 +24,24 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::{EntityAddr, EntityName, ObjectLocator, OsdId, PgId, PoolId, SnapId, SpgId};
 
-/// Operations that a client has under way with one OSD.
-const DEPTH: u32 = 24;
 /// The manager's pauses, as in its daemon.
 const ROUND_PAUSE: u64 = 5_000_000;
 const ROUND_PERIOD: u64 = 100_000_000;
 /// Everything is old enough to be later than nothing.
-const BEGIN: u64 = SECOND;
+pub(crate) const BEGIN: u64 = SECOND;
 /// A header and the checks of a frame, in crc mode.
 const FRAME: usize = 32 + 41 + 21;
 
-enum Event {
-    Arrive(usize),
-    Done { osd: usize, life: u32, stream: usize, began: u64 },
+/// What happens. `C` is what happens to clients.
+pub(crate) enum Event<C> {
+    Client(C),
+    Done { osd: usize, life: u32, op: Rc<ClientOp>, began: u64 },
     Wake(usize),
     Tell(usize, u32),
     ToManager { osd: usize, session: u32, message: Box<Message> },
     ToOsd { osd: usize, session: u32, message: Box<Message> },
     Round(u32),
     Connect(usize, u32),
-    Shift,
     ManagerDown,
     ManagerUp,
     Down(usize),
@@ -52,29 +49,40 @@ enum Event {
     Reset(usize),
 }
 
-struct Client {
-    tenant: usize,
-    osd: usize,
-    rate: f64,
-    request: Rc<Request>,
-    info: OpInfo,
-    session: Rc<Session>,
-    under_way: u32,
-    /// There is one that could not be sent yet.
-    held: bool,
-    /// Clients of before the shift end with it.
-    ended: bool,
+/// Those who ask the OSDs for something, and how long that takes them.
+pub(crate) trait Clients: Sized {
+    /// What happens to them.
+    type Event;
+
+    /// It happens.
+    fn handle(w: &mut World<Self>, event: Self::Event);
+
+    /// The OSDs that lead groups of a pool. Those that are down are left out by who asks.
+    fn leads(&self, pool: PoolId) -> Vec<usize>;
+
+    /// An OSD begins an operation: when it has answered.
+    fn begins(w: &mut World<Self>, osd: usize, op: &ClientOp) -> u64;
+
+    /// An OSD has answered. It has room for another one: that is for this to tell it, after it has sent what it sends at once.
+    fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp);
+
+    /// An OSD is gone, with all that it had to do.
+    fn down(w: &mut World<Self>, osd: usize);
+
+    /// It is there again.
+    fn up(w: &mut World<Self>, osd: usize);
 }
 
-struct Host {
-    up: bool,
+pub(crate) struct Host {
+    pub up: bool,
     /// Counts restarts.
     life: u32,
     queue: OsdQueue,
     window: Window,
     running: usize,
-    /// Until when the device is busy.
-    busy: u64,
+    config: Config,
+    /// Until then it does nothing at all: what would happen to it happens at this moment.
+    pub paused: u64,
     /// When it is to be woken.
     wake: Option<u64>,
     /// Counts plans to tell demand; older ones are void.
@@ -96,10 +104,11 @@ struct Manager {
 }
 
 /// Who a client is.
-struct Session {
-    number: u64,
-    name: String,
-    open: Cell<bool>,
+pub(crate) struct Session {
+    pub number: u64,
+    pub name: Rc<str>,
+    /// What came from one that is not open is thrown away.
+    pub open: Cell<bool>,
 }
 
 impl ReplySink for Session {
@@ -118,65 +127,73 @@ impl ReplySink for Session {
     }
 }
 
-struct World<'a> {
-    s: &'a Scenario,
-    plan: Plan,
-    random: Random,
+/// What a world is like before anybody is in it.
+pub(crate) struct Ground {
+    /// Of all that chance decides from now on.
+    pub seed: u64,
+    /// Of each OSD.
+    pub configs: Vec<Config>,
+    /// What the manager reads of tenants.
+    pub resolved: Vec<Resolved>,
+    /// How late messages of OSDs and the manager may be, one of some thirty, in milliseconds.
+    pub late: f64,
+    /// OSDs wake up at multiples of this, in nanoseconds.
+    pub tick: u64,
+    /// How long something can be counted.
+    pub seconds: usize,
+}
+
+/// See the module.
+pub(crate) struct World<C: Clients> {
+    pub clients: C,
+    pub random: Random,
+    pub now: u64,
+    pub hosts: Vec<Host>,
+    pub seen: Seen,
     base: Instant,
-    now: u64,
     count: u64,
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    slots: Vec<Option<Event>>,
+    slots: Vec<Option<Event<C::Event>>>,
     free: Vec<usize>,
-    hosts: Vec<Host>,
-    clients: Vec<Client>,
     manager: Option<Manager>,
-    seen: Seen,
+    resolved: Vec<Resolved>,
+    late: f64,
+    tick: u64,
 }
 
-/// Runs a scenario.
-pub fn run(s: &Scenario) -> Report {
-    let plan = Plan::new(s);
-    let fair = [plan.fair(false), plan.fair(true)];
-    let began = Instant::now();
-    let mut w = World::new(s, plan);
-    w.start();
-    let end = BEGIN + s.phase * PHASES.len() as u64 * SECOND;
-    while let Some(Reverse((at, _, slot))) = w.events.pop() {
-        if at >= end {
-            break;
-        }
-        w.now = at;
-        w.free.push(slot);
-        if let Some(event) = w.slots[slot].take() {
-            w.handle(event);
-        }
-    }
-    let mut seen = std::mem::take(&mut w.seen);
-    seen.took = began.elapsed();
-    Report::new(s, &w.plan, &fair, seen)
+/// A message of a tenant's client for an OSD. `number` names the object, and is who the client is where its tenant goes by that.
+pub(crate) fn request(whose: &TenantShare, pool: PoolId, number: usize, op: messages::Op, source: EntityName, tid: u64) -> Request {
+    let pgid = PgId { pool, seed: 0 };
+    let object = match &whose.prefix {
+        Some(prefix) => format!("{}.{number:x}", String::from_utf8_lossy(prefix)),
+        None => format!("object-{number}"),
+    };
+    let m = OsdOp {
+        pgid: SpgId { pgid, ..SpgId::default() },
+        locator: ObjectLocator { pool, namespace: whose.namespace.clone().unwrap_or_default(), ..ObjectLocator::default() },
+        object: Bytes::from(object),
+        ops: vec![op],
+        flags: OsdFlags(0),
+        snapid: SnapId::NOSNAP,
+        ..OsdOp::default()
+    };
+    Request { m, source, addr: EntityAddr::default(), tid }
 }
 
-fn config(iops: f64) -> conf::Config {
-    let mut c = conf::Config::new();
-    for (name, value) in [("iops", iops), ("bandwidth", iops * f64::from(SMALLEST))] {
-        let option = if name == "iops" { "osd_mclock_max_capacity_iops_ssd" } else { "osd_mclock_max_sequential_bandwidth_ssd" };
-        let set = c.set(conf::effective::Source::File, option, &format!("{}", value.round() as u64));
-        assert!(set.is_ok(), "{option} is an option");
-    }
-    c
-}
-
-impl<'a> World<'a> {
-    fn new(s: &'a Scenario, plan: Plan) -> Self {
+impl<C: Clients> World<C> {
+    /// Everybody is there and knows nothing.
+    pub fn new(ground: Ground, clients: C) -> Self {
         let base = Instant::now();
-        let hosts = plan.devices.iter().map(|d| Host {
+        let Ground { seed, configs, resolved, late, tick, seconds } = ground;
+        let seen = Seen::new(resolved.len(), configs.len(), seconds);
+        let hosts = configs.into_iter().map(|config| Host {
             up: true,
             life: 0,
-            queue: OsdQueue::starting(&config(d.iops), base),
+            queue: OsdQueue::starting(&config, base),
             window: Window::new(4, 256, 0),
             running: 0,
-            busy: 0,
+            config,
+            paused: 0,
             wake: None,
             plan: 0,
             telling: None,
@@ -186,8 +203,7 @@ impl<'a> World<'a> {
             last: [0; 2],
         });
         World {
-            s,
-            random: Random::new(s.seed ^ 0x5151),
+            random: Random::new(seed),
             base,
             now: BEGIN,
             count: 0,
@@ -195,14 +211,31 @@ impl<'a> World<'a> {
             slots: Vec::new(),
             free: Vec::new(),
             hosts: hosts.collect(),
-            clients: Vec::new(),
+            clients,
             manager: None,
-            seen: Seen::new(s.tenants, s.osds, s.phase as usize * PHASES.len()),
-            plan,
+            seen,
+            resolved,
+            late,
+            tick,
         }
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    /// All that happens before this time.
+    pub fn run(&mut self, end: u64) {
+        while let Some(Reverse((at, _, slot))) = self.events.pop() {
+            if at >= end {
+                break;
+            }
+            self.now = at;
+            self.free.push(slot);
+            if let Some(event) = self.slots[slot].take() {
+                self.handle(event);
+            }
+        }
+    }
+
+    /// Something happens then.
+    pub fn at(&mut self, time: u64, event: Event<C::Event>) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -216,63 +249,20 @@ impl<'a> World<'a> {
         self.base + Duration::from_nanos(self.now)
     }
 
-    fn start(&mut self) {
-        self.manager_up();
-        self.clients_of(0);
-        let phase = |p: Phase| BEGIN + PHASES.iter().position(|x| *x == p).unwrap_or(0) as u64 * self.s.phase * SECOND;
-        let half = self.s.phase * SECOND / 2;
-        let (shift, failover, faults) = (phase(Phase::Shift), phase(Phase::Failover), phase(Phase::Faults));
-        self.at(shift, Event::Shift);
-        self.at(failover, Event::ManagerDown);
-        self.at(failover + half, Event::ManagerUp);
-        let few = self.s.osds.div_ceil(20);
-        for osd in self.random.some(few, self.s.osds) {
-            let at = faults + (self.random.unit() * half as f64) as u64;
-            self.at(at, Event::Down(osd));
-            self.at(at + SECOND, Event::Up(osd));
+    fn handle(&mut self, event: Event<C::Event>) {
+        if let Event::Done { osd, .. } | Event::Wake(osd) | Event::Tell(osd, _) | Event::ToOsd { osd, .. } = &event {
+            let resumes = self.hosts[*osd].paused;
+            if resumes > self.now {
+                let wake = &mut self.hosts[*osd].wake;
+                if matches!(event, Event::Wake(_)) && *wake == Some(self.now) {
+                    *wake = Some(resumes);
+                }
+                return self.at(resumes, event);
+            }
         }
-        for osd in self.random.some(few, self.s.osds) {
-            let at = faults + (self.random.unit() * half as f64) as u64;
-            self.at(at, Event::Reset(osd));
-        }
-    }
-
-    /// Adds the clients of before or after the shift.
-    fn clients_of(&mut self, which: usize) {
-        let registry = Registry::builtin();
-        for at in 0..self.plan.streams[which].len() {
-            let s = &self.plan.streams[which][at];
-            let t = &self.plan.tenants[s.tenant];
-            let pgid = PgId { pool: PoolId(t.pool as i64), seed: 0 };
-            let whose = &t.resolved.whose;
-            let object = match &whose.prefix {
-                Some(prefix) => format!("{}.{at:x}", String::from_utf8_lossy(prefix)),
-                None => format!("object-{at}"),
-            };
-            let m = OsdOp {
-                pgid: SpgId { pgid, ..SpgId::default() },
-                locator: ObjectLocator { pool: pgid.pool, namespace: whose.namespace.clone().unwrap_or_default(), ..ObjectLocator::default() },
-                object: Bytes::from(object),
-                ops: vec![on_extent(OpCode::READ, 0, u64::from(t.bytes))],
-                flags: OsdFlags(0),
-                snapid: SnapId::NOSNAP,
-                ..OsdOp::default()
-            };
-            let Ok(info) = OpInfo::new(m.flags, &m.ops, &registry) else { continue };
-            let tid = self.clients.len();
-            let request = Request { m, source: EntityName::client(s.tenant as i64), addr: EntityAddr::default(), tid: tid as u64 };
-            let (tenant, osd, rate) = (s.tenant, s.osd, s.rate);
-            let session = Rc::new(Session { number: tid as u64, name: format!("client.tenant-{tenant}"), open: Cell::new(true) });
-            self.clients.push(Client { tenant, osd, rate, request: Rc::new(request), info, session, under_way: 0, held: false, ended: false });
-            let first = self.now + (self.random.unit() * SECOND as f64 / rate) as u64;
-            self.at(first, Event::Arrive(tid));
-        }
-    }
-
-    fn handle(&mut self, event: Event) {
         match event {
-            Event::Arrive(client) => self.arrive(client),
-            Event::Done { osd, life, stream, began } => self.done(osd, life, stream, began),
+            Event::Client(event) => C::handle(self, event),
+            Event::Done { osd, life, op, began } => self.done(osd, life, &op, began),
             Event::Wake(osd) => {
                 if self.hosts[osd].wake == Some(self.now) {
                     self.hosts[osd].wake = None;
@@ -280,17 +270,10 @@ impl<'a> World<'a> {
                 self.pump(osd);
             }
             Event::Tell(osd, plan) => self.tell(osd, plan),
-            Event::ToManager { osd, session, message } => self.to_manager(osd, session, &message),
-            Event::ToOsd { osd, session, message } => self.to_osd(osd, session, &message),
+            Event::ToManager { osd, session, message } => self.manager_hears(osd, session, &message),
+            Event::ToOsd { osd, session, message } => self.osd_hears(osd, session, &message),
             Event::Round(plan) => self.round(plan),
             Event::Connect(osd, session) => self.connect(osd, session),
-            Event::Shift => {
-                for c in &mut self.clients {
-                    c.ended = true;
-                    c.session.open.set(false);
-                }
-                self.clients_of(1);
-            }
             Event::ManagerDown => {
                 self.manager = None;
                 for h in &mut self.hosts {
@@ -301,23 +284,15 @@ impl<'a> World<'a> {
             Event::Down(osd) => {
                 self.disconnect(osd);
                 let h = &mut self.hosts[osd];
-                (h.up, h.life, h.running, h.busy) = (false, h.life + 1, 0, 0);
-                h.queue = OsdQueue::starting(&config(self.plan.devices[osd].iops), self.base);
+                (h.up, h.life, h.running) = (false, h.life + 1, 0);
+                h.queue = OsdQueue::starting(&h.config, self.base);
                 h.window = Window::new(4, 256, 0);
-                for c in self.clients.iter_mut().filter(|c| c.osd == osd) {
-                    // What was under way is sent again when the OSD is back.
-                    (c.held, c.under_way) = (c.under_way > 0 || c.held, 0);
-                }
+                C::down(self, osd);
             }
             Event::Up(osd) => {
                 self.hosts[osd].up = true;
                 self.meet(osd);
-                for client in 0..self.clients.len() {
-                    let c = &mut self.clients[client];
-                    if c.osd == osd && std::mem::take(&mut c.held) && !c.ended {
-                        self.send(client);
-                    }
-                }
+                C::up(self, osd);
             }
             Event::Reset(osd) => {
                 self.disconnect(osd);
@@ -326,11 +301,11 @@ impl<'a> World<'a> {
         }
     }
 
-    fn manager_up(&mut self) {
+    /// A manager begins.
+    pub fn manager_up(&mut self) {
         let mut tenants = Tenants::default();
-        let resolved = self.plan.tenants.iter().map(|t| t.resolved.clone()).collect();
         tenants.due(self.seconds());
-        tenants.take(Some(resolved), self.seconds());
+        tenants.take(Some(self.resolved.clone()), self.seconds());
         self.manager = Some(Manager { tenants, here: BTreeSet::new(), plan: 0, last: self.now, planned: u64::MAX });
         self.plan_round(self.now);
         for osd in 0..self.hosts.len() {
@@ -369,29 +344,13 @@ impl<'a> World<'a> {
         self.plan_tell(osd, self.now + DEMAND_PERIOD.as_nanos() as u64);
     }
 
-    fn arrive(&mut self, client: usize) {
-        let c = &mut self.clients[client];
-        if c.ended {
-            return;
-        }
-        self.seen.asked(self.now - BEGIN, c.tenant);
-        let pause = SECOND as f64 / c.rate * (0.5 + self.random.unit());
-        if c.under_way >= DEPTH || !self.hosts[c.osd].up {
-            c.held = true;
-        } else {
-            self.send(client);
-        }
-        self.at(self.now + pause as u64, Event::Arrive(client));
-    }
-
-    fn send(&mut self, client: usize) {
+    /// A request comes to an OSD that is up.
+    pub fn comes(&mut self, osd: usize, request: Rc<Request>, info: OpInfo, sink: Rc<Session>) {
         let now = self.instant();
-        let c = &mut self.clients[client];
-        c.under_way += 1;
-        let (osd, sink) = (c.osd, c.session.clone());
         let h = &mut self.hosts[osd];
-        let tracked = h.tracker.start(c.request.clone(), now);
-        let op = ClientOp::new(c.request.clone(), c.info.clone(), c.request.m.pgid.pgid, sink, tracked, None);
+        let tracked = h.tracker.start(request.clone(), now);
+        let pgid = request.m.pgid.pgid;
+        let op = ClientOp::new(request, info, pgid, sink, tracked, None);
         h.window.comes(op.sink().session(), true, self.now);
         h.queue.enqueue(Work::Client(Rc::new(op)), now);
         self.news(osd);
@@ -399,9 +358,8 @@ impl<'a> World<'a> {
     }
 
     /// The OSD runs what its scheduler gives, as far as the window lets it.
-    fn pump(&mut self, osd: usize) {
+    pub fn pump(&mut self, osd: usize) {
         let now = self.instant();
-        let device = self.plan.devices[osd];
         loop {
             let h = &mut self.hosts[osd];
             if !h.up || h.running >= h.window.size(self.now) {
@@ -411,21 +369,14 @@ impl<'a> World<'a> {
                 // Nobody waits for it any more.
                 Next::Work(Work::Client(op), _) if !op.sink().is_open() => {}
                 Next::Work(Work::Client(op), _) => {
-                    let stream = op.request.tid as usize;
-                    let cost = self.plan.tenants[self.clients[stream].tenant].cost();
-                    let mut took = cost / f64::from(SMALLEST) / device.iops * SECOND as f64;
-                    if device.hiccup < usize::MAX && self.random.below(device.hiccup) == 0 {
-                        took += 20e6;
-                    }
                     h.running += 1;
-                    h.busy = h.busy.max(self.now) + took as u64;
-                    let (at, life) = (h.busy + device.latency, h.life);
-                    self.seen.served(self.now - BEGIN, self.clients[stream].tenant);
-                    self.at(at, Event::Done { osd, life, stream, began: self.now });
+                    let (life, began) = (h.life, self.now);
+                    let at = C::begins(self, osd, &op);
+                    self.at(at, Event::Done { osd, life, op, began });
                 }
                 Next::Work(Work::Background(_), _) => {}
                 Next::At(t) => {
-                    let at = (t.saturating_duration_since(self.base).as_nanos() as u64).max(self.now + 1);
+                    let at = (t.saturating_duration_since(self.base).as_nanos() as u64).max(self.now + 1).next_multiple_of(self.tick);
                     if h.wake.is_none_or(|w| w > at || w <= self.now) {
                         h.wake = Some(at);
                         self.at(at, Event::Wake(osd));
@@ -437,20 +388,14 @@ impl<'a> World<'a> {
         }
     }
 
-    fn done(&mut self, osd: usize, life: u32, stream: usize, began: u64) {
+    fn done(&mut self, osd: usize, life: u32, op: &ClientOp, began: u64) {
         let h = &mut self.hosts[osd];
         if h.life != life {
             return;
         }
         h.running -= 1;
         h.window.ended(self.now - began, true, h.running, !h.queue.is_empty(), self.now);
-        let c = &mut self.clients[stream];
-        c.under_way = c.under_way.saturating_sub(1);
-        if std::mem::take(&mut c.held) && !c.ended {
-            self.send(stream);
-        } else {
-            self.pump(osd);
-        }
+        C::ended(self, osd, op);
     }
 
     /// Whether the OSD wants to tell demand before the next turn.
@@ -496,14 +441,14 @@ impl<'a> World<'a> {
 
     /// When a message arrives. Some are late, and those behind it on its connection with it.
     fn arrival(&mut self, osd: usize, direction: usize) -> u64 {
-        let late = if self.random.below(33) == 0 { 300.0 } else { 2.0 };
+        let late = if self.random.below(33) == 0 { self.late } else { 2.0 };
         let at = self.now + (self.random.unit() * late * 1e6) as u64 + 100_000;
         let last = &mut self.hosts[osd].last[direction];
         *last = at.max(*last + 1);
         *last
     }
 
-    fn to_manager(&mut self, osd: usize, session: u32, message: &Message) {
+    fn manager_hears(&mut self, osd: usize, session: u32, message: &Message) {
         if self.hosts[osd].session != session {
             return;
         }
@@ -535,11 +480,8 @@ impl<'a> World<'a> {
         let Some(m) = self.manager.as_mut().filter(|m| m.plan == plan) else { return };
         (m.last, m.planned) = (self.now, u64::MAX);
         let began = Instant::now();
-        let (hosts, serving) = (&self.hosts, &self.plan.serving);
-        let leads = |pool: PoolId| -> BTreeSet<OsdId> {
-            let all = serving.get(pool.0 as usize).into_iter().flatten();
-            all.filter(|o| hosts[**o].up).map(|o| OsdId(*o as i32)).collect()
-        };
+        let (hosts, clients) = (&self.hosts, &self.clients);
+        let leads = |pool: PoolId| clients.leads(pool).into_iter().filter(|o| hosts[*o].up).map(|o| OsdId(o as i32)).collect();
         let told = m.tenants.round(seconds, &m.here, leads);
         let messages: Vec<(usize, Box<Message>)> = told.into_iter().map(|(osd, m)| (osd.0 as usize, Box::new(m.encode(Features::ALL)))).collect();
         self.seen.worked(self.now - BEGIN, began.elapsed());
@@ -551,7 +493,7 @@ impl<'a> World<'a> {
         self.plan_round(self.now + ROUND_PAUSE + ROUND_PERIOD);
     }
 
-    fn to_osd(&mut self, osd: usize, session: u32, message: &Message) {
+    fn osd_hears(&mut self, osd: usize, session: u32, message: &Message) {
         let now = self.instant();
         let h = &mut self.hosts[osd];
         if h.session != session {

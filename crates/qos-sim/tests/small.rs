@@ -1,6 +1,7 @@
 //! A cluster small enough for every run of the tests. A seed always gives the same run, on any machine.
 
 use qos_sim::scenario::Phase;
+use qos_sim::steady::{self, BurstTable, Promised, Steady, TENANTS, Table};
 use qos_sim::{Scenario, run};
 
 /// In one run a tenant that gets ten operations each second got nine or eleven by chance in some second; these are means of several.
@@ -39,4 +40,43 @@ fn a_seed_always_gives_the_same() {
     };
     assert_eq!(figures(3), figures(3));
     assert_ne!(figures(3), figures(4));
+}
+
+/// How often a second is missed is for `--steady` to say; in the mean promises hold always.
+#[test]
+fn promises_hold_at_steady_demand() {
+    let runs: Vec<_> = (1..=2).map(|seed| (seed, steady::run(&Steady { seed, warm_up: 5, seconds: 6, ..Steady::default() }))).collect();
+    let table = Table(&runs);
+    println!("{table}");
+    for (at, tenant) in TENANTS.iter().enumerate() {
+        let (mean, [had, by_weight]) = (table.mean(at), table.share(at));
+        let holds = match tenant.promise {
+            Promised::Ceiling(rate) => mean <= 1.02 * rate as f64,
+            Promised::Floor(rate) => mean >= 0.98 * rate as f64,
+            Promised::Weight(_) => (had - by_weight).abs() < 3.0,
+        };
+        assert!(holds, "{}: {mean}, {had} % for {by_weight} %", tenant.name);
+    }
+    let again = steady::run(&Steady { seed: 1, warm_up: 5, seconds: 6, ..Steady::default() });
+    assert_eq!(again, runs[0].1, "a seed always gives the same");
+}
+
+/// Nothing that was under way when an OSD or the manager went is lost: all go on, with as much as before.
+#[test]
+fn steady_demand_survives_failures() {
+    let failures = Steady { warm_up: 5, seconds: 9, manager_fails: true, osd_restarts: true, ..Steady::default() };
+    let counts = steady::run(&failures);
+    for (tenant, counts) in TENANTS.iter().zip(&counts) {
+        let last: u32 = counts[7..].iter().sum();
+        let first: u32 = counts[..2].iter().sum();
+        assert!(last * 2 > first, "{}: {counts:?}", tenant.name);
+    }
+}
+
+#[test]
+fn bursts_have_floors_soon() {
+    let bursts = steady::bursts(&Steady::default(), 4);
+    println!("{}", BurstTable(&bursts));
+    assert_eq!(bursts.len(), 4);
+    assert!(bursts.iter().all(|b| b[..2].iter().sum::<u32>() >= 2 * 39), "{bursts:?}");
 }
