@@ -478,6 +478,8 @@ impl Inner {
         if map.epoch > state.epoch() {
             state.handle_osd_map(map, now());
             drop(state);
+            self.tenants.borrow_mut().map_changed();
+            self.limits.notify_one();
             if self.role.get() != Role::Waits {
                 self.news.notify_one();
             }

@@ -43,10 +43,20 @@ impl MgrState {
         self.pg_map.handle_report(report, now)
     }
 
-    /// The OSDs that lead groups of a pool, as they reported.
+    /// The OSDs that lead groups of a pool, as they reported. Where that one is down, all others that act for the group: one of them leads
+    /// it now, and says so within a second or two.
     pub fn primaries(&self, pool: PoolId) -> BTreeSet<OsdId> {
         let groups = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };
-        self.pg_map.pgs.range(groups).map(|(_, s)| s.acting_primary).filter(|o| o.0 >= 0).collect()
+        let is_up = |o: &OsdId| self.osd_map.as_ref().is_none_or(|m| m.is_up(*o));
+        let mut leads = BTreeSet::new();
+        for (_, s) in self.pg_map.pgs.range(groups).filter(|(_, s)| s.acting_primary.0 >= 0) {
+            if is_up(&s.acting_primary) {
+                leads.insert(s.acting_primary);
+            } else {
+                leads.extend(s.acting.iter().filter(|o| o.0 >= 0 && is_up(o)));
+            }
+        }
+        leads
     }
 
     /// The epoch of the map that is known.

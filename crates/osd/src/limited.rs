@@ -18,6 +18,12 @@ pub(crate) const LONELY: u64 = 10_000_000_000;
 /// A read of everything, which says no length, counts as an object of the usual size.
 pub(crate) const WHOLE_OBJECT: u64 = 4 << 20;
 
+/// Without a burst no more operations than these are saved up, in thousandths: what every OSD has saved may be spent in one second. One
+/// that has few under way sends a few to the same OSD now and then.
+const SAVED_OPS: u64 = 2000;
+/// Of [`Limits::rates`], those of bytes.
+const IN_BYTES: [bool; 6] = [false, true, false, false, true, true];
+
 /// The operations of those with limits that wait for these.
 pub(crate) type Gate = Ceilings<Rc<ClientOp>>;
 
@@ -52,8 +58,11 @@ pub(crate) fn own_part(share: &ShareOfRate, osds: u32, even: bool) -> u64 {
 impl Part {
     fn limits(&self, even: bool) -> Limits {
         let mut rates = [Rate::default(); 6];
-        for (rate, s) in rates.iter_mut().zip(&self.rates) {
+        for (at, (rate, s)) in rates.iter_mut().zip(&self.rates).enumerate() {
             *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }.part(own_part(s, self.osds, even));
+            if s.peak == 0 && !IN_BYTES[at] {
+                rate.saved = rate.saved.min(SAVED_OPS);
+            }
         }
         Limits::from_rates(rates)
     }
@@ -174,5 +183,25 @@ impl Limited {
             reads: std::mem::take(&mut self.reads),
             writes: std::mem::take(&mut self.writes),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_operations_are_saved_without_a_burst() {
+        let share = |rate: Rate| ShareOfRate { each_second: rate.each_second, saved: rate.saved, peak: rate.peak, part: rate.each_second / 2 };
+        let mut rates = vec![ShareOfRate::default(); 6];
+        (rates[0], rates[1]) = (share(Rate::new(600, 0, 1)), share(Rate::new(1 << 20, 0, 1)));
+        let limits = Part { osds: 2, rates: rates.clone() }.limits(false);
+        assert_eq!((limits.iops.each_second, limits.iops.saved), (300_000, SAVED_OPS));
+        assert_eq!(limits.bps.saved, (1 << 19) * qos::SLACK_MILLIS, "of bytes a fifth of a second");
+        // Of a small rate it is less, and a burst was asked for.
+        rates[0] = share(Rate::new(10, 0, 1));
+        assert_eq!(Part { osds: 2, rates: rates.clone() }.limits(false).iops.saved, 1000);
+        rates[0] = share(Rate::new(600, 900, 2));
+        assert_eq!(Part { osds: 2, rates }.limits(false).iops.saved, 900_000);
     }
 }

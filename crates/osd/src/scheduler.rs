@@ -469,16 +469,16 @@ impl OsdQueue {
     /// ever and others starve. An estimate alone lowers nobody's floor, and an OSD that has time keeps all.
     fn scale_floors(&mut self, saturated: bool, debt: u64, now: u64) {
         let before = self.tenants.scale();
-        let behind = before < 1000 || debt >= BEHIND;
+        let behind = before < qos::AHEAD || debt >= BEHIND;
         let scale = match self.costs.really().filter(|_| saturated && behind) {
             Some(capacity) => {
                 let mean = (self.costs.mean / 64) as u32;
                 let per_mib = self.costs.charge(Access::Write, 1 << 20);
-                qos::kept(self.tenants.promised(mean, per_mib, now), capacity)
+                qos::room_for(self.tenants.promised(mean, per_mib, now), capacity)
             }
-            None => 1000,
+            None => qos::AHEAD,
         };
-        if scale.abs_diff(before) >= SCALED || (scale == 1000 && before != 1000) {
+        if scale.abs_diff(before) >= SCALED || (scale == qos::AHEAD && before != scale) {
             let promises = self.tenants.set_scale(scale);
             self.promise(promises, now);
         }
@@ -711,7 +711,7 @@ impl Queue for OsdQueue {
             "refused_iops": capacity.refused.map(f64::round),
             "set_iops": capacity.set.map(|s| s.iops), "contradicted": capacity.contradicted(),
             "mean_client_cost": (capacity.mean / 64) as f64 / f64::from(capacity.charge(Access::Write, qos::REFERENCE_BYTES)),
-            "floors_scaled": f64::from(self.tenants.scale()) / 1000.0,
+            "floors_scaled": f64::from(self.tenants.kept()) / 1000.0,
         });
         v["scheduler"] = self.name().into();
         let waiting = |class| Some(self.kind.class_len(class)? + self.front.class_len(class));
@@ -869,7 +869,7 @@ impl Queue for OsdQueue {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all = vec![("qos_floors_scaled", self.tenants.scale().into()), ("qos_capacity", self.costs.capacity().iops as u64)];
+        let mut all = vec![("qos_floors_scaled", self.tenants.kept().into()), ("qos_capacity", self.costs.capacity().iops as u64)];
         all.extend((self.costs.kind == DeviceKind::Hdd).then_some(("qos_rotational", 1)));
         all.extend(self.costs.set.map(|s| ("qos_capacity_set", s.iops as u64)));
         all.extend(self.costs.learned.map(|l| ("qos_capacity_learned", l as u64)));
@@ -968,15 +968,17 @@ mod tests {
             q.scale_floors(saturated, debt, q.at(now));
             (q.tenants.scale(), q.dump(&|_| None)["capacity"]["floors_scaled"].as_f64().unwrap())
         };
-        assert_eq!(scale(None, true, BEHIND), (1000, 1.0), "what an OSD can do is not known");
-        assert_eq!(scale(Some(2000.0), true, BEHIND - 1), (1000, 1.0), "they are kept, whatever the estimate says");
-        assert_eq!(scale(Some(2000.0), false, BEHIND), (1000, 1.0), "there is time for them");
+        const ALL: (u32, f64) = (qos::AHEAD, 1.0);
+        assert_eq!(scale(None, true, BEHIND), ALL, "what an OSD can do is not known");
+        assert_eq!(scale(Some(2000.0), true, BEHIND - 1), ALL, "they are kept, whatever the estimate says");
+        assert_eq!(scale(Some(2000.0), false, BEHIND), ALL, "there is time for them");
         assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45), "nine tenths of 2000 for 4000");
         assert_eq!(scale(Some(2050.0), true, 0), (450, 0.45), "that is about the same");
         assert_eq!(scale(Some(3000.0), true, 0), (675, 0.675), "the device becomes faster");
-        assert_eq!(scale(Some(9000.0), true, 0), (1000, 1.0));
+        assert_eq!(scale(Some(4888.0), true, 0), (1099, 1.0), "all are kept, with less to spare");
+        assert_eq!(scale(Some(9000.0), true, 0), ALL);
         assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45));
-        assert_eq!(scale(Some(2000.0), false, 0), (1000, 1.0), "and whoever comes to an OSD that has time gets all");
+        assert_eq!(scale(Some(2000.0), false, 0), ALL, "and whoever comes to an OSD that has time gets all");
     }
 
     #[test]

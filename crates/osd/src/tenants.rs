@@ -228,6 +228,9 @@ impl Spec {
     /// What the scheduler is told.
     fn promise(&self, even: bool, scale: u32) -> TenantSpec {
         let [iops, bps] = self.floor(even);
+        // One that is on this OSD alone needs no more than its floor.
+        let elsewhere = 1000 - self.part[2].of(1000) as u32;
+        let scale = scale.min(1000 + (qos::AHEAD - 1000) * elsewhere / 1000);
         // What is left of a floor is still one.
         let scaled = |n: u64| if n == 0 { 0 } else { ((u128::from(n) * u128::from(scale) / 1000) as u64).max(1) };
         let floor = Pace { iops_milli: scaled(iops), bps: if bps == 0 { 0 } else { (scaled(bps) / 1000).max(1) } };
@@ -316,7 +319,7 @@ pub struct Tenants {
     swept: usize,
     heard: u64,
     lonely: bool,
-    /// Of floors, so many thousandths can be kept.
+    /// So many thousandths of floors are set aside.
     scale: u32,
     /// Operations that ceilings held back, and how long, since this was asked.
     throttled: (u64, u64),
@@ -361,7 +364,7 @@ impl Tenants {
             swept: 0,
             heard: 0,
             lonely: false,
-            scale: 1000,
+            scale: qos::AHEAD,
             throttled: (0, 0),
         }
     }
@@ -618,12 +621,17 @@ impl Tenants {
         promises
     }
 
-    /// Of floors, so many thousandths are kept.
+    /// What is set aside for floors, in thousandths of them; more than all of them where there is room ([`qos::AHEAD`]).
     pub fn scale(&self) -> u32 {
         self.scale
     }
 
-    /// Keeps so many thousandths of floors.
+    /// Of floors, so many thousandths are kept.
+    pub fn kept(&self) -> u32 {
+        self.scale.min(1000)
+    }
+
+    /// Sets so many thousandths of floors aside.
     pub fn set_scale(&mut self, scale: u32) -> Promises {
         self.scale = scale;
         let (even, rows) = (self.lonely, &self.rows);

@@ -161,13 +161,16 @@ impl CapacityEstimator {
     }
 }
 
-/// The part of promises that can be kept, in thousandths, if together they cost so much of a capacity, both in units a second.
-pub fn kept(promised: u64, capacity: u64) -> u32 {
+/// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant that is spread over many OSDs. Clients keep so
+/// many operations under way, and in one second more of them than their part fall to one OSD, and in the next to another: with
+/// just the floor on all OSDs together, they get a tenth less in one second or another.
+pub const AHEAD: u32 = 1250;
+
+/// The part of promises for which there is room, in thousandths and up to [`AHEAD`], if together they cost so much of a capacity, both in
+/// units a second.
+pub fn room_for(promised: u64, capacity: u64) -> u32 {
     let most = u128::from(capacity) * 9 / 10;
-    if u128::from(promised) <= most {
-        return 1000;
-    }
-    (most * 1000 / u128::from(promised)).max(1) as u32
+    (most * 1000).checked_div(u128::from(promised)).map_or(AHEAD, |part| part.clamp(1, u128::from(AHEAD)) as u32)
 }
 
 #[cfg(test)]
@@ -262,6 +265,7 @@ mod tests {
 
     #[test]
     fn promises_are_scaled_to_what_there_is() {
-        assert_eq!([kept(0, 0), kept(90, 100), kept(180, 100), kept(91, 0), kept(u64::MAX, u64::MAX)], [1000, 1000, 500, 1, 899]);
+        let room = [(0, 0), (50, 100), (90, 100), (180, 100), (91, 0), (u64::MAX, u64::MAX)].map(|(promised, capacity)| room_for(promised, capacity));
+        assert_eq!(room, [AHEAD, AHEAD, 1000, 500, 1, 899]);
     }
 }

@@ -74,10 +74,12 @@ const GRACE: u64 = 10_000_000_000;
 const LATE: u64 = 2_000_000;
 /// When a floor changes, what was owed for longer than this is forgotten.
 const DEBT: u64 = 1_000_000_000;
+/// Of so many bytes is the operation by which rates are compared.
+const TYPICAL: u32 = 4096;
 /// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes some time to be done, and is
 /// to be its floor of the first tenth of a second nevertheless. Who keeps few operations under way, spread over many OSDs, has
 /// none on this one now and then, and would lose its floor of each such moment.
-const BURST: u64 = 50_000_000;
+const BURST: u64 = 100_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
@@ -346,8 +348,13 @@ impl<T> Tenants<T> {
             // rate is as far as it may be ahead.
             if p.floor != floor {
                 p.floor_due = p.floor_due.min(now.saturating_add(floor.span(0)));
-                // What could not be kept for long is not owed for ever.
-                p.floor_due = p.floor_due.max(now.saturating_sub(DEBT));
+                // What is owed stays the same amount, not the same time: parts of floors go from one OSD to another with what waits, and
+                // a moment owed at a low rate would be paid at a high one. What could not be kept for long is not owed for ever.
+                let (before, span) = (u128::from(p.floor.span(TYPICAL)), u128::from(floor.span(TYPICAL)));
+                let owed = (u128::from(now.saturating_sub(p.floor_due)) * span).checked_div(before).unwrap_or(0);
+                if p.floor_due < now {
+                    p.floor_due = now.saturating_sub(u64::try_from(owed).unwrap_or(u64::MAX).min(DEBT));
+                }
             }
             if p.ceiling != ceiling {
                 p.ceiling_due = p.ceiling_due.min(now.saturating_add(ceiling.span(0)));

@@ -164,6 +164,30 @@ fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
     }
 }
 
+/// Parts of a floor go from one OSD to another several times a second. What is owed then is the same amount: a moment that was owed at a
+/// low rate is not paid at a high one, and what was paid at a high one is not forgotten at a low one.
+#[test]
+fn a_floor_that_goes_up_and_down_is_worth_its_mean() {
+    let (mut s, mut now, mut had, mut turn) = (free(), 0, 0, 0);
+    s.set_tenant(OpClass::Client, 2, spec(0, 10_000, 0), 0);
+    for tenant in [1, 2] {
+        for item in 0..50 {
+            s.enqueue(op(item, tenant, tenant, 4096), now);
+        }
+    }
+    while now < 20 * SECOND {
+        if now / (SECOND / 10) >= turn {
+            turn += 1;
+            s.set_tenant(OpClass::Client, 1, spec(if turn % 2 == 0 { 10 } else { 190 }, 1, 0), now);
+        }
+        let Dequeued::Item(o, _) = s.dequeue(now) else { panic!("something always waits") };
+        had += u64::from(o.tenant == 1);
+        now += SECOND / 1000;
+        s.enqueue(o, now);
+    }
+    assert!((1960..=2200).contains(&had), "{had} in twenty seconds");
+}
+
 #[test]
 fn floors_that_do_not_fit_fall_behind_alike() {
     let mut s = free();

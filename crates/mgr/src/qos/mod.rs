@@ -23,6 +23,10 @@ const FRESH: f64 = 2.0;
 const SERVING: f64 = 1.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
+/// A floor is missed, as far as dividing it goes, when its tenant gets less than so many times of it: it is to be kept in each second.
+const KEPT: f64 = 1.15;
+/// What waits for a floor that is missed altogether is to be done within so many seconds.
+const DRAIN: f64 = 0.1;
 /// OSDs tell what they are asked for at least once a second; who did not for so long is asked for nothing.
 const STALE: f64 = 2.5;
 /// Of an OSD that is asked for nothing while others are, what it counts for floors fades within about so many seconds. Who stop
@@ -31,6 +35,10 @@ const FADING: f64 = 0.1;
 const TOGETHER: f64 = 0.3;
 /// An OSD that rests is left out when it counts for less than this part of all that a tenant's floor is divided by.
 const FADED: f64 = 0.005;
+/// An OSD that led groups of a pool and is gone is expected back for so long: it is told of the pool's tenants when it comes, ...
+const EXPECTED: f64 = 600.0;
+/// ... and has so long to say that it leads groups again.
+const BACK: f64 = 10.0;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
 /// that were heard first do not get everything.
 const LISTEN: f64 = 1.3;
@@ -100,10 +108,10 @@ impl Member {
         self.heard = now;
     }
 
-    /// What counts for ceilings of operations, for those of bytes, and for floors.
-    fn asked(&self) -> [f64; 3] {
+    /// What counts for ceilings of operations, for those of bytes, and for floors, of which so much is missed ([`Tenant::missed`]).
+    fn asked(&self, missed: f64) -> [f64; 3] {
         let [ops, bytes] = [0, 1].map(|i| self.came[i] + self.waits[i]);
-        let floor = ops + self.queued;
+        let floor = ops + self.queued * missed / DRAIN;
         if self.rests { [0.0, 0.0, floor * (-self.faded / FADING).exp()] } else { [ops, bytes, floor] }
     }
 }
@@ -126,6 +134,17 @@ impl Tenant {
         self.resolved.promise.floors != [0, 0]
     }
 
+    /// The part of its floor that it does not get on OSDs that count, from 0 to 1. Where it gets its floor, parts are as what comes: clients keep what they
+    /// have under way, so what has gathered on the slowest OSD is no sign that more is due there, and with all of the floor there they
+    /// would get a multiple of it, from the others by share. Where it is missed, more is due where requests wait.
+    fn missed(&self, counts: impl Fn(&OsdId) -> bool) -> f64 {
+        let came = self.members.iter().filter(|(osd, m)| !m.rests && counts(osd)).fold([0.0; 2], |sum, (_, m)| [0, 1].map(|i| sum[i] + m.came[i]));
+        let floors = self.resolved.promise.floors.map(|f| f as f64 / 1000.0 * KEPT);
+        // If both are given, the lower one decides.
+        let kept = floors.iter().zip(came).filter(|(floor, _)| **floor > 0.0).map(|(floor, came)| came / floor).fold(0.0, f64::max);
+        (1.0 - kept).max(0.0)
+    }
+
     /// Nothing is asked of an OSD any more. A tenant that stops everywhere finds its floor as it left it: whoever begins again
     /// would else wait until all his OSDs have told so, and been told. True if it is news.
     fn rest(&mut self, osd: OsdId, now: f64) -> bool {
@@ -133,7 +152,7 @@ impl Tenant {
         match self.members.get_mut(&osd) {
             None => return false,
             Some(m) if m.rests => return false,
-            Some(m) if keeps => (m.rests, m.faded, m.heard) = (true, 0.0, now),
+            Some(m) if keeps => (m.rests, m.faded, m.heard, m.queued) = (true, 0.0, now, 0.0),
             Some(_) => {
                 self.members.remove(&osd);
                 self.left.insert(osd);
@@ -156,10 +175,10 @@ impl Tenant {
             m.faded += now - m.heard;
             m.heard = now;
         }
-        let all: f64 = self.members.values().map(|m| m.asked()[2]).sum();
+        let all: f64 = self.members.values().map(|m| m.asked(0.0)[2]).sum();
         let left = &mut self.left;
         self.members.retain(|osd, m| {
-            let stays = !m.rests || m.asked()[2] > all * FADED;
+            let stays = !m.rests || m.asked(0.0)[2] > all * FADED;
             if !stays {
                 left.insert(*osd);
             }
@@ -185,6 +204,8 @@ impl Tenant {
 #[derive(Default)]
 struct Group {
     serving: BTreeSet<OsdId>,
+    /// Of those, who are gone or have just come back; until when they count.
+    expected: BTreeMap<OsdId, f64>,
     /// What OSDs are told of their number.
     members: u32,
     /// Of what changed last.
@@ -196,6 +217,21 @@ struct Group {
 }
 
 impl Group {
+    /// Takes who leads groups now; true if that is another set than before.
+    fn serve(&mut self, mut now_serving: BTreeSet<OsdId>, here: &BTreeSet<OsdId>, now: f64) -> bool {
+        for osd in self.serving.iter().filter(|osd| !now_serving.contains(osd) && !here.contains(osd)) {
+            self.expected.entry(*osd).or_insert(now + EXPECTED);
+        }
+        self.expected.retain(|osd, until| {
+            if here.contains(osd) {
+                *until = until.min(now + BACK);
+            }
+            now < *until && !now_serving.contains(osd)
+        });
+        now_serving.extend(self.expected.keys());
+        std::mem::replace(&mut self.serving, now_serving) != self.serving
+    }
+
     /// The number of OSDs that rates are divided over. With many it says a few more than there are, and stays the same
     /// while some come and go: all tenants would have to be told again.
     fn count(&mut self) -> bool {
@@ -338,6 +374,11 @@ impl Tenants {
         urgent
     }
 
+    /// The OSD map is another one: others may lead groups now.
+    pub fn map_changed(&mut self) {
+        self.looked = 0.0;
+    }
+
     /// Whether nothing is specified.
     pub fn is_empty(&self) -> bool {
         self.tenants.is_empty()
@@ -352,12 +393,11 @@ impl Tenants {
     fn look(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) {
         self.looked = now;
         for (pool, group) in &mut self.groups {
-            let serving = match pool {
-                Some(pool) => serving(*pool),
-                None => self.here.clone(),
+            let changed = match pool {
+                Some(pool) => group.serve(serving(*pool), &self.here, now),
+                None => std::mem::replace(&mut group.serving, self.here.clone()) != self.here,
             };
-            if serving != group.serving {
-                group.serving = serving;
+            if changed {
                 self.news = true;
                 if group.count() {
                     self.version += 1;
@@ -440,12 +480,16 @@ impl Tenants {
                     tell.entry(osd).or_default().parts.push(TenantPart { number, ops: standing.0, bytes: standing.0, floor });
                 }
             }
-            let all = t.members.values().fold([0.0; 3], |sum, m| {
-                let asked = m.asked();
-                [0, 1, 2].map(|i| sum[i] + asked[i])
+            // An OSD that is gone may still be there for clients, so of ceilings it keeps its part for a while. A floor that nobody asks for
+            // takes nothing from anybody: others have it at once. What waits where nobody leads any more is asked for elsewhere.
+            let counts = |osd: &OsdId| self.here.contains(osd) && group.serving.contains(osd);
+            let missed = t.missed(counts);
+            let all = t.members.iter().fold([0.0; 3], |[ops, bytes, floor], (osd, m)| {
+                let asked = m.asked(missed);
+                [ops + asked[0], bytes + asked[1], floor + if counts(osd) { asked[2] } else { 0.0 }]
             });
             for (osd, m) in t.members.iter_mut().filter(|(osd, _)| self.here.contains(osd)) {
-                let asked = m.asked();
+                let asked = m.asked(missed);
                 let [ops, bytes] = [0, 1].map(|i| Fraction::of_demand(members, asked[i], all[i]));
                 let part = [ops, bytes, Fraction::of_floor(members, asked[2], all[2])];
                 match m.told {
@@ -471,6 +515,9 @@ impl Tenants {
     pub fn round(&mut self, now: f64, here: &BTreeSet<OsdId>, serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) -> BTreeMap<OsdId, QosShares> {
         let mut tell = BTreeMap::new();
         if self.here != *here {
+            let gone: Vec<OsdId> = self.here.difference(here).copied().collect();
+            let affected = self.tenants.iter().filter(|(_, t)| gone.iter().any(|osd| t.members.contains_key(osd)));
+            self.touched.extend(affected.map(|(number, _)| *number));
             self.here.clone_from(here);
             self.known.retain(|o, _| here.contains(o));
             self.spoken.retain(|o, _| here.contains(o));
@@ -631,6 +678,60 @@ mod tests {
         assert!(last[&2].0 >= 995, "{last:?}");
         // That an OSD has a floor that nobody asks it for takes nothing from anybody; it begins with an even part.
         assert_eq!((last[&0].0, last[&1].0), (333, 333));
+    }
+
+    /// What parts of a thousand OSDs were told of a floor.
+    fn floors(told: &BTreeMap<OsdId, QosShares>) -> BTreeMap<i32, u64> {
+        told.iter().flat_map(|(osd, s)| s.parts.iter().map(|p| (osd.0, Fraction(p.floor).of(1000)))).collect()
+    }
+
+    #[test]
+    fn what_waits_moves_a_floor_only_where_it_is_missed() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
+        t.take(Some(vec![resolved("a", r#"{"floor_iops": 300}"#)]), 1.0);
+        t.round(1.0, &here, osds);
+        let turn = |t: &mut Tenants, now: f64, ops: [u32; 3], queued: [u32; 3]| {
+            for (osd, (ops, queued_ops)) in ops.into_iter().zip(queued).enumerate() {
+                t.handle_demand(OsdId(osd as i32), &[TenantDemand { queued_ops, ..asked("a", ops) }], now);
+            }
+            floors(&t.round(now, &here, osds))
+        };
+        // It gets more than its floor, although most of what its clients have under way lies on one OSD.
+        let told = turn(&mut t, 3.0, [20, 10, 10], [100, 0, 0]);
+        assert_eq!(told.values().copied().collect::<Vec<_>>(), [500, 250, 250]);
+        // It gets half of it: what waits counts.
+        let (mut last, mut now) = (told, 3.0);
+        for _ in 0..40 {
+            now += 0.1;
+            last.extend(turn(&mut t, now, [8, 4, 4], [100, 0, 0]));
+        }
+        assert!(last[&0] > 800 && last.values().sum::<u64>() <= 1000, "{last:?}");
+    }
+
+    #[test]
+    fn the_floor_of_an_osd_that_is_gone_goes_to_the_others_and_comes_back_with_it() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
+        t.take(Some(vec![resolved("a", r#"{"floor_iops": 300, "ceiling_iops": 600}"#)]), 1.0);
+        t.round(1.0, &here, osds);
+        for osd in 0..3 {
+            t.handle_demand(OsdId(osd), &[asked("a", 10)], 2.9);
+        }
+        let told = t.round(3.0, &here, osds);
+        assert_eq!(floors(&told), [(0, 333), (1, 333), (2, 333)].into());
+        let others: BTreeSet<OsdId> = [0, 2].map(OsdId).into();
+        let leads = |_| [0, 2].map(OsdId).into();
+        let told = t.round(3.1, &others, leads);
+        assert_eq!(floors(&told), [(0, 500), (2, 500)].into());
+        assert!(told.values().all(|s| s.parts.iter().all(|p| Fraction(p.ops).of(1000) < 340)), "clients may still reach it: {told:?}");
+        // It is told of the tenant before it has said that it leads anything, ...
+        t.round(4.2, &others, leads);
+        let told = t.round(5.0, &here, leads);
+        assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.len() == 1, "{told:?}");
+        // ... and no more if it does not.
+        let told = t.round(5.1 + BACK, &here, leads);
+        assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.is_empty(), "{told:?}");
     }
 
     #[test]
