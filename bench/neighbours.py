@@ -9,8 +9,8 @@ part is what it gets beside the aggressor of what the cluster does then, and its
 and beside.
 
 Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
-sessions would then take it from the servers and from the victim's client. So the aggressor's clients run at a low
-priority, beside either system. With `--capacity` Siphon's OSDs are told what they can do (writes of 4 KiB a second for
+sessions would then take it from the servers and from the victim's client. So the aggressor's clients have
+what nobody else wants of the processors (SCHED_IDLE), beside either system, as if they were on machines of their own. With `--capacity` Siphon's OSDs are told what they can do (writes of 4 KiB a second for
 each), less than the machine could: then it is the OSDs that run out, and no client waits for a processor.
 """
 import argparse
@@ -29,8 +29,8 @@ POOLS = ("victim", "aggressor")
 class Load:
     """Sessions of fio on a pool, one group."""
 
-    def __init__(self, cluster, pool, sessions, mode, depth, nice=0, seconds=3600, rate=0, ramp=0, fill=False, block="4k"):
-        argv = ["nice", "-n", nice, "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
+    def __init__(self, cluster, pool, sessions, mode, depth, idle=False, seconds=3600, rate=0, ramp=0, fill=False, block="4k"):
+        argv = [*(("chrt", "--idle", "0") if idle else ()), "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
                 "--busy_poll=0", "--touch_objects=1", "--thread", f"--bs={block}", f"--iodepth={depth}", "--size=16M", "--nrfiles=256",
                 "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
                 "--percentile_list=50:99"]
@@ -78,7 +78,7 @@ def alone(cluster, o, mode, rate=0):
 
 def beside(cluster, o, mode, sessions, rate=0):
     """Rates of both, and the victim's p99 in microseconds."""
-    aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, nice=19, block=o.block)
+    aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, idle=True, block=o.block)
     try:
         wait("the aggressor", lambda: any(f["total_ios"] > 0 for _, f in aggressor.reports()))
         victim = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()

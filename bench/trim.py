@@ -105,14 +105,14 @@ def windows(log, marks):
     return out
 
 
-def client(cluster, directory, seconds, rate, size_mb):
+def client(cluster, directory, seconds, rate, size_mb, extra=()):
     """fio in the background. Returns the process and the file with the latency of each operation."""
     prefix = directory / "lat"
     for old in directory.glob("lat*"):
         old.unlink()
     argv = ["fio", "--name=client", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", "--pool=bench", "--busy_poll=0", "--touch_objects=0",
             "--rw=randwrite", "--bs=4k", "--iodepth=32", f"--size={size_mb}M", f"--nrfiles={max(1, size_mb // 4)}", "--file_service_type=random", "--randrepeat=0",
-            "--time_based", f"--runtime={seconds}", f"--write_lat_log={prefix}", "--output-format=json"]
+            "--time_based", f"--runtime={seconds}", f"--write_lat_log={prefix}", "--output-format=json", *extra]
     if rate:
         argv.append(f"--rate_iops={rate}")
     p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV)

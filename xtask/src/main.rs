@@ -25,11 +25,12 @@ enum Command {
     /// tenants with floors, ceilings and weights get in each second, `failover` how long clients wait when a
     /// daemon goes, `recovery` how fast an emptied OSD is filled, `scheduling` what the scheduler costs a
     /// server, `idle` what it takes from background work when nobody else is there, `study` what clients keep
-    /// beside background work under each scheduler and profile (docs/load-study.md). Further arguments go to
-    /// the scripts in bench/ (`--help` lists them).
+    /// beside background work under each scheduler and profile (docs/load-study.md), `turns` what sets profiles
+    /// apart when they take turns beside the same work. Further arguments go to the scripts in bench/ (`--help`
+    /// lists them).
     Bench {
         /// Which one.
-        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "study"])]
+        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "turns", "study"])]
         which: String,
         /// Arguments of the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

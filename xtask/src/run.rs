@@ -169,6 +169,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "failover" => &["bench/failover.py"],
         "recovery" => &["bench/recovery.py"],
         "scheduling" => &["bench/scheduling.py"],
+        "turns" => &["bench/turns.py"],
         "study" => &["bench/study"],
         _ => &["bench/peer.py"],
     };
