@@ -162,6 +162,10 @@ class Thrasher:
         pgs = self.c.pgs()
         return out + "\n".join(str(p) for p in pgs if p["state"] != "active+clean")
 
+    def copies_left(self):
+        pgmap = self.c.json("status")["pgmap"]
+        return [pgmap.get(f"{what}_objects", 0) for what in ("degraded", "misplaced")]
+
     def clean(self, scrubs=False):
         s = self.c.json("status")
         states = s["pgmap"].get("pgs_by_state", [])
@@ -216,7 +220,8 @@ class Thrasher:
             c("osd primary-affinity", id=str(i), weight=1.0)
         c("osd set-full-ratio", ratio=0.95)
         # A scrub of a whole OSD takes its time beside clients that use all there is; it ends when these rest.
-        self.eventually(lambda: self.clean(scrubs=self.rotten), "active+clean")
+        # So does what is copied to another OSD: it is given up when nothing is copied any more.
+        self.eventually(lambda: self.clean(scrubs=self.rotten), "active+clean", left=self.copies_left)
         if self.rotten:
             self.mend()
         self.survivors()
