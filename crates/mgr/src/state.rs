@@ -146,3 +146,26 @@ fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::PgStat;
+    use types::osdmap::Osd;
+    use types::rados::osd_state;
+
+    #[test]
+    fn while_a_leader_is_down_any_other_may_lead() {
+        let mut s = MgrState::default();
+        let stat = |acting: [i32; 3]| PgStat { acting: acting.map(OsdId).into(), acting_primary: OsdId(acting[0]), ..PgStat::default() };
+        let pool = PoolId(3);
+        s.pg_map.pgs.insert(PgId { pool, seed: 0 }, stat([0, 1, 2]));
+        s.pg_map.pgs.insert(PgId { pool, seed: 1 }, stat([3, 2, 0]));
+        s.pg_map.pgs.insert(PgId { pool: PoolId(4), seed: 0 }, stat([5, 1, 4]));
+        let osds = |numbers: &[i32]| numbers.iter().copied().map(OsdId).collect::<BTreeSet<_>>();
+        assert_eq!(s.primaries(pool), osds(&[0, 3]), "without a map all are taken to be up");
+        let up = |o: i32| Osd { state: osd_state::EXISTS | if o == 0 { 0 } else { osd_state::UP }, ..Osd::default() };
+        s.osd_map = Some(Rc::new(OsdMap { osds: (0..6).map(up).collect(), ..OsdMap::default() }));
+        assert_eq!(s.primaries(pool), osds(&[1, 2, 3]));
+    }
+}
