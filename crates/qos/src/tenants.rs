@@ -79,7 +79,7 @@ const TYPICAL: u32 = 4096;
 /// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes some time to be done, and is
 /// to be its floor of the first tenth of a second nevertheless. Who keeps few operations under way, spread over many OSDs, has
 /// none on this one now and then, and would lose its floor of each such moment.
-const BURST: u64 = 100_000_000;
+const BURST: u64 = 50_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
