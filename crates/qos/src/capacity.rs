@@ -163,7 +163,7 @@ impl CapacityEstimator {
 
 /// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant that is spread over many OSDs. Clients keep so
 /// many operations under way, and in one second more of them than their part fall to one OSD, and in the next to another: with
-/// just the floor on all OSDs together, they get a tenth less in one second or another.
+/// just the floor on all OSDs together, they get less than it in every fourth second.
 pub const AHEAD: u32 = 1250;
 
 /// The part of promises for which there is room, in thousandths and up to [`AHEAD`], if together they cost so much of a capacity, both in
