@@ -111,7 +111,7 @@ def rate(loads, seconds=0.8):
 
 
 def most(limit, seconds):
-    """The highest rate that is seen of a limit in so many seconds: an OSD may save up a fifth of a second of its part,
+    """The highest rate that is seen of a limit in so many seconds: an OSD may save up a fifth of a second of its part (two operations at most),
     and one operation at either end of the time is counted as a whole."""
     return limit * 1.05 + (limit * 0.2 + 4) / seconds
 
