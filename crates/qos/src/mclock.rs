@@ -37,7 +37,8 @@ pub struct MclockSpec {
 ///
 /// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest behind is
 ///    served: these clocks are all in real time, so promises that cannot all be kept fall behind alike;
-/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock;
+/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that asks for less than its
+///    share it may be ahead by some operations, which others pay for later;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
 /// Before all that comes a class that is not at its ceiling and was not served for a second, or only for floors of tenants.
@@ -124,6 +125,11 @@ const STARVED: u64 = 1_000_000_000;
 /// What is served by reservation counts for the share, but only so many operations of it.
 const LEAD: u64 = 64;
 
+/// The ceiling of clients is one for all of them together. Who asks for less than his share does not wait for the moment at which it lets
+/// the next operation go, which others would have had: it goes at once, and they wait for longer. The ceiling's clock is ahead by so many small
+/// operations at most then.
+const LENT: u64 = 16;
+
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
 const SHARE_SCALE: u64 = 1 << 10;
 
@@ -133,13 +139,19 @@ enum Turn {
     Tenant(usize),
     /// A class whose floor is behind.
     Class(usize),
-    /// A class by its share.
-    Share(usize),
+    /// A class by its share, which counts so.
+    Share(usize, Phase),
 }
 
 impl<T> Class<T> {
     fn new(name: OpClass, spec: ClassSpec) -> Self {
         Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0, served: 0 }
+    }
+
+    /// Whether a ceiling of clients, which is ahead of now, lets one more go: for a tenant that has less than its share even with that.
+    fn lends(&mut self, cost_per_io: u32, now: u64) -> bool {
+        let ahead = self.limit.saturating_sub(now);
+        self.name == OpClass::Client && ahead <= LENT * span(cost_per_io, self.spec.limit) && self.queue.is_behind(now)
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
@@ -318,9 +330,10 @@ impl<T> Mclock<T> {
             return Dequeued::Item(op, Phase::Strict);
         }
         let mut floor: Option<(u64, Turn)> = None;
-        let mut share: Option<(u64, usize)> = None;
+        let mut share: Option<(u64, Turn)> = None;
         let mut next: Option<u64> = None;
-        let mut starved: Option<(u64, usize)> = None;
+        let mut starved: Option<(u64, Turn)> = None;
+        let cost_per_io = self.cost_per_io;
         for (i, class) in self.classes.iter_mut().enumerate() {
             if class.queue.len() == 0 {
                 continue;
@@ -344,31 +357,30 @@ impl<T> Mclock<T> {
                     floor = Some((class.reservation, Turn::Class(i)));
                 }
             }
-            if class.limit > now && (ceilings || class.name == OpClass::Client) {
+            let phase = if class.limit <= now || class.lends(cost_per_io, now) {
+                Phase::Weight
+            } else if ceilings || class.name == OpClass::Client {
                 wait_until(class.limit);
                 continue;
+            } else {
+                Phase::Beyond
+            };
+            if now.saturating_sub(class.served) >= STARVED && starved.as_ref().is_none_or(|longest| class.served < longest.0) {
+                starved = Some((class.served, Turn::Share(i, phase)));
             }
-            if now.saturating_sub(class.served) >= STARVED && starved.is_none_or(|longest| class.served < longest.0) {
-                starved = Some((class.served, i));
-            }
-            if share.is_none_or(|best| class.share < best.0) {
-                share = Some((class.share, i));
+            if share.as_ref().is_none_or(|best| class.share < best.0) {
+                share = Some((class.share, Turn::Share(i, phase)));
             }
         }
-        let turn = match (floor, share, next) {
-            _ if starved.is_some() => Turn::Share(starved.map_or(0, |s| s.1)),
-            (Some((_, turn)), _, _) => turn,
-            (None, Some((_, i)), _) => Turn::Share(i),
-            (None, None, Some(at)) => return Dequeued::WaitUntil(at),
-            (None, None, None) => return Dequeued::Empty,
+        let turn = match (starved.or(floor).or(share), next) {
+            (Some((_, turn)), _) => turn,
+            (None, Some(at)) => return Dequeued::WaitUntil(at),
+            (None, None) => return Dequeued::Empty,
         };
         let (i, phase, taken) = match turn {
             Turn::Tenant(i) => (i, Phase::Floor, self.classes[i].queue.pop_floor(now)),
             Turn::Class(i) => (i, Phase::Reservation, self.classes[i].queue.pop_share(now)),
-            Turn::Share(i) => {
-                let phase = if self.classes[i].limit > now { Phase::Beyond } else { Phase::Weight };
-                (i, phase, self.classes[i].queue.pop_share(now))
-            }
+            Turn::Share(i, phase) => (i, phase, self.classes[i].queue.pop_share(now)),
         };
         let Some(taken) = taken else { return Dequeued::Empty };
         let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();

@@ -596,6 +596,14 @@ impl<T> Tenants<T> {
         self.by_share(now).is_some()
     }
 
+    /// Whether the tenant that is next by share has less than the others even when it is served.
+    pub(crate) fn is_behind(&mut self, now: u64) -> bool {
+        let Some(at) = self.by_share(now) else { return false };
+        let t = &self.tenants[at];
+        let first = &self.ops[self.sessions[self.sessions[t.ring].next].head];
+        t.share.saturating_add(t.step(first.charge)) <= self.now
+    }
+
     /// When a tenant that is at its ceiling may go on.
     pub(crate) fn next_ready(&self) -> Option<u64> {
         self.ceilings.top().map(|e| parts(e).0)

@@ -261,6 +261,44 @@ fn a_short_pause_earns_some_operations_and_no_more() {
 }
 
 #[test]
+fn who_asks_for_less_than_his_share_waits_for_no_ceiling_of_all() {
+    // The class may do 500 operations a second, and another tenant has many waiting. Of tenant 1 comes one every 8 ms: a quarter.
+    let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
+    let limited = ClassSpec { limit: 500 * 4096, ..class };
+    let new = || Mclock::new(MclockSpec { client: limited, background_recovery: class, background_best_effort: class, cost_per_io: 4096 });
+    let mut s = new();
+    (0..64).for_each(|n| s.enqueue(op(0, 2, n, 4096), 0));
+    let (mut now, mut mine, mut others, mut waited) = (0, 1, 0u64, Vec::new());
+    while now < 10 * SECOND {
+        // Its times are none of those at which the ceiling lets somebody go.
+        let next = mine * 8_000_000 + mine % 7 * 300_000;
+        if next <= now {
+            s.enqueue(op(next, 1, 0, 4096), next);
+            mine += 1;
+            continue;
+        }
+        match s.dequeue(now) {
+            Dequeued::Item(o, _) if o.tenant == 1 => waited.push(now - o.item),
+            Dequeued::Item(o, _) => {
+                others += 1;
+                s.enqueue(o, now);
+            }
+            Dequeued::WaitUntil(at) => now = at.min(next),
+            Dequeued::Empty => panic!("operations wait"),
+        }
+    }
+    // At the first time he is not known yet.
+    assert!(waited[1..].iter().all(|w| *w == 0), "{waited:?}");
+    let all = others + waited.len() as u64;
+    assert!(all.abs_diff(5000) <= 17, "{all} with a ceiling of 5000");
+
+    // Who asks for more than his share gets that, and the ceiling holds for both together.
+    let (served, _) = run(&mut new(), &[load(1, 0, 8), load(2, 0, 64)], 10, 10 * SECOND);
+    let (mine, others) = (of(&served, 1), of(&served, 2));
+    assert!(mine.abs_diff(others) <= 17 && (mine + others).abs_diff(5000) <= 17, "{mine} {others}");
+}
+
+#[test]
 fn when_all_have_had_their_turn_all_begin_alike() {
     let mut s = free();
     // One of weight 1, whose share clock goes far with an operation; then nobody waits.
