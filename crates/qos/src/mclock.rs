@@ -37,8 +37,8 @@ pub struct MclockSpec {
 ///
 /// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest behind is
 ///    served: these clocks are all in real time, so promises that cannot all be kept fall behind alike;
-/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that asks for less than its
-///    share it may be ahead by some operations, which others pay for later;
+/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that has had no more
+///    than the one who was served last it may be ahead by some operations, which all pay for later;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
 /// Before all that comes a class that is not at its ceiling and was not served for a second, or only for floors of tenants.
@@ -126,8 +126,8 @@ const STARVED: u64 = 1_000_000_000;
 const LEAD: u64 = 64;
 
 /// The ceiling of clients is one for all of them together. Who asks for less than his share does not wait for the moment at which it lets
-/// the next operation go, which others would have had: it goes at once, and they wait for longer. The ceiling's clock is ahead by so many small
-/// operations at most then.
+/// the next operation go, which others would have had: he goes at once, and they wait for longer. So do those who have had their turns when nothing
+/// waited. The ceiling's clock is ahead by so many small operations at most then.
 const LENT: u64 = 16;
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
@@ -148,10 +148,10 @@ impl<T> Class<T> {
         Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0, served: 0 }
     }
 
-    /// Whether a ceiling of clients, which is ahead of now, lets one more go: for a tenant that has less than its share even with that.
+    /// Whether a ceiling of clients, which is ahead of now, lets one more go: for a tenant that has had no more than the one who was served last.
     fn lends(&mut self, cost_per_io: u32, now: u64) -> bool {
         let ahead = self.limit.saturating_sub(now);
-        self.name == OpClass::Client && ahead <= LENT * span(cost_per_io, self.spec.limit) && self.queue.is_behind(now)
+        self.name == OpClass::Client && ahead <= LENT * span(cost_per_io, self.spec.limit) && self.queue.has_a_turn(now)
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.

@@ -596,12 +596,9 @@ impl<T> Tenants<T> {
         self.by_share(now).is_some()
     }
 
-    /// Whether the tenant that is next by share has less than the others even when it is served.
-    pub(crate) fn is_behind(&mut self, now: u64) -> bool {
-        let Some(at) = self.by_share(now) else { return false };
-        let t = &self.tenants[at];
-        let first = &self.ops[self.sessions[self.sessions[t.ring].next].head];
-        t.share.saturating_add(t.step(first.charge)) <= self.now
+    /// Whether the tenant that is next by share has had no more than the one who was served last by it.
+    pub(crate) fn has_a_turn(&mut self, now: u64) -> bool {
+        self.by_share(now).is_some_and(|at| self.tenants[at].share <= self.now)
     }
 
     /// When a tenant that is at its ceiling may go on.
