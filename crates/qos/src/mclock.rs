@@ -37,8 +37,8 @@ pub struct MclockSpec {
 ///
 /// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest behind is
 ///    served: these clocks are all in real time, so promises that cannot all be kept fall behind alike;
-/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that has had no more
-///    than the one who was served last it may be ahead by some operations, which all pay for later;
+/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that has had less
+///    than others it may be ahead by some operations, which these pay for;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
 /// Before all that comes a class that is not at its ceiling and was not served for a second, or only for floors of tenants.
@@ -125,10 +125,10 @@ const STARVED: u64 = 1_000_000_000;
 /// What is served by reservation counts for the share, but only so many operations of it.
 const LEAD: u64 = 64;
 
-/// The ceiling of clients is one for all of them together. Who asks for less than his share does not wait for the moment at which it lets
-/// the next operation go, which others would have had: he goes at once, and they wait for longer. So do those who have had their turns when nothing
-/// waited. The ceiling's clock is ahead by so many small operations at most then.
-const LENT: u64 = 16;
+/// The ceiling of clients is one for all of them together. What they do not use they save, up to so many small operations: some come at
+/// the same time, and where there is room none of them is to wait. And who asks for less than his share does not wait for the moment at which it lets
+/// the next operation go, which others would have had: he goes at once, up to so many small operations ahead, and they wait for longer.
+const SLACK: u64 = 16;
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
 const SHARE_SCALE: u64 = 1 << 10;
@@ -148,10 +148,14 @@ impl<T> Class<T> {
         Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0, served: 0 }
     }
 
-    /// Whether a ceiling of clients, which is ahead of now, lets one more go: for a tenant that has had no more than the one who was served last.
+    /// By how much its ceiling's clock may be behind now, when nothing has waited, or ahead of it, for a tenant that is behind others.
+    fn slack(&self, cost_per_io: u32) -> u64 {
+        if self.name == OpClass::Client { SLACK * span(cost_per_io, self.spec.limit) } else { 0 }
+    }
+
+    /// Whether its ceiling, which is ahead of now, lets one more go.
     fn lends(&mut self, cost_per_io: u32, now: u64) -> bool {
-        let ahead = self.limit.saturating_sub(now);
-        self.name == OpClass::Client && ahead <= LENT * span(cost_per_io, self.spec.limit) && self.queue.has_a_turn(now)
+        self.limit.saturating_sub(now) < self.slack(cost_per_io) && self.queue.is_behind(now)
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
@@ -301,7 +305,7 @@ impl<T> Scheduler<T> for Mclock<T> {
         let class = &mut self.classes[at];
         if class.queue.len() == 0 {
             class.reservation = class.reservation.max(now);
-            class.limit = class.limit.max(now);
+            class.limit = class.limit.max(now.saturating_sub(class.slack(self.cost_per_io)));
             class.share = class.share.max(others.unwrap_or(self.virtual_now));
             class.served = now;
         }

@@ -242,6 +242,9 @@ pub(crate) struct Tenants<T> {
     /// The share clock of those who have neither more nor less than their share: the furthest at which one was served by
     /// share. It never goes back, so that not one who comes back behind it makes the next come back further behind.
     now: u64,
+    /// The furthest to which serving by share has moved a share clock. When nothing waits any more that is where those are who had most, and who
+    /// had less is behind them: many requests come alone to an OSD that has time, and what their tenants had would never count else.
+    furthest: u64,
     /// Counts busy periods: one ends when nothing waits.
     period: u32,
     idle: VecDeque<u32>,
@@ -273,6 +276,7 @@ impl<T> Default for Tenants<T> {
             ceilings: Heap::new(),
             entries: 0,
             now: 0,
+            furthest: 0,
             period: 0,
             idle: VecDeque::new(),
             len: 0,
@@ -596,9 +600,12 @@ impl<T> Tenants<T> {
         self.by_share(now).is_some()
     }
 
-    /// Whether the tenant that is next by share has had no more than the one who was served last by it.
-    pub(crate) fn has_a_turn(&mut self, now: u64) -> bool {
-        self.by_share(now).is_some_and(|at| self.tenants[at].share <= self.now)
+    /// Whether the tenant that is next by share has had less than others, even with its next operation.
+    pub(crate) fn is_behind(&mut self, now: u64) -> bool {
+        let Some(at) = self.by_share(now) else { return false };
+        let t = &self.tenants[at];
+        let first = &self.ops[self.sessions[self.sessions[t.ring].next].head];
+        t.share.saturating_add(t.step(first.charge)) <= self.now
     }
 
     /// When a tenant that is at its ceiling may go on.
@@ -658,7 +665,11 @@ impl<T> Tenants<T> {
         if empty {
             self.list_idle(at, now);
         }
+        if !floor {
+            self.furthest = self.furthest.max(self.tenants[at].share);
+        }
         if self.len == 0 {
+            self.now = self.now.max(self.furthest);
             self.period = self.period.wrapping_add(1);
         }
         // The top of its heap has a new key now. Nothing else has it in its hands.
