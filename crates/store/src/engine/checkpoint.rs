@@ -11,9 +11,9 @@
 use super::Disk;
 use super::pace::{Pace, Room};
 use super::state::{Delta, Frozen, State, is_damaged};
-use super::turns::{Turns, UnderWay, WRITE_MAX};
+use super::turns::{REST, Turns, UnderWay, WRITE_MAX};
 use crate::alloc::Run;
-use crate::dev::{AlignedBuf, Device, Gather, Io};
+use crate::dev::{AlignedBuf, Gather, Io};
 use crate::error::StoreError;
 use crate::superblock::{LogPos, Superblock};
 use crate::tree::{self, Node, NodePtr, Pages};
@@ -187,7 +187,7 @@ impl Disk {
             };
             (st.image.take_dirty(sb.generation), sb)
         };
-        let mut writes = Writes::new(self.dev.clone());
+        let mut writes = Writes::new(self);
         for (at, _, page) in &pages {
             writes.push(sb.map_start() + at, page.clone()).await?;
         }
@@ -254,7 +254,7 @@ impl Disk {
         };
         let mut order: Vec<u64> = pending.keys().copied().collect();
         order.sort_unstable();
-        let mut writes = Writes::new(self.dev.clone());
+        let mut writes = Writes::new(self);
         let mut clock = Clock::new(self.opts.step_us);
         for at in &order {
             if let Some(b) = pending.get(at) {
@@ -308,21 +308,26 @@ impl Clock {
 }
 
 /// Writes under way. Ones that follow each other on the device are sent as one.
-struct Writes {
-    dev: Device,
+struct Writes<'a> {
+    disk: &'a Disk,
+    since: Instant,
     at: u64,
     len: u64,
     gather: Gather,
-    under_way: VecDeque<(Io<()>, u64)>,
+    /// With their bytes, and when they began.
+    under_way: VecDeque<(Io<()>, u64, Instant)>,
     /// Bytes of these.
     bytes: u64,
+    /// What the last one took.
+    took: Duration,
     turns: Turns,
 }
 
-impl Writes {
-    fn new(dev: Device) -> Writes {
-        let turns = Turns::new(dev.asked());
-        Writes { dev, at: 0, len: 0, gather: Gather::new(), under_way: VecDeque::new(), bytes: 0, turns }
+impl Writes<'_> {
+    fn new(disk: &Disk) -> Writes<'_> {
+        let turns = Turns::new(disk.dev.asked());
+        let (gather, under_way) = (Gather::new(), VecDeque::new());
+        Writes { disk, since: Instant::now(), at: 0, len: 0, gather, under_way, bytes: 0, took: Duration::ZERO, turns }
     }
 
     async fn push(&mut self, at: u64, bytes: Bytes) -> Result<(), StoreError> {
@@ -340,13 +345,22 @@ impl Writes {
         if self.len == 0 {
             return Ok(());
         }
-        self.turns.look(self.dev.asked());
-        while !self.turns.may_begin(self.len, UnderWay { writes: self.under_way.len(), bytes: self.bytes }) {
-            self.end_one().await?;
-            self.turns.ended(self.dev.asked());
+        self.turns.look(self.disk.dev.asked(), self.since.elapsed());
+        loop {
+            let under_way = UnderWay { writes: self.under_way.len(), bytes: self.bytes };
+            if self.turns.may_begin(self.len, under_way, self.disk.is_tight()) {
+                break;
+            }
+            if self.under_way.is_empty() {
+                tokio::time::sleep(self.took * REST).await;
+                self.turns.rested(self.disk.dev.asked(), self.since.elapsed());
+            } else {
+                self.end_one().await?;
+                self.turns.ended(self.disk.dev.asked(), self.since.elapsed());
+            }
         }
-        let io = self.dev.write(self.at, std::mem::take(&mut self.gather), false);
-        self.under_way.push_back((io, self.len));
+        let io = self.disk.dev.write(self.at, std::mem::take(&mut self.gather), false);
+        self.under_way.push_back((io, self.len, Instant::now()));
         self.bytes += self.len;
         self.len = 0;
         Ok(())
@@ -354,8 +368,9 @@ impl Writes {
 
     /// Waits for the oldest one, if there is one.
     async fn end_one(&mut self) -> Result<(), StoreError> {
-        if let Some((io, bytes)) = self.under_way.pop_front() {
+        if let Some((io, bytes, begun)) = self.under_way.pop_front() {
             io.await?;
+            self.took = begun.elapsed();
             self.bytes -= bytes;
         }
         Ok(())
@@ -373,7 +388,7 @@ impl Writes {
 /// The store as the tree's merge sees it.
 struct Pager<'a> {
     disk: &'a Disk,
-    writes: Writes,
+    writes: Writes<'a>,
     dropped: Vec<NodePtr>,
     stored: Vec<Run>,
     clock: Clock,
@@ -382,7 +397,7 @@ struct Pager<'a> {
 impl<'a> Pager<'a> {
     fn new(disk: &'a Disk) -> Pager<'a> {
         let clock = Clock::new(disk.opts.step_us);
-        Pager { disk, writes: Writes::new(disk.dev.clone()), dropped: Vec::new(), stored: Vec::new(), clock }
+        Pager { disk, writes: Writes::new(disk), dropped: Vec::new(), stored: Vec::new(), clock }
     }
 }
 

@@ -136,6 +136,14 @@ impl Disk {
         self.is_over(log, dirty) || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
     }
 
+    /// Whether callers will wait for the checkpoint under way if it goes on as slowly.
+    fn is_tight(&self) -> bool {
+        let pace = self.pace.borrow();
+        let Some(pace) = &*pace else { return false };
+        let st = self.state.borrow();
+        !pace.permits(st.log_reserved() + self.log_limit() / 16, st.dirty_bytes() + self.dirty_limit() / 16)
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         let st = self.state.borrow();
         self.is_over(st.log_reserved(), st.dirty_bytes())
