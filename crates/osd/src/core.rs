@@ -643,8 +643,12 @@ impl Core {
         let mut more = false;
         // What was started last, and when.
         let mut last: Option<(Instant, Receipt)> = None;
-        while !self.is_full() {
+        loop {
             let now = Instant::now();
+            let full = self.is_full();
+            if full && !self.has_room_beyond(now) {
+                break;
+            }
             if let Some((since, receipt)) = last.take() {
                 self.meter.borrow_mut().started(&receipt, Some(now.saturating_duration_since(since)));
             }
@@ -660,8 +664,13 @@ impl Core {
                 if self.clients_running.get() == 0 {
                     queue.clients_left(now);
                 }
-                queue.dequeue(now)
+                if full {
+                    queue.dequeue_behind(now).map(|(work, receipt)| crate::work::Next::Work(work, receipt))
+                } else {
+                    Some(queue.dequeue(now))
+                }
             };
+            let Some(next) = next else { break };
             match next {
                 crate::work::Next::Work(work, receipt) => {
                     last = matches!(work, Work::Client(_)).then_some((now, receipt));
@@ -701,6 +710,11 @@ impl Core {
     /// Whether the admission window is full.
     fn is_full(&self) -> bool {
         self.running.get() >= self.window()
+    }
+
+    /// Whether somebody who has had less than others may go, although the window is full.
+    fn has_room_beyond(&self, now: Instant) -> bool {
+        self.settings.borrow().window == 0 && self.running.get() < self.window() + self.window.borrow().beyond(self.since_start(now))
     }
 
     /// Whether what would wait for the window is in execution, because there is nobody who could be ordered.

@@ -442,6 +442,28 @@ impl OsdQueue {
     fn at(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.start).as_nanos() as u64
     }
+
+    /// Counts what the scheduler lets go.
+    fn begins(&mut self, op: Op<Work>, phase: Phase, at: u64) -> (Work, Receipt) {
+        let by_floor = phase == Phase::Floor;
+        let queued = match &op.item {
+            Work::Client(request) => request.queued.get(),
+            Work::Background(job) => job.queued,
+        };
+        let paid = self.costs.in_writes(op.charge);
+        self.classes.served(op.class, (op.cost.into(), paid), phase, at.saturating_sub(queued), at);
+        if let Work::Client(request) = &op.item {
+            self.tenants.served(request, op.cost.into(), paid, by_floor, at);
+        }
+        if op.class == OpClass::Client {
+            self.front.client_begins(op.charge, at);
+            self.costs.mean = self.costs.mean - self.costs.mean / 64 + u64::from(op.charge);
+        }
+        let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
+        let (bytes, access) = (op.cost.into(), access(&op.item));
+        let receipt = Receipt { class: op.class, tenant: op.tenant, charged: op.charge, phase, access, bytes, sure };
+        (op.item, receipt)
+    }
 }
 
 impl OsdQueue {
@@ -629,28 +651,19 @@ impl Queue for OsdQueue {
         };
         match next {
             Dequeued::Item(op, phase) => {
-                let by_floor = phase == Phase::Floor;
-                let queued = match &op.item {
-                    Work::Client(request) => request.queued.get(),
-                    Work::Background(job) => job.queued,
-                };
-                let paid = self.costs.in_writes(op.charge);
-                self.classes.served(op.class, (op.cost.into(), paid), phase, at.saturating_sub(queued), at);
-                if let Work::Client(request) = &op.item {
-                    self.tenants.served(request, op.cost.into(), paid, by_floor, at);
-                }
-                if op.class == OpClass::Client {
-                    self.front.client_begins(op.charge, at);
-                    self.costs.mean = self.costs.mean - self.costs.mean / 64 + u64::from(op.charge);
-                }
-                let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
-                let (bytes, access) = (op.cost.into(), access(&op.item));
-                let receipt = Receipt { class: op.class, tenant: op.tenant, charged: op.charge, phase, access, bytes, sure };
-                Next::Work(op.item, receipt)
+                let (work, receipt) = self.begins(op, phase, at);
+                Next::Work(work, receipt)
             }
             Dequeued::WaitUntil(t) => self.later(Some(held.map_or(t, |held| held.min(t)))),
             Dequeued::Empty => self.later(held),
         }
+    }
+
+    fn dequeue_behind(&mut self, now: Instant) -> Option<(Work, Receipt)> {
+        let at = self.at(now);
+        let Kinds::Mclock(q) = &mut self.kind else { return None };
+        let (op, phase) = q.dequeue_behind(at)?;
+        Some(self.begins(op, phase, at))
     }
 
     fn len(&self) -> usize {

@@ -90,6 +90,10 @@ pub trait Queue {
     fn enqueue(&mut self, work: Work, now: Instant);
     /// Takes the next.
     fn dequeue(&mut self, now: Instant) -> Next;
+    /// Takes the next request of a client that need not wait for what others have in execution, if there is one.
+    fn dequeue_behind(&mut self, _: Instant) -> Option<(Work, Receipt)> {
+        None
+    }
     /// How much waits.
     fn len(&self) -> usize;
     /// Whether nothing waits.

@@ -387,6 +387,22 @@ impl<T> Mclock<T> {
             Turn::Share(i, phase) => (i, phase, self.classes[i].queue.pop_share(now)),
         };
         let Some(taken) = taken else { return Dequeued::Empty };
+        Dequeued::Item(self.serve(i, taken, phase, now), phase)
+    }
+
+    /// The next operation of clients, if its tenant has had less than others even with it, and a ceiling of clients lends it: for those who
+    /// need not wait for what others have in execution.
+    pub fn dequeue_behind(&mut self, now: u64) -> Option<(Op<T>, Phase)> {
+        let at = self.classes.iter().position(|c| c.name == OpClass::Client)?;
+        let cost_per_io = self.cost_per_io;
+        let class = &mut self.classes[at];
+        let allowed = class.queue.len() > 0 && class.queue.is_behind(now) && (class.limit <= now || class.lends(cost_per_io, now));
+        let taken = allowed.then(|| class.queue.pop_share(now))??;
+        Some((self.serve(at, taken, Phase::Weight, now), Phase::Weight))
+    }
+
+    /// Moves the clocks of a class for what was taken.
+    fn serve(&mut self, i: usize, taken: Taken<T>, phase: Phase, now: u64) -> Op<T> {
         let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
         let class = &mut self.classes[i];
         if phase != Phase::Floor {
@@ -396,6 +412,6 @@ impl<T> Mclock<T> {
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.
         class.pay(taken.charge, phase.is_reserved() && class.reservation <= now, phase, others.filter(|_| phase.is_reserved()));
-        Dequeued::Item(taken.op(class.name), phase)
+        taken.op(class.name)
     }
 }

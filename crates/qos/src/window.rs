@@ -92,6 +92,8 @@ const FIRST: u64 = MEASURE_EVERY / 50;
 const SEVERAL: u64 = 1_000_000_000;
 /// it was there itself in this time.
 const THERE: u64 = 100_000_000;
+/// Who has had less than others need not wait for one of theirs to end, up to so many operations, and not more than there are in the window.
+const BEYOND: usize = 16;
 /// Above so many thousandths the store is busier than is needed, and the window becomes smaller ...
 const BUSY: u64 = 750;
 /// ... and below so many it is larger, if there is something to be let in.
@@ -114,6 +116,12 @@ impl Window {
         } else {
             self.size
         }
+    }
+
+    /// How many more may be in execution for those who have had less than others: they wait for nobody of these. What is measured must be among
+    /// few.
+    pub fn beyond(&self, now: u64) -> usize {
+        if self.is_alone(now) || self.is_measuring(now) { 0 } else { self.size.min(BEYOND) }
     }
 
     /// How many keep the store busy, even if more may be in execution because nobody is there who could be ordered.
@@ -296,6 +304,19 @@ mod tests {
         assert!(sizes.iter().all(|s| *s == 256), "{sizes:?}");
         // Measurements cost little.
         assert!(done >= 20 * 256 * 200 * 9 / 10, "{done}");
+    }
+
+    #[test]
+    fn beyond_it_go_some_and_none_while_it_measures_or_there_is_nobody_else() {
+        let mut w = Window::new(4, 256, 0);
+        w.comes(1, true, 1);
+        assert_eq!((w.size(1), w.beyond(1)), (256, 0), "alone");
+        w.comes(2, true, 2);
+        assert_eq!((w.size(2), w.beyond(2)), (4, 4));
+        w.size = 100;
+        assert_eq!(w.beyond(2), BEYOND);
+        w.comes(1, true, FIRST);
+        assert_eq!((w.size(FIRST), w.beyond(FIRST)), (FEW, 0), "measures");
     }
 
     #[test]

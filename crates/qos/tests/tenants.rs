@@ -310,6 +310,32 @@ fn who_asks_for_less_than_his_share_waits_for_no_ceiling_of_all() {
 }
 
 #[test]
+fn only_who_had_less_than_others_goes_beyond_what_is_in_execution() {
+    let mut s = free();
+    (0..64).for_each(|n| s.enqueue(op(n, 2, n % 16, 4096), 0));
+    s.enqueue(Op { class: OpClass::BackgroundRecovery, ..op(0, 9, 0, 4096) }, 0);
+    assert!(s.dequeue_behind(0).is_none(), "nobody has had anything");
+    for _ in 0..32 {
+        assert!(matches!(s.dequeue(0), Dequeued::Item(..)));
+    }
+    assert!(s.dequeue_behind(0).is_none(), "there is nobody else");
+    // One who was there before comes back: three of his go, and none of the others'.
+    s.set_tenant(OpClass::Client, 1, spec(0, 100, 0), 0);
+    s.enqueue(op(0, 1, 0, 4096), 1000);
+    while s.tenant_len(OpClass::Client, 1) > 0 {
+        assert!(matches!(s.dequeue(1000), Dequeued::Item(..)));
+    }
+    (0..8).for_each(|_| assert!(matches!(s.dequeue(1000), Dequeued::Item(..))));
+    (0..3).for_each(|n| s.enqueue(op(n, 1, 0, 4096), 2000));
+    let gone: Vec<u64> = std::iter::from_fn(|| s.dequeue_behind(2000)).map(|(o, phase)| {
+        assert_eq!(phase, Phase::Weight);
+        o.tenant
+    }).collect();
+    assert_eq!(gone, [1, 1, 1]);
+    assert!(s.tenant_len(OpClass::Client, 2) > 0 && s.class_len(OpClass::BackgroundRecovery) == 0);
+}
+
+#[test]
 fn who_had_less_than_others_is_behind_them_also_where_requests_come_alone() {
     // An OSD that has time: of tenant 2 five come together, then one of tenant 1, which waits for nobody.
     let mut s = free();
