@@ -153,9 +153,10 @@ impl<T> Class<T> {
         if self.name == OpClass::Client { SLACK * span(cost_per_io, self.spec.limit) } else { 0 }
     }
 
-    /// Whether its ceiling, which is ahead of now, lets one more go.
+    /// Whether its ceiling lets the next tenant go because that has had less than others.
     fn lends(&mut self, cost_per_io: u32, now: u64) -> bool {
-        self.limit.saturating_sub(now) < self.slack(cost_per_io) && self.queue.is_behind(now)
+        let ahead = self.limit.saturating_sub(now);
+        (ahead == 0 || ahead < self.slack(cost_per_io)) && self.queue.is_behind(now)
     }
 
     /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
@@ -396,8 +397,7 @@ impl<T> Mclock<T> {
         let at = self.classes.iter().position(|c| c.name == OpClass::Client)?;
         let cost_per_io = self.cost_per_io;
         let class = &mut self.classes[at];
-        let allowed = class.queue.len() > 0 && class.queue.is_behind(now) && (class.limit <= now || class.lends(cost_per_io, now));
-        let taken = allowed.then(|| class.queue.pop_share(now))??;
+        let taken = class.lends(cost_per_io, now).then(|| class.queue.pop_share(now))??;
         Some((self.serve(at, taken, Phase::Weight, now), Phase::Weight))
     }
 
