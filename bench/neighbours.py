@@ -4,9 +4,10 @@
 
 All sessions keep the same number of operations under way (fio's rados engine), each on 256 objects of its own: with few,
 most of them may lie on one OSD, which would then decide. Equal tenants should get equal parts, however many sessions
-each has. Each point is measured with the victim alone first, at full speed and at a fixed rate, a quarter of that: its
-part is what it gets beside the aggressor of what the cluster does then, and its waiting is told at the fixed rate, alone
-and beside.
+each has. In each round the victim is measured alone, at full speed and at a fixed rate, a quarter of that, then beside each
+number of sessions, and at the end alone at the fixed rate once more. Its part is what it gets beside the aggressor of what
+the cluster does then. Its waiting is told at the fixed rate: p99 beside as a multiple of the mean of the two p99 alone of
+the same round. The two against each other (`alone again`) say what such a multiple is worth on this machine.
 
 Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
 sessions would then take it from the servers and from the victim's client. So the aggressor's clients have
@@ -90,13 +91,30 @@ def beside(cluster, o, mode, sessions, rate=0):
     return figures["iops"], others, figures["clat_ns"]["percentile"]["99.000000"] / 1e3
 
 
-def point(cluster, o, mode, sessions):
+def one_round(cluster, o, mode, sessions):
+    """A row for each number of sessions."""
     iops, _ = alone(cluster, o, mode)
-    kept, others, _ = beside(cluster, o, mode, sessions)
     rate = int(iops / 4)
-    _, p99 = alone(cluster, o, mode, rate)
-    _, _, p99_beside = beside(cluster, o, mode, sessions, rate)
-    return dict(sessions=sessions, mode=mode, alone=iops, victim=kept, aggressor=others, share=kept / (kept + others), rate=rate, p99=p99, p99_beside=p99_beside)
+    first = alone(cluster, o, mode, rate)[1]
+    found = []
+    for n in sessions:
+        kept, others, _ = beside(cluster, o, mode, n)
+        found.append((n, kept, others, beside(cluster, o, mode, n, rate)[2]))
+    again = alone(cluster, o, mode, rate)[1]
+    p99 = (first + again) / 2
+    return [dict(sessions=n, mode=mode, alone=iops, victim=kept, aggressor=others, share=kept / (kept + others), rate=rate, p99=p99, p99_beside=waits, ratio=waits / p99, again=again / first)
+            for n, kept, others, waits in found]
+
+
+def quartiles(values):
+    """The two quartiles of some values; of one or two, the least and the most."""
+    return statistics.quantiles(values, n=4, method="inclusive")[::2] if len(values) > 2 else [min(values), max(values)]
+
+
+def summary(system, rounds):
+    """Medians of a point's rounds, and quartiles of what is compared."""
+    row = {k: v if isinstance(v, str) else statistics.median(r[k] for r in rounds) for k, v in rounds[0].items()}
+    return {"system": system, **row, **{f"{k}_quartiles": quartiles([r[k] for r in rounds]) for k in ("share", "ratio", "again")}, "rounds": rounds}
 
 
 def main():
@@ -127,17 +145,19 @@ def main():
                     cluster.make_pool(pool, 64)
                     Load(cluster, pool, sessions, "write", o.depth, fill=True).finish()
                 for mode in o.modes.split(","):
-                    for sessions in map(int, o.sessions.split(",")):
-                        found = [point(cluster, o, mode, sessions) for _ in range(o.rounds)]
-                        rows.append({"system": cluster.name, **{k: v if isinstance(v, str) else statistics.median(f[k] for f in found) for k, v in found[0].items()}})
-                        print(json.dumps(rows[-1]), flush=True)
+                    rounds = []
+                    for _ in range(o.rounds):
+                        rounds.append(one_round(cluster, o, mode, [int(n) for n in o.sessions.split(",")]))
+                        print(json.dumps(rounds[-1]), flush=True)
+                    rows += [summary(cluster.name, list(point)) for point in zip(*rounds)]
             finally:
                 cluster.stop()
-        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | at a rate of | p99 alone, beside (us) | |")
-        print("|---|---|---|---|---|---|---|---|---|---|")
+        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | at a rate of | p99 alone, beside (us) | beside, of alone | alone again |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|")
         for r in rows:
+            of = lambda name: f"{r[name]:.2f} x ({' to '.join(f'{q:.2f}' for q in r[name + '_quartiles'])})"
             print(f"| {r['mode']} | {r['system']} | {r['sessions']:.0f} | {r['alone']:.0f} | {r['victim']:.0f} | {r['aggressor']:.0f} | **{100 * r['share']:.1f} %** "
-                  f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {r['p99_beside'] / r['p99']:.2f} x |")
+                  f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {of('ratio')} | {of('again')} |")
         if o.json:
             Path(o.json).write_text(json.dumps(rows, indent=1))
 
