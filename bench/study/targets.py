@@ -283,7 +283,16 @@ class StartedStock(Started):
                 d.kill()
         for d in osds:
             d.spawn()
-        wait("all OSDs after a restart", self.cluster.clean, 180)
+        try:
+            self.until("all OSDs after a restart", self.cluster.clean, 90)
+        except TimeoutError:
+            # One of 16.2 may stand still after it has measured what its device can do, for ever.
+            for osd, (up, _) in self.ceph.osds().items():
+                if not up:
+                    self.log(f"  {self.name}: osd.{osd} did not come up: starting it once more")
+                    osds[osd].kill()
+                    osds[osd].spawn()
+            self.until("all OSDs after a second restart", self.cluster.clean, 180)
 
 
 class StartedSiphon(Started):

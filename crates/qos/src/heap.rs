@@ -9,8 +9,13 @@
 //! Half as many levels as with two branches, and each is one line. Places without an entry hold [`NOTHING`], so the least of a block is
 //! found without asking how many there are.
 
+use crate::fetch::fetch;
+
 /// Greater than any entry, and none.
 const NOTHING: u128 = u128::MAX;
+
+/// The first blocks are read so often that they are in the processor's caches.
+const SHALLOW: usize = 1024;
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
@@ -43,6 +48,13 @@ impl Heap {
         self.blocks.first().map(|b| b.0[3]).filter(|e| *e != NOTHING)
     }
 
+    /// The least of those right below the top: the one after it, unless another comes.
+    #[inline]
+    pub(crate) fn second(&self) -> Option<u128> {
+        let [a, b, c, d] = self.blocks.get(1)?.0;
+        Some(a.min(b).min(c.min(d))).filter(|e| *e != NOTHING)
+    }
+
     /// Adds an entry. [`NOTHING`] is none.
     pub(crate) fn push(&mut self, entry: u128) {
         debug_assert_ne!(entry, NOTHING);
@@ -70,6 +82,10 @@ impl Heap {
         }
         let mut i = 0;
         while let Some(Block(children)) = self.blocks.get(i + 1) {
+            // One of the four blocks below these children is next, and they lie side by side: fetched before it is known which.
+            if i >= SHALLOW && let Some(below) = self.blocks.get(4 * i + 2..4 * i + 6) {
+                below.iter().for_each(fetch);
+            }
             // Without branches, which nobody could foretell.
             let [a, b, c, d] = *children;
             let (first, x) = if b < a { (1, b) } else { (0, a) };
@@ -133,6 +149,8 @@ mod tests {
                         other.retain(|Reverse(e)| e % 7 != entry % 7);
                     }
                 }
+                let second = other.clone().into_sorted_vec().into_iter().rev().nth(1).map(|Reverse(e)| e);
+                prop_assert_eq!(heap.second(), second);
                 prop_assert_eq!((heap.len(), heap.top()), (other.len(), other.peek().map(|Reverse(e)| *e)));
             }
         }

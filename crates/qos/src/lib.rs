@@ -21,6 +21,7 @@ mod beside;
 mod capacity;
 mod ceilings;
 mod cost;
+mod fetch;
 mod fifo;
 mod heap;
 mod mclock;

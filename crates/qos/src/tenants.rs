@@ -11,9 +11,12 @@
 //! hold only tenants with promises.
 
 use crate::Op;
+use crate::fetch::fetch;
 use crate::heap::Heap;
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 
 mod state;
 
@@ -95,6 +98,9 @@ const KEPT: u64 = 16;
 /// operations, and what others had meanwhile they had without taking it from anybody.
 const PAUSE: u64 = 100_000_000;
 
+/// So many tenants and what waits of them do not fit into a core's own caches.
+const MANY: usize = 4096;
+
 /// What is in a heap: key, then who came first, so that equal tenants take turns; and a tenant's place. In one number, as
 /// heaps of many tenants do little but compare.
 fn entry(key: u64, order: u32, at: u32) -> u128 {
@@ -123,10 +129,12 @@ struct Tenant {
     /// The last session of the ring; the next one is the one whose turn it is.
     ring: u32,
     sessions: u32,
+    /// The operation that goes next, when something waits.
+    first: u32,
     /// What a session may spend in its turn: the largest charge seen while something waits.
     quantum: u32,
-    /// Its place in `promises`.
-    promise: u32,
+    /// It has a floor or a ceiling, which lie at its place in `promises`.
+    promised: bool,
     /// It has a ceiling; else `promises` need not be looked at when it is served by share.
     ceiled: bool,
     /// It has its entry in the heap of shares.
@@ -156,6 +164,13 @@ struct Promise {
     /// Keys of the valid entries in the heaps.
     floor_key: u64,
     ceiling_key: u64,
+}
+
+impl Promise {
+    const NONE: Promise = {
+        let none = Pace { iops_milli: 0, bps: 0 };
+        Promise { floor: none, ceiling: none, floor_due: 0, ceiling_due: 0, floor_key: NOT_QUEUED, ceiling_key: NOT_QUEUED }
+    };
 }
 
 #[derive(Clone, Debug)]
@@ -226,9 +241,12 @@ impl<V> std::ops::IndexMut<u32> for Places<V> {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants<T> {
-    index: FxHashMap<u64, u32>,
+    /// Places of tenants, by their ids, which stand there: with many tenants it is a quarter of a map of both, and stays in the caches.
+    index: HashTable<u32>,
     tenants: Places<Tenant>,
-    promises: Places<Promise>,
+    /// At the place of its tenant, so that the processor fetches both at once: up to the last tenant that ever had one.
+    promises: Vec<Promise>,
+    /// Tenants that have one.
     promised: usize,
     sessions: Places<Session>,
     /// Sessions of tenants that have many, by tenant and id.
@@ -264,9 +282,9 @@ pub(crate) struct Taken<T> {
 impl<T> Default for Tenants<T> {
     fn default() -> Self {
         Tenants {
-            index: FxHashMap::default(),
+            index: HashTable::new(),
             tenants: Places::new(),
-            promises: Places::new(),
+            promises: Vec::new(),
             promised: 0,
             sessions: Places::new(),
             by_id: FxHashMap::default(),
@@ -296,12 +314,16 @@ impl<T> Tenants<T> {
 
     /// What waits for a tenant.
     pub(crate) fn waiting(&self, id: u64) -> usize {
-        self.index.get(&id).map_or(0, |at| self.tenants[*at].len as usize)
+        self.find(id).map_or(0, |at| self.tenants[at].len as usize)
+    }
+
+    fn find(&self, id: u64) -> Option<u32> {
+        self.index.find(hash(id), |at| self.tenants[*at].id == id).copied()
     }
 
     fn tenant(&mut self, id: u64) -> u32 {
-        if let Some(at) = self.index.get(&id) {
-            return *at;
+        if let Some(at) = self.find(id) {
+            return at;
         }
         let at = self.tenants.put(Tenant {
             id,
@@ -313,39 +335,39 @@ impl<T> Tenants<T> {
             weight: TenantSpec::WEIGHT,
             ring: NONE,
             sessions: 0,
+            first: NONE,
             quantum: 0,
-            promise: NONE,
+            promised: false,
             ceiled: false,
             in_share: false,
             mapped: false,
             listed: false,
         });
-        self.index.insert(id, at);
+        self.index.insert_unique(hash(id), at, |at| hash(self.tenants[*at].id));
         at
     }
 
     /// Makes or changes a promise. A tenant with anything but the usual one is kept until it has that again.
     pub(crate) fn set(&mut self, id: u64, spec: TenantSpec, now: u64) {
-        if spec == TenantSpec::default() && !self.index.contains_key(&id) {
+        if spec == TenantSpec::default() && self.find(id).is_none() {
             return;
         }
         let at = self.tenant(id);
         self.tenants[at].weight = spec.weight.max(1);
         let TenantSpec { floor, ceiling, .. } = spec;
         self.tenants[at].ceiled = !ceiling.is_none();
-        let place = self.tenants[at].promise;
+        let place = at as usize;
         if floor.is_none() && ceiling.is_none() {
-            if place != NONE {
-                self.promises[place].floor_key = NOT_QUEUED;
-                self.promises[place].ceiling_key = NOT_QUEUED;
-                self.promises.release(place);
+            if std::mem::take(&mut self.tenants[at].promised) {
+                self.promises[place] = Promise::NONE;
                 self.promised -= 1;
-                self.tenants[at].promise = NONE;
             }
-        } else if place == NONE {
+        } else if !std::mem::replace(&mut self.tenants[at].promised, true) {
             self.promised += 1;
-            let p = Promise { floor, ceiling, floor_due: now, ceiling_due: now, floor_key: NOT_QUEUED, ceiling_key: NOT_QUEUED };
-            self.tenants[at].promise = self.promises.put(p);
+            if self.promises.len() <= place {
+                self.promises.resize(place + 1, Promise::NONE);
+            }
+            self.promises[place] = Promise { floor, ceiling, floor_due: now, ceiling_due: now, ..Promise::NONE };
         } else {
             let p = &mut self.promises[place];
             // A clock that a lower rate had put ahead would delay what the new one owes; one operation at the new
@@ -386,7 +408,7 @@ impl<T> Tenants<T> {
         for _ in 0..2 {
             let Some(at) = self.idle.front().copied() else { return };
             let t = &mut self.tenants[at];
-            if t.len > 0 || t.promise != NONE || t.weight != TenantSpec::WEIGHT {
+            if t.len > 0 || t.promised || t.weight != TenantSpec::WEIGHT {
                 t.listed = false;
                 self.idle.pop_front();
                 continue;
@@ -405,7 +427,9 @@ impl<T> Tenants<T> {
             }
             let id = t.id;
             self.idle.pop_front();
-            self.index.remove(&id);
+            if let Ok(entry) = self.index.find_entry(hash(id), |found| *found == at) {
+                entry.remove();
+            }
             self.tenants.release(at);
         }
     }
@@ -424,38 +448,37 @@ impl<T> Tenants<T> {
 
     /// Enters a tenant with a floor by when it is owed and allowed something.
     fn queue_floor(&mut self, at: u32) {
-        let place = self.tenants[at].promise;
-        if place == NONE || self.promises[place].floor.is_none() {
+        if promise_of(&self.tenants, &self.promises, at).is_none_or(|p| p.floor.is_none()) {
             return;
         }
         let order = self.next_entry();
-        let p = &mut self.promises[place];
+        let p = &mut self.promises[at as usize];
         let key = p.floor_due.max(p.ceiling_due);
         if p.floor_key != key {
             p.floor_key = key;
             self.floors.push(entry(key, order, at));
         }
         if self.floors.len() > 64 + 4 * self.promised {
-            let (tenants, promises) = (&self.tenants, &self.promises);
+            let promises = &self.promises;
             self.floors.retain(|e| {
                 let (key, at) = parts(e);
-                promise_of(tenants, promises, at).is_some_and(|p| p.floor_key == key)
+                promises[at as usize].floor_key == key
             });
         }
     }
 
     fn queue_ceiling(&mut self, at: u32) {
         let order = self.next_entry();
-        let p = &mut self.promises[self.tenants[at].promise];
+        let p = &mut self.promises[at as usize];
         if p.ceiling_key != p.ceiling_due {
             p.ceiling_key = p.ceiling_due;
             self.ceilings.push(entry(p.ceiling_key, order, at));
         }
         if self.ceilings.len() > 64 + 4 * self.promised {
-            let (tenants, promises) = (&self.tenants, &self.promises);
+            let promises = &self.promises;
             self.ceilings.retain(|e| {
                 let (key, at) = parts(e);
-                promise_of(tenants, promises, at).is_some_and(|p| p.ceiling_key == key)
+                promises[at as usize].ceiling_key == key
             });
         }
     }
@@ -472,8 +495,8 @@ impl<T> Tenants<T> {
             let kept = if now.saturating_sub(t.idle_since) < PAUSE { KEPT } else { 0 };
             t.share = t.share.max(self.now.saturating_sub(t.step(charge).saturating_mul(kept)));
             t.quantum = 0;
-            if t.promise != NONE {
-                let p = &mut self.promises[t.promise];
+            if t.promised {
+                let p = &mut self.promises[at as usize];
                 p.floor_due = p.floor_due.max(now.saturating_sub(BURST));
                 p.ceiling_due = p.ceiling_due.max(now);
             }
@@ -489,6 +512,9 @@ impl<T> Tenants<T> {
             self.ops[last].next = place;
         }
         let t = &mut self.tenants[at];
+        if t.len == 0 {
+            t.first = place;
+        }
         t.quantum = t.quantum.max(charge);
         t.len += 1;
         self.len += 1;
@@ -542,15 +568,14 @@ impl<T> Tenants<T> {
     pub(crate) fn floor_due(&mut self) -> Option<u64> {
         loop {
             let (key, at) = parts(self.floors.top()?);
-            let place = self.tenants[at].promise;
-            if place == NONE || self.promises[place].floor_key != key {
+            let p = &mut self.promises[at as usize];
+            if p.floor_key != key {
                 self.floors.pop();
                 continue;
             }
-            let p = &self.promises[place];
             let due = p.floor_due.max(p.ceiling_due);
             if self.tenants[at].len == 0 || p.floor.is_none() {
-                self.promises[place].floor_key = NOT_QUEUED;
+                p.floor_key = NOT_QUEUED;
                 self.floors.pop();
             } else if due > key {
                 self.floors.pop();
@@ -565,9 +590,9 @@ impl<T> Tenants<T> {
     fn by_share(&mut self, now: u64) -> Option<u32> {
         while let Some((key, at)) = self.ceilings.top().map(parts).filter(|(key, _)| *key <= now) {
             self.ceilings.pop();
-            let place = self.tenants[at].promise;
-            if place != NONE && self.promises[place].ceiling_key == key {
-                self.promises[place].ceiling_key = NOT_QUEUED;
+            let p = &mut self.promises[at as usize];
+            if p.ceiling_key == key {
+                p.ceiling_key = NOT_QUEUED;
                 if self.tenants[at].len > 0 {
                     self.queue_share(at);
                 }
@@ -576,7 +601,7 @@ impl<T> Tenants<T> {
         loop {
             let (key, at) = parts(self.shares.top()?);
             let t = &mut self.tenants[at];
-            let full = t.ceiled && self.promises[t.promise].ceiling_due > now;
+            let full = t.ceiled && self.promises[at as usize].ceiling_due > now;
             if t.len > 0 && t.share <= key && !full {
                 return Some(at);
             }
@@ -604,8 +629,7 @@ impl<T> Tenants<T> {
     pub(crate) fn is_behind(&mut self, now: u64) -> bool {
         let Some(at) = self.by_share(now) else { return false };
         let t = &self.tenants[at];
-        let first = &self.ops[self.sessions[self.sessions[t.ring].next].head];
-        t.share.saturating_add(t.step(first.charge)) <= self.now
+        t.share.saturating_add(t.step(self.ops[t.first].charge)) <= self.now
     }
 
     /// When a tenant that is at its ceiling may go on.
@@ -629,9 +653,8 @@ impl<T> Tenants<T> {
 
     fn take(&mut self, at: u32, floor: bool, now: u64) -> Option<Taken<T>> {
         let t = &self.tenants[at];
-        let (id, last) = (t.id, t.ring);
+        let (id, last, place) = (t.id, t.ring, t.first);
         let first = self.sessions[last].next;
-        let place = self.sessions[first].head;
         let op = &mut self.ops[place];
         let (next, cost, charge, priority) = (op.next, op.cost, op.charge, op.priority);
         let item = op.item.take()?;
@@ -662,6 +685,7 @@ impl<T> Tenants<T> {
             t.ring = first;
         }
         let empty = t.len == 0;
+        t.first = if empty { NONE } else { self.sessions[self.sessions[t.ring].next].head };
         if empty {
             self.list_idle(at, now);
         }
@@ -675,7 +699,7 @@ impl<T> Tenants<T> {
         // The top of its heap has a new key now. Nothing else has it in its hands.
         if floor {
             let order = self.next_entry();
-            let p = &mut self.promises[self.tenants[at].promise];
+            let p = &mut self.promises[at as usize];
             p.floor_key = if empty { NOT_QUEUED } else { p.floor_due.max(p.ceiling_due) };
             let key = p.floor_key;
             if empty {
@@ -693,14 +717,37 @@ impl<T> Tenants<T> {
                 self.shares.replace_top(entry(share, order, at));
             }
         }
+        self.foresee();
         Some(Taken { tenant: id, session, cost, charge, priority, item })
+    }
+
+    /// Has the processor fetch what the next steps will look at, one after the other: of many tenants, nothing is in its caches.
+    fn foresee(&self) {
+        if self.tenants.all.len() < MANY {
+            return;
+        }
+        for heap in [&self.shares, &self.floors] {
+            if let Some((_, at)) = heap.top().map(parts) {
+                let t = &self.tenants[at];
+                if t.len > 0 {
+                    fetch(&self.sessions[t.ring]);
+                    fetch(&self.ops[t.first]);
+                }
+            }
+            if let Some((_, at)) = heap.second().map(parts) {
+                fetch(&self.tenants[at]);
+                if let Some(p) = self.promises.get(at as usize) {
+                    fetch(p);
+                }
+            }
+        }
     }
 
     /// An operation of a tenant was charged something and cost something else. What it was charged too much comes back
     /// when its entry in the heap is looked at next.
     pub(crate) fn settle(&mut self, id: u64, charged: u32, really: u32) {
-        let Some(at) = self.index.get(&id) else { return };
-        let t = &mut self.tenants[*at];
+        let Some(at) = self.find(id) else { return };
+        let t = &mut self.tenants[at];
         let step = t.step(charged.abs_diff(really));
         if really > charged {
             t.share = t.share.saturating_add(step);
@@ -715,8 +762,8 @@ impl<T> Tenants<T> {
         let step = t.step(charge);
         let paid = t.share.saturating_add(step);
         t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
-        if t.promise != NONE && (floor || t.ceiled) {
-            let p = &mut self.promises[t.promise];
+        if floor || t.ceiled {
+            let p = &mut self.promises[at as usize];
             if floor {
                 p.floor_due = p.floor_due.saturating_add(p.floor.span(cost));
             }
@@ -729,7 +776,7 @@ impl<T> Tenants<T> {
     /// Takes out everything that waits, each session's operations in order.
     pub(crate) fn drain(&mut self) -> Vec<Taken<T>> {
         let mut all = Vec::with_capacity(self.len);
-        let waiting: Vec<u32> = self.index.values().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
         for at in waiting {
             let t = self.tenants[at].clone();
             let mut session = t.ring;
@@ -752,7 +799,7 @@ impl<T> Tenants<T> {
                 session = s.next;
             }
             let t = &mut self.tenants[at];
-            (t.len, t.sessions, t.ring, t.mapped) = (0, 0, NONE, false);
+            (t.len, t.sessions, t.ring, t.first, t.mapped) = (0, 0, NONE, NONE, false);
             let since = t.idle_since;
             self.list_idle(at, since);
         }
@@ -762,7 +809,10 @@ impl<T> Tenants<T> {
     }
 }
 
-fn promise_of<'a>(tenants: &Places<Tenant>, promises: &'a Places<Promise>, at: u32) -> Option<&'a Promise> {
-    let place = tenants[at].promise;
-    (place != NONE).then(|| &promises[place])
+fn hash(id: u64) -> u64 {
+    FxBuildHasher.hash_one(id)
+}
+
+fn promise_of<'a>(tenants: &Places<Tenant>, promises: &'a [Promise], at: u32) -> Option<&'a Promise> {
+    tenants[at].promised.then(|| &promises[at as usize])
 }

@@ -1,13 +1,13 @@
 //! What waits of whom: for people.
 
-use super::{NONE, SHARE_SCALE, Tenants};
+use super::{SHARE_SCALE, Tenants, promise_of};
 use crate::mclock::state::{TenantState, from, operations};
 use crate::tenants::TenantSpec;
 
 impl<T> Tenants<T> {
     /// How many tenants wait, and those of whom most does.
     pub(crate) fn state(&self, cost: u32, most: usize, now: u64) -> (usize, Vec<TenantState>) {
-        let mut waiting: Vec<u32> = self.index.values().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let mut waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
         let all = waiting.len();
         let order = |at: &u32| (std::cmp::Reverse(self.tenants[*at].len), self.tenants[*at].id);
         if waiting.len() > most {
@@ -19,7 +19,7 @@ impl<T> Tenants<T> {
         waiting.sort_unstable_by_key(order);
         let state = |at: u32| {
             let t = &self.tenants[at];
-            let promise = (t.promise != NONE).then(|| &self.promises[t.promise]);
+            let promise = promise_of(&self.tenants, &self.promises, at);
             TenantState {
                 tenant: t.id,
                 waiting: t.len as usize,
