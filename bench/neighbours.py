@@ -7,7 +7,8 @@ most of them may lie on one OSD, which would then decide. Equal tenants should g
 each has. In each round the victim is measured alone, at full speed and at a fixed rate, a quarter of that, then beside each
 number of sessions, and at the end alone at the fixed rate once more. Its part is what it gets beside the aggressor of what
 the cluster does then. Its waiting is told at the fixed rate: p99 beside as a multiple of the mean of the two p99 alone of
-the same round. The two against each other (`alone again`) say what such a multiple is worth on this machine.
+the same round. The two against each other (`alone again`) say what such a multiple is worth on this machine, and the
+processors that the servers used, alone and beside, whether it is those that p99 is about.
 
 Clients and servers share a machine, and the operating system gives each thread its part of the processor: many
 sessions would then take it from the servers and from the victim's client. So the aggressor's clients have
@@ -20,9 +21,10 @@ import signal
 import statistics
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
-from clusters import ENV, Siphon, Stock, bounded, wait
+from clusters import ENV, Siphon, Stock, bounded, cpu_seconds, wait
 
 POOLS = ("victim", "aggressor")
 
@@ -72,38 +74,41 @@ class Load:
         return self.finish(128)
 
 
+def victim_of(cluster, o, mode, rate):
+    """What fio says of the victim in the end, when it said so, and how many processors the servers used meanwhile."""
+    used, since = sum(map(cpu_seconds, cluster.pids())), time.monotonic()
+    at, figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()[-1]
+    cores = (sum(map(cpu_seconds, cluster.pids())) - used) / (time.monotonic() - since)
+    return at, dict(iops=figures["iops"], p99=figures["clat_ns"]["percentile"]["99.000000"] / 1e3, cores=cores)
+
+
 def alone(cluster, o, mode, rate=0):
-    figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()[-1][1]
-    return figures["iops"], figures["clat_ns"]["percentile"]["99.000000"] / 1e3
+    return victim_of(cluster, o, mode, rate)[1]
 
 
 def beside(cluster, o, mode, sessions, rate=0):
-    """Rates of both, and the victim's p99 in microseconds."""
+    """The victim's figures, and the aggressor's rate."""
     aggressor = Load(cluster, "aggressor", sessions, mode, o.depth, idle=True, block=o.block)
     try:
         wait("the aggressor", lambda: any(f["total_ios"] > 0 for _, f in aggressor.reports()))
-        victim = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()
+        end, victim = victim_of(cluster, o, mode, rate)
     finally:
         others = aggressor.stop()
-    end, figures = victim[-1]
     within = [(t, f["total_ios"]) for t, f in others if end - o.seconds * 1000 - 1500 <= t <= end + 1500]
-    others = (within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]) * 1000
-    return figures["iops"], others, figures["clat_ns"]["percentile"]["99.000000"] / 1e3
+    return victim, (within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]) * 1000
 
 
 def one_round(cluster, o, mode, sessions):
     """A row for each number of sessions."""
-    iops, _ = alone(cluster, o, mode)
+    iops = alone(cluster, o, mode)["iops"]
     rate = int(iops / 4)
-    first = alone(cluster, o, mode, rate)[1]
-    found = []
-    for n in sessions:
-        kept, others, _ = beside(cluster, o, mode, n)
-        found.append((n, kept, others, beside(cluster, o, mode, n, rate)[2]))
-    again = alone(cluster, o, mode, rate)[1]
-    p99 = (first + again) / 2
-    return [dict(sessions=n, mode=mode, alone=iops, victim=kept, aggressor=others, share=kept / (kept + others), rate=rate, p99=p99, p99_beside=waits, ratio=waits / p99, again=again / first)
-            for n, kept, others, waits in found]
+    first = alone(cluster, o, mode, rate)
+    found = [(n, beside(cluster, o, mode, n), beside(cluster, o, mode, n, rate)[0]) for n in sessions]
+    again = alone(cluster, o, mode, rate)
+    p99, cores = ((first[k] + again[k]) / 2 for k in ("p99", "cores"))
+    return [dict(sessions=n, mode=mode, alone=iops, victim=kept["iops"], aggressor=others, share=kept["iops"] / (kept["iops"] + others), rate=rate, p99=p99,
+                 p99_beside=waits["p99"], ratio=waits["p99"] / p99, again=again["p99"] / first["p99"], cores=cores, cores_beside=waits["cores"])
+            for n, (kept, others), waits in found]
 
 
 def quartiles(values):
@@ -152,12 +157,12 @@ def main():
                     rows += [summary(cluster.name, list(point)) for point in zip(*rounds)]
             finally:
                 cluster.stop()
-        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | at a rate of | p99 alone, beside (us) | beside, of alone | alone again |")
-        print("|---|---|---|---|---|---|---|---|---|---|---|")
+        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | at a rate of | p99 alone, beside (us) | beside, of alone | alone again | server cores alone, beside |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|---|")
         for r in rows:
             of = lambda name: f"{r[name]:.2f} x ({' to '.join(f'{q:.2f}' for q in r[name + '_quartiles'])})"
             print(f"| {r['mode']} | {r['system']} | {r['sessions']:.0f} | {r['alone']:.0f} | {r['victim']:.0f} | {r['aggressor']:.0f} | **{100 * r['share']:.1f} %** "
-                  f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {of('ratio')} | {of('again')} |")
+                  f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {of('ratio')} | {of('again')} | {r['cores']:.2f}, {r['cores_beside']:.2f} |")
         if o.json:
             Path(o.json).write_text(json.dumps(rows, indent=1))
 

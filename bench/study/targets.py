@@ -268,31 +268,31 @@ class StartedStock(Started):
     disk; where it is wrong (virtual ones), a stock cluster would only sleep: it gets its own values for flash."""
 
     OPTIONS = {**FLASH, "osd_max_markdown_count": 1000}
+    # Seconds that restarted OSDs have until they serve, the first time and the second. One of 16.2 may stand still for ever after it
+    # has measured what its device can do and told the monitors; the second time it knows that.
+    PATIENCE = (90, 180)
 
     def __init__(self, name, undo, prefix, directory, osds, osd_gb, options=(), log=print):
         super().__init__(name, undo, prefix, Stock(directory, {**self.OPTIONS, **dict(options)}, osd_gb, osds), log)
 
     def restart_osds(self):
         osds = [self.cluster[f"osd.{i}"] for i in range(self.cluster.osds)]
-        for d in osds:
-            d.process.terminate()
-        for d in osds:
+        for patience in self.PATIENCE:
+            for d in osds:
+                d.process.terminate()
+            for d in osds:
+                try:
+                    d.process.wait(30)
+                except subprocess.TimeoutExpired:
+                    d.kill()
+            for d in osds:
+                d.spawn()
             try:
-                d.process.wait(60)
-            except subprocess.TimeoutExpired:
-                d.kill()
-        for d in osds:
-            d.spawn()
-        try:
-            self.until("all OSDs after a restart", self.cluster.clean, 90)
-        except TimeoutError:
-            # One of 16.2 may stand still after it has measured what its device can do, for ever.
-            for osd, (up, _) in self.ceph.osds().items():
-                if not up:
-                    self.log(f"  {self.name}: osd.{osd} did not come up: starting it once more")
-                    osds[osd].kill()
-                    osds[osd].spawn()
-            self.until("all OSDs after a second restart", self.cluster.clean, 180)
+                return self.until("all OSDs after a restart", self.cluster.clean, patience)
+            except TimeoutError as e:
+                failed = e
+                self.log(f"    {e}")
+        raise failed
 
 
 class StartedSiphon(Started):

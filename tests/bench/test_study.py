@@ -468,6 +468,34 @@ def test_a_scheduler_that_nobody_can_switch_to_is_a_reason_to_skip(tmp_path):
     assert "--restart-osds" in r.dir.result(r.cells[0]["id"])["reason"] and ceph.state() == ceph.before
 
 
+class HangingOsd:
+    """A process that does not serve after it was started the first time."""
+
+    def __init__(self):
+        self.process, self.started = self, 0
+
+    def terminate(self):
+        pass
+
+    def wait(self, _):
+        pass
+
+    def spawn(self):
+        self.started += 1
+
+
+def test_stock_osds_that_stand_still_after_a_restart_are_restarted_once_more(tmp_path):
+    said, osd = [], HangingOsd()
+    target = targets.StartedStock("ceph", None, "study", tmp_path, 1, 1, log=said.append)
+    target.PATIENCE, target.poll, target.ceph = (0.05, 0.05), 0.01, FakeCeph()
+    target.cluster = type("Given", (), {"osds": 1, "__getitem__": lambda _, name: osd, "clean": lambda _: osd.started >= 2})()
+    target.restart_osds()
+    assert osd.started == 2 and len(said) == 1
+    osd.started = -10
+    with pytest.raises(TimeoutError, match="all OSDs after a restart"):
+        target.restart_osds()
+
+
 def test_what_only_siphon_has_is_skipped_elsewhere_and_leaves_no_option_to_the_next(tmp_path):
     profiles = ("fifo", "auto", "quincy-balanced", "custom", "balanced")
     ceph, m = FakeCeph(), manifest(("baseline",), profiles)
