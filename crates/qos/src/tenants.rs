@@ -145,6 +145,9 @@ struct Tenant {
     listed: bool,
 }
 
+/// What a tenant is served by and what it is promised are a line each.
+const _: () = assert!(size_of::<Tenant>() == 64 && size_of::<Promise>() == 64);
+
 impl Tenant {
     /// What its share clock moves by for a charge. At least one, so that no weight lets a tenant stand still and win for ever.
     fn step(&self, charge: u32) -> u64 {
