@@ -1,12 +1,14 @@
 """Profiles of mClock in turns, beside the same clients and the same background work.
 
-    cargo xtask bench turns [--work trim|backfill] [--rounds 12] [--seconds 3]
+    cargo xtask bench turns [--work trim|backfill] [--rounds 150] [--seconds 1]
 
 The load study gives each profile a cluster's life of its own; what clients keep then differs less between profiles than a shared
 machine does from minute to minute. Here one client (fio, writes of 4 KiB) goes on all the time, one long piece of background work
-waits for it, and what changes every few seconds is the profile alone: each round has a turn of each profile, and one in which the
+waits for it, and what changes every second or so is the profile alone: each round has a turn of each profile, and one in which the
 work is held back by a flag, in an order that is turned around from round to round. Differences are taken within rounds and
-told with their standard errors, so that a slow drift of the machine is in none of them.
+told with their standard errors, so that a slow drift of the machine is in none of them. Turns are short for that: processors that
+others share may change their speed by half from one second to the next, and stay so for some. A request is answered within tens of
+milliseconds, so those of the turn before are gone after `--settle`.
 """
 import argparse
 import json
@@ -119,7 +121,8 @@ def take_turns(control, work, o):
 
 
 def figures(log, turns):
-    """For each turn the client's operations each second, their mean latency and 99th percentile in milliseconds."""
+    """For each turn the client's operations each second, their mean latency and 99th percentile in milliseconds; in one in which none ended
+    (a device that stands still) there are no latencies."""
     samples = [[] for _ in turns]
     at = 0
     for line in open(log):
@@ -134,7 +137,8 @@ def figures(log, turns):
     found = []
     for (_, _, begin, end, _), s in zip(turns, samples):
         s.sort()
-        found.append(dict(iops=len(s) / (end - begin), mean=statistics.fmean(s), p99=s[int(len(s) * 0.99)]))
+        latency = dict(mean=statistics.fmean(s), p99=s[int(len(s) * 0.99)]) if s else dict(mean=math.nan, p99=math.nan)
+        found.append(dict(iops=len(s) / (end - begin), **latency))
     return found
 
 
@@ -145,6 +149,10 @@ def error(values):
 
 def table(work, turns, found):
     names = (ALONE, *PROFILES)
+    still = sum(f["iops"] == 0 for f in found)
+    # A round in which nothing was done in some turn says nothing of profiles.
+    lost = {t[1] for t, f in zip(turns, found) if f["iops"] == 0}
+    turns, found = zip(*((t, f) for t, f in zip(turns, found) if t[1] not in lost))
     by = {name: {} for name in names}
     for (name, n, _, _, rate), f in zip(turns, found):
         by[name][n] = {**f, "background": rate}
@@ -160,16 +168,16 @@ def table(work, turns, found):
         more = [100 * (x / y - 1) for x, y in zip(of(a, "iops"), of(b, "iops"))]
         less = [100 * (x / y - 1) for x, y in zip(of(a, "background"), of(b, "background")) if y]
         print(f"| {a} against {b} | {statistics.mean(more):+.1f} ± {error(more):.1f} % | {statistics.mean(less):+.1f} ± {error(less):.1f} % |")
-    print(f"\n{len(of(ALONE, 'iops'))} rounds", flush=True)
+    print(f"\n{len(of(ALONE, 'iops'))} rounds" + (f", and {len(lost)} left out for {still} turns in which nothing of the client ended" if lost else ""), flush=True)
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--work", choices=WORKS, default="trim")
-    a.add_argument("--rounds", type=int, default=12, help="at most; the work may end before")
-    a.add_argument("--seconds", type=float, default=3, help="of a turn that are measured")
-    a.add_argument("--settle", type=float, default=0.7, help="seconds of a turn before that")
-    a.add_argument("--objects", type=int, default=60000, help="that the background work is about")
+    a.add_argument("--rounds", type=int, default=150, help="at most; the work may end before")
+    a.add_argument("--seconds", type=float, default=1, help="of a turn that are measured")
+    a.add_argument("--settle", type=float, default=0.3, help="seconds of a turn before that")
+    a.add_argument("--objects", type=int, default=240000, help="that the background work is about")
     a.add_argument("--object-size", type=int, default=4096, help="bytes of each")
     a.add_argument("--client-size", type=int, default=256, help="MiB of objects of the client")
     a.add_argument("--osds", type=int, default=4)

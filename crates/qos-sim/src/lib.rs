@@ -8,6 +8,7 @@
 //! * `world`: the events of OSDs and the manager;
 //! * [`streams`]: clients that ask for so much each second, whatever they get;
 //! * [`steady`]: clients that always have as much under way, and what they got;
+//! * [`skewed`]: the same with objects that lie unevenly, and what each keeps of what it has alone;
 //! * [`fair`]: what everybody should get, worked out without schedulers;
 //! * [`report`]: what everybody got.
 //!
@@ -17,6 +18,7 @@ pub mod fair;
 pub mod random;
 pub mod report;
 pub mod scenario;
+pub mod skewed;
 pub mod steady;
 pub mod streams;
 mod world;

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use qos_sim::Scenario;
+use qos_sim::skewed::{self, Skewed};
 use qos_sim::steady::{self, BurstTable, Steady, Table};
 
 /// What tenants get in a simulated cluster, with the coordinator and the schedulers of the daemons.
@@ -34,8 +35,11 @@ struct Args {
     /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to ask for.
     #[arg(long)]
     steady: bool,
-    /// So many times, with this seed and those after it.
-    #[arg(long, default_value_t = 1, requires = "steady")]
+    /// Instead, tenants whose objects lie unevenly over the OSDs, and what each keeps beside others of what it has alone.
+    #[arg(long, conflicts_with = "steady")]
+    skewed: bool,
+    /// With `--steady` or `--skewed` so many times, with this seed and those after it.
+    #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// Virtual seconds that are counted.
     #[arg(long, default_value_t = 20, requires = "steady", value_parser = clap::value_parser!(u64).range(1..))]
@@ -46,6 +50,9 @@ struct Args {
     /// Some OSD does nothing for 20 to 50 ms about every so many seconds; 0 for never.
     #[arg(long, default_value_t = 2.0, requires = "steady")]
     pauses: f64,
+    /// So many times as many operations under way.
+    #[arg(long, default_value_t = 1, requires = "steady", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..1000))]
+    deeper: usize,
     /// The manager fails after a third of the seconds, and another takes its place.
     #[arg(long, requires = "steady")]
     manager_fails: bool,
@@ -63,6 +70,7 @@ fn steady(a: &Args) {
         warm_up: a.warm_up,
         seconds: a.seconds,
         pauses: a.pauses,
+        deeper: a.deeper,
         manager_fails: a.manager_fails,
         osd_restarts: a.osd_restarts,
     };
@@ -82,8 +90,19 @@ fn steady(a: &Args) {
     }
 }
 
+fn skewed(a: &Args) {
+    let all = (a.seed..a.seed + a.seeds).map(Skewed::new).map(|s| {
+        let kept = s.kept();
+        (s, kept)
+    });
+    print!("{}", skewed::Table(all.collect()));
+}
+
 fn main() {
     let a = Args::parse();
+    if a.skewed {
+        return skewed(&a);
+    }
     if a.steady {
         return steady(&a);
     }

@@ -87,9 +87,9 @@ const QUIET: u64 = SECOND;
 const BESIDE: [usize; 2] = [16, 16];
 
 /// A client has an answer, and the OSD the next request, after so long together.
-const WAY: u64 = 200_000;
+pub(crate) const WAY: u64 = 200_000;
 /// How long an OSD takes for an operation, in nanoseconds.
-const TAKES: [f64; 2] = [1e6, 5e6];
+pub(crate) const TAKES: [f64; 2] = [1e6, 5e6];
 /// How long it does nothing at all, now and then.
 const PAUSES: [f64; 2] = [20e6, 50e6];
 /// After so long a new map says who leads groups.
@@ -110,6 +110,8 @@ pub struct Steady {
     pub seconds: u64,
     /// An OSD does nothing for a moment about every so many seconds; 0 for never.
     pub pauses: f64,
+    /// So many times as many operations under way as in the table, in each session.
+    pub deeper: usize,
     /// After a third of the time the manager fails, and another takes its place.
     pub manager_fails: bool,
     /// After a third of the time an OSD restarts. Others lead its groups meanwhile, and it has them back.
@@ -118,7 +120,7 @@ pub struct Steady {
 
 impl Default for Steady {
     fn default() -> Self {
-        Steady { seed: 1, warm_up: 10, seconds: 20, pauses: 2.0, manager_fails: false, osd_restarts: false }
+        Steady { seed: 1, warm_up: 10, seconds: 20, pauses: 2.0, deeper: 1, manager_fails: false, osd_restarts: false }
     }
 }
 
@@ -186,9 +188,10 @@ struct Sessions {
 /// How many operations of each tenant ended in each second.
 pub type Counts = Vec<Vec<u32>>;
 
-fn config() -> conf::Config {
+/// The settings of an OSD that is told that it can do so many operations each second.
+pub(crate) fn bounded(capacity: u64) -> conf::Config {
     let mut c = conf::Config::new();
-    let capacity = CAPACITY.to_string();
+    let capacity = capacity.to_string();
     for (option, value) in
         [("osd_mclock_profile", "custom"), ("osd_mclock_max_capacity_iops_ssd", &capacity), ("osd_mclock_scheduler_client_lim", "1")]
     {
@@ -250,7 +253,7 @@ fn world(s: &Steady, loads: &[(usize, usize, usize)], seconds: u64) -> World<Ses
     let sessions = Sessions::new(&mut Random::new(s.seed), loads, s.pauses);
     let ground = Ground {
         seed: s.seed ^ 0x5151,
-        configs: vec![config(); OSDS],
+        configs: vec![bounded(CAPACITY); OSDS],
         resolved: TENANTS.iter().enumerate().map(|(at, t)| resolved(at, t)).collect(),
         late: 20.0,
         // Timers of the daemons.
@@ -265,7 +268,7 @@ fn world(s: &Steady, loads: &[(usize, usize, usize)], seconds: u64) -> World<Ses
 
 /// Runs all tenants beside each other.
 pub fn run(s: &Steady) -> Counts {
-    let loads: Vec<_> = TENANTS.iter().enumerate().map(|(at, t)| (at, t.sessions, t.depth)).collect();
+    let loads: Vec<_> = TENANTS.iter().enumerate().map(|(at, t)| (at, t.sessions, t.depth * s.deeper)).collect();
     let all = s.warm_up + s.seconds;
     let mut w = world(s, &loads, all);
     for slot in 0..w.clients.slots.len() {

@@ -1,6 +1,7 @@
 //! A cluster small enough for every run of the tests. A seed always gives the same run, on any machine.
 
 use qos_sim::scenario::Phase;
+use qos_sim::skewed::{self, Load, Skewed};
 use qos_sim::steady::{self, BurstTable, Promised, Steady, TENANTS, Table};
 use qos_sim::{Scenario, run};
 
@@ -79,4 +80,17 @@ fn bursts_have_floors_soon() {
     println!("{}", BurstTable(&bursts));
     assert_eq!(bursts.len(), 4);
     assert!(bursts.iter().all(|b| b[..2].iter().sum::<u32>() >= 2 * 39), "{bursts:?}");
+}
+
+/// Wherever objects lie, and however many sessions others have.
+#[test]
+fn everybody_keeps_his_part_of_what_he_has_alone() {
+    let even = |sessions| Load { weight: 100, sessions, places: vec![0.25; 4] };
+    // One who hammers one OSD cannot take more than half of it from one who is on all of them.
+    let hammers = Load { places: vec![1.0, 0.0, 0.0, 0.0], ..even(64) };
+    let mut all = vec![Skewed { seed: 0, loads: vec![even(1), hammers] }];
+    all.extend((1..=12).map(Skewed::new));
+    let table = skewed::Table(all.into_iter().map(|s| (s.kept(), s)).map(|(kept, s)| (s, kept)).collect());
+    println!("{table}");
+    assert!(table.of_share()[0] >= skewed::ENOUGH, "{table}");
 }
