@@ -6,8 +6,8 @@ All sessions keep the same number of operations under way (fio's rados engine), 
 most of them may lie on one OSD, which would then decide. Equal tenants should get equal parts, however many sessions
 each has. In each round the victim is measured alone, at full speed and at a fixed rate, a quarter of that, then beside each
 number of sessions, and at the end alone at the fixed rate once more. Its part is what it gets beside the aggressor of what
-the cluster does then, and `kept` what that is of what it has alone. Which of Siphon's OSDs serve most of its requests is counted, too, and its part of
-what that one does: shares are those of each OSD. Its waiting is told at the fixed rate: p99 beside as a multiple of the mean of the two p99 alone of
+the cluster does then, and `kept` what that is of what it has alone. How many of its requests one of Siphon's OSDs
+serves at most is counted, too: shares are those of each OSD. Its waiting is told at the fixed rate: p99 beside as a multiple of the mean of the two p99 alone of
 the same round. The two against each other (`alone again`) say what such a multiple is worth on this machine, and the
 processors that the servers used, alone and beside, whether it is those that p99 is about.
 
@@ -76,11 +76,11 @@ class Load:
 
 
 def served(cluster):
-    """What each of Siphon's OSDs has begun for each of the two."""
+    """What each of Siphon's OSDs has begun for the victim."""
     if not isinstance(cluster, Siphon):
         return []
     dumps = [json.loads(cluster.ceph("tell", f"osd.{i}", "dump_qos")) for i in range(cluster.osds)]
-    return [[sum(t["served"] for t in d["tenants"] if t["tenant"] == pool) for pool in POOLS] for d in dumps]
+    return [sum(t["served"] for t in d["tenants"] if t["tenant"] == "victim") for d in dumps]
 
 
 def victim_of(cluster, o, mode, rate):
@@ -89,10 +89,8 @@ def victim_of(cluster, o, mode, rate):
     used, since = sum(map(cpu_seconds, cluster.pids())), time.monotonic()
     at, figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()[-1]
     cores = (sum(map(cpu_seconds, cluster.pids())) - used) / (time.monotonic() - since)
-    counts = [[b - a for a, b in zip(*osd)] for osd in zip(before, served(cluster))]
-    busiest = max(counts, default=[0, 0])
-    return at, dict(iops=figures["iops"], p99=figures["clat_ns"]["percentile"]["99.000000"] / 1e3, cores=cores,
-                    most=busiest[0] / (sum(c[0] for c in counts) or 1), there=busiest[0] / (sum(busiest) or 1))
+    counts = [b - a for a, b in zip(before, served(cluster))]
+    return at, dict(iops=figures["iops"], p99=figures["clat_ns"]["percentile"]["99.000000"] / 1e3, cores=cores, most=max(counts, default=0) / (sum(counts) or 1))
 
 
 def alone(cluster, o, mode, rate=0):
@@ -120,7 +118,7 @@ def one_round(cluster, o, mode, sessions):
     again = alone(cluster, o, mode, rate)
     p99, cores = ((first[k] + again[k]) / 2 for k in ("p99", "cores"))
     return [dict(sessions=n, mode=mode, alone=iops, victim=kept["iops"], aggressor=others, share=kept["iops"] / (kept["iops"] + others), kept=kept["iops"] / iops,
-                 most=kept["most"], there=kept["there"], rate=rate, p99=p99,
+                 most=kept["most"], rate=rate, p99=p99,
                  p99_beside=waits["p99"], ratio=waits["p99"] / p99, again=again["p99"] / first["p99"], cores=cores, cores_beside=waits["cores"])
             for n, (kept, others), waits in found]
 
@@ -171,12 +169,12 @@ def main():
                     rows += [summary(cluster.name, list(point)) for point in zip(*rounds)]
             finally:
                 cluster.stop()
-        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | kept | most on one OSD, its part there | at a rate of | p99 alone, beside (us) | beside, of alone | alone again | server cores alone, beside |")
+        print("\n| | system | aggressor sessions | victim alone | beside | aggressor | victim's part | kept | most on one OSD | at a rate of | p99 alone, beside (us) | beside, of alone | alone again | server cores alone, beside |")
         print("|---" * 14 + "|")
         for r in rows:
             of = lambda name: f"{r[name]:.2f} x ({' to '.join(f'{q:.2f}' for q in r[name + '_quartiles'])})"
             print(f"| {r['mode']} | {r['system']} | {r['sessions']:.0f} | {r['alone']:.0f} | {r['victim']:.0f} | {r['aggressor']:.0f} | **{100 * r['share']:.1f} %** "
-                  f"| {100 * r['kept']:.0f} % | " + (f"{100 * r['most']:.0f} %, {100 * r['there']:.0f} % " if r["most"] else "") +
+                  f"| {100 * r['kept']:.0f} % | " + (f"{100 * r['most']:.0f} % " if r["most"] else "") +
                   f"| {r['rate']:.0f} | {r['p99']:.0f}, {r['p99_beside']:.0f} | {of('ratio')} | {of('again')} | {r['cores']:.2f}, {r['cores_beside']:.2f} |")
         if o.json:
             Path(o.json).write_text(json.dumps(rows, indent=1))
