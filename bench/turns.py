@@ -152,6 +152,8 @@ def table(work, turns, found):
     still = sum(f["iops"] == 0 for f in found)
     # A round in which nothing was done in some turn says nothing of profiles.
     lost = {t[1] for t, f in zip(turns, found) if f["iops"] == 0}
+    if len(lost) == len({t[1] for t in turns}):
+        raise SystemExit(f"no round is left of {len(lost)}: in each nothing of the client ended in some turn; try a longer --seconds")
     turns, found = zip(*((t, f) for t, f in zip(turns, found) if t[1] not in lost))
     by = {name: {} for name in names}
     for (name, n, _, _, rate), f in zip(turns, found):

@@ -33,13 +33,13 @@ struct Args {
     #[arg(long)]
     odd: bool,
     /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to ask for.
-    #[arg(long)]
+    #[arg(long, group = "closed")]
     steady: bool,
     /// Instead, tenants whose objects lie unevenly over the OSDs, and what each keeps beside others of what it has alone.
-    #[arg(long, conflicts_with = "steady")]
+    #[arg(long, group = "closed")]
     skewed: bool,
     /// With `--steady` or `--skewed` so many times, with this seed and those after it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, requires = "closed")]
     seeds: u64,
     /// Virtual seconds that are counted.
     #[arg(long, default_value_t = 20, requires = "steady", value_parser = clap::value_parser!(u64).range(1..))]
@@ -90,18 +90,10 @@ fn steady(a: &Args) {
     }
 }
 
-fn skewed(a: &Args) {
-    let all = (a.seed..a.seed + a.seeds).map(Skewed::new).map(|s| {
-        let kept = s.kept();
-        (s, kept)
-    });
-    print!("{}", skewed::Table(all.collect()));
-}
-
 fn main() {
     let a = Args::parse();
     if a.skewed {
-        return skewed(&a);
+        return print!("{}", skewed::Table::of((a.seed..a.seed + a.seeds).map(Skewed::new)));
     }
     if a.steady {
         return steady(&a);

@@ -119,12 +119,12 @@ struct Slot {
     tenant: usize,
     request: Rc<Request>,
     sink: Rc<Session>,
-    info: Rc<OpInfo>,
     osd: usize,
 }
 
 struct Sessions {
     slots: Vec<Slot>,
+    info: OpInfo,
     /// Of each tenant, the part of its objects up to and with each OSD.
     up_to: Vec<Vec<f64>>,
     ended: Vec<u64>,
@@ -141,7 +141,7 @@ fn resolved(at: usize, weight: u32) -> Resolved {
 
 impl Sessions {
     fn new(s: &Skewed, who: &[usize]) -> Self {
-        let (mut slots, mut number) = (Vec::new(), 0);
+        let (mut slots, mut number): (Vec<Slot>, _) = (Vec::new(), 0);
         for tenant in who {
             let whose = resolved(*tenant, 1).whose;
             for _ in 0..s.loads[*tenant].sessions {
@@ -149,12 +149,13 @@ impl Sessions {
                 for _ in 0..DEPTH {
                     let (tid, pool) = (slots.len(), PoolId(*tenant as i64));
                     let request = Rc::new(request(&whose, pool, tid, write_op(0, vec![0; 4096]), EntityName::client(number as i64), tid as u64));
-                    let Ok(info) = OpInfo::new(request.m.flags, &request.m.ops, &Registry::builtin()) else { unreachable!("a write does something") };
-                    slots.push(Slot { tenant: *tenant, request, sink: sink.clone(), info: Rc::new(info), osd: 0 });
+                    slots.push(Slot { tenant: *tenant, request, sink: sink.clone(), osd: 0 });
                 }
                 number += 1;
             }
         }
+        let m = &slots[0].request.m;
+        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else { unreachable!("a write does something") };
         let up_to = s.loads.iter().map(|l| {
             let sums = l.places.iter().scan(0.0, |sum, part| {
                 *sum += part;
@@ -162,7 +163,7 @@ impl Sessions {
             });
             sums.collect()
         });
-        Sessions { slots, up_to: up_to.collect(), ended: vec![0; s.loads.len()] }
+        Sessions { slots, info, up_to: up_to.collect(), ended: vec![0; s.loads.len()] }
     }
 }
 
@@ -182,7 +183,7 @@ impl Clients for Sessions {
 
     fn handle(w: &mut World<Self>, Comes(slot): Comes) {
         let s = &w.clients.slots[slot];
-        let (osd, request, info, sink) = (s.osd, s.request.clone(), (*s.info).clone(), s.sink.clone());
+        let (osd, request, info, sink) = (s.osd, s.request.clone(), w.clients.info.clone(), s.sink.clone());
         w.comes(osd, request, info, sink);
     }
 
@@ -215,6 +216,15 @@ impl Clients for Sessions {
 pub struct Table(pub Vec<(Skewed, Vec<[f64; 2]>)>);
 
 impl Table {
+    /// Lets all of them run.
+    pub fn of(all: impl IntoIterator<Item = Skewed>) -> Self {
+        let rows = all.into_iter().map(|s| {
+            let kept = s.kept();
+            (s, kept)
+        });
+        Table(rows.collect())
+    }
+
     /// What each tenant keeps, as a multiple of its part of all weights, the least first.
     pub fn of_share(&self) -> Vec<f64> {
         let tenants = self.0.iter().flat_map(|(s, kept)| kept.iter().enumerate().map(move |(at, [alone, beside])| beside / alone / s.share(at)));

@@ -90,7 +90,7 @@ fn everybody_keeps_his_part_of_what_he_has_alone() {
     let hammers = Load { places: vec![1.0, 0.0, 0.0, 0.0], ..even(64) };
     let mut all = vec![Skewed { seed: 0, loads: vec![even(1), hammers] }];
     all.extend((1..=3).map(Skewed::new));
-    let table = skewed::Table(all.into_iter().map(|s| (s.kept(), s)).map(|(kept, s)| (s, kept)).collect());
+    let table = skewed::Table::of(all);
     println!("{table}");
     assert!(table.of_share()[0] >= skewed::ENOUGH, "{table}");
 }
