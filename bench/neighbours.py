@@ -1,6 +1,6 @@
 """A noisy neighbour: one session of a victim against many of an aggressor, each with its own pool.
 
-    cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5] [--capacity 2000]
+    cargo xtask bench neighbours [--peer] [--sessions 1,4,16,64] [--seconds 5] [--capacity 2000] [--even]
 
 All sessions keep the same number of operations under way (fio's rados engine), each on 256 objects of its own: with few,
 most of them may lie on one OSD, which would then decide. Equal tenants should get equal parts, however many sessions
@@ -28,14 +28,15 @@ from pathlib import Path
 from clusters import ENV, Siphon, Stock, bounded, cpu_seconds, wait
 
 POOLS = ("victim", "aggressor")
+GROUPS = 64
 
 
 class Load:
     """Sessions of fio on a pool, one group."""
 
-    def __init__(self, cluster, pool, sessions, mode, depth, idle=False, seconds=3600, rate=0, ramp=0, fill=False, block="4k"):
+    def __init__(self, cluster, pool, sessions, mode, depth, idle=False, seconds=3600, rate=0, ramp=0, fill=False, block="4k", objects=256):
         argv = [*(("chrt", "--idle", "0") if idle else ()), "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
-                "--busy_poll=0", "--touch_objects=1", "--thread", f"--bs={block}", f"--iodepth={depth}", "--size=16M", "--nrfiles=256",
+                "--busy_poll=0", "--touch_objects=1", "--thread", f"--bs={block}", f"--iodepth={depth}", f"--size={objects * 64}k", f"--nrfiles={objects}",
                 "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
                 "--percentile_list=50:99"]
         # Reads find what was written before.
@@ -75,6 +76,22 @@ class Load:
         return self.finish(128)
 
 
+def objects_of(o, pool):
+    """How many each session has."""
+    return 2048 if o.even and pool == "victim" else 256
+
+
+def deal_out(cluster, pool, groups):
+    """Groups of a pool to OSDs in turn."""
+    ids = json.loads(cluster.ceph("osd", "pool", "ls", "detail", "-f", "json"))
+    number, size = next((p["pool_id"], p["size"]) for p in ids if p["pool_name"] == pool)
+    lines = [f"osd pg-upmap {number}.{g:x} " + " ".join(str((g + k) % cluster.osds) for k in range(size)) for g in range(groups)]
+    # One client for all of them.
+    subprocess.run(["ceph", "-c", str(cluster.conf)], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
+    dealt = lambda: {g["acting_primary"] for g in json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]} == set(range(cluster.osds))
+    wait("groups dealt out", lambda: dealt() and cluster.clean())
+
+
 def served(cluster):
     """What each of Siphon's OSDs has begun for the victim."""
     if not isinstance(cluster, Siphon):
@@ -87,7 +104,7 @@ def victim_of(cluster, o, mode, rate):
     """What fio says of the victim in the end, when it said so, how many processors the servers used meanwhile, and where it was served."""
     before = served(cluster)
     used, since = sum(map(cpu_seconds, cluster.pids())), time.monotonic()
-    at, figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block).finish()[-1]
+    at, figures = Load(cluster, "victim", 1, mode, o.depth, seconds=o.seconds, rate=rate, ramp=1, block=o.block, objects=objects_of(o, "victim")).finish()[-1]
     cores = (sum(map(cpu_seconds, cluster.pids())) - used) / (time.monotonic() - since)
     counts = [b - a for a, b in zip(before, served(cluster))]
     return at, dict(iops=figures["iops"], p99=figures["clat_ns"]["percentile"]["99.000000"] / 1e3, cores=cores, most=max(counts, default=0) / (sum(counts) or 1))
@@ -144,6 +161,7 @@ def main():
     a.add_argument("--block", default="4k", help="size of requests")
     a.add_argument("--rounds", type=int, default=1)
     a.add_argument("--capacity", type=int, default=0, help="what Siphon's OSDs are told that they can do; 0 for what they find")
+    a.add_argument("--even", action="store_true", help="groups dealt out to OSDs in turn, and a victim with many objects")
     a.add_argument("--dir", default=None)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
     a.add_argument("-o", "--option", action="append", default=[], help="NAME=VALUE for Siphon's OSDs")
@@ -159,8 +177,10 @@ def main():
             try:
                 cluster.start()
                 for pool, sessions in zip(POOLS, (1, most)):
-                    cluster.make_pool(pool, 64)
-                    Load(cluster, pool, sessions, "write", o.depth, fill=True).finish()
+                    cluster.make_pool(pool, GROUPS)
+                    if o.even:
+                        deal_out(cluster, pool, GROUPS)
+                    Load(cluster, pool, sessions, "write", o.depth, fill=True, objects=objects_of(o, pool)).finish()
                 for mode in o.modes.split(","):
                     rounds = []
                     for _ in range(o.rounds):

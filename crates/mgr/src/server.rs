@@ -476,9 +476,10 @@ impl Inner {
         let Some(map) = self.objecter.map() else { return };
         let mut state = self.state.borrow_mut();
         if map.epoch > state.epoch() {
+            let up = map.osd_ids().into_iter().filter(|osd| map.is_up(*osd)).collect();
             state.handle_osd_map(map, now());
             drop(state);
-            self.tenants.borrow_mut().map_changed();
+            self.tenants.borrow_mut().map_changed(up);
             self.limits.notify_one();
             if self.role.get() != Role::Waits {
                 self.news.notify_one();

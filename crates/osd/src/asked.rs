@@ -26,8 +26,8 @@ struct Told {
 pub(crate) struct Asked {
     ops: u64,
     bytes: u64,
-    /// From when on that was counted.
-    since: u64,
+    /// From when on that was counted, if something was told before.
+    since: Option<u64>,
     /// Nothing if the manager believes that nothing is asked.
     told: Option<Told>,
     /// It is in the list of those that may have something to tell.
@@ -52,7 +52,7 @@ impl Asked {
         self.told.is_none()
     }
 
-    /// What was told was lost: there is another manager, or another connection.
+    /// What was told was lost: there is another manager, or another connection. What was counted since then is still what came in that time.
     pub fn forget(&mut self) {
         self.told = None;
     }
@@ -66,14 +66,15 @@ impl Asked {
     /// queued for its turn.
     pub fn tell(&mut self, number: TenantNumber, backlog: Backlog, queued: u64, now: u64) -> Option<TenantDemand> {
         let nothing = self.ops == 0 && backlog.ops == 0 && queued == 0;
+        let span = self.since.map(|since| now.saturating_sub(since).max(1));
         let span = match self.told {
             None if nothing => {
-                self.listed = false;
+                (self.listed, self.since) = (false, None);
                 return None;
             }
-            None => FIRST,
+            None => span.unwrap_or(FIRST),
             Some(t) => {
-                let span = now.saturating_sub(self.since).max(1);
+                let span = span.unwrap_or(FIRST);
                 let seconds = span as f64 / 1e9;
                 let grain = t.bytes / t.ops.max(1.0);
                 let same = !differs(self.ops as f64, t.ops * seconds, 1.0)
@@ -98,7 +99,7 @@ impl Asked {
             waiting_bytes: backlog.bytes,
             queued_ops: small(queued),
         };
-        *self = Asked { ops: 0, bytes: 0, since: now, told: (!nothing).then_some(told), listed: !nothing };
+        *self = Asked { ops: 0, bytes: 0, since: (!nothing).then_some(now), told: (!nothing).then_some(told), listed: !nothing };
         Some(demand)
     }
 }
@@ -129,6 +130,27 @@ mod tests {
         let end: Vec<_> = told.iter().filter(|t| t.0 > 50).collect();
         assert!(end.len() <= 3 && end.last().is_some_and(|t| t.1 == 0), "{end:?}");
         assert!(!a.is_listed());
+    }
+
+    #[test]
+    fn another_manager_is_told_the_rate_that_it_is() {
+        let (mut a, n, none) = (Asked::default(), TenantNumber(7), Backlog::default());
+        let turn = |a: &mut Asked, turn: u64| {
+            for _ in 0..10 {
+                a.count(4096);
+            }
+            a.tell(n, none, 0, turn * TURN).map(|d| (d.ops, d.millis))
+        };
+        assert_eq!(turn(&mut a, 1), Some((10, 100)));
+        for t in 2..=8 {
+            assert_eq!(turn(&mut a, t), None);
+        }
+        a.forget();
+        assert_eq!(turn(&mut a, 9), Some((80, 800)));
+        // Whoever stopped while nobody was told begins anew.
+        a.forget();
+        assert_eq!(a.tell(n, none, 0, 50 * TURN), None);
+        assert_eq!(turn(&mut a, 99), Some((10, 100)));
     }
 
     #[test]

@@ -416,6 +416,7 @@ impl Clients for Sessions {
                     g.leader = g.osds.iter().copied().find(|osd| w.hosts[*osd].up);
                 }
                 w.send_again();
+                w.map_changed();
             }
             Change::Pause => {
                 let (osd, pause) = (w.random.below(OSDS), w.between(PAUSES));

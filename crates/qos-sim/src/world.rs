@@ -27,6 +27,8 @@ use types::{EntityAddr, EntityName, ObjectLocator, OsdId, PgId, PoolId, SnapId, 
 /// The manager's pauses, as in its daemon.
 const ROUND_PAUSE: u64 = 5_000_000;
 const ROUND_PERIOD: u64 = 100_000_000;
+/// A new manager has read specifications after so many nanoseconds at most.
+const READS: f64 = 0.4e9;
 /// Everything is old enough to be later than nothing.
 pub(crate) const BEGIN: u64 = SECOND;
 /// A header and the checks of a frame, in crc mode.
@@ -44,6 +46,8 @@ pub(crate) enum Event<C> {
     Connect(usize, u32),
     ManagerDown,
     ManagerUp,
+    /// The manager has read what tenants there are.
+    Specifications,
     Down(usize),
     Up(usize),
     Reset(usize),
@@ -281,6 +285,13 @@ impl<C: Clients> World<C> {
                 }
             }
             Event::ManagerUp => self.manager_up(),
+            Event::Specifications => {
+                let seconds = self.seconds();
+                if let Some(m) = &mut self.manager {
+                    m.tenants.take(Some(self.resolved.clone()), seconds);
+                }
+                self.plan_round(self.now);
+            }
             Event::Down(osd) => {
                 self.disconnect(osd);
                 let h = &mut self.hosts[osd];
@@ -305,13 +316,23 @@ impl<C: Clients> World<C> {
     pub fn manager_up(&mut self) {
         let mut tenants = Tenants::default();
         tenants.due(self.seconds());
-        tenants.take(Some(self.resolved.clone()), self.seconds());
         self.manager = Some(Manager { tenants, here: BTreeSet::new(), plan: 0, last: self.now, planned: u64::MAX });
+        self.map_changed();
+        let reads = (self.random.unit() * READS) as u64;
+        self.at(self.now + reads, Event::Specifications);
         self.plan_round(self.now);
         for osd in 0..self.hosts.len() {
             if self.hosts[osd].up {
                 self.meet(osd);
             }
+        }
+    }
+
+    /// The manager has another map.
+    pub fn map_changed(&mut self) {
+        let up = self.hosts.iter().enumerate().filter(|(_, h)| h.up).map(|(osd, _)| OsdId(osd as i32)).collect();
+        if let Some(m) = &mut self.manager {
+            m.tenants.map_changed(up);
         }
     }
 

@@ -161,10 +161,19 @@ impl CapacityEstimator {
     }
 }
 
-/// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant that is spread over many OSDs. Clients keep so
+/// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant that is spread over three OSDs and more. Clients keep so
 /// many operations under way, and in one second more of them than their part fall to one OSD, and in the next to another: with
 /// just the floor on all OSDs together, they get less than it in every fourth second.
-pub const AHEAD: u32 = 1250;
+pub const AHEAD: u32 = 1350;
+/// What is set aside for one that is on this OSD alone: an OSD that stands still for fifty milliseconds has given it the floor of the whole
+/// second nevertheless.
+const ALONE: u32 = 1050;
+
+/// What is set aside for a floor of which `elsewhere` is on other OSDs, if there is room for `most`; all in thousandths.
+pub fn set_aside(most: u32, elsewhere: u32) -> u32 {
+    let spread = (elsewhere.min(1000) * 3 / 2).min(1000);
+    most.min(ALONE + (AHEAD - ALONE) * spread / 1000)
+}
 
 /// The part of promises for which there is room, in thousandths and up to [`AHEAD`], if together they cost so much of a capacity, both in
 /// units a second.
@@ -267,5 +276,8 @@ mod tests {
     fn promises_are_scaled_to_what_there_is() {
         let room = [(0, 0), (50, 100), (90, 100), (180, 100), (91, 0), (u64::MAX, u64::MAX)].map(|(promised, capacity)| room_for(promised, capacity));
         assert_eq!(room, [AHEAD, AHEAD, 1000, 500, 1, 899]);
+        // On one OSD, half of it on another, on three and on many; and where there is less room.
+        assert_eq!([0, 500, 667, 1000].map(|elsewhere| set_aside(AHEAD, elsewhere)), [1050, 1275, 1350, 1350]);
+        assert_eq!([0, 1000].map(|elsewhere| set_aside(700, elsewhere)), [700, 700]);
     }
 }

@@ -33,7 +33,7 @@ mod wpq;
 
 pub use auto::{Auto, Objective};
 pub use beside::{Begun, Beside, Part, parts};
-pub use capacity::{AHEAD, CapacityEstimator, Period, Verdict, room_for};
+pub use capacity::{AHEAD, CapacityEstimator, Period, Verdict, room_for, set_aside};
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
 pub use cost::{Charges, CostModel, Line, REFERENCE, REFERENCE_BYTES, Samples, Seen, Taken};
 pub use fifo::Fifo;

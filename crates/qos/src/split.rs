@@ -1,6 +1,9 @@
 /// Of a ceiling, the part in thousandths that is divided evenly whatever is asked for: those who were not
 /// asked for anything yet can begin with it.
 const EVEN: u64 = 50;
+/// Of a ceiling that several divide, so many thousandths are nobody's. Each of them lets whole operations begin, and one that waited for
+/// a moment ends in the second after: a second has a few more than its part then, and must not go beyond the ceiling.
+const SPARED: u64 = 10;
 
 /// Divides a ceiling over members in proportion to what each is asked for. The parts never add up to more
 /// than `total`, and to less only by rounding. Without demand they are even.
@@ -34,9 +37,10 @@ impl Fraction {
     }
 
     /// The part of a ceiling for one of so many members that is asked for `asked` of `all`. Those of all members add up to no
-    /// more than the whole.
+    /// more than the whole, and to 99 % of it where they are several.
     pub fn of_demand(members: u32, asked: f64, all: f64) -> Self {
-        let rest = Fraction::WHOLE * (1000 - EVEN) / 1000;
+        let spared = if members > 1 { SPARED } else { 0 };
+        let rest = Fraction::WHOLE * (1000 - EVEN - spared) / 1000;
         let by_demand = if all > 0.0 { (asked / all).clamp(0.0, 1.0) * rest as f64 } else { 0.0 };
         // Less than the whole, so it fits.
         Fraction((u64::from(Fraction::standing(members).0) + by_demand as u64).min(u64::from(u32::MAX)) as u32)
@@ -56,6 +60,11 @@ impl Fraction {
     /// So much of a rate.
     pub fn of(self, whole: u64) -> u64 {
         ((u128::from(whole) * u128::from(self.0)) >> 32) as u64
+    }
+
+    /// Whether they are more than the whole together.
+    pub fn exceed(parts: impl Iterator<Item = Fraction>) -> bool {
+        parts.map(|p| u64::from(p.0)).sum::<u64>() > Fraction::WHOLE
     }
 
     /// Whether it differs from another by more than so many thousandths of that.

@@ -42,6 +42,10 @@ const BACK: f64 = 10.0;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
 /// that were heard first do not get everything.
 const LISTEN: f64 = 1.3;
+/// Once all OSDs that are up are there, they have told what they are asked for within so long, and it need not listen for longer.
+const HEARD: f64 = 0.3;
+/// What OSDs tell before specifications were read is remembered, for so many tenants of OSDs.
+const EARLY: usize = 1 << 18;
 /// A part is told at once if it differs by more than so many thousandths from what was told last,
 const NEWS: u64 = 50;
 /// and within a second if it differs by more than so many.
@@ -265,12 +269,20 @@ pub struct Tenants {
     news: bool,
     /// When everything was looked at.
     looked: f64,
-    /// When the first OSD was there.
+    /// OSDs that are up.
+    up: BTreeSet<OsdId>,
+    /// When the first OSD was there, and since when all that are up are.
     begun: Option<f64>,
+    complete: Option<f64>,
+    /// What was heard since is enough to divide promises by.
+    listened: bool,
     due: f64,
     reading: bool,
     /// Specifications were read once.
     known_to_me: bool,
+    /// What was told before that, and when; and whether it was too much.
+    early: BTreeMap<(OsdId, TenantNumber), (TenantDemand, f64)>,
+    missed_some: bool,
 }
 
 impl Tenants {
@@ -327,6 +339,9 @@ impl Tenants {
             // Who serves new ones is to be seen now.
             self.looked = 0.0;
         }
+        for ((osd, _), (demand, at)) in std::mem::take(&mut self.early) {
+            self.handle_demand(osd, &[demand], at);
+        }
         news
     }
 
@@ -354,6 +369,17 @@ impl Tenants {
 
     /// Takes what an OSD was asked for. True if the next round should be now.
     pub fn handle_demand(&mut self, osd: OsdId, demand: &[TenantDemand], now: f64) -> bool {
+        if !self.known_to_me {
+            // OSDs come while a new manager reads what tenants there are, and tell each thing once.
+            for d in demand {
+                if self.early.len() < EARLY {
+                    self.early.insert((osd, d.number), (*d, now));
+                } else {
+                    self.missed_some = true;
+                }
+            }
+            return false;
+        }
         let mut urgent = false;
         for d in demand {
             let Some(t) = self.tenants.get_mut(&d.number) else { continue };
@@ -374,9 +400,18 @@ impl Tenants {
         urgent
     }
 
-    /// The OSD map is another one: others may lead groups now.
-    pub fn map_changed(&mut self) {
+    /// The OSD map is another one: these OSDs are up, and others may lead groups now.
+    pub fn map_changed(&mut self, up: BTreeSet<OsdId>) {
+        self.up = up;
         self.looked = 0.0;
+    }
+
+    /// Whether enough was heard to divide anything.
+    fn has_listened(&mut self, now: f64) -> bool {
+        let all_there = self.known_to_me && !self.missed_some && !self.up.is_empty() && self.up.is_subset(&self.here);
+        self.complete = if all_there { self.complete.or(Some(now)) } else { None };
+        self.listened |= self.begun.is_some_and(|begun| now - begun >= LISTEN) || self.complete.is_some_and(|at| now - at >= HEARD);
+        self.listened
     }
 
     /// Whether nothing is specified.
@@ -488,23 +523,35 @@ impl Tenants {
                 let asked = m.asked(missed);
                 [ops + asked[0], bytes + asked[1], floor + if counts(osd) { asked[2] } else { 0.0 }]
             });
-            for (osd, m) in t.members.iter_mut().filter(|(osd, _)| self.here.contains(osd)) {
+            let divided = t.members.iter().filter(|(osd, _)| self.here.contains(osd)).map(|(osd, m)| {
                 let asked = m.asked(missed);
                 let [ops, bytes] = [0, 1].map(|i| Fraction::of_demand(members, asked[i], all[i]));
                 let part = [ops, bytes, Fraction::of_floor(members, asked[2], all[2])];
+                let news = m.told.is_none_or(|told| part.iter().zip(told).any(|(p, t)| p.differs(t, differs)));
+                (*osd, part, news)
+            });
+            let parts: Vec<(OsdId, [Fraction; 3], bool)> = divided.collect();
+            // Who is told that it has more has it from others. They must know, or they have more than the ceiling together.
+            let exceed = [0, 1].map(|i| {
+                let told = |osd: &OsdId| t.members.get(osd).and_then(|m| m.told).map(|told| told[i]);
+                Fraction::exceed(parts.iter().filter_map(|(osd, part, news)| if *news { Some(part[i]) } else { told(osd) }))
+            });
+            for (osd, part, news) in parts {
+                let Some(m) = t.members.get_mut(&osd) else { continue };
+                let gives = |i: usize| exceed[i] && m.told.is_some_and(|told| told[i] > part[i]);
                 match m.told {
                     Some(told) if told == part => {}
                     // What nobody asks for may be old.
                     Some(told) if !settle && m.rests && told[..2] == part[..2] => {
                         self.unsettled.insert(number);
                     }
-                    Some(told) if !part.iter().zip(told).any(|(p, t)| p.differs(t, differs)) => {
+                    Some(_) if !news && !gives(0) && !gives(1) => {
                         self.unsettled.insert(number);
                     }
                     _ => {
                         m.told = Some(part);
                         let [ops, bytes, floor] = part.map(|p| p.0);
-                        tell.entry(*osd).or_default().parts.push(TenantPart { number, ops, bytes, floor });
+                        tell.entry(osd).or_default().parts.push(TenantPart { number, ops, bytes, floor });
                     }
                 }
             }
@@ -546,7 +593,7 @@ impl Tenants {
         if self.news && self.known_to_me {
             self.tell_tenants(&mut tell);
         }
-        if self.begun.is_some_and(|begun| now - begun >= LISTEN) {
+        if self.has_listened(now) {
             self.tell_parts(settle, now, &mut tell);
         }
         for osd in here {
@@ -616,21 +663,69 @@ mod tests {
         t.handle_demand(OsdId(1), &[asked("a", 10)], 1.2);
         assert!(t.round(1.2, &here, osds).is_empty());
         let told = t.round(2.4, &here, osds);
-        assert_eq!((part(&told, 1), part(&told, 0)), (Some(966), None), "whoever is not asked has a standing part");
+        assert_eq!((part(&told, 1), part(&told, 0)), (Some(956), None), "whoever is not asked has a standing part");
         // Another one is asked for as much.
         t.handle_demand(OsdId(0), &[asked("a", 10)], 2.5);
         let told = t.round(2.5, &here, osds);
-        assert_eq!((part(&told, 0), part(&told, 1)), (Some(491), Some(491)));
+        assert_eq!((part(&told, 0), part(&told, 1)), (Some(486), Some(486)));
         // Small differences wait for the second to end.
         t.handle_demand(OsdId(0), &[TenantDemand { millis: 1000, ..asked("a", 104) }], 2.6);
         assert!(t.round(2.6, &here, osds).is_empty());
-        assert!(part(&t.round(3.5, &here, osds), 0).is_some_and(|p| (492..520).contains(&p)));
+        assert!(part(&t.round(3.5, &here, osds), 0).is_some_and(|p| (487..515).contains(&p)));
         // Who says that he is asked for nothing gives his part back at once, and who says nothing, soon.
         t.handle_demand(OsdId(1), &[asked("a", 0)], 3.6);
         let told = t.round(3.6, &here, osds);
-        assert_eq!((part(&told, 0), part(&told, 1)), (Some(966), Some(16)));
+        assert_eq!((part(&told, 0), part(&told, 1)), (Some(956), Some(16)));
         let told = t.round(6.0, &here, osds);
         assert_eq!((part(&told, 0), told[&OsdId(1)].parts.len()), (Some(16), 0), "and a sign of life for the others");
+    }
+
+    #[test]
+    fn parts_of_a_ceiling_are_never_more_than_the_whole_together() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
+        t.take(Some(vec![resolved("a", r#"{"ceiling_iops": 300}"#)]), 1.0);
+        t.round(1.0, &here, osds);
+        let (mut now, mut last, mut told) = (2.5, BTreeMap::from([(0, 16), (1, 16), (2, 16)]), 0);
+        // What comes moves to one OSD, less and less from the others: what each of them has less is small news, what it has more is not.
+        for turn in 0..200u32 {
+            now += 0.1;
+            let more = (turn % 50) * 10;
+            for (osd, ops) in [(0, 100 + more), (1, 1000 - more / 2), (2, 1000 - more / 2)] {
+                t.handle_demand(OsdId(osd), &[asked("a", ops)], now);
+            }
+            for (osd, s) in t.round(now, &here, osds) {
+                told += s.parts.len();
+                last.extend(s.parts.iter().map(|p| (osd.0, Fraction(p.ops).of(1000))));
+            }
+            let all: u64 = last.values().sum();
+            assert!(all <= 1000, "in turn {turn} they have {last:?}, {all} together");
+        }
+        assert!(told < 450, "few are told: {told}");
+    }
+
+    #[test]
+    fn a_manager_listens_until_all_that_are_up_have_told_or_some_may_be_lost() {
+        let begins = |up: &[i32], comes: f64| {
+            let mut t = Tenants::default();
+            t.map_changed(up.iter().copied().map(OsdId).collect());
+            let mut told = (10..40).map(|tenth| f64::from(tenth) / 10.0).filter(|now| {
+                let here: BTreeSet<OsdId> = if *now < comes { [0, 1].map(OsdId).into() } else { [0, 1, 2].map(OsdId).into() };
+                // It is told once, and knows of tenants a little later.
+                if *now == 1.0 {
+                    t.handle_demand(OsdId(0), &[asked("a", 10)], *now);
+                }
+                if *now == 1.1 {
+                    t.take(Some(vec![resolved("a", r#"{"ceiling_iops": 300}"#)]), *now);
+                }
+                part(&t.round(*now, &here, osds), 0).is_some()
+            });
+            told.next()
+        };
+        assert_eq!(begins(&[0, 1, 2], 1.2), Some(1.5));
+        assert_eq!(begins(&[0, 1], 9.0), Some(1.5));
+        // One of them does not come, and nobody knows yet who is up.
+        assert_eq!([begins(&[0, 1, 2], 9.0), begins(&[], 1.0)], [Some(2.4), Some(2.4)]);
     }
 
     #[test]

@@ -61,7 +61,11 @@ impl Daemon {
             return;
         }
         match MgrConfigure::decode(message) {
-            Ok(m) => self.stats_period.set((m.stats_period > 0).then_some(m.stats_period)),
+            Ok(m) => {
+                self.stats_period.set((m.stats_period > 0).then_some(m.stats_period));
+                // It says so when it has taken this OSD in. What it was told before, it may have been too new to take.
+                self.core.with_queue(|q| q.forget_told());
+            }
             Err(e) => tracing::warn!("what the mgr wants to be told cannot be read: {e}"),
         }
     }
