@@ -78,7 +78,7 @@ class Load:
 
 def objects_of(o, pool):
     """How many each session has."""
-    return 2048 if o.even and pool == "victim" else 256
+    return 8192 if o.even and pool == "victim" else 256
 
 
 def deal_out(cluster, pool, groups):
