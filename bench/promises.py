@@ -9,6 +9,8 @@ it can get, and windows of 100 ms tell when it has its floor. With `--disturb` d
 times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, while one is stopped in order and
 started again, and while one is killed and started again.
 
+For each second in which a promise was not kept it says what all had together, and for how long nothing of anybody ended: the machine itself stands still now and then.
+
 Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
 processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a second for each): less than the machine could.
 """
@@ -104,8 +106,10 @@ def steady(cluster, o, what, disturb=None):
     wait("many sessions", lambda: served(cluster, many) - before > 100 * many[3])
     loads += [(t, Load(cluster, t, o.warm_up + o.seconds)) for t in others]
     begin = int((time.time() + o.warm_up) * 1000)
+    disturbed = None
     if disturb:
         time.sleep(o.warm_up + o.seconds / 3)
+        disturbed = int(time.time() * 1000)
         disturb()
     ended = {t[0]: load.ended() for t, load in loads}
     if ended[many[0]][-1] < begin + o.seconds * 1000:
@@ -120,7 +124,21 @@ def steady(cluster, o, what, disturb=None):
         of = (lambda n: f"{n} ({100 * n / promised:.0f} %)") if promised else str
         share = f"{100 * weighted[t[0]] / sum(weighted.values()):.1f} % | {100 * t[1]['weight'] / weights:.1f} %" if t[0] in weighted else "| "
         print(f"| {t[0]} | {promised or ''} | {statistics.mean(c):.0f} | {of(min(c))} | {of(max(c))} | {f'{within} of {len(c)}' if promised else ''} | {share} |", flush=True)
+    explain(counts, begin, sorted(t for times in ended.values() for t in times), disturbed)
     print()
+
+
+def explain(counts, begin, ended, disturbed):
+    """Seconds in which a promise was not kept: what all tenants together had then, and for how long nothing of anybody ended."""
+    together = [sum(column) for column in zip(*(c for _, c in counts))]
+    for second, all_of_them in enumerate(together):
+        missed = [f"{t[0]} {c[second]}" for t, c in counts if kept(t[1], c[second:second + 1])[1] == 0]
+        if missed:
+            since = begin + second * 1000
+            moments = [since, *(t for t in ended if since <= t < since + 1000), since + 1000]
+            quiet = max(b - a for a, b in zip(moments, moments[1:]))
+            when = f", {(since - disturbed) / 1000:.1f} s from what was done" if disturbed else ""
+            print(f"\nmissed in second {second}{when}: {', '.join(missed)}; all together {all_of_them} of {statistics.mean(together):.0f} in the mean, nothing of anybody ended for {quiet} ms", flush=True)
 
 
 def bursts(cluster, o):
