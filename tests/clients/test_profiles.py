@@ -119,7 +119,7 @@ def part(cluster, profile):
     """What trimming takes beside clients under a profile, of what clients take: without what was overdue, and in all."""
     set_profile(cluster, profile)
     before = counts(cluster)
-    eventually(lambda: (now := counts(cluster))[0] - before[0] >= 1500 and now[2] - before[2] >= 60, 120, f"work under {profile}")
+    eventually(lambda: (now := counts(cluster))[0] - before[0] >= 4000 and now[2] - before[2] >= 160, 120, f"work under {profile}")
     clients, cost, begun, overdue = (now - before for now, before in zip(counts(cluster), before))
     return cost * (begun - overdue) / begun / clients, cost / clients
 
