@@ -95,7 +95,8 @@ const LEAD: u64 = 16;
 /// lose its share of each such moment for ever, and wait for its turn among others who always have some.
 const KEPT: u64 = 16;
 /// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that was not a moment between two
-/// operations, and what others had meanwhile they had without taking it from anybody.
+/// operations, and what others had meanwhile they had without taking it from anybody. But it is this one operation behind them: who asks this OSD
+/// for little, because it has little to ask or many OSDs, has such a pause before each of its operations, and is always one of those who had less.
 const PAUSE: u64 = 100_000_000;
 
 /// So many tenants and what waits of them do not fit into a core's own caches.
@@ -495,7 +496,7 @@ impl<T> Tenants<T> {
             if t.period != self.period {
                 (t.share, t.period) = (t.share.min(self.now), self.period);
             }
-            let kept = if now.saturating_sub(t.idle_since) < PAUSE { KEPT } else { 0 };
+            let kept = if now.saturating_sub(t.idle_since) < PAUSE { KEPT } else { 1 };
             t.share = t.share.max(self.now.saturating_sub(t.step(charge).saturating_mul(kept)));
             t.quantum = 0;
             if t.promised {
