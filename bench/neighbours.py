@@ -88,7 +88,8 @@ def deal_out(cluster, pool, groups):
     lines = [f"osd pg-upmap {number}.{g:x} " + " ".join(str((g + k) % cluster.osds) for k in range(size)) for g in range(groups)]
     # One client for all of them.
     subprocess.run(["ceph", "-c", str(cluster.conf)], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
-    dealt = lambda: {g["acting_primary"] for g in json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]} == set(range(cluster.osds))
+    groups_of = lambda: json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]
+    dealt = lambda: all(g["acting_primary"] == int(g["pgid"].split(".")[1], 16) % cluster.osds for g in groups_of())
     wait("groups dealt out", lambda: dealt() and cluster.clean())
 
 
