@@ -36,7 +36,7 @@ class Load:
 
     def __init__(self, cluster, pool, sessions, mode, depth, idle=False, seconds=3600, rate=0, ramp=0, fill=False, block="4k", objects=256):
         argv = [*(("chrt", "--idle", "0") if idle else ()), "fio", f"--name={pool}", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}",
-                "--busy_poll=0", "--touch_objects=1", "--thread", f"--bs={block}", f"--iodepth={depth}", f"--size={objects * 64}k", f"--nrfiles={objects}",
+                "--busy_poll=0", f"--touch_objects={int(fill)}", "--thread", f"--bs={block}", f"--iodepth={depth}", f"--size={objects * 64}k", f"--nrfiles={objects}",
                 "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
                 "--percentile_list=50:99"]
         # Reads find what was written before.
@@ -91,6 +91,14 @@ def deal_out(cluster, pool, groups):
     groups_of = lambda: json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]
     dealt = lambda: all(g["acting_primary"] == int(g["pgid"].split(".")[1], 16) % cluster.osds for g in groups_of())
     wait("groups dealt out", lambda: dealt() and cluster.clean())
+
+
+def bound(cluster, iops):
+    """From now on OSDs do so much. Before, objects were written as fast as they could."""
+    for name, value in bounded(iops).items():
+        cluster.ceph("config", "set", "osd", name, str(value))
+    holds = lambda i: all(float(v) == iops for v in json.loads(cluster.ceph("tell", f"osd.{i}", "config", "get", "osd_mclock_max_capacity_iops_ssd")).values())
+    wait("OSDs that know their capacity", lambda: all(map(holds, range(cluster.osds))))
 
 
 def served(cluster):
@@ -170,8 +178,6 @@ def main():
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="neighbours.", dir=o.dir or "/var/tmp") as d:
         options = dict(x.split("=", 1) for x in o.option)
-        if o.capacity:
-            options |= bounded(o.capacity)
         rows, most = [], max(map(int, o.sessions.split(",")))
         for kind in [Siphon, Stock] if o.peer else [Siphon]:
             cluster = kind(Path(d) / kind.name, options if kind is Siphon else {"osd_op_queue": "mclock_scheduler"}, o.osd_size)
@@ -182,6 +188,8 @@ def main():
                     if o.even:
                         deal_out(cluster, pool, GROUPS)
                     Load(cluster, pool, sessions, "write", o.depth, fill=True, objects=objects_of(o, pool)).finish()
+                if o.capacity and kind is Siphon:
+                    bound(cluster, o.capacity)
                 for mode in o.modes.split(","):
                     rounds = []
                     for _ in range(o.rounds):

@@ -21,8 +21,10 @@ pub struct Options {
     /// Allocate the lowest free blocks instead of going onwards over the device. Blocks are reused at once
     /// then, which brings faults of reuse to light; meant for tests.
     pub reuse_soon: bool,
-    /// Metadata work done between two yields to the reactor, in microseconds.
+    /// For so many microseconds a checkpoint has the processor at a time.
     pub step_us: u64,
+    /// After that it rests for so many, if nobody waits for it; with 0 it lets others run, and goes on.
+    pub rest_us: u64,
 }
 
 /// How much memory a store may use. It can change while the store is open.
@@ -63,7 +65,8 @@ impl Default for Options {
             log_checkpoint: 0,
             log_size: 0,
             reuse_soon: false,
-            step_us: 200,
+            step_us: 50,
+            rest_us: 1000,
         }
     }
 }

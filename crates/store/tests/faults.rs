@@ -382,8 +382,18 @@ fn the_log_wraps_many_times() {
 /// whole checkpoint, not at all.
 #[test]
 fn writers_go_on_beside_a_checkpoint() {
+    writers_go_on(Options { rest_us: 0, ..no_cache() });
+}
+
+/// The same where it rests beside them, as long as they need not wait for it.
+#[test]
+fn writers_go_on_beside_a_checkpoint_that_rests() {
+    writers_go_on(Options { rest_us: 1000, ..no_cache() });
+}
+
+fn writers_go_on(opts: Options) {
     run(|| async {
-        let opts = Options { log_size: 16 << 20, log_checkpoint: 0, dirty_max: 4 << 20, step_us: 0, ..no_cache() };
+        let opts = Options { log_size: 16 << 20, log_checkpoint: 0, dirty_max: 4 << 20, ..opts };
         let (disk, s) = fresh(256 << 20, &opts).await;
         disk.set_jitter(5);
         let mut r = Rng::new(23);
@@ -404,6 +414,73 @@ fn writers_go_on_beside_a_checkpoint() {
         let facts = s.dump(None, 0).await.unwrap().facts;
         let checkpoints: u64 = facts.iter().find(|f| f.0 == "checkpoints_since_open").unwrap().1.parse().unwrap();
         assert!(checkpoints >= 5 && waits > 8 * checkpoints, "{waits} waits in {checkpoints} checkpoints, {most} writes between two");
+    });
+}
+
+/// What a checkpoint encodes, merges and gives back is in small steps: all else on its thread waits meanwhile.
+#[test]
+fn a_checkpoint_goes_in_small_steps() {
+    const OBJECTS: usize = 4000;
+    const ROWS: usize = 20_000;
+    run(|| async {
+        let opts = Options { log_size: 64 << 20, log_checkpoint: 0, dirty_max: 64 << 20, onode_cache: 8 << 20, node_cache: 8 << 20, ..no_cache() };
+        let (_, s) = fresh(256 << 20, &opts).await;
+        s.checkpoint().await.unwrap();
+        for i in 0..OBJECTS {
+            let mut t = Transaction::new();
+            t.set_attr(C, &key(i), &b"a"[..], Bytes::from_static(b"v"));
+            t.omap_set(C, &key(0), (0..ROWS / OBJECTS).map(|n| (key(i * 10 + n), Bytes::from_static(b"row"))).collect());
+            s.submit(t).unwrap();
+            tokio::task::yield_now().await;
+        }
+        s.last_commit().await.unwrap();
+        let mut checkpoint = std::pin::pin!(s.checkpoint());
+        let mut steps = 0;
+        std::future::poll_fn(|cx| {
+            steps += 1;
+            checkpoint.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        // Eight at a time: objects are encoded, and they, their names and the rows are given back.
+        let least = (OBJECTS + 2 * OBJECTS + ROWS) / 8;
+        assert!(steps >= least, "{steps} steps, at least {least}");
+    });
+}
+
+/// A checkpoint that nobody waits for rests after each step; one that somebody waits for does not.
+#[test]
+fn a_checkpoint_rests_if_nobody_waits_for_it() {
+    const OBJECTS: usize = 2000;
+    let opts = Options { log_size: 16 << 20, log_checkpoint: 0, dirty_max: 64 << 20, onode_cache: 8 << 20, ..no_cache() };
+    let fill = async |s: &Store| {
+        for i in 0..OBJECTS {
+            let mut t = Transaction::new();
+            t.touch(C, &key(i));
+            s.submit(t).unwrap();
+        }
+        s.last_commit().await.unwrap();
+    };
+    let checkpoints = async |s: &Store| -> u64 {
+        let facts = s.dump(None, 0).await.unwrap().facts;
+        facts.iter().find(|f| f.0 == "checkpoints_since_open").unwrap().1.parse().unwrap()
+    };
+    run(|| async {
+        let (_, s) = fresh(256 << 20, &Options { rest_us: 1000, ..opts.clone() }).await;
+        fill(&s).await;
+        let (begun, before) = (std::time::Instant::now(), checkpoints(&s).await);
+        s.set_budgets(store::Budgets { dirty_max: 1 << 20, ..opts.budgets() });
+        while checkpoints(&s).await == before {
+            tokio::task::yield_now().await;
+        }
+        let least = std::time::Duration::from_millis(OBJECTS as u64 / 8);
+        assert!(begun.elapsed() >= least, "{:?} with {least:?} of rests", begun.elapsed());
+    });
+    run(|| async {
+        let (_, s) = fresh(256 << 20, &Options { rest_us: 3_600_000_000, ..opts.clone() }).await;
+        fill(&s).await;
+        s.checkpoint().await.unwrap();
+        s.close().await.unwrap();
     });
 }
 

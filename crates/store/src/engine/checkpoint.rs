@@ -16,12 +16,15 @@ use crate::alloc::Run;
 use crate::dev::{AlignedBuf, Gather, Io};
 use crate::error::StoreError;
 use crate::superblock::{LogPos, Superblock};
-use crate::tree::{self, Node, NodePtr, Pages};
+use crate::tree::{self, Layer, Node, NodePtr, Pages};
 use crate::types::BLOCK;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+/// So many objects or rows take much less than a step.
+const FEW: usize = 8;
 
 /// Runs checkpoints when they are wanted, until the store goes.
 pub(super) async fn run(disk: &Disk) {
@@ -66,12 +69,7 @@ impl State {
             }
             layer.put(Self::family_key(id), value);
         }
-        let slots = std::mem::take(&mut self.slots.dirty);
-        for &i in &slots {
-            let s = self.slots.get_mut(i);
-            s.dirty = false;
-            s.frozen = true;
-        }
+        let slots = self.slots.freeze();
         self.frozen = Some(Frozen {
             layer: Rc::new(layer),
             names: std::mem::take(&mut self.names),
@@ -102,6 +100,16 @@ impl State {
 impl Disk {
     /// A checkpoint of everything submitted so far.
     pub(crate) async fn checkpoint_now(&self) -> Result<(), StoreError> {
+        let _awaited = self.steps.awaited();
+        self.checkpoint_alone().await
+    }
+
+    async fn checkpoint_once(&self) -> Result<(), StoreError> {
+        if self.running.get() { Ok(()) } else { self.checkpoint_alone().await }
+    }
+
+    /// A checkpoint, when the one under way is done.
+    async fn checkpoint_alone(&self) -> Result<(), StoreError> {
         loop {
             self.check_failed()?;
             if self.running.replace(true) {
@@ -112,16 +120,12 @@ impl Disk {
                 }
                 continue;
             }
-            let result = self.checkpoint_steps().await;
+            let result = self.steps.run(self.checkpoint_steps()).await;
             self.running.set(false);
             *self.pace.borrow_mut() = None;
             self.progress.notify_waiters();
             return result;
         }
-    }
-
-    async fn checkpoint_once(&self) -> Result<(), StoreError> {
-        if self.running.get() { Ok(()) } else { self.checkpoint_now().await }
     }
 
     async fn checkpoint_steps(&self) -> Result<(), StoreError> {
@@ -141,13 +145,13 @@ impl Disk {
         };
         self.write_pending().await?;
         let mut pager = Pager::new(self);
-        for chunk in freeze.slots.chunks(32) {
+        for chunk in freeze.slots.chunks(FEW) {
             {
                 let mut st = self.state.borrow_mut();
                 chunk.iter().for_each(|&i| st.encode_frozen(i));
             }
             self.step_pace(chunk.len() as u64);
-            pager.breathe().await;
+            self.breathe().await;
         }
         let (layer, root) = {
             let st = self.state.borrow();
@@ -163,12 +167,12 @@ impl Disk {
         // From here on lookups use the new tree; old nodes stay allocated until the superblock is durable.
         let old_blocks: u64 = dropped.iter().map(NodePtr::blocks).sum();
         let new_blocks: u64 = stored.iter().map(|r| u64::from(r.1)).sum();
-        let (pages, sb) = {
+        let (merged, pages, sb) = {
             let mut st = self.state.borrow_mut();
             st.tree.root = root.clone();
             st.tree_version += 1;
             st.tree_blocks = st.tree_blocks + new_blocks - old_blocks;
-            st.frozen = None;
+            let merged = st.frozen.take();
             st.release_late();
             dropped.iter().for_each(|p| st.tree.forget(p));
             for chunk in freeze.deltas {
@@ -185,7 +189,7 @@ impl Disk {
                 tree_blocks: st.tree_blocks,
                 ..old.clone()
             };
-            (st.image.take_dirty(sb.generation), sb)
+            (merged, st.image.take_dirty(sb.generation), sb)
         };
         let mut writes = Writes::new(self);
         for (at, _, page) in &pages {
@@ -210,7 +214,28 @@ impl Disk {
         }
         self.checkpoints.set(self.checkpoints.get() + 1);
         self.progress.notify_waiters();
+        if let Some(Frozen { layer, names, .. }) = merged {
+            if let Ok(Layer { rows, .. }) = Rc::try_unwrap(layer) {
+                self.let_go(rows).await;
+            }
+            self.let_go(names).await;
+        }
         Ok(())
+    }
+
+    /// Gives back memory. Of a hundred thousand rows that takes longer than a step.
+    async fn let_go<T>(&self, all: impl IntoIterator<Item = T>) {
+        for (n, one) in all.into_iter().enumerate() {
+            drop(one);
+            if n % FEW == FEW - 1 {
+                self.breathe().await;
+            }
+        }
+    }
+
+    /// A step may end here.
+    async fn breathe(&self) {
+        self.steps.breathe(|| self.is_tight()).await;
     }
 
     /// From here on writers go at the speed of the checkpoint that has just been begun, with so many objects.
@@ -255,18 +280,17 @@ impl Disk {
         let mut order: Vec<u64> = pending.keys().copied().collect();
         order.sort_unstable();
         let mut writes = Writes::new(self);
-        let mut clock = Clock::new(self.opts.step_us);
         for at in &order {
             if let Some(b) = pending.get(at) {
                 writes.push(at * BLOCK, b.clone()).await?;
             }
             self.step_pace(1);
-            clock.breathe().await;
+            self.breathe().await;
         }
         writes.finish().await?;
         // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that were overwritten
         // are found in the newer writes first.
-        for step in order.chunks(256) {
+        for step in order.chunks(FEW) {
             {
                 let mut st = self.state.borrow_mut();
                 for at in step {
@@ -278,32 +302,15 @@ impl Disk {
                     }
                 }
             }
-            clock.breathe().await;
+            self.breathe().await;
         }
-        let mut st = self.state.borrow_mut();
-        if let Some(f) = &mut st.frozen {
+        if let Some(f) = &mut self.state.borrow_mut().frozen {
             f.pending = Rc::default();
         }
-        Ok(())
-    }
-}
-
-/// Decides when a long computation lets others run.
-struct Clock {
-    step: Duration,
-    last: Instant,
-}
-
-impl Clock {
-    fn new(step_us: u64) -> Clock {
-        Clock { step: Duration::from_micros(step_us), last: Instant::now() }
-    }
-
-    async fn breathe(&mut self) {
-        if self.last.elapsed() >= self.step {
-            tokio::task::yield_now().await;
-            self.last = Instant::now();
+        if let Ok(pending) = Rc::try_unwrap(pending) {
+            self.let_go(pending).await;
         }
+        Ok(())
     }
 }
 
@@ -391,13 +398,11 @@ struct Pager<'a> {
     writes: Writes<'a>,
     dropped: Vec<NodePtr>,
     stored: Vec<Run>,
-    clock: Clock,
 }
 
 impl<'a> Pager<'a> {
     fn new(disk: &'a Disk) -> Pager<'a> {
-        let clock = Clock::new(disk.opts.step_us);
-        Pager { disk, writes: Writes::new(disk), dropped: Vec::new(), stored: Vec::new(), clock }
+        Pager { disk, writes: Writes::new(disk), dropped: Vec::new(), stored: Vec::new() }
     }
 }
 
@@ -439,7 +444,7 @@ impl Pages for Pager<'_> {
     }
 
     async fn breathe(&mut self) {
-        self.clock.breathe().await;
+        self.disk.breathe().await;
     }
 }
 

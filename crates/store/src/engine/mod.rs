@@ -30,6 +30,7 @@ mod record;
 mod replay;
 mod slots;
 mod state;
+mod steps;
 mod submit;
 mod turns;
 
@@ -69,6 +70,8 @@ pub(crate) struct Disk {
     closing: Cell<bool>,
     /// A checkpoint is under way.
     running: Cell<bool>,
+    /// How it shares the processor.
+    steps: steps::Steps,
     /// What it lets writers fill.
     pace: RefCell<Option<pace::Pace>>,
     failed: RefCell<Option<StoreError>>,

@@ -88,6 +88,7 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
     let disk = Rc::new(Disk {
         dev,
         dirty_max: Cell::new(opts.dirty_max),
+        steps: super::steps::Steps::new(&opts),
         opts,
         state: RefCell::new(st),
         line: CommitLine::new(),

@@ -9,10 +9,8 @@ pub(super) struct Slot {
     pub coll: Coll,
     pub key: Key,
     pub onode: Option<Box<Onode>>,
-    /// Changed since the last freeze.
-    pub dirty: bool,
-    /// Frozen for the checkpoint under way and not encoded for it yet.
-    pub frozen: bool,
+    /// The period between two freezes in which it was changed; 0 if the tree has it as it is, or the layer that will be merged.
+    changed: u64,
     hot: bool,
     weight: u32,
 }
@@ -28,8 +26,10 @@ pub(super) struct Slots {
     free: Vec<u32>,
     hand: usize,
     bytes: usize,
-    /// Slots with `dirty` set, each once.
-    pub dirty: Vec<u32>,
+    /// Counts periods between two freezes.
+    period: u64,
+    /// Slots changed in this period, each once.
+    dirty: Vec<u32>,
 }
 
 impl Slots {
@@ -53,7 +53,7 @@ impl Slots {
         let weight = 200 + key.len() as u32 + onode.as_ref().map_or(0, |o| o.weight() as u32);
         self.bytes += weight as usize;
         let slot =
-            Slot { coll, key: key.clone(), onode, dirty: false, frozen: false, hot: true, weight };
+            Slot { coll, key: key.clone(), onode, changed: 0, hot: true, weight };
         let i = match self.free.pop() {
             Some(i) => {
                 self.slots[i as usize] = Some(slot);
@@ -68,12 +68,43 @@ impl Slots {
         i
     }
 
-    /// Notes that the record has changed its size in memory.
-    pub(super) fn reweigh(&mut self, i: u32) {
+    /// How many records have changed since the last freeze.
+    pub(super) fn dirty(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Notes that a record changes, and that it is not frozen.
+    pub(super) fn dirtied(&mut self, i: u32) {
+        let period = self.period + 1;
+        let before = std::mem::replace(&mut self.get_mut(i).changed, period);
+        debug_assert!(before == 0 || before == period, "a frozen record is encoded before it changes");
+        if before != period {
+            self.dirty.push(i);
+        }
+    }
+
+    /// Sets aside what has changed, in constant time: those records are frozen until they are thawed.
+    pub(super) fn freeze(&mut self) -> Vec<u32> {
+        self.period += 1;
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Frozen for the checkpoint under way and not encoded for it yet.
+    pub(super) fn is_frozen(&self, i: u32) -> bool {
+        (1..=self.period).contains(&self.get(i).changed)
+    }
+
+    pub(super) fn thaw(&mut self, i: u32) {
+        self.get_mut(i).changed = 0;
+    }
+
+    /// Notes that the record has changed its size in memory, and says what that is about.
+    pub(super) fn reweigh(&mut self, i: u32) -> usize {
         let slot = self.get_mut(i);
         let weight = 200 + slot.key.len() as u32 + slot.onode.as_ref().map_or(0, |o| o.weight() as u32);
         let old = std::mem::replace(&mut slot.weight, weight);
         self.bytes = self.bytes + weight as usize - old as usize;
+        weight as usize
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -93,7 +124,7 @@ impl Slots {
             steps -= 1;
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(slot) = &mut self.slots[self.hand] else { continue };
-            if slot.dirty || slot.frozen || std::mem::take(&mut slot.hot) {
+            if slot.changed != 0 || std::mem::take(&mut slot.hot) {
                 continue;
             }
             if let Some(slot) = self.slots[self.hand].take() {

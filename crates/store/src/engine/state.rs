@@ -208,7 +208,7 @@ impl State {
     /// Memory that only a checkpoint can free, roughly.
     pub(super) fn dirty_bytes(&self) -> u64 {
         let frozen = self.frozen.as_ref().map_or(0, |f| f.layer.bytes);
-        self.pending_blocks() * BLOCK + (self.layer.bytes + frozen + self.slots.dirty.len() * 1024) as u64
+        self.pending_blocks() * BLOCK + (self.layer.bytes + frozen + self.slots.dirty() * 1024) as u64
     }
 
     pub(super) fn cached_bytes(&self) -> u64 {
@@ -219,7 +219,7 @@ impl State {
     pub(super) fn reserve(&self) -> u64 {
         let base = ((self.blocks - self.data_start) / 64).clamp(64, 1 << 16);
         let frozen = self.frozen.as_ref().map_or(0, |f| f.layer.bytes);
-        let dirty = self.slots.dirty.len() as u64;
+        let dirty = self.slots.dirty() as u64;
         let rows = (self.layer.bytes + frozen) as u64 / BLOCK * 2;
         base + rows + (dirty * 5).min(self.tree_blocks + dirty * 2)
     }
@@ -486,25 +486,20 @@ impl State {
 
     /// The slot's object is about to change or to go.
     fn touch_slot(&mut self, slot: u32) {
-        if self.slots.get(slot).frozen {
-            self.encode_frozen(slot);
-        }
-        let s = self.slots.get_mut(slot);
-        if !s.dirty {
-            s.dirty = true;
-            self.slots.dirty.push(slot);
-        }
+        self.encode_frozen(slot);
+        self.slots.dirtied(slot);
     }
 
-    /// Writes the object's record, as it was at the freeze, into the frozen layer.
+    /// Writes the object's record, as it was at the freeze, into the frozen layer, if that was not done yet.
     pub(super) fn encode_frozen(&mut self, slot: u32) {
-        self.slots.reweigh(slot);
-        let s = self.slots.get_mut(slot);
-        if !std::mem::take(&mut s.frozen) {
+        if !self.slots.is_frozen(slot) {
             return;
         }
+        self.slots.thaw(slot);
+        let weight = self.slots.reweigh(slot);
+        let s = self.slots.get(slot);
         let value = s.onode.as_ref().map(|o| {
-            let mut out = Vec::with_capacity(64 + o.weight());
+            let mut out = Vec::with_capacity(weight);
             o.encode(&mut out);
             Bytes::from(out)
         });

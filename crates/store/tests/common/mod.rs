@@ -57,6 +57,7 @@ pub fn small() -> Options {
         log_size: 1 << 20,
         reuse_soon: true,
         step_us: 0,
+        rest_us: 0,
     }
 }
 
