@@ -33,11 +33,7 @@ pub(super) async fn run(disk: &Disk) {
         if disk.closing.get() || disk.check_failed().is_err() {
             return;
         }
-        let wanted = {
-            let st = disk.state.borrow();
-            st.log_reserved() > disk.checkpoint_at() || st.dirty_bytes() > disk.dirty_max.get()
-        };
-        if (wanted || disk.congested())
+        if (disk.is_wanted() || disk.congested())
             && let Err(e) = disk.checkpoint_once().await
         {
             disk.fail(e);
@@ -216,26 +212,32 @@ impl Disk {
         self.progress.notify_waiters();
         if let Some(Frozen { layer, names, .. }) = merged {
             if let Ok(Layer { rows, .. }) = Rc::try_unwrap(layer) {
-                self.let_go(rows).await;
+                self.let_go(rows, || !self.is_wanted()).await;
             }
-            self.let_go(names).await;
+            self.let_go(names, || !self.is_wanted()).await;
         }
         Ok(())
     }
 
     /// Gives back memory. Of a hundred thousand rows that takes longer than a step.
-    async fn let_go<T>(&self, all: impl IntoIterator<Item = T>) {
+    async fn let_go<T>(&self, all: impl IntoIterator<Item = T>, has_time: impl Fn() -> bool) {
         for (n, one) in all.into_iter().enumerate() {
             drop(one);
             if n % FEW == FEW - 1 {
-                self.breathe().await;
+                self.steps.breathe(&has_time).await;
             }
         }
     }
 
+    /// Whether a checkpoint, or the next one, should begin.
+    fn is_wanted(&self) -> bool {
+        let st = self.state.borrow();
+        st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.dirty_max.get()
+    }
+
     /// A step may end here.
     async fn breathe(&self) {
-        self.steps.breathe(|| self.is_tight()).await;
+        self.steps.breathe(|| self.is_ahead()).await;
     }
 
     /// From here on writers go at the speed of the checkpoint that has just been begun, with so many objects.
@@ -308,7 +310,7 @@ impl Disk {
             f.pending = Rc::default();
         }
         if let Ok(pending) = Rc::try_unwrap(pending) {
-            self.let_go(pending).await;
+            self.let_go(pending, || self.is_ahead()).await;
         }
         Ok(())
     }

@@ -2,13 +2,17 @@
 //!
 //! It lives on the thread that serves clients, and who comes while it computes waits. So it computes in steps, and lets others
 //! run after each. A request that passes several OSDs meets several threads, and each of them several times: were there a step between all that
-//! others do, it would wait for as many. So a checkpoint rests after a step, except if somebody waits for it, or writers soon would.
+//! others do, it would wait for as many. So a checkpoint rests after a step, except if somebody waits for it, or writers catch up with it. Then it takes
+//! longer steps without a rest: all others have a turn after each, so that it would get little of a busy processor with short ones.
 
 use crate::options::Options;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::{Duration, Instant};
+
+/// So many steps are one where there is no time to rest.
+const HURRIED: u32 = 4;
 
 /// See the module.
 pub(super) struct Steps {
@@ -55,15 +59,18 @@ impl Steps {
         Awaited(self)
     }
 
-    /// Lets others run if the work has had the processor for a step. Whether there is no time to rest is asked only then.
-    pub(super) async fn breathe(&self, hurry: impl FnOnce() -> bool) {
-        if self.had.get() + self.since.get().elapsed() < self.step {
+    /// Lets others run if the work has had the processor for a step. Whether there is time to rest is asked only then.
+    pub(super) async fn breathe(&self, has_time: impl FnOnce() -> bool) {
+        let had = self.had.get() + self.since.get().elapsed();
+        if had < self.step {
             return;
         }
-        if self.rest.is_zero() || self.awaited.get() > 0 || hurry() {
+        if !self.rest.is_zero() && self.awaited.get() == 0 && has_time() {
+            tokio::time::sleep(self.rest).await;
+        } else if had >= self.step * HURRIED {
             tokio::task::yield_now().await;
         } else {
-            tokio::time::sleep(self.rest).await;
+            return;
         }
         self.had.set(Duration::ZERO);
     }
