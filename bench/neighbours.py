@@ -97,8 +97,9 @@ def bound(cluster, iops):
     """From now on OSDs do so much. Before, objects were written as fast as they could."""
     for name, value in bounded(iops).items():
         cluster.ceph("config", "set", "osd", name, str(value))
-    holds = lambda i: all(float(v) == iops for v in json.loads(cluster.ceph("tell", f"osd.{i}", "config", "get", "osd_mclock_max_capacity_iops_ssd")).values())
-    wait("OSDs that know their capacity", lambda: all(map(holds, range(cluster.osds))))
+    get = lambda i, name: json.loads(cluster.ceph("tell", f"osd.{i}", "config", "get", name))[name]
+    same = lambda found, wanted: found == wanted if isinstance(wanted, str) else float(found) == wanted
+    wait("OSDs that are bounded", lambda: all(same(get(i, name), value) for i in range(cluster.osds) for name, value in bounded(iops).items()))
 
 
 def served(cluster):

@@ -21,9 +21,9 @@ pub struct Options {
     /// Allocate the lowest free blocks instead of going onwards over the device. Blocks are reused at once
     /// then, which brings faults of reuse to light; meant for tests.
     pub reuse_soon: bool,
-    /// For so many microseconds a checkpoint has the processor at a time.
+    /// For so many microseconds a checkpoint that rests has the processor at a time; for four times as many one that has no time to.
     pub step_us: u64,
-    /// After that it rests for so many, if nobody waits for it; with 0 it lets others run, and goes on.
+    /// So many microseconds it rests after that, while it is well ahead of writers and nobody waits for it. 0: never.
     pub rest_us: u64,
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Room {
 
 /// So many parts of four are there from the beginning, for writers that are fast for a moment only.
 const AT_ONCE: u64 = 1;
-/// A checkpoint is ahead of writers while they have filled less than one part of sixteen, and half of what they will have had room for when it is done.
+/// A checkpoint is well ahead of writers who have filled no more than so many sixteenths of the room, and of so many more the part that it has done
+/// of its steps. That is well below what stops writers, so that one that falls behind catches up before they wait for it.
 const AHEAD: (u64, u64) = (1, 8);
 /// Waiting writers are told after so many steps: about once in a write.
 const TELL: u64 = 16;
@@ -36,7 +37,7 @@ impl Room {
         self.parts(4 * AT_ONCE, 4 * (4 - AT_ONCE), done, total)
     }
 
-    /// What is in use when `at_once` sixteenths of the room are, and of another `by_done` as many as of the steps are done.
+    /// The bytes in use when `at_once` sixteenths of the room are full, and of `by_done` more the part that is done of the steps.
     fn parts(self, at_once: u64, by_done: u64, done: u64, total: u64) -> u64 {
         let whole = u128::from(self.limit.saturating_sub(self.begin));
         let parts = u128::from(total * at_once + by_done * done.min(total));
