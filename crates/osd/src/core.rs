@@ -199,6 +199,8 @@ const LEAST_IN_FLIGHT: usize = 4;
 const MOST_IN_FLIGHT: usize = 256;
 /// For so long queued work runs before sockets are read again.
 const TURN: Duration = Duration::from_micros(50);
+/// How long work that nobody waits for rests after a turn.
+const REST: Duration = Duration::from_millis(1);
 
 /// Lets queued work in, a little at a time, and lets everybody else on this thread run in between.
 ///
@@ -323,6 +325,28 @@ impl Core {
         self.hosts.borrow().values().cloned().collect()
     }
 
+    /// How many groups are here.
+    pub fn num_hosts(&self) -> usize {
+        self.hosts.borrow().len()
+    }
+
+    /// Does something for each group that nobody waits for. Clients are served on the same thread, and there may be many
+    /// groups: this rests after a few.
+    pub(crate) async fn for_each_host(&self, mut f: impl FnMut(&PgHost)) {
+        let all: Vec<PgId> = self.hosts.borrow().keys().copied().collect();
+        let mut since = Instant::now();
+        for pgid in all {
+            // It may be gone by now.
+            if let Some(host) = self.host(pgid) {
+                f(&host);
+            }
+            if since.elapsed() >= TURN {
+                tokio::time::sleep(REST).await;
+                since = Instant::now();
+            }
+        }
+    }
+
     /// The groups that this OSD leads, and the epoch since which one of them is not clean: maps from then on are needed. This
     /// OSD's epoch if all are clean.
     pub fn last_epoch_clean(&self) -> (Vec<PgId>, Epoch) {
@@ -375,11 +399,6 @@ impl Core {
     /// Answers no request from now on, so that the monitors can be told that this OSD is gone for sure.
     pub fn seal(&self) {
         self.sealed.set(true);
-    }
-
-    /// Tells all groups the time.
-    pub(crate) fn tell_time(&self) {
-        self.hosts.borrow().values().for_each(|h| h.tell_time());
     }
 
     /// Whether [`Core::seal`] was called.

@@ -900,6 +900,38 @@ fn what_a_copy_left_behind_is_not_for_the_next() {
 }
 
 #[test]
+fn others_run_while_all_groups_are_looked_at() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        let turns = Rc::new(Cell::new(0));
+        let other = tokio::task::spawn_local({
+            let turns = turns.clone();
+            async move {
+                loop {
+                    turns.set(turns.get() + 1);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let mut seen = Vec::new();
+        c.cores[0].for_each_host(|host| {
+            // Longer than it may compute at a time.
+            let since = std::time::Instant::now();
+            while since.elapsed().as_micros() < 100 {
+                std::hint::spin_loop();
+            }
+            seen.push((turns.get(), host.pgid));
+        }).await;
+        other.abort();
+        assert!(seen.is_sorted_by(|a, b| a.0 < b.0), "nobody ran between two groups: {seen:?}");
+        let groups: std::collections::BTreeSet<_> = seen.iter().map(|s| s.1.seed).collect();
+        assert_eq!(groups, (0..PG_NUM).collect());
+    });
+}
+
+#[test]
 fn listings_page_through_all_objects() {
     run(async || {
         let mut c = Cluster::new();

@@ -3,9 +3,8 @@
 use crate::core::{Core, wall_now};
 use pg::{Pg, StatSum};
 use pg::machine::PgStatus;
-use std::collections::BTreeMap;
 use types::{
-    Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgId, PgStat, PgState, StoreStatfs,
+    Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgStat, PgState, StoreStatfs,
 };
 
 /// Space of the store.
@@ -22,33 +21,21 @@ pub fn statfs(core: &Core) -> StoreStatfs {
     }
 }
 
-/// `osd_stat_t`.
-pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64) -> OsdStat {
-    let hosts = core.hosts();
+/// `osd_stat_t`. `snap_trim_queues` is how many removed snapshots its groups have not trimmed.
+pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64, snap_trim_queues: u64) -> OsdStat {
     OsdStat {
         statfs: statfs(core),
         up_from,
         seq,
-        num_pgs: hosts.len() as u32,
+        num_pgs: core.num_hosts() as u32,
         num_osds: 1,
         num_per_pool_osds: 1,
         num_per_pool_omap_osds: 1,
-        snap_trim_queue_len: hosts.iter().map(|h| h.with_pg(|p| p.snap_trim_queue().size())).sum::<u64>() as i32,
+        snap_trim_queue_len: i32::try_from(snap_trim_queues).unwrap_or(i32::MAX),
         num_shards_repaired: core.shards_repaired.get(),
         num_snap_trimming: i32::try_from(core.trimming_groups()).unwrap_or(i32::MAX),
         ..OsdStat::default()
     }
-}
-
-/// `pg_stat_t` of the groups that this OSD leads.
-pub fn pg_stats(core: &Core, seq: u64) -> BTreeMap<PgId, PgStat> {
-    let mut out = BTreeMap::new();
-    for host in core.hosts() {
-        if let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| pg_stat(pg, &host.reads(), seq))) {
-            out.insert(host.pgid, stat);
-        }
-    }
-    out
 }
 
 /// `pg_stat_t` of a group. `reads` are those served here, which its log does not know.

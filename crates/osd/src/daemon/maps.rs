@@ -180,7 +180,7 @@ impl Daemon {
                         core.fail(format!("the epoch of the boot cannot be stored: {e}"));
                     }
                 });
-                self.full_report.set(true);
+                self.reports.full.set(true);
             }
             self.core.activate_map();
             self.core.check_scrub_flags();

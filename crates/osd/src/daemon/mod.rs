@@ -260,12 +260,9 @@ struct Daemon {
     /// Where the active mgr is; empty if there is none.
     mgr_addrs: RefCell<EntityAddrVec>,
     mgr: RefCell<Option<Rc<Connection>>>,
-    report_seq: Cell<u64>,
-    reported: RefCell<BTreeMap<PgId, u64>>,
+    reports: report::Reports,
     /// In how many seconds the mgr wants to hear of every group.
     stats_period: Cell<Option<u32>>,
-    full_report: Cell<bool>,
-    reported_map: Cell<Epoch>,
     /// Which state of what was learned is kept in the store.
     learned: Cell<u64>,
     /// Settings that were said not to hold.
@@ -324,7 +321,7 @@ impl Dispatcher for Inbound {
             let mut mgr = d.mgr.borrow_mut();
             if mgr.as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
                 *mgr = None;
-                d.full_report.set(true);
+                d.reports.full.set(true);
             }
         });
     }
@@ -464,11 +461,8 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         stopping: Cell::new(false),
         mgr_addrs: RefCell::default(),
         mgr: RefCell::default(),
-        report_seq: Cell::new(0),
+        reports: Default::default(),
         stats_period: Cell::new(None),
-        reported: RefCell::default(),
-        full_report: Cell::new(true),
-        reported_map: Cell::default(),
         learned: Cell::default(),
         ignored: RefCell::default(),
         local: RefCell::default(),
@@ -698,7 +692,8 @@ impl Daemon {
         });
         let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
         let work = tokio::task::spawn_local(crate::core::run_queued(&self.core));
-        self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work]);
+        let reports = tokio::task::spawn_local(Daemon::run_reports(Rc::downgrade(self)));
+        self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work, reports]);
     }
 
     fn tick(self: &Rc<Self>, n: u64) {
@@ -722,7 +717,6 @@ impl Daemon {
             self.core.next_scrubs();
         }
         if n.is_multiple_of(2) || due {
-            self.core.tell_time();
             self.report(due);
         }
         if self.booted.get() && n > 0 && every("osd_beacon_report_interval") {

@@ -1,16 +1,57 @@
 //! Reports to the mgr, and its answers.
 
 use super::Daemon;
+use crate::host::PgHost;
 use crate::stats;
 use bytes::Bytes;
 use denc::{Encode, Features};
 use messages::{MgrConfigure, OsdStatsReport, Payload, QosDemand, QosShares};
 use msgr::{Connection, Message};
 use pg::MapView;
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
 use std::time::Instant;
+use tokio::sync::Notify;
 use types::stats::OsdStat;
-use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId};
+use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId, PgStat};
+
+/// What the mgr is told, and what it was told last.
+pub(super) struct Reports {
+    /// Somebody wants a report, with `true` of every group.
+    wanted: Cell<Option<bool>>,
+    news: Rc<Notify>,
+    seq: Cell<u64>,
+    /// The groups that this OSD led, and [`print`] of each.
+    told: RefCell<BTreeMap<PgId, u64>>,
+    map: Cell<Epoch>,
+    /// The mgr knows nothing yet.
+    pub(super) full: Cell<bool>,
+}
+
+impl Default for Reports {
+    fn default() -> Reports {
+        Reports {
+            wanted: Cell::default(),
+            news: Rc::default(),
+            seq: Cell::default(),
+            told: RefCell::default(),
+            map: Cell::default(),
+            full: Cell::new(true),
+        }
+    }
+}
+
+/// Differs if the mgr should hear of a group before it hears of all.
+fn print(s: &PgStat) -> u64 {
+    let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
+    let n = &s.stats.sum;
+    h ^= u64::from(s.last_scrub_stamp.sec).rotate_left(24);
+    for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound, n.num_scrub_errors, n.num_objects_repaired] {
+        h = h.rotate_left(7) ^ v as u64;
+    }
+    h
+}
 
 impl Daemon {
     pub(super) fn mgr_map(&self, map: MgrMap) {
@@ -38,7 +79,7 @@ impl Daemon {
         let conn = self.messenger.connect(EntityType::MGR, addrs);
         *self.mgr.borrow_mut() = Some(conn.clone());
         // A mgr that has just begun knows nothing.
-        self.full_report.set(true);
+        self.reports.full.set(true);
         self.core.with_queue(|q| q.forget_told());
         Some(conn)
     }
@@ -84,42 +125,65 @@ impl Daemon {
         }
     }
 
-    /// Tells the mgr what changed; with `all`, of every group.
+    /// Has the mgr told what changed; with `all`, of every group.
     pub(super) fn report(&self, all: bool) {
-        let Some(conn) = self.mgr_connection() else { return };
-        let f = Features::ALL;
-        let seq = self.report_seq.get() + 1;
-        let groups = stats::pg_stats(&self.core, seq);
-        let mut reported = self.reported.borrow_mut();
-        let full = self.full_report.get();
-        let print = |s: &types::PgStat| {
-            let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
-            let n = &s.stats.sum;
-            h ^= u64::from(s.last_scrub_stamp.sec).rotate_left(24);
-            for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound, n.num_scrub_errors, n.num_objects_repaired] {
-                h = h.rotate_left(7) ^ v as u64;
-            }
-            h
-        };
-        let mut pg_stats = Vec::new();
-        for (pgid, stat) in &groups {
-            let p = print(stat);
-            if all || full || reported.get(pgid) != Some(&p) {
-                pg_stats.push((*pgid, stat.to_bytes(f)));
-                reported.insert(*pgid, p);
+        self.reports.wanted.set(Some(all || self.reports.wanted.get() == Some(true)));
+        self.reports.news.notify_one();
+    }
+
+    /// Reports as often as somebody wants that.
+    pub(super) async fn run_reports(daemon: Weak<Daemon>) {
+        while let Some(news) = daemon.upgrade().map(|d| d.reports.news.clone()) {
+            news.notified().await;
+            let Some(d) = daemon.upgrade() else { return };
+            if let Some(all) = d.reports.wanted.take() {
+                d.send_report(all).await;
             }
         }
-        let removed: Vec<PgId> = reported.keys().filter(|p| !groups.contains_key(p)).copied().collect();
+    }
+
+    /// Other work goes on while the groups are looked at. So what is told of them may be of different moments, but not older than the
+    /// map that is named.
+    async fn send_report(&self, all: bool) {
+        let f = Features::ALL;
+        let reports = &self.reports;
+        let conn = self.mgr_connection();
+        let (epoch, seq) = (self.core.epoch(), reports.seq.get() + 1);
+        // What comes up meanwhile is for the next one.
+        let full = conn.is_some() && reports.full.replace(false);
+        let (mut led, mut pg_stats, mut snap_trim_queues) = (BTreeSet::new(), Vec::new(), 0);
+        let each = |host: &PgHost| {
+            host.tell_time();
+            if conn.is_none() {
+                return;
+            }
+            snap_trim_queues += host.with_pg(|p| p.snap_trim_queue().size());
+            let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| stats::pg_stat(pg, &host.reads(), seq))) else { return };
+            led.insert(host.pgid);
+            let print = print(&stat);
+            let before = reports.told.borrow_mut().insert(host.pgid, print);
+            if all || full || before != Some(print) {
+                pg_stats.push((host.pgid, stat.to_bytes(f)));
+            }
+        };
+        self.core.for_each_host(each).await;
+        let Some(conn) = conn else { return };
+        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &conn)) {
+            // Another mgr, or none: whom this was for is gone, and the next has to be told everything.
+            reports.full.set(true);
+            return;
+        }
+        let mut told = reports.told.borrow_mut();
+        let removed: Vec<PgId> = told.keys().filter(|p| !led.contains(p)).copied().collect();
         for p in &removed {
-            reported.remove(p);
+            told.remove(p);
         }
         // With which map nothing has changed is news, too: decisions of the monitors wait for it.
-        let same_map = self.reported_map.replace(self.core.epoch()) == self.core.epoch();
+        let same_map = reports.map.replace(epoch) == epoch;
         if !all && !full && same_map && pg_stats.is_empty() && removed.is_empty() {
             return;
         }
-        self.report_seq.set(seq);
-        self.full_report.set(false);
+        reports.seq.set(seq);
         let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         let (slow, oldest) = self.core.tracker.slow_now();
         let slow_ops = slow.values().sum();
@@ -130,8 +194,8 @@ impl Daemon {
             qos = self.core.with_queue(|q| q.take_seen(&pool_name)).to_bytes(f);
         }
         let beats = self.pings.beats.borrow();
-        let osd_stat = OsdStat { hb_peers: beats.peers(), hb_pingtime: beats.times(), ..stats::osd_stat(&self.core, up_from, seq) };
-        let mut counters: std::collections::BTreeMap<String, u64> = slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
+        let osd_stat = OsdStat { hb_peers: beats.peers(), hb_pingtime: beats.times(), ..stats::osd_stat(&self.core, up_from, seq, snap_trim_queues) };
+        let mut counters: BTreeMap<String, u64> = slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
         let mut count = |name: &str, n| {
             counters.insert(name.to_owned(), n);
         };
@@ -149,7 +213,7 @@ impl Daemon {
         let report = OsdStatsReport {
             osd: self.id,
             up_from,
-            epoch: self.core.epoch(),
+            epoch,
             seq,
             full,
             osd_stat: osd_stat.to_bytes(f),
