@@ -237,7 +237,7 @@ impl Disk {
 
     /// A step may end here.
     async fn breathe(&self) {
-        self.steps.breathe(|| self.is_ahead()).await;
+        self.steps.breathe(|| !self.is_tight()).await;
     }
 
     /// From here on writers go at the speed of the checkpoint that has just been begun, with so many objects.
@@ -310,7 +310,7 @@ impl Disk {
             f.pending = Rc::default();
         }
         if let Ok(pending) = Rc::try_unwrap(pending) {
-            self.let_go(pending, || self.is_ahead()).await;
+            self.let_go(pending, || !self.is_tight()).await;
         }
         Ok(())
     }

@@ -147,12 +147,6 @@ impl Disk {
         !pace.permits(st.log_reserved() + self.log_limit() / 16, st.dirty_bytes() + self.dirty_limit() / 16)
     }
 
-    /// Whether the checkpoint under way has time: writers are far behind it.
-    fn is_ahead(&self) -> bool {
-        let st = self.state.borrow();
-        self.pace.borrow().as_ref().is_some_and(|p| p.is_ahead(st.log_reserved(), st.dirty_bytes()))
-    }
-
     pub(crate) fn is_full(&self) -> bool {
         let st = self.state.borrow();
         self.is_over(st.log_reserved(), st.dirty_bytes())

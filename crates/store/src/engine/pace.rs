@@ -25,23 +25,15 @@ pub(super) struct Room {
 
 /// So many parts of four are there from the beginning, for writers that are fast for a moment only.
 const AT_ONCE: u64 = 1;
-/// A checkpoint is well ahead of writers who have filled no more than so many sixteenths of the room, and of so many more the part that it has done
-/// of its steps. That is well below what stops writers, so that one that falls behind catches up before they wait for it.
-const AHEAD: (u64, u64) = (1, 8);
 /// Waiting writers are told after so many steps: about once in a write.
 const TELL: u64 = 16;
 
 impl Room {
     /// The bytes that may be in use when `done` of `total` steps are.
     fn allowed(self, done: u64, total: u64) -> u64 {
-        self.parts(4 * AT_ONCE, 4 * (4 - AT_ONCE), done, total)
-    }
-
-    /// The bytes in use when `at_once` sixteenths of the room are full, and of `by_done` more the part that is done of the steps.
-    fn parts(self, at_once: u64, by_done: u64, done: u64, total: u64) -> u64 {
         let whole = u128::from(self.limit.saturating_sub(self.begin));
-        let parts = u128::from(total * at_once + by_done * done.min(total));
-        self.begin.min(self.limit) + (whole * parts / u128::from(16 * total.max(1))) as u64
+        let parts = u128::from(total * AT_ONCE + (4 - AT_ONCE) * done.min(total));
+        self.begin.min(self.limit) + (whole * parts / u128::from(4 * total.max(1))) as u64
     }
 }
 
@@ -71,12 +63,6 @@ impl Pace {
         let (done, total) = (self.done.get(), self.total);
         log <= self.log.allowed(done, total) && dirty <= self.dirty.allowed(done, total)
     }
-
-    /// Whether the checkpoint is so far ahead of writers, who use so many bytes, that it has time to rest.
-    pub(super) fn is_ahead(&self, log: u64, dirty: u64) -> bool {
-        let ahead = |room: Room| room.parts(AHEAD.0, AHEAD.1, self.done.get(), self.total);
-        log <= ahead(self.log) && dirty <= ahead(self.dirty)
-    }
 }
 
 #[cfg(test)]
@@ -99,18 +85,6 @@ mod tests {
         assert_eq!(told, 1000 / TELL);
         p.complete();
         assert!(p.permits(800, 1 << 40) && !p.permits(801, 0), "and never more");
-    }
-
-    #[test]
-    fn a_checkpoint_is_ahead_of_slow_writers() {
-        let p = Pace::new(Room { begin: 160, limit: 320 }, Room { begin: 0, limit: 16 }, 100);
-        assert!(p.is_ahead(170, 1) && !p.is_ahead(171, 0) && !p.is_ahead(0, 2));
-        p.step(50);
-        assert!(p.is_ahead(210, 5) && !p.is_ahead(211, 0) && !p.is_ahead(0, 6));
-        p.complete();
-        assert!(p.is_ahead(250, 9) && !p.is_ahead(251, 0) && p.permits(251, 10));
-        // Full from the start.
-        assert!(!Pace::new(Room { begin: 9, limit: 4 }, Room { begin: 0, limit: 4 }, 1).is_ahead(9, 0));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! It lives on the thread that serves clients, and who comes while it computes waits. So it computes in steps, and lets others
 //! run after each. A request that passes several OSDs meets several threads, and each of them several times: were there a step between all that
-//! others do, it would wait for as many. So a checkpoint rests after a step, except if somebody waits for it, or writers catch up with it. Then it takes
-//! longer steps without a rest: all others have a turn after each, so that it would get little of a busy processor with short ones.
+//! others do, it would wait for as many. So a checkpoint rests after a step. That makes it
+//! many times as long: it does so only if the last one, with rests, would have been a small part of the time from one to the next, and not if
+//! somebody waits for it, or writers catch up with it. Then it takes longer steps without a rest: all others have a turn after each, so that it
+//! would get little of a busy processor with short ones.
 
 use crate::options::Options;
 use std::cell::Cell;
@@ -13,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// So many steps are one where there is no time to rest.
 const HURRIED: u32 = 4;
+/// The part of the time that work may be under way, to rest: one of so many. Writers have room for about twice that while it is.
+const UNDER_WAY: u32 = 4;
 
 /// See the module.
 pub(super) struct Steps {
@@ -21,6 +25,11 @@ pub(super) struct Steps {
     /// When the work was given the processor, and for how long it had had that since it rested.
     since: Cell<Instant>,
     had: Cell<Duration>,
+    /// When the work began, and for how long it has had it since.
+    began: Cell<Instant>,
+    spent: Cell<Duration>,
+    /// It is seldom enough to rest.
+    is_seldom: Cell<bool>,
     /// Callers that wait until the work is done.
     awaited: Cell<u32>,
 }
@@ -37,20 +46,32 @@ impl Drop for Awaited<'_> {
 impl Steps {
     pub(super) fn new(opts: &Options) -> Steps {
         let (step, rest) = (Duration::from_micros(opts.step_us), Duration::from_micros(opts.rest_us));
-        Steps { step, rest, since: Cell::new(Instant::now()), had: Cell::default(), awaited: Cell::new(0) }
+        let now = || Cell::new(Instant::now());
+        Steps { step, rest, since: now(), had: Cell::default(), began: now(), spent: Cell::default(), is_seldom: Cell::new(false), awaited: Cell::new(0) }
     }
 
     /// Does work that breathes.
     pub(super) async fn run<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
+        let before = self.began.replace(Instant::now()).elapsed();
+        self.is_seldom.set(self.is_seldom(self.spent.take(), before));
         poll_fn(|cx| {
             self.since.set(Instant::now());
             let done = work.as_mut().poll(cx);
             // It may wait for the device more often than it breathes.
-            self.had.set(self.had.get() + self.since.get().elapsed());
+            let had = self.since.get().elapsed();
+            self.had.set(self.had.get() + had);
+            self.spent.set(self.spent.get() + had);
             done
         })
         .await
+    }
+
+    /// Whether work that has the processor for so long, once in so long, is only a small part of the time under way if it rests.
+    fn is_seldom(&self, spent: Duration, every: Duration) -> bool {
+        let rests = spent.as_nanos() / self.step.as_nanos().max(1);
+        let whole = spent + self.rest * u32::try_from(rests).unwrap_or(u32::MAX);
+        whole.saturating_mul(UNDER_WAY) <= every
     }
 
     /// Until this is dropped, the work does not rest.
@@ -65,7 +86,7 @@ impl Steps {
         if had < self.step {
             return;
         }
-        if !self.rest.is_zero() && self.awaited.get() == 0 && has_time() {
+        if !self.rest.is_zero() && self.awaited.get() == 0 && self.is_seldom.get() && has_time() {
             tokio::time::sleep(self.rest).await;
         } else if had >= self.step * HURRIED {
             tokio::task::yield_now().await;
@@ -73,5 +94,23 @@ impl Steps {
             return;
         }
         self.had.set(Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_much_to_do_does_not_rest() {
+        let s = Steps::new(&Options { step_us: 50, rest_us: 1000, ..Options::default() });
+        let ms = Duration::from_millis;
+        // 20 ms in 400 steps are 420 ms with rests, and may come every 1,680.
+        assert!(s.is_seldom(ms(20), ms(1680)) && !s.is_seldom(ms(20), ms(1679)));
+        assert!(s.is_seldom(ms(0), ms(0)), "nothing is known");
+        assert!(!s.is_seldom(Duration::from_secs(1 << 40), Duration::from_secs(1 << 40)));
+        // Without rests it is never long.
+        let s = Steps::new(&Options { step_us: 0, rest_us: 0, ..Options::default() });
+        assert!(s.is_seldom(ms(1), ms(4)) && !s.is_seldom(ms(2), ms(4)));
     }
 }
