@@ -10,7 +10,7 @@
 //! it: the kernel clears each page when it is first touched. Of those, only so many are kept that are free.
 
 use bytes::Bytes;
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -50,8 +50,17 @@ fn batch(class: usize) -> usize {
     (BATCH / (PAGE << class)).max(2)
 }
 
-fn slab_layout() -> Layout {
-    Layout::from_size_align(SLAB, PAGE).expect("a power of two")
+/// Zeroed memory from the system, a page of it when that is first touched. An allocator may have asked for large pages, and whoever
+/// touches the first byte of one waits until the kernel has cleared all of it: milliseconds, on some machines, in the middle of a request.
+fn new_slab() -> NonNull<u8> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping of a size above zero, wherever the kernel puts it.
+    let slab = unsafe { libc::mmap(std::ptr::null_mut(), SLAB, access, kind, -1, 0) };
+    let failed = slab == libc::MAP_FAILED;
+    let Some(slab) = NonNull::new(slab.cast()).filter(|_| !failed) else {
+        handle_alloc_error(Layout::from_size_align(SLAB, PAGE).expect("a power of two"))
+    };
+    slab
 }
 
 fn spare(class: usize) -> std::sync::MutexGuard<'static, Vec<Vec<Free>>> {
@@ -85,9 +94,7 @@ fn refill(list: &mut Vec<Free>, class: usize) {
         list.append(&mut batch);
     }
     if list.is_empty() {
-        // SAFETY: the layout has a size above zero.
-        let slab = unsafe { alloc_zeroed(slab_layout()) };
-        let Some(slab) = NonNull::new(slab) else { handle_alloc_error(slab_layout()) };
+        let slab = new_slab();
         for at in (0..SLAB).step_by(PAGE << class) {
             // SAFETY: `at` is inside the slab.
             list.push(Free(unsafe { slab.add(at) }));
