@@ -81,16 +81,22 @@ def objects_of(o, pool):
     return 8192 if o.even and pool == "victim" else 256
 
 
-def deal_out(cluster, pool, groups):
-    """Groups of a pool to OSDs in turn."""
+def deal_out(cluster, pool, objects):
+    """Groups of a pool to OSDs, so that each leads as many of its objects."""
     ids = json.loads(cluster.ceph("osd", "pool", "ls", "detail", "-f", "json"))
-    number, size = next((p["pool_id"], p["size"]) for p in ids if p["pool_name"] == pool)
-    lines = [f"osd pg-upmap {number}.{g:x} " + " ".join(str((g + k) % cluster.osds) for k in range(size)) for g in range(groups)]
+    size = next(p["size"] for p in ids if p["pool_name"] == pool)
+    groups = lambda: json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]
+    of = lambda g: g["stat_sum"]["num_objects"]
+    wait("the objects of each group", lambda: sum(map(of, groups())) >= objects)
+    led, leader = [0] * cluster.osds, {}
+    for g in sorted(groups(), key=of, reverse=True):
+        least = led.index(min(led))
+        led[least] += of(g)
+        leader[g["pgid"]] = least
+    lines = [f"osd pg-upmap {pgid} " + " ".join(str((osd + k) % cluster.osds) for k in range(size)) for pgid, osd in leader.items()]
     # One client for all of them.
     subprocess.run(["ceph", "-c", str(cluster.conf)], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
-    groups_of = lambda: json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]
-    dealt = lambda: all(g["acting_primary"] == int(g["pgid"].split(".")[1], 16) % cluster.osds for g in groups_of())
-    wait("groups dealt out", lambda: dealt() and cluster.clean())
+    wait("groups dealt out", lambda: all(g["acting_primary"] == leader[g["pgid"]] for g in groups()) and cluster.clean())
 
 
 def bound(cluster, iops):
@@ -171,7 +177,7 @@ def main():
     a.add_argument("--block", default="4k", help="size of requests")
     a.add_argument("--rounds", type=int, default=1)
     a.add_argument("--capacity", type=int, default=0, help="what Siphon's OSDs are told that they can do; 0 for what they find")
-    a.add_argument("--even", action="store_true", help="groups dealt out to OSDs in turn, and a victim with many objects")
+    a.add_argument("--even", action="store_true", help="groups dealt out so that each OSD leads as many objects of a pool, and a victim with many objects")
     a.add_argument("--dir", default=None)
     a.add_argument("--osd-size", type=int, default=10, help="GiB")
     a.add_argument("-o", "--option", action="append", default=[], help="NAME=VALUE for Siphon's OSDs")
@@ -186,9 +192,9 @@ def main():
                 cluster.start()
                 for pool, sessions in zip(POOLS, (1, most)):
                     cluster.make_pool(pool, GROUPS)
-                    if o.even:
-                        deal_out(cluster, pool, GROUPS)
                     Load(cluster, pool, sessions, "write", o.depth, fill=True, objects=objects_of(o, pool)).finish()
+                    if o.even:
+                        deal_out(cluster, pool, sessions * objects_of(o, pool))
                 if o.capacity and kind is Siphon:
                     bound(cluster, o.capacity)
                 for mode in o.modes.split(","):
