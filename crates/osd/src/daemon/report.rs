@@ -149,7 +149,8 @@ impl Daemon {
         let reports = &self.reports;
         let conn = self.mgr_connection();
         let (epoch, seq) = (self.core.epoch(), reports.seq.get() + 1);
-        // What comes up meanwhile is for the next one.
+        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
+        // What comes up meanwhile, a new boot too, is for the next one.
         let full = conn.is_some() && reports.full.replace(false);
         let (mut led, mut pg_stats, mut snap_trim_queues) = (BTreeSet::new(), Vec::new(), 0);
         let each = |host: &PgHost| {
@@ -184,7 +185,6 @@ impl Daemon {
             return;
         }
         reports.seq.set(seq);
-        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         let (slow, oldest) = self.core.tracker.slow_now();
         let slow_ops = slow.values().sum();
         let mut qos = Bytes::new();
