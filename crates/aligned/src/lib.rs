@@ -56,11 +56,10 @@ fn new_slab() -> NonNull<u8> {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping of a size above zero, wherever the kernel puts it.
     let slab = unsafe { libc::mmap(std::ptr::null_mut(), SLAB, access, kind, -1, 0) };
-    let failed = slab == libc::MAP_FAILED;
-    let Some(slab) = NonNull::new(slab.cast()).filter(|_| !failed) else {
-        handle_alloc_error(Layout::from_size_align(SLAB, PAGE).expect("a power of two"))
-    };
-    slab
+    match NonNull::new(slab) {
+        Some(at) if slab != libc::MAP_FAILED => at.cast(),
+        _ => handle_alloc_error(Layout::new::<[u8; SLAB]>()),
+    }
 }
 
 fn spare(class: usize) -> std::sync::MutexGuard<'static, Vec<Vec<Free>>> {

@@ -23,7 +23,7 @@ pub struct Options {
     pub reuse_soon: bool,
     /// For so many microseconds a checkpoint that rests has the processor at a time; for four times as many one that has no time to.
     pub step_us: u64,
-    /// So many microseconds it rests after that, while it is well ahead of writers and nobody waits for it. 0: never.
+    /// So many microseconds it rests after that, if checkpoints are seldom, and neither writers will soon have to wait nor anybody waits for it. 0: never.
     pub rest_us: u64,
 }
 

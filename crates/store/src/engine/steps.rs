@@ -70,7 +70,7 @@ impl Steps {
     /// Whether work that has the processor for so long, once in so long, is only a small part of the time under way if it rests.
     fn is_seldom(&self, spent: Duration, every: Duration) -> bool {
         let rests = spent.as_nanos() / self.step.as_nanos().max(1);
-        let whole = spent + self.rest * u32::try_from(rests).unwrap_or(u32::MAX);
+        let whole = spent.saturating_add(self.rest.saturating_mul(u32::try_from(rests).unwrap_or(u32::MAX)));
         whole.saturating_mul(UNDER_WAY) <= every
     }
 
