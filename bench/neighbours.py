@@ -39,8 +39,8 @@ class Load:
                 "--busy_poll=0", f"--touch_objects={int(fill)}", "--thread", f"--bs={block}", f"--iodepth={depth}", f"--size={objects * 64}k", f"--nrfiles={objects}",
                 "--file_service_type=random", "--randrepeat=0", f"--numjobs={sessions}", "--group_reporting", "--output-format=json",
                 "--percentile_list=50:99"]
-        # Reads find what was written before.
-        argv += ["--rw=write", "--bs=64k"] if fill else [f"--rw=rand{mode}", "--time_based", f"--runtime={seconds}", "--status-interval=1"]
+        # Reads find what was written before. After as many bytes as there are, fio would wait for all that is under way and begin anew.
+        argv += ["--rw=write", "--bs=64k"] if fill else [f"--rw=rand{mode}", "--io_size=1t", "--time_based", f"--runtime={seconds}", "--status-interval=1"]
         argv += [f"--rate_iops={rate}"] if rate else []
         argv += [f"--ramp_time={ramp}"] if ramp else []
         self.mode = "write" if fill else mode

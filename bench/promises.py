@@ -40,6 +40,8 @@ TENANTS = [
 ]
 BURSTS = TENANTS[4]
 OBJECT = 65536
+# Operations of a tenant in a second, at most.
+LOGGED = 1000
 
 
 class Load:
@@ -47,13 +49,28 @@ class Load:
 
     def __init__(self, cluster, tenant, seconds, sessions=None, depth=None, fill=False, extra=()):
         name, _, pool, its_sessions, its_depth = tenant
+        self.cluster, self.tenant = cluster, tenant
         self.dir = tempfile.TemporaryDirectory(prefix="promises.")
         self.seconds = seconds
         argv = ["fio", f"--name={name}", "--ioengine=rbd", "--clientname=admin", f"--pool={pool}", f"--rbdname={name}", "--busy_poll=0", "--thread",
                 f"--iodepth={depth or its_depth}"]
+        # Demand is to be steady. fio waits for all that is under way after as many bytes as the image has, and when it makes room for
+        # more entries of its log: there is room for all of them.
         argv += ["--rw=write", "--bs=64k"] if fill else \
-            ["--rw=randwrite", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log", "--log_unix_epoch=1", *extra]
+            ["--rw=randwrite", "--io_size=1t", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log",
+             f"--log_entries={max(1024, LOGGED * seconds // (sessions or its_sessions))}", "--log_unix_epoch=1", *extra]
         self.process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**ENV, "CEPH_CONF": str(cluster.client_conf(rbd_cache="false"))})
+
+    def begun(self, operations):
+        """Waits until it has done so many."""
+        before = served(self.cluster, self.tenant)
+
+        def done():
+            if self.process.poll() is not None:
+                self.operations()
+                raise SystemExit(f"fio of {self.tenant[0]} ended before it had done {operations} operations")
+            return served(self.cluster, self.tenant) - before > operations
+        wait(f"{operations} operations of {self.tenant[0]}", done)
 
     def ended(self):
         """When each operation ended, in milliseconds of the wall clock."""
@@ -101,9 +118,8 @@ def steady(cluster, o, what, disturb=None):
     """All of them at once, while something is done after a third of the time. A table of what each got."""
     # Who has many sessions needs a while to open them, and longer beside others.
     many, *others = sorted(TENANTS, key=lambda t: -t[3])
-    before = served(cluster, many)
     loads = [(many, Load(cluster, many, 3 * o.warm_up + o.seconds))]
-    wait("many sessions", lambda: served(cluster, many) - before > 100 * many[3])
+    loads[0][1].begun(100 * many[3])
     loads += [(t, Load(cluster, t, o.warm_up + o.seconds)) for t in others]
     begin = int((time.time() + o.warm_up) * 1000)
     disturbed = None
@@ -145,8 +161,7 @@ def bursts(cluster, o):
     """A tenant that asked for nothing begins to again, beside one who takes all: when it has its floor."""
     floor, ms, pause = BURSTS[1]["floor-iops"], 100, 1000
     other = Load(cluster, TENANTS[-1], 3600, 16, 16)
-    before = served(cluster, TENANTS[-1])
-    wait("the others", lambda: served(cluster, TENANTS[-1]) - before > 3000)
+    other.begun(3000)
     # Two seconds of what the floor allows, then a pause of a second, in one session.
     blocks = 2 * floor
     seconds = o.bursts * (blocks // floor + 1) + 1

@@ -89,7 +89,8 @@ class Fio(Process):
         if fill:
             argv += ["--rw=write"]
         else:
-            argv += [f"--rw={mode}", "--time_based", "--runtime=86400", f"--write_hist_log={name}", "--log_hist_msec=1000", "--log_unix_epoch=1"]
+            # After as many bytes as there are, fio would wait for all that is under way and begin anew.
+            argv += [f"--rw={mode}", "--io_size=1t", "--time_based", "--runtime=86400", f"--write_hist_log={name}", "--log_hist_msec=1000", "--log_unix_epoch=1"]
         argv += [f"--rate_iops={rate}"] if rate else []
         self.argv = [*argv, *extra]
 
