@@ -418,7 +418,7 @@ impl Inner {
         let osds = self.osds.borrow();
         let mut tenants = self.tenants.borrow_mut();
         let here = osds.iter().filter(|(_, c)| !c.is_down()).map(|(osd, _)| *osd).collect();
-        for (osd, shares) in tenants.round(now, &here, |pool| self.state.borrow().primaries(pool)) {
+        for (osd, shares) in tenants.round(now, &here, |pool| self.state.borrow().serving(pool)) {
             let images = told.remove(&osd).map(|m| m.images).unwrap_or_default();
             told.insert(osd, QosShares { images, ..shares });
         }
@@ -443,6 +443,8 @@ impl Inner {
                 rbd.ceilings.borrow_mut().forget_told(osd);
             }
             self.tenants.borrow_mut().forget_told(osd);
+            // Clients may be there before it.
+            self.limits.notify_one();
             send(conn, &self.wanted_reports(), 0);
         }
         is

@@ -2,6 +2,7 @@
 
 use crate::autoscaler::{self, Goals};
 use crate::commands;
+use crate::qos::Serving;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::map::PoolShape;
 use pgmap::health::ScrubLimits;
@@ -57,6 +58,19 @@ impl MgrState {
             }
         }
         leads
+    }
+
+    /// Who serves a pool. Where the leader of a group is down, the next one that acts for it leads, as far as anybody knows.
+    pub fn serving(&self, pool: PoolId) -> Serving {
+        let groups = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };
+        let is_up = |o: &OsdId| o.0 >= 0 && self.osd_map.as_ref().is_none_or(|m| m.is_up(*o));
+        let mut serving = Serving::default();
+        for (_, s) in self.pg_map.pgs.range(groups) {
+            let leader = [s.acting_primary].into_iter().chain(s.acting.iter().copied()).find(is_up);
+            serving.leads.extend(leader);
+            serving.acts.extend(leader.into_iter().chain(s.acting.iter().chain(&s.up).copied().filter(|o| o.0 >= 0)));
+        }
+        serving
     }
 
     /// The epoch of the map that is known.
@@ -167,5 +181,10 @@ mod tests {
         let up = |o: i32| Osd { state: osd_state::EXISTS | if o == 0 { 0 } else { osd_state::UP }, ..Osd::default() };
         s.osd_map = Some(Rc::new(OsdMap { osds: (0..6).map(up).collect(), ..OsdMap::default() }));
         assert_eq!(s.primaries(pool), osds(&[1, 2, 3]));
+        let serving = s.serving(pool);
+        assert_eq!((serving.leads, serving.acts), (osds(&[1, 3]), osds(&[0, 1, 2, 3])));
+        // One that is to act for a group does not yet.
+        s.pg_map.pgs.insert(PgId { pool, seed: 2 }, PgStat { up: [4, 3].map(OsdId).into(), ..stat([3, 2, 1]) });
+        assert_eq!((s.serving(pool).leads, s.serving(pool).acts), (osds(&[1, 3]), osds(&[0, 1, 2, 3, 4])));
     }
 }

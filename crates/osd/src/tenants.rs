@@ -228,7 +228,7 @@ impl Spec {
     /// What the scheduler is told.
     fn promise(&self, even: bool, scale: u32) -> TenantSpec {
         let [iops, bps] = self.floor(even);
-        let scale = qos::set_aside(scale, 1000 - self.part[2].of(1000) as u32);
+        let scale = qos::set_aside(scale, self.share.osds, 1000 - self.part[2].of(1000) as u32);
         // What is left of a floor is still one.
         let scaled = |n: u64| if n == 0 { 0 } else { ((u128::from(n) * u128::from(scale) / 1000) as u64).max(1) };
         let floor = Pace { iops_milli: scaled(iops), bps: if bps == 0 { 0 } else { (scaled(bps) / 1000).max(1) } };

@@ -153,8 +153,9 @@ fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
     let (mut c, start) = (Config::new(), Instant::now());
     c.set(Source::Override, "osd_mclock_profile", "custom").unwrap();
     let mut q = OsdQueue::starting(&c, start);
-    // A floor that takes a little more than what is done here, one operation in each millisecond.
-    let rate = ShareOfRate { each_second: 1_020_000, part: 1_020_000, ..ShareOfRate::default() };
+    // A floor that takes, with what is set aside for it, a little more than what is done here, one operation in each millisecond.
+    let floor = 1_020_000_000 / u64::from(qos::set_aside(qos::AHEAD, 1, 0));
+    let rate = ShareOfRate { each_second: floor, part: floor, ..ShareOfRate::default() };
     let share = TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 1, osds: 1, floors: vec![rate, ShareOfRate::default()], ..TenantShare::default() };
     let parts = vec![TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
     q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);

@@ -502,7 +502,7 @@ impl<C: Clients> World<C> {
         (m.last, m.planned) = (self.now, u64::MAX);
         let began = Instant::now();
         let (hosts, clients) = (&self.hosts, &self.clients);
-        let leads = |pool: PoolId| clients.leads(pool).into_iter().filter(|o| hosts[*o].up).map(|o| OsdId(o as i32)).collect();
+        let leads = |pool: PoolId| clients.leads(pool).into_iter().filter(|o| hosts[*o].up).map(|o| OsdId(o as i32)).collect::<BTreeSet<_>>();
         let told = m.tenants.round(seconds, &m.here, leads);
         let messages: Vec<(usize, Box<Message>)> = told.into_iter().map(|(osd, m)| (osd.0 as usize, Box::new(m.encode(Features::ALL)))).collect();
         self.seen.worked(self.now - BEGIN, began.elapsed());

@@ -168,9 +168,14 @@ pub const AHEAD: u32 = 1350;
 /// What is set aside for one that is on this OSD alone: an OSD that stands still for fifty milliseconds has given it the floor of the whole
 /// second nevertheless.
 const ALONE: u32 = 1050;
+/// The same where no other OSD leads groups of its pool: while another one takes this one's place, for a fifth of a second, nothing of the tenant is served.
+const ONLY: u32 = 1250;
 
-/// What is set aside for a floor of which `elsewhere` is on other OSDs, if there is room for `most`; all in thousandths.
-pub fn set_aside(most: u32, elsewhere: u32) -> u32 {
+/// What is set aside for a floor of which `elsewhere` is on others of the `osds` that serve its pool, if there is room for `most`; but for `osds` all in thousandths.
+pub fn set_aside(most: u32, osds: u32, elsewhere: u32) -> u32 {
+    if osds <= 1 {
+        return most.min(ONLY);
+    }
     let spread = (elsewhere.min(1000) * 3 / 2).min(1000);
     most.min(ALONE + (AHEAD - ALONE) * spread / 1000)
 }
@@ -277,7 +282,8 @@ mod tests {
         let room = [(0, 0), (50, 100), (90, 100), (180, 100), (91, 0), (u64::MAX, u64::MAX)].map(|(promised, capacity)| room_for(promised, capacity));
         assert_eq!(room, [AHEAD, AHEAD, 1000, 500, 1, 899]);
         // On one OSD, half of it on another, on three and on many; and where there is less room.
-        assert_eq!([0, 500, 667, 1000].map(|elsewhere| set_aside(AHEAD, elsewhere)), [1050, 1275, 1350, 1350]);
-        assert_eq!([0, 1000].map(|elsewhere| set_aside(700, elsewhere)), [700, 700]);
+        assert_eq!([0, 500, 667, 1000].map(|elsewhere| set_aside(AHEAD, 3, elsewhere)), [1050, 1275, 1350, 1350]);
+        assert_eq!([(1, 0), (3, 0), (3, 1000)].map(|(osds, elsewhere)| set_aside(700, osds, elsewhere)), [700; 3]);
+        assert_eq!(set_aside(AHEAD, 1, 0), 1250);
     }
 }

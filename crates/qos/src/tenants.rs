@@ -93,7 +93,7 @@ const LEAD: u64 = 16;
 /// Who asked for less than its share, and comes back, is as many operations behind the others as it then was, and so first; but only
 /// so many, and only for a short [`PAUSE`]. Who keeps few operations under way, spread over many OSDs, has none on this one now and then; it would
 /// lose its share of each such moment for ever, and wait for its turn among others who always have some.
-const KEPT: u64 = 16;
+const KEPT: u64 = 32;
 /// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that was not a moment between two
 /// operations, and what others had meanwhile they had without taking it from anybody. But it is this one operation behind them: who asks this OSD
 /// for little, because it has little to ask or many OSDs, has such a pause before each of its operations, and is always one of those who had less.

@@ -35,9 +35,9 @@ const FADING: f64 = 0.1;
 const TOGETHER: f64 = 0.3;
 /// An OSD that rests is left out when it counts for less than this part of all that a tenant's floor is divided by.
 const FADED: f64 = 0.005;
-/// An OSD that led groups of a pool and is gone is expected back for so long: it is told of the pool's tenants when it comes, ...
+/// An OSD that had to do with groups of a pool and is gone is expected back for so long: it is told of the pool's tenants when it comes, ...
 const EXPECTED: f64 = 600.0;
-/// ... and has so long to say that it leads groups again.
+/// ... and has so long, once it is up, to be part of groups again.
 const BACK: f64 = 10.0;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
 /// that were heard first do not get everything.
@@ -204,13 +204,28 @@ impl Tenant {
     }
 }
 
+/// The OSDs that serve a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Serving {
+    /// They lead groups of it: rates are divided over them.
+    pub leads: BTreeSet<OsdId>,
+    /// They have to do with its groups, leading ones among them. Each of them may lead one in a moment, so it knows the pool's tenants.
+    pub acts: BTreeSet<OsdId>,
+}
+
+impl From<BTreeSet<OsdId>> for Serving {
+    fn from(leads: BTreeSet<OsdId>) -> Self {
+        Serving { acts: leads.clone(), leads }
+    }
+}
+
 /// Tenants of a pool, or those that may be anywhere: the OSDs that may be asked for them are the same.
 #[derive(Default)]
 struct Group {
-    serving: BTreeSet<OsdId>,
+    serving: Serving,
     /// Of those, who are gone or have just come back; until when they count.
     expected: BTreeMap<OsdId, f64>,
-    /// What OSDs are told of their number.
+    /// What OSDs are told of the number of those that lead.
     members: u32,
     /// Of what changed last.
     version: u64,
@@ -221,25 +236,26 @@ struct Group {
 }
 
 impl Group {
-    /// Takes who leads groups now; true if that is another set than before.
-    fn serve(&mut self, mut now_serving: BTreeSet<OsdId>, here: &BTreeSet<OsdId>, now: f64) -> bool {
-        for osd in self.serving.iter().filter(|osd| !now_serving.contains(osd) && !here.contains(osd)) {
+    /// Takes who serves now; true if those are others than before. One that is down but still there stops, and may be back soon.
+    fn serve(&mut self, mut now_serving: Serving, is_there: impl Fn(&OsdId) -> bool, now: f64) -> bool {
+        for osd in self.serving.acts.iter().filter(|osd| !now_serving.acts.contains(osd) && !is_there(osd)) {
             self.expected.entry(*osd).or_insert(now + EXPECTED);
         }
         self.expected.retain(|osd, until| {
-            if here.contains(osd) {
+            if is_there(osd) {
                 *until = until.min(now + BACK);
             }
-            now < *until && !now_serving.contains(osd)
+            now < *until && !now_serving.acts.contains(osd)
         });
-        now_serving.extend(self.expected.keys());
+        now_serving.leads.extend(self.expected.keys().filter(|osd| self.serving.leads.contains(osd)));
+        now_serving.acts.extend(self.expected.keys());
         std::mem::replace(&mut self.serving, now_serving) != self.serving
     }
 
     /// The number of OSDs that rates are divided over. With many it says a few more than there are, and stays the same
     /// while some come and go: all tenants would have to be told again.
     fn count(&mut self) -> bool {
-        let real = self.serving.len() as u32;
+        let real = self.serving.leads.len() as u32;
         if real <= self.members && u64::from(real) * 4 >= u64::from(self.members) * 3 {
             return false;
         }
@@ -425,12 +441,17 @@ impl Tenants {
     }
 
     /// Looks at everything: who serves, who is silent.
-    fn look(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) {
+    fn look<S: Into<Serving>>(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> S) {
         self.looked = now;
+        let (here, up) = (&self.here, &self.up);
+        let is_there = |osd: &OsdId| here.contains(osd) && (up.is_empty() || up.contains(osd));
         for (pool, group) in &mut self.groups {
             let changed = match pool {
-                Some(pool) => group.serve(serving(*pool), &self.here, now),
-                None => std::mem::replace(&mut group.serving, self.here.clone()) != self.here,
+                Some(pool) => group.serve(serving(*pool).into(), is_there, now),
+                None => {
+                    let all = Serving::from(here.clone());
+                    std::mem::replace(&mut group.serving, all) != group.serving
+                }
             };
             if changed {
                 self.news = true;
@@ -447,7 +468,7 @@ impl Tenants {
             }
         }
         // Who knew of tenants of a pool that nobody serves is told all anew.
-        self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.is_empty());
+        self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.acts.is_empty());
         for (number, t) in &mut self.tenants {
             let silent: Vec<OsdId> = t.members.iter().filter(|(_, m)| !m.rests && now - m.heard >= STALE).map(|(osd, _)| *osd).collect();
             for osd in &silent {
@@ -468,7 +489,7 @@ impl Tenants {
         self.news = false;
         for osd in &self.here {
             let wanted: BTreeMap<Option<PoolId>, u64> =
-                self.groups.iter().filter(|(_, g)| g.serving.contains(osd)).map(|(pool, g)| (*pool, g.version)).collect();
+                self.groups.iter().filter(|(_, g)| g.serving.acts.contains(osd)).map(|(pool, g)| (*pool, g.version)).collect();
             let known = self.known.get(osd);
             if known == Some(&wanted) {
                 continue;
@@ -517,7 +538,7 @@ impl Tenants {
             }
             // An OSD that is gone may still be there for clients, so of ceilings it keeps its part for a while. A floor that nobody asks for
             // takes nothing from anybody: others have it at once. What waits where nobody leads any more is asked for elsewhere.
-            let counts = |osd: &OsdId| self.here.contains(osd) && group.serving.contains(osd);
+            let counts = |osd: &OsdId| self.here.contains(osd) && group.serving.leads.contains(osd);
             let missed = t.missed(counts);
             let all = t.members.iter().fold([0.0; 3], |[ops, bytes, floor], (osd, m)| {
                 let asked = m.asked(missed);
@@ -558,8 +579,8 @@ impl Tenants {
         }
     }
 
-    /// Divides anew; what there is to tell the OSDs that can be told. `serving` are those that lead groups of a pool.
-    pub fn round(&mut self, now: f64, here: &BTreeSet<OsdId>, serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) -> BTreeMap<OsdId, QosShares> {
+    /// Divides anew; what there is to tell the OSDs that can be told. `serving` says who serves a pool.
+    pub fn round<S: Into<Serving>>(&mut self, now: f64, here: &BTreeSet<OsdId>, serving: impl FnMut(PoolId) -> S) -> BTreeMap<OsdId, QosShares> {
         let mut tell = BTreeMap::new();
         if self.here != *here {
             let gone: Vec<OsdId> = self.here.difference(here).copied().collect();
@@ -816,7 +837,7 @@ mod tests {
         let told = t.round(3.0, &here, osds);
         assert_eq!(floors(&told), [(0, 333), (1, 333), (2, 333)].into());
         let others: BTreeSet<OsdId> = [0, 2].map(OsdId).into();
-        let leads = |_| [0, 2].map(OsdId).into();
+        let leads = |_| BTreeSet::from([0, 2].map(OsdId));
         let told = t.round(3.1, &others, leads);
         assert_eq!(floors(&told), [(0, 500), (2, 500)].into());
         assert!(told.values().all(|s| s.parts.iter().all(|p| Fraction(p.ops).of(1000) < 340)), "clients may still reach it: {told:?}");
@@ -826,6 +847,49 @@ mod tests {
         assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.len() == 1, "{told:?}");
         // ... and no more if it does not.
         let told = t.round(5.1 + BACK, &here, leads);
+        assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.is_empty(), "{told:?}");
+    }
+
+    #[test]
+    fn who_may_lead_in_a_moment_knows_the_tenants_and_has_the_whole_floor() {
+        let mut t = Tenants::default();
+        let here: BTreeSet<OsdId> = [0, 1, 2, 3].map(OsdId).into();
+        t.take(Some(vec![resolved("a", r#"{"floor_iops": 300}"#)]), 1.0);
+        let told = t.round(1.0, &here, |_| Serving { leads: [OsdId(2)].into(), acts: [0, 1, 2].map(OsdId).into() });
+        for osd in [0, 1, 2] {
+            assert_eq!(told[&OsdId(osd)].tenants.iter().map(|t| t.osds).collect::<Vec<_>>(), [1], "osd.{osd}");
+        }
+        assert!(told[&OsdId(3)].tenants.is_empty());
+        // Another one leads: nobody has to be told of anything.
+        let told = t.round(2.5, &here, |_| Serving { leads: [OsdId(1)].into(), acts: [0, 1, 2].map(OsdId).into() });
+        assert!(told.values().all(|s| !s.all_tenants && s.tenants.is_empty()), "{told:?}");
+    }
+
+    #[test]
+    fn an_osd_that_stops_in_order_is_told_of_tenants_when_it_comes_back() {
+        let mut t = Tenants::default();
+        let (all, others) = ([0, 1, 2].map(OsdId), [0, 2].map(OsdId));
+        let (here, without): (BTreeSet<OsdId>, BTreeSet<OsdId>) = (all.into(), others.into());
+        t.map_changed(here.clone());
+        t.take(Some(vec![resolved("a", r#"{"floor_iops": 300}"#)]), 1.0);
+        t.round(1.0, &here, osds);
+        let leads = |_| BTreeSet::from(others);
+        // It says that it goes, and is there for a moment longer; then it is away for longer than it has to lead again when it is back.
+        t.map_changed(without.clone());
+        for now in [2.0, 2.1] {
+            let told = t.round(now, &here, leads);
+            assert!(told.get(&OsdId(1)).is_none_or(|s| !s.all_tenants), "{told:?}");
+        }
+        t.round(2.5, &without, leads);
+        t.round(40.0, &without, leads);
+        // It is there before it is up.
+        let told = t.round(50.0, &here, leads);
+        assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.len() == 1, "{told:?}");
+        let told = t.round(51.5 + BACK, &here, leads);
+        assert!(told.get(&OsdId(1)).is_none_or(|s| !s.all_tenants), "it is not up yet: {told:?}");
+        t.map_changed(here.clone());
+        t.round(70.0, &here, leads);
+        let told = t.round(70.1 + BACK, &here, leads);
         assert!(told[&OsdId(1)].all_tenants && told[&OsdId(1)].tenants.is_empty(), "{told:?}");
     }
 
@@ -850,11 +914,11 @@ mod tests {
         let told = t.round(5.0, &here, osds);
         assert!(told.len() == 1 && told[&OsdId(1)].tenants.len() == 100 && told[&OsdId(1)].all_tenants);
         // A pool that is served elsewhere now.
-        let told = t.round(7.0, &here, |_| [0, 1].map(OsdId).into());
+        let told = t.round(7.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)));
         assert!(told[&OsdId(2)].all_tenants && told[&OsdId(2)].tenants.is_empty());
         assert!(told[&OsdId(0)].tenants.iter().all(|t| t.osds == 2), "there are fewer, and rates are divided anew");
         assert!(t.take(Some(Vec::new()), 9.0));
-        assert_eq!(t.round(9.0, &here, |_| [0, 1].map(OsdId).into())[&OsdId(0)].gone.len(), 100);
+        assert_eq!(t.round(9.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)))[&OsdId(0)].gone.len(), 100);
     }
 
     #[test]
