@@ -449,8 +449,13 @@ impl Tenants {
             let changed = match pool {
                 Some(pool) => group.serve(serving(*pool).into(), is_there, now),
                 None => {
-                    let all = Serving::from(here.clone());
-                    std::mem::replace(&mut group.serving, all) != group.serving
+                    // All that are up are divided over, connected or not: after a failover they come one after the other, and
+                    // with each other number of them all would have to be told anew.
+                    let leads = if up.is_empty() { here } else { up };
+                    let all = Serving { leads: leads.clone(), acts: here | leads };
+                    let changed = all != group.serving;
+                    group.serving = all;
+                    changed
                 }
             };
             if changed {
@@ -919,6 +924,22 @@ mod tests {
         assert!(told[&OsdId(0)].tenants.iter().all(|t| t.osds == 2), "there are fewer, and rates are divided anew");
         assert!(t.take(Some(Vec::new()), 9.0));
         assert_eq!(t.round(9.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)))[&OsdId(0)].gone.len(), 100);
+    }
+
+    #[test]
+    fn each_osd_is_told_once_of_tenants_that_may_be_anywhere_while_they_come() {
+        let mut t = Tenants::default();
+        t.map_changed((0..100).map(OsdId).collect());
+        let whose = TenantShare { name: "client.a".into(), client: Some("client.a".into()), ..TenantShare::default() };
+        t.take(Some(vec![Resolved { whose, promise: Spec::parse(r#"{"weight": 7}"#).unwrap().promise(None) }]), 1.0);
+        let mut told = 0;
+        for n in 1..=100 {
+            let here: BTreeSet<OsdId> = (0..n).map(OsdId).collect();
+            let tell = t.round(1.0 + f64::from(n) / 100.0, &here, |_| BTreeSet::new());
+            assert!(tell[&OsdId(n - 1)].tenants.iter().all(|t| t.osds == 112), "{tell:?}");
+            told += tell.values().map(|s| s.tenants.len()).sum::<usize>();
+        }
+        assert_eq!(told, 100);
     }
 
     #[test]
