@@ -10,7 +10,7 @@ use pgmap::{Digest, PgMap, PingLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::pool::PoolOptValue;
-use types::{Epoch, OsdId, OsdMap, PgId, PoolId, Utime};
+use types::{Epoch, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
 
 /// The manager's state: the OSD map, and what the OSDs reported.
 #[derive(Default)]
@@ -44,17 +44,25 @@ impl MgrState {
         self.pg_map.handle_report(report, now)
     }
 
+    /// What was last heard of each group of a pool.
+    fn groups(&self, pool: PoolId) -> impl Iterator<Item = &PgStat> {
+        self.pg_map.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).map(|(_, s)| s)
+    }
+
+    /// Whether it is an OSD that is up; without a map all are taken to be.
+    fn is_up(&self, osd: OsdId) -> bool {
+        osd.0 >= 0 && self.osd_map.as_ref().is_none_or(|m| m.is_up(osd))
+    }
+
     /// The OSDs that lead groups of a pool, as they reported. Where that one is down, all others that act for the group: one of them leads
     /// it now, and says so within a second or two.
     pub fn primaries(&self, pool: PoolId) -> BTreeSet<OsdId> {
-        let groups = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };
-        let is_up = |o: &OsdId| self.osd_map.as_ref().is_none_or(|m| m.is_up(*o));
         let mut leads = BTreeSet::new();
-        for (_, s) in self.pg_map.pgs.range(groups).filter(|(_, s)| s.acting_primary.0 >= 0) {
-            if is_up(&s.acting_primary) {
+        for s in self.groups(pool).filter(|s| s.acting_primary.0 >= 0) {
+            if self.is_up(s.acting_primary) {
                 leads.insert(s.acting_primary);
             } else {
-                leads.extend(s.acting.iter().filter(|o| o.0 >= 0 && is_up(o)));
+                leads.extend(s.acting.iter().filter(|o| self.is_up(**o)));
             }
         }
         leads
@@ -62,11 +70,9 @@ impl MgrState {
 
     /// Who serves a pool. Where the leader of a group is down, the next one that acts for it leads, as far as anybody knows.
     pub fn serving(&self, pool: PoolId) -> Serving {
-        let groups = PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX };
-        let is_up = |o: &OsdId| o.0 >= 0 && self.osd_map.as_ref().is_none_or(|m| m.is_up(*o));
         let mut serving = Serving::default();
-        for (_, s) in self.pg_map.pgs.range(groups) {
-            let leader = [s.acting_primary].into_iter().chain(s.acting.iter().copied()).find(is_up);
+        for s in self.groups(pool) {
+            let leader = [s.acting_primary].into_iter().chain(s.acting.iter().copied()).find(|o| self.is_up(*o));
             serving.leads.extend(leader);
             serving.acts.extend(leader.into_iter().chain(s.acting.iter().chain(&s.up).copied().filter(|o| o.0 >= 0)));
         }
@@ -164,7 +170,6 @@ fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::PgStat;
     use types::osdmap::Osd;
     use types::rados::osd_state;
 
