@@ -417,7 +417,11 @@ def test_who_waits_at_a_ceiling_is_not_slow_and_the_history_says_so(cluster, poo
         times = [e["time"] for e in ops[0]["events"]]
         assert times == sorted(times)
         # Its replicas are the other two.
-        assert any(e.startswith("waiting for subops from ") and len(e.rsplit(" ", 1)[1].split(",")) == 2 for e in events), events
+        replicas = next(e for e in events if e.startswith("waiting for subops from ")).rsplit(" ", 1)[1].split(",")
+        assert len(replicas) == 2, events
+        # Who has committed it is told, and all have before it is answered.
+        answered = events[:events.index("commit_sent")]
+        assert "op_commit" in answered and all(f"sub_op_commit_rec from {osd}" in answered for osd in replicas), events
     finally:
         qos(cluster, "rm", pool)
         for completion in under_way:

@@ -419,10 +419,14 @@ impl PgHost {
                 Payload::default()
             };
             let _under_way = self.core.rooms.send(txn.bytes_written());
+            let commits = match &completion {
+                Completion::Client { op, .. } => Some(op.tracked.commits()),
+                _ => None,
+            };
             st.proposals.insert(token, Proposed { txn: Some(txn), _under_way, completion });
             let proposed = st.pg.propose(Proposal { token, entries, payload, stats });
             match &proposed {
-                Ok(version) => st.flights.begin(token, *version, Instant::now()),
+                Ok(version) => st.flights.begin(token, *version, Instant::now(), commits),
                 Err(_) => drop(st.proposals.remove(&token)),
             }
             proposed.is_ok()

@@ -5,6 +5,7 @@
 //! is answered, and when an OSD is the first time a replica of it.
 
 use crate::tenants::Waits;
+use crate::tracker::Commits;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 use smallvec::SmallVec;
@@ -227,7 +228,6 @@ impl Peers {
 }
 
 /// A change that is not durable everywhere yet.
-#[derive(Clone, Debug)]
 pub struct Flight {
     token: OpToken,
     version: Eversion,
@@ -235,6 +235,8 @@ pub struct Flight {
     /// The store here has it.
     own: Option<Duration>,
     acks: Acks,
+    /// Where the operation tells it to who asks for slow ones.
+    commits: Option<Commits>,
 }
 
 impl Flight {
@@ -244,7 +246,7 @@ impl Flight {
 }
 
 /// The changes of a group that are not durable everywhere yet, in the order of their versions.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Flights {
     under_way: VecDeque<Flight>,
     /// Up to where others have them.
@@ -252,9 +254,9 @@ pub struct Flights {
 }
 
 impl Flights {
-    /// A change goes to the store and the replicas.
-    pub fn begin(&mut self, token: OpToken, version: Eversion, now: Instant) {
-        self.under_way.push_back(Flight { token, version, begun: now, own: None, acks: Acks::new() });
+    /// A change goes to the store and the replicas, for an operation or for the group itself.
+    pub fn begin(&mut self, token: OpToken, version: Eversion, now: Instant, commits: Option<Commits>) {
+        self.under_way.push_back(Flight { token, version, begun: now, own: None, acks: Acks::new(), commits });
     }
 
     /// The store here has it.
@@ -262,6 +264,9 @@ impl Flights {
         let at = self.under_way.partition_point(|f| f.token < token);
         if let Some(flight) = self.under_way.get_mut(at).filter(|f| f.token == token) {
             flight.own = Some(now.saturating_duration_since(flight.begun));
+            if let Some(commits) = &flight.commits {
+                commits.add(None);
+            }
         }
     }
 
@@ -282,6 +287,9 @@ impl Flights {
         for flight in self.under_way.iter_mut().skip(begin).take_while(|f| f.version <= version) {
             let took = now.saturating_duration_since(flight.begun);
             flight.acks.push((from, took));
+            if let Some(commits) = &flight.commits {
+                commits.add(Some(from));
+            }
             peers.add(from, took);
         }
     }
@@ -322,8 +330,8 @@ mod tests {
     fn every_moment_belongs_to_one_leg() {
         let begun = Instant::now();
         let (mut flights, mut peers) = (Flights::default(), Peers::default());
-        flights.begin(OpToken(1), version(1), begun);
-        flights.begin(OpToken(3), version(2), begun);
+        flights.begin(OpToken(1), version(1), begun, None);
+        flights.begin(OpToken(3), version(2), begun, None);
         flights.answered(OsdId(1), version(2), begun + MS, &mut peers);
         flights.committed(OpToken(1), begun + 3 * MS);
         flights.answered(OsdId(2), version(1), begun + 12 * MS, &mut peers);
@@ -343,7 +351,7 @@ mod tests {
         let spent = Spent::new(&Legs::default(), Marks { proposed: Some(MS), ..marks }, 40 * MS, flights.end(OpToken(3)));
         assert_eq!(of(&spent, Leg::Execute), 13, "what was marked before it began again is not this attempt's");
         let marks = Marks { reached: Some(MS), started: Some(MS), proposed: Some(MS) };
-        flights.begin(OpToken(4), version(3), begun);
+        flights.begin(OpToken(4), version(3), begun, None);
         flights.answered(OsdId(1), version(3), begun + MS, &mut peers);
         flights.committed(OpToken(4), begun + 8 * MS);
         let spent = Spent::new(&Legs::default(), marks, 9 * MS, flights.end(OpToken(4)));
@@ -371,7 +379,7 @@ mod tests {
         times.add(&Spent { total: 1, legs: [0; Leg::COUNT], replicas });
         assert_eq!(times.dump()["replicas"].as_object().unwrap().len(), MOST_REPLICAS);
         let (now, mut peers, mut flights) = (Instant::now(), Peers::default(), Flights::default());
-        flights.begin(OpToken(1), version(1), now);
+        flights.begin(OpToken(1), version(1), now, None);
         flights.clear();
         flights.answered(OsdId(1), version(9), now, &mut peers);
         flights.committed(OpToken(1), now);

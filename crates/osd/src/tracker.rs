@@ -89,6 +89,8 @@ struct Record {
     held: Cell<(Duration, Option<Duration>)>,
     /// Whose commits it waits for.
     replicas: RefCell<SmallVec<[OsdId; 4]>>,
+    /// Who has committed it, and when: the store here, which is nobody else, and replicas.
+    commits: RefCell<SmallVec<[(Duration, Option<OsdId>); 3]>>,
 }
 
 impl Record {
@@ -115,6 +117,11 @@ impl Record {
     fn events(&self) -> Vec<Value> {
         let mut events: Vec<(Duration, String)> = vec![(Duration::ZERO, "initiated".into())];
         events.extend(self.waits.borrow().iter().map(|(at, why)| (*at, (*why).to_owned())));
+        // At the same time as a commit, its answer is behind it.
+        events.extend(self.commits.borrow().iter().map(|(at, from)| match from {
+            None => (*at, "op_commit".to_owned()),
+            Some(osd) => (*at, format!("sub_op_commit_rec from {}", osd.0)),
+        }));
         for (stage, mark) in Stage::ALL.into_iter().zip(self.marks.get()) {
             let Some(at) = mark else { continue };
             let mut text = stage.event().to_owned();
@@ -225,7 +232,13 @@ impl Tracked {
         let mut sorted: SmallVec<[OsdId; 4]> = replicas.collect();
         sorted.sort_unstable();
         *self.record.replicas.borrow_mut() = sorted;
+        self.record.commits.borrow_mut().clear();
         self.mark(Stage::WaitingForSubOps);
+    }
+
+    /// To note who has committed it.
+    pub fn commits(&self) -> Commits {
+        Commits(self.record.clone())
     }
 
     /// When it arrived.
@@ -243,6 +256,17 @@ impl Drop for Tracked {
     fn drop(&mut self) {
         self.mark(Stage::Done);
         self.tracker.retire(self.slot, &self.record);
+    }
+}
+
+/// Notes who has committed an operation, which may be over meanwhile.
+#[derive(Clone)]
+pub struct Commits(Rc<Record>);
+
+impl Commits {
+    /// A replica has it; `None` for the store here.
+    pub fn add(&self, from: Option<OsdId>) {
+        self.0.commits.borrow_mut().push((self.0.started.elapsed(), from));
     }
 }
 
@@ -307,6 +331,7 @@ impl Tracker {
             waits: RefCell::default(),
             held: Cell::default(),
             replicas: RefCell::default(),
+            commits: RefCell::default(),
         });
         let slot = self.in_flight.borrow_mut().insert(record.clone());
         Tracked { tracker: self.clone(), slot, record }
@@ -485,6 +510,15 @@ mod tests {
         op.mark(Stage::Started);
         op.waits_for([OsdId(11), OsdId(2)].into_iter());
         assert_eq!(t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"], "waiting for sub ops");
+        let commits = op.commits();
+        commits.add(Some(OsdId(11)));
+        // It began again: what it had is of no account.
+        op.waits_for([OsdId(11), OsdId(2)].into_iter());
+        commits.add(Some(OsdId(2)));
+        commits.add(None);
+        let so_far = events(&t.dump_in_flight(false)["ops"][0]);
+        assert_eq!(so_far.last().map(String::as_str), Some("op_commit"), "who has it is seen before all have it: {so_far:?}");
+        commits.add(Some(OsdId(11)));
         op.mark(Stage::CommitSent);
         drop(op);
         for dump in [&t.dump_historic(false)["ops"][0], &t.dump_slow()["slow_ops"][0]] {
@@ -499,6 +533,9 @@ mod tests {
                 "waiting for missing object",
                 "started",
                 "waiting for subops from 2,11",
+                "sub_op_commit_rec from 2",
+                "op_commit",
+                "sub_op_commit_rec from 11",
                 "commit_sent",
                 "done",
             ];
