@@ -18,6 +18,12 @@ use crate::superblock::{LOG_START, LogPos, Superblock};
 use crate::types::BLOCK;
 use bytes::Bytes;
 
+/// Batches that may be under way at the same time, at most.
+pub(crate) const AT_ONCE: u64 = 4;
+/// Bytes of the ring that batches under way may have when another one begins, at most. What is left over at the ring's end does
+/// not count.
+pub(crate) const BYTES_AT_ONCE: u64 = 64 << 10;
+
 const MAGIC: u32 = 0x4c4f_4753;
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 32;
@@ -133,6 +139,14 @@ fn claimed(bytes: &[u8], store_id: u64, pos: LogPos) -> Option<usize> {
     (magic == MAGIC && id == store_id && seq == pos.seq && prev == pos.prev_crc).then_some(len.checked_add(HEAD)?)
 }
 
+/// The sequence number in a block that looks like the head of a batch of this store.
+fn sequence(block: &[u8], store_id: u64) -> Option<u64> {
+    let head = Bytes::copy_from_slice(block.get(..HEAD)?);
+    let mut r = Take::new(&head);
+    let (magic, _, id, seq) = (r.u32().ok()?, r.u32().ok()?, r.u64().ok()?, r.u64().ok()?);
+    (magic == MAGIC && id == store_id).then_some(seq)
+}
+
 /// Splits a payload into records.
 pub(crate) fn records(payload: &Bytes) -> Decoded<Vec<Bytes>> {
     let mut r = Take::new(payload);
@@ -191,6 +205,35 @@ impl LogReader {
             }
         }
         Ok(None)
+    }
+
+    /// Heads of batches beyond the end of the log, as offsets in the ring: they were under way with one before them that
+    /// did not become durable, so that none of them was acknowledged. Nothing may ever take them for a continuation: if the
+    /// one that is missing was written again, bit by bit the same, the checksum would say so.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is one so far ahead that the missing one must have been durable.
+    pub(crate) async fn beyond(&self) -> Result<Vec<u64>, StoreError> {
+        let here = self.pos.at % self.ring;
+        let mut found = Vec::new();
+        // What does not fit before the end of the ring is at its beginning.
+        for start in [here, 0] {
+            let end = (start + BYTES_AT_ONCE + BLOCK).min(self.ring);
+            let bytes = self.dev.read(LOG_START + start, (end - start) as usize).await?;
+            for (i, block) in bytes.chunks_exact(BLOCK as usize).enumerate() {
+                let Some(seq) = sequence(block, self.store_id).filter(|seq| *seq >= self.pos.seq) else { continue };
+                if seq >= self.pos.seq + AT_ONCE {
+                    return Err(StoreError::Corrupt(format!(
+                        "batch {} of the log, at byte {}, cannot be read, but batch {seq} is there, which was written when that one was durable: \
+                         acknowledged changes are lost. Make this store anew and let what it had come back from its replicas",
+                        self.pos.seq,
+                        LOG_START + here
+                    )));
+                }
+                found.push(start + i as u64 * BLOCK);
+            }
+        }
+        Ok(found)
     }
 
     async fn try_at(&mut self, at: u64) -> Result<Option<(usize, u32, Bytes)>, StoreError> {

@@ -223,11 +223,30 @@ async fn check_cut(h: &History, seed: u64, cut: usize, r: &mut Rng) {
     }
 }
 
+/// How many batches began beside others, and how many there were.
+fn beside_others(events: &[SimEvent]) -> (usize, usize) {
+    let mut under_way = std::collections::HashSet::new();
+    let (mut together, mut batches) = (0, 0);
+    for e in events {
+        match e {
+            // The magic number of a batch.
+            SimEvent::WriteStart { id, data, .. } if data.starts_with(b"SGOL") => {
+                batches += 1;
+                together += usize::from(!under_way.is_empty());
+                under_way.insert(*id);
+            }
+            SimEvent::WriteDone { id, .. } => drop(under_way.remove(id)),
+            _ => {}
+        }
+    }
+    (together, batches)
+}
+
 #[test]
 fn every_cut_opens_with_what_was_acknowledged() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let (mut left, mut seed) = (number("SIPHON_CRASH_CUTS", 3000), number("SIPHON_CRASH_SEED", 1));
-    let (mut laps, mut partial, mut checkpoints) = (0, 0, 0);
+    let (mut histories, mut laps, mut partial, mut checkpoints, mut together) = (0, 0, 0, 0, 0);
     while left > 0 {
         let h = run(|| record(seed, 350));
         // Every boundary is a candidate; a history gives so many cuts, spread over all of it.
@@ -246,8 +265,136 @@ fn every_cut_opens_with_what_was_acknowledged() {
                 laps += usize::from(*off == 65536 && data.len() >= 4096);
             }
         }
+        together += beside_others(&h.events).0;
+        histories += 1;
         seed += 1;
     }
-    eprintln!("{partial} cuts with transactions under way, {checkpoints} checkpoints, {laps} laps of the log");
-    assert!(partial > 0 && checkpoints > 0 && laps > seed as usize, "the histories must be worth cutting");
+    eprintln!("{partial} cuts with transactions under way, {checkpoints} checkpoints, {laps} laps of the log, {together} batches begun beside others");
+    assert!(partial > 0 && checkpoints > 0 && laps > histories && together > 0, "the histories must be worth cutting");
+}
+
+/// A transaction that allocates nothing.
+fn named(name: &'static str) -> Transaction {
+    let mut t = Transaction::new();
+    t.set_attr(Coll(1), &Key::from_static(name.as_bytes()), &b"n"[..], name);
+    t
+}
+
+async fn exists(s: &Store, name: &'static str) -> bool {
+    s.stat(Coll(1), &Key::from_static(name.as_bytes())).await.is_ok()
+}
+
+#[test]
+fn what_was_under_way_behind_a_lost_batch_is_gone_for_good() {
+    run(|| async {
+        let disk = SimDisk::new(SIZE);
+        Store::mkfs(&Device::sim(disk.clone()), &small(), 7, "crash").await.unwrap();
+        let store = Store::open(Device::sim(disk.clone()), small()).await.unwrap();
+        let mut t = Transaction::new();
+        t.create_collection(Coll(1));
+        store.submit(t).unwrap().await.unwrap();
+        store.checkpoint().await.unwrap();
+        let base = disk.record();
+        disk.set_jitter(5);
+        // The second begins while the first is under way.
+        let mut batches = Vec::new();
+        for name in ["first", "second"] {
+            store.submit(named(name)).unwrap();
+            let begun = disk.event_count();
+            while disk.event_count() == begun {
+                tokio::task::yield_now().await;
+            }
+            match &disk.events()[begun] {
+                SimEvent::WriteStart { off, data, .. } => batches.push((*off, data.clone())),
+                e => panic!("{name}: {e:?}"),
+            }
+        }
+        let crashed = base.fork();
+        crashed.poke(batches[1].0, &batches[1].1);
+        let store = Store::open(Device::sim(crashed.clone()), small()).await.unwrap();
+        assert!(!exists(&store, "first").await && !exists(&store, "second").await);
+        // The first is done again. It is the same bit by bit, and what was behind it would fit.
+        store.submit(named("first")).unwrap().await.unwrap();
+        assert_eq!(crashed.peek(batches[0].0, batches[0].1.len()), batches[0].1);
+        let store = Store::open(Device::sim(crashed.fork()), small()).await.unwrap();
+        assert!(exists(&store, "first").await && !exists(&store, "second").await);
+    });
+}
+
+#[test]
+fn a_damaged_batch_is_not_the_end_of_the_log_if_later_ones_were_acknowledged() {
+    run(|| async {
+        let disk = SimDisk::new(SIZE);
+        Store::mkfs(&Device::sim(disk.clone()), &small(), 7, "crash").await.unwrap();
+        let store = Store::open(Device::sim(disk.clone()), small()).await.unwrap();
+        let mut t = Transaction::new();
+        t.create_collection(Coll(1));
+        store.submit(t).unwrap().await.unwrap();
+        let base = disk.record();
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            store.submit(named(name)).unwrap().await.unwrap();
+        }
+        let batches: Vec<(u64, usize)> = disk
+            .events()
+            .iter()
+            .filter_map(|e| match e {
+                SimEvent::WriteStart { off, data, .. } if *off >= 65536 => Some((*off, data.len())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(batches.len(), 6);
+        drop(base);
+        for (n, (off, len)) in batches.iter().enumerate() {
+            let damaged = disk.fork();
+            damaged.poke(off + 40, &[damaged.peek(off + 40, 1)[0] ^ 1]);
+            assert!(*len >= 41);
+            let opened = Store::open(Device::sim(damaged), small()).await;
+            // With fewer behind it, they may all have been under way when the power went.
+            match opened {
+                Err(StoreError::Corrupt(_)) => assert!(n <= 1, "{n}"),
+                Err(e) => panic!("{n}: {e}"),
+                Ok(s) => assert!(n > 1 && exists(&s, "b").await && !exists(&s, "f").await, "{n}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn with_much_to_do_who_waits_shares_a_batch() {
+    run(|| async {
+        let disk = SimDisk::new(SIZE);
+        Store::mkfs(&Device::sim(disk.clone()), &small(), 7, "crash").await.unwrap();
+        let store = Store::open(Device::sim(disk.clone()), small()).await.unwrap();
+        let mut t = Transaction::new();
+        t.create_collection(Coll(1));
+        store.submit(t).unwrap().await.unwrap();
+        store.checkpoint().await.unwrap();
+        disk.record();
+        disk.set_jitter(9);
+        // How many batches begin beside others, of how many, with so many turns of the thread from one transaction to the next, and so many
+        // transactions under way.
+        let measured = async |turns: usize, under_way: usize, total: usize| {
+            let begun = disk.event_count();
+            let mut commits = std::collections::VecDeque::new();
+            for n in 0..total {
+                commits.push_back(store.submit(named(["a", "b", "c", "d"][n % 4])).unwrap());
+                if commits.len() >= under_way {
+                    commits.pop_front().unwrap().await.unwrap();
+                }
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+            }
+            store.last_commit().await.unwrap();
+            beside_others(&disk.events()[begun..])
+        };
+        let (together, batches) = measured(3, 8, 100).await;
+        assert!(together >= 10 && batches > 80, "a few at the same time: {together} of {batches}");
+        measured(0, 12, 100).await;
+        let (together, batches) = measured(0, 12, 200).await;
+        assert!(together == 0 && batches < 100, "{together} of {batches}");
+        measured(9, 1, 100).await;
+        let (together, batches) = measured(3, 8, 100).await;
+        assert!(together >= 10 && batches > 80, "a few again: {together} of {batches}");
+    });
 }

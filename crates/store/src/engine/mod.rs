@@ -13,8 +13,10 @@
 //!   superblock is durable.
 //! - The tail passes a record only when a superblock is durable whose tree, allocation map and data blocks
 //!   contain the record's effects.
-//! - A batch is written only when the one before is durable. So only the last batch in the log can refer to
-//!   data blocks that never became durable; opening verifies those.
+//! - Batches are durable in their order, and one that refers to data blocks is the last one under way. So only the last
+//!   batch in the log can refer to data blocks that never became durable; opening verifies those.
+//! - What was under way behind a batch that did not become durable is gone for good once the store was opened: opening
+//!   wipes it before anything is written.
 
 mod cache;
 mod checkpoint;

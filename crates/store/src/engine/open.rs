@@ -199,6 +199,10 @@ async fn replay(
     }
     st.replay = None;
     st.head = log.pos();
+    for at in log.beyond().await? {
+        tracing::info!("dropping a log batch behind {}, which is not there", log.pos().seq);
+        dev.write(LOG_START + at, smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()], false).await?;
+    }
     Ok(Replayed::Done(Box::new(st)))
 }
 

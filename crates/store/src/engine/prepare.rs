@@ -37,6 +37,11 @@ impl Prepared {
         self.under_way.as_ref().is_some_and(|r| r.start < place.end && place.start < r.end)
     }
 
+    /// Whether zeros are on their way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Whether the task wants to know that the head has come to `at`.
     pub(super) fn wants(&self, at: u64) -> bool {
         at >= self.wake_at

@@ -35,6 +35,8 @@ pub(super) mod tag {
 /// Records on their way to the log.
 pub(super) struct Batch {
     pub buf: LogBuf,
+    /// How many.
+    pub records: u32,
     /// Commit sequence of the last transaction.
     pub last: u64,
     /// Data writes that the records refer to.
@@ -49,7 +51,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new() -> Batch {
-        Batch { buf: LogBuf::new(), last: 0, ios: Vec::new(), direct: Vec::new(), freed: Vec::new(), sealed: false }
+        Batch { buf: LogBuf::new(), records: 0, last: 0, ios: Vec::new(), direct: Vec::new(), freed: Vec::new(), sealed: false }
     }
 }
 

@@ -114,6 +114,7 @@ impl Disk {
         let commit = self.line.next();
         if let Some(batch) = st.queue.back_mut() {
             batch.buf = buf;
+            batch.records += 1;
             batch.last = commit.seq();
             batch.ios.extend(ios);
             batch.direct.extend(direct);
