@@ -25,6 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import placement
 from clusters import ENV, Siphon, Stock, bounded, cpu_seconds, wait
 
 POOLS = ("victim", "aggressor")
@@ -81,37 +82,11 @@ def objects_of(o, pool):
     return 8192 if o.even and pool == "victim" else 256
 
 
-def dealt(sizes, osds):
-    """Groups of so many objects to OSDs, so that each has as many objects: {group: OSD}."""
-    led, leader = [0] * osds, {}
-    for g in sorted(sizes, key=sizes.get, reverse=True):
-        leader[g] = led.index(min(led))
-        led[leader[g]] += sizes[g]
-    # Groups are about as large as each other, so that whoever has one more has a group's objects more: a few percent. Two that change places put that right.
-    while True:
-        most, least = led.index(max(led)), led.index(min(led))
-        gap = led[most] - led[least]
-        pairs = [(abs(gap - 2 * (sizes[a] - sizes[b])), a, b) for a in sizes if leader[a] == most for b in sizes if leader[b] == least]
-        left, a, b = min(pairs, default=(gap, None, None))
-        if left >= gap:
-            return leader
-        leader[a], leader[b] = least, most
-        led[most] -= sizes[a] - sizes[b]
-        led[least] += sizes[a] - sizes[b]
-
-
 def deal_out(cluster, pool, objects):
     """Groups of a pool to OSDs, so that each leads as many of its objects."""
-    ids = json.loads(cluster.ceph("osd", "pool", "ls", "detail", "-f", "json"))
-    size = next(p["size"] for p in ids if p["pool_name"] == pool)
-    groups = lambda: json.loads(cluster.ceph("pg", "ls-by-pool", pool, "-f", "json"))["pg_stats"]
     of = lambda g: g["stat_sum"]["num_objects"]
-    wait("the objects of each group", lambda: sum(map(of, groups())) >= objects)
-    leader = dealt({g["pgid"]: of(g) for g in groups()}, cluster.osds)
-    lines = [f"osd pg-upmap {pgid} " + " ".join(str((osd + k) % cluster.osds) for k in range(size)) for pgid, osd in leader.items()]
-    # One client for all of them.
-    subprocess.run(["ceph", "-c", str(cluster.conf)], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
-    wait("groups dealt out", lambda: all(g["acting_primary"] == leader[g["pgid"]] for g in groups()) and cluster.clean())
+    wait("the objects of each group", lambda: sum(map(of, placement.groups(cluster, pool))) >= objects)
+    placement.deal_out(cluster, pool, {g["pgid"]: [of(g)] for g in placement.groups(cluster, pool)})
 
 
 def bound(cluster, iops):

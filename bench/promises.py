@@ -3,7 +3,7 @@
     cargo xtask bench promises [--seconds 30] [--disturb]
 
 Ten tenants, each an image: three with ceilings, three with floors, of which one has all its objects on one OSD, and four who
-divide the rest by weight, of which one works through a hundred sessions. All of them always have something to ask
+divide the rest by weight, of which one works through a hundred sessions. Each OSD leads as many objects of each image of many objects. All of them always have something to ask
 for (fio's rbd engine, random writes of 4 KiB). Then bursts: a tenant with a floor asks for nothing for a second, and then for all
 it can get, and windows of 100 ms tell when it has its floor. With `--disturb` daemons are processes of their own, and the first part is measured four
 times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, while one is stopped in order and
@@ -22,6 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import placement
 from clusters import BINARY, ENV, Siphon, bounded, sh, wait
 from separate import Separate
 
@@ -39,7 +40,9 @@ TENANTS = [
     ("weight-400-of-100-sessions", {"weight": 400}, "many", 100, 1),
 ]
 BURSTS = TENANTS[4]
-OBJECT = 65536
+# Of an image, and of each of its objects, in bytes.
+IMAGE = 64 << 20
+OBJECT = 64 << 10
 # Operations of a tenant in a second, at most.
 LOGGED = 1000
 
@@ -112,6 +115,20 @@ def served(cluster, tenant):
     """Operations of a tenant that the OSDs have begun."""
     dumps = [json.loads(cluster.ceph("tell", f"osd.{i}", "dump_qos")) for i in range(cluster.osds)]
     return sum(t["served"] for d in dumps for t in d["tenants"] if t["tenant"].endswith(f"//{tenant[0]}"))
+
+
+def deal_out(cluster, pool):
+    """Groups of a pool to OSDs, so that each leads as many objects of each image: shares are those of each OSD, and here of all together."""
+    info = lambda name: json.loads(sh("rbd", "-c", cluster.conf, "info", f"{pool}/{name}", "--format", "json"))
+    prefixes = [info(t[0])["block_name_prefix"] + "." for t in TENANTS if t[2] == pool]
+    sizes = {}
+    for g in placement.groups(cluster, pool):
+        objects = sh("rados", "-c", cluster.conf, "-p", pool, "--pgid", g["pgid"], "ls").split()
+        sizes[g["pgid"]] = [sum(name.startswith(prefix) for name in objects) for prefix in prefixes]
+    found = [sum(of) for of in zip(*sizes.values())]
+    if set(found) != {IMAGE // OBJECT}:
+        raise SystemExit(f"images have {found} objects in the groups of {pool}, not {IMAGE // OBJECT} each")
+    placement.deal_out(cluster, pool, sizes)
 
 
 def steady(cluster, o, what, disturb=None):
@@ -204,10 +221,11 @@ def main():
                 cluster.make_pool(pool, groups)
                 sh("rbd", "-c", cluster.conf, "pool", "init", pool)
             for name, promise, pool, *_ in TENANTS:
-                sh("rbd", "-c", cluster.conf, "create", f"{pool}/{name}", "--size", "64M", "--object-size", OBJECT, "--image-feature", "layering")
+                sh("rbd", "-c", cluster.conf, "create", f"{pool}/{name}", "--size", f"{IMAGE >> 20}M", "--object-size", OBJECT, "--image-feature", "layering")
                 sh(BINARY, "qos", "-c", cluster.conf, "set", f"{pool}//{name}", *(x for k, v in promise.items() for x in (f"--{k}", str(v))))
             for fill in [Load(cluster, t, 60, fill=True) for t in TENANTS]:
                 fill.process.communicate()
+            deal_out(cluster, "many")
             steady(cluster, o, "undisturbed")
             bursts(cluster, o)
             if o.disturb:
