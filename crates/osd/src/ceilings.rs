@@ -13,6 +13,7 @@ use crate::limited::{Gate, LONELY, Limited, Part, demand_of};
 use crate::tracker::LIMITED;
 use bytes::Bytes;
 use messages::{ImageData, ImageDemand, ImageShare};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::sync::Notify;
@@ -47,6 +48,17 @@ pub(crate) fn prefix_of(name: &[u8]) -> Option<&[u8]> {
     }
     let dot = name.iter().rposition(|b| *b == b'.')?;
     name.get(..dot).filter(|p| p.len() > b"rbd_data.".len())
+}
+
+/// As [`prefix_of`] for an object that tells of an image: its header, or which of its objects there are. Their names end with the image's id,
+/// and the latter of a snapshot with that behind it (Ceph: `RBD_HEADER_PREFIX`, `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`). Data in a pool of its
+/// own has another prefix.
+pub(crate) fn prefix_by_header(name: &[u8]) -> Option<SmallVec<[u8; 64]>> {
+    let (behind, object_map) = (name.strip_prefix(b"rbd_header."), name.strip_prefix(b"rbd_object_map."));
+    let id = behind.or(object_map)?.split(|b| *b == b'.').next().filter(|id| !id.is_empty())?;
+    let mut prefix = SmallVec::from_slice(b"rbd_data.");
+    prefix.extend_from_slice(id);
+    Some(prefix)
 }
 
 impl Default for ImageCeilings {
@@ -121,6 +133,11 @@ impl ImageCeilings {
         op.tracked.let_go();
         op.legs.add(Leg::Limits, now.saturating_sub(op.queued.get()));
         Some(op)
+    }
+
+    /// Takes out requests that need not be done here any more.
+    pub fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool) -> Vec<Rc<ClientOp>> {
+        self.gate.take_out(&mut |op| gone(op))
     }
 
     /// When the next request may go on.
@@ -292,6 +309,12 @@ mod tests {
         assert_eq!(prefix_of(b"rbd_data.2.10ab.0000"), Some(&b"rbd_data.2.10ab"[..]));
         for name in ["rbd_header.10ab", "rbd_data.", "rbd_data.10ab", "rbd_dat", "", "xrbd_data.a.b"] {
             assert_eq!(prefix_of(name.as_bytes()), None, "{name}");
+        }
+        for name in ["rbd_header.10ab", "rbd_object_map.10ab", "rbd_object_map.10ab.0000000000000004"] {
+            assert_eq!(prefix_by_header(name.as_bytes()).as_deref(), Some(&b"rbd_data.10ab"[..]), "{name}");
+        }
+        for name in ["rbd_header.", "rbd_header", "rbd_data.10ab.0000", "rbd_id.name", "rbd_object_map..1", ""] {
+            assert_eq!(prefix_by_header(name.as_bytes()), None, "{name}");
         }
     }
 

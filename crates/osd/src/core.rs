@@ -128,6 +128,8 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     /// Clients that must see the newest map, by session: see [`Core::drop_request`].
     to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
+    /// Waiting requests were looked through for those that are not for this OSD any more since some group last had another leader, in this epoch.
+    void_before: Cell<Epoch>,
     /// There are such clients.
     pub(crate) tell_clients: tokio::sync::Notify,
     queue: RefCell<Box<dyn Queue>>,
@@ -248,6 +250,7 @@ impl Core {
             waiting_map: RefCell::default(),
             waiting_pg: RefCell::default(),
             to_tell: RefCell::default(),
+            void_before: Cell::default(),
             tell_clients: tokio::sync::Notify::new(),
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
@@ -451,6 +454,7 @@ impl Core {
     /// The last map given is the newest, and this OSD is up in it: groups may peer, and what waited for
     /// maps goes on.
     pub fn activate_map(&self) {
+        self.drop_void();
         for host in self.hosts() {
             host.handle(pg::Event::ActivateMap);
             host.end_watches_of_blocked();
@@ -625,6 +629,27 @@ impl Core {
         let (_, oldest) = clients.entry(op.sink().session()).or_insert_with(|| (op.sink().clone(), sent));
         *oldest = sent.min(*oldest);
         self.tell_clients.notify_one();
+    }
+
+    /// Groups may have other leaders than before: requests that wait for their turn and that this OSD must not answer any more are dropped.
+    /// Their clients send them to whom they belong to now. If they stayed, those behind them would wait for them, and
+    /// the manager would take them for something that is asked for.
+    pub fn drop_void(&self) {
+        let newest = self.hosts.borrow().values().map(|h| h.with_pg(|pg| pg.info().history.same_primary_since)).max().unwrap_or_default();
+        let Some(map) = self.map().filter(|_| newest > self.void_before.replace(newest)) else { return };
+        let is_void = |op: &ClientOp| {
+            let resend = map.pool_ops(op.pgid.pool).map(|pool| pool.last_force_op_resend);
+            resend.zip(self.host(op.pgid)).is_some_and(|(resend, host)| host.is_void(op, resend))
+        };
+        let out = self.queue.borrow_mut().take_out(&is_void, Instant::now());
+        out.iter().for_each(|op| self.drop_request(op));
+    }
+
+    /// A client's connection is gone: what waits for its turn the client sends again, if it still wants it (Ceph: `osd_discard_disconnected_ops`).
+    pub(crate) fn drop_requests_of(&self, session: u64) {
+        let gone = self.queue.borrow_mut().take_out(&|op| op.sink().session() == session, Instant::now());
+        // Not while somebody has the queue: what goes with them may make room for others.
+        drop(gone);
     }
 
     /// Clients whose requests were dropped since the last call, with the oldest map that one of these was sent by.

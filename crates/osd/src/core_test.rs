@@ -697,6 +697,63 @@ fn who_had_less_begins_although_the_window_is_full() {
     });
 }
 
+/// What waits for its turn goes when its client sends it elsewhere: it would be in the way of others, and looks like something that is asked for.
+#[test]
+fn what_is_sent_again_elsewhere_waits_no_longer() {
+    for scheduler in ["mclock_scheduler", "wpq", "fifo"] {
+        run(async move || {
+            let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+            let mut config = conf::Config::new();
+            config.set(conf::effective::Source::Override, "osd_op_queue", scheduler).unwrap();
+            c.cores.iter().for_each(|core| core.with_queue(|q| q.choose(&config)));
+            c.publish();
+            c.settle().await;
+            let (_, to) = c.message("o0", SnapId::NOSNAP, vec![]);
+            let core = c.cores[to.0 as usize].clone();
+            assert_eq!(core.with_queue(|q| q.name()), scheduler);
+            core.stall();
+            let answered = Rc::new(RefCell::new(Vec::new()));
+            let mut names = (0..).map(|i| format!("o{i}"));
+            let mut ask = |c: &mut Cluster, client: &'static str, session: u64, count: usize| {
+                let mut left = count;
+                while left > 0 {
+                    let (request, at) = c.message(&names.next().unwrap(), SnapId::NOSNAP, vec![write_op(0, "x")]);
+                    if at == to {
+                        let sink = Rc::new(Named { client, session, answered: answered.clone() });
+                        core.handle_request(request, sink, None, |_, _| true);
+                        left -= 1;
+                    }
+                }
+            };
+            let waiting = || core.with_queue(|q| q.len());
+            // For one who is alone the window is open.
+            for count in [1, 200] {
+                ask(&mut c, "client.stays", 1, count);
+                ask(&mut c, "client.leaves", 2, count);
+            }
+            let begun = core.running();
+            assert!(begun < 100 && waiting() == 402 - begun, "{begun}");
+            core.session_gone(2);
+            assert!((100..=201).contains(&waiting()), "{} wait of who stays", waiting());
+            let left = waiting();
+            c.map.epoch += 1;
+            core.advance_map(Rc::new(c.map.clone()), false);
+            core.drop_void();
+            assert_eq!(waiting(), left, "nothing moved");
+            // Down and up again: this OSD leads the same groups anew, and others led them meanwhile.
+            for up in [false, true] {
+                c.map.epoch += 1;
+                if up { c.map.up.insert(to.0, c.map.epoch) } else { c.map.up.remove(&to.0) };
+                core.advance_map(Rc::new(c.map.clone()), false);
+            }
+            core.drop_void();
+            assert_eq!(waiting(), 0);
+            assert!(answered.borrow().is_empty());
+            core.flow();
+        });
+    }
+}
+
 #[test]
 fn errors_have_the_numbers_that_clients_expect() {
     run(async || {

@@ -25,7 +25,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
-use types::{EntityType, Errno, ObjectId, SnapContext, SnapId};
+use types::{EntityType, Epoch, Errno, ObjectId, SnapContext, SnapId};
 
 /// What became of an executed request.
 enum Done {
@@ -48,27 +48,28 @@ impl PgHost {
             && !op.info.rwordered()
     }
 
+    /// Whether this OSD must not answer a request, since its client sends it again when it sees the newest map: another OSD leads the group, or
+    /// this one began to after the request was sent, or the object may be in another group. `resend` is of the pool.
+    pub(crate) fn is_void(&self, op: &ClientOp, resend: Epoch) -> bool {
+        let (primary, since, split) = self.with_pg(|pg| {
+            let history = &pg.info().history;
+            (pg.is_primary(), history.same_primary_since, history.last_epoch_split)
+        });
+        let sent = op.m().epoch;
+        sent < split || sent < resend || if primary { sent < since } else { !self.may_read_here(op) }
+    }
+
     /// Runs a request that the scheduler let in.
     pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
-        let (primary, active, since, split) = self.with_pg(|pg| {
-            let history = &pg.info().history;
-            (pg.is_primary(), pg.is_active(), history.same_primary_since, history.last_epoch_split)
-        });
         let Some(map) = self.core.map() else { return };
         let Some(pool) = map.pool_ops(self.pgid.pool) else { return self.core.drop_request(&op) };
-        let sent = op.m().epoch;
-        if sent < split || sent < pool.last_force_op_resend || (primary && sent < since) {
-            // After a split the object may be elsewhere.
+        if self.is_void(&op, pool.last_force_op_resend) {
             return self.core.drop_request(&op);
         }
+        let (primary, active) = self.with_pg(|pg| (pg.is_primary(), pg.is_active()));
         if !primary {
-            if self.may_read_here(&op) {
-                self.read_on_replica(op);
-            } else {
-                self.core.drop_request(&op);
-            }
-            return;
+            return self.read_on_replica(op);
         }
         if !active {
             if self.hold_back(&op, &map) {

@@ -85,6 +85,7 @@ impl Core {
 
     /// A client's connection is gone.
     pub fn session_gone(&self, session: u64) {
+        self.drop_requests_of(session);
         for host in self.hosts() {
             if !host.watches.borrow().is_empty() {
                 host.watches.borrow_mut().disconnected(session, now());

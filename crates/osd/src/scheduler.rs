@@ -666,6 +666,19 @@ impl Queue for OsdQueue {
         Some(self.begins(op, phase, at))
     }
 
+    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>> {
+        let now = self.at(now);
+        let mut out = self.images.take_out(gone);
+        out.append(&mut self.tenants.take_out(gone));
+        let mut gone = |work: &Work| matches!(work, Work::Client(op) if gone(op));
+        let scheduled = self.kind.any().take_out(&mut gone, now);
+        out.extend(scheduled.into_iter().filter_map(|work| match work {
+            Work::Client(op) => Some(op),
+            Work::Background(_) => None,
+        }));
+        out
+    }
+
     fn len(&self) -> usize {
         let scheduled = match &self.kind {
             Kinds::Mclock(q) => q.len(),

@@ -8,7 +8,7 @@
 //! told what their tenants are asked for ([`Tenants::demand`]), as for [`crate::ceilings`].
 
 use crate::asked::Asked;
-use crate::ceilings::prefix_of;
+use crate::ceilings::{prefix_by_header, prefix_of};
 use crate::client_op::ClientOp;
 use crate::legs::{Leg, Spent, Times};
 use crate::limited::{Gate, LONELY, Limited, Part, demand_of, own_part};
@@ -283,8 +283,8 @@ impl Index {
     fn find(&self, op: &ClientOp) -> Option<usize> {
         let (pool, namespace) = (op.pgid.pool, &op.oid.namespace);
         let image = || {
-            let prefix = prefix_of(&op.oid.name).filter(|_| !self.images.is_empty())?;
-            self.images.get(&(pool, namespace.clone()))?.get(prefix)
+            let images = self.images.get(&(pool, namespace.clone())).filter(|_| !self.images.is_empty())?;
+            prefix_of(&op.oid.name).map_or_else(|| images.get(&prefix_by_header(&op.oid.name)?[..]), |prefix| images.get(prefix))
         };
         let client = || self.clients.get(op.sink().entity()).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
@@ -398,9 +398,14 @@ impl Tenants {
             return self.specs[spec].row;
         }
         let nothing: &[u8] = b"";
+        let header;
         let (pool, namespace, detail) = match self.by {
             TenantBy::Pool => (op.pgid.pool, &op.oid.namespace[..], nothing),
-            TenantBy::Image => (op.pgid.pool, &op.oid.namespace[..], prefix_of(&op.oid.name).unwrap_or(nothing)),
+            TenantBy::Image => {
+                let data = prefix_of(&op.oid.name);
+                header = if data.is_none() { prefix_by_header(&op.oid.name) } else { None };
+                (op.pgid.pool, &op.oid.namespace[..], data.or(header.as_deref()).unwrap_or(nothing))
+            }
             TenantBy::Client => (PoolId(-1), nothing, op.sink().entity().as_bytes()),
         };
         self.row(pool, namespace, detail, now)
@@ -462,7 +467,9 @@ impl Tenants {
                 if spec.is_divided() && spec.asked.count(demand.bytes) {
                     self.asked.push(at);
                 }
-                if let Some(tenant) = spec.limited.tenant() {
+                // Ceilings of an image are those of its data: who works with the image itself does not wait behind what is written to it.
+                let waits = spec.limited.tenant().filter(|_| spec.share.prefix.is_none() || prefix_of(&op.oid.name).is_some());
+                if let Some(tenant) = waits {
                     op.queued.set(now);
                     let tracked = op.clone();
                     let through = self.gate.offer(tenant, demand, op, now);
@@ -497,6 +504,11 @@ impl Tenants {
         }
         op.queued.set(now);
         Some(op)
+    }
+
+    /// Takes out requests that wait for a ceiling and need not be done here any more.
+    pub fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool) -> Vec<Rc<ClientOp>> {
+        self.gate.take_out(&mut |op| gone(op))
     }
 
     /// How many requests ceilings held back since this was asked last, and for how long together.

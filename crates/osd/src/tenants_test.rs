@@ -78,21 +78,22 @@ fn each_value_says_whose_a_request_is() {
         request(2, "", OTHER, A, 6),
         request(2, "space", FIRST, B, 7),
         request(2, "", "rbd_header.11aa", A, 8),
+        request(2, "", "rbd_directory", A, 9),
     ];
     let of = |rows: &[(&str, u64)]| rows.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<BTreeMap<_, _>>();
-    assert_eq!(offered(TenantBy::Pool, &ops), of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 4), ("pool-2/space", 1)]));
+    assert_eq!(offered(TenantBy::Pool, &ops), of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 5), ("pool-2/space", 1)]));
     ops.iter().for_each(|op| op.offered.set(false));
     let images = [
         ("pool-1", 2),
         ("pool-1/space", 1),
-        ("pool-2//rbd_data.11aa", 2),
+        ("pool-2//rbd_data.11aa", 3),
         ("pool-2//rbd_data.22bb", 1),
         ("pool-2/space/rbd_data.11aa", 1),
         ("pool-2", 1),
     ];
     assert_eq!(offered(TenantBy::Image, &ops), of(&images));
     ops.iter().for_each(|op| op.offered.set(false));
-    assert_eq!(offered(TenantBy::Client, &ops), of(&[("client.a", 5), ("client.b", 3)]));
+    assert_eq!(offered(TenantBy::Client, &ops), of(&[("client.a", 6), ("client.b", 3)]));
     for (name, by) in [("pool", TenantBy::Pool), ("image", TenantBy::Image), ("client", TenantBy::Client)] {
         assert_eq!((TenantBy::from_name(name), by.name()), (by, name));
         assert!(conf::find("osd_qos_tenant").unwrap().parse(name).is_ok());
@@ -183,4 +184,31 @@ fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
     let dump = q.dump(&pool_name);
     let names: Vec<&str> = dump["tenants"].as_array().unwrap().iter().filter_map(|t| t["tenant"].as_str()).collect();
     assert_eq!(names, ["mgr", "a"]);
+}
+
+/// What tells of an image is the image's, so that who needs it goes with its floor and share, and waits for no ceiling of what is written to it.
+#[test]
+fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {
+    let start = Instant::now();
+    let mut q = OsdQueue::starting(&Config::new(), start);
+    let rate = |n: u64| ShareOfRate { each_second: n, part: n, ..ShareOfRate::default() };
+    let ceilings = (0..6).map(|i| rate(if i == 0 { 1000 } else { 0 })).collect();
+    let (pool, namespace, prefix) = (Some(PoolId(1)), Some("".into()), Some("rbd_data.11aa".into()));
+    let share = TenantShare { name: "image".into(), pool, namespace, prefix, weight: 1, osds: 1, ceilings, ..TenantShare::default() };
+    let parts = vec![TenantPart { number: share.number, ops: u32::MAX, bytes: u32::MAX, floor: 0 }];
+    q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+    for tid in 0..50 {
+        q.enqueue(Work::Client(request(1, "", FIRST, A, tid)), start);
+    }
+    for (tid, object) in ["rbd_header.11aa", "rbd_object_map.11aa", "rbd_object_map.11aa.0000000000000004"].into_iter().enumerate() {
+        q.enqueue(Work::Client(request(1, "", object, B, tid as u64)), start);
+    }
+    let mut begun = BTreeMap::new();
+    while let Next::Work(Work::Client(op), _) = q.dequeue(start) {
+        *begun.entry(op.sink().entity().to_owned()).or_insert(0) += 1;
+    }
+    assert!(begun["client.b"] == 3 && begun["client.a"] < 3, "{begun:?}");
+    let dump = q.dump(&pool_name);
+    let tenants: Vec<_> = dump["tenants"].as_array().unwrap().iter().map(|t| (t["tenant"].as_str().unwrap(), t["offered"].as_u64().unwrap())).collect();
+    assert_eq!(tenants, [("image", 53)]);
 }

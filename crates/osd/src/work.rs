@@ -94,6 +94,8 @@ pub trait Queue {
     fn dequeue_behind(&mut self, _: Instant) -> Option<(Work, Receipt)> {
         None
     }
+    /// Takes out clients' requests that need not be done here any more. That costs nobody anything.
+    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>>;
     /// How much waits.
     fn len(&self) -> usize;
     /// Whether nothing waits.
@@ -166,6 +168,18 @@ impl Queue for Fifo {
 
     fn dequeue(&mut self, _: Instant) -> Next {
         self.0.pop_front().map_or(Next::Empty, |work| Next::Work(work, Receipt::default()))
+    }
+
+    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, _: Instant) -> Vec<Rc<ClientOp>> {
+        let mut out = Vec::new();
+        self.0.retain(|work| match work {
+            Work::Client(op) if gone(op) => {
+                out.push(op.clone());
+                false
+            }
+            _ => true,
+        });
+        out
     }
 
     fn len(&self) -> usize {

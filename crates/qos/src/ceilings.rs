@@ -390,6 +390,35 @@ impl<T> Ceilings<T> {
         }
     }
 
+    /// Takes out what nobody wants any more. It costs its tenant nothing.
+    pub fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        if self.waiting == 0 {
+            return out;
+        }
+        for at in 0..self.tenants.len() {
+            let Some(t) = self.tenants[at].as_mut().filter(|t| !t.is_idle()) else { continue };
+            let before = out.len();
+            let backlog = &mut t.backlog;
+            for lane in &mut t.lanes {
+                for _ in 0..lane.len() {
+                    let Some(op) = lane.pop_front() else { break };
+                    if gone(&op.item) {
+                        backlog[op.demand.access as usize].take(op.demand.bytes);
+                        out.push(op.item);
+                    } else {
+                        lane.push_back(op);
+                    }
+                }
+            }
+            if out.len() > before {
+                self.waiting -= out.len() - before;
+                self.take_turn(at);
+            }
+        }
+        out
+    }
+
     fn drop_void(&mut self) {
         while let Some(Reverse((_, turn, at))) = self.turns.peek() {
             if self.tenants.get(*at).and_then(Option::as_ref).is_some_and(|t| t.turn == *turn) {

@@ -29,6 +29,14 @@ impl<T> Scheduler<T> for Fifo<T> {
         self.rest.pop_front().map_or(Dequeued::Empty, |op| Dequeued::Item(op, Phase::Weight))
     }
 
+    fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, _: u64) -> Vec<T> {
+        let mut out = Vec::new();
+        for queue in [&mut self.immediate, &mut self.rest] {
+            crate::take_out_of(queue, gone, &mut out);
+        }
+        out
+    }
+
     fn len(&self) -> usize {
         self.immediate.len() + self.rest.len()
     }

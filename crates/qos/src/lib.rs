@@ -128,12 +128,24 @@ pub trait Scheduler<T> {
     /// Gives the next operation at time `now`.
     fn dequeue(&mut self, now: u64) -> Dequeued<T>;
 
+    /// Takes out operations that nobody wants any more. That costs nobody anything, and the others stay in order.
+    fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, now: u64) -> Vec<T>;
+
     /// How many operations wait.
     fn len(&self) -> usize;
 
     /// Whether nothing waits.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Takes out of a queue what nobody wants any more.
+pub(crate) fn take_out_of<T>(queue: &mut std::collections::VecDeque<Op<T>>, gone: &mut dyn FnMut(&T) -> bool, out: &mut Vec<T>) {
+    for _ in 0..queue.len() {
+        if let Some(op) = queue.pop_front() {
+            if gone(&op.item) { out.push(op.item) } else { queue.push_back(op) }
+        }
     }
 }
 

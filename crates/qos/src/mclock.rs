@@ -94,6 +94,15 @@ impl<T> Strict<T> {
         Some(op)
     }
 
+    pub(crate) fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        for queue in self.by_priority.values_mut() {
+            crate::take_out_of(queue, gone, &mut out);
+        }
+        self.len -= out.len();
+        out
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -316,6 +325,14 @@ impl<T> Scheduler<T> for Mclock<T> {
 
     fn dequeue(&mut self, now: u64) -> Dequeued<T> {
         self.next(true, now)
+    }
+
+    fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, now: u64) -> Vec<T> {
+        let mut out = self.strict.take_out(gone);
+        for class in &mut self.classes {
+            class.queue.take_out(gone, &mut out, now);
+        }
+        out
     }
 
     fn len(&self) -> usize {

@@ -777,6 +777,64 @@ impl<T> Tenants<T> {
         }
     }
 
+    /// Takes out what nobody wants any more. Nobody pays for it; what stays keeps its place, and its session its turn.
+    pub(crate) fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, out: &mut Vec<T>, now: u64) {
+        let before = self.len;
+        let waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let mut stay: Vec<u32> = Vec::new();
+        for at in waiting {
+            let (len, sessions, mapped) = (self.tenants[at].len, self.tenants[at].sessions, self.tenants[at].mapped);
+            let mut left = 0;
+            let mut session = self.sessions[self.tenants[at].ring].next;
+            for _ in 0..sessions {
+                let (id, mut place, after) = (self.sessions[session].id, self.sessions[session].head, self.sessions[session].next);
+                let (mut head, mut tail) = (NONE, NONE);
+                while place != NONE {
+                    let op = &mut self.ops[place];
+                    let next = std::mem::replace(&mut op.next, NONE);
+                    if let Some(item) = op.item.take_if(|item| gone(item)) {
+                        out.push(item);
+                        self.ops.release(place);
+                    } else {
+                        if tail == NONE { head = place } else { self.ops[tail].next = place }
+                        tail = place;
+                        left += 1;
+                    }
+                    place = next;
+                }
+                if tail == NONE {
+                    if mapped {
+                        self.by_id.remove(&(at, id));
+                    }
+                    self.sessions.release(session);
+                } else {
+                    let s = &mut self.sessions[session];
+                    (s.head, s.tail) = (head, tail);
+                    stay.push(session);
+                }
+                session = after;
+            }
+            // Those that stay are a ring again, in the order in which they take turns.
+            for (n, session) in stay.iter().enumerate() {
+                self.sessions[*session].next = stay[(n + 1) % stay.len()];
+            }
+            let t = &mut self.tenants[at];
+            (t.ring, t.sessions) = (stay.last().copied().unwrap_or(NONE), stay.len() as u32);
+            t.first = stay.first().map_or(NONE, |first| self.sessions[*first].head);
+            t.mapped &= t.sessions > 0;
+            t.len = left;
+            self.len -= (len - left) as usize;
+            if left == 0 {
+                self.list_idle(at, now);
+            }
+            stay.clear();
+        }
+        if before > 0 && self.len == 0 {
+            self.now = self.now.max(self.furthest);
+            self.period = self.period.wrapping_add(1);
+        }
+    }
+
     /// Takes out everything that waits, each session's operations in order.
     pub(crate) fn drain(&mut self) -> Vec<Taken<T>> {
         let mut all = Vec::with_capacity(self.len);

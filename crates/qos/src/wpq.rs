@@ -148,6 +148,28 @@ impl<T> Scheduler<T> for Wpq<T> {
         Dequeued::Item(op, Phase::Weight)
     }
 
+    fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, _: u64) -> Vec<T> {
+        let mut out = self.strict.take_out(gone);
+        let before = out.len();
+        let (spare, total) = (&mut self.spare, &mut self.total_priority);
+        self.priorities.retain(|priority, level| {
+            level.tenants.retain(|_, queue| {
+                crate::take_out_of(queue, gone, &mut out);
+                if queue.is_empty() && spare.len() < SPARE_MAX {
+                    spare.push(std::mem::take(queue));
+                    return false;
+                }
+                !queue.is_empty()
+            });
+            if level.tenants.is_empty() {
+                *total -= weight(*priority);
+            }
+            !level.tenants.is_empty()
+        });
+        self.len -= out.len() - before;
+        out
+    }
+
     fn len(&self) -> usize {
         self.strict.len() + self.len
     }

@@ -170,6 +170,26 @@ fn what_nobody_wants_costs_nothing() {
 }
 
 #[test]
+fn what_is_taken_out_makes_room_for_what_is_behind_it() {
+    let mut c = Ceilings::default();
+    let (id, other) = (c.add(iops(1), 0), c.add(iops(1), 0));
+    for i in 0..100u64 {
+        c.offer(id, Demand::new(if i < 90 { Access::Write } else { Access::Read }, 1), i, 0);
+    }
+    c.offer(other, Demand::new(Access::Write, 1), 200, 0);
+    c.offer(other, Demand::new(Access::Write, 1), 201, 0);
+    let mut out = c.take_out(&mut |i| *i < 100 && *i != 60 && *i != 95);
+    out.sort_unstable();
+    assert_eq!(out, (1..100).filter(|i| *i != 60 && *i != 95).collect::<Vec<_>>(), "0 went at once");
+    assert_eq!((c.len(), c.backlog(id, Access::Write).ops, c.backlog(id, Access::Read).ops), (3, 1, 1));
+    assert_eq!(c.release(0, |_| true), None, "it costs nothing, and gives nothing");
+    let first = [c.release(SECOND, |_| true), c.release(SECOND, |_| true), c.release(SECOND, |_| true)];
+    assert!(first.contains(&Some(60)) && first.contains(&Some(201)) && first.contains(&None), "{first:?}");
+    assert_eq!((c.release(2 * SECOND, |_| true), c.len(), c.next()), (Some(95), 0, None));
+    assert!(c.take_out(&mut |_| true).is_empty());
+}
+
+#[test]
 fn idle_tenants_are_forgotten() {
     let mut c = Ceilings::default();
     let ids: Vec<TenantId> = (0..100).map(|_| c.add(iops(1), 0)).collect();

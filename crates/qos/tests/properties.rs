@@ -198,12 +198,15 @@ fn any_class() -> impl Strategy<Value = OpClass> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes, everything is served, in order for each class, tenant and priority, and a
+    /// Whatever comes, everything is served that is not taken out, in order for each class, tenant, session and priority, and a
     /// scheduler without ceilings never waits.
     #[test]
     fn everything_is_served_in_order(
         arrivals in prop::collection::vec(
-            (any_class(), 0u64..5, 0u32..5_000_000, prop_oneof![Just(63u32), Just(10), Just(200)], 0u64..3, 0u64..20_000_000),
+            (
+                any_class(), (0u64..5, 0u64..20), 0u32..5_000_000, prop_oneof![Just(63u32), Just(10), Just(200)], 0u64..2, 0u64..20_000_000,
+                prop::option::weighted(0.05, 1u64..4),
+            ),
             1..400,
         ),
         rates in prop::collection::vec((0u64..200 * MIB, 0u32..20, 0u64..200 * MIB), 3),
@@ -217,12 +220,12 @@ proptest! {
             _ => Box::new(Mclock::new(spec)),
         };
         let mut now = 0u64;
-        let mut waiting: BTreeMap<(OpClass, u64, u32), VecDeque<u64>> = BTreeMap::new();
+        let mut waiting: BTreeMap<(OpClass, u64, u64, u32), VecDeque<u64>> = BTreeMap::new();
         let mut left = 0usize;
         let take = |s: &mut Box<dyn Scheduler<u64>>, now: &mut u64, left: &mut usize, waiting: &mut BTreeMap<_, VecDeque<u64>>| {
             match s.dequeue(*now) {
                 Dequeued::Item(o, _) => {
-                    let queue: &mut VecDeque<u64> = waiting.get_mut(&(o.class, o.tenant, o.priority)).unwrap();
+                    let queue: &mut VecDeque<u64> = waiting.get_mut(&(o.class, o.tenant, if which == 2 { o.session } else { 0 }, o.priority)).unwrap();
                     assert_eq!(queue.pop_front(), Some(o.item));
                     *left -= 1;
                     *now += 1 + u64::from(o.cost) * 10;
@@ -235,13 +238,23 @@ proptest! {
             }
             assert_eq!(s.len(), *left);
         };
-        for (i, (class, tenant, cost, priority, turns, pause)) in arrivals.iter().enumerate() {
-            s.enqueue(Op { item: i as u64, class: *class, tenant: *tenant, session: 0, cost: *cost, charge: 0, priority: *priority }, now);
-            waiting.entry((*class, *tenant, *priority)).or_default().push_back(i as u64);
-            // Within a class mClock keeps one order for a tenant's priorities below the cut-off.
+        for (i, (class, (tenant, session), cost, priority, turns, pause, gone)) in arrivals.iter().enumerate() {
+            // Only mClock has sessions.
+            let (i, session) = (i as u64, if which == 2 { *session } else { 0 });
+            s.enqueue(Op { item: i, class: *class, tenant: *tenant, session, cost: *cost, charge: 0, priority: *priority }, now);
+            waiting.entry((*class, *tenant, session, *priority)).or_default().push_back(i);
             left += 1;
             for _ in 0..*turns {
                 take(&mut s, &mut now, &mut left, &mut waiting);
+            }
+            if let Some(each) = gone {
+                let is_gone = |item: &u64| item.is_multiple_of(*each);
+                let mut out = s.take_out(&mut |item| is_gone(item), now);
+                let mut wanted: Vec<u64> = waiting.values().flatten().copied().filter(is_gone).collect();
+                waiting.values_mut().for_each(|q| q.retain(|item| !is_gone(item)));
+                (out.sort_unstable(), wanted.sort_unstable());
+                left -= out.len();
+                prop_assert_eq!((out, s.len()), (wanted, left));
             }
             now += pause;
         }

@@ -191,6 +191,8 @@ impl Daemon {
                 let text = format!("map e{} marked osd.{} down, but its process still runs", map.epoch(), self.id);
                 self.mon.log(LogPriority::WARN, "cluster", text);
             }
+            // Clients send all that waits here to others.
+            self.core.drop_void();
             self.try_boot();
         }
     }
