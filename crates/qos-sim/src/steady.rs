@@ -374,6 +374,7 @@ impl World<Sessions> {
                 self.at(self.now + WAY, Event::Client(Change::Comes(slot)));
             }
         }
+        self.drop_closed();
     }
 
     fn begin_burst(&mut self) {

@@ -148,6 +148,7 @@ impl Clients for Streams {
                     c.ended = true;
                     c.session.open.set(false);
                 }
+                w.drop_closed();
                 w.clients_of(1);
             }
         }

@@ -111,7 +111,7 @@ struct Manager {
 pub(crate) struct Session {
     pub number: u64,
     pub name: Rc<str>,
-    /// What came from one that is not open is thrown away.
+    /// What waits of one that is closed goes ([`World::drop_closed`]).
     pub open: Cell<bool>,
 }
 
@@ -387,8 +387,6 @@ impl<C: Clients> World<C> {
                 return;
             }
             match h.queue.dequeue(now) {
-                // Nobody waits for it any more.
-                Next::Work(Work::Client(op), _) if !op.sink().is_open() => {}
                 Next::Work(Work::Client(op), _) => {
                     h.running += 1;
                     let (life, began) = (h.life, self.now);
@@ -406,6 +404,14 @@ impl<C: Clients> World<C> {
                 }
                 Next::Empty => return,
             }
+        }
+    }
+
+    /// What waits of sessions that are closed goes, as in an OSD whose client's connection is gone.
+    pub fn drop_closed(&mut self) {
+        let now = self.instant();
+        for h in &mut self.hosts {
+            h.queue.take_out(&|op| !op.sink().is_open(), now);
         }
     }
 
