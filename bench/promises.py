@@ -9,6 +9,9 @@ it can get, and windows of 100 ms tell when it has its floor. With `--disturb` d
 times more: while the manager fails and another takes its place, while an OSD is marked down and comes back, while one is stopped in order and
 started again, and while one is killed and started again.
 
+A share is a part of what OSDs did for those who have no other promise: also for requests that clients count for nothing, those to the header of an image. When an
+OSD goes or comes, each of a hundred sessions watches the header of its image anew.
+
 For each second in which a promise was not kept it says what all had together, and for how long nothing of anybody ended: the machine itself stands still now and then.
 
 Clients are on the same processors as servers. So that it is the OSDs that run out, and no client waits for a
@@ -16,6 +19,7 @@ processor, OSDs are told what they can do (`--capacity`, writes of 4 KiB a secon
 """
 import argparse
 import json
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -111,10 +115,30 @@ def kept(promise, counts):
     return None, None
 
 
+def dump_qos(cluster, osd):
+    """What an OSD says by its socket. A `ceph` process takes as much of the processors as hundreds of requests."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(next(cluster.dir.glob(f"**/ceph-osd.{osd}.asok"))))
+        s.sendall(b'{"prefix": "dump_qos"}\0')
+        with s.makefile("rb") as f:
+            return json.loads(f.read(int.from_bytes(f.read(4), "big")))
+
+
+def counted(cluster, what):
+    """A counter of each tenant of each OSD, as they have it since they started: {(OSD, name): count}."""
+    dumps = [dump_qos(cluster, i) for i in range(cluster.osds)]
+    return {(i, t["tenant"].rsplit("//", 1)[-1]): t[what] for i, d in enumerate(dumps) for t in d["tenants"]}
+
+
 def served(cluster, tenant):
     """Operations of a tenant that the OSDs have begun."""
-    dumps = [json.loads(cluster.ceph("tell", f"osd.{i}", "dump_qos")) for i in range(cluster.osds)]
-    return sum(t["served"] for d in dumps for t in d["tenants"] if t["tenant"].endswith(f"//{tenant[0]}"))
+    return sum(n for (_, name), n in counted(cluster, "served").items() if name == tenant[0])
+
+
+def gained(counters, name):
+    """By how much a tenant's counters have grown, from one look to the next. An OSD that was started meanwhile counts from nothing."""
+    pairs = [(before.get(at, 0), now) for before, after in zip(counters, counters[1:]) for at, now in after.items() if at[1] == name]
+    return sum(now - before if now >= before else now for before, now in pairs)
 
 
 def deal_out(cluster, pool):
@@ -138,17 +162,22 @@ def steady(cluster, o, what, disturb=None):
     loads = [(many, Load(cluster, many, 3 * o.warm_up + o.seconds))]
     loads[0][1].begun(100 * many[3])
     loads += [(t, Load(cluster, t, o.warm_up + o.seconds)) for t in others]
-    begin = int((time.time() + o.warm_up) * 1000)
-    disturbed = None
+    time.sleep(o.warm_up)
+    begin, disturbed = int(time.time() * 1000), None
+    cost = lambda: counted(cluster, "served_cost")
+    did = [cost()]
     if disturb:
-        time.sleep(o.warm_up + o.seconds / 3)
+        time.sleep(o.seconds / 3)
+        did.append(cost())
         disturbed = int(time.time() * 1000)
         disturb()
+    time.sleep(max(begin / 1000 + o.seconds - 2 - time.time(), 0))
+    did.append(cost())
     ended = {t[0]: load.ended() for t, load in loads}
     if ended[many[0]][-1] < begin + o.seconds * 1000:
         raise SystemExit("the many sessions ended before the others: a longer --warm-up is needed")
     counts = [(t, windows(ended[t[0]], begin, 1000, o.seconds - 2)) for t in TENANTS]
-    weighted = {t[0]: sum(c) for t, c in counts if set(t[1]) == {"weight"}}
+    weighted = {t[0]: gained(did, t[0]) for t, _ in counts if set(t[1]) == {"weight"}}
     weights = sum(t[1]["weight"] for t in TENANTS if t[0] in weighted)
     print(f"{what}:\n\n| tenant | promised | mean | least second | most | seconds within 98 and 102 % | share, of what weights divide | by weight |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -592,6 +592,10 @@ impl Core {
         };
         let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
         match self.host(pgid) {
+            Some(host) if host.is_sign_of_life(&op) => {
+                op.tracked.mark(Stage::ReachedPg);
+                host.run_client_op(op);
+            }
             Some(host) if host.may_serve(&op) => {
                 op.tracked.mark(Stage::Queued);
                 self.enqueue(Work::Client(op));

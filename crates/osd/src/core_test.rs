@@ -192,7 +192,7 @@ impl Cluster {
         Cluster::with_queue(|| Box::new(Fifo::default()))
     }
 
-    fn with_queue(queue: fn() -> Box<dyn Queue>) -> Self {
+    pub(crate) fn with_queue(queue: fn() -> Box<dyn Queue>) -> Self {
         let mut c = Cluster {
             cores: Vec::new(),
             mons: Vec::new(),

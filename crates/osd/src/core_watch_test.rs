@@ -1,8 +1,10 @@
 //! Watches in groups: what outlives a connection, an interval, and a watcher.
 
-use crate::client_op::ReplySink;
+use crate::client_op::{ClientOp, ReplySink};
 use crate::core_test::{Cluster, POOL, run};
+use crate::host_watch::PINGS_APART;
 use crate::op::code::{OpArgs, OpCode, on_extent};
+use crate::work::{Fifo, Next, Queue, Work};
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use messages::{Op, OsdOpReply, WatchNotify};
@@ -104,6 +106,70 @@ impl Ear {
         assert_eq!(event.opcode, opcode);
         event
     }
+}
+
+thread_local! {
+    static SHUT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A scheduler that lets nothing go while it is shut.
+#[derive(Default)]
+struct Shut(Fifo);
+
+impl Queue for Shut {
+    fn enqueue(&mut self, work: Work, now: Instant) {
+        self.0.enqueue(work, now);
+    }
+    fn dequeue(&mut self, now: Instant) -> Next {
+        if SHUT.get() { Next::Empty } else { self.0.dequeue(now) }
+    }
+    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>> {
+        self.0.take_out(gone, now)
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn name(&self) -> &'static str {
+        "shut"
+    }
+}
+
+/// A watch must not end because what its client, or somebody else, has asked for is in the way of its pings.
+#[test]
+fn a_sign_of_life_does_not_wait_for_its_turn() {
+    run(async || {
+        let mut c = Cluster::with_queue(|| Box::new(Shut::default()));
+        c.publish();
+        c.settle().await;
+        c.put("o", "1").await;
+        let (a, b) = (ear(4, 1), ear(5, 2));
+        assert_eq!((a.watch(&mut c, WATCH, 30).await, b.watch(&mut c, WATCH, 30).await), (0, 0));
+        let (request, to) = c.message("o", SnapId::NOSNAP, vec![]);
+        let core = c.cores[to.0 as usize].clone();
+        let host = core.host(request.m.pgid.pgid).unwrap();
+        let watcher = (7, EntityName::client(4));
+        let due = || host.watches.borrow().is_due(&request.m.object_id(), &watcher, 1, PINGS_APART, Instant::now());
+        until("a while", due).await;
+        SHUT.set(true);
+        assert_eq!(a.watch(&mut c, PING, 0).await, 0);
+        assert!(!due() && core.with_queue(|q| q.is_empty()));
+        // What is more than needed waits like anything else, and so does who has no such watch here.
+        let ping = |client, session| {
+            let args = OpArgs::Watch { cookie: 7, ver: 0, op: PING, gen_: 1, timeout: 0 };
+            let (ear, op) = (ear(client, session), Op::new(OpCode::WATCH, args));
+            (ear, op)
+        };
+        for (n, (client, session)) in [(4, 1), (4, 9), (6, 3)].into_iter().enumerate() {
+            let (ear, op) = ping(client, session);
+            let (mut request, to) = c.message("o", SnapId::NOSNAP, vec![op]);
+            (request.source, request.addr) = (EntityName::client(client), addr(client));
+            c.cores[to.0 as usize].handle_request(request, ear, None, |_, _| true);
+            assert_eq!(core.with_queue(|q| q.len()), n + 1);
+        }
+        SHUT.set(false);
+        core.dispatch();
+        until("their turns", || core.with_queue(|q| q.is_empty())).await;
+    });
 }
 
 async fn cluster() -> Cluster {

@@ -5,7 +5,8 @@ use crate::core::{Core, wall_now};
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
 use crate::object::{ObjectState, encode_attr};
-use crate::op::OI_ATTR;
+use crate::op::code::OpArgs;
+use crate::op::{OI_ATTR, OpExt};
 use crate::txn::{Change, Mutations};
 use crate::watch::{self, Effects, Link, Row, Watcher};
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use types::{ObjectId, ReqId};
 
 /// How long a watch that is over waits for an object that cannot be written now.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Clients send a ping every five seconds (Ceph: `Objecter::tick`, `objecter_tick_interval`).
+pub(crate) const PINGS_APART: Duration = Duration::from_secs(1);
 
 impl Link for Rc<dyn ReplySink> {
     fn session(&self) -> u64 {
@@ -125,6 +128,15 @@ impl PgHost {
         let blocked = |a: &_| map.as_ref().is_some_and(|m| m.is_blocklisted(a));
         self.watches.borrow_mut().populate(&head.oid, watchers, blocked, now());
         self.settle_watches();
+    }
+
+    /// Whether a request is the sign of life of a watch and nothing else, and is due. It does not wait for its turn, as heartbeats of OSDs do not, and
+    /// nobody pays for it: it is done at once and writes nothing. Behind what its client asked for, at a ceiling or where others have a floor, it could come too late, and a
+    /// hundred sessions of an image would spend a share of the OSD that has its header on pings. One that comes more often than any client sends it is a request like others.
+    pub(crate) fn is_sign_of_life(&self, op: &ClientOp) -> bool {
+        let [ping] = &op.m().ops[..] else { return false };
+        let OpArgs::Watch { cookie, .. } = ping.args else { return false };
+        ping.is_watch_ping() && self.watches.borrow().is_due(&op.head, &(cookie, op.reqid.name), op.sink().session(), PINGS_APART, now())
     }
 
     pub(crate) fn watch_ping(&self, oid: &ObjectId, watcher: &Watcher) -> bool {

@@ -564,6 +564,10 @@ impl Tenants {
 
     /// Counts a request that was answered.
     pub fn spent(&mut self, op: &ClientOp, spent: &Spent) {
+        // What did not have to wait for a turn is nobody's.
+        if !op.offered.get() {
+            return;
+        }
         let id = op.tenant.get();
         let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else { return };
         if row.times.is_none() {

@@ -256,6 +256,12 @@ impl<C: Link> Watches<C> {
         }
     }
 
+    /// Whether a session has this watch and was not heard of for so long.
+    pub fn is_due(&self, oid: &ObjectId, watcher: &Watcher, session: u64, after: Duration, now: Instant) -> bool {
+        let watch = self.objects.get(oid).and_then(|watches| watches.get(watcher)).filter(|w| w.pings && w.is_on(session));
+        watch.is_some_and(|w| w.last_ping.is_none_or(|last| now.saturating_duration_since(last) >= after))
+    }
+
     /// A ping. False if the watch has no connection, and must be taken up again.
     pub fn ping(&mut self, oid: &ObjectId, watcher: &Watcher, now: Instant) -> bool {
         let Some(watch) = self.watch(oid, watcher).filter(|w| w.link.is_some()) else { return false };
