@@ -592,13 +592,15 @@ impl Core {
         };
         let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
         match self.host(pgid) {
-            Some(host) if host.is_sign_of_life(&op) => {
+            Some(host) if host.with_pg(|pg| pg.is_primary() && pg.is_active()) && host.is_sign_of_life(&op) => {
                 op.tracked.mark(Stage::ReachedPg);
                 host.run_client_op(op);
             }
             Some(host) if host.may_serve(&op) => {
-                op.tracked.mark(Stage::Queued);
-                self.enqueue(Work::Client(op));
+                if let Some(op) = host.wait_if_not_ready(op) {
+                    op.tracked.mark(Stage::Queued);
+                    self.enqueue(Work::Client(op));
+                }
             }
             Some(_) => self.drop_request(&op),
             None if map.mapping(pgid).primary == Some(self.whoami) => {

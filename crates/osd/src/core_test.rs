@@ -754,6 +754,46 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
     }
 }
 
+/// Who comes while a group is not active has its turn when it is, once, and in order.
+#[test]
+fn a_group_that_is_not_active_takes_nobodys_turn() {
+    run(async || {
+        let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+        c.publish();
+        c.settle().await;
+        let down = 2;
+        c.next_map(|m| {
+            m.up.remove(&down);
+        });
+        let (_, to) = c.message("o", SnapId::NOSNAP, vec![]);
+        let core = c.cores[to.0 as usize].clone();
+        let served = || {
+            let dump = core.with_queue(|q| q.dump(&|_| None));
+            let tenants = dump["tenants"].as_array().unwrap();
+            tenants.iter().map(|t| t["served_cost"].as_f64().unwrap()).sum::<f64>()
+        };
+        let before = served();
+        let mut replies = Vec::new();
+        for i in 0..20 {
+            let (request, at) = c.message("o", SnapId::NOSNAP, vec![write_op(i, "x")]);
+            assert_eq!(at, to);
+            replies.push(c.send(request, to));
+        }
+        assert_eq!((core.with_queue(|q| q.len()), core.running()), (0, 0));
+        assert_eq!(served(), before, "they were charged for nothing");
+        c.settle().await;
+        let mut last = None;
+        for rx in replies {
+            let version = rx.await.unwrap().user_version;
+            assert!(last.replace(version).is_none_or(|last| last < version), "out of order");
+        }
+        let for_all = served() - before;
+        c.op("o", vec![write_op(0, "y")]).await;
+        let each = served() - before - for_all;
+        assert!((for_all - 20.0 * each).abs() < each, "{for_all} for 20 that cost {each}");
+    });
+}
+
 #[test]
 fn errors_have_the_numbers_that_clients_expect() {
     run(async || {

@@ -166,6 +166,18 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
             c.cores[to.0 as usize].handle_request(request, ear, None, |_, _| true);
             assert_eq!(core.with_queue(|q| q.len()), n + 1);
         }
+        // Whoever had to connect anew has its watch again, but not any number of times.
+        let back = ear(4, 10);
+        assert_eq!(back.watch(&mut c, RECONNECT, 30).await, 0);
+        assert_eq!(core.with_queue(|q| q.len()), 3);
+        for _ in 0..300 {
+            let args = OpArgs::Watch { cookie: 7, ver: 0, op: RECONNECT, gen_: 1, timeout: 30 };
+            let (mut request, to) = c.message("o", SnapId::NOSNAP, vec![Op::new(OpCode::WATCH, args)]);
+            (request.source, request.addr) = (EntityName::client(4), addr(4));
+            c.cores[to.0 as usize].handle_request(request, back.clone(), None, |_, _| true);
+        }
+        let waiting = core.with_queue(|q| q.len());
+        assert!((20..=48).contains(&waiting), "{waiting} wait; 256 do not, and as many as come within a moment");
         SHUT.set(false);
         core.dispatch();
         until("their turns", || core.with_queue(|q| q.is_empty())).await;

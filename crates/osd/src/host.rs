@@ -589,9 +589,11 @@ impl PgHost {
     fn activated(self: &Rc<Self>) {
         self.core.groups_changed.notify_one();
         self.release_backoffs();
-        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_active);
+        let mut ops = Vec::from(std::mem::take(&mut self.st.borrow_mut().waiting_active));
+        // Some came when the group was not active, and others had their turn then, which had come before them.
+        ops.sort_by_key(|op| op.received);
         for op in ops {
-            self.core.enqueue(Work::Client(op));
+            self.core.route(op);
         }
     }
 

@@ -7,7 +7,6 @@
 use crate::client_op::ClientOp;
 use crate::clock::steady_now;
 use crate::host::{Context, PgHost};
-use crate::work::Work;
 use pg::{Event, Steady};
 use std::rc::Rc;
 use types::Errno;
@@ -36,9 +35,11 @@ impl PgHost {
 
     /// Reads may be answered again.
     pub(crate) fn readable(&self) {
-        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_readable);
+        let mut ops = std::mem::take(&mut self.st.borrow_mut().waiting_readable);
+        // Some came while replicas were not heard, and others had their turn then, which had come before them.
+        ops.sort_by_key(|op| op.received);
         for op in ops {
-            self.core.enqueue(Work::Client(op));
+            self.core.route(op);
         }
     }
 

@@ -72,14 +72,8 @@ impl PgHost {
             return self.read_on_replica(op);
         }
         if !active {
-            if self.hold_back(&op, &map) {
-                // The client sends it again when it is told to go on.
-                return;
-            }
-            op.tracked.delayed("waiting for peered");
             release(&op);
-            self.st.borrow_mut().waiting_active.push_back(op);
-            return;
+            return self.wait_active(op, &map);
         }
         if !self.may_answer(&op) {
             self.wait_readable(&op);
@@ -107,6 +101,32 @@ impl PgHost {
                 release(&op);
             }
         }
+    }
+
+    /// Lets a request wait until the group is active, or its client.
+    fn wait_active(&self, op: Rc<ClientOp>, map: &ClusterMapRef) {
+        // A client that holds back sends it again when it is told to go on.
+        if !self.hold_back(&op, map) {
+            op.tracked.delayed("waiting for peered");
+            self.st.borrow_mut().waiting_active.push_back(op);
+        }
+    }
+
+    /// Takes a request that has come, if the group is not active or its replicas are not heard: its turn would be spent on finding that out, and it needs another one
+    /// later. Else it gives it back.
+    pub(crate) fn wait_if_not_ready(self: &Rc<Self>, op: Rc<ClientOp>) -> Option<Rc<ClientOp>> {
+        let (primary, active) = self.with_pg(|pg| (pg.is_primary(), pg.is_active()));
+        if !primary || (active && self.may_answer(&op)) {
+            return Some(op);
+        }
+        let map = self.core.map()?;
+        match map.pool_ops(self.pgid.pool) {
+            Some(pool) if !self.is_void(&op, pool.last_force_op_resend) => {
+                if active { self.wait_readable(&op) } else { self.wait_active(op, &map) }
+            }
+            _ => self.core.drop_request(&op),
+        }
+        None
     }
 
     /// Tells a client to hold back, if the group cannot peer, or lacks replicas, and the client

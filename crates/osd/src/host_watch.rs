@@ -5,8 +5,8 @@ use crate::core::{Core, wall_now};
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
 use crate::object::{ObjectState, encode_attr};
-use crate::op::code::OpArgs;
-use crate::op::{OI_ATTR, OpExt};
+use crate::op::code::{OpArgs, OpCode};
+use crate::op::OI_ATTR;
 use crate::txn::{Change, Mutations};
 use crate::watch::{self, Effects, Link, Row, Watcher};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use smallvec::smallvec;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
+use types::rados::watch_op;
 use types::{ObjectId, ReqId};
 
 /// How long a watch that is over waits for an object that cannot be written now.
@@ -39,6 +40,24 @@ pub(crate) struct WatchClock {
     running: Cell<bool>,
     earlier: Rc<tokio::sync::Notify>,
     next_notify: Cell<u32>,
+    /// Until when watches that were taken up again without waiting for a turn count.
+    taken_back: Cell<Option<Instant>>,
+}
+
+/// So many watches are taken up again without waiting for a turn, and after that as many each second as take this time each.
+const TAKEN_AT_ONCE: u32 = 256;
+const TAKEN_APART: Duration = Duration::from_millis(10);
+
+impl WatchClock {
+    /// Whether a watch may be taken up again without waiting for a turn: each is logged and replicated, so there is an end to it.
+    fn takes_back(&self, now: Instant) -> bool {
+        let counts = self.taken_back.get().map_or(now, |at| at.max(now));
+        let free = counts.saturating_duration_since(now) < TAKEN_APART * TAKEN_AT_ONCE;
+        if free {
+            self.taken_back.set(Some(counts + TAKEN_APART));
+        }
+        free
+    }
 }
 
 /// The executor's clock, which tests can turn.
@@ -130,13 +149,20 @@ impl PgHost {
         self.settle_watches();
     }
 
-    /// Whether a request is the sign of life of a watch and nothing else, and is due. It does not wait for its turn, as heartbeats of OSDs do not, and
-    /// nobody pays for it: it is done at once and writes nothing. Behind what its client asked for, at a ceiling or where others have a floor, it could come too late, and a
-    /// hundred sessions of an image would spend a share of the OSD that has its header on pings. One that comes more often than any client sends it is a request like others.
+    /// Whether a request is the sign of life of a watch and nothing else: a ping that is due, or that a client is back, after its connection or the group's leader has
+    /// changed. It does not wait for its turn, as heartbeats of OSDs do not, and nobody pays for it. Behind what its client asked for, at a ceiling or where others have a
+    /// floor, it could come too late; and a hundred sessions of an image would spend the image's share of the OSD that has its header on such. What comes more often than it
+    /// has to is a request like others.
     pub(crate) fn is_sign_of_life(&self, op: &ClientOp) -> bool {
-        let [ping] = &op.m().ops[..] else { return false };
-        let OpArgs::Watch { cookie, .. } = ping.args else { return false };
-        ping.is_watch_ping() && self.watches.borrow().is_due(&op.head, &(cookie, op.reqid.name), op.sink().session(), PINGS_APART, now())
+        let [one] = &op.m().ops[..] else { return false };
+        match one.args {
+            _ if one.code != OpCode::WATCH => false,
+            OpArgs::Watch { cookie, op: watch_op::PING, .. } => {
+                self.watches.borrow().is_due(&op.head, &(cookie, op.reqid.name), op.sink().session(), PINGS_APART, now())
+            }
+            OpArgs::Watch { op: watch_op::RECONNECT, .. } => self.core.watch_clock.takes_back(now()),
+            _ => false,
+        }
     }
 
     pub(crate) fn watch_ping(&self, oid: &ObjectId, watcher: &Watcher) -> bool {
