@@ -66,7 +66,9 @@ class Load:
         argv += ["--rw=write", "--bs=64k"] if fill else \
             ["--rw=randwrite", "--io_size=1t", "--bs=4k", "--norandommap", "--randrepeat=0", f"--numjobs={sessions or its_sessions}", "--time_based", f"--runtime={seconds}", f"--write_lat_log={self.dir.name}/log",
              f"--log_entries={max(1024, LOGGED * seconds // (sessions or its_sessions))}", "--log_unix_epoch=1", *extra]
-        self.process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**ENV, "CEPH_CONF": str(cluster.client_conf(rbd_cache="false"))})
+        # Nor do sessions write to the image's header that it was changed, which is once a minute: a hundred did it at the same moment.
+        options = {"rbd_cache": "false", "rbd_mtime_update_interval": 0}
+        self.process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**ENV, "CEPH_CONF": str(cluster.client_conf(**options))})
 
     def begun(self, operations):
         """Waits until it has done so many."""
