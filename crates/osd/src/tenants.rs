@@ -283,7 +283,10 @@ impl Index {
     fn find(&self, op: &ClientOp) -> Option<usize> {
         let (pool, namespace) = (op.pgid.pool, &op.oid.namespace);
         let image = || {
-            let images = self.images.get(&(pool, namespace.clone())).filter(|_| !self.images.is_empty())?;
+            if self.images.is_empty() {
+                return None;
+            }
+            let images = self.images.get(&(pool, namespace.clone()))?;
             prefix_of(&op.oid.name).map_or_else(|| images.get(&prefix_by_header(&op.oid.name)?[..]), |prefix| images.get(prefix))
         };
         let client = || self.clients.get(op.sink().entity()).filter(|_| !self.clients.is_empty());
