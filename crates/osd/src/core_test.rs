@@ -616,6 +616,7 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
 }
 
 /// One of several clients, and who of them was answered.
+#[derive(Clone)]
 struct Named {
     client: &'static str,
     session: u64,
@@ -635,6 +636,15 @@ impl ReplySink for Named {
     }
 }
 
+/// Sends an OSD so many writes of a client, each to another object of those that it leads.
+fn ask(c: &mut Cluster, to: OsdId, names: &mut impl Iterator<Item = String>, client: &Named, count: usize) {
+    let requests = names.map(|name| c.message(&name, SnapId::NOSNAP, vec![write_op(0, "x")])).filter(|(_, at)| *at == to);
+    let requests: Vec<Request> = requests.map(|(request, _)| request).take(count).collect();
+    for request in requests {
+        c.cores[to.0 as usize].handle_request(request, Rc::new(client.clone()), None, |_, _| true);
+    }
+}
+
 /// Fills the window of an OSD with requests of one client, and lets another one, who had less, ask for something. Whether that begins, and
 /// nothing else does.
 async fn begins_beyond_a_full_window() -> bool {
@@ -649,30 +659,22 @@ async fn begins_beyond_a_full_window() -> bool {
     let core = c.cores[to.0 as usize].clone();
     let mut names = (0..).map(|i| format!("o{i}"));
     let answered = Rc::new(RefCell::new(Vec::new()));
-    let mut ask = |client: &'static str, session: u64, count: usize| {
-        let mut left = count;
-        while left > 0 {
-            let (request, at) = c.message(&names.next().unwrap(), SnapId::NOSNAP, vec![write_op(0, "x")]);
-            if at == to {
-                let sink = Rc::new(Named { client, session, answered: answered.clone() });
-                core.handle_request(request, sink, None, |_, _| true);
-                left -= 1;
-            }
-        }
-    };
+    let named = |client, session| Named { client, session, answered: answered.clone() };
+    let (quiet, noisy) = (named("client.quiet", 1), named("client.noisy", 2));
+    let mut ask = |client: &Named, count| ask(&mut c, to, &mut names, client, count);
     let until = async |n: usize| {
         while answered.borrow().len() < n {
             tokio::task::yield_now().await;
         }
     };
-    ask("client.quiet", 1, 1);
-    ask("client.noisy", 2, 40);
+    ask(&quiet, 1);
+    ask(&noisy, 40);
     until(41).await;
     core.stall();
-    ask("client.noisy", 2, 40);
+    ask(&noisy, 40);
     let window = core.window();
     let full = core.running() == window && window < 40;
-    ask("client.quiet", 1, 1);
+    ask(&quiet, 1);
     let beyond = core.running() == window + 1;
     core.flow();
     until(82).await;
@@ -714,22 +716,13 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
             core.stall();
             let answered = Rc::new(RefCell::new(Vec::new()));
             let mut names = (0..).map(|i| format!("o{i}"));
-            let mut ask = |c: &mut Cluster, client: &'static str, session: u64, count: usize| {
-                let mut left = count;
-                while left > 0 {
-                    let (request, at) = c.message(&names.next().unwrap(), SnapId::NOSNAP, vec![write_op(0, "x")]);
-                    if at == to {
-                        let sink = Rc::new(Named { client, session, answered: answered.clone() });
-                        core.handle_request(request, sink, None, |_, _| true);
-                        left -= 1;
-                    }
-                }
-            };
+            let named = |client, session| Named { client, session, answered: answered.clone() };
+            let (stays, leaves) = (named("client.stays", 1), named("client.leaves", 2));
             let waiting = || core.with_queue(|q| q.len());
             // For one who is alone the window is open.
             for count in [1, 200] {
-                ask(&mut c, "client.stays", 1, count);
-                ask(&mut c, "client.leaves", 2, count);
+                ask(&mut c, to, &mut names, &stays, count);
+                ask(&mut c, to, &mut names, &leaves, count);
             }
             let begun = core.running();
             assert!(begun < 100 && waiting() == 402 - begun, "{begun}");
