@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fetches a ceph-dencoder that knows Ceph's types, for the tests in crates/types.
+# Fetches a ceph-dencoder that knows Ceph's types, for the tests in crates/wire/types.
 #
 # Usage: fetch-dencoder.sh [DIR]      (default: target/oracle in this checkout)
 #

@@ -1,4 +1,4 @@
-//! Scripts of one machine; whole clusters are in `crates/sim`.
+//! Scripts of one machine; whole clusters are in `crates/harness/sim`.
 
 use std::rc::Rc;
 

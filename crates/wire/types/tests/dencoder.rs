@@ -70,7 +70,7 @@ struct Dencoder(PathBuf);
 
 impl Dencoder {
     fn find() -> Option<Self> {
-        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/oracle/ceph-dencoder");
+        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/oracle/ceph-dencoder");
         let path = std::env::var_os("SIPHON_CEPH_DENCODER").map_or(fetched, PathBuf::from);
         let works = Command::new(&path).arg("version").output().is_ok_and(|o| o.status.success());
         works.then_some(Dencoder(path))
