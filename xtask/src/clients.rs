@@ -1,13 +1,14 @@
 //! The client tests: each file is a pytest of its own, a few at a time.
 //!
-//! Much of such a test is waiting, so there are two more of them than cores. A file has its
-//! own cluster and its own process group: a stock library that crashes takes no other file with it, and
+//! Much of such a test is waiting, so there are two more of them than cores. A file has its own
+//! cluster and its own process group: a stock library that crashes takes no other file with it, and
 //! nothing of a file outlives it.
 //!
-//! These are tests of real processes, with libraries that have races of their own, on a machine that may be busy with
-//! others' work. A file that failed is therefore run once more, with the machine to itself; what it printed the first
-//! time is shown all the same, and the summary names it. `--strict` counts the first failure. If many files fail, the
-//! machine is not the reason, and none is run again.
+//! These are tests of real processes, with libraries that have races of their own, on a machine
+//! that may be busy with others' work. A file that failed is therefore run once more, with the
+//! machine to itself; what it printed the first time is shown all the same, and the summary names
+//! it. `--strict` counts the first failure. If many files fail, the machine is not the reason, and
+//! none is run again.
 
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
@@ -69,7 +70,9 @@ impl Clients<'_> {
                 .map(|_| {
                     scope.spawn(|| -> Result<()> {
                         loop {
-                            let Some(file) = waiting.lock().expect("no panics in workers").pop_front() else {
+                            let Some(file) =
+                                waiting.lock().expect("no panics in workers").pop_front()
+                            else {
                                 return Ok(());
                             };
                             if !self.one(&file, &logs.join(name(&file).replace(".py", ".log")))? {
@@ -103,7 +106,10 @@ impl Clients<'_> {
             );
         }
         if !first.is_empty() {
-            eprintln!("== passed only when run alone: {first}; what failed is in {}", logs.display());
+            eprintln!(
+                "== passed only when run alone: {first}; what failed is in {}",
+                logs.display()
+            );
         }
         Ok(())
     }
@@ -123,20 +129,38 @@ impl Clients<'_> {
         if files.is_empty() {
             bail!("no file in {} has a name with {}", dir.display(), self.only.join(" or "));
         }
-        files.sort_by_key(|f| (FIRST.iter().position(|first| *first == name(f)).unwrap_or(FIRST.len()), f.clone()));
+        files.sort_by_key(|f| {
+            (FIRST.iter().position(|first| *first == name(f)).unwrap_or(FIRST.len()), f.clone())
+        });
         Ok(files.into())
     }
 
     /// Runs one file, with what it prints in `path`; whether it passed.
     fn one(&self, file: &Path, path: &Path) -> Result<bool> {
         let name = name(file);
-        let log = fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let log =
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let limit = if self.long { LIMIT_LONG } else { LIMIT + asked_for() };
         let started = Instant::now();
         // `timeout` makes the process group; it ends with this process, too.
         let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", "timeout", "--kill-after=20", &limit.as_secs().to_string()])
-            .args(["/usr/bin/python3", "-m", "pytest", "-v", "-p", "no:cacheprovider", "-rs", "--durations=5"])
+            .args([
+                "--pdeathsig",
+                "TERM",
+                "timeout",
+                "--kill-after=20",
+                &limit.as_secs().to_string(),
+            ])
+            .args([
+                "/usr/bin/python3",
+                "-m",
+                "pytest",
+                "-v",
+                "-p",
+                "no:cacheprovider",
+                "-rs",
+                "--durations=5",
+            ])
             .args(["-o", &format!("faulthandler_timeout={}", DUMP_AFTER.as_secs())])
             .arg(file)
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -150,9 +174,16 @@ impl Clients<'_> {
             .context("cannot start setpriv")?;
         let status = child.wait()?;
         // A python that crashed leaves its cluster behind. The group may well be gone: no matter.
-        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status();
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &format!("-{}", child.id())])
+            .stderr(Stdio::null())
+            .status();
         let output = String::from_utf8_lossy(&fs::read(path)?).into_owned();
-        let last = output.lines().rev().find(|l| l.starts_with("==")).map_or("no summary", |l| l.trim_matches(['=', ' ']));
+        let last = output
+            .lines()
+            .rev()
+            .find(|l| l.starts_with("=="))
+            .map_or("no summary", |l| l.trim_matches(['=', ' ']));
         // 5: every test of the file was left out, by a flag.
         let passed = status.success() || status.code() == Some(5);
         let seconds = started.elapsed().as_secs();
@@ -165,7 +196,8 @@ impl Clients<'_> {
     }
 }
 
-/// How long somebody wants the thrasher to go on (tests/clients/test_thrash.py): that is not a test that hangs.
+/// How long somebody wants the thrasher to go on (tests/clients/test_thrash.py): that is not a test
+/// that hangs.
 fn asked_for() -> Duration {
     let seconds = std::env::var("SIPHON_THRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or_default()

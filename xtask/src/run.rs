@@ -21,17 +21,23 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// The same for the benchmark and the differential test, which also start stock servers.
-const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
+const PEER_PACKAGES: &[&str] =
+    &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
 
 /// The checkout's top directory.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask stands in the workspace")
+        .to_path_buf()
 }
 
 fn run(what: &str, command: &mut Command) -> Result<()> {
     eprintln!("== {what}");
-    let status =
-        command.current_dir(root()).status().with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
+    let status = command
+        .current_dir(root())
+        .status()
+        .with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{what} failed ({status})");
     }
@@ -43,7 +49,8 @@ fn install(packages: &[&str]) -> Result<()> {
         .iter()
         .copied()
         .filter(|p| {
-            let known = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", p]).output();
+            let known =
+                Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", p]).output();
             !known.is_ok_and(|o| o.stdout == b"installed")
         })
         .collect();
@@ -63,8 +70,9 @@ fn install(packages: &[&str]) -> Result<()> {
 /// Which tests.
 #[derive(clap::Args)]
 pub struct Tests {
-    /// Many more inputs: 10,000 seeds of the simulation instead of 300, 50,000 crash cuts instead of 3,000, 20,000 fuzz
-    /// inputs of the messenger instead of 1,500, and the durability rounds in full.
+    /// Many more inputs: 10,000 seeds of the simulation instead of 300, 50,000 crash cuts instead
+    /// of 3,000, 20,000 fuzz inputs of the messenger instead of 1,500, and the durability rounds in
+    /// full.
     #[arg(long)]
     pub long: bool,
     /// Only what needs no live cluster.
@@ -76,8 +84,8 @@ pub struct Tests {
     /// Also start a stock cluster, and compare its answers to random operations with ours.
     #[arg(long)]
     pub differential: bool,
-    /// Also build a program with the independent client of the crate `rados`, and run it against the
-    /// cluster. Fetches that crate and its dependencies.
+    /// Also build a program with the independent client of the crate `rados`, and run it against
+    /// the cluster. Fetches that crate and its dependencies.
     #[arg(long)]
     pub rados_crate: bool,
     /// A file of client tests that fails is not run once more alone.
@@ -93,7 +101,16 @@ pub struct Tests {
 
 /// All tests.
 pub fn test(tests: &Tests) -> Result<()> {
-    let &Tests { long, no_clients, ref debian13, differential, rados_crate, strict, no_install, ref only } = tests;
+    let &Tests {
+        long,
+        no_clients,
+        ref debian13,
+        differential,
+        rados_crate,
+        strict,
+        no_install,
+        ref only,
+    } = tests;
     if !no_install {
         install(PACKAGES)?;
         if differential {
@@ -114,7 +131,10 @@ pub fn test(tests: &Tests) -> Result<()> {
         variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
     }
     if differential {
-        run("build of the differential test", Command::new("cargo").args(["build", "--profile", "clients", "-p", "differential"]))?;
+        run(
+            "build of the differential test",
+            Command::new("cargo").args(["build", "--profile", "clients", "-p", "differential"]),
+        )?;
         variables.push(("SIPHON_TEST_DIFFERENTIAL", "1".to_owned()));
     }
     if rados_crate {
@@ -123,7 +143,10 @@ pub fn test(tests: &Tests) -> Result<()> {
     eprintln!("== stock clients");
     Clients { root: &root, variables, long, strict, only }.run()?;
     if let Some(dir) = debian13 {
-        run("unpack the 18.2 clients", Command::new("bash").arg("tests/clients/debian13.sh").arg(dir))?;
+        run(
+            "unpack the 18.2 clients",
+            Command::new("bash").arg("tests/clients/debian13.sh").arg(dir),
+        )?;
         eprintln!("== stock clients, 18.2");
         let variables = vec![("SIPHON_TEST_CHROOT", dir.display().to_string())];
         Clients { root: &root, variables, long: false, strict, only }.run()?;
@@ -146,11 +169,18 @@ fn unit(long: bool) -> Result<()> {
     if long {
         // With optimisation: it checks the same, in a tenth of the time.
         let mut sim = Command::new("cargo");
-        sim.args(["test", "--release", "-p", "sim", "--config", "profile.release.lto=false"]).env("SIPHON_SIM_SEEDS", LONG_SEEDS);
+        sim.args(["test", "--release", "-p", "sim", "--config", "profile.release.lto=false"])
+            .env("SIPHON_SIM_SEEDS", LONG_SEEDS);
         run("the simulation, many seeds", &mut sim)?;
     }
-    run("tests of the load study", Command::new("/usr/bin/python3").args(["-m", "pytest", "-q", "tests/bench"]))?;
-    run("the documentation is fresh", Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]))?;
+    run(
+        "tests of the load study",
+        Command::new("/usr/bin/python3").args(["-m", "pytest", "-q", "tests/bench"]),
+    )?;
+    run(
+        "the documentation is fresh",
+        Command::new("cargo").args(["run", "-q", "-p", "xtask", "--", "docs", "--check"]),
+    )?;
     Ok(())
 }
 

@@ -53,7 +53,8 @@ impl Cluster {
     }
 }
 
-/// The pools of a run on one cluster: the one whose snapshots clients manage, and the one with its own.
+/// The pools of a run on one cluster: the one whose snapshots clients manage, and the one with its
+/// own.
 pub struct Pools<'a> {
     cluster: &'a Cluster,
     names: [String; 2],
@@ -85,7 +86,8 @@ impl Pools<'_> {
         let ops = step.parts.iter().map(|p| self.resolve(p, &step.place)).collect();
         let operation = Operation { ops, flags: step.flags };
         let before = self.versions.borrow().get(&step.place).copied();
-        let answer = self.request(&step.place, operation, step.read_at, step.snapc.clone(), n).await?;
+        let answer =
+            self.request(&step.place, operation, step.read_at, step.snapc.clone(), n).await?;
         // Of a clone, a version says nothing about the head.
         let head = step.read_at == SnapId::NOSNAP;
         if answer.result >= 0 && head {
@@ -94,11 +96,23 @@ impl Pools<'_> {
         Ok(compare::outcome(&answer, before.filter(|_| head)))
     }
 
-    async fn request(&self, place: &Place, operation: Operation, snapid: SnapId, snapc: SnapContext, n: usize) -> Result<OpOutcome> {
+    async fn request(
+        &self,
+        place: &Place,
+        operation: Operation,
+        snapid: SnapId,
+        snapc: SnapContext,
+        n: usize,
+    ) -> Result<OpOutcome> {
         let io = self.io(place.pool_snaps);
         let flags = operation.request_flags();
         let bytes = |s: &str| Bytes::copy_from_slice(s.as_bytes());
-        let scope = Scope::Object { pool: io.pool(), namespace: bytes(&place.namespace), key: bytes(&place.key), name: bytes(&place.name) };
+        let scope = Scope::Object {
+            pool: io.pool(),
+            namespace: bytes(&place.namespace),
+            key: bytes(&place.key),
+            name: bytes(&place.name),
+        };
         let request = Request { scope, ops: operation.ops, flags, snapid, snapc, mtime: time(n) };
         let answer = io.rados().objecter().submit(request);
         Ok(tokio::time::timeout(LIMIT, answer).await.context("no answer")??)
@@ -109,14 +123,23 @@ impl Pools<'_> {
         match v {
             VersionIs::Zero => 0,
             // Not 0, which would mean something else.
-            VersionIs::LastPlus(n) => self.versions.borrow().get(of).copied().unwrap_or(1000).saturating_add_signed(n).max(1),
+            VersionIs::LastPlus(n) => self
+                .versions
+                .borrow()
+                .get(of)
+                .copied()
+                .unwrap_or(1000)
+                .saturating_add_signed(n)
+                .max(1),
         }
     }
 
     fn resolve(&self, part: &Part, place: &Place) -> Op {
         match part {
             Part::Same(op) => op.clone(),
-            Part::AssertVersion(v) => Op::new(OpCode::ASSERT_VER, OpArgs::AssertVer { ver: self.version(place, *v) }),
+            Part::AssertVersion(v) => {
+                Op::new(OpCode::ASSERT_VER, OpArgs::AssertVer { ver: self.version(place, *v) })
+            }
             Part::CopyFrom { code, from, snapid, version, flags, truncate, op_flags } => {
                 let locator = ObjectLocator {
                     pool: self.io(from.pool_snaps).pool(),
@@ -132,7 +155,12 @@ impl Pools<'_> {
                     size.encode(&mut input, Features::ALL);
                 }
                 let src_version = self.version(from, *version);
-                let args = OpArgs::CopyFrom { snapid: *snapid, src_version, flags: *flags, src_fadvise_flags: 0 };
+                let args = OpArgs::CopyFrom {
+                    snapid: *snapid,
+                    src_version,
+                    flags: *flags,
+                    src_fadvise_flags: 0,
+                };
                 Op { flags: *op_flags, ..Op::with_input(*code, args, input.freeze()) }
             }
         }
@@ -147,7 +175,10 @@ impl Pools<'_> {
         let snap = format!("snap-{}", before.iter().map(|(s, _)| s.0).max().unwrap_or_default());
         self.cluster.command(serde_json::json!({"prefix": "osd pool mksnap", "pool": self.names[1], "snap": snap})).await?;
         let after = self.pool_snapshots().await?;
-        let made = after.iter().find(|(_, name)| *name == snap).context("the new snapshot is not in the map")?;
+        let made = after
+            .iter()
+            .find(|(_, name)| *name == snap)
+            .context("the new snapshot is not in the map")?;
         Ok(made.0)
     }
 
@@ -165,13 +196,19 @@ impl Pools<'_> {
     /// The answer to the request for an object's snapshots.
     pub async fn snapshots(&self, place: &Place) -> Result<(i32, Bytes)> {
         let operation = Operation::new().op(Op::new(OpCode::LIST_SNAPS, OpArgs::extent(0, 0)));
-        let answer = self.request(place, operation, SnapId::SNAPDIR, SnapContext::default(), 0).await?;
+        let answer =
+            self.request(place, operation, SnapId::SNAPDIR, SnapContext::default(), 0).await?;
         let out = if answer.result < 0 { Bytes::new() } else { answer.output(0) };
         Ok((answer.result, out))
     }
 
     /// Waits until no clone belongs to a removed snapshot.
-    pub async fn wait_trimmed(&self, places: &[Place], removed: SnapId, deadline: Instant) -> Result<()> {
+    pub async fn wait_trimmed(
+        &self,
+        places: &[Place],
+        removed: SnapId,
+        deadline: Instant,
+    ) -> Result<()> {
         for place in places {
             loop {
                 let (result, out) = self.snapshots(place).await?;
@@ -200,7 +237,10 @@ impl Pools<'_> {
         let operation = operation.stat().get_xattrs().omap_header().omap_values(b"", 1000, b"");
         for (operation, snapid) in [
             (operation, SnapId::NOSNAP),
-            (Operation::new().op(Op::new(OpCode::LIST_SNAPS, OpArgs::extent(0, 0))), SnapId::SNAPDIR),
+            (
+                Operation::new().op(Op::new(OpCode::LIST_SNAPS, OpArgs::extent(0, 0))),
+                SnapId::SNAPDIR,
+            ),
         ] {
             let answer = self.request(place, operation, snapid, SnapContext::default(), 0).await?;
             all.push(compare::outcome(&answer, None));
@@ -208,9 +248,16 @@ impl Pools<'_> {
         Ok(all)
     }
 
-    /// Lists a pool page by page: namespaces, names and locators in their order. Where the pages end is not
-    /// part of it: a stock OSD counts clones and other namespaces too, and may answer with an empty page.
-    pub async fn list(&self, pool_snaps: bool, namespace: Option<&str>, page: u64, filter: Option<&(String, Bytes)>) -> Result<Vec<(String, String, String)>> {
+    /// Lists a pool page by page: namespaces, names and locators in their order. Where the pages
+    /// end is not part of it: a stock OSD counts clones and other namespaces too, and may answer
+    /// with an empty page.
+    pub async fn list(
+        &self,
+        pool_snaps: bool,
+        namespace: Option<&str>,
+        page: u64,
+        filter: Option<&(String, Bytes)>,
+    ) -> Result<Vec<(String, String, String)>> {
         let io = self.io(pool_snaps);
         let mut all = Vec::new();
         let mut pages = 0;
@@ -233,7 +280,11 @@ impl Pools<'_> {
                 }
             };
             cursor.0.encode(&mut input, Features::ALL);
-            let op = Op::with_input(code, OpArgs::Pgls { count: page, start_epoch: map.epoch.0 }, input.freeze());
+            let op = Op::with_input(
+                code,
+                OpArgs::Pgls { count: page, start_epoch: map.epoch.0 },
+                input.freeze(),
+            );
             let request = Request {
                 scope: Scope::Pg { pgid, namespace },
                 ops: vec![op],
@@ -242,13 +293,20 @@ impl Pools<'_> {
                 snapc: SnapContext::default(),
                 mtime: time(0),
             };
-            let answer = tokio::time::timeout(LIMIT, io.rados().objecter().submit(request)).await.context("no answer")??;
+            let answer = tokio::time::timeout(LIMIT, io.rados().objecter().submit(request))
+                .await
+                .context("no answer")??;
             if answer.result < 0 {
                 bail!("a listing failed with {}", answer.result);
             }
             let response = PgNlsResponse::from_bytes(&answer.output(0))?;
             let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
-            all.extend(response.entries.iter().map(|o| (text(&o.namespace), text(&o.name), text(&o.locator))));
+            all.extend(
+                response
+                    .entries
+                    .iter()
+                    .map(|o| (text(&o.namespace), text(&o.name), text(&o.locator))),
+            );
             cursor = ListCursor(response.handle);
             pages += 1;
             ensure!(pages < 100_000, "a listing does not end");

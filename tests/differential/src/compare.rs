@@ -3,8 +3,10 @@
 //! Left out, because clusters may differ in it without being wrong:
 //! * versions: a cluster may spend versions on work of its own, so only whether a request moved its
 //!   object's version is compared;
-//! * holes: which ranges a store allocates is its own affair, but what it calls a hole must read as zeros;
-//! * the result of a copy inside a failed request: a stock OSD leaves there that it had begun (EINPROGRESS);
+//! * holes: which ranges a store allocates is its own affair, but what it calls a hole must read as
+//!   zeros;
+//! * the result of a copy inside a failed request: a stock OSD leaves there that it had begun
+//!   (EINPROGRESS);
 //! * the code of a zeroing, which stock OSDs may change into that of a truncation;
 //! * the output of write operations of a failed request, which the protocol does not define.
 
@@ -13,8 +15,8 @@ use bytes::Bytes;
 use client::OpOutcome;
 use denc::Reader;
 use messages::{Op, OpArgs};
-use std::collections::BTreeMap;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use types::rados::OpCode;
 
 /// What can be compared of an answer.
@@ -54,7 +56,8 @@ pub fn outcome(answer: &OpOutcome, before: Option<u64>) -> Outcome {
     let mut ops = Vec::with_capacity(answer.ops.len());
     let mut last_read = Bytes::new();
     for op in &answer.ops {
-        let out = if failed && op.code.is_write() { Bytes::new() } else { comparable(op, &last_read) };
+        let out =
+            if failed && op.code.is_write() { Bytes::new() } else { comparable(op, &last_read) };
         if op.code == OpCode::READ {
             last_read = op.outdata.clone();
         }
@@ -119,4 +122,3 @@ fn mask(extents: &Bytes, start: u64, data: &Bytes) -> Result<Bytes> {
     }
     Ok(without_trailing_zeros(flat))
 }
-

@@ -1,5 +1,6 @@
-//! Random operations. The same seed gives the same sequence, whatever the clusters answer: what depends
-//! on a cluster (snapshot ids, versions, pool numbers) is named by a stand-in that the driver resolves.
+//! Random operations. The same seed gives the same sequence, whatever the clusters answer: what
+//! depends on a cluster (snapshot ids, versions, pool numbers) is named by a stand-in that the
+//! driver resolves.
 
 use bytes::{Bytes, BytesMut};
 use client::Operation;
@@ -121,7 +122,11 @@ const MAX_OBJECT: u64 = 128 << 20;
 impl Generator {
     /// The sequence of `seed`.
     pub fn new(seed: u64) -> Self {
-        Generator { rng: SmallRng::seed_from_u64(seed), snaps: Default::default(), newest: Default::default() }
+        Generator {
+            rng: SmallRng::seed_from_u64(seed),
+            snaps: Default::default(),
+            newest: Default::default(),
+        }
     }
 
     /// A snapshot was taken.
@@ -206,8 +211,8 @@ impl Generator {
         if self.rarely(if pool_snaps { 25 } else { 12 }) && self.snaps[which].len() < 8 {
             return Action::MakeSnapshot { pool_snaps };
         }
-        // Not in the pool with snapshots of its own: 16.2 never trims what `rmsnap` removes there (its
-        // monitor does not queue it), and goes on serving the snapshot.
+        // Not in the pool with snapshots of its own: 16.2 never trims what `rmsnap` removes there
+        // (its monitor does not queue it), and goes on serving the snapshot.
         if self.rarely(2) && !pool_snaps && !self.snaps[which].is_empty() {
             let at = self.below(self.snaps[which].len() as u64) as usize;
             return Action::RemoveSnapshot { snapid: self.snaps[which].remove(at) };
@@ -219,10 +224,18 @@ impl Generator {
                 _ => Some("space".to_string()),
             };
             let page = 1 + self.below(20);
-            let filter = if self.chance(20) { Some((format!("_{}", self.attr()), Bytes::from(self.below(100).to_string()))) } else { None };
+            let filter = if self.chance(20) {
+                Some((format!("_{}", self.attr()), Bytes::from(self.below(100).to_string())))
+            } else {
+                None
+            };
             return Action::List { pool_snaps, namespace, page, filter };
         }
-        Action::Step(Box::new(if self.rarely(15) { self.at_a_limit(pool_snaps) } else { self.step(pool_snaps) }))
+        Action::Step(Box::new(if self.rarely(15) {
+            self.at_a_limit(pool_snaps)
+        } else {
+            self.step(pool_snaps)
+        }))
     }
 
     fn step(&mut self, pool_snaps: bool) -> Step {
@@ -240,7 +253,8 @@ impl Generator {
         let mut read_at = if reading_snap { self.some_snap(pool_snaps) } else { SnapId::NOSNAP };
         if reading_snap || self.chance(35) {
             for _ in 0..many {
-                operation = if self.chance(5) { self.guard(operation) } else { self.read(operation) };
+                operation =
+                    if self.chance(5) { self.guard(operation) } else { self.read(operation) };
             }
         } else {
             if self.rarely(5) {
@@ -268,7 +282,11 @@ impl Generator {
                     op.flags |= OpFlags::FAILOK;
                 }
                 if self.chance(2) {
-                    op.flags |= self.pick(&[OpFlags::FADVISE_DONTNEED, OpFlags::FADVISE_RANDOM, OpFlags::FADVISE_NOCACHE]);
+                    op.flags |= self.pick(&[
+                        OpFlags::FADVISE_DONTNEED,
+                        OpFlags::FADVISE_RANDOM,
+                        OpFlags::FADVISE_NOCACHE,
+                    ]);
                 }
                 Part::Same(op)
             })
@@ -280,15 +298,16 @@ impl Generator {
         }
         if writes && self.chance(4) {
             let mut copy = self.copy(pool_snaps);
-            // A copy of a snapshot of itself waits for itself on a 16.2 OSD if the head still is that snapshot.
+            // A copy of a snapshot of itself waits for itself on a 16.2 OSD if the head still is
+            // that snapshot.
             if let Part::CopyFrom { from, snapid, .. } = &mut copy
                 && *from == place
             {
                 *snapid = SnapId::NOSNAP;
             }
-            // Alone. A 16.2 OSD executes the request a second time when it has the source: it asserts when it
-            // finds the output of the first time or copies over what the request made, and uses freed memory
-            // when a comparison comes out differently.
+            // Alone. A 16.2 OSD executes the request a second time when it has the source: it
+            // asserts when it finds the output of the first time or copies over what the request
+            // made, and uses freed memory when a comparison comes out differently.
             parts = vec![copy];
         }
         let mut flags = OsdFlags::default();
@@ -304,10 +323,16 @@ impl Generator {
                 flags |= flag;
             }
         }
-        // What a write returns is limited to 64 bytes. A 16.2 OSD refuses more with EOVERFLOW, but goes on
-        // as if it had made the change.
+        // What a write returns is limited to 64 bytes. A 16.2 OSD refuses more with EOVERFLOW, but
+        // goes on as if it had made the change.
         let long = |p: &Part| match p {
-            Part::Same(op) => op.code.is_read() && !matches!(op.code, OpCode::STAT | OpCode::CMPEXT | OpCode::CMPXATTR | OpCode::OMAP_CMP),
+            Part::Same(op) => {
+                op.code.is_read()
+                    && !matches!(
+                        op.code,
+                        OpCode::STAT | OpCode::CMPEXT | OpCode::CMPXATTR | OpCode::OMAP_CMP
+                    )
+            }
             _ => false,
         };
         let changes = parts.iter().any(|p| !matches!(p, Part::Same(op) if op.code.is_read()));
@@ -363,7 +388,8 @@ impl Generator {
         if self.chance(5) {
             flags |= copy_from::IGNORE_CACHE | copy_from::IGNORE_OVERLAY;
         }
-        let truncate = (code == OpCode::COPY_FROM2 && self.chance(20)).then(|| (1 + self.below(3) as u32, self.below(SIZE)));
+        let truncate = (code == OpCode::COPY_FROM2 && self.chance(20))
+            .then(|| (1 + self.below(3) as u32, self.below(SIZE)));
         if truncate.is_some() {
             flags |= copy_from::TRUNCATE_SEQ;
         }
@@ -371,7 +397,15 @@ impl Generator {
             flags |= 128;
         }
         let op_flags = if self.chance(5) { OpFlags::FAILOK } else { OpFlags::default() };
-        Part::CopyFrom { code, from: self.place(pool_snaps), snapid, version, flags, truncate, op_flags }
+        Part::CopyFrom {
+            code,
+            from: self.place(pool_snaps),
+            snapid,
+            version,
+            flags,
+            truncate,
+            op_flags,
+        }
     }
 
     /// A request at the limits of sizes.
@@ -427,7 +461,11 @@ impl Generator {
             9 => {
                 place.name = "large".into();
                 let data = self.random(20);
-                if self.chance(50) { o.append(data) } else { o.write_same(MAX_OBJECT - 20 + edge(self), 20, data.slice(..1)) }
+                if self.chance(50) {
+                    o.append(data)
+                } else {
+                    o.write_same(MAX_OBJECT - 20 + edge(self), 20, data.slice(..1))
+                }
             }
             10 => {
                 place.name = "large".into();
@@ -436,7 +474,8 @@ impl Generator {
             _ => {
                 let huge = [u64::MAX, u64::MAX - 1, 1 << 63, 1 << 40];
                 let (offset, len) = (self.pick(&huge), self.pick(&[0, 1, u64::MAX]));
-                // No writesame: a 16.2 OSD repeats the pattern in memory before it looks at the limit.
+                // No writesame: a 16.2 OSD repeats the pattern in memory before it looks at the
+                // limit.
                 match self.below(4) {
                     0 => o.read(offset, len),
                     1 => o.truncate(offset),
@@ -458,7 +497,11 @@ impl Generator {
                 // There are comparisons 1 to 6, and modes 1 and 2.
                 let op = if self.chance(95) { 1 + self.below(6) } else { self.pick(&[0, 7]) };
                 let mode = if self.chance(95) { 1 + self.below(2) } else { self.pick(&[0, 3]) };
-                let value = if mode == 2 { Bytes::copy_from_slice(&self.below(100).to_le_bytes()) } else { value };
+                let value = if mode == 2 {
+                    Bytes::copy_from_slice(&self.below(100).to_le_bytes())
+                } else {
+                    value
+                };
                 o.compare_xattr(&attr, &value, op as u8, mode as u8)
             }
             1 => {
@@ -468,7 +511,11 @@ impl Generator {
             2 => {
                 let mut m: BTreeMap<Bytes, (Bytes, i32)> = BTreeMap::new();
                 for _ in 0..1 + self.below(2) {
-                    let op = if self.chance(95) { self.pick(&[1, 3, 5]) } else { self.pick(&[0, 2, 4, 6, 7]) };
+                    let op = if self.chance(95) {
+                        self.pick(&[1, 3, 5])
+                    } else {
+                        self.pick(&[0, 2, 4, 6, 7])
+                    };
                     m.insert(self.omap_key(), (self.small(), op));
                 }
                 let mut input = BytesMut::new();
@@ -531,7 +578,12 @@ impl Generator {
                 let size = self.below(SIZE);
                 let o = o.truncate(size);
                 if self.chance(5) {
-                    let args = OpArgs::Extent { offset: size, length: 0, truncate_size: size, truncate_seq: 1 + self.below(4) as u32 };
+                    let args = OpArgs::Extent {
+                        offset: size,
+                        length: 0,
+                        truncate_size: size,
+                        truncate_seq: 1 + self.below(4) as u32,
+                    };
                     let code = self.pick(&[OpCode::TRUNCATE, OpCode::TRIMTRUNC]);
                     return o.op(Op::new(code, args));
                 }
@@ -597,7 +649,8 @@ impl Generator {
                 o.rollback(snap)
             }
             24 => {
-                let (object, write, flags) = (self.below(1 << 24), self.below(1 << 20), self.below(2048) as u32);
+                let (object, write, flags) =
+                    (self.below(1 << 24), self.below(1 << 20), self.below(2048) as u32);
                 o.alloc_hint(object, write, flags)
             }
             25 => {
@@ -632,16 +685,18 @@ impl Generator {
         snaps[at]
     }
 
-    /// A request replaces its object at most once: a 16.2 OSD forgets that it has to remove the old object
-    /// when one that the same request made is removed again, and the old content shows through.
+    /// A request replaces its object at most once: a 16.2 OSD forgets that it has to remove the old
+    /// object when one that the same request made is removed again, and the old content shows
+    /// through.
     fn write_once(&mut self, o: Operation, pool_snaps: bool) -> Operation {
         let before = o.ops.len();
         let replaces = |op: &Op| matches!(op.code, OpCode::DELETE | OpCode::ROLLBACK);
         let replaced = o.ops.iter().any(replaces);
-        // Nor does it remove ranges of rows that the same request brought: 16.2 looks for them in its database
-        // only, which has not got them yet.
+        // Nor does it remove ranges of rows that the same request brought: 16.2 looks for them in
+        // its database only, which has not got them yet.
         let ranges = |op: &Op| matches!(op.code, OpCode::OMAPRMKEYRANGE | OpCode::OMAPCLEAR);
-        let brought = o.ops.iter().any(|op| matches!(op.code, OpCode::ROLLBACK | OpCode::OMAPSETVALS));
+        let brought =
+            o.ops.iter().any(|op| matches!(op.code, OpCode::ROLLBACK | OpCode::OMAPSETVALS));
         let mut o = self.write(o, pool_snaps);
         if o.ops[before..].iter().any(|op| (replaced && replaces(op)) || (brought && ranges(op))) {
             o.ops.truncate(before);
@@ -650,8 +705,8 @@ impl Generator {
         o
     }
 
-    /// Listing keys of an object that the same request creates takes a 16.2 OSD down (it asserts that the
-    /// store has the object).
+    /// Listing keys of an object that the same request creates takes a 16.2 OSD down (it asserts
+    /// that the store has the object).
     fn read_in_a_write(&mut self, o: Operation) -> Operation {
         let before = o.ops.len();
         let mut o = self.read(o);
@@ -691,7 +746,8 @@ impl Generator {
             11 => {
                 let prefix: &[u8] = if self.chance(30) { b"key1" } else { b"" };
                 let mut input = BytesMut::new();
-                (self.omap_key(), self.below(20), Bytes::from_static(prefix)).encode(&mut input, Features::ALL);
+                (self.omap_key(), self.below(20), Bytes::from_static(prefix))
+                    .encode(&mut input, Features::ALL);
                 let op = self.omap_op(OpCode::OMAPGETVALS, input.freeze());
                 o.op(op)
             }
@@ -722,7 +778,8 @@ impl Generator {
                 o.op(Op::with_input(OpCode::CHECKSUM, args, init))
             }
             16 => {
-                // Which ranges are allocated is the store's affair; that they cover the data is not.
+                // Which ranges are allocated is the store's affair; that they cover the data is
+                // not.
                 let (offset, len) = (self.offset(), 1 + self.below(SIZE));
                 o.read(offset, len).op(Op::new(OpCode::MAPEXT, OpArgs::extent(offset, len)))
             }

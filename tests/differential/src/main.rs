@@ -1,8 +1,8 @@
 //! The same random RADOS operations against two clusters, one of them a stock Ceph: results, error
 //! numbers and output must be equal, operation by operation.
 //!
-//! After a difference the object goes out of use (its name gets a suffix), so that one run shows many
-//! differences and not the consequences of the first.
+//! After a difference the object goes out of use (its name gets a suffix), so that one run shows
+//! many differences and not the consequences of the first.
 
 mod cluster;
 mod compare;
@@ -48,7 +48,11 @@ fn main() -> Result<()> {
             let mut run = Run::new(&a, &b, *seed, args.differences).await?;
             let begun = Instant::now();
             run.all(args.ops).await.with_context(|| format!("seed {seed}"))?;
-            let verdict = if run.differences == 0 { "equal".to_string() } else { format!("{} differences", run.differences) };
+            let verdict = if run.differences == 0 {
+                "equal".to_string()
+            } else {
+                format!("{} differences", run.differences)
+            };
             println!("seed {seed}: {} operations, {verdict}, {:?}", run.done, begun.elapsed());
             different += run.differences;
             run.end().await?;
@@ -101,13 +105,22 @@ impl<'a> Run<'a> {
             match self.generator.action() {
                 Action::Step(step) => self.step(*step).await?,
                 Action::MakeSnapshot { pool_snaps } => {
-                    let (a, b) = tokio::try_join!(self.a.make_snapshot(pool_snaps), self.b.make_snapshot(pool_snaps))?;
-                    ensure!(a == b, "the new snapshot is {} on the reference and {} on the subject", a.0, b.0);
+                    let (a, b) = tokio::try_join!(
+                        self.a.make_snapshot(pool_snaps),
+                        self.b.make_snapshot(pool_snaps)
+                    )?;
+                    ensure!(
+                        a == b,
+                        "the new snapshot is {} on the reference and {} on the subject",
+                        a.0,
+                        b.0
+                    );
                     self.generator.snapshot_made(pool_snaps, a);
                 }
                 Action::RemoveSnapshot { snapid } => self.remove_snapshot(snapid).await?,
                 Action::List { pool_snaps, namespace, page, filter } => {
-                    self.compare_listings(pool_snaps, namespace.as_deref(), page, filter.as_ref()).await?;
+                    self.compare_listings(pool_snaps, namespace.as_deref(), page, filter.as_ref())
+                        .await?;
                 }
             }
             self.done += 1;
@@ -139,7 +152,10 @@ impl<'a> Run<'a> {
         };
         let parts: Vec<String> = step.parts.iter().map(cluster::describe).collect();
         let history = self.history.entry(step.place.clone()).or_default();
-        let said = format!("{n}: at {:x} snapc {:x} {:?} {:?} {parts:?} => {}", step.read_at.0, step.snapc.seq.0, step.snapc.snaps, step.flags, ra.result);
+        let said = format!(
+            "{n}: at {:x} snapc {:x} {:?} {:?} {parts:?} => {}",
+            step.read_at.0, step.snapc.seq.0, step.snapc.snaps, step.flags, ra.result
+        );
         history.push_back(said);
         if history.len() > 60 {
             history.pop_front();
@@ -165,16 +181,23 @@ impl<'a> Run<'a> {
 
     /// The place that an object in use was asked for as.
     fn asked(&self, place: &Place) -> Place {
-        self.retired.keys().find(|p| self.current(p) == *place).cloned().unwrap_or_else(|| place.clone())
+        self.retired
+            .keys()
+            .find(|p| self.current(p) == *place)
+            .cloned()
+            .unwrap_or_else(|| place.clone())
     }
 
-    /// Removes a snapshot and waits until both clusters have trimmed it: a client cannot tell a snapshot
-    /// that waits to be trimmed from one that is trimmed, except in the list of clones.
+    /// Removes a snapshot and waits until both clusters have trimmed it: a client cannot tell a
+    /// snapshot that waits to be trimmed from one that is trimmed, except in the list of clones.
     async fn remove_snapshot(&mut self, snapid: SnapId) -> Result<()> {
         tokio::try_join!(self.a.remove_snapshot(snapid), self.b.remove_snapshot(snapid))?;
         let places: Vec<Place> = self.places.iter().filter(|p| !p.pool_snaps).cloned().collect();
         let deadline = Instant::now() + TRIM_LIMIT;
-        let (a, b) = tokio::join!(self.a.wait_trimmed(&places, snapid, deadline), self.b.wait_trimmed(&places, snapid, deadline));
+        let (a, b) = tokio::join!(
+            self.a.wait_trimmed(&places, snapid, deadline),
+            self.b.wait_trimmed(&places, snapid, deadline)
+        );
         a.context("the reference")?;
         b.context("the subject")?;
         let n = self.done;
@@ -187,7 +210,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn compare_listings(&mut self, pool_snaps: bool, namespace: Option<&str>, page: u64, filter: Option<&(String, bytes::Bytes)>) -> Result<()> {
+    async fn compare_listings(
+        &mut self,
+        pool_snaps: bool,
+        namespace: Option<&str>,
+        page: u64,
+        filter: Option<&(String, bytes::Bytes)>,
+    ) -> Result<()> {
         let (la, lb) = tokio::try_join!(
             self.a.list(pool_snaps, namespace, page, filter),
             self.b.list(pool_snaps, namespace, page, filter)
@@ -196,15 +225,19 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         // An object that went out of use may exist on one side only.
-        let used = |o: &&(String, String, String)| !self.retired.keys().any(|p| o.1.starts_with(&p.name));
-        let (la, lb): (Vec<_>, Vec<_>) = (la.iter().filter(used).collect(), lb.iter().filter(used).collect());
+        let used =
+            |o: &&(String, String, String)| !self.retired.keys().any(|p| o.1.starts_with(&p.name));
+        let (la, lb): (Vec<_>, Vec<_>) =
+            (la.iter().filter(used).collect(), lb.iter().filter(used).collect());
         if la == lb {
             return Ok(());
         }
         let missing: Vec<_> = la.iter().filter(|o| !lb.contains(o)).collect();
         let extra: Vec<_> = lb.iter().filter(|o| !la.contains(o)).collect();
         let n = self.done;
-        println!("DIFFERENCE at operation {n}: listing of {namespace:?} by {page}, filter {filter:?}: missing {missing:?}, extra {extra:?}; the order differs if both are empty");
+        println!(
+            "DIFFERENCE at operation {n}: listing of {namespace:?} by {page}, filter {filter:?}: missing {missing:?}, extra {extra:?}; the order differs if both are empty"
+        );
         self.differences += 1;
         Ok(())
     }
@@ -215,7 +248,10 @@ impl<'a> Run<'a> {
         for place in &places {
             let (a, b) = tokio::try_join!(self.a.everything(place), self.b.everything(place))?;
             if a != b {
-                self.differ(&self.asked(place), &format!("at the end\n  reference {a:?}\n  subject   {b:?}"));
+                self.differ(
+                    &self.asked(place),
+                    &format!("at the end\n  reference {a:?}\n  subject   {b:?}"),
+                );
             }
         }
         for pool_snaps in [false, true] {

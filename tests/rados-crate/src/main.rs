@@ -17,7 +17,10 @@ const SMALL_OBJECTS: usize = 450;
 
 /// Bytes that belong to one object only.
 fn content(name: &str, len: usize) -> Vec<u8> {
-    let mut x = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)) | 1;
+    let mut x = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+        | 1;
     let next = || {
         x ^= x << 13;
         x ^= x >> 7;
@@ -44,7 +47,11 @@ fn objects() -> BTreeMap<String, Vec<u8>> {
 /// Runs something for each object, one after the other. With many operations on their way, release 0.1.4
 /// of the crate now and then gives up one ("Operation cancelled"): `OSDSession::handle_reply` takes an
 /// operation out of its table before it looks whether the reply is for the last time that it was sent.
-async fn for_each<F>(ioctx: &IoCtx, objects: &BTreeMap<String, Vec<u8>>, f: impl Fn(IoCtx, String, Vec<u8>) -> F) -> Result<()>
+async fn for_each<F>(
+    ioctx: &IoCtx,
+    objects: &BTreeMap<String, Vec<u8>>,
+    f: impl Fn(IoCtx, String, Vec<u8>) -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
@@ -62,7 +69,12 @@ async fn listed(ioctx: &IoCtx) -> Result<Vec<String>> {
 
 async fn equal(ioctx: &IoCtx, name: &str, expected: &[u8]) -> Result<()> {
     let found = ioctx.read(name, 0, 0).await.with_context(|| format!("cannot read {name:?}"))?.data;
-    ensure!(found[..] == *expected, "{name:?}: read {} bytes that are not the {} written", found.len(), expected.len());
+    ensure!(
+        found[..] == *expected,
+        "{name:?}: read {} bytes that are not the {} written",
+        found.len(),
+        expected.len()
+    );
     Ok(())
 }
 
@@ -82,10 +94,16 @@ async fn whole_objects(ioctx: &IoCtx) -> Result<()> {
         Ok(())
     })
     .await?;
-    for_each(ioctx, &objects, |io, name, data| async move { equal(&io, &name, &data).await }).await?;
+    for_each(ioctx, &objects, |io, name, data| async move { equal(&io, &name, &data).await })
+        .await?;
     for_each(ioctx, &objects, move |io, name, data| async move {
         let stat = io.stat(&name).await.with_context(|| format!("cannot stat {name:?}"))?;
-        ensure!(stat.size == data.len() as u64, "{name:?}: size {} for {} bytes", stat.size, data.len());
+        ensure!(
+            stat.size == data.len() as u64,
+            "{name:?}: size {} for {} bytes",
+            stat.size,
+            data.len()
+        );
         let slack = Duration::from_secs(60);
         ensure!(
             stat.mtime >= began - slack && stat.mtime <= SystemTime::now() + slack,
@@ -97,7 +115,12 @@ async fn whole_objects(ioctx: &IoCtx) -> Result<()> {
     .await?;
     let names: Vec<String> = objects.keys().cloned().collect();
     let found = listed(ioctx).await?;
-    ensure!(found == names, "{} objects were written, and the list has {}: {found:?}", names.len(), found.len());
+    ensure!(
+        found == names,
+        "{} objects were written, and the list has {}: {found:?}",
+        names.len(),
+        found.len()
+    );
     for_each(ioctx, &objects, |io, name, _| async move {
         io.remove(&name).await.with_context(|| format!("cannot remove {name:?}"))?;
         must_be_absent(&io, &name).await
@@ -116,7 +139,10 @@ async fn parts_of_an_object(ioctx: &IoCtx) -> Result<()> {
     ioctx.append("parts", tail).await?;
     equal(ioctx, "parts", &expected).await?;
     let some = ioctx.read("parts", 69_990, 20).await?.data;
-    ensure!(some[..] == expected[69_990..70_010], "a part that was read is not the part that was written");
+    ensure!(
+        some[..] == expected[69_990..70_010],
+        "a part that was read is not the part that was written"
+    );
     let beyond = ioctx.read("parts", 100_330, 100).await?.data;
     ensure!(beyond[..] == expected[100_330..], "a read beyond the end gave {} bytes", beyond.len());
 
@@ -154,13 +180,16 @@ async fn namespaces(ioctx: &IoCtx) -> Result<()> {
 /// cephadm writes it, and so do we; release 0.1.4 of the crate takes it for a part of the port and refuses
 /// the address.
 fn monitors(conf: &str) -> Result<Vec<String>> {
-    let addrs = rados::CephConfig::from_file(conf).context("cannot read the configuration")?.mon_addrs()?;
+    let addrs =
+        rados::CephConfig::from_file(conf).context("cannot read the configuration")?.mon_addrs()?;
     Ok(addrs.into_iter().map(|a| a.split('/').next().unwrap_or_default().to_owned()).collect())
 }
 
 async fn run() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [conf, keyring, entity, pool] = &args[..] else { bail!("usage: rados-crate-test CEPH_CONF KEYRING ENTITY POOL") };
+    let [conf, keyring, entity, pool] = &args[..] else {
+        bail!("usage: rados-crate-test CEPH_CONF KEYRING ENTITY POOL")
+    };
     let client = Client::builder()
         .config_file(conf)
         .mon_addrs(monitors(conf)?)
@@ -169,7 +198,8 @@ async fn run() -> Result<()> {
         .build()
         .await
         .context("cannot connect")?;
-    let ioctx = client.open_pool(pool).await.with_context(|| format!("cannot open the pool {pool:?}"))?;
+    let ioctx =
+        client.open_pool(pool).await.with_context(|| format!("cannot open the pool {pool:?}"))?;
     let before = listed(&ioctx).await?;
     ensure!(before.is_empty(), "the pool is not empty: {before:?}");
     must_be_absent(&ioctx, "never written").await?;
@@ -185,5 +215,7 @@ async fn run() -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    tokio::time::timeout(PATIENCE, run()).await.with_context(|| format!("not done after {PATIENCE:?}"))?
+    tokio::time::timeout(PATIENCE, run())
+        .await
+        .with_context(|| format!("not done after {PATIENCE:?}"))?
 }

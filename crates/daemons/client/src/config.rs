@@ -51,10 +51,11 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Reads `ceph.conf` at `path` for the entity `name`, and the entity's key from `key`, `keyfile`
-    /// or the first keyring that exists.
+    /// Reads `ceph.conf` at `path` for the entity `name`, and the entity's key from `key`,
+    /// `keyfile` or the first keyring that exists.
     pub fn read(path: &Path, name: AuthName) -> Result<Self, ConfigError> {
-        let file = ConfFile::read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
+        let file = ConfFile::read(path)
+            .map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
         Self::from_file(&file, name)
     }
 
@@ -97,7 +98,10 @@ impl ClusterConfig {
     }
 }
 
-fn find_key<'a>(get: &impl Fn(&str) -> Option<&'a str>, name: &AuthName) -> Result<Option<CryptoKey>, ConfigError> {
+fn find_key<'a>(
+    get: &impl Fn(&str) -> Option<&'a str>,
+    name: &AuthName,
+) -> Result<Option<CryptoKey>, ConfigError> {
     let expand = |text: &str| {
         text.replace("$cluster", "ceph")
             .replace("$name", &name.to_string())
@@ -105,22 +109,28 @@ fn find_key<'a>(get: &impl Fn(&str) -> Option<&'a str>, name: &AuthName) -> Resu
             .replace("$id", &name.id)
     };
     let read = |path: &str| {
-        std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: path.into(), source })
+        std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Io { path: path.into(), source })
     };
     if let Some(key) = get("key") {
-        return CryptoKey::from_base64(key.trim()).map(Some).map_err(|_| ConfigError::NoKey(name.clone()));
+        return CryptoKey::from_base64(key.trim())
+            .map(Some)
+            .map_err(|_| ConfigError::NoKey(name.clone()));
     }
     if let Some(path) = get("keyfile") {
         let text = read(&expand(path))?;
-        return CryptoKey::from_base64(text.trim()).map(Some).map_err(|_| ConfigError::NoKey(name.clone()));
+        return CryptoKey::from_base64(text.trim())
+            .map(Some)
+            .map_err(|_| ConfigError::NoKey(name.clone()));
     }
     let default = "/etc/ceph/$cluster.$name.keyring,/etc/ceph/$cluster.keyring,/etc/ceph/keyring,/etc/ceph/keyring.bin";
     for path in expand(get("keyring").unwrap_or(default)).split([',', ';']).map(str::trim) {
         if !Path::new(path).exists() {
             continue;
         }
-        let keyring: Keyring =
-            read(path)?.parse().map_err(|source| ConfigError::Keyring { path: path.into(), source })?;
+        let keyring: Keyring = read(path)?
+            .parse()
+            .map_err(|source| ConfigError::Keyring { path: path.into(), source })?;
         if let Some(entity) = keyring.get(name) {
             return Ok(Some(entity.key.clone()));
         }

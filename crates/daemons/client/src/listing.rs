@@ -7,8 +7,8 @@ use messages::{Op, OpArgs};
 use types::rados::OpCode;
 use types::{Epoch, ListObject, ObjectId, PgNlsResponse};
 
-/// How far a listing has come. Objects come in the order of their reversed hash; a cursor stays valid
-/// when groups split.
+/// How far a listing has come. Objects come in the order of their reversed hash; a cursor stays
+/// valid when groups split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor(pub ObjectId);
 

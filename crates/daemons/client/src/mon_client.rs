@@ -6,10 +6,12 @@ use crate::mon_host::MonHost;
 use auth::{AuthName, AuthPolicy, CephxClient, Context, CryptoKey, RotatingKeyRing};
 use bytes::Bytes;
 use messages::{
-    Auth, AuthReply, Log, LogAck, MessageError, MonCommand, MonCommandAck, MonGetVersion, MonGetVersionReply, MonMapMsg,
-    MonSubscribe, MonSubscribeAck, Paxos, Payload, SubscribeItem,
+    Auth, AuthReply, Log, LogAck, MessageError, MonCommand, MonCommandAck, MonGetVersion,
+    MonGetVersionReply, MonMapMsg, MonSubscribe, MonSubscribeAck, Paxos, Payload, SubscribeItem,
 };
-use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, PolicySet, ReceiveGuard};
+use msgr::{
+    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, PolicySet, ReceiveGuard,
+};
 use rand::seq::SliceRandom;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +19,10 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Fsid, LogEntry, LogName, LogPriority, MonMap, Utime};
+use types::{
+    EntityAddr, EntityAddrVec, EntityName, EntityType, Fsid, LogEntry, LogName, LogPriority,
+    MonMap, Utime,
+};
 
 /// Lines for the cluster log that are kept for a monitor; older ones are lost.
 const LOG_KEPT: usize = 1000;
@@ -93,7 +98,8 @@ impl MonConfig {
     /// For the entity that a cluster configuration names.
     pub fn new(cluster: &ClusterConfig) -> Self {
         let kind = cluster.name.kind;
-        let num = if kind == EntityType::CLIENT { -1 } else { cluster.name.id.parse().unwrap_or(0) };
+        let num =
+            if kind == EntityType::CLIENT { -1 } else { cluster.name.id.parse().unwrap_or(0) };
         MonConfig {
             name: cluster.name.clone(),
             entity: EntityName::new(kind, num),
@@ -112,7 +118,9 @@ impl MonConfig {
 }
 
 fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|s| s.trim().to_owned()).unwrap_or_default()
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|s| s.trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// Who hears what a monitor sends. Called on the client's thread; a call may use the client.
@@ -153,8 +161,8 @@ impl CommandOutput {
     }
 }
 
-/// A client of the monitors. Cheap to clone; the session ends when the last clone is dropped, or with
-/// [`MonClient::shutdown`].
+/// A client of the monitors. Cheap to clone; the session ends when the last clone is dropped, or
+/// with [`MonClient::shutdown`].
 ///
 /// While there is no session, or when it is lost, monitors are tried in random order, a few at a
 /// time; the first that authenticates us wins. Commands and version queries are then sent again:
@@ -218,7 +226,12 @@ struct PendingVersion {
 struct Router(Weak<Inner>);
 
 impl Router {
-    fn with(&self, conn: &Rc<Connection>, mon: impl FnOnce(&Rc<Inner>), other: impl FnOnce(&dyn Dispatcher)) {
+    fn with(
+        &self,
+        conn: &Rc<Connection>,
+        mon: impl FnOnce(&Rc<Inner>),
+        other: impl FnOnce(&dyn Dispatcher),
+    ) {
         let Some(inner) = self.0.upgrade() else { return };
         if conn.peer_type() == EntityType::MON {
             mon(&inner);
@@ -260,13 +273,20 @@ impl Dispatcher for Router {
 }
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 impl MonClient {
     /// A client that begins at once to look for a monitor. Must be called within a `LocalSet`.
     pub fn new(config: MonConfig) -> Self {
-        let mut auth = CephxClient::new(config.policy.clone(), config.name.clone(), config.key.clone(), &config.want);
+        let mut auth = CephxClient::new(
+            config.policy.clone(),
+            config.name.clone(),
+            config.key.clone(),
+            &config.want,
+        );
         if let Some(rotating) = &config.rotating {
             auth.set_rotating(rotating.clone());
         }
@@ -312,8 +332,8 @@ impl MonClient {
         *self.0.others.borrow_mut() = Some(others);
     }
 
-    /// The messenger of the session. Other connections opened with it have the same identity and use
-    /// the same tickets.
+    /// The messenger of the session. Other connections opened with it have the same identity and
+    /// use the same tickets.
     pub fn messenger(&self) -> &Rc<Messenger> {
         &self.0.messenger
     }
@@ -363,7 +383,9 @@ impl MonClient {
                 changed.await;
             }
         };
-        tokio::time::timeout(limit, ready).await.unwrap_or(Err(ClientError::Timeout("looking for a monitor")))
+        tokio::time::timeout(limit, ready)
+            .await
+            .unwrap_or(Err(ClientError::Timeout("looking for a monitor")))
     }
 
     /// Waits until there is a ticket for `service`, asking for one if there is not.
@@ -381,7 +403,9 @@ impl MonClient {
                 changed.await;
             }
         };
-        tokio::time::timeout(limit, ready).await.unwrap_or(Err(ClientError::Timeout("waiting for a ticket")))
+        tokio::time::timeout(limit, ready)
+            .await
+            .unwrap_or(Err(ClientError::Timeout("waiting for a ticket")))
     }
 
     /// Waits until a daemon has its service's rotating secrets, without which it can accept nobody.
@@ -392,13 +416,16 @@ impl MonClient {
                 if self.0.state.borrow().down {
                     return Err(ClientError::Shutdown);
                 }
-                if !self.0.uses_tickets() || self.0.auth.borrow().rotating_request(now()).is_none() {
+                if !self.0.uses_tickets() || self.0.auth.borrow().rotating_request(now()).is_none()
+                {
                     return Ok(());
                 }
                 changed.await;
             }
         };
-        tokio::time::timeout(limit, ready).await.unwrap_or(Err(ClientError::Timeout("waiting for rotating secrets")))
+        tokio::time::timeout(limit, ready)
+            .await
+            .unwrap_or(Err(ClientError::Timeout("waiting for rotating secrets")))
     }
 
     /// A service refused our ticket: it is thrown away and another one asked for.
@@ -407,8 +434,8 @@ impl MonClient {
         self.0.renew_tickets();
     }
 
-    /// Subscribes: `what` from version `start` on (0: whatever is newest, then changes). A subscription
-    /// that is there already is only moved if it changes.
+    /// Subscribes: `what` from version `start` on (0: whatever is newest, then changes). A
+    /// subscription that is there already is only moved if it changes.
     pub fn subscribe(&self, what: &str, start: u64, onetime: bool) {
         let item = SubscribeItem { start, flags: if onetime { SubscribeItem::ONETIME } else { 0 } };
         let session = {
@@ -423,8 +450,8 @@ impl MonClient {
         }
     }
 
-    /// Notes that version `version` of `what` has arrived, so that after a change of the session the
-    /// subscription goes on behind it. A one-time subscription ends.
+    /// Notes that version `version` of `what` has arrived, so that after a change of the session
+    /// the subscription goes on behind it. A one-time subscription ends.
     pub fn got(&self, what: &str, version: u64) {
         self.0.got(what, version);
     }
@@ -434,8 +461,8 @@ impl MonClient {
         self.0.state.borrow_mut().subs.remove(what);
     }
 
-    /// Sends a message, now or as soon as there is a session. It is sent once: what must survive the
-    /// loss of a session is repeated by the caller in [`MonEvents::on_session`].
+    /// Sends a message, now or as soon as there is a session. It is sent once: what must survive
+    /// the loss of a session is repeated by the caller in [`MonEvents::on_session`].
     pub fn send(&self, message: Message) {
         let session = self.session();
         match session {
@@ -450,8 +477,8 @@ impl MonClient {
         self.send(payload.encode(features));
     }
 
-    /// Runs a command (a JSON object with `prefix`), with input. Waits as long as it takes; the future
-    /// can be dropped.
+    /// Runs a command (a JSON object with `prefix`), with input. Waits as long as it takes; the
+    /// future can be dropped.
     pub async fn command(&self, json: &str, input: Bytes) -> Result<CommandOutput> {
         let (reply, answer) = oneshot::channel();
         let tid = self.0.next_tid();
@@ -484,7 +511,8 @@ impl MonClient {
             st.session.clone()
         };
         if let Some(session) = session {
-            session.send(MonGetVersion { handle, what: what.to_owned() }.encode(session.features()));
+            session
+                .send(MonGetVersion { handle, what: what.to_owned() }.encode(session.features()));
         }
         let _forget = Forget(|| {
             self.0.state.borrow_mut().versions.remove(&handle);
@@ -492,8 +520,9 @@ impl MonClient {
         answer.await.unwrap_or(Err(ClientError::Shutdown))
     }
 
-    /// Sends a message to which the monitors answer with one of type `R` and the same tid: statistics,
-    /// pool operations. It is sent again in the next session if this one is lost before the answer.
+    /// Sends a message to which the monitors answer with one of type `R` and the same tid:
+    /// statistics, pool operations. It is sent again in the next session if this one is lost before
+    /// the answer.
     pub async fn request<R: Payload>(&self, payload: &impl Payload) -> Result<R> {
         let (reply, answer) = oneshot::channel();
         let tid = self.0.next_tid();
@@ -504,7 +533,8 @@ impl MonClient {
             if st.down {
                 return Err(ClientError::Shutdown);
             }
-            st.requests.insert(tid, PendingRequest { message: message.clone(), answer: R::TYPE, reply });
+            st.requests
+                .insert(tid, PendingRequest { message: message.clone(), answer: R::TYPE, reply });
             st.session.clone()
         };
         if let Some(session) = session {
@@ -517,8 +547,8 @@ impl MonClient {
         R::decode(&answer).map_err(ClientError::Peer)
     }
 
-    /// Writes a line to the cluster log. It is sent again after the loss of a session, until a monitor
-    /// acknowledges it.
+    /// Writes a line to the cluster log. It is sent again after the loss of a session, until a
+    /// monitor acknowledges it.
     pub fn log(&self, prio: LogPriority, channel: &str, msg: String) {
         let (entry, session) = {
             let mut st = self.0.state.borrow_mut();
@@ -595,7 +625,9 @@ impl Inner {
     /// Who we are in messages.
     fn me(&self) -> EntityName {
         match self.config.entity.kind {
-            EntityType::CLIENT => EntityName::client(i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1)),
+            EntityType::CLIENT => {
+                EntityName::client(i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1))
+            }
             _ => self.config.entity,
         }
     }
@@ -606,8 +638,12 @@ impl Inner {
         let st = self.state.borrow();
         let Some(fsid) = st.fsid else { return };
         for (tid, c) in st.commands.iter().filter(|(tid, _)| only.is_none_or(|o| o == **tid)) {
-            let command =
-                MonCommand { paxos: Paxos::default(), fsid, cmd: c.cmd.clone(), input: c.input.clone() };
+            let command = MonCommand {
+                paxos: Paxos::default(),
+                fsid,
+                cmd: c.cmd.clone(),
+                input: c.input.clone(),
+            };
             let mut message = command.encode(conn.features());
             message.tid = *tid;
             conn.send(message);
@@ -653,7 +689,9 @@ impl Inner {
     fn connected(self: &Rc<Self>, conn: &Rc<Connection>) {
         {
             let mut st = self.state.borrow_mut();
-            let Some(at) = st.attempts.iter().position(|(c, _)| c.id() == conn.id()) else { return };
+            let Some(at) = st.attempts.iter().position(|(c, _)| c.id() == conn.id()) else {
+                return;
+            };
             let (conn, _) = st.attempts.swap_remove(at);
             for (other, _) in st.attempts.drain(..) {
                 other.mark_down();
@@ -669,7 +707,9 @@ impl Inner {
             (
                 st.versions
                     .iter()
-                    .map(|(&handle, v)| MonGetVersion { handle, what: v.what.clone() }.encode(conn.features()))
+                    .map(|(&handle, v)| {
+                        MonGetVersion { handle, what: v.what.clone() }.encode(conn.features())
+                    })
                     .chain(st.requests.values().map(|r| r.message.clone()))
                     .collect(),
                 std::mem::take(&mut st.outbox),
@@ -693,7 +733,10 @@ impl Inner {
             None => self.state.borrow().subs.clone(),
         };
         if !what.is_empty() {
-            conn.send(MonSubscribe { what, hostname: self.config.hostname.clone() }.encode(conn.features()));
+            conn.send(
+                MonSubscribe { what, hostname: self.config.hostname.clone() }
+                    .encode(conn.features()),
+            );
         }
     }
 
@@ -737,7 +780,11 @@ impl Inner {
         }
     }
 
-    fn handle(&self, conn: &Rc<Connection>, message: Message) -> std::result::Result<(), MessageError> {
+    fn handle(
+        &self,
+        conn: &Rc<Connection>,
+        message: Message,
+    ) -> std::result::Result<(), MessageError> {
         match message.msg_type {
             MonMapMsg::TYPE => {
                 let map = MonMapMsg::decode(&message)?;
@@ -761,7 +808,8 @@ impl Inner {
                 // Only monitors without stateful subscriptions send it.
                 let ack = MonSubscribeAck::decode(&message)?;
                 let half = Duration::from_secs(u64::from(ack.interval) / 2);
-                self.state.borrow_mut().renew_subs = Some(Instant::now() + half.max(Duration::from_secs(1)));
+                self.state.borrow_mut().renew_subs =
+                    Some(Instant::now() + half.max(Duration::from_secs(1)));
                 self.work.notify_one();
             }
             AuthReply::TYPE => {
@@ -788,7 +836,8 @@ impl Inner {
                 let ack = MonCommandAck::decode(&message)?;
                 let pending = self.state.borrow_mut().commands.remove(&message.tid);
                 if let Some(pending) = pending {
-                    let output = CommandOutput { code: ack.result, status: ack.status, output: ack.output };
+                    let output =
+                        CommandOutput { code: ack.result, status: ack.status, output: ack.output };
                     let _ = pending.reply.send(Ok(output));
                 }
             }
@@ -854,7 +903,9 @@ impl Inner {
             let answered = match (st.pinged, session.last_keepalive_ack()) {
                 (None, _) => true,
                 // The two clocks are read one after the other: a second of slack.
-                (Some(at), Some(acked)) => now().since(acked) <= wall.duration_since(at) + Duration::from_secs(1),
+                (Some(at), Some(acked)) => {
+                    now().since(acked) <= wall.duration_since(at) + Duration::from_secs(1)
+                }
                 (Some(_), None) => false,
             };
             if answered {
@@ -931,7 +982,10 @@ async fn run(client: Weak<Inner>, work: Rc<Notify>) {
             // Without a valid ticket to prove it, no monitor gives us our old global id again.
             let Some(inner) = client.upgrade() else { return };
             let mut auth = inner.auth.borrow_mut();
-            if inner.uses_tickets() && auth.global_id() != 0 && !auth.has_ticket(EntityType::AUTH, now()) {
+            if inner.uses_tickets()
+                && auth.global_id() != 0
+                && !auth.has_ticket(EntityType::AUTH, now())
+            {
                 auth.forget_session();
             }
         }
@@ -973,8 +1027,9 @@ async fn hunt(client: &Weak<Inner>, work: &Notify, hosts: Vec<MonHost>) -> bool 
                 if st.down || st.session.is_some() {
                     return true;
                 }
-                let (late, on_time) =
-                    std::mem::take(&mut st.attempts).into_iter().partition(|(_, at)| at.elapsed() >= timing.hunt_interval);
+                let (late, on_time) = std::mem::take(&mut st.attempts)
+                    .into_iter()
+                    .partition(|(_, at)| at.elapsed() >= timing.hunt_interval);
                 st.attempts = on_time;
                 late
             };

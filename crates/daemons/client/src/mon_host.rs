@@ -52,10 +52,18 @@ fn groups(text: &str) -> Vec<Vec<String>> {
     let mut out = Vec::new();
     let mut rest = text.trim_start_matches(separator);
     while !rest.is_empty() {
-        let grouped = rest.strip_prefix('[').filter(|r| r.starts_with("v1:") || r.starts_with("v2:") || r.starts_with("any:"));
+        let grouped = rest
+            .strip_prefix('[')
+            .filter(|r| r.starts_with("v1:") || r.starts_with("v2:") || r.starts_with("any:"));
         if let Some(inner) = grouped {
             let end = group_end(inner);
-            out.push(inner[..end].split(separator).filter(|e| !e.is_empty()).map(str::to_owned).collect());
+            out.push(
+                inner[..end]
+                    .split(separator)
+                    .filter(|e| !e.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            );
             rest = inner[end..].trim_start_matches(']');
         } else {
             let end = rest.find(separator).unwrap_or(rest.len());
@@ -92,7 +100,9 @@ fn parse_one(element: &str) -> Option<(AddrType, MonHost)> {
     };
     let place = place.split_once('/').map_or(place, |(place, _nonce)| place);
     // Without a protocol, the well-known port of the old one tells it.
-    let kind_for = |port: u16| kind.unwrap_or(if port == V1_PORT { AddrType::LEGACY } else { AddrType::MSGR2 });
+    let kind_for = |port: u16| {
+        kind.unwrap_or(if port == V1_PORT { AddrType::LEGACY } else { AddrType::MSGR2 })
+    };
     let bare = place.strip_prefix('[').and_then(|p| p.strip_suffix(']')).unwrap_or(place);
     if let Ok(ip) = bare.parse() {
         return Some((kind_for(V2_PORT), MonHost::Addr(v2(SocketAddr::new(ip, V2_PORT)))));
@@ -104,7 +114,8 @@ fn parse_one(element: &str) -> Option<(AddrType, MonHost)> {
         Some((name, port)) => (name, port.parse().ok()?),
         None => (place, V2_PORT),
     };
-    let valid = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    let valid = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
     valid.then(|| (kind_for(port), MonHost::Name(name.to_owned(), port)))
 }
 
@@ -142,11 +153,16 @@ mod tests {
             show("[v2:10.0.0.1:3300,v1:10.0.0.1:6789],[v2:10.0.0.2:3300,v1:10.0.0.2:6789]"),
             "v2:10.0.0.1:3300/0 v2:10.0.0.2:3300/0"
         );
-        assert_eq!(show("10.0.0.1, 10.0.0.2:3301;v2:10.0.0.3"), "v2:10.0.0.1:3300/0 v2:10.0.0.2:3301/0 v2:10.0.0.3:3300/0");
+        assert_eq!(
+            show("10.0.0.1, 10.0.0.2:3301;v2:10.0.0.3"),
+            "v2:10.0.0.1:3300/0 v2:10.0.0.2:3301/0 v2:10.0.0.3:3300/0"
+        );
         assert_eq!(show("v1:10.0.0.1:6789"), "v2:10.0.0.1:3300/0");
         assert_eq!(show("10.0.0.1:6789"), "v2:10.0.0.1:3300/0");
-        assert_eq!(show("[v2:[::1]:3300/0,v1:[::1]:6789/0] [fd00::2]:3300 [fd00::3]"),
-            "v2:[::1]:3300/0 v2:[fd00::2]:3300/0 v2:[fd00::3]:3300/0");
+        assert_eq!(
+            show("[v2:[::1]:3300/0,v1:[::1]:6789/0] [fd00::2]:3300 [fd00::3]"),
+            "v2:[::1]:3300/0 v2:[fd00::2]:3300/0 v2:[fd00::3]:3300/0"
+        );
         assert_eq!(show("mon-a.example mon-b:3301"), "mon-a.example:3300 mon-b:3301");
         assert_eq!(show(" ,; "), "");
         assert_eq!(show("10.0.0.1 10.0.0.1"), "v2:10.0.0.1:3300/0");

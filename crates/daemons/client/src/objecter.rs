@@ -5,8 +5,8 @@ use crate::mon_client::{CommandOutput, MonClient, MonEvents};
 use crate::target::{Target, is_paused};
 use bytes::Bytes;
 use messages::{
-    Command, CommandReply, MgrCommand, MgrCommandReply, MgrMapMsg, Op, OsdBackoff, OsdMapMsg, OsdOp, OsdOpReply,
-    Payload, WatchNotify,
+    Command, CommandReply, MgrCommand, MgrCommandReply, MgrMapMsg, Op, OsdBackoff, OsdMapMsg,
+    OsdOp, OsdOpReply, Payload, WatchNotify,
 };
 use msgr::{Connection, Dispatcher, Message, ReceiveGuard};
 use rustc_hash::FxHashMap;
@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use types::rados::OsdFlags;
 use types::{
-    EntityAddrVec, EntityType, Epoch, Errno, ObjectId, ObjectLocator, OsdId, OsdMap, OsdMapIncremental, PgId, PoolId,
-    SnapContext, SnapId, SpgId, Utime, features,
+    EntityAddrVec, EntityType, Epoch, Errno, ObjectId, ObjectLocator, OsdId, OsdMap,
+    OsdMapIncremental, PgId, PoolId, SnapContext, SnapId, SpgId, Utime, features,
 };
 
 /// Priority of client requests (`osd_client_op_priority`).
@@ -61,9 +61,12 @@ impl Scope {
 
     fn locator(&self) -> ObjectLocator {
         match self {
-            Scope::Object { pool, namespace, key, .. } => {
-                ObjectLocator { pool: *pool, key: key.clone(), namespace: namespace.clone(), hash: -1 }
-            }
+            Scope::Object { pool, namespace, key, .. } => ObjectLocator {
+                pool: *pool,
+                key: key.clone(),
+                namespace: namespace.clone(),
+                hash: -1,
+            },
             Scope::Pg { pgid, namespace } => ObjectLocator {
                 pool: pgid.pool,
                 namespace: namespace.clone(),
@@ -242,8 +245,8 @@ impl<T> Drop for Forget<'_, T> {
 }
 
 impl Objecter {
-    /// Sends through the messenger of `mon`. The maps come through [`Self::events`], or from its owner
-    /// with [`Self::handle_mon_message`].
+    /// Sends through the messenger of `mon`. The maps come through [`Self::events`], or from its
+    /// owner with [`Self::handle_mon_message`].
     pub fn new(mon: MonClient) -> Self {
         let inner = Rc::new(Inner {
             mon: mon.clone(),
@@ -263,7 +266,8 @@ impl Objecter {
         Objecter(inner)
     }
 
-    /// For [`MonClient::set_events`], where nobody else wants to hear. Does not keep the objecter alive.
+    /// For [`MonClient::set_events`], where nobody else wants to hear. Does not keep the objecter
+    /// alive.
     pub fn events(&self) -> Rc<dyn MonEvents> {
         Rc::new(Maps(Rc::downgrade(&self.0)))
     }
@@ -343,17 +347,19 @@ impl Objecter {
         }
         let (reply, answer) = oneshot::channel();
         let tid = self.0.next_tid();
-        let pending = PendingCommand { peer, sent: false, cmd: vec![json.to_owned()], input, reply };
+        let pending =
+            PendingCommand { peer, sent: false, cmd: vec![json.to_owned()], input, reply };
         self.0.commands.borrow_mut().insert(tid, pending);
         let _forget = Forget(&self.0.commands, tid);
         self.0.send_commands(peer);
         answer.await.unwrap_or(Err(ClientError::Shutdown))
     }
 
-    /// Closes all sessions with OSDs and the mgr, as if the network had failed; they are opened again
-    /// and unanswered requests repeated.
+    /// Closes all sessions with OSDs and the mgr, as if the network had failed; they are opened
+    /// again and unanswered requests repeated.
     pub fn break_sessions(&self) {
-        let broken: Vec<Rc<Connection>> = self.0.sessions.borrow().values().map(|s| s.conn.clone()).collect();
+        let broken: Vec<Rc<Connection>> =
+            self.0.sessions.borrow().values().map(|s| s.conn.clone()).collect();
         for conn in broken {
             conn.mark_down();
             self.0.reset(&conn);
@@ -390,11 +396,13 @@ impl Inner {
                 Ok(maps) => self.handle_osd_maps(&maps),
                 Err(error) => tracing::warn!(%error, "OSD maps"),
             },
-            MgrMapMsg::TYPE => match MgrMapMsg::decode(message).map(|m| denc::Decode::from_bytes(&m.map.0)) {
-                Ok(Ok(map)) => self.handle_mgr_map(map),
-                Ok(Err(error)) => tracing::warn!(%error, "mgr map"),
-                Err(error) => tracing::warn!(%error, "mgr map"),
-            },
+            MgrMapMsg::TYPE => {
+                match MgrMapMsg::decode(message).map(|m| denc::Decode::from_bytes(&m.map.0)) {
+                    Ok(Ok(map)) => self.handle_mgr_map(map),
+                    Ok(Err(error)) => tracing::warn!(%error, "mgr map"),
+                    Err(error) => tracing::warn!(%error, "mgr map"),
+                }
+            }
             _ => {}
         }
     }
@@ -413,18 +421,23 @@ impl Inner {
                 Some(map) => Some(map.epoch.next()),
             };
             let Some(next) = next else { break };
-            let applied: std::result::Result<OsdMap, String> = match (maps.maps.get(&next), maps.incremental_maps.get(&next), &current) {
-                (_, Some(inc), Some(map)) => apply(map, inc),
-                (Some(full), _, _) => denc::Decode::from_bytes(full).map_err(|e| e.to_string()),
-                // A gap: a full map further on bridges it, otherwise the monitor is asked below.
-                _ => match maps.maps.range(next..).next_back() {
-                    Some((_, full)) => denc::Decode::from_bytes(full).map_err(|e| e.to_string()),
-                    None => break,
-                },
-            };
+            let applied: std::result::Result<OsdMap, String> =
+                match (maps.maps.get(&next), maps.incremental_maps.get(&next), &current) {
+                    (_, Some(inc), Some(map)) => apply(map, inc),
+                    (Some(full), _, _) => denc::Decode::from_bytes(full).map_err(|e| e.to_string()),
+                    // A gap: a full map further on bridges it, otherwise the monitor is asked
+                    // below.
+                    _ => match maps.maps.range(next..).next_back() {
+                        Some((_, full)) => {
+                            denc::Decode::from_bytes(full).map_err(|e| e.to_string())
+                        }
+                        None => break,
+                    },
+                };
             match applied {
                 Ok(map) => {
-                    // Every epoch counts: a group that moves and moves back has dropped its requests.
+                    // Every epoch counts: a group that moves and moves back has dropped its
+                    // requests.
                     self.refresh_targets(&map);
                     *self.map.borrow_mut() = Some(Rc::new(map));
                     advanced = true;
@@ -470,9 +483,14 @@ impl Inner {
         {
             let mut mgr = self.mgr.borrow_mut();
             mgr.known = true;
-            mgr.addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
+            mgr.addrs =
+                if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
         }
-        let stale = self.sessions.borrow().get(&Peer::Mgr).is_some_and(|s| s.addrs != self.mgr.borrow().addrs);
+        let stale = self
+            .sessions
+            .borrow()
+            .get(&Peer::Mgr)
+            .is_some_and(|s| s.addrs != self.mgr.borrow().addrs);
         if stale {
             self.close(Peer::Mgr);
         }
@@ -500,8 +518,12 @@ impl Inner {
         }
         let addrs = self.addrs_of(peer)?;
         let conn = self.open(peer, addrs.clone());
-        let session =
-            Session { conn: conn.clone(), addrs, pause: RECONNECT_FIRST, backoffs: FxHashMap::default() };
+        let session = Session {
+            conn: conn.clone(),
+            addrs,
+            pause: RECONNECT_FIRST,
+            backoffs: FxHashMap::default(),
+        };
         self.sessions.borrow_mut().insert(peer, session);
         Some(conn)
     }
@@ -526,7 +548,9 @@ impl Inner {
             .borrow()
             .iter()
             .filter(|(peer, session)| match peer {
-                Peer::Osd(osd) => !map.is_up(*osd) || map.client_addrs(*osd) != Some(&session.addrs),
+                Peer::Osd(osd) => {
+                    !map.is_up(*osd) || map.client_addrs(*osd) != Some(&session.addrs)
+                }
                 Peer::Mgr => false,
             })
             .map(|(peer, _)| *peer)
@@ -537,9 +561,17 @@ impl Inner {
     /// What was sent to the peer will not be answered any more.
     fn forget_sent(&self, peer: Peer) {
         if let Peer::Osd(osd) = peer {
-            self.ops.borrow_mut().values_mut().filter(|op| op.sent_to == Some(osd)).for_each(|op| op.sent_to = None);
+            self.ops
+                .borrow_mut()
+                .values_mut()
+                .filter(|op| op.sent_to == Some(osd))
+                .for_each(|op| op.sent_to = None);
         }
-        self.commands.borrow_mut().values_mut().filter(|c| c.peer == peer).for_each(|c| c.sent = false);
+        self.commands
+            .borrow_mut()
+            .values_mut()
+            .filter(|c| c.peer == peer)
+            .for_each(|c| c.sent = false);
     }
 
     fn reset(self: &Rc<Self>, conn: &Rc<Connection>) {
@@ -547,7 +579,9 @@ impl Inner {
         let peer = link.0;
         let pause = {
             let mut sessions = self.sessions.borrow_mut();
-            let Some(session) = sessions.get_mut(&peer).filter(|s| s.conn.id() == conn.id()) else { return };
+            let Some(session) = sessions.get_mut(&peer).filter(|s| s.conn.id() == conn.id()) else {
+                return;
+            };
             session.backoffs.clear();
             let pause = session.pause;
             session.pause = (pause * 2).min(RECONNECT_LAST);
@@ -571,15 +605,21 @@ impl Inner {
         let _ = self.mon.wait_ticket(peer.kind(), RECONNECT_LAST).await;
         {
             let mut sessions = self.sessions.borrow_mut();
-            let Some(session) = sessions.get_mut(&peer).filter(|s| s.conn.id() == broken) else { return };
+            let Some(session) = sessions.get_mut(&peer).filter(|s| s.conn.id() == broken) else {
+                return;
+            };
             session.conn = self.open(peer, session.addrs.clone());
         }
         match peer {
             Peer::Osd(osd) => {
                 let tids: Vec<u64> = {
                     let ops = self.ops.borrow();
-                    let aims = |op: &Pending| op.target.as_ref().is_some_and(|t| t.primary == Some(osd));
-                    ops.iter().filter(|(_, op)| op.sent_to.is_none() && aims(op)).map(|(tid, _)| *tid).collect()
+                    let aims =
+                        |op: &Pending| op.target.as_ref().is_some_and(|t| t.primary == Some(osd));
+                    ops.iter()
+                        .filter(|(_, op)| op.sent_to.is_none() && aims(op))
+                        .map(|(tid, _)| *tid)
+                        .collect()
                 };
                 for tid in tids {
                     self.dispatch(tid, false);
@@ -592,7 +632,8 @@ impl Inner {
 
     // ---- requests
 
-    /// Computes where requests go under a new map. Those for which that is news have to be sent again.
+    /// Computes where requests go under a new map. Those for which that is news have to be sent
+    /// again.
     fn refresh_targets(&self, map: &OsdMap) {
         for op in self.ops.borrow_mut().values_mut() {
             let target = Target::of(map, &op.request.scope);
@@ -603,8 +644,8 @@ impl Inner {
         }
     }
 
-    /// Sends a request if it is due and there is somebody to send it to; with `again`, also if it was
-    /// sent already.
+    /// Sends a request if it is due and there is somebody to send it to; with `again`, also if it
+    /// was sent already.
     fn dispatch(&self, tid: u64, again: bool) {
         let Some(map) = self.map.borrow().clone() else { return };
         let mut ops = self.ops.borrow_mut();
@@ -629,7 +670,8 @@ impl Inner {
             let sessions = self.sessions.borrow();
             let backoffs = sessions.get(&Peer::Osd(osd)).and_then(|s| s.backoffs.get(&pgid));
             backoffs.is_some_and(|b| {
-                let object = op.target.as_ref().map(|t| t.object(&op.request.scope, op.request.snapid));
+                let object =
+                    op.target.as_ref().map(|t| t.object(&op.request.scope, op.request.snapid));
                 object.is_some_and(|o| is_blocked(b, &o))
             })
         };
@@ -666,8 +708,12 @@ impl Inner {
 
     fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message) {
         let result = match message.msg_type {
-            OsdOpReply::TYPE => OsdOpReply::decode(&message).map(|reply| self.replied(conn, message.tid, reply)),
-            OsdBackoff::TYPE => OsdBackoff::decode(&message).map(|backoff| self.backed_off(conn, backoff)),
+            OsdOpReply::TYPE => {
+                OsdOpReply::decode(&message).map(|reply| self.replied(conn, message.tid, reply))
+            }
+            OsdBackoff::TYPE => {
+                OsdBackoff::decode(&message).map(|backoff| self.backed_off(conn, backoff))
+            }
             OsdMapMsg::TYPE => OsdMapMsg::decode(&message).map(|maps| self.handle_osd_maps(&maps)),
             CommandReply::TYPE => CommandReply::decode(&message).map(|r| {
                 let output = CommandOutput { code: r.result, status: r.status, output: r.output };
@@ -714,14 +760,16 @@ impl Inner {
                     *name = redirect.object;
                 }
             }
-            op.request.flags |= OsdFlags::REDIRECTED | OsdFlags::IGNORE_CACHE | OsdFlags::IGNORE_OVERLAY;
+            op.request.flags |=
+                OsdFlags::REDIRECTED | OsdFlags::IGNORE_CACHE | OsdFlags::IGNORE_OVERLAY;
             drop(ops);
             self.dispatch(tid, true);
             return;
         }
         if reply.result == -Errno::EAGAIN.0 {
             // A replica that could not serve a read: ask the primary.
-            op.request.flags = op.request.flags & !(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS);
+            op.request.flags =
+                op.request.flags & !(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS);
             drop(ops);
             self.dispatch(tid, true);
             return;
@@ -744,22 +792,30 @@ impl Inner {
             OsdBackoff::BLOCK => {
                 {
                     let mut sessions = self.sessions.borrow_mut();
-                    let Some(session) = sessions.get_mut(&link.0).filter(|s| s.conn.id() == conn.id()) else { return };
-                    session
-                        .backoffs
-                        .entry(backoff.pgid)
-                        .or_default()
-                        .insert(backoff.begin.clone(), Backoff { id: backoff.id, end: backoff.end.clone() });
+                    let Some(session) =
+                        sessions.get_mut(&link.0).filter(|s| s.conn.id() == conn.id())
+                    else {
+                        return;
+                    };
+                    session.backoffs.entry(backoff.pgid).or_default().insert(
+                        backoff.begin.clone(),
+                        Backoff { id: backoff.id, end: backoff.end.clone() },
+                    );
                 }
                 // What the OSD got before it decided, it has dropped.
-                let mut ack = OsdBackoff { op: OsdBackoff::ACK_BLOCK, ..backoff }.encode(conn.features());
+                let mut ack =
+                    OsdBackoff { op: OsdBackoff::ACK_BLOCK, ..backoff }.encode(conn.features());
                 ack.priority = OP_PRIORITY;
                 conn.send(ack);
             }
             OsdBackoff::UNBLOCK => {
                 {
                     let mut sessions = self.sessions.borrow_mut();
-                    let Some(session) = sessions.get_mut(&link.0).filter(|s| s.conn.id() == conn.id()) else { return };
+                    let Some(session) =
+                        sessions.get_mut(&link.0).filter(|s| s.conn.id() == conn.id())
+                    else {
+                        return;
+                    };
                     if let Some(of_pg) = session.backoffs.get_mut(&backoff.pgid) {
                         of_pg.retain(|_, b| b.id != backoff.id);
                         if of_pg.is_empty() {
@@ -767,14 +823,18 @@ impl Inner {
                         }
                     }
                 }
-                let freed = BTreeMap::from([(backoff.begin, Backoff { id: backoff.id, end: backoff.end })]);
+                let freed =
+                    BTreeMap::from([(backoff.begin, Backoff { id: backoff.id, end: backoff.end })]);
                 let tids: Vec<u64> = {
                     let ops = self.ops.borrow();
                     let concerned = |op: &Pending| {
                         op.target.as_ref().is_some_and(|t| {
                             t.primary == Some(osd)
                                 && t.pgid == backoff.pgid
-                                && is_blocked(&freed, &t.object(&op.request.scope, op.request.snapid))
+                                && is_blocked(
+                                    &freed,
+                                    &t.object(&op.request.scope, op.request.snapid),
+                                )
                         })
                     };
                     ops.iter().filter(|(_, op)| concerned(op)).map(|(tid, _)| *tid).collect()
@@ -795,7 +855,9 @@ impl Inner {
         }
         let Some(conn) = self.session(peer) else { return };
         let fsid = self.mon.fsid().unwrap_or_default();
-        for (tid, c) in self.commands.borrow_mut().iter_mut().filter(|(_, c)| c.peer == peer && !c.sent) {
+        for (tid, c) in
+            self.commands.borrow_mut().iter_mut().filter(|(_, c)| c.peer == peer && !c.sent)
+        {
             let (cmd, input) = (c.cmd.clone(), c.input.clone());
             let mut message = match peer {
                 Peer::Osd(_) => Command { fsid, cmd, input }.encode(encode_features(&conn)),
@@ -815,8 +877,8 @@ impl Inner {
     }
 }
 
-/// Features to encode a request for. Before the connection is established they are not known; then the
-/// oldest form that every supported OSD reads is used.
+/// Features to encode a request for. Before the connection is established they are not known; then
+/// the oldest form that every supported OSD reads is used.
 fn encode_features(conn: &Connection) -> denc::Features {
     if conn.is_connected() { conn.features() } else { features::PACIFIC }
 }
@@ -830,7 +892,8 @@ fn is_blocked(backoffs: &BTreeMap<ObjectId, Backoff>, object: &ObjectId) -> bool
 }
 
 fn apply(map: &OsdMap, incremental: &Bytes) -> std::result::Result<OsdMap, String> {
-    let inc: OsdMapIncremental = denc::Decode::from_bytes(incremental).map_err(|e| e.to_string())?;
+    let inc: OsdMapIncremental =
+        denc::Decode::from_bytes(incremental).map_err(|e| e.to_string())?;
     let mut next = map.clone();
     next.apply_incremental_checked(&inc).map_err(|e| e.to_string())?;
     Ok(next)

@@ -221,7 +221,8 @@ impl Operation {
     /// Calls a class method. Whether it writes is known to the OSD only; `writes` says whether the
     /// request has to be treated as a write.
     pub fn exec(mut self, class: &str, method: &str, input: &[u8], writes: bool) -> Result<Self> {
-        let op = Op::call(class, method, input).ok_or(ClientError::Invalid("names of a class and its method"))?;
+        let op = Op::call(class, method, input)
+            .ok_or(ClientError::Invalid("names of a class and its method"))?;
         if writes {
             self.flags |= OsdFlags::WRITE;
         }
@@ -231,7 +232,11 @@ impl Operation {
 
     /// Says how the object will be used.
     pub fn alloc_hint(self, object_size: u64, write_size: u64, flags: u32) -> Self {
-        let args = OpArgs::AllocHint { expected_object_size: object_size, expected_write_size: write_size, flags };
+        let args = OpArgs::AllocHint {
+            expected_object_size: object_size,
+            expected_write_size: write_size,
+            flags,
+        };
         self.op(Op::new(OpCode::SETALLOCHINT, args).failok())
     }
 

@@ -128,7 +128,9 @@ pub struct IoCtx {
 }
 
 fn wall_clock() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 impl IoCtx {
@@ -183,8 +185,8 @@ impl IoCtx {
         self
     }
 
-    /// Runs a sequence of operations on an object. The outcome may be an error of the object's; other
-    /// failures are errors here.
+    /// Runs a sequence of operations on an object. The outcome may be an error of the object's;
+    /// other failures are errors here.
     pub async fn run(&self, name: &str, operation: Operation) -> Result<OpOutcome> {
         let flags = operation.request_flags();
         let scope = Scope::Object {
@@ -196,7 +198,12 @@ impl IoCtx {
         self.submit(scope, operation.ops, flags).await
     }
 
-    async fn submit(&self, scope: Scope, ops: Vec<messages::Op>, flags: OsdFlags) -> Result<OpOutcome> {
+    async fn submit(
+        &self,
+        scope: Scope,
+        ops: Vec<messages::Op>,
+        flags: OsdFlags,
+    ) -> Result<OpOutcome> {
         let request = Request {
             scope,
             ops,
@@ -209,7 +216,9 @@ impl IoCtx {
         let answer = self.rados.objecter.submit(request);
         match self.limit {
             None => answer.await,
-            Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or(Err(ClientError::Timeout("waiting for an OSD"))),
+            Some(limit) => tokio::time::timeout(limit, answer)
+                .await
+                .unwrap_or(Err(ClientError::Timeout("waiting for an OSD"))),
         }
     }
 
@@ -273,7 +282,12 @@ impl IoCtx {
     }
 
     /// Lists keys with values after `after`, at most `max`; and whether there are more.
-    pub async fn omap(&self, name: &str, after: &[u8], max: u64) -> Result<(BTreeMap<Bytes, Bytes>, bool)> {
+    pub async fn omap(
+        &self,
+        name: &str,
+        after: &[u8],
+        max: u64,
+    ) -> Result<(BTreeMap<Bytes, Bytes>, bool)> {
         decode_omap(self.output(name, Operation::new().omap_values(after, max, b"")).await?)
     }
 
@@ -287,11 +301,12 @@ impl IoCtx {
         self.done(name, Operation::new().omap_remove(keys)).await
     }
 
-    /// Makes a self managed snapshot: its id. It takes effect on writes with a snapshot context that
-    /// has it.
+    /// Makes a self managed snapshot: its id. It takes effect on writes with a snapshot context
+    /// that has it.
     pub async fn create_snapshot(&self) -> Result<SnapId> {
         let reply = self.pool_op(PoolOpCode::CREATE_UNMANAGED_SNAP, SnapId(0)).await?;
-        let id = reply.response_data.ok_or(ClientError::Invalid("the monitors sent no snapshot id"))?;
+        let id =
+            reply.response_data.ok_or(ClientError::Invalid("the monitors sent no snapshot id"))?;
         Ok(denc::Decode::from_bytes(&id)?)
     }
 
@@ -314,12 +329,19 @@ impl IoCtx {
     }
 
     /// Calls a class method; `writes` if it may change the object.
-    pub async fn exec(&self, name: &str, class: &str, method: &str, input: &[u8], writes: bool) -> Result<Bytes> {
+    pub async fn exec(
+        &self,
+        name: &str,
+        class: &str,
+        method: &str,
+        input: &[u8],
+        writes: bool,
+    ) -> Result<Bytes> {
         self.output(name, Operation::new().exec(class, method, input, writes)?).await
     }
 
-    /// Lists some of the namespace's objects, of all namespaces with `all_namespaces`. Go on with the
-    /// returned cursor until it is at the end; a page may be empty before that.
+    /// Lists some of the namespace's objects, of all namespaces with `all_namespaces`. Go on with
+    /// the returned cursor until it is at the end; a page may be empty before that.
     pub async fn list(
         &self,
         cursor: &ListCursor,

@@ -84,10 +84,17 @@ impl Target {
     /// The object as backoffs see it.
     pub(crate) fn object(&self, scope: &Scope, snapid: SnapId) -> ObjectId {
         match scope {
-            Scope::Object { pool, namespace, key, name } => {
-                ObjectId::with_hash(*pool, namespace.clone(), name.clone(), key.clone(), snapid, self.hash)
+            Scope::Object { pool, namespace, key, name } => ObjectId::with_hash(
+                *pool,
+                namespace.clone(),
+                name.clone(),
+                key.clone(),
+                snapid,
+                self.hash,
+            ),
+            Scope::Pg { pgid, .. } => {
+                ObjectId { pool: pgid.pool, hash: self.hash, ..ObjectId::MIN }
             }
-            Scope::Pg { pgid, .. } => ObjectId { pool: pgid.pool, hash: self.hash, ..ObjectId::MIN },
         }
     }
 }
@@ -112,7 +119,10 @@ mod tests {
 
     fn map() -> OsdMap {
         let mut map = OsdMap { epoch: Epoch(5), ..OsdMap::default() };
-        map.pools.insert(POOL, PgPool { pg_num: 8, pgp_num: 8, size: 2, min_size: 1, ..PgPool::default() });
+        map.pools.insert(
+            POOL,
+            PgPool { pg_num: 8, pgp_num: 8, size: 2, min_size: 1, ..PgPool::default() },
+        );
         map.set_max_osd(3);
         for osd in &mut map.osds {
             osd.state = osd_state::EXISTS | osd_state::UP;
@@ -124,7 +134,12 @@ mod tests {
     }
 
     fn object(name: &'static str) -> Scope {
-        Scope::Object { pool: POOL, namespace: Bytes::new(), key: Bytes::new(), name: Bytes::from_static(name.as_bytes()) }
+        Scope::Object {
+            pool: POOL,
+            namespace: Bytes::new(),
+            key: Bytes::new(),
+            name: Bytes::from_static(name.as_bytes()),
+        }
     }
 
     #[test]
@@ -137,7 +152,10 @@ mod tests {
         let pgid = PgId::new(POOL, 3);
         let listing = Target::of(&map, &Scope::Pg { pgid, namespace: Bytes::new() }).unwrap();
         assert_eq!(listing.pgid.pgid, pgid);
-        assert_eq!(Target::of(&map, &Scope::Pg { pgid: PgId::new(PoolId(2), 0), namespace: Bytes::new() }), None);
+        assert_eq!(
+            Target::of(&map, &Scope::Pg { pgid: PgId::new(PoolId(2), 0), namespace: Bytes::new() }),
+            None
+        );
     }
 
     #[test]
@@ -152,9 +170,13 @@ mod tests {
             change(&mut after);
             Target::of(&after, &scope).unwrap() != target
         };
-        let pool = |m: &mut OsdMap, change: &dyn Fn(&mut PgPool)| change(m.pools.get_mut(&POOL).unwrap());
+        let pool =
+            |m: &mut OsdMap, change: &dyn Fn(&mut PgPool)| change(m.pools.get_mut(&POOL).unwrap());
         assert!(!changed(&|_| {}), "another epoch is no other interval");
-        assert!(!changed(&|m| drop(m.pg_temp.remove(&PgId::new(POOL, pgid.seed ^ 1)))), "nor is another group's");
+        assert!(
+            !changed(&|m| drop(m.pg_temp.remove(&PgId::new(POOL, pgid.seed ^ 1)))),
+            "nor is another group's"
+        );
         assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(1), OsdId(0)]))));
         assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(2), OsdId(1)]))));
         assert!(changed(&|m| pool(m, &|p| p.min_size = 2)));

@@ -4,7 +4,9 @@
 
 use auth::{AuthName, ConMode, Keyring, RotatingKeyRing};
 use bytes::Bytes;
-use client::{ClientError, ClusterConfig, IoCtx, ListCursor, MonClient, MonConfig, Operation, Rados};
+use client::{
+    ClientError, ClusterConfig, IoCtx, ListCursor, MonClient, MonConfig, Operation, Rados,
+};
 use messages::{Statfs, StatfsReply};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +18,16 @@ use types::{EntityType, Errno, LogPriority, OsdId, SnapContext, Utime};
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn cluster() -> ClusterConfig {
-    let conf = PathBuf::from(std::env::var_os("SIPHON_TEST_CEPH_CONF").expect("SIPHON_TEST_CEPH_CONF names a ceph.conf"));
+    let conf = PathBuf::from(
+        std::env::var_os("SIPHON_TEST_CEPH_CONF").expect("SIPHON_TEST_CEPH_CONF names a ceph.conf"),
+    );
     ClusterConfig::read(&conf, AuthName::new(EntityType::CLIENT, "admin")).unwrap()
 }
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap(),
+    )
 }
 
 fn with_mode(mode: ConMode) -> ClusterConfig {
@@ -32,9 +38,14 @@ fn with_mode(mode: ConMode) -> ClusterConfig {
 }
 
 fn run<F: Future>(test: F) -> F::Output {
-    let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_test_writer().try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_test_writer()
+        .try_init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, async { tokio::time::timeout(LIMIT * 2, test).await.expect("the test ends in time") })
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(LIMIT * 2, test).await.expect("the test ends in time")
+    })
 }
 
 async fn talk_to_the_monitor(mode: ConMode) {
@@ -42,7 +53,12 @@ async fn talk_to_the_monitor(mode: ConMode) {
     mon.wait_ready(LIMIT).await.unwrap();
     assert_eq!(mon.session().unwrap().con_mode(), mode);
     assert!(mon.global_id() > 0);
-    let status = mon.command(r#"{"prefix": "status", "format": "json"}"#, Bytes::new()).await.unwrap().ok().unwrap();
+    let status = mon
+        .command(r#"{"prefix": "status", "format": "json"}"#, Bytes::new())
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     assert_eq!(status["fsid"], mon.fsid().unwrap().to_string());
     let (newest, oldest) = mon.get_version("osdmap").await.unwrap();
@@ -105,7 +121,12 @@ fn a_log_line_reaches_the_cluster_log() {
         mon.log(LogPriority::INFO, "cluster", text.clone());
         mon.wait_ready(LIMIT).await.unwrap();
         loop {
-            let last = mon.command(r#"{"prefix": "log last", "num": 20}"#, Bytes::new()).await.unwrap().ok().unwrap();
+            let last = mon
+                .command(r#"{"prefix": "log last", "num": 20}"#, Bytes::new())
+                .await
+                .unwrap()
+                .ok()
+                .unwrap();
             if String::from_utf8_lossy(&last).contains(&text) {
                 break;
             }
@@ -117,7 +138,12 @@ fn a_log_line_reaches_the_cluster_log() {
 async fn pool(mode: ConMode) -> IoCtx {
     let rados = Rados::connect(&with_mode(mode), LIMIT).await.unwrap();
     let name = std::env::var("SIPHON_TEST_POOL").unwrap_or("rbd".into());
-    rados.ioctx(&name).await.unwrap().with_timeout(LIMIT).with_namespace(&format!("client-test-{}", rand::random::<u32>()))
+    rados
+        .ioctx(&name)
+        .await
+        .unwrap()
+        .with_timeout(LIMIT)
+        .with_namespace(&format!("client-test-{}", rand::random::<u32>()))
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Errno {
@@ -146,7 +172,8 @@ async fn objects(mode: ConMode) {
     io.remove_xattr("a", "user.x").await.unwrap();
     assert_eq!(errno(io.get_xattr("a", "user.x").await), Errno::ENODATA);
 
-    let values: BTreeMap<Bytes, Bytes> = (0..10u8).map(|i| (format!("key{i}").into(), vec![i; 3].into())).collect();
+    let values: BTreeMap<Bytes, Bytes> =
+        (0..10u8).map(|i| (format!("key{i}").into(), vec![i; 3].into())).collect();
     io.omap_set("a", &values).await.unwrap();
     let (some, more) = io.omap("a", b"", 4).await.unwrap();
     assert_eq!((some.len(), more), (4, true));
@@ -191,8 +218,12 @@ fn objects_in_secure_mode() {
 fn snapshots_and_statistics() {
     run(async {
         let io = pool(ConMode::Crc).await;
-        let statfs: StatfsReply =
-            io.rados().mon().request(&Statfs { fsid: io.rados().mon().fsid().unwrap(), ..Default::default() }).await.unwrap();
+        let statfs: StatfsReply = io
+            .rados()
+            .mon()
+            .request(&Statfs { fsid: io.rados().mon().fsid().unwrap(), ..Default::default() })
+            .await
+            .unwrap();
         assert!(statfs.kb > 0 && statfs.kb_avail <= statfs.kb);
         io.write_full("a", Bytes::from_static(b"old")).await.unwrap();
         let snap = io.create_snapshot().await.unwrap();
@@ -250,7 +281,8 @@ fn requests_survive_sessions() {
         };
         tokio::join!(breaker, worker);
         let log = io.read("log", 0, 0).await.unwrap();
-        let numbers: Vec<u32> = log.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+        let numbers: Vec<u32> =
+            log.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
         assert_eq!(numbers, (0..200).collect::<Vec<_>>());
         io.remove("log").await.unwrap();
     });
@@ -261,12 +293,25 @@ fn requests_survive_sessions() {
 fn commands_to_daemons() {
     run(async {
         let rados = Rados::connect(&with_mode(ConMode::Crc), LIMIT).await.unwrap();
-        let version = rados.osd_command(OsdId(0), r#"{"prefix": "version"}"#, Bytes::new()).await.unwrap().ok().unwrap();
+        let version = rados
+            .osd_command(OsdId(0), r#"{"prefix": "version"}"#, Bytes::new())
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
         assert!(String::from_utf8_lossy(&version).contains("version"));
-        let dump = rados.mgr_command(r#"{"prefix": "pg dump", "format": "json"}"#, Bytes::new()).await.unwrap().ok().unwrap();
+        let dump = rados
+            .mgr_command(r#"{"prefix": "pg dump", "format": "json"}"#, Bytes::new())
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
         let dump: serde_json::Value = serde_json::from_slice(&dump).unwrap();
         assert!(dump.is_object());
-        assert_eq!(rados.osd_command(OsdId(4711), "{}", Bytes::new()).await, Err(ClientError::NoDaemon));
+        assert_eq!(
+            rados.osd_command(OsdId(4711), "{}", Bytes::new()).await,
+            Err(ClientError::NoDaemon)
+        );
         assert!(matches!(rados.ioctx("no such pool").await, Err(ClientError::NoPool)));
     });
 }
@@ -278,7 +323,9 @@ fn requests_survive_map_changes() {
     run(async {
         let rados = Rados::connect(&with_mode(ConMode::Crc), LIMIT).await.unwrap();
         let name = format!("client-test-{}", rand::random::<u32>());
-        let mon = async |json: String| rados.mon_command(&json, Bytes::new()).await.unwrap().ok().unwrap();
+        let mon = async |json: String| {
+            rados.mon_command(&json, Bytes::new()).await.unwrap().ok().unwrap()
+        };
         mon(format!(r#"{{"prefix": "osd pool create", "pool": "{name}", "pg_num": 4}}"#)).await;
         let io = rados.ioctx(&name).await.unwrap();
         let done = std::cell::Cell::new(false);
@@ -287,9 +334,11 @@ fn requests_survive_map_changes() {
             for osd in ["0", "1"] {
                 mon(format!(r#"{{"prefix": "osd down", "ids": ["{osd}"]}}"#)).await;
                 pause().await;
-                mon(format!(r#"{{"prefix": "osd primary-affinity", "id": {osd}, "weight": 0.0}}"#)).await;
+                mon(format!(r#"{{"prefix": "osd primary-affinity", "id": {osd}, "weight": 0.0}}"#))
+                    .await;
                 pause().await;
-                mon(format!(r#"{{"prefix": "osd primary-affinity", "id": {osd}, "weight": 1.0}}"#)).await;
+                mon(format!(r#"{{"prefix": "osd primary-affinity", "id": {osd}, "weight": 1.0}}"#))
+                    .await;
                 pause().await;
             }
             mon(r#"{"prefix": "osd set", "key": "pause"}"#.into()).await;
@@ -314,7 +363,8 @@ fn requests_survive_map_changes() {
                         i += 1;
                     }
                     let log = io.read(&name, 0, 0).await.unwrap();
-                    let numbers: Vec<u32> = log.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+                    let numbers: Vec<u32> =
+                        log.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
                     assert_eq!(numbers, (0..i).collect::<Vec<_>>());
                     i
                 }

@@ -1,13 +1,17 @@
 //! The monitor session against monitors that misbehave: dead, silent, forgetful.
 
-use auth::{AuthName, AuthPolicy, ConMode, Context, CryptoKey, EntityAuth, KeyServer, MonAuth, TicketTtl};
+use auth::{
+    AuthName, AuthPolicy, ConMode, Context, CryptoKey, EntityAuth, KeyServer, MonAuth, TicketTtl,
+};
 use bytes::Bytes;
 use client::{ClientError, ClusterConfig, CommandOutput, MonClient, MonConfig, MonHost};
 use messages::{
-    AnyMessage, AuthReply, Config, Log, LogAck, MonCommandAck, MonGetVersionReply, MonMapMsg, Payload, SubscribeItem,
+    AnyMessage, AuthReply, Config, Log, LogAck, MonCommandAck, MonGetVersionReply, MonMapMsg,
+    Payload, SubscribeItem,
 };
 use msgr::{
-    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard,
+    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet,
+    ReceiveGuard,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,14 +19,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{
-    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, MonInfo, MonMap, Utime,
+    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, MonInfo, MonMap,
+    Utime,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
 const FSID: Fsid = Fsid([7; 16]);
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap(),
+    )
 }
 
 fn admin() -> AuthName {
@@ -84,7 +91,10 @@ impl Dispatcher for Handler {
                     mon.auth.borrow().handle_mauth(cx, peer, request.payload.clone())
                 });
                 let payload = done.unwrap().unwrap().payload;
-                reply(&|f| AuthReply { protocol: 2, payload: payload.clone(), ..Default::default() }.encode(f));
+                reply(&|f| {
+                    AuthReply { protocol: 2, payload: payload.clone(), ..Default::default() }
+                        .encode(f)
+                });
                 mon.renewals.set(mon.renewals.get() + 1);
             }
             AnyMessage::MonCommand(command) => {
@@ -94,7 +104,14 @@ impl Dispatcher for Handler {
                     Mood::Answer => reply(&|f| {
                         let status = mon.name.to_owned();
                         let output = command.input.clone();
-                        MonCommandAck { result: 0, status, cmd: command.cmd.clone(), output, ..Default::default() }.encode(f)
+                        MonCommandAck {
+                            result: 0,
+                            status,
+                            cmd: command.cmd.clone(),
+                            output,
+                            ..Default::default()
+                        }
+                        .encode(f)
                     }),
                     Mood::HangUp => conn.mark_down(),
                     Mood::Ignore => {}
@@ -104,7 +121,10 @@ impl Dispatcher for Handler {
                 if mon.mood.replace(Mood::Answer) == Mood::HangUp {
                     conn.mark_down();
                 } else {
-                    reply(&|f| MonGetVersionReply { handle: q.handle, version: 9, oldest_version: 3 }.encode(f));
+                    reply(&|f| {
+                        MonGetVersionReply { handle: q.handle, version: 9, oldest_version: 3 }
+                            .encode(f)
+                    });
                 }
             }
             AnyMessage::Log(Log { entries, .. }) => {
@@ -144,7 +164,9 @@ fn start(name: &'static str) -> Rc<FakeMon> {
         Some(next_id.get())
     }));
     let mut keys = KeyServer::default();
-    let caps = ["mon", "osd", "mgr", "mds"].map(|service| (service.to_owned(), "allow *".to_owned())).into();
+    let caps = ["mon", "osd", "mgr", "mds"]
+        .map(|service| (service.to_owned(), "allow *".to_owned()))
+        .into();
     keys.insert(admin(), EntityAuth { key: key(), caps });
     let rotation = keys.prepare_rotation(TicketTtl::default(), now(), &mut rand::rng()).unwrap();
     keys.apply_rotation(rotation);
@@ -199,7 +221,8 @@ fn host(mon: &FakeMon) -> MonHost {
 
 fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let test = async { tokio::time::timeout(LIMIT * 2, test).await.expect("the test ends in time") };
+    let test =
+        async { tokio::time::timeout(LIMIT * 2, test).await.expect("the test ends in time") };
     tokio::task::LocalSet::new().block_on(&runtime, test)
 }
 
@@ -231,7 +254,11 @@ fn a_dead_and_a_silent_monitor_are_passed_by() {
         // Accepts connections and never says a word.
         let silent = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         // Nobody listens there any more.
-        let dead = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let dead = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let at = |addr: SocketAddr| MonHost::Addr(EntityAddr::msgr2(addr, 0));
         for _ in 0..5 {
             let hosts = vec![at(silent.local_addr().unwrap()), at(dead), host(&mons[0])];
@@ -292,7 +319,8 @@ fn a_dropped_request_is_forgotten() {
         let mon = MonClient::new(config(vec![host(&mons[0])]));
         mon.wait_ready(LIMIT).await.unwrap();
         mons[0].mood.set(Mood::Ignore);
-        let impatient = tokio::time::timeout(Duration::from_millis(100), mon.command("{}", Bytes::new())).await;
+        let impatient =
+            tokio::time::timeout(Duration::from_millis(100), mon.command("{}", Bytes::new())).await;
         assert!(impatient.is_err());
         assert_eq!(mons[0].commands.get(), 1);
         mons[0].mood.set(Mood::HangUp);

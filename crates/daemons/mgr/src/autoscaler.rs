@@ -1,9 +1,10 @@
 //! Gives pools as many groups as they should have, slowly, and only where that is sure.
 //!
-//! A wrong number of groups moves all data of a pool, so nothing is done because of one look: statistics can be absent,
-//! stale, or those of a moment. A pool is changed when two looks in a row proposed the same, when it is as it was asked to
-//! be and everything in it is active and clean, by a factor of [`STEP`] at most, and no other pool at the same look. The
-//! monitors refuse what their own bounds (`mon_max_pg_per_osd`) do not allow.
+//! A wrong number of groups moves all data of a pool, so nothing is done because of one look:
+//! statistics can be absent, stale, or those of a moment. A pool is changed when two looks in a row
+//! proposed the same, when it is as it was asked to be and everything in it is active and clean, by
+//! a factor of [`STEP`] at most, and no other pool at the same look. The monitors refuse what their
+//! own bounds (`mon_max_pg_per_osd`) do not allow.
 
 use messages::{HealthCheck, HealthChecks};
 use std::collections::BTreeMap;
@@ -18,7 +19,8 @@ pub const STEP: u32 = 4;
 pub struct Goals {
     /// Groups that an OSD should have, with all copies (`mon_target_pg_per_osd`).
     pub per_osd: f64,
-    /// By which factor a number must be wrong before another one is proposed (`mgr/pg_autoscaler/threshold`).
+    /// By which factor a number must be wrong before another one is proposed
+    /// (`mgr/pg_autoscaler/threshold`).
     pub threshold: f64,
 }
 
@@ -57,13 +59,24 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// One look: the pool to be changed, if any, and its next number of groups. `settled` says whether a pool is as it was
-    /// asked to be, with everything in it active and clean.
-    pub fn look<'a>(&mut self, proposals: &'a [Proposal], settled: impl Fn(PoolId) -> bool) -> Option<(&'a Proposal, u32)> {
-        let now: BTreeMap<PoolId, u32> = proposals.iter().filter(|p| p.mode == AutoscaleMode::ON).map(|p| (p.pool, p.should)).collect();
+    /// One look: the pool to be changed, if any, and its next number of groups. `settled` says
+    /// whether a pool is as it was asked to be, with everything in it active and clean.
+    pub fn look<'a>(
+        &mut self,
+        proposals: &'a [Proposal],
+        settled: impl Fn(PoolId) -> bool,
+    ) -> Option<(&'a Proposal, u32)> {
+        let now: BTreeMap<PoolId, u32> = proposals
+            .iter()
+            .filter(|p| p.mode == AutoscaleMode::ON)
+            .map(|p| (p.pool, p.should))
+            .collect();
         let before = std::mem::replace(&mut self.proposed, now);
-        let sure = |p: &&Proposal| self.proposed.contains_key(&p.pool) && before.get(&p.pool) == Some(&p.should);
-        let chosen = proposals.iter().filter(sure).find(|p| p.next() != p.pg_num && settled(p.pool))?;
+        let sure = |p: &&Proposal| {
+            self.proposed.contains_key(&p.pool) && before.get(&p.pool) == Some(&p.should)
+        };
+        let chosen =
+            proposals.iter().filter(sure).find(|p| p.next() != p.pg_num && settled(p.pool))?;
         // It has to be seen twice again before the next step.
         self.proposed.remove(&chosen.pool);
         Some((chosen, chosen.next()))
@@ -73,14 +86,27 @@ impl Autoscaler {
 /// Warnings for pools of mode `warn` (Ceph 16.2: `src/pybind/mgr/pg_autoscaler/module.py`).
 pub fn checks(proposals: &[Proposal]) -> HealthChecks {
     let mut checks = HealthChecks::default();
-    for (code, what, few) in [("POOL_TOO_FEW_PGS", "few", true), ("POOL_TOO_MANY_PGS", "many", false)] {
-        let wrong = proposals.iter().filter(|p| p.mode == AutoscaleMode::WARN && (p.pg_num < p.should) == few);
-        let detail: Vec<String> =
-            wrong.map(|p| format!("Pool {} has {} placement groups, should have {}", p.name, p.pg_num, p.should)).collect();
+    for (code, what, few) in
+        [("POOL_TOO_FEW_PGS", "few", true), ("POOL_TOO_MANY_PGS", "many", false)]
+    {
+        let wrong = proposals
+            .iter()
+            .filter(|p| p.mode == AutoscaleMode::WARN && (p.pg_num < p.should) == few);
+        let detail: Vec<String> = wrong
+            .map(|p| {
+                format!(
+                    "Pool {} has {} placement groups, should have {}",
+                    p.name, p.pg_num, p.should
+                )
+            })
+            .collect();
         if !detail.is_empty() {
             let summary = format!("{} pools have too {what} placement groups", detail.len());
             let count = detail.len() as i64;
-            checks.checks.insert(code.into(), HealthCheck { severity: HealthCheck::WARN, summary, detail, count });
+            checks.checks.insert(
+                code.into(),
+                HealthCheck { severity: HealthCheck::WARN, summary, detail, count },
+            );
         }
     }
     checks
@@ -149,7 +175,10 @@ mod tests {
         ];
         let checks = checks(&all).checks;
         assert_eq!(checks.keys().collect::<Vec<_>>(), ["POOL_TOO_FEW_PGS", "POOL_TOO_MANY_PGS"]);
-        assert_eq!(checks["POOL_TOO_FEW_PGS"].detail, ["Pool p1 has 8 placement groups, should have 32"]);
+        assert_eq!(
+            checks["POOL_TOO_FEW_PGS"].detail,
+            ["Pool p1 has 8 placement groups, should have 32"]
+        );
         assert_eq!(checks["POOL_TOO_MANY_PGS"].summary, "1 pools have too many placement groups");
     }
 }

@@ -1,5 +1,5 @@
-//! The manager: gathers the OSDs' statistics, tells the monitors what they need of them, and serves the
-//! commands that read them.
+//! The manager: gathers the OSDs' statistics, tells the monitors what they need of them, and serves
+//! the commands that read them.
 //!
 //! * [`state`]: what the manager knows, without I/O;
 //! * [`commands`]: the table of its commands;

@@ -12,10 +12,17 @@ use bytes::Bytes;
 use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
 use command::{Format, Refusal};
 use conf::Config;
+use denc::Decode;
+use messages::{
+    AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, MgrMapMsg,
+    OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares,
+};
+use msgr::{
+    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
+    PolicySet, ReceiveGuard,
+};
 use pgmap::PingLimits;
 use pgmap::health::ScrubLimits;
-use messages::{AnyMessage, Command, MgrMapMsg, QosSeen, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, OsdForceRecovery, OsdScrub, Payload, QosShares};
-use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,7 +30,6 @@ use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use denc::Decode;
 use types::{EntityName, EntityType, MgrMap, OsdId, ShardId, SpgId, Utime};
 
 mod autoscale;
@@ -103,7 +109,8 @@ struct Inner {
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
-    /// The connections of daemons and clients that opened a session, and how often they were told to report.
+    /// The connections of daemons and clients that opened a session, and how often they were told
+    /// to report.
     opened: RefCell<Vec<Rc<Connection>>>,
     told_period: Cell<u32>,
     /// The connections on which OSDs report.
@@ -127,7 +134,9 @@ struct Inner {
 }
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 /// Passes on what the monitors send.
@@ -180,8 +189,8 @@ impl Dispatcher for Sessions {
 }
 
 impl Manager {
-    /// Starts a manager on the current `LocalSet`. When this returns it is known where it listens, and it serves as soon as
-    /// the monitors choose it.
+    /// Starts a manager on the current `LocalSet`. When this returns it is known where it listens,
+    /// and it serves as soon as the monitors choose it.
     pub async fn start(config: MgrConfig) -> Result<Manager, MgrError> {
         let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MGR, config.keyring)));
         let mut mon_config = MonConfig::new(&config.cluster);
@@ -250,7 +259,8 @@ impl Manager {
         (code, status, data.to_vec())
     }
 
-    /// Waits until another manager has taken this one's place. It has to be started anew to wait for it.
+    /// Waits until another manager has taken this one's place. It has to be started anew to wait
+    /// for it.
     pub async fn replaced(&self) {
         while self.inner.role.get() != Role::Replaced {
             self.inner.replaced.notified().await;
@@ -274,7 +284,8 @@ impl Manager {
     }
 }
 
-/// Sends digests: at once when there is news, and at least every `mgr_tick_period`. Who waits only says that it lives.
+/// Sends digests: at once when there is news, and at least every `mgr_tick_period`. Who waits only
+/// says that it lives.
 async fn report(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
@@ -284,7 +295,8 @@ async fn report(inner: Weak<Inner>) {
         if m.serves() {
             m.send_digest();
         } else if m.role.get() == Role::Waits {
-            // Who was replaced is refused by the OSDs: it must not be chosen again under the same global id.
+            // Who was replaced is refused by the OSDs: it must not be chosen again under the same
+            // global id.
             m.send_beacon();
         }
         let period = Duration::from_secs(m.conf.borrow().u64("mgr_tick_period"));
@@ -293,7 +305,8 @@ async fn report(inner: Weak<Inner>) {
     }
 }
 
-/// Reads the limits of images and the promises to tenants and divides them over OSDs, while there are any.
+/// Reads the limits of images and the promises to tenants and divides them over OSDs, while there
+/// are any.
 async fn split_limits(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
@@ -325,7 +338,10 @@ async fn serve_metrics(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
         let enabled = !m.stopping.get() && m.modules.borrow().contains(prometheus::MODULE);
-        let (addr, port) = (m.conf.borrow().str("mgr/prometheus/server_addr"), m.conf.borrow().u64("mgr/prometheus/server_port"));
+        let (addr, port) = (
+            m.conf.borrow().str("mgr/prometheus/server_addr"),
+            m.conf.borrow().u64("mgr/prometheus/server_port"),
+        );
         let mut failed = false;
         if !enabled || running.as_ref().is_some_and(|(a, p, _)| (a, *p) != (&addr, port)) {
             if let Some((_, _, task)) = running.take() {
@@ -343,7 +359,11 @@ async fn serve_metrics(inner: Weak<Inner>) {
                     // What clients are told is where they may reach this manager.
                     let everywhere = addr == "::" || addr == "0.0.0.0";
                     let host = if everywhere { m.ip.to_string() } else { addr.clone() };
-                    let host = if host.contains(':') { format!("[{}]", host.trim_matches(['[', ']'])) } else { host };
+                    let host = if host.contains(':') {
+                        format!("[{}]", host.trim_matches(['[', ']']))
+                    } else {
+                        host
+                    };
                     m.metrics_url.replace(Some(format!("http://{host}:{port}/")));
                     running = Some((addr, port, tokio::task::spawn_local(serve)));
                     complained = None;
@@ -372,12 +392,17 @@ async fn serve_metrics(inner: Weak<Inner>) {
 async fn metrics(inner: Weak<Inner>) -> String {
     let Some(m) = inner.upgrade() else { return String::new() };
     let ask = async |command: serde_json::Value| -> serde_json::Value {
-        let asked = tokio::time::timeout(METRICS_PATIENCE, m.mon.command(&command.to_string(), Bytes::new())).await;
+        let asked = tokio::time::timeout(
+            METRICS_PATIENCE,
+            m.mon.command(&command.to_string(), Bytes::new()),
+        )
+        .await;
         let output = asked.ok().and_then(Result::ok).filter(|o| o.code == 0).map(|o| o.output);
         output.and_then(|o| serde_json::from_slice(&o).ok()).unwrap_or_default()
     };
     let monitors = FromMonitors {
-        health: ask(serde_json::json!({"prefix": "health", "detail": "detail", "format": "json"})).await,
+        health: ask(serde_json::json!({"prefix": "health", "detail": "detail", "format": "json"}))
+            .await,
         quorum: ask(serde_json::json!({"prefix": "quorum_status", "format": "json"})).await,
         osds: ask(serde_json::json!({"prefix": "osd metadata", "format": "json"})).await,
     };
@@ -451,7 +476,10 @@ impl Inner {
     }
 
     fn wanted_reports(&self) -> MgrConfigure {
-        MgrConfigure { stats_period: self.conf.borrow().u64("mgr_stats_period") as u32, stats_threshold: 5 }
+        MgrConfigure {
+            stats_period: self.conf.borrow().u64("mgr_stats_period") as u32,
+            stats_threshold: 5,
+        }
     }
 
     /// Tells everybody who reports how often to, if that has changed.
@@ -461,7 +489,9 @@ impl Inner {
             return;
         }
         self.opened.borrow_mut().retain(|c| !c.is_down());
-        for conn in self.opened.borrow().iter().chain(self.osds.borrow().values()).filter(|c| !c.is_down()) {
+        for conn in
+            self.opened.borrow().iter().chain(self.osds.borrow().values()).filter(|c| !c.is_down())
+        {
             send(conn, &wanted, 0);
         }
     }
@@ -536,9 +566,7 @@ impl Inner {
         }
         match any {
             AnyMessage::OsdStatsReport(r) => {
-                if self.is_osd(conn, r.osd)
-                    && self.state.borrow_mut().handle_report(&r, now())
-                {
+                if self.is_osd(conn, r.osd) && self.state.borrow_mut().handle_report(&r, now()) {
                     if let Some(rbd) = &*self.rbd.borrow() {
                         rbd.perf.borrow_mut().handle_report(&r.images);
                     }
@@ -590,12 +618,22 @@ impl Inner {
                 };
                 self.finish(conn, message.tid, self.tell_from(conn, &c), reply);
             }
-            _ => tracing::debug!("unexpected message of type {} from {}", message.msg_type, conn.peer_name()),
+            _ => tracing::debug!(
+                "unexpected message of type {} from {}",
+                message.msg_type,
+                conn.peer_name()
+            ),
         }
     }
 
     /// Answers a command, now or when the monitors have.
-    fn finish(&self, conn: &Rc<Connection>, tid: u64, done: Result<Done, Refusal>, reply: impl FnOnce(&Rc<Connection>, u64, commands::Answer) + 'static) {
+    fn finish(
+        &self,
+        conn: &Rc<Connection>,
+        tid: u64,
+        done: Result<Done, Refusal>,
+        reply: impl FnOnce(&Rc<Connection>, u64, commands::Answer) + 'static,
+    ) {
         match done {
             Ok(Done::Answered(r)) => reply(conn, tid, Ok(r)),
             Err(e) => reply(conn, tid, Err(e)),
@@ -616,9 +654,19 @@ impl Inner {
         let addr = conn.peer_socket_addr().map(|a| a.ip());
         let done = commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
             let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
-            let perm = needs.into_iter().filter(|(c, _)| entry.needs(*c)).fold(Perm::NONE, |all, (_, p)| all | p);
+            let perm = needs
+                .into_iter()
+                .filter(|(c, _)| entry.needs(*c))
+                .fold(Perm::NONE, |all, (_, p)| all | p);
             let args = args.text_map();
-            caps.is_capable(&MgrOp { service: entry.module, module: "", command: entry.prefix(), args: &args, perm, addr })
+            caps.is_capable(&MgrOp {
+                service: entry.module,
+                module: "",
+                command: entry.prefix(),
+                args: &args,
+                perm,
+                addr,
+            })
         });
         self.instruct(done?)
     }
@@ -628,8 +676,15 @@ impl Inner {
         if !matches!(done, Done::Scrub(_) | Done::Force(_)) {
             return Ok(done);
         }
-        let Some(fsid) = self.mon.fsid() else { return Err(Refusal::new(types::errno::Errno::EAGAIN, "the manager does not know its cluster yet")) };
-        let spgs = |groups: &[types::PgId]| groups.iter().map(|pgid| SpgId { pgid: *pgid, shard: ShardId::NONE }).collect();
+        let Some(fsid) = self.mon.fsid() else {
+            return Err(Refusal::new(
+                types::errno::Errno::EAGAIN,
+                "the manager does not know its cluster yet",
+            ));
+        };
+        let spgs = |groups: &[types::PgId]| {
+            groups.iter().map(|pgid| SpgId { pgid: *pgid, shard: ShardId::NONE }).collect()
+        };
         let order = match done {
             Done::Scrub(order) => order,
             Done::Force(order) => {
@@ -637,7 +692,11 @@ impl Inner {
                 let mut unreached = std::collections::BTreeSet::new();
                 for (osd, groups) in &order.groups {
                     match osds.get(osd).filter(|c| !c.is_down()) {
-                        Some(conn) => send(conn, &OsdForceRecovery { fsid, pgs: spgs(groups), options: order.options }, 0),
+                        Some(conn) => send(
+                            conn,
+                            &OsdForceRecovery { fsid, pgs: spgs(groups), options: order.options },
+                            0,
+                        ),
                         None => drop(unreached.insert(*osd)),
                     }
                 }
@@ -664,37 +723,61 @@ impl Inner {
         order.answer(&unreached).map(Done::Answered)
     }
 
-    /// A command of the block device services: its answer takes time. Nothing if it is another command.
-    fn ask_rbd(&self, conn: &Connection, pieces: &[String]) -> Option<Result<commands::rbd::Later, Refusal>> {
+    /// A command of the block device services: its answer takes time. Nothing if it is another
+    /// command.
+    fn ask_rbd(
+        &self,
+        conn: &Connection,
+        pieces: &[String],
+    ) -> Option<Result<commands::rbd::Later, Refusal>> {
         let args = command::Args::parse(pieces).ok()?;
         let entry = commands::find(&args)?;
         let commands::Run::Rbd(handler) = entry.handler else { return None };
         let rbd = self.rbd.borrow().clone()?;
         let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
-        let perm = needs.into_iter().filter(|(c, _)| entry.needs(*c)).fold(Perm::NONE, |all, (_, p)| all | p);
+        let perm = needs
+            .into_iter()
+            .filter(|(c, _)| entry.needs(*c))
+            .fold(Perm::NONE, |all, (_, p)| all | p);
         let (caps, addr) = (caps_of(conn), conn.peer_socket_addr().map(|a| a.ip()));
         let may = move |command: &str, args: &BTreeMap<String, String>| {
-            caps.is_capable(&MgrOp { service: "", module: "rbd_support", command, args, perm, addr })
+            caps.is_capable(&MgrOp {
+                service: "",
+                module: "rbd_support",
+                command,
+                args,
+                perm,
+                addr,
+            })
         };
-        if let Err(refusal) = commands::check(&args, |entry, args| may(entry.prefix(), &args.text_map())) {
+        if let Err(refusal) =
+            commands::check(&args, |entry, args| may(entry.prefix(), &args.text_map()))
+        {
             return Some(Err(refusal));
         }
         let allowed = Box::new(move |pool: &str, namespace: &str| {
-            let place = [("pool", pool), ("namespace", namespace)].map(|(k, v)| (k.to_owned(), v.to_owned()));
+            let place = [("pool", pool), ("namespace", namespace)]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()));
             may("", &place.into())
         });
         Some(Ok(handler(commands::rbd::Ask { rbd, args, allowed })))
     }
 
-    /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own commands.
+    /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own
+    /// commands.
     fn tell_from(&self, conn: &Rc<Connection>, c: &Command) -> Result<Done, Refusal> {
         let args = command::Args::parse(&c.cmd)?;
         if args.prefix() == "get_command_descriptions" {
-            return Ok(Done::Answered(command::Reply::data(Format::Json.json(&tell_descriptions()))));
+            return Ok(Done::Answered(command::Reply::data(
+                Format::Json.json(&tell_descriptions()),
+            )));
         }
         let caps = caps_of(conn);
         if !caps.is_allow_all() {
-            return Err(Refusal::new(types::errno::Errno::EACCES, "access denied: does your client key have mgr caps?"));
+            return Err(Refusal::new(
+                types::errno::Errno::EACCES,
+                "access denied: does your client key have mgr caps?",
+            ));
         }
         self.tell(&c.cmd)
     }
@@ -704,17 +787,34 @@ impl Inner {
         let format = Format::of(&args);
         let conf = self.conf.borrow();
         let value = match args.prefix() {
-            "version" => serde_json::json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"}),
-            "config show" => conf::schema::all().iter().map(|o| (o.name.to_string(), conf.str(o.name).into())).collect::<serde_json::Map<_, _>>().into(),
-            "config diff" => conf.changed().map(|(n, _, v)| (n.to_string(), v.into())).collect::<serde_json::Map<_, _>>().into(),
+            "version" => {
+                serde_json::json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"})
+            }
+            "config show" => conf::schema::all()
+                .iter()
+                .map(|o| (o.name.to_string(), conf.str(o.name).into()))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            "config diff" => conf
+                .changed()
+                .map(|(n, _, v)| (n.to_string(), v.into()))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
             "config get" => {
                 let name = args.req("var");
-                let (value, _) = conf.lookup(name).map_err(|e| Refusal::new(types::errno::Errno::ENOENT, e.to_string()))?;
+                let (value, _) = conf
+                    .lookup(name)
+                    .map_err(|e| Refusal::new(types::errno::Errno::ENOENT, e.to_string()))?;
                 serde_json::json!({name: value.to_string()})
             }
-            "status" | "mgr_status" => serde_json::json!({"metadata": self.metadata, "osdmap_epoch": self.state.borrow().epoch().0}),
+            "status" | "mgr_status" => {
+                serde_json::json!({"metadata": self.metadata, "osdmap_epoch": self.state.borrow().epoch().0})
+            }
             "get_command_descriptions" => tell_descriptions(),
-            "help" => commands::table().map(|e| (e.prefix().to_string(), e.help.into())).collect::<serde_json::Map<_, _>>().into(),
+            "help" => commands::table()
+                .map(|e| (e.prefix().to_string(), e.help.into()))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
             _ => {
                 drop(conf);
                 let done = commands::run(&self.state.borrow(), pieces, now(), |_, _| true)?;
@@ -732,7 +832,14 @@ pub fn descriptions() -> serde_json::Value {
 }
 
 const fn own(signature: &'static str, help: &'static str) -> command::Command<()> {
-    command::Command { signature, help, module: "mgr", perm: "r", flags: command::flags::NONE, handler: () }
+    command::Command {
+        signature,
+        help,
+        module: "mgr",
+        perm: "r",
+        flags: command::flags::NONE,
+        handler: (),
+    }
 }
 
 /// Commands to the daemon itself, beside those that it serves for the cluster.
@@ -750,7 +857,14 @@ static OWN: &[command::Command<()>] = &[
 /// The descriptions for `ceph tell mgr` and the admin socket.
 fn tell_descriptions() -> serde_json::Value {
     let served: Vec<command::Command<()>> = commands::table()
-        .map(|c| command::Command { signature: c.signature, help: c.help, module: c.module, perm: c.perm, flags: command::flags::NONE, handler: () })
+        .map(|c| command::Command {
+            signature: c.signature,
+            help: c.help,
+            module: c.module,
+            perm: c.perm,
+            flags: command::flags::NONE,
+            handler: (),
+        })
         .collect();
     command::describe_all(OWN.iter().chain(&served))
 }
@@ -760,11 +874,17 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     let command = match done? {
         Done::Answered(reply) => return Ok(reply),
         Done::AskMon(command) => command,
-        Done::Scrub(_) | Done::Force(_) => return Err(Refusal::unsupported("ask the manager as a client".to_string())),
+        Done::Scrub(_) | Done::Force(_) => {
+            return Err(Refusal::unsupported("ask the manager as a client".to_string()));
+        }
     };
     match mon.command(&command.to_string(), Bytes::new()).await {
         Ok(o) if o.code >= 0 => Ok(command::Reply { status: o.status, data: o.output }),
-        Ok(o) => Err(Refusal { errno: types::errno::Errno(o.code.saturating_neg()), message: o.status, data: o.output }),
+        Ok(o) => Err(Refusal {
+            errno: types::errno::Errno(o.code.saturating_neg()),
+            message: o.status,
+            data: o.output,
+        }),
         Err(e) => Err(Refusal::new(types::errno::Errno::ENOTCONN, e.to_string())),
     }
 }
@@ -801,4 +921,3 @@ fn metadata(ip: IpAddr, mut facts: BTreeMap<String, String>) -> BTreeMap<String,
     }
     facts
 }
-

@@ -4,8 +4,8 @@ use crate::autoscaler::{self, Goals};
 use crate::commands;
 use crate::qos::Serving;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
-use pgmap::map::PoolShape;
 use pgmap::health::ScrubLimits;
+use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,7 +34,11 @@ pub struct MgrState {
 impl MgrState {
     /// Follows a new map.
     pub fn handle_osd_map(&mut self, map: Rc<OsdMap>, now: Utime) {
-        let pools = map.pools.iter().map(|(id, p)| (*id, PoolShape { pg_num: p.pg_num, pg_num_target: p.pg_num_target })).collect();
+        let pools = map
+            .pools
+            .iter()
+            .map(|(id, p)| (*id, PoolShape { pg_num: p.pg_num, pg_num_target: p.pg_num_target }))
+            .collect();
         self.pg_map.handle_osd_map(map.epoch, pools, |o| map.exists(o), |o| map.is_up(o), now);
         self.osd_map = Some(map);
     }
@@ -46,7 +50,10 @@ impl MgrState {
 
     /// What was last heard of each group of a pool.
     fn groups(&self, pool: PoolId) -> impl Iterator<Item = &PgStat> {
-        self.pg_map.pgs.range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }).map(|(_, s)| s)
+        self.pg_map
+            .pgs
+            .range(PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX })
+            .map(|(_, s)| s)
     }
 
     /// Whether it is an OSD that is up; without a map all are taken to be.
@@ -54,8 +61,8 @@ impl MgrState {
         osd.0 >= 0 && self.osd_map.as_ref().is_none_or(|m| m.is_up(osd))
     }
 
-    /// The OSDs that lead groups of a pool, as they reported. Where that one is down, all others that act for the group: one of them leads
-    /// it now, and says so within a second or two.
+    /// The OSDs that lead groups of a pool, as they reported. Where that one is down, all others
+    /// that act for the group: one of them leads it now, and says so within a second or two.
     pub fn primaries(&self, pool: PoolId) -> BTreeSet<OsdId> {
         let mut leads = BTreeSet::new();
         for s in self.groups(pool).filter(|s| s.acting_primary.0 >= 0) {
@@ -68,13 +75,21 @@ impl MgrState {
         leads
     }
 
-    /// Who serves a pool. Where the leader of a group is down, the next one that acts for it leads, as far as anybody knows.
+    /// Who serves a pool. Where the leader of a group is down, the next one that acts for it leads,
+    /// as far as anybody knows.
     pub fn serving(&self, pool: PoolId) -> Serving {
         let mut serving = Serving::default();
         for s in self.groups(pool) {
-            let leader = [s.acting_primary].into_iter().chain(s.acting.iter().copied()).find(|o| self.is_up(*o));
+            let leader = [s.acting_primary]
+                .into_iter()
+                .chain(s.acting.iter().copied())
+                .find(|o| self.is_up(*o));
             serving.leads.extend(leader);
-            serving.acts.extend(leader.into_iter().chain(s.acting.iter().chain(&s.up).copied().filter(|o| o.0 >= 0)));
+            serving.acts.extend(
+                leader
+                    .into_iter()
+                    .chain(s.acting.iter().chain(&s.up).copied().filter(|o| o.0 >= 0)),
+            );
         }
         serving
     }
@@ -87,7 +102,8 @@ impl MgrState {
     /// Makes the digest and the health checks of this moment.
     pub fn refresh(&mut self, now: Utime) {
         let map = self.osd_map.clone();
-        let class_of = |o: OsdId| map.as_ref().and_then(|m| m.crush.item_class(o.0).map(str::to_owned));
+        let class_of =
+            |o: OsdId| map.as_ref().and_then(|m| m.crush.item_class(o.0).map(str::to_owned));
         let mut digest = self.pg_map.digest(now, class_of);
         if let Some(map) = &map {
             digest.rule_avail = rule_avail(map, &self.pg_map);
@@ -99,11 +115,14 @@ impl MgrState {
             PoolOptValue::Double(seconds) if *seconds > 0.0 => Some(*seconds),
             _ => None,
         };
-        let pool = |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
+        let pool =
+            |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
         self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
         if let Some(map) = &map {
             self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
-            self.health.checks.extend(autoscaler::checks(&commands::proposals(self, map, self.goals)).checks);
+            self.health
+                .checks
+                .extend(autoscaler::checks(&commands::proposals(self, map, self.goals)).checks);
         }
     }
 
@@ -111,7 +130,11 @@ impl MgrState {
     fn note_paused(&self, digest: &mut Digest) {
         use types::rados::osdmap_flag as flag;
         let is = |bit| self.osd_map.as_ref().is_some_and(|m| m.has_flag(bit));
-        let deletion = self.pg_map.osds.values().any(|r| r.counters.get("job_delete_paused").is_some_and(|n| *n > 0));
+        let deletion = self
+            .pg_map
+            .osds
+            .values()
+            .any(|r| r.counters.get("job_delete_paused").is_some_and(|n| *n > 0));
         let all_scrubs = is(flag::NOSCRUB) && is(flag::NODEEP_SCRUB);
         for (name, why, on) in [
             ("recovery", "norecover", is(flag::NORECOVER)),
@@ -134,12 +157,17 @@ impl MgrState {
     /// The message for the monitors, without the manager's own identity.
     pub fn digest_message(&self) -> MgrDigest {
         use denc::{Encode, Features};
-        MgrDigest { available: true, pg_digest: self.digest.to_bytes(Features::ALL), health: self.health.clone(), ..MgrDigest::default() }
+        MgrDigest {
+            available: true,
+            pg_digest: self.digest.to_bytes(Features::ALL),
+            health: self.health.clone(),
+            ..MgrDigest::default()
+        }
     }
 }
 
-/// Raw bytes that can still be written under each rule before the first of its OSDs is full: data spreads
-/// over the rule's OSDs by weight, so the one with the least room for its share decides
+/// Raw bytes that can still be written under each rule before the first of its OSDs is full: data
+/// spreads over the rule's OSDs by weight, so the one with the least room for its share decides
 /// (Ceph: `PGMap::get_rule_avail`).
 fn rule_avail(map: &OsdMap, pg_map: &PgMap) -> BTreeMap<u32, u64> {
     let mut out = BTreeMap::new();
@@ -176,20 +204,33 @@ mod tests {
     #[test]
     fn while_a_leader_is_down_any_other_may_lead() {
         let mut s = MgrState::default();
-        let stat = |acting: [i32; 3]| PgStat { acting: acting.map(OsdId).into(), acting_primary: OsdId(acting[0]), ..PgStat::default() };
+        let stat = |acting: [i32; 3]| PgStat {
+            acting: acting.map(OsdId).into(),
+            acting_primary: OsdId(acting[0]),
+            ..PgStat::default()
+        };
         let pool = PoolId(3);
         s.pg_map.pgs.insert(PgId { pool, seed: 0 }, stat([0, 1, 2]));
         s.pg_map.pgs.insert(PgId { pool, seed: 1 }, stat([3, 2, 0]));
         s.pg_map.pgs.insert(PgId { pool: PoolId(4), seed: 0 }, stat([5, 1, 4]));
         let osds = |numbers: &[i32]| numbers.iter().copied().map(OsdId).collect::<BTreeSet<_>>();
         assert_eq!(s.primaries(pool), osds(&[0, 3]), "without a map all are taken to be up");
-        let up = |o: i32| Osd { state: osd_state::EXISTS | if o == 0 { 0 } else { osd_state::UP }, ..Osd::default() };
+        let up = |o: i32| Osd {
+            state: osd_state::EXISTS | if o == 0 { 0 } else { osd_state::UP },
+            ..Osd::default()
+        };
         s.osd_map = Some(Rc::new(OsdMap { osds: (0..6).map(up).collect(), ..OsdMap::default() }));
         assert_eq!(s.primaries(pool), osds(&[1, 2, 3]));
         let serving = s.serving(pool);
         assert_eq!((serving.leads, serving.acts), (osds(&[1, 3]), osds(&[0, 1, 2, 3])));
         // One that is to act for a group does not yet.
-        s.pg_map.pgs.insert(PgId { pool, seed: 2 }, PgStat { up: [4, 3].map(OsdId).into(), ..stat([3, 2, 1]) });
-        assert_eq!((s.serving(pool).leads, s.serving(pool).acts), (osds(&[1, 3]), osds(&[0, 1, 2, 3, 4])));
+        s.pg_map.pgs.insert(
+            PgId { pool, seed: 2 },
+            PgStat { up: [4, 3].map(OsdId).into(), ..stat([3, 2, 1]) },
+        );
+        assert_eq!(
+            (s.serving(pool).leads, s.serving(pool).acts),
+            (osds(&[1, 3]), osds(&[0, 1, 2, 3, 4]))
+        );
     }
 }

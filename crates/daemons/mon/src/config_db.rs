@@ -5,8 +5,8 @@ use conf::sections::{Section, Who, resolve};
 use std::collections::BTreeMap;
 use types::OsdId;
 
-/// Splits a key of the configuration database: `section[/mask...]` and the option's name. Masks have a colon; names of
-/// options of the manager's modules have slashes themselves.
+/// Splits a key of the configuration database: `section[/mask...]` and the option's name. Masks
+/// have a colon; names of options of the manager's modules have slashes themselves.
 pub fn split_key(key: &str) -> Option<(&str, &str)> {
     let mut at = key.find('/')?;
     while let Some((mask, _)) = key[at + 1..].split_once('/')
@@ -17,8 +17,8 @@ pub fn split_key(key: &str) -> Option<(&str, &str)> {
     Some((&key[..at], &key[at + 1..]))
 }
 
-/// Which sections are for an entity. Its place and device class come from the CRUSH map if it is an OSD, else its place is only
-/// its host.
+/// Which sections are for an entity. Its place and device class come from the CRUSH map if it is an
+/// OSD, else its place is only its host.
 pub fn whose(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> Who {
     let mut who = Who { entity_type: kind.to_owned(), id: id.to_owned(), ..Default::default() };
     if kind == "osd"
@@ -40,7 +40,12 @@ pub fn whose(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> 
 }
 
 /// The settings that hold for an entity: see [`whose`].
-pub fn for_entity(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> BTreeMap<String, String> {
+pub fn for_entity(
+    state: &ClusterState,
+    kind: &str,
+    id: &str,
+    host: Option<&str>,
+) -> BTreeMap<String, String> {
     let who = whose(state, kind, id, host);
     let parsed: Vec<(Section, &str, &str)> = state
         .config

@@ -9,7 +9,9 @@ fn first_line(path: &str) -> Option<String> {
 
 /// The host's name.
 pub fn hostname() -> String {
-    first_line("/proc/sys/kernel/hostname").filter(|n| !n.is_empty()).unwrap_or_else(|| "localhost".into())
+    first_line("/proc/sys/kernel/hostname")
+        .filter(|n| !n.is_empty())
+        .unwrap_or_else(|| "localhost".into())
 }
 
 /// What `ceph mon metadata` and its siblings show of every daemon.
@@ -36,9 +38,14 @@ pub fn facts() -> BTreeMap<String, String> {
     }
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |key: &str| {
-        release.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(|v| v.trim_matches('"').to_owned())
+        release
+            .lines()
+            .find_map(|l| l.strip_prefix(key)?.strip_prefix('='))
+            .map(|v| v.trim_matches('"').to_owned())
     };
-    for (key, name) in [("ID", "distro"), ("VERSION_ID", "distro_version"), ("PRETTY_NAME", "distro_description")] {
+    for (key, name) in
+        [("ID", "distro"), ("VERSION_ID", "distro_version"), ("PRETTY_NAME", "distro_description")]
+    {
         if let Some(v) = field(key) {
             m.insert(name.into(), v);
         }

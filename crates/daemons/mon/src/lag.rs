@@ -1,13 +1,13 @@
-//! OSDs that were marked down and lived: how probable it is that one is only slow, and how much longer to wait for it
-//! (Ceph: `osd_xinfo_t::laggy_*`, `OSDMonitor::get_grace_time`).
+//! OSDs that were marked down and lived: how probable it is that one is only slow, and how much
+//! longer to wait for it (Ceph: `osd_xinfo_t::laggy_*`, `OSDMonitor::get_grace_time`).
 //!
-//! Each boot tells: the process that was marked down lived on, or another one came. Probability and the mean time that
-//! it was away are averages that follow by `mon_osd_laggy_weight`, and what they say of the next silence fades by
-//! `mon_osd_laggy_halflife`.
+//! Each boot tells: the process that was marked down lived on, or another one came. Probability and
+//! the mean time that it was away are averages that follow by `mon_osd_laggy_weight`, and what they
+//! say of the next silence fades by `mon_osd_laggy_halflife`.
 
 use conf::Config;
-use types::osdmap::OsdXinfo;
 use types::Utime;
+use types::osdmap::OsdXinfo;
 
 /// After so many half-lives nothing is left of the averages.
 const FORGET: f64 = 48.0;
@@ -19,7 +19,8 @@ fn halflife(conf: &Config) -> f64 {
 /// An OSD boots; `lived`: it is the process that was marked down.
 pub(crate) fn note_boot(x: &mut OsdXinfo, conf: &Config, lived: bool, now: Utime) {
     let weight = conf.f64("mon_osd_laggy_weight");
-    let (mut probability, mut interval) = (f64::from(x.laggy_probability_f32()), f64::from(x.laggy_interval));
+    let (mut probability, mut interval) =
+        (f64::from(x.laggy_probability_f32()), f64::from(x.laggy_interval));
     probability *= 1.0 - weight;
     if lived {
         probability += weight;
@@ -39,7 +40,8 @@ pub(crate) fn note_boot(x: &mut OsdXinfo, conf: &Config, lived: bool, now: Utime
 /// Whether an OSD that goes down now was down so long ago that its averages are worth nothing.
 pub(crate) fn is_old(x: &OsdXinfo, conf: &Config, now: Utime) -> bool {
     let some = x.laggy_probability > 0 || x.laggy_interval > 0;
-    some && !x.down_stamp.is_zero() && now.since(x.down_stamp).as_secs_f64() > FORGET * halflife(conf)
+    some && !x.down_stamp.is_zero()
+        && now.since(x.down_stamp).as_secs_f64() > FORGET * halflife(conf)
 }
 
 /// How an OSD's past lengthens what is waited for it.
@@ -80,9 +82,15 @@ mod tests {
         x.down_stamp = at(200);
         note_boot(&mut x, &conf, true, at(10_000));
         // 0.7 of what there was, and 0.3 of what counts for 300 seconds at most.
-        assert!((x.laggy_probability_f32() - 0.51).abs() < 1e-5 && x.laggy_interval == 111, "{x:?}");
+        assert!(
+            (x.laggy_probability_f32() - 0.51).abs() < 1e-5 && x.laggy_interval == 111,
+            "{x:?}"
+        );
         note_boot(&mut x, &conf, false, at(10_100));
-        assert!((x.laggy_probability_f32() - 0.357).abs() < 1e-5 && x.laggy_interval == 77, "{x:?}");
+        assert!(
+            (x.laggy_probability_f32() - 0.357).abs() < 1e-5 && x.laggy_interval == 77,
+            "{x:?}"
+        );
         for _ in 0..40 {
             note_boot(&mut x, &conf, false, at(10_200));
         }
@@ -93,7 +101,10 @@ mod tests {
         }
         assert!(x.laggy_probability_f32() > 0.999 && x.laggy_probability_f32() <= 1.0);
         assert!(!is_old(&x, &conf, at(200 + 48 * 3600)) && is_old(&x, &conf, at(201 + 48 * 3600)));
-        assert!(!is_old(&OsdXinfo { down_stamp: at(0), ..OsdXinfo::default() }, &conf, at(1_000_000)), "nothing to forget");
+        assert!(
+            !is_old(&OsdXinfo { down_stamp: at(0), ..OsdXinfo::default() }, &conf, at(1_000_000)),
+            "nothing to forget"
+        );
     }
 
     #[test]
@@ -105,7 +116,8 @@ mod tests {
         for (elapsed, seconds) in [(0.0, 100.0), (3600.0, 50.0), (7200.0, 25.0)] {
             assert!((lag.seconds(&x, elapsed) - seconds).abs() < 0.01, "{elapsed}");
         }
-        conf.set(conf::effective::Source::CommandLine, "mon_osd_adjust_heartbeat_grace", "false").unwrap();
+        conf.set(conf::effective::Source::CommandLine, "mon_osd_adjust_heartbeat_grace", "false")
+            .unwrap();
         assert_eq!(Lag::from_conf(&conf, "mon_osd_adjust_heartbeat_grace"), None);
     }
 }

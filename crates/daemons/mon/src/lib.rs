@@ -4,9 +4,10 @@
 //!   replication and storage.
 //! * [`pg_num`]: how the number of groups of a pool goes to its target.
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
-//! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map; [`config_db`]:
-//!   configuration per entity.
-//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose fellows are lost.
+//! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map;
+//!   [`config_db`]: configuration per entity.
+//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose
+//!   fellows are lost.
 
 pub use command;
 pub mod commands;
@@ -23,5 +24,5 @@ mod rescue;
 pub mod state;
 
 pub use mkfs::{Layout, LayoutError, MkfsArgs, mkfs, mkfs_member};
-pub use rescue::{RescueError, Survivor};
 pub use monitor::{Monitor, NotCommitted, StartError, StartOptions};
+pub use rescue::{RescueError, Survivor};

@@ -1,7 +1,7 @@
 //! The rules by which the manager map changes (Ceph: `MgrMonitor`, `src/mon/MgrMonitor.cc`).
 //!
-//! One manager is active, the others wait. Who is not active any more may not know it yet: it is refused by the OSDs, and
-//! has to come back as another, with a new global id.
+//! One manager is active, the others wait. Who is not active any more may not know it yet: it is
+//! refused by the OSDs, and has to come back as another, with a new global id.
 
 use crate::state::{Change, Pending};
 use conf::Config;
@@ -60,7 +60,12 @@ pub fn beacon(p: &mut Pending, conf: &Config, b: &MgrBeacon) -> Vec<Line> {
         });
     } else if !map.standbys.contains_key(&b.gid) {
         lines.push((LogPriority::DEBUG, format!("Standby manager daemon {} started", b.name)));
-        let info = StandbyInfo { gid: b.gid, name: b.name.clone(), mgr_features: b.features, ..StandbyInfo::default() };
+        let info = StandbyInfo {
+            gid: b.gid,
+            name: b.name.clone(),
+            mgr_features: b.features,
+            ..StandbyInfo::default()
+        };
         change(p, |m| drop(m.standbys.insert(b.gid, info)));
     }
     if p.state().mgr_metadata.get(&b.name) != Some(&b.metadata) {
@@ -78,7 +83,8 @@ pub fn clients(addrs: &[EntityAddrVec]) -> Vec<(String, EntityAddrVec)> {
 pub fn drop_active(p: &mut Pending, conf: &Config) {
     let map = p.state().mgr.clone();
     let now = p.now();
-    let until = now + Duration::try_from_secs_f64(conf.f64("mon_mgr_blocklist_interval")).unwrap_or_default();
+    let until = now
+        + Duration::try_from_secs_f64(conf.f64("mon_mgr_blocklist_interval")).unwrap_or_default();
     for addr in map.clients.iter().flat_map(|(_, a)| &a.0).chain(&map.active_addrs.0) {
         refuse(p, addr, until);
     }
@@ -184,7 +190,9 @@ mod tests {
     }
 
     fn word(name: &str, gid: u64) -> MgrBeacon {
-        let addr = |port, nonce| EntityAddrVec::one(EntityAddr::msgr2(([127, 0, 0, 1], port).into(), nonce));
+        let addr = |port, nonce| {
+            EntityAddrVec::one(EntityAddr::msgr2(([127, 0, 0, 1], port).into(), nonce))
+        };
         MgrBeacon {
             gid,
             name: name.into(),
@@ -197,10 +205,18 @@ mod tests {
 
     fn names(p: &Pending) -> (String, Vec<String>, Vec<String>) {
         let s = p.state();
-        (s.mgr.active_name.clone(), s.mgr.standbys.values().map(|s| s.name.clone()).collect(), s.mgr_metadata.keys().cloned().collect())
+        (
+            s.mgr.active_name.clone(),
+            s.mgr.standbys.values().map(|s| s.name.clone()).collect(),
+            s.mgr_metadata.keys().cloned().collect(),
+        )
     }
 
-    fn owned(active: &str, standbys: &[&str], metadata: &[&str]) -> (String, Vec<String>, Vec<String>) {
+    fn owned(
+        active: &str,
+        standbys: &[&str],
+        metadata: &[&str],
+    ) -> (String, Vec<String>, Vec<String>) {
         let list = |l: &[&str]| l.iter().map(|s| s.to_string()).collect();
         (active.into(), list(standbys), list(metadata))
     }
@@ -231,7 +247,13 @@ mod tests {
         }
         p.close();
         let lines = round(&mut p, &conf, |gid| gid == 10 || gid == 11);
-        assert_eq!(lines, [(LogPriority::INFO, "Manager daemon x is unresponsive, replacing it with standby daemon z".to_owned())]);
+        assert_eq!(
+            lines,
+            [(
+                LogPriority::INFO,
+                "Manager daemon x is unresponsive, replacing it with standby daemon z".to_owned()
+            )]
+        );
         assert_eq!(names(&p), owned("z", &[], &["z"]));
         assert!(!p.state().mgr.available);
         let failed_in = p.state().mgr.last_failure_osd_epoch;
@@ -240,7 +262,10 @@ mod tests {
         assert_eq!(map.epoch, failed_in);
         let refused: Vec<u32> = map.blocklist.keys().map(|a| a.nonce).collect();
         assert_eq!(refused.len(), 2, "{refused:?}");
-        assert!(map.is_blocklisted(&word("x", 10).clients[0].msgr2()) && map.is_blocklisted(&word("x", 10).addrs.msgr2()));
+        assert!(
+            map.is_blocklisted(&word("x", 10).clients[0].msgr2())
+                && map.is_blocklisted(&word("x", 10).addrs.msgr2())
+        );
         assert!(!map.is_blocklisted(&word("y", 11).clients[0].msgr2()), "it did nothing");
         assert!(map.blocklist.values().all(|until| *until == Utime::new(2000 + 86_400, 0)));
         // With nobody left, the next to say a word.
@@ -261,7 +286,10 @@ mod tests {
         assert_eq!(p.state().mgr.standbys.keys().collect::<Vec<_>>(), [&21]);
         // The place of the active one is free at once, for whoever speaks first.
         let lines = beacon(&mut p, &conf, &word("x", 20));
-        assert_eq!(lines.iter().map(|l| l.1.as_str()).collect::<Vec<_>>(), ["Active manager daemon x restarted", "Activating manager daemon x"]);
+        assert_eq!(
+            lines.iter().map(|l| l.1.as_str()).collect::<Vec<_>>(),
+            ["Active manager daemon x restarted", "Activating manager daemon x"]
+        );
         assert_eq!((p.state().mgr.active_gid, names(&p)), (20, owned("x", &["y"], &["x", "y"])));
     }
 }

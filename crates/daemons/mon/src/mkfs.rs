@@ -1,8 +1,9 @@
 //! Making a monitor's data directory, and reading it back.
 //!
-//! The directory holds `name` (the monitor's name), `keyring` (the key of `mon.`, which all monitors
-//! share), and `store.db` (the replicated state and its log). Every monitor of a new cluster is made
-//! from the same [`MkfsArgs`] except for its name; the state they begin with is the same.
+//! The directory holds `name` (the monitor's name), `keyring` (the key of `mon.`, which all
+//! monitors share), and `store.db` (the replicated state and its log). Every monitor of a new
+//! cluster is made from the same [`MkfsArgs`] except for its name; the state they begin with is the
+//! same.
 
 use crate::replica::{self, Rows};
 use crate::state::{Change, ClusterState, Outcome, Update};
@@ -13,10 +14,11 @@ use crush::{CrushError, CrushMap, RuleMode, Tunables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use types::monmap::{MonFeatures, MonInfo};
 use types::Release;
+use types::monmap::{MonFeatures, MonInfo};
 use types::{
-    EntityAddrVec, EntityType, Epoch, FsMap, Fsid, MgrMap, MonMap, OsdMap, OsdMapIncremental, ServiceMap, Utime,
+    EntityAddrVec, EntityType, Epoch, FsMap, Fsid, MgrMap, MonMap, OsdMap, OsdMapIncremental,
+    ServiceMap, Utime,
 };
 
 /// What a new cluster is made of.
@@ -145,7 +147,12 @@ pub fn initial_state(args: &MkfsArgs, conf: &Config) -> Result<(ClusterState, Ro
         ..Default::default()
     };
     for (name, addrs) in &args.monitors {
-        monmap.add(MonInfo { name: name.clone(), public_addrs: addrs.clone(), weight: 0, ..Default::default() });
+        monmap.add(MonInfo {
+            name: name.clone(),
+            public_addrs: addrs.clone(),
+            weight: 0,
+            ..Default::default()
+        });
     }
     let crush = match &args.crush {
         Some(map) => map.clone(),
@@ -170,9 +177,17 @@ pub fn initial_state(args: &MkfsArgs, conf: &Config) -> Result<(ClusterState, Ro
     let mut changes = vec![
         Change::MonMap(Box::new(monmap)),
         Change::OsdMap(Box::new(inc)),
-        Change::MgrMap(Box::new(MgrMap { epoch: Epoch(1), active_change: args.now, ..Default::default() })),
+        Change::MgrMap(Box::new(MgrMap {
+            epoch: Epoch(1),
+            active_change: args.now,
+            ..Default::default()
+        })),
         Change::FsMap(Box::new(FsMap { epoch: Epoch(1), ..Default::default() })),
-        Change::ServiceMap(Box::new(ServiceMap { epoch: Epoch(1), modified: args.now, ..Default::default() })),
+        Change::ServiceMap(Box::new(ServiceMap {
+            epoch: Epoch(1),
+            modified: args.now,
+            ..Default::default()
+        })),
     ];
     for (name, auth) in args.keyring.iter() {
         changes.push(Change::Auth(name.clone(), Some(auth.clone())));
@@ -183,11 +198,14 @@ pub fn initial_state(args: &MkfsArgs, conf: &Config) -> Result<(ClusterState, Ro
     let (mut state, mut rows) = (ClusterState::default(), Vec::new());
     match state.update(Update { now: args.now, changes }, &mut rows) {
         Outcome::Applied => {}
-        other => return Err(LayoutError::Arguments(format!("the initial state was not taken: {other:?}"))),
+        other => {
+            return Err(LayoutError::Arguments(format!(
+                "the initial state was not taken: {other:?}"
+            )));
+        }
     }
-    let rows: BTreeMap<Bytes, Bytes> = rows
-        .into_iter()
-        .fold(BTreeMap::new(), |mut all: BTreeMap<Bytes, Bytes>, (k, v)| {
+    let rows: BTreeMap<Bytes, Bytes> =
+        rows.into_iter().fold(BTreeMap::new(), |mut all: BTreeMap<Bytes, Bytes>, (k, v)| {
             match v {
                 Some(v) => drop(all.insert(k, v)),
                 None => drop(all.remove(&k)),
@@ -203,17 +221,21 @@ pub fn mkfs(dir: &Path, args: &MkfsArgs, conf: &Config) -> Result<(), LayoutErro
         return Err(LayoutError::Exists(dir.to_owned()));
     }
     if !args.monitors.contains_key(&args.name) {
-        return Err(LayoutError::Arguments(format!("monitor '{}' is not among the monitors", args.name)));
+        return Err(LayoutError::Arguments(format!(
+            "monitor '{}' is not among the monitors",
+            args.name
+        )));
     }
     let (_, rows) = initial_state(args, conf)?;
     std::fs::create_dir_all(dir).map_err(io(dir))?;
-    let layout = Layout { dir: dir.to_owned(), name: args.name.clone(), keyring: Keyring::default() };
+    let layout =
+        Layout { dir: dir.to_owned(), name: args.name.clone(), keyring: Keyring::default() };
     replica::seed(&layout.store(), new_member(), &rows)?;
     finish(dir, &args.name, &args.mon_key)
 }
 
-/// Makes the data directory of a monitor that is to be taken in by others: it knows its name and the
-/// monitors' key, and nothing of the cluster.
+/// Makes the data directory of a monitor that is to be taken in by others: it knows its name and
+/// the monitors' key, and nothing of the cluster.
 pub fn mkfs_member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError> {
     if Layout::exists(dir) {
         return Err(LayoutError::Exists(dir.to_owned()));
@@ -236,7 +258,8 @@ pub(crate) fn new_member() -> replica::NodeId {
 
 fn finish(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError> {
     let caps = BTreeMap::from([("mon".to_owned(), "allow *".to_owned())]);
-    let keyring: Keyring = [(mon_name(), EntityAuth { key: mon_key.clone(), caps })].into_iter().collect();
+    let keyring: Keyring =
+        [(mon_name(), EntityAuth { key: mon_key.clone(), caps })].into_iter().collect();
     write_private(&dir.join("keyring"), keyring.to_string().as_bytes())?;
     // The name is last: with it the directory is complete.
     write_private(&dir.join("name"), format!("{name}\n").as_bytes())

@@ -1,4 +1,5 @@
-//! The rules by which the OSD map changes: what commands, messages of OSDs and the leader's rounds share.
+//! The rules by which the OSD map changes: what commands, messages of OSDs and the leader's rounds
+//! share.
 //!
 //! Functions change the map of a batch in place. What follows from the epoch (`up_from`, `down_at`,
 //! `down_stamp`) is left to the incremental map, which sets it when it is applied.
@@ -48,7 +49,10 @@ impl OsdMapExt for OsdMap {
 pub fn blank_map(conf: &Config) -> OsdMap {
     use types::Release;
     OsdMap {
-        flags: flag::SORTBITWISE | flag::RECOVERY_DELETES | flag::PURGED_SNAPDIRS | flag::PGLOG_HARDLIMIT,
+        flags: flag::SORTBITWISE
+            | flag::RECOVERY_DELETES
+            | flag::PURGED_SNAPDIRS
+            | flag::PGLOG_HARDLIMIT,
         full_ratio: conf.f64("mon_osd_full_ratio") as f32,
         backfillfull_ratio: conf.f64("mon_osd_backfillfull_ratio") as f32,
         nearfull_ratio: conf.f64("mon_osd_nearfull_ratio") as f32,
@@ -94,8 +98,8 @@ pub fn free_id(p: &Pending) -> OsdId {
     (0..).map(OsdId).find(|o| !p.osd().exists(*o) && may_create(p, *o)).unwrap_or(OsdId(0))
 }
 
-/// Whether an OSD may come into being in this batch. One epoch cannot tell that an OSD went and another
-/// came with its number.
+/// Whether an OSD may come into being in this batch. One epoch cannot tell that an OSD went and
+/// another came with its number.
 pub fn may_create(p: &Pending, osd: OsdId) -> bool {
     p.osd().exists(osd) || !p.osd_before().exists(osd)
 }
@@ -159,13 +163,18 @@ pub fn may_mark_out(map: &OsdMap, osd: OsdId) -> bool {
     !map.has_flag(flag::NOOUT) && map.effective_osd_flags(osd) & state::NOOUT == 0
 }
 
-/// OSDs that the batch marks down, long after they were down before: that they were slow then says nothing any more.
+/// OSDs that the batch marks down, long after they were down before: that they were slow then says
+/// nothing any more.
 pub fn forget_old_lag(p: &mut Pending, conf: &Config) {
     if !p.changes_osd_map() {
         return;
     }
     let now = p.now();
-    let old = |o: &OsdId| p.osd_before().is_up(*o) && !p.osd().is_up(*o) && p.osd().osd(*o).is_some_and(|x| lag::is_old(&x.xinfo, conf, now));
+    let old = |o: &OsdId| {
+        p.osd_before().is_up(*o)
+            && !p.osd().is_up(*o)
+            && p.osd().osd(*o).is_some_and(|x| lag::is_old(&x.xinfo, conf, now))
+    };
     let old: Vec<OsdId> = p.osd().osds().filter(old).collect();
     for osd in old {
         if let Some(o) = osd_mut(p, osd) {
@@ -174,8 +183,8 @@ pub fn forget_old_lag(p: &mut Pending, conf: &Config) {
     }
 }
 
-/// Whether an OSD and everything below the smallest of its ancestors that is at least of this type is down (Ceph:
-/// `OSDMap::containing_subtree_is_down`).
+/// Whether an OSD and everything below the smallest of its ancestors that is at least of this type
+/// is down (Ceph: `OSDMap::containing_subtree_is_down`).
 pub fn subtree_is_down(map: &OsdMap, osd: OsdId, kind: u16) -> bool {
     let mut current = osd.0;
     for _ in 0..=map.crush.buckets().count() {
@@ -366,8 +375,8 @@ pub enum Booted {
     Already,
     /// Its previous process was marked down; the boot must be tried again in the next epoch.
     MarkedDownFirst,
-    /// It was asked for before this OSD came up last, and what became of that may be over. Who still wants to be up asks again when
-    /// it has the maps since.
+    /// It was asked for before this OSD came up last, and what became of that may be over. Who
+    /// still wants to be up asks again when it has the maps since.
     Late,
     /// It may not come up.
     Refused,
@@ -391,11 +400,15 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
     {
         return Booted::Refused;
     }
-    if map.is_up(osd) && known.client_addrs == b.client_addrs && known.cluster_addrs == b.cluster_addrs {
+    if map.is_up(osd)
+        && known.client_addrs == b.client_addrs
+        && known.cluster_addrs == b.cluster_addrs
+    {
         return Booted::Already;
     }
-    // A follower passes a boot on again when its leader is gone, executed or not. Done twice, the second one could mark a process up
-    // that was marked down meanwhile and does not know it; others would take it for one that does, and not wait for its lease.
+    // A follower passes a boot on again when its leader is gone, executed or not. Done twice, the
+    // second one could mark a process up that was marked down meanwhile and does not know it;
+    // others would take it for one that does, and not wait for its lease.
     if exists && known.info.up_from > b.has {
         return Booted::Late;
     }
@@ -407,7 +420,8 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
     if p.osd_before().is_up(osd) || !may_create(p, osd) {
         return Booted::MarkedDownFirst;
     }
-    // An OSD that boots with an old process's epoch was marked down meanwhile; it is told by the map.
+    // An OSD that boots with an old process's epoch was marked down meanwhile; it is told by the
+    // map.
     let auto_in = {
         let weight = map.weight_fixed(osd);
         let is_new = known.state & state::NEW != 0 || !exists;
@@ -421,12 +435,14 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
     };
     let (now, epoch) = (p.now(), p.osd_epoch());
     // The process that was marked down lived on: its addresses are drawn when it starts.
-    let lived = b.boot_epoch.0 > 0 && known.client_addrs == b.client_addrs && known.cluster_addrs == b.cluster_addrs;
+    let lived = b.boot_epoch.0 > 0
+        && known.client_addrs == b.client_addrs
+        && known.cluster_addrs == b.cluster_addrs;
     let Some(o) = osd_mut(p, osd) else { return Booted::Refused };
     lag::note_boot(&mut o.xinfo, conf, lived, now);
     if exists && known.info.up_from.0 > 0 && b.boot_epoch.0 == 0 {
-        // Its store was never up, but another one was under its number: what that held is gone. Nobody may take
-        // this OSD for a witness of what was written then.
+        // Its store was never up, but another one was under its number: what that held is gone.
+        // Nobody may take this OSD for a witness of what was written then.
         o.info.lost_at = epoch;
     }
     o.state = (o.state | state::EXISTS | state::UP) & !state::STOP;
@@ -451,7 +467,8 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
 }
 
 /// Sets the full flags of pools from the states of the OSDs that their rules can reach (Ceph:
-/// `OSDMonitor::encode_pending`, `OSDMap::get_full_pools`). Does nothing if the batch does not change the map.
+/// `OSDMonitor::encode_pending`, `OSDMap::get_full_pools`). Does nothing if the batch does not
+/// change the map.
 pub fn update_full_pools(p: &mut Pending) {
     if !p.changes_osd_map() {
         return;
@@ -463,13 +480,20 @@ pub fn update_full_pools(p: &mut Pending) {
         (state::NEARFULL, pool_flag::NEARFULL),
     ];
     let mask = pool_flag::FULL | pool_flag::BACKFILLFULL | pool_flag::NEARFULL;
-    let any = map.osds().any(|o| map.state_bits(o) & (state::FULL | state::BACKFILLFULL | state::NEARFULL) != 0);
+    let any = map
+        .osds()
+        .any(|o| map.state_bits(o) & (state::FULL | state::BACKFILLFULL | state::NEARFULL) != 0);
     let mut changes = Vec::new();
     for (id, pool) in &map.pools {
         let mut wanted = 0;
         if any && let Some(rule) = map.crush.rule(pool.crush_rule.into()) {
-            let reach: BTreeSet<i32> = rule.takes().flat_map(|root| map.crush.leaves(root)).collect();
-            let states = reach.iter().map(|o| OsdId(*o)).filter(|o| map.is_up(*o) && map.is_in(*o)).map(|o| map.state_bits(o));
+            let reach: BTreeSet<i32> =
+                rule.takes().flat_map(|root| map.crush.leaves(root)).collect();
+            let states = reach
+                .iter()
+                .map(|o| OsdId(*o))
+                .filter(|o| map.is_up(*o) && map.is_in(*o))
+                .map(|o| map.state_bits(o));
             let all = states.fold(0, |a, s| a | s);
             // Only the worst level is shown.
             if let Some((_, bit)) = levels.iter().find(|(s, _)| all & s != 0) {
@@ -493,8 +517,8 @@ pub fn update_full_pools(p: &mut Pending) {
     }
 }
 
-/// Removes temporary placements that are pointless by now (Ceph: `OSDMap::clean_temps`). Does nothing if
-/// the batch does not change the map.
+/// Removes temporary placements that are pointless by now (Ceph: `OSDMap::clean_temps`). Does
+/// nothing if the batch does not change the map.
 pub fn clean_temps(p: &mut Pending) {
     if !p.changes_osd_map() || p.osd().pg_temp.is_empty() && p.osd().primary_temp.is_empty() {
         return;

@@ -1,9 +1,9 @@
-//! How `pg_num` and `pgp_num` go to their targets: step by step, as the statistics allow
-//! (Ceph 16.2: `DaemonServer::adjust_pgs`, `src/mgr/DaemonServer.cc`, which the manager does there).
+//! How `pg_num` and `pgp_num` go to their targets: step by step, as the statistics allow (Ceph
+//! 16.2: `DaemonServer::adjust_pgs`, `src/mgr/DaemonServer.cc`, which the manager does there).
 //!
-//! Decided when a digest of the manager arrives, from that digest only, and only if every OSD that is up has told what
-//! it has with a map in which the pool was as it is now: a step is not taken twice, and none before its consequences
-//! are known.
+//! Decided when a digest of the manager arrives, from that digest only, and only if every OSD that
+//! is up has told what it has with a map in which the pool was as it is now: a step is not taken
+//! twice, and none before its consequences are known.
 
 use crate::osd_state::OsdMapExt;
 use conf::Config;
@@ -21,8 +21,8 @@ pub enum Step {
     Place(u32),
     /// The last group, or the one that it is to become part of, is placed by hand: take that back.
     Unmap(Vec<PgId>),
-    /// The last group and the one that it came from stop to serve, and say when they are ready. Or, with `pg_num`, they
-    /// serve again.
+    /// The last group and the one that it came from stop to serve, and say when they are ready. Or,
+    /// with `pg_num`, they serve again.
     Prepare(u32),
     /// The last group becomes part of the one that it came from.
     Join(Box<PgMergeMeta>),
@@ -71,7 +71,9 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
             break;
         }
         let told = |o| digest.osd_epochs.get(&o).is_some_and(|e| *e >= p.last_change);
-        let there = p.pg_num_target == p.pg_num && p.pg_num_pending == p.pg_num && p.pgp_num_target == p.pgp_num;
+        let there = p.pg_num_target == p.pg_num
+            && p.pg_num_pending == p.pg_num
+            && p.pgp_num_target == p.pgp_num;
         if there || !map.osds().filter(|o| map.is_up(*o)).all(told) {
             continue;
         }
@@ -94,7 +96,8 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
         if target == p.pgp_num || !whole || misplaced > max_misplaced {
             continue;
         }
-        // All groups of all pools count as equally large; so no step may be more than half of what is allowed.
+        // All groups of all pools count as equally large; so no step may be more than half of what
+        // is allowed.
         let objects = digest.pool_sum(*id).map_or(0, |s| s.num_objects);
         let next = if target > p.pgp_num && objects <= i64::from(p.pgp_num_target) {
             target
@@ -104,7 +107,11 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
             let next = target.clamp(p.pgp_num.saturating_sub(step), p.pgp_num.saturating_add(step));
             // Groups that are not joined yet must not crowd on few OSDs.
             let lead = ((f64::from(p.pg_num) * max_misplaced) as u32).max(8);
-            if p.pgp_num_target < p.pg_num { next.max(p.pg_num.saturating_sub(lead)).min(p.pg_num) } else { next }
+            if p.pgp_num_target < p.pg_num {
+                next.max(p.pg_num.saturating_sub(lead)).min(p.pg_num)
+            } else {
+                next
+            }
         };
         if next != p.pgp_num {
             out.push((*id, Step::Place(next)));
@@ -131,7 +138,8 @@ fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step
         return Some(Step::Unmap(upmaps));
     }
     let (s, t) = (digest.joining.get(&source)?, digest.joining.get(&target)?);
-    // Something happened to them: they serve again until they are clean. (Ceph: `MOSDPGReadyToMerge` that is not.)
+    // Something happened to them: they serve again until they are clean. (Ceph:
+    // `MOSDPGReadyToMerge` that is not.)
     let hurt = |j: &pgmap::digest::Joining| {
         let state = PgState(j.state);
         j.epoch >= p.last_change && state.has(PgState::ACTIVE) && !state.has(PgState::CLEAN)
@@ -149,10 +157,14 @@ fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step
         osds.sort();
         osds
     };
-    // Since they stopped to serve nothing is written; so what they were then, they are, where they were then.
+    // Since they stopped to serve nothing is written; so what they were then, they are, where they
+    // were then.
     let ready = s.epoch.min(t.epoch);
     let alive = |o: &OsdId| map.is_up(*o) && map.osd(*o).is_some_and(|i| i.info.up_from <= ready);
-    if ready < p.last_change || sorted(&s.acting) != sorted(&t.acting) || !s.acting.iter().all(alive) {
+    if ready < p.last_change
+        || sorted(&s.acting) != sorted(&t.acting)
+        || !s.acting.iter().all(alive)
+    {
         return None;
     }
     if p.pg_num_pending == p.pg_num {
@@ -171,10 +183,10 @@ fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::rados::osd_state;
     use pgmap::digest::Joining;
-    use types::{Epoch, Eversion};
+    use types::rados::osd_state;
     use types::stats::PoolStat;
+    use types::{Epoch, Eversion};
 
     const POOL: PoolId = PoolId(1);
 
@@ -254,7 +266,16 @@ mod tests {
             for (seed, version) in [(7, 70), (3, 30)] {
                 let version = Eversion { epoch: Epoch(5), version };
                 let acting = vec![OsdId(1), OsdId(0)];
-                d.joining.insert(PgId::new(POOL, seed), Joining { state: state.0, version, epoch: Epoch(epoch), acting, clean: Epoch(7) });
+                d.joining.insert(
+                    PgId::new(POOL, seed),
+                    Joining {
+                        state: state.0,
+                        version,
+                        epoch: Epoch(epoch),
+                        acting,
+                        clean: Epoch(7),
+                    },
+                );
             }
             d
         };
@@ -273,9 +294,15 @@ mod tests {
         assert!(!steps(&m, &d(clean, 10), &conf).iter().any(|(_, s)| matches!(s, Step::Join(_))));
         assert_eq!(steps(&m, &d(ready, 9), &conf), []);
         // If one of them is hurt meanwhile, both serve again.
-        assert_eq!(steps(&m, &d(PgState::ACTIVE | PgState::PREMERGE, 10), &conf), [(POOL, Step::Prepare(8))]);
+        assert_eq!(
+            steps(&m, &d(PgState::ACTIVE | PgState::PREMERGE, 10), &conf),
+            [(POOL, Step::Prepare(8))]
+        );
         let [(_, Step::Join(meta))] = &steps(&m, &d(ready, 10), &conf)[..] else { panic!("ready") };
-        assert_eq!((meta.source_pgid, meta.source_version.version, meta.target_version.version), (PgId::new(POOL, 7), 70, 30));
+        assert_eq!(
+            (meta.source_pgid, meta.source_version.version, meta.target_version.version),
+            (PgId::new(POOL, 7), 70, 30)
+        );
         take(m.pools.get_mut(&POOL).unwrap(), Step::Join(meta.clone()), Epoch(11));
         assert_eq!((m.pools[&POOL].pg_num, m.pools[&POOL].pg_num_pending), (7, 7));
         // Who changes his mind in between gets his groups back.

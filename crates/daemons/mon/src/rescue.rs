@@ -44,7 +44,8 @@ impl Survivor {
     /// Reads the data directory of a monitor, and changes nothing.
     pub fn open(dir: &Path) -> Result<Survivor, RescueError> {
         let layout = Layout::read(dir)?;
-        let store = replica::Survivor::open(&layout.store()).map_err(|source| RescueError::Store { path: layout.store(), source })?;
+        let store = replica::Survivor::open(&layout.store())
+            .map_err(|source| RescueError::Store { path: layout.store(), source })?;
         let this = Survivor { layout, store, learned: Vec::new() };
         // Whether it can be done is known before anything is done.
         this.alone(Utime::default())?;
@@ -63,7 +64,14 @@ impl Survivor {
 
     /// The monitors that would be taken out of the monitor map.
     pub fn lost(&self) -> Vec<String> {
-        self.store.machine.monmap.mon_info.keys().filter(|n| **n != self.layout.name).cloned().collect()
+        self.store
+            .machine
+            .monmap
+            .mon_info
+            .keys()
+            .filter(|n| **n != self.layout.name)
+            .cloned()
+            .collect()
     }
 
     /// The newest OSD map in the store.

@@ -5,7 +5,10 @@ use bytes::Bytes;
 use conf::Config;
 use messages::{MonCommand, MonCommandAck, Payload, PoolOp, PoolOpCode, PoolOpReply};
 use mon::{MkfsArgs, Monitor, StartOptions};
-use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use msgr::{
+    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet,
+    ReceiveGuard,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +17,9 @@ use tokio::sync::mpsc;
 use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Errno, Fsid, SnapId, Utime};
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap(),
+    )
 }
 
 fn fsid() -> Fsid {
@@ -22,11 +27,17 @@ fn fsid() -> Fsid {
 }
 
 fn make(dir: &Path, key: &CryptoKey) {
-    let admin = EntityAuth { key: key.clone(), caps: ["mon", "osd"].map(|s| (s.to_owned(), "allow *".to_owned())).into() };
+    let admin = EntityAuth {
+        key: key.clone(),
+        caps: ["mon", "osd"].map(|s| (s.to_owned(), "allow *".to_owned())).into(),
+    };
     let args = MkfsArgs {
         fsid: fsid(),
         name: "a".into(),
-        monitors: BTreeMap::from([("a".to_owned(), EntityAddrVec::one(EntityAddr::msgr2("127.0.0.1:0".parse().unwrap(), 0)))]),
+        monitors: BTreeMap::from([(
+            "a".to_owned(),
+            EntityAddrVec::one(EntityAddr::msgr2("127.0.0.1:0".parse().unwrap(), 0)),
+        )]),
         mon_key: CryptoKey::generate(now(), &mut rand::rng()),
         keyring: [("client.admin".parse().unwrap(), admin)].into_iter().collect::<Keyring>(),
         crush: None,
@@ -94,14 +105,29 @@ impl Client {
 
     /// The result and the text.
     async fn command(&mut self, tid: u64, json: &str) -> (i32, String) {
-        let command = MonCommand { fsid: fsid(), cmd: vec![json.to_owned()], ..MonCommand::default() };
+        let command =
+            MonCommand { fsid: fsid(), cmd: vec![json.to_owned()], ..MonCommand::default() };
         let ack: MonCommandAck = self.ask(tid, command).await;
         eprintln!("{tid}: {json}: {} {} {:?}", ack.result, ack.status, ack.output);
         (ack.result, ack.status)
     }
 
-    async fn pool_op(&mut self, tid: u64, op: PoolOpCode, pool: u32, name: &str) -> (i32, Option<Bytes>) {
-        let op = PoolOp { paxos: Default::default(), fsid: fsid(), pool, op, snapid: SnapId(0), name: name.into(), crush_rule: -1 };
+    async fn pool_op(
+        &mut self,
+        tid: u64,
+        op: PoolOpCode,
+        pool: u32,
+        name: &str,
+    ) -> (i32, Option<Bytes>) {
+        let op = PoolOp {
+            paxos: Default::default(),
+            fsid: fsid(),
+            pool,
+            op,
+            snapid: SnapId(0),
+            name: name.into(),
+            crush_rule: -1,
+        };
         let reply: PoolOpReply = self.ask(tid, op).await;
         (reply.reply_code, reply.response_data)
     }
@@ -131,7 +157,8 @@ fn a_late_copy_of_a_request_is_not_executed_again() {
         let monitor = start(dir.path()).await;
         let name = "client.admin".parse().unwrap();
         let policy = AuthPolicy::new(EntityType::CLIENT);
-        let auth = Rc::new(RefCell::new(CephxClient::new(policy, name, key.clone(), &[EntityType::MON])));
+        let auth =
+            Rc::new(RefCell::new(CephxClient::new(policy, name, key.clone(), &[EntityType::MON])));
         let mut client = Client::connect(&auth, &monitor);
         let removed = client.command(1, REMOVE).await;
         let created = client.command(2, CREATE).await;
@@ -153,7 +180,11 @@ fn a_late_copy_of_a_request_is_not_executed_again() {
         let monitor = start(dir.path()).await;
         let mut client = Client::connect(&auth, &monitor);
         assert_eq!(client.command(2, CREATE).await, created);
-        assert_eq!(pools(&monitor), Vec::<String>::new(), "a late copy of an earlier command was executed");
+        assert_eq!(
+            pools(&monitor),
+            Vec::<String>::new(),
+            "a late copy of an earlier command was executed"
+        );
         assert_eq!(auth.borrow().global_id(), id);
         // One that nobody waits for any more, because its client gave it up and went on.
         assert_eq!(client.command(3, CREATE).await.0, -Errno::ESTALE.0);
@@ -174,7 +205,8 @@ fn a_late_copy_of_a_request_is_not_executed_again() {
 
         // Somebody else's numbers are his own.
         let name = "client.admin".parse().unwrap();
-        let other = CephxClient::new(AuthPolicy::new(EntityType::CLIENT), name, key, &[EntityType::MON]);
+        let other =
+            CephxClient::new(AuthPolicy::new(EntityType::CLIENT), name, key, &[EntityType::MON]);
         let mut other = Client::connect(&Rc::new(RefCell::new(other)), &monitor);
         assert_eq!(other.command(1, &CREATE.replace("\"p\"", "\"s\"")).await.0, 0);
         assert_eq!(pools(&monitor), ["p", "s"]);

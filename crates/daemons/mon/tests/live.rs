@@ -16,14 +16,19 @@ use types::{EntityAddr, EntityAddrVec, Utime};
 fn tool() -> bool {
     let there = Command::new("ceph").arg("--version").output().is_ok_and(|o| o.status.success());
     if !there {
-        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "the stock ceph tool is missing");
+        assert!(
+            std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(),
+            "the stock ceph tool is missing"
+        );
         eprintln!("skipped: the stock ceph tool is missing");
     }
     there
 }
 
 fn now() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap(),
+    )
 }
 
 /// A monitor on a thread of its own.
@@ -65,7 +70,8 @@ impl Cluster {
             config.set(conf::effective::Source::CommandLine, name, value).unwrap();
         }
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime, async move {
                 let options = StartOptions {
@@ -98,7 +104,8 @@ impl Cluster {
             .output()
             .unwrap();
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-        let (code, stdout, stderr) = (out.status.code().unwrap_or(-1), text(&out.stdout), text(&out.stderr));
+        let (code, stdout, stderr) =
+            (out.status.code().unwrap_or(-1), text(&out.stdout), text(&out.stderr));
         eprintln!("$ ceph {}\n[{code}] {stdout}{stderr}", args.join(" "));
         (code, stdout, stderr)
     }
@@ -157,25 +164,48 @@ fn the_stock_tool_is_served() {
         assert_eq!(dump["pools"][0]["pool_name"], "rbd");
         assert_eq!(dump["pools"][0]["pg_num"], 8);
         assert_eq!(dump["require_osd_release"], "squid");
-        assert!(c.ok(&["osd", "pool", "application", "enable", "rbd", "rbd"]).contains("enabled application 'rbd'"));
+        assert!(
+            c.ok(&["osd", "pool", "application", "enable", "rbd", "rbd"])
+                .contains("enabled application 'rbd'")
+        );
         assert!(c.ok(&["osd", "pool", "set", "rbd", "size", "2"]).contains("set pool 1 size to 2"));
         assert_eq!(c.json(&["osd", "pool", "get", "rbd", "size"])["size"], 2);
         c.refused(&["osd", "pool", "get", "none", "size"], 2, "unrecognized pool 'none'");
-        assert!(c.ok(&["osd", "pool", "set", "rbd", "pg_num", "16"]).contains("set pool 1 pg_num to 16"));
+        assert!(
+            c.ok(&["osd", "pool", "set", "rbd", "pg_num", "16"])
+                .contains("set pool 1 pg_num to 16")
+        );
         c.refused(&["osd", "pool", "rm", "rbd"], 1, "PERMANENTLY DESTROY");
         c.ok(&["osd", "pool", "mksnap", "rbd", "s1"]);
         assert_eq!(c.json(&["osd", "pool", "ls", "detail"])[0]["pool_snaps"][0]["name"], "s1");
         assert!(c.ok(&["osd", "pool", "rename", "rbd", "other"]).contains("renamed to 'other'"));
         let sure = "--yes-i-really-really-mean-it";
-        assert!(c.ok(&["osd", "pool", "rm", "other", "other", sure]).contains("pool 'other' removed"));
+        assert!(
+            c.ok(&["osd", "pool", "rm", "other", "other", sure]).contains("pool 'other' removed")
+        );
 
         // Entities.
-        let made = c.ok(&["auth", "get-or-create", "client.x", "mon", "allow r", "osd", "allow rw pool=rbd"]);
+        let made = c.ok(&[
+            "auth",
+            "get-or-create",
+            "client.x",
+            "mon",
+            "allow r",
+            "osd",
+            "allow rw pool=rbd",
+        ]);
         assert!(made.contains("[client.x]"), "{made}");
-        c.refused(&["auth", "get-or-create", "client.x", "mon", "allow *"], 22, "cap mon does not match");
+        c.refused(
+            &["auth", "get-or-create", "client.x", "mon", "allow *"],
+            22,
+            "cap mon does not match",
+        );
         c.refused(&["auth", "get", "client.y"], 2, "failed to find client.y in keyring");
         let ls = c.json(&["auth", "ls"]);
-        assert!(ls["auth_dump"].as_array().unwrap().iter().any(|e| e["entity"] == "client.x"), "{ls}");
+        assert!(
+            ls["auth_dump"].as_array().unwrap().iter().any(|e| e["entity"] == "client.x"),
+            "{ls}"
+        );
         c.refused(&["auth", "caps", "client.x", "mon", "allow nonsense ("], 22, "");
 
         // OSDs and CRUSH.
@@ -192,7 +222,10 @@ fn the_stock_tool_is_served() {
         assert!(c.ok(&["osd", "dump"]).contains("noout"));
         c.ok(&["osd", "unset", "noout"]);
         assert!(c.ok(&["osd", "in", "0"]).contains("marked in osd.0"));
-        assert!(c.ok(&["osd", "blocklist", "add", "10.0.0.1:0/123", "60"]).contains("blocklisting 10.0.0.1:0/123"));
+        assert!(
+            c.ok(&["osd", "blocklist", "add", "10.0.0.1:0/123", "60"])
+                .contains("blocklisting 10.0.0.1:0/123")
+        );
         assert_eq!(c.json(&["osd", "blocklist", "ls"])[0]["addr"], "10.0.0.1:0/123");
 
         // Small stores.
@@ -219,15 +252,25 @@ fn the_stock_tool_is_served() {
         let ring = dir.path().join("x.keyring");
         let ring = ring.to_str().unwrap();
         c.ok(&["-n", "client.x", "-k", ring, "osd", "pool", "ls"]);
-        c.refused(&["-n", "client.x", "-k", ring, "osd", "pool", "create", "nope"], 13, "access denied");
+        c.refused(
+            &["-n", "client.x", "-k", ring, "osd", "pool", "create", "nope"],
+            13,
+            "access denied",
+        );
     }
     // A restart keeps everything; the other connection mode works as well.
     let begin = Instant::now();
     let c = Cluster::start(dir.path(), "secure", &[]);
     eprintln!("restarted after {:?}", begin.elapsed());
     assert_eq!(c.ok(&["config-key", "get", "some/key"]).trim(), "value");
-    assert!(c.json(&["osd", "tree"])["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "osd.0"));
+    assert!(
+        c.json(&["osd", "tree"])["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "osd.0")
+    );
     c.refused(&["osd", "pool", "create", "one", "8", "--size", "1"], 1, "disabled by default");
     c.ok(&["osd", "pool", "create", "again", "8"]);
-    c.refused(&["osd", "pool", "rm", "again", "again", "--yes-i-really-really-mean-it"], 1, "mon_allow_pool_delete");
+    c.refused(
+        &["osd", "pool", "rm", "again", "again", "--yes-i-really-really-mean-it"],
+        1,
+        "mon_allow_pool_delete",
+    );
 }

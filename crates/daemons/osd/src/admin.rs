@@ -1,9 +1,9 @@
 //! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
 
-use crate::{admin_query, admin_unfound};
 use crate::core::Core;
 use crate::host::PgHost;
 use crate::stats;
+use crate::{admin_query, admin_unfound};
 use command::{Args, Command, Format, Refusal, Reply, Signature, descriptions, flags};
 use conf::Config;
 use conf::effective::Source;
@@ -148,12 +148,18 @@ impl Admin {
                 Run::MarkUnfoundLost => admin_unfound::mark_unfound_lost(self, &args).await,
             };
         }
-        Err(refused.unwrap_or_else(|| Refusal::invalid(format!("unrecognized command '{prefix}'; 'help' lists those that exist"))))
+        Err(refused.unwrap_or_else(|| {
+            Refusal::invalid(format!(
+                "unrecognized command '{prefix}'; 'help' lists those that exist"
+            ))
+        }))
     }
 
     pub(crate) fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
         let text = args.str("pgid").ok_or_else(|| Refusal::invalid("no pgid specified"))?;
-        let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
+        let pgid: PgId = text
+            .parse()
+            .map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
         self.core
             .host(pgid)
             .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("i don't have pgid {pgid}")))
@@ -164,7 +170,9 @@ impl Admin {
         let host = self.host(args)?;
         match host.with_pg(|pg| pg.is_primary()) {
             true => Ok(host),
-            false => Err(Refusal::new(Errno::EAGAIN, format!("not primary for pgid {}", host.pgid))),
+            false => {
+                Err(Refusal::new(Errno::EAGAIN, format!("not primary for pgid {}", host.pgid)))
+            }
         }
     }
 }
@@ -186,7 +194,10 @@ fn help(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
 
 fn version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
     use types::version::{LONG, RELEASE, SHORT};
-    reply(args, json!({"version": SHORT, "release": RELEASE, "release_type": "stable", "long": LONG}))
+    reply(
+        args,
+        json!({"version": SHORT, "release": RELEASE, "release_type": "stable", "long": LONG}),
+    )
 }
 
 fn git_version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
@@ -212,7 +223,9 @@ fn config_show(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let c = a.conf.borrow();
     let all: Map<String, Value> = conf::schema::all()
         .into_iter()
-        .filter_map(|o| Some((o.name.to_owned(), Value::from(c.lookup(o.name).ok()?.0.to_string()))))
+        .filter_map(|o| {
+            Some((o.name.to_owned(), Value::from(c.lookup(o.name).ok()?.0.to_string())))
+        })
         .collect();
     reply(args, Value::Object(all))
 }
@@ -222,13 +235,17 @@ fn config_diff(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let mut diff = Map::new();
     for (name, source, value) in c.changed() {
         let default = conf::find(name).map(|o| o.default_value().to_string()).unwrap_or_default();
-        diff.insert(name.into(), json!({"default": default, source.name(): value.clone(), "final": value}));
+        diff.insert(
+            name.into(),
+            json!({"default": default, source.name(): value.clone(), "final": value}),
+        );
     }
     reply(args, json!({"diff": diff}))
 }
 
 fn unknown(e: conf::ConfError) -> Refusal {
-    let errno = if matches!(e, conf::ConfError::Unknown(_)) { Errno::ENOENT } else { Errno::EINVAL };
+    let errno =
+        if matches!(e, conf::ConfError::Unknown(_)) { Errno::ENOENT } else { Errno::EINVAL };
     Refusal::new(errno, e.to_string())
 }
 
@@ -331,11 +348,17 @@ fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let map = a.core.map();
     let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
-    let most = usize::try_from(args.int("tenants").unwrap_or(TENANTS)).unwrap_or(0).min(TENANTS_MAX);
+    let most =
+        usize::try_from(args.int("tenants").unwrap_or(TENANTS)).unwrap_or(0).min(TENANTS_MAX);
     let now = std::time::Instant::now();
-    let (name, len, mut dump, shard) = a.core.with_queue(|q| (q.name(), q.len(), q.dump(&|_| None), q.state(most, &pool_name, now)));
+    let (name, len, mut dump, shard) = a
+        .core
+        .with_queue(|q| (q.name(), q.len(), q.dump(&|_| None), q.state(most, &pool_name, now)));
     let (capacity, costs) = capacity_and_costs(a, &mut dump);
-    reply(args, json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs, SHARD: shard}))
+    reply(
+        args,
+        json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs, SHARD: shard}),
+    )
 }
 
 /// Ceph's name for the queue of an OSD's first shard; there is one here.
@@ -355,27 +378,49 @@ fn capacity_and_costs(a: &Admin, dump: &mut Value) -> (Value, Value) {
     (capacity, costs)
 }
 
-/// Ping times of at least a threshold in milliseconds, the longest first (Ceph: `OSD::asok_command`, `dump_osd_network`).
+/// Ping times of at least a threshold in milliseconds, the longest first (Ceph:
+/// `OSD::asok_command`, `dump_osd_network`).
 fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let conf = a.conf.borrow();
     let threshold = match (args.int("value"), conf.f64("mon_warn_on_slow_ping_time")) {
         (Some(ms), _) => u64::try_from(ms).unwrap_or(0).saturating_mul(1000),
-        (None, 0.0) => (conf.u64("osd_heartbeat_grace") as f64 * 1_000_000.0 * conf.f64("mon_warn_on_slow_ping_ratio")) as u64,
+        (None, 0.0) => {
+            (conf.u64("osd_heartbeat_grace") as f64
+                * 1_000_000.0
+                * conf.f64("mon_warn_on_slow_ping_ratio")) as u64
+        }
         (None, ms) => (ms * 1000.0) as u64,
     };
     let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
     let now = crate::core::wall_now();
     // A peer is pinged in the front network only if that is another one.
     let networks = |(to, t): (OsdId, PingTimes)| {
-        let front = (t.front_pingtime != U32x3::default()).then_some(("front", t.front_pingtime, t.front_min, t.front_max, t.front_last));
-        [Some(("back", t.back_pingtime, t.back_min, t.back_max, t.back_last)), front].into_iter().flatten().map(move |n| (to, t.last_update, n))
+        let front = (t.front_pingtime != U32x3::default()).then_some((
+            "front",
+            t.front_pingtime,
+            t.front_min,
+            t.front_max,
+            t.front_last,
+        ));
+        [Some(("back", t.back_pingtime, t.back_min, t.back_max, t.back_last)), front]
+            .into_iter()
+            .flatten()
+            .map(move |n| (to, t.last_update, n))
     };
     let most = |of: &U32x3| of.0.max(of.1).max(of.2);
-    let mut times: Vec<_> = (a.ping_times)().into_iter().flat_map(networks).filter(|(.., n)| u64::from(most(&n.1)) >= threshold).collect();
+    let mut times: Vec<_> = (a.ping_times)()
+        .into_iter()
+        .flat_map(networks)
+        .filter(|(.., n)| u64::from(most(&n.1)) >= threshold)
+        .collect();
     times.sort_by_key(|(to, _, n)| std::cmp::Reverse((most(&n.1), *to)));
     let ms = |us: u32| f64::from(us) / 1000.0;
     let three = |v: U32x3| json!({"1min": ms(v.0), "5min": ms(v.1), "15min": ms(v.2)});
-    let entry = |(to, updated, (network, average, min, max, last)): (OsdId, u32, (&str, U32x3, U32x3, U32x3, u32))| {
+    let entry = |(to, updated, (network, average, min, max, last)): (
+        OsdId,
+        u32,
+        (&str, U32x3, U32x3, U32x3, u32),
+    )| {
         json!({
             "last update": Utime::new(updated, 0).ctime(),
             "stale": now.sec.saturating_sub(updated) > stale,
@@ -416,7 +461,8 @@ fn device(a: &Admin) -> Value {
     json!({"busy_ns": d.busy, "reads": of(&d.reads), "writes": of(&d.writes)})
 }
 
-/// What the thread of this OSD, and of others on it, had of the processor, and how long it waited for one.
+/// What the thread of this OSD, and of others on it, had of the processor, and how long it waited
+/// for one.
 fn thread() -> Value {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let mut numbers = text.split_whitespace().map_while(|n| n.parse::<u64>().ok());
@@ -485,15 +531,20 @@ fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
 
 fn clear_shards_repaired(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let count = args.int("count").unwrap_or(0);
-    let count = u64::try_from(count).map_err(|_| Refusal::invalid("'count' must not be negative".to_string()))?;
+    let count = u64::try_from(count)
+        .map_err(|_| Refusal::invalid("'count' must not be negative".to_string()))?;
     a.core.set_shards_repaired(count);
     Ok(Reply::empty())
 }
 
 fn dump_scrubs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (own, others) = a.core.scrubbing_groups();
-    let wanted: Vec<Value> =
-        a.core.wanted_scrubs().into_iter().map(|(pgid, kind)| json!({"pgid": pgid.to_string(), "kind": kind.name(), "forced": true})).collect();
+    let wanted: Vec<Value> = a
+        .core
+        .wanted_scrubs()
+        .into_iter()
+        .map(|(pgid, kind)| json!({"pgid": pgid.to_string(), "kind": kind.name(), "forced": true}))
+        .collect();
     reply(args, json!({"scrubs_local": own, "scrubs_remote": others, "scrubs": wanted}))
 }
 
@@ -516,10 +567,14 @@ async fn bench(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let count = args.int("count").unwrap_or(1 << 30);
     let size = args.int("size").unwrap_or(4 << 20);
     if !(1..=BENCH_BLOCK_MAX).contains(&size) {
-        return Err(Refusal::invalid(format!("block 'size' values are capped at {BENCH_BLOCK_MAX} bytes")));
+        return Err(Refusal::invalid(format!(
+            "block 'size' values are capped at {BENCH_BLOCK_MAX} bytes"
+        )));
     }
     if !(size..=BENCH_BYTES_MAX).contains(&count) {
-        return Err(Refusal::invalid(format!("'count' must be between 'size' and {BENCH_BYTES_MAX} bytes")));
+        return Err(Refusal::invalid(format!(
+            "'count' must be between 'size' and {BENCH_BYTES_MAX} bytes"
+        )));
     }
     let store = &a.core.store;
     let error = |e: store::StoreError| Refusal::new(Errno(e.errno()), e.to_string());

@@ -1,5 +1,6 @@
-//! `ceph pg PGID query`: what a group is, knows and waits for, in the shape of Ceph (`PrimaryLogPG::do_command`,
-//! `PeeringState::dump_peering_state`, and what its states answer to `QueryState`).
+//! `ceph pg PGID query`: what a group is, knows and waits for, in the shape of Ceph
+//! (`PrimaryLogPG::do_command`, `PeeringState::dump_peering_state`, and what its states answer to
+//! `QueryState`).
 
 use crate::admin::{Admin, reply};
 use crate::{admin_unfound, stats};
@@ -111,7 +112,8 @@ fn stats_of(info: &pg::PgInfo) -> PgStat {
 }
 
 fn past_intervals(past: &PastIntervals) -> Value {
-    let mut all: Vec<OsdId> = past.intervals.iter().flat_map(|i| i.acting.iter().copied()).collect();
+    let mut all: Vec<OsdId> =
+        past.intervals.iter().flat_map(|i| i.acting.iter().copied()).collect();
     all.sort();
     all.dedup();
     let intervals: Vec<Value> = past
@@ -132,7 +134,9 @@ fn past_intervals(past: &PastIntervals) -> Value {
 }
 
 fn who_could_help(osds: &[(OsdId, Epoch)], comment: &str) -> Vec<Value> {
-    osds.iter().map(|(osd, lost)| json!({"osd": osd.0, "current_lost_at": lost.0, "comment": comment})).collect()
+    osds.iter()
+        .map(|(osd, lost)| json!({"osd": osd.0, "current_lost_at": lost.0, "comment": comment}))
+        .collect()
 }
 
 /// What the state `Started/Primary/Peering` says.
@@ -143,13 +147,17 @@ fn peering(s: &PeeringStatus<'_>, state: &mut Value) {
         state["blocked"] = "peering is blocked due to down osds".into();
     }
     state["down_osds_we_would_probe"] = numbers(&s.down).into();
-    state["peering_blocked_by"] = who_could_help(&s.blocked_by, "starting or marking this osd lost may let us proceed").into();
+    state["peering_blocked_by"] =
+        who_could_help(&s.blocked_by, "starting or marking this osd lost may let us proceed")
+            .into();
     if matches!(&s.waits, WaitsFor::Complete(i) if i.history_only) {
-        state["peering_blocked_by_detail"] = json!([{"detail": "peering_blocked_by_history_les_bound"}]);
+        state["peering_blocked_by_detail"] =
+            json!([{"detail": "peering_blocked_by_history_les_bound"}]);
     }
 }
 
-/// What Ceph leaves to be worked out from the infos: which copies are no good, and who may have a better one.
+/// What Ceph leaves to be worked out from the infos: which copies are no good, and who may have a
+/// better one.
 fn incomplete(i: &Incomplete, state: &mut Value) {
     state["needs_last_epoch_started"] = i.started.0.into();
     let copy = |c: &pg::RuledOut| {
@@ -162,36 +170,49 @@ fn incomplete(i: &Incomplete, state: &mut Value) {
         })
     };
     state["copies"] = i.copies.iter().map(copy).collect();
-    state["down_osds_that_may_have_a_complete_instance"] = who_could_help(&i.may_help, "starting this osd may let us proceed").into();
+    state["down_osds_that_may_have_a_complete_instance"] =
+        who_could_help(&i.may_help, "starting this osd may let us proceed").into();
 }
 
 /// What the innermost state says while the group peers.
 fn waits(pg: &Pg, s: &PeeringStatus<'_>, state: &mut Value) {
-    let asked = |got: &str, waiting: &std::collections::BTreeSet<OsdId>, all: Vec<OsdId>| -> Vec<Value> {
-        let one = |osd: &OsdId| {
-            let mut entry = json!({"osd": osd.0.to_string()});
-            if let Some(p) = pg.peers().find(|p| p.osd == *osd && !waiting.contains(osd)) {
-                entry[got] = match p.missing.filter(|_| got == "got_missing") {
-                    Some(count) => json!({"num_missing": count}),
-                    None => info(pg, p.info, stats_of(p.info)),
-                };
-            }
-            entry
+    let asked =
+        |got: &str, waiting: &std::collections::BTreeSet<OsdId>, all: Vec<OsdId>| -> Vec<Value> {
+            let one = |osd: &OsdId| {
+                let mut entry = json!({"osd": osd.0.to_string()});
+                if let Some(p) = pg.peers().find(|p| p.osd == *osd && !waiting.contains(osd)) {
+                    entry[got] = match p.missing.filter(|_| got == "got_missing") {
+                        Some(count) => json!({"num_missing": count}),
+                        None => info(pg, p.info, stats_of(p.info)),
+                    };
+                }
+                entry
+            };
+            all.iter().filter(|o| **o != pg.whoami()).map(one).collect()
         };
-        all.iter().filter(|o| **o != pg.whoami()).map(one).collect()
-    };
     match &s.waits {
-        WaitsFor::Infos(waiting) => state["requested_info_from"] = asked("got_info", waiting, s.probing.clone()).into(),
-        WaitsFor::Missing(waiting) => state["peer_missing_requested"] = asked("got_missing", waiting, pg.mapping().acting.clone()).into(),
-        WaitsFor::Down => state["comment"] = "not enough up instances of this PG to go active".into(),
+        WaitsFor::Infos(waiting) => {
+            state["requested_info_from"] = asked("got_info", waiting, s.probing.clone()).into()
+        }
+        WaitsFor::Missing(waiting) => {
+            state["peer_missing_requested"] =
+                asked("got_missing", waiting, pg.mapping().acting.clone()).into()
+        }
+        WaitsFor::Down => {
+            state["comment"] = "not enough up instances of this PG to go active".into()
+        }
         WaitsFor::Complete(i) => {
             state["comment"] = "not enough complete instances of this PG".into();
             incomplete(i, state);
         }
         WaitsFor::Log(osd) => state["auth_log_shard"] = osd.0.to_string().into(),
         WaitsFor::Acting => state["comment"] = "waiting for pg acting set to change".into(),
-        WaitsFor::UpThru => state["comment"] = "waiting for osdmap to reflect a new up_thru for this osd".into(),
-        WaitsFor::Leases => state["comment"] = "waiting for read leases of earlier intervals to end".into(),
+        WaitsFor::UpThru => {
+            state["comment"] = "waiting for osdmap to reflect a new up_thru for this osd".into()
+        }
+        WaitsFor::Leases => {
+            state["comment"] = "waiting for read leases of earlier intervals to end".into()
+        }
         WaitsFor::Nothing => {}
     }
 }
@@ -201,7 +222,9 @@ fn active(pg: &Pg, state: &mut Value) {
     state["substate"] = pg.phase_name().rsplit('/').next().unwrap_or_default().into();
     state["might_have_unfound"] = admin_unfound::might_have_unfound(pg, true);
     let targets: Vec<BackfillStatus> = pg.backfills().collect();
-    let Some(last) = targets.iter().min_by(|a, b| a.last_backfill.cmp(&b.last_backfill)) else { return };
+    let Some(last) = targets.iter().min_by(|a, b| a.last_backfill.cmp(&b.last_backfill)) else {
+        return;
+    };
     let progress = |b: &BackfillStatus| (b.fraction * 1000.0).round() / 1000.0;
     let peers = targets.iter().map(|b| {
         let osd = b.target.0.to_string();
@@ -258,14 +281,16 @@ pub(crate) fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
             "up": numbers(&stat.up),
             "acting": numbers(&stat.acting),
         });
-        let (beside, filled): (Vec<OsdId>, Vec<OsdId>) = pg.backfills().map(|b| b.target).partition(|o| pg.recovers_beside(*o));
+        let (beside, filled): (Vec<OsdId>, Vec<OsdId>) =
+            pg.backfills().map(|b| b.target).partition(|o| pg.recovers_beside(*o));
         for (key, osds) in [("backfill_targets", &filled), ("async_recovery_targets", &beside)] {
             if !osds.is_empty() {
                 value[key] = names(osds).into();
             }
         }
         if pg.is_primary() {
-            let mut all: Vec<OsdId> = pg.mapping().acting.iter().chain(&filled).chain(&beside).copied().collect();
+            let mut all: Vec<OsdId> =
+                pg.mapping().acting.iter().chain(&filled).chain(&beside).copied().collect();
             all.sort();
             value["acting_recovery_backfill"] = names(&all).into();
         }

@@ -46,7 +46,14 @@ fn parse_name(text: &str) -> Result<ObjectId, Refusal> {
     }
     let hash = u32::try_from(number("hash", 0)?).map_err(|_| bad("hash"))?;
     let snap = SnapId(number("snapid", 0)? as u64);
-    Ok(ObjectId::with_hash(PoolId(number("pool", 0)?), text("namespace")?, text("oid")?, text("key")?, snap, hash))
+    Ok(ObjectId::with_hash(
+        PoolId(number("pool", 0)?),
+        text("namespace")?,
+        text("oid")?,
+        text("key")?,
+        snap,
+        hash,
+    ))
 }
 
 /// OSDs that may have what is unfound, with what is known of them.
@@ -73,15 +80,21 @@ fn list(a: &Admin, args: &Args, all: bool) -> Result<Reply, Refusal> {
         let lacking = pg.lacking();
         let unfound = lacking.values().filter(|l| l.unfound).count();
         let first = offset.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = lacking.range::<ObjectId, _>((first, Bound::Unbounded)).filter(|(_, l)| all || l.unfound);
-        let objects: Vec<Value> = rest.by_ref().take(RECORDS_MAX).map(|(oid, l)| object((oid, l))).collect();
+        let mut rest = lacking
+            .range::<ObjectId, _>((first, Bound::Unbounded))
+            .filter(|(_, l)| all || l.unfound);
+        let objects: Vec<Value> =
+            rest.by_ref().take(RECORDS_MAX).map(|(oid, l)| object((oid, l))).collect();
         let more = rest.next().is_some();
-        let mut value = json!({"num_missing": lacking.len(), "num_unfound": unfound, "objects": objects});
+        let mut value =
+            json!({"num_missing": lacking.len(), "num_unfound": unfound, "objects": objects});
         if let Some(offset) = &offset {
             value["offset"] = name(offset);
         }
         let active = pg.phase_name().starts_with("Started/Primary/Active");
-        value["state"] = if active { "Active" } else { pg.phase_name().rsplit('/').next().unwrap_or_default() }.into();
+        value["state"] =
+            if active { "Active" } else { pg.phase_name().rsplit('/').next().unwrap_or_default() }
+                .into();
         value["available_might_have_unfound"] = active.into();
         if active {
             value["might_have_unfound"] = might_have_unfound(pg, false);
@@ -106,7 +119,11 @@ pub(crate) async fn mark_unfound_lost(a: &Admin, args: &Args) -> Result<Reply, R
     let how = match args.req("mulcmd") {
         "revert" => GiveUp::Revert,
         "delete" => GiveUp::Delete,
-        _ => return Err(Refusal::invalid("mode must be 'revert' or 'delete'; mark not yet implemented")),
+        _ => {
+            return Err(Refusal::invalid(
+                "mode must be 'revert' or 'delete'; mark not yet implemented",
+            ));
+        }
     };
     let (count, done) = match host.mark_unfound_lost(how) {
         Ok(begun) => begun,
@@ -116,7 +133,10 @@ pub(crate) async fn mark_unfound_lost(a: &Admin, args: &Args) -> Result<Reply, R
         Err(e @ LostRefused::NotAllAsked(_)) => return Err(Refusal::invalid(e.to_string())),
     };
     if done.await.is_err() {
-        return Err(Refusal::new(Errno::EAGAIN, format!("pg {} began to peer before all had it; ask again", host.pgid)));
+        return Err(Refusal::new(
+            Errno::EAGAIN,
+            format!("pg {} began to peer before all had it; ask again", host.pgid),
+        ));
     }
     Ok(Reply::status(format!("pg has {count} objects unfound and apparently lost marking")))
 }
@@ -127,7 +147,14 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_shown() {
-        let oid = ObjectId::with_hash(PoolId(3), bytes::Bytes::from_static(b"ns"), bytes::Bytes::from_static(b"n"), bytes::Bytes::new(), SnapId::NOSNAP, 0xdead_beef);
+        let oid = ObjectId::with_hash(
+            PoolId(3),
+            bytes::Bytes::from_static(b"ns"),
+            bytes::Bytes::from_static(b"n"),
+            bytes::Bytes::new(),
+            SnapId::NOSNAP,
+            0xdead_beef,
+        );
         let shown = name(&oid);
         assert_eq!((&shown["oid"], &shown["snapid"]), (&json!("n"), &json!(-2)));
         assert_eq!(parse_name(&shown.to_string()).unwrap(), oid);

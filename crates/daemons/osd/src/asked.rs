@@ -1,8 +1,9 @@
-//! When the manager is told what a tenant is asked for: at once when that changes, and else once a second.
+//! When the manager is told what a tenant is asked for: at once when that changes, and else once a
+//! second.
 //!
-//! What a tenant is asked for is counted in turns of [`crate::limited::DEMAND_PERIOD`]. A thousand OSDs with a hundred
-//! tenants each that told of each at every turn would be a million reports a second for one manager, most of which say
-//! what it knows.
+//! What a tenant is asked for is counted in turns of [`crate::limited::DEMAND_PERIOD`]. A thousand
+//! OSDs with a hundred tenants each that told of each at every turn would be a million reports a
+//! second for one manager, most of which say what it knows.
 
 use messages::{TenantDemand, TenantNumber};
 use qos::Backlog;
@@ -52,7 +53,8 @@ impl Asked {
         self.told.is_none()
     }
 
-    /// What was told was lost: there is another manager, or another connection. What was counted since then is still what came in that time.
+    /// What was told was lost: there is another manager, or another connection. What was counted
+    /// since then is still what came in that time.
     pub fn forget(&mut self) {
         self.told = None;
     }
@@ -62,9 +64,15 @@ impl Asked {
         self.listed
     }
 
-    /// What is to be told now, if anything. Counting begins anew with it. The backlog waits for a ceiling, what is
-    /// queued for its turn.
-    pub fn tell(&mut self, number: TenantNumber, backlog: Backlog, queued: u64, now: u64) -> Option<TenantDemand> {
+    /// What is to be told now, if anything. Counting begins anew with it. The backlog waits for a
+    /// ceiling, what is queued for its turn.
+    pub fn tell(
+        &mut self,
+        number: TenantNumber,
+        backlog: Backlog,
+        queued: u64,
+        now: u64,
+    ) -> Option<TenantDemand> {
         let nothing = self.ops == 0 && backlog.ops == 0 && queued == 0;
         let span = self.since.map(|since| now.saturating_sub(since).max(1));
         let span = match self.told {
@@ -88,7 +96,12 @@ impl Asked {
             }
         };
         let seconds = span as f64 / 1e9;
-        let told = Told { ops: self.ops as f64 / seconds, bytes: self.bytes as f64 / seconds, waiting: backlog.ops, queued };
+        let told = Told {
+            ops: self.ops as f64 / seconds,
+            bytes: self.bytes as f64 / seconds,
+            waiting: backlog.ops,
+            queued,
+        };
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let demand = TenantDemand {
             number,
@@ -99,7 +112,13 @@ impl Asked {
             waiting_bytes: backlog.bytes,
             queued_ops: small(queued),
         };
-        *self = Asked { ops: 0, bytes: 0, since: (!nothing).then_some(now), told: (!nothing).then_some(told), listed: !nothing };
+        *self = Asked {
+            ops: 0,
+            bytes: 0,
+            since: (!nothing).then_some(now),
+            told: (!nothing).then_some(told),
+            listed: !nothing,
+        };
         Some(demand)
     }
 }
@@ -160,7 +179,9 @@ mod tests {
         assert!(a.count(4096) && !a.count(4096) && a.is_news());
         assert!(a.tell(n, waits(2), 0, TURN).is_some_and(|d| (d.ops, d.waiting_ops) == (2, 2)));
         assert!(a.tell(n, waits(3), 0, 2 * TURN).is_none());
-        assert!(a.tell(n, waits(30), 0, 3 * TURN).is_some_and(|d| (d.ops, d.waiting_ops) == (0, 30)));
+        assert!(
+            a.tell(n, waits(30), 0, 3 * TURN).is_some_and(|d| (d.ops, d.waiting_ops) == (0, 30))
+        );
         // Another manager hears it, too.
         a.forget();
         assert!(a.tell(n, waits(30), 9, 4 * TURN).is_some_and(|d| d.queued_ops == 9));

@@ -1,11 +1,12 @@
-//! Limits of the images behind objects, on this OSD (librbd's `rbd_qos_*` options, held by the server).
+//! Limits of the images behind objects, on this OSD (librbd's `rbd_qos_*` options, held by the
+//! server).
 //!
-//! An image is recognised by what stands before the last dot of its data objects' names. Who reads and splits
-//! its limits is the manager: it is told what images are asked for ([`ImageCeilings::demand`]) and answers with
-//! this OSD's part ([`ImageCeilings::take_shares`]).
+//! An image is recognised by what stands before the last dot of its data objects' names. Who reads
+//! and splits its limits is the manager: it is told what images are asked for
+//! ([`ImageCeilings::demand`]) and answers with this OSD's part ([`ImageCeilings::take_shares`]).
 //!
-//! What an operation costs here is a comparison with `rbd_data.`, and for such an object a look into a table by
-//! slices of the request.
+//! What an operation costs here is a comparison with `rbd_data.`, and for such an object a look
+//! into a table by slices of the request.
 
 use crate::client_op::ClientOp;
 use crate::legs::Leg;
@@ -50,11 +51,13 @@ pub(crate) fn prefix_of(name: &[u8]) -> Option<&[u8]> {
     name.get(..dot).filter(|p| p.len() > b"rbd_data.".len())
 }
 
-/// As [`prefix_of`] for an object that tells of an image: its header, or which of its objects there are. Their names end with the image's id,
-/// and the latter of a snapshot with that behind it (Ceph: `RBD_HEADER_PREFIX`, `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`). Data in a pool of its
-/// own has another prefix.
+/// As [`prefix_of`] for an object that tells of an image: its header, or which of its objects there
+/// are. Their names end with the image's id, and the latter of a snapshot with that behind it
+/// (Ceph: `RBD_HEADER_PREFIX`, `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`). Data in a pool of
+/// its own has another prefix.
 pub(crate) fn prefix_by_header(name: &[u8]) -> Option<SmallVec<[u8; 64]>> {
-    let (behind, object_map) = (name.strip_prefix(b"rbd_header."), name.strip_prefix(b"rbd_object_map."));
+    let (behind, object_map) =
+        (name.strip_prefix(b"rbd_header."), name.strip_prefix(b"rbd_object_map."));
     let id = behind.or(object_map)?.split(|b| *b == b'.').next().filter(|id| !id.is_empty())?;
     let mut prefix = SmallVec::from_slice(b"rbd_data.");
     prefix.extend_from_slice(id);
@@ -81,11 +84,13 @@ impl ImageCeilings {
         self.news.clone()
     }
 
-    /// Takes a request that is about to be scheduled; it comes back if it may go on at once. A request that
-    /// comes again was counted before.
+    /// Takes a request that is about to be scheduled; it comes back if it may go on at once. A
+    /// request that comes again was counted before.
     pub fn admit(&mut self, op: Rc<ClientOp>, now: u64) -> Option<Rc<ClientOp>> {
         // Clones read their parents at a snapshot: a limit on a parent is not theirs.
-        let Some(prefix) = prefix_of(&op.oid.name).filter(|_| op.oid.is_head()) else { return Some(op) };
+        let Some(prefix) = prefix_of(&op.oid.name).filter(|_| op.oid.is_head()) else {
+            return Some(op);
+        };
         if op.counted.replace(true) {
             return Some(op);
         }
@@ -185,7 +190,13 @@ impl ImageCeilings {
         }
         self.each(|gate, data, e| {
             if let Some(t) = e.tell(gate, false, now) {
-                told.push(ImageDemand { data: data(), known: t.known, millis: t.millis, reads: t.reads, writes: t.writes });
+                told.push(ImageDemand {
+                    data: data(),
+                    known: t.known,
+                    millis: t.millis,
+                    reads: t.reads,
+                    writes: t.writes,
+                });
             }
         });
         told
@@ -201,7 +212,11 @@ impl ImageCeilings {
         for mut share in shares {
             // The names are kept for longer than the message.
             let own = |b: &Bytes| Bytes::copy_from_slice(b);
-            share.data = ImageData { pool: share.data.pool, namespace: own(&share.data.namespace), prefix: own(&share.data.prefix) };
+            share.data = ImageData {
+                pool: share.data.pool,
+                namespace: own(&share.data.namespace),
+                prefix: own(&share.data.prefix),
+            };
             let mut gate = std::mem::take(&mut self.gate);
             if let Some(entry) = self.entry(share.data.clone(), now) {
                 entry.take(Part { osds: share.osds, rates: share.rates }, &mut gate, now);
@@ -219,7 +234,11 @@ impl ImageCeilings {
         for (pool, namespaces) in &mut self.pools {
             for (namespace, images) in namespaces {
                 for (prefix, entry) in images {
-                    let data = || ImageData { pool: *pool, namespace: namespace.clone(), prefix: prefix.clone() };
+                    let data = || ImageData {
+                        pool: *pool,
+                        namespace: namespace.clone(),
+                        prefix: prefix.clone(),
+                    };
                     f(&mut self.gate, &data, entry);
                 }
             }
@@ -231,7 +250,8 @@ impl ImageCeilings {
         self.pools.retain(|_, namespaces| {
             namespaces.retain(|_, images| {
                 images.retain(|_, e| {
-                    let keep = now.saturating_sub(e.used) < IDLE || e.tenant().is_some_and(|t| !gate.remove(t));
+                    let keep = now.saturating_sub(e.used) < IDLE
+                        || e.tenant().is_some_and(|t| !gate.remove(t));
                     *known -= usize::from(!keep);
                     keep
                 });
@@ -247,10 +267,10 @@ mod tests {
     use super::*;
     use crate::client_op::{ReplySink, Request};
     use crate::limited::WHOLE_OBJECT;
+    use crate::op::OsdFlags;
     use crate::op::code::{on_extent, write_op};
     use crate::op::{Op, OpCode, OpInfo};
     use crate::tracker::Tracker;
-    use crate::op::OsdFlags;
     use messages::{OsdOp, OsdOpReply, ShareOfRate};
     use qos::{Access, Demand};
     use std::future::Future;
@@ -275,7 +295,12 @@ mod tests {
             ..OsdOp::default()
         };
         let info = OpInfo::new(flags, &m.ops, &cls::Registry::builtin()).unwrap();
-        let request = Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
+        let request = Rc::new(Request {
+            m,
+            source: EntityName::client(4),
+            addr: EntityAddr::default(),
+            tid: 1,
+        });
         let tracker: Rc<Tracker> = Rc::default();
         let tracked = tracker.start(request.clone(), std::time::Instant::now());
         Rc::new(ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, None))
@@ -287,8 +312,13 @@ mod tests {
 
     fn share(prefix: &'static str, iops: u64, part: u64) -> ImageShare {
         let data = ImageData { pool: PoolId(3), namespace: Bytes::new(), prefix: prefix.into() };
-        let rate = |n: u64, part| ShareOfRate { each_second: n * 1000, saved: n * 200, peak: 0, part };
-        let rates = if iops == 0 { Vec::new() } else { (0..6).map(|i| if i == 0 { rate(iops, part * 1000) } else { rate(0, 0) }).collect() };
+        let rate =
+            |n: u64, part| ShareOfRate { each_second: n * 1000, saved: n * 200, peak: 0, part };
+        let rates = if iops == 0 {
+            Vec::new()
+        } else {
+            (0..6).map(|i| if i == 0 { rate(iops, part * 1000) } else { rate(0, 0) }).collect()
+        };
         ImageShare { data, osds: 4, rates }
     }
 
@@ -307,22 +337,44 @@ mod tests {
     fn data_objects_are_recognised() {
         assert_eq!(prefix_of(b"rbd_data.10ab.0000"), Some(&b"rbd_data.10ab"[..]));
         assert_eq!(prefix_of(b"rbd_data.2.10ab.0000"), Some(&b"rbd_data.2.10ab"[..]));
-        for name in ["rbd_header.10ab", "rbd_data.", "rbd_data.10ab", "rbd_dat", "", "xrbd_data.a.b"] {
+        for name in
+            ["rbd_header.10ab", "rbd_data.", "rbd_data.10ab", "rbd_dat", "", "xrbd_data.a.b"]
+        {
             assert_eq!(prefix_of(name.as_bytes()), None, "{name}");
         }
-        for name in ["rbd_header.10ab", "rbd_object_map.10ab", "rbd_object_map.10ab.0000000000000004"] {
-            assert_eq!(prefix_by_header(name.as_bytes()).as_deref(), Some(&b"rbd_data.10ab"[..]), "{name}");
+        for name in
+            ["rbd_header.10ab", "rbd_object_map.10ab", "rbd_object_map.10ab.0000000000000004"]
+        {
+            assert_eq!(
+                prefix_by_header(name.as_bytes()).as_deref(),
+                Some(&b"rbd_data.10ab"[..]),
+                "{name}"
+            );
         }
-        for name in ["rbd_header.", "rbd_header", "rbd_data.10ab.0000", "rbd_id.name", "rbd_object_map..1", ""] {
+        for name in [
+            "rbd_header.",
+            "rbd_header",
+            "rbd_data.10ab.0000",
+            "rbd_id.name",
+            "rbd_object_map..1",
+            "",
+        ] {
             assert_eq!(prefix_by_header(name.as_bytes()), None, "{name}");
         }
     }
 
     #[test]
     fn what_operations_ask_for() {
-        let read = |length, flags| request("o", SnapId::NOSNAP, flags, on_extent(OpCode::READ, 0, length));
-        assert_eq!(demand_of(&write("o")), Demand { access: Access::Write, bytes: 4096, ordered: true });
-        assert_eq!(demand_of(&read(512, OsdFlags(0))), Demand { access: Access::Read, bytes: 512, ordered: false });
+        let read =
+            |length, flags| request("o", SnapId::NOSNAP, flags, on_extent(OpCode::READ, 0, length));
+        assert_eq!(
+            demand_of(&write("o")),
+            Demand { access: Access::Write, bytes: 4096, ordered: true }
+        );
+        assert_eq!(
+            demand_of(&read(512, OsdFlags(0))),
+            Demand { access: Access::Read, bytes: 512, ordered: false }
+        );
         assert!(demand_of(&read(512, OsdFlags::RWORDERED)).ordered);
         assert_eq!(demand_of(&read(0, OsdFlags(0))).bytes, WHOLE_OBJECT);
         let stat = request("o", SnapId::NOSNAP, OsdFlags(0), on_extent(OpCode::STAT, 0, 1 << 30));
@@ -343,7 +395,8 @@ mod tests {
         for other in ["rbd_data.b.0", "rbd_data.3.a.0", "rbd_data.aa.0", "rbd_header.a", "a"] {
             assert_eq!(passed(&mut c, other, 100, SECOND), 100, "{other}");
         }
-        let snapshot = request("rbd_data.a.0", SnapId(4), OsdFlags(0), on_extent(OpCode::READ, 0, 1));
+        let snapshot =
+            request("rbd_data.a.0", SnapId(4), OsdFlags(0), on_extent(OpCode::READ, 0, 1));
         assert!(c.admit(snapshot, SECOND).is_some(), "as a clone reads its parent");
         assert_eq!((c.len(), c.next()), (4, Some(SECOND + SECOND / 10)));
         let demand = c.demand(SECOND + 1);

@@ -65,8 +65,16 @@ impl Classes {
         c.throttled_time = c.throttled_time.saturating_add(nanos);
     }
 
-    /// The scheduler let an operation in, of so many bytes and thousandths of a write of 4 KiB, that had waited for so long.
-    pub fn served(&mut self, class: OpClass, (bytes, cost): (u64, u64), phase: Phase, waited: u64, now: u64) {
+    /// The scheduler let an operation in, of so many bytes and thousandths of a write of 4 KiB,
+    /// that had waited for so long.
+    pub fn served(
+        &mut self,
+        class: OpClass,
+        (bytes, cost): (u64, u64),
+        phase: Phase,
+        waited: u64,
+        now: u64,
+    ) {
         let Some(c) = self.get(class) else { return };
         if now.saturating_sub(c.before[1].0) >= RECENT {
             c.before = [c.before[1], (now, c.waits)];
@@ -98,8 +106,13 @@ impl Classes {
         self.looked = now;
     }
 
-    /// For people: `waiting` is what waits of a class, if that is known, and `spec` what they are promised.
-    pub fn dump(&self, waiting: impl Fn(OpClass) -> Option<usize>, spec: Option<&MclockSpec>) -> Value {
+    /// For people: `waiting` is what waits of a class, if that is known, and `spec` what they are
+    /// promised.
+    pub fn dump(
+        &self,
+        waiting: impl Fn(OpClass) -> Option<usize>,
+        spec: Option<&MclockSpec>,
+    ) -> Value {
         let of = |(class, c): (OpClass, &Counts)| {
             let recent = c.waits.since(&c.before[0].1);
             let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| recent.quantile(q));
@@ -151,7 +164,10 @@ fn promised(spec: &MclockSpec, class: OpClass) -> (u64, u32, u64) {
         OpClass::BackgroundRecovery => &spec.background_recovery,
         OpClass::BackgroundBestEffort => &spec.background_best_effort,
     };
-    let milli = |rate: u64| (u128::from(rate) * 1000).div_ceil(u128::from(spec.cost_per_io.max(1))).min(u64::MAX.into()) as u64;
+    let milli = |rate: u64| {
+        (u128::from(rate) * 1000).div_ceil(u128::from(spec.cost_per_io.max(1))).min(u64::MAX.into())
+            as u64
+    };
     (milli(of.reservation), of.weight, milli(of.limit))
 }
 
@@ -175,7 +191,10 @@ mod tests {
         assert_eq!(promised(&spec, OpClass::BackgroundRecovery), (0, 1, 10_500));
         assert_eq!(promised(&spec, OpClass::BackgroundBestEffort).0, 1, "a tiny floor is one");
         let dump = Classes::default().dump(|_| Some(3), Some(&spec));
-        assert_eq!(dump["client"]["promised"], json!({"reservation_iops": 150.0, "weight": 2, "limit_iops": null}));
+        assert_eq!(
+            dump["client"]["promised"],
+            json!({"reservation_iops": 150.0, "weight": 2, "limit_iops": null})
+        );
         assert!(Classes::default().dump(|_| None, None)["client"].get("promised").is_none());
     }
 
@@ -189,7 +208,10 @@ mod tests {
         }
         assert!(p99(&c).is_some_and(|us| (65_536.0..131_073.0).contains(&us)), "{:?}", p99(&c));
         let work = c.take_work(None);
-        assert_eq!((work[0].waits.iter().sum::<u32>(), work[0].waited, work[1].waits.len()), (100, 100 * 100_000_000, 0));
+        assert_eq!(
+            (work[0].waits.iter().sum::<u32>(), work[0].waited, work[1].waits.len()),
+            (100, 100 * 100_000_000, 0)
+        );
         // After two minutes only what came then counts, and the manager hears of nothing twice.
         for n in [70, 140, 141] {
             c.served(OpClass::Client, (1, 1000), Phase::Floor, 3000, n * SECOND);

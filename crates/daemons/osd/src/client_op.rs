@@ -46,8 +46,9 @@ pub trait ReplySink {
     }
 }
 
-/// The store keeps blocks as they came. When the data of a message belongs to several operations, pieces of
-/// up to this many bytes get memory of their own, or one block could keep a large message in memory.
+/// The store keeps blocks as they came. When the data of a message belongs to several operations,
+/// pieces of up to this many bytes get memory of their own, or one block could keep a large message
+/// in memory.
 pub(crate) const SMALL: usize = 64 << 10;
 
 /// See [`SMALL`].
@@ -101,10 +102,16 @@ impl Describe for Request {
 
 fn describe_op(op: &Op) -> String {
     match op.args {
-        OpArgs::Extent { offset, length, .. } if op.code.uses_extent() => format!("{} {offset}~{length}", op.code),
+        OpArgs::Extent { offset, length, .. } if op.code.uses_extent() => {
+            format!("{} {offset}~{length}", op.code)
+        }
         OpArgs::Call { .. } => match op.call_parts() {
             Ok((class, method, _)) => {
-                format!("call {}.{}", String::from_utf8_lossy(&class), String::from_utf8_lossy(&method))
+                format!(
+                    "call {}.{}",
+                    String::from_utf8_lossy(&class),
+                    String::from_utf8_lossy(&method)
+                )
             }
             Err(_) => "call".into(),
         },
@@ -255,7 +262,11 @@ impl ClientOp {
 
     /// Answers with an error that stopped the request before, or instead of, its execution.
     pub fn reply_error(&self, e: Errno, epoch: Epoch) {
-        self.reply(&Outcome { result: e.as_result(), no_output: true, ..Outcome::default() }, epoch, Versions::None);
+        self.reply(
+            &Outcome { result: e.as_result(), no_output: true, ..Outcome::default() },
+            epoch,
+            Versions::None,
+        );
     }
 
     /// Answers. A second answer to the same request is dropped.

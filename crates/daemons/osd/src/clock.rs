@@ -2,8 +2,8 @@
 
 use pg::Steady;
 
-/// What the clock shows. It never steps, and goes on while the machine sleeps (`CLOCK_BOOTTIME`): an OSD that was suspended
-/// must not take an old lease for a present one.
+/// What the clock shows. It never steps, and goes on while the machine sleeps (`CLOCK_BOOTTIME`):
+/// an OSD that was suspended must not take an old lease for a present one.
 pub fn steady_now() -> Steady {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of this function, which the call fills.
@@ -22,6 +22,9 @@ mod tests {
         let (before, began) = (steady_now(), std::time::Instant::now());
         std::thread::sleep(Duration::from_millis(20));
         let (passed, slept) = (steady_now().left(before), began.elapsed());
-        assert!(passed >= Duration::from_millis(20) && passed <= slept + Duration::from_secs(1), "{passed:?}, {slept:?}");
+        assert!(
+            passed >= Duration::from_millis(20) && passed <= slept + Duration::from_secs(1),
+            "{passed:?}, {slept:?}"
+        );
     }
 }

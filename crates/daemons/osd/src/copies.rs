@@ -1,11 +1,11 @@
 //! Reading objects of other groups for `COPY_FROM`: as a client of the cluster.
 
-use cls::LocalFuture;
 use crate::op::copy::{Copied, CopyCursor, CopyData, CopyRequest, CopySource};
 use crate::op::{Op, OpArgs, OpCode, OsdFlags};
 use crate::osd_map::MapAt;
 use bytes::{Bytes, BytesMut};
 use client::{MonClient, Objecter, Request, Scope};
+use cls::LocalFuture;
 use denc::{Decode, Encode, Features};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,12 @@ pub struct Copies {
 impl Copies {
     /// Copies over the session of `mon`.
     pub fn new(mon: MonClient) -> Rc<Self> {
-        Rc::new(Copies { mon, objecter: OnceCell::new(), map: RefCell::default(), portion: Cell::new(8 << 20) })
+        Rc::new(Copies {
+            mon,
+            objecter: OnceCell::new(),
+            map: RefCell::default(),
+            portion: Cell::new(8 << 20),
+        })
     }
 
     /// Changes how many bytes are read at a time.
@@ -79,12 +84,19 @@ impl CopySource for Copies {
                 let mut ops = Vec::with_capacity(2);
                 if copied.user_version != 0 {
                     // All portions must be of one version.
-                    ops.push(Op::new(OpCode::ASSERT_VER, OpArgs::AssertVer { ver: copied.user_version }));
+                    ops.push(Op::new(
+                        OpCode::ASSERT_VER,
+                        OpArgs::AssertVer { ver: copied.user_version },
+                    ));
                 }
                 let mut input = BytesMut::new();
                 cursor.encode(&mut input, Features::ALL);
                 self.portion.get().encode(&mut input, Features::ALL);
-                ops.push(Op::with_input(OpCode::COPY_GET, OpArgs::CopyGet { max: 0 }, input.freeze()));
+                ops.push(Op::with_input(
+                    OpCode::COPY_GET,
+                    OpArgs::CopyGet { max: 0 },
+                    input.freeze(),
+                ));
                 let at = ops.len() - 1;
                 let outcome = objecter
                     .submit(Request {

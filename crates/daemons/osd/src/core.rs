@@ -1,5 +1,5 @@
-//! One OSD without its network: groups, the store, the scheduler, the map. It takes maps, requests and
-//! peers' messages, whoever brings them.
+//! One OSD without its network: groups, the store, the scheduler, the map. It takes maps, requests
+//! and peers' messages, whoever brings them.
 
 use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
 use crate::host::PgHost;
@@ -45,7 +45,8 @@ pub struct Settings {
     pub classes: cls::Registry,
     /// Options of groups.
     pub pg: PgConf,
-    /// Operations in execution at a time; others wait in the scheduler. 0: as many as [`qos::Window`] says.
+    /// Operations in execution at a time; others wait in the scheduler. 0: as many as
+    /// [`qos::Window`] says.
     pub window: usize,
     /// Object contexts that a group keeps without use.
     pub idle_contexts: usize,
@@ -128,7 +129,8 @@ pub struct Core {
     waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
     /// Clients that must see the newest map, by session: see [`Core::drop_request`].
     to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
-    /// Waiting requests were looked through for those that are not for this OSD any more since some group last had another leader, in this epoch.
+    /// Waiting requests were looked through for those that are not for this OSD any more since some
+    /// group last had another leader, in this epoch.
     void_before: Cell<Epoch>,
     /// There are such clients.
     pub(crate) tell_clients: tokio::sync::Notify,
@@ -206,9 +208,10 @@ const REST: Duration = Duration::from_millis(1);
 
 /// Lets queued work in, a little at a time, and lets everybody else on this thread run in between.
 ///
-/// An operation that the processor does at once never waits for a place in the admission window. Were it started
-/// as soon as it has been read, the order in which sockets are read would decide, and who has many of them would
-/// get most. Reading goes first, therefore: what has arrived is in the scheduler before it decides.
+/// An operation that the processor does at once never waits for a place in the admission window.
+/// Were it started as soon as it has been read, the order in which sockets are read would decide,
+/// and who has many of them would get most. Reading goes first, therefore: what has arrived is in
+/// the scheduler before it decides.
 pub fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
     core.has_runner.set(true);
     let core = Rc::downgrade(core);
@@ -216,7 +219,8 @@ pub fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
         while let Some(c) = core.upgrade() {
             if c.run_some(Some(TURN)) {
                 drop(c);
-                // Wakes this task when sockets have been looked at and whoever got something from them has run.
+                // Wakes this task when sockets have been looked at and whoever got something from
+                // them has run.
                 tokio::task::yield_now().await;
             } else {
                 c.work_waits.notified().await;
@@ -227,7 +231,9 @@ pub fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
 
 /// The wall clock.
 pub fn wall_now() -> Utime {
-    Utime::from_duration(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 impl Core {
@@ -255,7 +261,11 @@ impl Core {
             queue: RefCell::new(parts.queue),
             running: Cell::new(0),
             clients_running: Cell::new(0),
-            window: RefCell::new(qos::Window::new(LEAST_IN_FLIGHT, MOST_IN_FLIGHT, wall_now().as_duration().as_nanos() as u64)),
+            window: RefCell::new(qos::Window::new(
+                LEAST_IN_FLIGHT,
+                MOST_IN_FLIGHT,
+                wall_now().as_duration().as_nanos() as u64,
+            )),
             meter: RefCell::new(Meter::new(Instant::now())),
             peers: RefCell::default(),
             unmeasured: Cell::new(0),
@@ -333,8 +343,8 @@ impl Core {
         self.hosts.borrow().len()
     }
 
-    /// Does something for each group that nobody waits for. Clients are served on the same thread, and there may be many
-    /// groups: this rests after a few.
+    /// Does something for each group that nobody waits for. Clients are served on the same thread,
+    /// and there may be many groups: this rests after a few.
     pub(crate) async fn for_each_host(&self, mut f: impl FnMut(&PgHost)) {
         let all: Vec<PgId> = self.hosts.borrow().keys().copied().collect();
         let mut since = Instant::now();
@@ -350,8 +360,8 @@ impl Core {
         }
     }
 
-    /// The groups that this OSD leads, and the epoch since which one of them is not clean: maps from then on are needed. This
-    /// OSD's epoch if all are clean.
+    /// The groups that this OSD leads, and the epoch since which one of them is not clean: maps
+    /// from then on are needed. This OSD's epoch if all are clean.
     pub fn last_epoch_clean(&self) -> (Vec<PgId>, Epoch) {
         let mut least = self.epoch();
         let mut leads = Vec::new();
@@ -359,7 +369,11 @@ impl Core {
             host.with_pg(|pg| {
                 if pg.is_primary() {
                     leads.push(*pgid);
-                    least = least.min(if pg.is_clean() { pg.epoch() } else { pg.info().history.last_epoch_clean });
+                    least = least.min(if pg.is_clean() {
+                        pg.epoch()
+                    } else {
+                        pg.info().history.last_epoch_clean
+                    });
                 }
             });
         }
@@ -399,7 +413,8 @@ impl Core {
         self.next_token.get()
     }
 
-    /// Answers no request from now on, so that the monitors can be told that this OSD is gone for sure.
+    /// Answers no request from now on, so that the monitors can be told that this OSD is gone for
+    /// sure.
     pub fn seal(&self) {
         self.sealed.set(true);
     }
@@ -451,8 +466,8 @@ impl Core {
         }
     }
 
-    /// The last map given is the newest, and this OSD is up in it: groups may peer, and what waited for
-    /// maps goes on.
+    /// The last map given is the newest, and this OSD is up in it: groups may peer, and what waited
+    /// for maps goes on.
     pub fn activate_map(&self) {
         self.drop_void();
         for host in self.hosts() {
@@ -538,9 +553,13 @@ impl Core {
                     host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
                 }
             }
-            creation::Stranger::Answer(header, msg) => self.net.send(&[e.from], header, msg, self.room()),
+            creation::Stranger::Answer(header, msg) => {
+                self.net.send(&[e.from], header, msg, self.room())
+            }
             creation::Stranger::Drop => {}
-            creation::Stranger::WaitForMap => self.wait_map(e.header.sent, Waiting::Peer(Box::new(e))),
+            creation::Stranger::WaitForMap => {
+                self.wait_map(e.header.sent, Waiting::Peer(Box::new(e)))
+            }
         }
     }
 
@@ -562,12 +581,15 @@ impl Core {
     ) {
         let request = Rc::new(request);
         let tracked = self.tracker.start(request.clone(), Instant::now());
-        let (info, refused) = match OpInfo::new(request.m.flags, &request.m.ops, &self.settings().classes) {
-            Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => (info, Some(Errno::EINVAL)),
-            Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
-            Ok(info) => (info, None),
-            Err(e) => (OpInfo::default(), Some(e)),
-        };
+        let (info, refused) =
+            match OpInfo::new(request.m.flags, &request.m.ops, &self.settings().classes) {
+                Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => {
+                    (info, Some(Errno::EINVAL))
+                }
+                Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
+                Ok(info) => (info, None),
+                Err(e) => (OpInfo::default(), Some(e)),
+            };
         let raw = PgId { pool: request.m.pgid.pgid.pool, seed: request.m.pgid.pgid.seed };
         let op = Rc::new(ClientOp::new(request, info, raw, sink, tracked, guard));
         if let Some(e) = refused {
@@ -592,7 +614,10 @@ impl Core {
         };
         let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
         match self.host(pgid) {
-            Some(host) if host.with_pg(|pg| pg.is_primary() && pg.is_active()) && host.is_sign_of_life(&op) => {
+            Some(host)
+                if host.with_pg(|pg| pg.is_primary() && pg.is_active())
+                    && host.is_sign_of_life(&op) =>
+            {
                 op.tracked.mark(Stage::ReachedPg);
                 host.run_client_op(op);
             }
@@ -622,9 +647,10 @@ impl Core {
         }
     }
 
-    /// Drops a request that this OSD must not answer: by a map that its client had not seen when it sent it, another OSD leads the group, or
-    /// this one leads it anew. The client sends it again when it has seen that map. One that has nothing else under way hears
-    /// of no map for as long as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
+    /// Drops a request that this OSD must not answer: by a map that its client had not seen when it
+    /// sent it, another OSD leads the group, or this one leads it anew. The client sends it again
+    /// when it has seen that map. One that has nothing else under way hears of no map for as long
+    /// as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
     pub(crate) fn drop_request(&self, op: &ClientOp) {
         if op.is_replied() || !op.sink().is_open() || op.sink().client().is_none() {
             return;
@@ -632,17 +658,27 @@ impl Core {
         let sent = op.m().epoch;
         tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, %sent, "request dropped");
         let mut clients = self.to_tell.borrow_mut();
-        let (_, oldest) = clients.entry(op.sink().session()).or_insert_with(|| (op.sink().clone(), sent));
+        let (_, oldest) =
+            clients.entry(op.sink().session()).or_insert_with(|| (op.sink().clone(), sent));
         *oldest = sent.min(*oldest);
         self.tell_clients.notify_one();
     }
 
-    /// Groups may have other leaders than before: requests that wait for their turn and that this OSD must not answer any more are dropped.
-    /// Their clients send them to whom they belong to now. If they stayed, those behind them would wait for them, and
-    /// the manager would take them for something that is asked for.
+    /// Groups may have other leaders than before: requests that wait for their turn and that this
+    /// OSD must not answer any more are dropped. Their clients send them to whom they belong to
+    /// now. If they stayed, those behind them would wait for them, and the manager would take them
+    /// for something that is asked for.
     pub fn drop_void(&self) {
-        let newest = self.hosts.borrow().values().map(|h| h.with_pg(|pg| pg.info().history.same_primary_since)).max().unwrap_or_default();
-        let Some(map) = self.map().filter(|_| newest > self.void_before.replace(newest)) else { return };
+        let newest = self
+            .hosts
+            .borrow()
+            .values()
+            .map(|h| h.with_pg(|pg| pg.info().history.same_primary_since))
+            .max()
+            .unwrap_or_default();
+        let Some(map) = self.map().filter(|_| newest > self.void_before.replace(newest)) else {
+            return;
+        };
         let is_void = |op: &ClientOp| {
             let resend = map.pool_ops(op.pgid.pool).map(|pool| pool.last_force_op_resend);
             resend.zip(self.host(op.pgid)).is_some_and(|(resend, host)| host.is_void(op, resend))
@@ -651,14 +687,17 @@ impl Core {
         out.iter().for_each(|op| self.drop_request(op));
     }
 
-    /// A client's connection is gone: what waits for its turn the client sends again, if it still wants it (Ceph: `osd_discard_disconnected_ops`).
+    /// A client's connection is gone: what waits for its turn the client sends again, if it still
+    /// wants it (Ceph: `osd_discard_disconnected_ops`).
     pub(crate) fn drop_requests_of(&self, session: u64) {
-        let gone = self.queue.borrow_mut().take_out(&|op| op.sink().session() == session, Instant::now());
+        let gone =
+            self.queue.borrow_mut().take_out(&|op| op.sink().session() == session, Instant::now());
         // Not while somebody has the queue: what goes with them may make room for others.
         drop(gone);
     }
 
-    /// Clients whose requests were dropped since the last call, with the oldest map that one of these was sent by.
+    /// Clients whose requests were dropped since the last call, with the oldest map that one of
+    /// these was sent by.
     pub(crate) fn clients_to_tell(&self) -> Vec<(Rc<dyn ReplySink>, Epoch)> {
         std::mem::take(&mut *self.to_tell.borrow_mut()).into_values().collect()
     }
@@ -669,13 +708,18 @@ impl Core {
     pub fn enqueue(&self, work: Work) {
         let now = Instant::now();
         if let Work::Client(op) = &work {
-            self.window.borrow_mut().comes(op.sink().session(), op.info.may_write(), self.since_start(now));
+            self.window.borrow_mut().comes(
+                op.sink().session(),
+                op.info.may_write(),
+                self.since_start(now),
+            );
         }
         self.queue.borrow_mut().enqueue(work, now);
         self.dispatch();
     }
 
-    /// Runs queued work while the admission window has room: at once, or by the task of [`run_queued`].
+    /// Runs queued work while the admission window has room: at once, or by the task of
+    /// [`run_queued`].
     pub fn dispatch(&self) {
         if self.has_runner.get() {
             self.work_waits.notify_one();
@@ -700,12 +744,16 @@ impl Core {
                 break;
             }
             if let Some((since, receipt)) = last.take() {
-                self.meter.borrow_mut().started(&receipt, Some(now.saturating_duration_since(since)));
+                self.meter
+                    .borrow_mut()
+                    .started(&receipt, Some(now.saturating_duration_since(since)));
             }
             if self.meter.borrow().is_due(now) {
                 self.measure(now);
             }
-            if turn.is_some_and(|turn| now.saturating_duration_since(*begun.get_or_insert(now)) > turn) {
+            if turn
+                .is_some_and(|turn| now.saturating_duration_since(*begun.get_or_insert(now)) > turn)
+            {
                 more = true;
                 break;
             }
@@ -715,7 +763,9 @@ impl Core {
                     queue.clients_left(now);
                 }
                 if full {
-                    queue.dequeue_behind(now).map(|(work, receipt)| crate::work::Next::Work(work, receipt))
+                    queue
+                        .dequeue_behind(now)
+                        .map(|(work, receipt)| crate::work::Next::Work(work, receipt))
                 } else {
                     Some(queue.dequeue(now))
                 }
@@ -743,7 +793,9 @@ impl Core {
             let took = n.is_multiple_of(8).then(|| since.elapsed());
             self.meter.borrow_mut().started(&receipt, took);
         }
-        if self.meter.borrow().is_idle() && (self.is_full() && !self.queue.borrow().is_empty() || self.has_more_than_enough()) {
+        if self.meter.borrow().is_idle()
+            && (self.is_full() && !self.queue.borrow().is_empty() || self.has_more_than_enough())
+        {
             self.meter.borrow_mut().waits(Instant::now());
         }
         self.dispatching.set(false);
@@ -764,10 +816,13 @@ impl Core {
 
     /// Whether somebody who has had less than others may go, although the window is full.
     fn has_room_beyond(&self, now: Instant) -> bool {
-        self.settings.borrow().window == 0 && self.running.get() < self.window() + self.window.borrow().beyond(self.since_start(now))
+        self.settings.borrow().window == 0
+            && self.running.get()
+                < self.window() + self.window.borrow().beyond(self.since_start(now))
     }
 
-    /// Whether what would wait for the window is in execution, because there is nobody who could be ordered.
+    /// Whether what would wait for the window is in execution, because there is nobody who could be
+    /// ordered.
     fn has_more_than_enough(&self) -> bool {
         self.settings.borrow().window == 0 && self.running.get() > self.window.borrow().enough()
     }
@@ -778,7 +833,12 @@ impl Core {
         let mut meter = self.meter.borrow_mut();
         if meter.look(usage, now) {
             let saturated = meter.is_saturated(now);
-            self.queue.borrow_mut().learned(meter.model().charges(), meter.capacity().trusted(), saturated, now);
+            self.queue.borrow_mut().learned(
+                meter.model().charges(),
+                meter.capacity().trusted(),
+                saturated,
+                now,
+            );
         }
     }
 
@@ -791,7 +851,12 @@ impl Core {
     pub fn restore_learned(&self, learned: &crate::superblock::Learned) {
         let mut meter = self.meter.borrow_mut();
         meter.restore(learned);
-        self.queue.borrow_mut().learned(meter.model().charges(), meter.capacity().trusted(), false, Instant::now());
+        self.queue.borrow_mut().learned(
+            meter.model().charges(),
+            meter.capacity().trusted(),
+            false,
+            Instant::now(),
+        );
     }
 
     /// Background work has really read so many bytes.
@@ -890,7 +955,8 @@ impl Core {
             }
             Work::Background(mut job) => {
                 job.receipt = receipt;
-                // What a copy left behind that is gone is not for the one that came after it: least of all its removal.
+                // What a copy left behind that is gone is not for the one that came after it: least
+                // of all its removal.
                 if let Some(host) = self.host(job.pgid).filter(|h| h.copy == job.copy) {
                     host.run_background(job, slot);
                 }
@@ -932,7 +998,8 @@ impl Core {
     pub fn update_gauges(&self) {
         let hosts = self.hosts();
         let primaries = hosts.iter().filter(|h| h.with_pg(|p| p.is_primary())).count();
-        let replicas = hosts.iter().filter(|h| h.with_pg(|p| !p.is_primary() && p.state().0 != 0)).count();
+        let replicas =
+            hosts.iter().filter(|h| h.with_pg(|p| !p.is_primary() && p.state().0 != 0)).count();
         self.perf.numpg.set(hosts.len() as u64);
         self.perf.numpg_primary.set(primaries as u64);
         self.perf.numpg_replica.set(replicas as u64);
@@ -944,7 +1011,8 @@ impl Core {
         self.perf.slow_ops_slow_ops_count.set(self.tracker.slow_total());
     }
 
-    /// Takes the map and the state of unborn groups that the store knew, before loaded groups are added.
+    /// Takes the map and the state of unborn groups that the store knew, before loaded groups are
+    /// added.
     pub fn restore(&self, map: ClusterMapRef, unborn: creation::UnbornPgs) {
         *self.map.borrow_mut() = Some(map);
         *self.unborn.borrow_mut() = unborn;
@@ -960,9 +1028,13 @@ impl Core {
 
     // --- the store ---
 
-    /// Applies a transaction and calls `done` when it is durable. Transactions take effect in the order of
-    /// the calls.
-    pub(crate) fn submit(&self, txn: Transaction, done: impl FnOnce(Result<(), StoreError>) + 'static) {
+    /// Applies a transaction and calls `done` when it is durable. Transactions take effect in the
+    /// order of the calls.
+    pub(crate) fn submit(
+        &self,
+        txn: Transaction,
+        done: impl FnOnce(Result<(), StoreError>) + 'static,
+    ) {
         if self.backlog.borrow().is_empty() && !self.store.congested() {
             match self.store.submit(txn) {
                 Ok(commit) => return commit.then(done),
@@ -981,16 +1053,17 @@ impl Core {
         }
     }
 
-    /// Whether transactions wait for the store. What they change cannot be read yet, so nothing may be
-    /// executed meanwhile.
+    /// Whether transactions wait for the store. What they change cannot be read yet, so nothing may
+    /// be executed meanwhile.
     pub(crate) fn is_stalled(&self) -> bool {
         !self.backlog.borrow().is_empty()
     }
 
-    /// Waits, if transactions wait for the store, until those are in it. Who executes a request does this when it has its place in the
-    /// order of its object: then what is there is what all before it have made of it. It keeps its place in the
-    /// admission window, so that a store that cannot follow does not empty the scheduler. It goes on even if transactions wait again
-    /// by then: those are about other objects, and while others write there might always be some.
+    /// Waits, if transactions wait for the store, until those are in it. Who executes a request
+    /// does this when it has its place in the order of its object: then what is there is what all
+    /// before it have made of it. It keeps its place in the admission window, so that a store that
+    /// cannot follow does not empty the scheduler. It goes on even if transactions wait again by
+    /// then: those are about other objects, and while others write there might always be some.
     pub(crate) async fn store_takes(&self) {
         if self.is_stalled() {
             self.flows.notified().await;
@@ -1027,9 +1100,10 @@ impl Core {
         tokio::task::spawn_local(async move { me.drain_backlog().await });
     }
 
-    /// When the store has room, all that waits goes in together, though that be more than a checkpoint's pace allows at that moment, and then
-    /// whoever waits to execute something goes on. One at a time, what others send would keep these waiting for ever. How much it is, is bounded
-    /// by the admission windows of all OSDs.
+    /// When the store has room, all that waits goes in together, though that be more than a
+    /// checkpoint's pace allows at that moment, and then whoever waits to execute something goes
+    /// on. One at a time, what others send would keep these waiting for ever. How much it is, is
+    /// bounded by the admission windows of all OSDs.
     async fn drain_backlog(self: Rc<Self>) {
         while self.is_stalled() {
             if let Err(e) = self.store.admit().await {
@@ -1091,18 +1165,34 @@ impl Core {
     }
 
     /// Counts a finished request, and what the change was that it made.
-    pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64, flight: Option<Flight>) {
+    pub(crate) fn count(
+        &self,
+        op: &ClientOp,
+        in_bytes: u64,
+        out_bytes: u64,
+        flight: Option<Flight>,
+    ) {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
         let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
         let took = total.saturating_sub(began).as_nanos() as u64;
         let waiting = !self.queue.borrow().is_empty();
         let now = self.since_start(op.received + total);
-        self.window.borrow_mut().ended(took, op.info.may_write(), self.running.get().saturating_sub(1), waiting, now);
+        self.window.borrow_mut().ended(
+            took,
+            op.info.may_write(),
+            self.running.get().saturating_sub(1),
+            waiting,
+            now,
+        );
         let moved = if op.info.may_write() { in_bytes } else { out_bytes };
         let receipt = op.receipt.get();
         let reached = |stage| op.tracked.reached(stage);
-        let marks = Marks { reached: reached(Stage::ReachedPg), started: reached(Stage::Started), proposed: reached(Stage::WaitingForSubOps) };
+        let marks = Marks {
+            reached: reached(Stage::ReachedPg),
+            started: reached(Stage::Started),
+            proposed: reached(Stage::WaitingForSubOps),
+        };
         let spent = Spent::new(&op.legs, marks, total, flight);
         let mut queue = self.queue.borrow_mut();
         if moved != receipt.bytes {
@@ -1119,7 +1209,11 @@ impl Core {
     /// Answers with an error.
     pub(crate) fn reply_error(&self, op: &ClientOp, e: Errno) {
         op.reply(
-            &crate::client_op::Outcome { result: e.as_result(), no_output: true, ..Default::default() },
+            &crate::client_op::Outcome {
+                result: e.as_result(),
+                no_output: true,
+                ..Default::default()
+            },
             self.epoch(),
             Versions::None,
         );

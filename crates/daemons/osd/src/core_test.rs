@@ -22,8 +22,8 @@ use std::rc::Rc;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 use types::{
-    EntityAddr, EntityAddrVec, EntityName, Epoch, Errno, IntervalSet, ObjectId, ObjectLocator, OsdId, PgId, PoolId,
-    SnapContext, SnapId, SpgId,
+    EntityAddr, EntityAddrVec, EntityName, Epoch, Errno, IntervalSet, ObjectId, ObjectLocator,
+    OsdId, PgId, PoolId, SnapContext, SnapId, SpgId,
 };
 
 pub(crate) const POOL: PoolId = PoolId(1);
@@ -68,7 +68,14 @@ impl MapView for TestMap {
         Epoch(0)
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
-        (pool == POOL).then_some(PoolView { size: 3, min_size: 2, pg_num: self.pg_num, created: Epoch(1), pg_num_pending: self.pg_num, merged: None })
+        (pool == POOL).then_some(PoolView {
+            size: 3,
+            min_size: 2,
+            pg_num: self.pg_num,
+            created: Epoch(1),
+            pg_num_pending: self.pg_num,
+            merged: None,
+        })
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         self.removed.clone()
@@ -82,7 +89,12 @@ impl MapView for TestMap {
             let n = pg.seed as usize % up.len();
             up.rotate_left(n);
         }
-        Mapping { up_primary: up.first().copied(), acting: up.clone(), primary: up.first().copied(), up }
+        Mapping {
+            up_primary: up.first().copied(),
+            acting: up.clone(),
+            primary: up.first().copied(),
+            up,
+        }
     }
 }
 
@@ -97,8 +109,16 @@ impl ClusterMap for TestMap {
     fn fold(&self, raw: PgId) -> Option<PgId> {
         (raw.pool == POOL).then_some(PgId { pool: POOL, seed: raw.seed % self.pg_num })
     }
-    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId> {
-        (pool == POOL).then(|| ObjectId::new(pool, namespace.clone(), name.clone(), key.clone(), snap))
+    fn object(
+        &self,
+        pool: PoolId,
+        namespace: &Bytes,
+        name: &Bytes,
+        key: &Bytes,
+        snap: SnapId,
+    ) -> Option<ObjectId> {
+        (pool == POOL)
+            .then(|| ObjectId::new(pool, namespace.clone(), name.clone(), key.clone(), snap))
     }
     fn is_blocklisted(&self, addr: &EntityAddr) -> bool {
         self.blocked.contains(addr)
@@ -199,7 +219,12 @@ impl Cluster {
             stores: Vec::new(),
             net: Rc::default(),
             down: Rc::default(),
-            map: TestMap { epoch: 1, pg_num: PG_NUM, up: (0..3).map(|o| (o, 1)).collect(), ..TestMap::default() },
+            map: TestMap {
+                epoch: 1,
+                pg_num: PG_NUM,
+                up: (0..3).map(|o| (o, 1)).collect(),
+                ..TestMap::default()
+            },
             maps: RefCell::default(),
             tid: 0,
             snapc: SnapContext::default(),
@@ -293,7 +318,11 @@ impl Cluster {
         }
         for core in &self.cores {
             for h in core.hosts() {
-                eprintln!("osd.{} {}", core.whoami, h.with_pg(|p| format!("{} {:?} {}", p.pgid(), p.state(), p.phase_name())));
+                eprintln!(
+                    "osd.{} {}",
+                    core.whoami,
+                    h.with_pg(|p| format!("{} {:?} {}", p.pgid(), p.state(), p.phase_name()))
+                );
             }
         }
         panic!("the groups do not settle");
@@ -315,7 +344,12 @@ impl Cluster {
             mtime: types::Utime::new(1_700_000_000, 0),
             ..OsdOp::default()
         };
-        let request = Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: self.tid };
+        let request = Request {
+            m,
+            source: EntityName::client(4),
+            addr: EntityAddr::default(),
+            tid: self.tid,
+        };
         (request, self.map.mapping(pgid).primary.unwrap())
     }
 
@@ -394,7 +428,10 @@ fn writes_are_replicated_and_survive_a_primary() {
         for i in (0..20).filter(|i| *i != 5) {
             assert_eq!(c.read(&format!("o{i}")).await, "newer");
         }
-        assert_eq!(c.op("o5", vec![on_extent(OpCode::STAT, 0, 0)]).await.result, Errno::ENOENT.as_result());
+        assert_eq!(
+            c.op("o5", vec![on_extent(OpCode::STAT, 0, 0)]).await.result,
+            Errno::ENOENT.as_result()
+        );
         // All three stores hold the same objects with the same content.
         for seed in 0..PG_NUM {
             let coll = crate::host::coll_of(PgId { pool: POOL, seed });
@@ -403,7 +440,11 @@ fn writes_are_replicated_and_survive_a_primary() {
                 let keys = s.list(coll, b"\x01", None, 1000).await.unwrap().keys;
                 let mut all = Vec::new();
                 for k in keys {
-                    all.push((s.read(coll, &k, 0, 100).await.unwrap().to_bytes(), s.get_attrs(coll, &k).await.unwrap(), k));
+                    all.push((
+                        s.read(coll, &k, 0, 100).await.unwrap().to_bytes(),
+                        s.get_attrs(coll, &k).await.unwrap(),
+                        k,
+                    ));
                 }
                 copies.push(all);
             }
@@ -427,20 +468,47 @@ fn it_is_kept_where_the_time_of_a_tenant_goes() {
         // A change of nothing is logged, too, and is on all OSDs before it is answered.
         let removed = c.op("nothing", vec![on_extent(OpCode::DELETE, 0, 0)]).await;
         assert_eq!(removed.result, Errno::ENOENT.as_result());
-        let dumps: Vec<serde_json::Value> = c.live().map(|core| core.with_queue(|q| q.dump(&|_| None))).collect();
-        let tenants: Vec<&serde_json::Value> = dumps.iter().flat_map(|d| d["tenants"].as_array().unwrap()).collect();
-        let sum = |of: &dyn Fn(&serde_json::Value) -> u64| tenants.iter().map(|t| of(t)).sum::<u64>();
+        let dumps: Vec<serde_json::Value> =
+            c.live().map(|core| core.with_queue(|q| q.dump(&|_| None))).collect();
+        let tenants: Vec<&serde_json::Value> =
+            dumps.iter().flat_map(|d| d["tenants"].as_array().unwrap()).collect();
+        let sum =
+            |of: &dyn Fn(&serde_json::Value) -> u64| tenants.iter().map(|t| of(t)).sum::<u64>();
         let (ops, writes) = (2 * objects.len() as u64 + 1, objects.len() as u64 + 1);
         assert_eq!(sum(&|t| t["times"]["answered"].as_u64().unwrap()), ops, "{tenants:?}");
-        let replicas = |t: &serde_json::Value| t["times"]["replicas"].as_object().unwrap().values().map(|r| r["answered"].as_u64().unwrap()).sum();
+        let replicas = |t: &serde_json::Value| {
+            t["times"]["replicas"]
+                .as_object()
+                .unwrap()
+                .values()
+                .map(|r| r["answered"].as_u64().unwrap())
+                .sum()
+        };
         assert_eq!(sum(&replicas), 2 * writes, "{tenants:?}");
         for t in &tenants {
-            let legs: u64 = t["times"]["legs"].as_object().unwrap().values().map(|leg| leg["ns"].as_u64().unwrap()).sum();
+            let legs: u64 = t["times"]["legs"]
+                .as_object()
+                .unwrap()
+                .values()
+                .map(|leg| leg["ns"].as_u64().unwrap())
+                .sum();
             let total = t["times"]["total"]["ns"].as_u64().unwrap();
             assert!(legs.abs_diff(total) < total / 100, "{legs} of {total}: {t}");
-            assert!(t["times"]["legs"]["replicas"]["ns"] != 0 && t["times"]["legs"]["queue"]["ns"] != 0 && t["served_cost"] != 0.0, "{t}");
+            assert!(
+                t["times"]["legs"]["replicas"]["ns"] != 0
+                    && t["times"]["legs"]["queue"]["ns"] != 0
+                    && t["served_cost"] != 0.0,
+                "{t}"
+            );
         }
-        let peers = c.live().map(|core| core.peers.borrow().dump().values().map(|p| p["answered"].as_u64().unwrap()).sum::<u64>());
+        let peers = c.live().map(|core| {
+            core.peers
+                .borrow()
+                .dump()
+                .values()
+                .map(|p| p["answered"].as_u64().unwrap())
+                .sum::<u64>()
+        });
         assert_eq!(peers.sum::<u64>(), 2 * writes);
     });
 }
@@ -480,7 +548,8 @@ fn requests_from_before_a_split_are_not_served() {
         let mut old = Vec::new();
         for name in &names {
             c.put(name, "data").await;
-            let (mut request, primary) = c.message(name, SnapId::NOSNAP, vec![on_extent(OpCode::READ, 0, 0)]);
+            let (mut request, primary) =
+                c.message(name, SnapId::NOSNAP, vec![on_extent(OpCode::READ, 0, 0)]);
             request.m.flags |= OsdFlags::BALANCE_READS;
             let replica = (0..3).map(OsdId).find(|o| *o != primary).unwrap();
             let again = Request { m: request.m.clone(), ..request };
@@ -515,8 +584,9 @@ fn reads_wait_for_the_writes_before_them() {
     });
 }
 
-/// While the store takes nothing, what has arrived waits in the scheduler, and is then done in the order in which it
-/// came; and what comes to an object sees all that was done to it before, also what the store had not taken.
+/// While the store takes nothing, what has arrived waits in the scheduler, and is then done in the
+/// order in which it came; and what comes to an object sees all that was done to it before, also
+/// what the store had not taken.
 #[test]
 fn a_stalled_store_changes_no_order() {
     run(async || {
@@ -528,13 +598,20 @@ fn a_stalled_store_changes_no_order() {
         let core = c.cores[to.0 as usize].clone();
         let window = 16;
         core.set_settings(Settings { window, ..Settings::default() });
-        // Two requests wait for their turn on the object, and the store stalls with the first one's change.
+        // Two requests wait for their turn on the object, and the store stalls with the first one's
+        // change.
         let head = ObjectId::new(POOL, "", "a", "", SnapId::NOSNAP);
         let host = core.host(c.map.fold(PgId { pool: POOL, seed: head.hash }).unwrap()).unwrap();
         let context = host.context(&head);
-        assert!(context.enter(Mode::Write, Job::Unwatch(head.clone(), Default::default())).is_some());
+        assert!(
+            context.enter(Mode::Write, Job::Unwatch(head.clone(), Default::default())).is_some()
+        );
         let (w, _) = c.message("a", SnapId::NOSNAP, vec![Op::xattr(OpCode::SETXATTR, b"k", b"v")]);
-        let (r, _) = c.message("a", SnapId::NOSNAP, vec![Op::xattr(OpCode::GETXATTR, b"k", b""), write_op(0, "2")]);
+        let (r, _) = c.message(
+            "a",
+            SnapId::NOSNAP,
+            vec![Op::xattr(OpCode::GETXATTR, b"k", b""), write_op(0, "2")],
+        );
         let (w, r) = (c.send(w, to), c.send(r, to));
         core.stall();
         context.leave(Mode::Write);
@@ -559,7 +636,11 @@ fn a_stalled_store_changes_no_order() {
         assert!(sent.len() > window);
         assert_eq!(core.running(), window, "the scheduler keeps the others");
         core.flow();
-        assert_eq!((w.await.unwrap().result, r.await.unwrap().result), (0, 0), "the second one reads what the first one wrote");
+        assert_eq!(
+            (w.await.unwrap().result, r.await.unwrap().result),
+            (0, 0),
+            "the second one reads what the first one wrote"
+        );
         while order.borrow().len() < sent.len() {
             tokio::task::yield_now().await;
         }
@@ -567,7 +648,10 @@ fn a_stalled_store_changes_no_order() {
         let order = order.borrow();
         for (place, i) in sent.iter().enumerate() {
             let ended = order.iter().position(|o| o == i).unwrap();
-            assert!(ended.abs_diff(place) < 2 * window, "{i} was number {place} and ended as {ended} of {order:?}");
+            assert!(
+                ended.abs_diff(place) < 2 * window,
+                "{i} was number {place} and ended as {ended} of {order:?}"
+            );
         }
     });
 }
@@ -581,7 +665,8 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
         let (first, to) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "1")]);
         let core = c.cores[to.0 as usize].clone();
         core.stall();
-        // As soon as what waits is in the store, something else waits: what others send to a store that is always behind.
+        // As soon as what waits is in the store, something else waits: what others send to a store
+        // that is always behind.
         let again = {
             let core = core.clone();
             tokio::task::spawn_local(async move {
@@ -607,7 +692,11 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
             tokio::task::yield_now().await;
         }
         assert!(core.is_stalled() && begun == sent.len());
-        assert_eq!(core.backlog_len(), 1 + sent.len(), "each has executed, and what it writes waits behind the others");
+        assert_eq!(
+            core.backlog_len(),
+            1 + sent.len(),
+            "each has executed, and what it writes waits behind the others"
+        );
         core.flow();
         for rx in sent {
             assert_eq!(rx.await.unwrap().result, 0);
@@ -637,16 +726,24 @@ impl ReplySink for Named {
 }
 
 /// Sends an OSD so many writes of a client, each to another object of those that it leads.
-fn ask(c: &mut Cluster, to: OsdId, names: &mut impl Iterator<Item = String>, client: &Named, count: usize) {
-    let requests = names.map(|name| c.message(&name, SnapId::NOSNAP, vec![write_op(0, "x")])).filter(|(_, at)| *at == to);
+fn ask(
+    c: &mut Cluster,
+    to: OsdId,
+    names: &mut impl Iterator<Item = String>,
+    client: &Named,
+    count: usize,
+) {
+    let requests = names
+        .map(|name| c.message(&name, SnapId::NOSNAP, vec![write_op(0, "x")]))
+        .filter(|(_, at)| *at == to);
     let requests: Vec<Request> = requests.map(|(request, _)| request).take(count).collect();
     for request in requests {
         c.cores[to.0 as usize].handle_request(request, Rc::new(client.clone()), None, |_, _| true);
     }
 }
 
-/// Fills the window of an OSD with requests of one client, and lets another one, who had less, ask for something. Whether that begins, and
-/// nothing else does.
+/// Fills the window of an OSD with requests of one client, and lets another one, who had less, ask
+/// for something. Whether that begins, and nothing else does.
 async fn begins_beyond_a_full_window() -> bool {
     let mut c = Cluster::with_queue(|| {
         let mut config = conf::Config::new();
@@ -679,14 +776,16 @@ async fn begins_beyond_a_full_window() -> bool {
     core.flow();
     until(82).await;
     if full && beyond {
-        let place = answered.borrow().iter().skip(41).position(|who| *who == "client.quiet").unwrap();
+        let place =
+            answered.borrow().iter().skip(41).position(|who| *who == "client.quiet").unwrap();
         assert!(place <= window, "{place} were answered before, of {window}");
     }
     full && beyond
 }
 
-/// Who has had less than others waits for none of theirs to end, though the window is full. While the window measures it is
-/// not so, nor after a pause: an attempt that a slow machine has spoiled is made again.
+/// Who has had less than others waits for none of theirs to end, though the window is full. While
+/// the window measures it is not so, nor after a pause: an attempt that a slow machine has spoiled
+/// is made again.
 #[test]
 fn who_had_less_begins_although_the_window_is_full() {
     run(async || {
@@ -699,7 +798,8 @@ fn who_had_less_begins_although_the_window_is_full() {
     });
 }
 
-/// What waits for its turn goes when its client sends it elsewhere: it would be in the way of others, and looks like something that is asked for.
+/// What waits for its turn goes when its client sends it elsewhere: it would be in the way of
+/// others, and looks like something that is asked for.
 #[test]
 fn what_is_sent_again_elsewhere_waits_no_longer() {
     for scheduler in ["mclock_scheduler", "wpq", "fifo"] {
@@ -733,10 +833,15 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
             core.advance_map(Rc::new(c.map.clone()), false);
             core.drop_void();
             assert_eq!(waiting(), left, "nothing moved");
-            // Down and up again: this OSD leads the same groups anew, and others led them meanwhile.
+            // Down and up again: this OSD leads the same groups anew, and others led them
+            // meanwhile.
             for up in [false, true] {
                 c.map.epoch += 1;
-                if up { c.map.up.insert(to.0, c.map.epoch) } else { c.map.up.remove(&to.0) };
+                if up {
+                    c.map.up.insert(to.0, c.map.epoch)
+                } else {
+                    c.map.up.remove(&to.0)
+                };
                 core.advance_map(Rc::new(c.map.clone()), false);
             }
             core.drop_void();
@@ -806,7 +911,8 @@ fn errors_have_the_numbers_that_clients_expect() {
         let (request, to) = c.message("o", SnapId::NOSNAP, write());
         let (tx, rx) = oneshot::channel();
         let sink = Rc::new(Sink(RefCell::new(Some(tx))));
-        c.cores[to.0 as usize].handle_request(request, sink, None, |_, info| !info.need_write_cap());
+        c.cores[to.0 as usize]
+            .handle_request(request, sink, None, |_, info| !info.need_write_cap());
         assert_eq!(rx.await.unwrap().result, Errno::EPERM.as_result());
         c.next_map(|m| m.blocked.push(EntityAddr::default()));
         assert_eq!(c.op("o", write()).await.result, Errno::EBLOCKLISTED.as_result());
@@ -833,7 +939,8 @@ fn snapshots_are_read_and_trimmed() {
         assert_eq!(c.op("s", vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
         assert_eq!(c.op_at("s", SnapId(1), read()).await.ops[0].outdata, "one");
         assert_eq!(c.objects().await, 3 * 2);
-        let listing = c.op_at("s", SnapId::SNAPDIR, vec![on_extent(OpCode::LIST_SNAPS, 0, 0)]).await;
+        let listing =
+            c.op_at("s", SnapId::SNAPDIR, vec![on_extent(OpCode::LIST_SNAPS, 0, 0)]).await;
         assert_eq!(listing.result, 0);
         c.next_map(|m| m.removed.insert(1, 1));
         c.settle().await;
@@ -844,7 +951,8 @@ fn snapshots_are_read_and_trimmed() {
 }
 
 impl Cluster {
-    /// Lets everybody work until no clone is left, and says which states of trimming groups were seen.
+    /// Lets everybody work until no clone is left, and says which states of trimming groups were
+    /// seen.
     async fn trimmed(&mut self) -> PgState {
         let mut seen = PgState::default();
         for _ in 0..100_000 {
@@ -886,7 +994,11 @@ impl Cluster {
     /// Clones as the primaries count them.
     fn clones(&self) -> i64 {
         let hosts = self.cores.iter().flat_map(|c| c.hosts());
-        hosts.map(|h| h.with_pg(|pg| if pg.is_primary() { pg.info().stats.num_object_clones } else { 0 })).sum()
+        hosts
+            .map(|h| {
+                h.with_pg(|pg| if pg.is_primary() { pg.info().stats.num_object_clones } else { 0 })
+            })
+            .sum()
     }
 
     async fn objects(&self) -> usize {
@@ -956,7 +1068,11 @@ fn many_clones_are_trimmed_by_turns() {
         }
         let left = c.objects().await;
         assert!(left > 3 * names.len() + 60, "it stopped in between: {left}");
-        assert_eq!(c.trims_left(), ((left / 3 - names.len()) as u64, 0), "each clone that went was taken off");
+        assert_eq!(
+            c.trims_left(),
+            ((left / 3 - names.len()) as u64, 0),
+            "each clone that went was taken off"
+        );
         assert_eq!(c.cores.iter().map(|c| c.trimming_groups()).sum::<usize>(), 0);
         c.next_map(|m| m.keep_snaps = false);
         c.trimmed().await;
@@ -974,11 +1090,24 @@ fn what_a_copy_left_behind_is_not_for_the_next() {
             c.put(&format!("o{i}"), "data").await;
         }
         let core = &c.cores[1];
-        let former: Vec<_> = core.hosts().iter().map(|host| {
-            let pg = host.with_pg(|pg| pg::Pg::remains(core.whoami, host.pgid, pg, Default::default(), types::Utime::ZERO));
-            crate::host::PgHost::new(core.clone(), pg)
-        }).collect();
-        // Copies that were here before and were removed in two ways at once: one step of each is left over.
+        let former: Vec<_> = core
+            .hosts()
+            .iter()
+            .map(|host| {
+                let pg = host.with_pg(|pg| {
+                    pg::Pg::remains(
+                        core.whoami,
+                        host.pgid,
+                        pg,
+                        Default::default(),
+                        types::Utime::ZERO,
+                    )
+                });
+                crate::host::PgHost::new(core.clone(), pg)
+            })
+            .collect();
+        // Copies that were here before and were removed in two ways at once: one step of each is
+        // left over.
         former.iter().for_each(|host| host.background(crate::work::Kind::RemoveObjects(16)));
         // Behind those: the queue is in order.
         assert_eq!(c.read("o1").await, "data");
@@ -1006,14 +1135,16 @@ fn others_run_while_all_groups_are_looked_at() {
             }
         });
         let mut seen = Vec::new();
-        c.cores[0].for_each_host(|host| {
-            // Longer than it may compute at a time.
-            let since = std::time::Instant::now();
-            while since.elapsed().as_micros() < 100 {
-                std::hint::spin_loop();
-            }
-            seen.push((turns.get(), host.pgid));
-        }).await;
+        c.cores[0]
+            .for_each_host(|host| {
+                // Longer than it may compute at a time.
+                let since = std::time::Instant::now();
+                while since.elapsed().as_micros() < 100 {
+                    std::hint::spin_loop();
+                }
+                seen.push((turns.get(), host.pgid));
+            })
+            .await;
         other.abort();
         assert!(seen.is_sorted_by(|a, b| a.0 < b.0), "nobody ran between two groups: {seen:?}");
         let groups: std::collections::BTreeSet<_> = seen.iter().map(|s| s.1.seed).collect();
@@ -1038,15 +1169,22 @@ fn listings_page_through_all_objects() {
             loop {
                 let mut input = bytes::BytesMut::new();
                 denc::Encode::encode(&at, &mut input, denc::Features::ALL);
-                let op = Op::with_input(OpCode::PGNLS, OpArgs::Pgls { count: 2, start_epoch: 0 }, input.freeze());
+                let op = Op::with_input(
+                    OpCode::PGNLS,
+                    OpArgs::Pgls { count: 2, start_epoch: 0 },
+                    input.freeze(),
+                );
                 let (mut request, _) = c.message("", SnapId::NOSNAP, vec![op]);
                 request.m.pgid.pgid = pgid;
                 let to = c.map.mapping(pgid).primary.unwrap();
                 let reply = c.send(request, to).await.unwrap();
                 assert!(reply.result >= 0);
-                let page: types::PgNlsResponse = denc::Decode::from_bytes(&reply.ops[0].outdata).unwrap();
+                let page: types::PgNlsResponse =
+                    denc::Decode::from_bytes(&reply.ops[0].outdata).unwrap();
                 assert!(page.entries.len() <= 2);
-                found.extend(page.entries.iter().map(|e| String::from_utf8(e.name.to_vec()).unwrap()));
+                found.extend(
+                    page.entries.iter().map(|e| String::from_utf8(e.name.to_vec()).unwrap()),
+                );
                 if reply.result == 1 {
                     break;
                 }
@@ -1141,7 +1279,8 @@ fn admin_commands_answer() {
         let inject = r#"{"prefix": "injectargs", "injected_args": ["--osd-max-pgls 7 --osd_max_object_size=2M"]}"#;
         assert_eq!(ask(inject).await.0, 0);
         assert_eq!(changed.get(), 2);
-        let bad = r#"{"prefix": "injectargs", "injected_args": ["--osd_max_pgls 8 --no_such_option 1"]}"#;
+        let bad =
+            r#"{"prefix": "injectargs", "injected_args": ["--osd_max_pgls 8 --no_such_option 1"]}"#;
         assert_eq!(ask(bad).await.0, Errno::ENOENT.as_result());
         let (_, _, got) = ask(r#"{"prefix": "config get", "var": "osd_max_pgls"}"#).await;
         assert_eq!(got["osd_max_pgls"], "7", "all or nothing");
@@ -1179,6 +1318,10 @@ fn maps_are_needed_since_groups_were_clean() {
             c.next_map(|_| {});
         }
         let needed: Vec<Epoch> = c.live().map(|core| core.last_epoch_clean().1).collect();
-        assert!(needed.iter().all(|e| e.0 <= clean && e.0 > 0), "{needed:?} of {}, clean in {clean}", c.map.epoch);
+        assert!(
+            needed.iter().all(|e| e.0 <= clean && e.0 > 0),
+            "{needed:?} of {}, clean in {clean}",
+            c.map.epoch
+        );
     });
 }

@@ -41,7 +41,13 @@ impl ReplySink for Ear {
 }
 
 fn ear(client: i64, session: u64) -> Rc<Ear> {
-    Rc::new(Ear { client, session, closed: Cell::default(), replies: RefCell::default(), events: RefCell::default() })
+    Rc::new(Ear {
+        client,
+        session,
+        closed: Cell::default(),
+        replies: RefCell::default(),
+        events: RefCell::default(),
+    })
 }
 
 fn addr(client: i64) -> EntityAddr {
@@ -134,7 +140,8 @@ impl Queue for Shut {
     }
 }
 
-/// A watch must not end because what its client, or somebody else, has asked for is in the way of its pings.
+/// A watch must not end because what its client, or somebody else, has asked for is in the way of
+/// its pings.
 #[test]
 fn a_sign_of_life_does_not_wait_for_its_turn() {
     run(async || {
@@ -148,12 +155,21 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
         let core = c.cores[to.0 as usize].clone();
         let host = core.host(request.m.pgid.pgid).unwrap();
         let watcher = (7, EntityName::client(4));
-        let due = || host.watches.borrow().is_due(&request.m.object_id(), &watcher, 1, PINGS_APART, Instant::now());
+        let due = || {
+            host.watches.borrow().is_due(
+                &request.m.object_id(),
+                &watcher,
+                1,
+                PINGS_APART,
+                Instant::now(),
+            )
+        };
         until("a while", due).await;
         SHUT.set(true);
         assert_eq!(a.watch(&mut c, PING, 0).await, 0);
         assert!(!due() && core.with_queue(|q| q.is_empty()));
-        // What is more than needed waits like anything else, and so does who has no such watch here.
+        // What is more than needed waits like anything else, and so does who has no such watch
+        // here.
         let ping = |client, session| {
             let args = OpArgs::Watch { cookie: 7, ver: 0, op: PING, gen_: 1, timeout: 0 };
             let (ear, op) = (ear(client, session), Op::new(OpCode::WATCH, args));
@@ -172,12 +188,16 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
         assert_eq!(core.with_queue(|q| q.len()), 3);
         for _ in 0..300 {
             let args = OpArgs::Watch { cookie: 7, ver: 0, op: RECONNECT, gen_: 1, timeout: 30 };
-            let (mut request, to) = c.message("o", SnapId::NOSNAP, vec![Op::new(OpCode::WATCH, args)]);
+            let (mut request, to) =
+                c.message("o", SnapId::NOSNAP, vec![Op::new(OpCode::WATCH, args)]);
             (request.source, request.addr) = (EntityName::client(4), addr(4));
             c.cores[to.0 as usize].handle_request(request, back.clone(), None, |_, _| true);
         }
         let waiting = core.with_queue(|q| q.len());
-        assert!((20..=48).contains(&waiting), "{waiting} wait; 256 do not, and as many as come within a moment");
+        assert!(
+            (20..=48).contains(&waiting),
+            "{waiting} wait; 256 do not, and as many as come within a moment"
+        );
         SHUT.set(false);
         core.dispatch();
         until("their turns", || core.with_queue(|q| q.is_empty())).await;

@@ -1,9 +1,9 @@
-//! Background work that waits in front of the scheduler, because clients are there: see [`qos::Beside`]; and what finds out
-//! how much of it clients' latency allows ([`qos::Auto`]).
+//! Background work that waits in front of the scheduler, because clients are there: see
+//! [`qos::Beside`]; and what finds out how much of it clients' latency allows ([`qos::Auto`]).
 //!
-//! What begins something waits here: an object to recover, a clone to trim, a slice to scan, objects to remove. What goes on
-//! with it (reading the object's parts, listing what is to be filled) does not: it was counted when it began, and clients
-//! may wait for its end.
+//! What begins something waits here: an object to recover, a clone to trim, a slice to scan,
+//! objects to remove. What goes on with it (reading the object's parts, listing what is to be
+//! filled) does not: it was counted when it began, and clients may wait for its end.
 
 use crate::work::{Background, Kind};
 use conf::Config;
@@ -14,12 +14,14 @@ use std::collections::VecDeque;
 /// What may wait here, ...
 const CLASSES: [OpClass; 2] = [OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort];
 /// ... in these lanes: scans of scrubs for which writers may be waiting have one of their own.
-const LANES: [(OpClass, u64); 3] = [(CLASSES[0], PATIENCE), (CLASSES[1], PATIENCE), (CLASSES[1], SHORT_PATIENCE)];
+const LANES: [(OpClass, u64); 3] =
+    [(CLASSES[0], PATIENCE), (CLASSES[1], PATIENCE), (CLASSES[1], SHORT_PATIENCE)];
 /// From each lane something begins at least so often, in nanoseconds: ...
 const PATIENCE: u64 = 500_000_000;
 /// ... from that of scans.
 const SHORT_PATIENCE: u64 = 50_000_000;
-/// So many operations of a class are let into the scheduler at a time: more would be before clients who come then.
+/// So many operations of a class are let into the scheduler at a time: more would be before clients
+/// who come then.
 const INSIDE: usize = 4;
 
 /// Operations that wait, with what they cost beside clients.
@@ -43,7 +45,12 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(parts: [Part; 2], per_ms: u64) -> Self {
-        Front { beside: Beside::new(parts, per_ms), auto: None, lanes: Default::default(), held: false }
+        Front {
+            beside: Beside::new(parts, per_ms),
+            auto: None,
+            lanes: Default::default(),
+            held: false,
+        }
     }
 
     /// The configuration, or what the OSD can do, has changed.
@@ -65,7 +72,10 @@ impl Front {
             return;
         }
         let seconds = c.f64("osd_mclock_auto_latency").clamp(1e-6, 1e6);
-        let objective = Objective { latency: (seconds * 1e9) as u64, percentile: c.f64("osd_mclock_auto_percentile") };
+        let objective = Objective {
+            latency: (seconds * 1e9) as u64,
+            percentile: c.f64("osd_mclock_auto_percentile"),
+        };
         let auto = self.auto.get_or_insert_with(|| Auto::new(objective));
         auto.set_objective(objective);
         self.beside.set_scale(auto.scale());
@@ -74,7 +84,11 @@ impl Front {
     /// Whether a kind of work waits here.
     pub(crate) fn takes(kind: &Kind) -> bool {
         match kind {
-            Kind::Recover | Kind::SnapTrim(_) | Kind::CountClones | Kind::Scan(_) | Kind::RemoveObjects(_) => true,
+            Kind::Recover
+            | Kind::SnapTrim(_)
+            | Kind::CountClones
+            | Kind::Scan(_)
+            | Kind::RemoveObjects(_) => true,
             Kind::ReadObject(_) | Kind::ListObjects(..) => false,
         }
     }
@@ -98,12 +112,21 @@ impl Front {
 
     /// How many operations of a class wait here.
     pub(crate) fn class_len(&self, class: OpClass) -> usize {
-        LANES.iter().zip(&self.lanes).filter(|(lane, _)| lane.0 == class).map(|(_, l)| l.jobs.len()).sum()
+        LANES
+            .iter()
+            .zip(&self.lanes)
+            .filter(|(lane, _)| lane.0 == class)
+            .map(|(_, l)| l.jobs.len())
+            .sum()
     }
 
-    /// What may begin and whether clients held it back, or when to ask again. `inside` says how many operations of a class wait in
-    /// the scheduler.
-    pub(crate) fn next(&mut self, inside: impl Fn(OpClass) -> usize, now: u64) -> Result<(Background, bool), Option<u64>> {
+    /// What may begin and whether clients held it back, or when to ask again. `inside` says how
+    /// many operations of a class wait in the scheduler.
+    pub(crate) fn next(
+        &mut self,
+        inside: impl Fn(OpClass) -> usize,
+        now: u64,
+    ) -> Result<(Background, bool), Option<u64>> {
         let clients_wait = inside(OpClass::Client) > 0;
         let mut later: Option<u64> = None;
         for ((class, patience), lane) in LANES.into_iter().zip(&mut self.lanes) {
@@ -174,7 +197,10 @@ impl Front {
         };
         let mut dump: serde_json::Map<String, Value> = CLASSES.into_iter().map(of).collect();
         dump.insert("profile".into(), profile.name().into());
-        dump.insert("cost_of_clients".into(), (self.beside.clients() / u64::from(qos::REFERENCE)).into());
+        dump.insert(
+            "cost_of_clients".into(),
+            (self.beside.clients() / u64::from(qos::REFERENCE)).into(),
+        );
         if let Some(auto) = &self.auto {
             let objective = auto.objective();
             let seconds = |nanos: u64| nanos as f64 / 1e9;

@@ -6,11 +6,11 @@ use crate::op::OpInfo;
 use crate::op::OsdFlags;
 use crate::op::code::write_op;
 use crate::scheduler::OsdQueue;
+use crate::tenants_test::{Session, request};
 use crate::tracker::Tracker;
 use crate::work::{Background, Kind, Next, Queue, ReadObject, Work};
 use conf::Config;
 use conf::effective::Source;
-use crate::tenants_test::{Session, request};
 use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -34,13 +34,22 @@ fn write(now: Instant) -> Work {
         ..OsdOp::default()
     };
     let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
-    let request = Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
+    let request =
+        Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
     let tracked = Rc::<Tracker>::default().start(request.clone(), now);
     Work::Client(Rc::new(ClientOp::new(request, info, PG, Rc::new(Nobody), tracked, None)))
 }
 
 fn job(kind: Kind) -> Work {
-    Work::Background(Background { pgid: PG, copy: 0, kind, cost: 65536, misplaced: false, receipt: Receipt::default(), queued: 0 })
+    Work::Background(Background {
+        pgid: PG,
+        copy: 0,
+        kind,
+        cost: 65536,
+        misplaced: false,
+        receipt: Receipt::default(),
+        queued: 0,
+    })
 }
 
 struct Osd {
@@ -56,11 +65,18 @@ struct Osd {
 impl Osd {
     fn new(settings: &[(&str, &str)]) -> Self {
         let start = Instant::now();
-        Osd { q: OsdQueue::starting(&config(settings), start), start, now: start, most: 16, waits: 0 }
+        Osd {
+            q: OsdQueue::starting(&config(settings), start),
+            start,
+            now: start,
+            most: 16,
+            waits: 0,
+        }
     }
 
-    /// So many milliseconds, in each of which clients send so many writes, eight trims and eight recoveries always wait, and each
-    /// operation takes less than a millisecond. What began of clients, recovery and trimming.
+    /// So many milliseconds, in each of which clients send so many writes, eight trims and eight
+    /// recoveries always wait, and each operation takes less than a millisecond. What began of
+    /// clients, recovery and trimming.
     fn run(&mut self, ms: u64, writes: usize) -> [u64; 3] {
         let mut begun = [0; 3];
         for _ in 0..ms {
@@ -112,13 +128,24 @@ fn config(settings: &[(&str, &str)]) -> Config {
 fn profiles_order_recovery_and_trimming_beside_clients() {
     for allocations in ["reef", "quincy"] {
         let of = |profile| {
-            let mut osd = Osd::new(&[("osd_mclock_profile", profile), ("osd_mclock_allocations", allocations)]);
+            let mut osd = Osd::new(&[
+                ("osd_mclock_profile", profile),
+                ("osd_mclock_allocations", allocations),
+            ]);
             osd.run(5000, 4)
         };
         let [low, mid, high] = ["high_client_ops", "balanced", "high_recovery_ops"].map(of);
-        assert!([low, mid, high].iter().all(|begun| begun[0] == 20_000), "clients lack nothing: {low:?} {mid:?} {high:?}");
+        assert!(
+            [low, mid, high].iter().all(|begun| begun[0] == 20_000),
+            "clients lack nothing: {low:?} {mid:?} {high:?}"
+        );
         for class in [1, 2] {
-            assert!(low[class] > 20 && low[class] * 11 < mid[class] * 10 && mid[class] * 11 < high[class] * 10, "{low:?} {mid:?} {high:?}");
+            assert!(
+                low[class] > 20
+                    && low[class] * 11 < mid[class] * 10
+                    && mid[class] * 11 < high[class] * 10,
+                "{low:?} {mid:?} {high:?}"
+            );
         }
     }
 }
@@ -150,15 +177,13 @@ fn a_ceiling_of_a_profile_is_for_clients_and_one_of_custom_for_the_operator() {
         ("osd_mclock_scheduler_background_best_effort_lim", "0.01"),
     ];
     let [_, _, custom] = Osd::new(&custom).run(1000, 0);
-    assert!(
-        (185..=195).contains(&custom),
-        "{custom} of 64 KiB in a hundredth of 1200 MiB"
-    );
+    assert!((185..=195).contains(&custom), "{custom} of 64 KiB in a hundredth of 1200 MiB");
     let profile = [("osd_mclock_profile", "high_client_ops")];
     let (mut alone, mut never_alone) = (Osd::new(&profile), Osd::new(&profile));
     let [_, _, trims] = alone.run(1000, 0);
     assert!(trims > 7_000, "{trims}");
-    // Nothing of what began beyond the ceiling is owed when clients are back, nor was anything saved.
+    // Nothing of what began beyond the ceiling is owed when clients are back, nor was anything
+    // saved.
     never_alone.run(1000, 4);
     let [beside, usual] = [&mut alone, &mut never_alone].map(|osd| osd.run(1000, 4)[2]);
     assert!(beside.abs_diff(usual) < usual / 4, "{beside} {usual}");
@@ -190,12 +215,29 @@ fn read(urgent: bool) -> Work {
 fn what_clients_wait_for_does_not_wait_behind_floors() {
     for queue in ["mclock_scheduler", "wpq"] {
         let start = Instant::now();
-        let mut q = OsdQueue::starting(&config(&[("osd_op_queue", queue), ("osd_mclock_profile", "custom")]), start);
+        let mut q = OsdQueue::starting(
+            &config(&[("osd_op_queue", queue), ("osd_mclock_profile", "custom")]),
+            start,
+        );
         // A floor that takes all there is, and whoever has it always asks for more.
-        let rate = ShareOfRate { each_second: 1_000_000_000, part: 1_000_000_000, ..ShareOfRate::default() };
-        let share = TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 1, osds: 1, floors: vec![rate, ShareOfRate::default()], ..TenantShare::default() };
+        let rate = ShareOfRate {
+            each_second: 1_000_000_000,
+            part: 1_000_000_000,
+            ..ShareOfRate::default()
+        };
+        let share = TenantShare {
+            name: "a".into(),
+            pool: Some(PoolId(1)),
+            weight: 1,
+            osds: 1,
+            floors: vec![rate, ShareOfRate::default()],
+            ..TenantShare::default()
+        };
         let parts = vec![TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
-        q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+        q.take_shares(
+            QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() },
+            start,
+        );
         for tid in 0..500 {
             q.enqueue(Work::Client(request(1, "", "object", Session("client.a", 1), tid)), start);
         }
@@ -233,22 +275,32 @@ fn parts_of_what_has_begun_are_not_held() {
     // No time passes, and what was allowed is used up.
     while matches!(osd.q.dequeue(osd.now), Next::Work(..)) {}
     osd.q.enqueue(read(false), osd.now);
-    assert!(matches!(osd.q.dequeue(osd.now), Next::Work(Work::Background(Background { kind: Kind::ReadObject(_), .. }), _)));
+    assert!(matches!(
+        osd.q.dequeue(osd.now),
+        Next::Work(Work::Background(Background { kind: Kind::ReadObject(_), .. }), _)
+    ));
     assert!(matches!(osd.q.dequeue(osd.now), Next::At(_)));
 }
 
 #[test]
 fn auto_gives_what_the_objective_leaves() {
     let with = |seconds| {
-        let mut osd = Osd::new(&[("osd_mclock_profile", "auto"), ("osd_mclock_auto_latency", seconds)]);
+        let mut osd =
+            Osd::new(&[("osd_mclock_profile", "auto"), ("osd_mclock_auto_latency", seconds)]);
         let begun = osd.run(10_000, 4);
         let dump = osd.q.dump(&|_| None);
         (begun[1] + begun[2], dump["background"]["auto"].clone())
     };
     // Operations take half a millisecond here, whatever runs beside them.
     let (least, dump) = with("0.0003");
-    assert!(dump["part"].as_f64().is_some_and(|p| p < 0.02) && dump["latency_objective"] == 0.0003, "{dump}");
-    assert!(dump["latency_measured"].as_f64().is_some_and(|l| (0.0004..0.0006).contains(&l)), "{dump}");
+    assert!(
+        dump["part"].as_f64().is_some_and(|p| p < 0.02) && dump["latency_objective"] == 0.0003,
+        "{dump}"
+    );
+    assert!(
+        dump["latency_measured"].as_f64().is_some_and(|l| (0.0004..0.0006).contains(&l)),
+        "{dump}"
+    );
     let (most, dump) = with("0.02");
     assert!(dump["part"].is_null(), "{dump}");
     assert!(most > 20 * least && least >= 2 * 2 * 9, "{least} {most}");
@@ -257,11 +309,16 @@ fn auto_gives_what_the_objective_leaves() {
 #[test]
 fn everything_is_served_while_clients_ask_for_more_than_there_is() {
     for profile in ["high_client_ops", "balanced", "high_recovery_ops", "auto", "custom"] {
-        let mut osd = Osd::new(&[("osd_mclock_profile", profile), ("osd_mclock_auto_latency", "0.0001")]);
+        let mut osd =
+            Osd::new(&[("osd_mclock_profile", profile), ("osd_mclock_auto_latency", "0.0001")]);
         osd.most = 4;
         for _ in 0..2 {
             let [_, recovery, trims] = osd.run(1600, 5);
-            assert!(recovery > 0 && trims > 0, "{profile} after {:?}: {recovery} {trims}", osd.now - osd.start);
+            assert!(
+                recovery > 0 && trims > 0,
+                "{profile} after {:?}: {recovery} {trims}",
+                osd.now - osd.start
+            );
         }
     }
 }

@@ -20,8 +20,8 @@ pub enum Fullness {
 }
 
 impl Fullness {
-    /// The level of a store. Ratios that are out of order count as the ones below them; a ratio of 0 says
-    /// that somebody made a mistake, and leaves the failsafe alone.
+    /// The level of a store. Ratios that are out of order count as the ones below them; a ratio of
+    /// 0 says that somebody made a mistake, and leaves the failsafe alone.
     pub fn of(space: &StatFs, map: &OsdMap, failsafe: f64) -> Fullness {
         let failsafe = failsafe_ratio(map, failsafe);
         let (near, backfill, full) = ratios(map).unwrap_or((failsafe, failsafe, failsafe));
@@ -57,8 +57,8 @@ fn ratios(map: &OsdMap) -> Option<(f64, f64, f64)> {
     sane.then(|| (near, backfill.max(near), full.max(backfill).max(near)))
 }
 
-/// The used part from which the OSD itself stops writes: what the option says, but no less than the ratio
-/// from which the map does.
+/// The used part from which the OSD itself stops writes: what the option says, but no less than the
+/// ratio from which the map does.
 pub fn failsafe_ratio(map: &OsdMap, option: f64) -> f64 {
     ratios(map).map_or(option, |(_, _, full)| option.max(full))
 }
@@ -68,7 +68,8 @@ pub fn backfillfull_ratio(map: &OsdMap, failsafe: f64) -> f64 {
     ratios(map).map_or_else(|| failsafe_ratio(map, failsafe), |(_, backfill, _)| backfill)
 }
 
-/// The part of the store that is not available. What the store keeps for its own work counts as used.
+/// The part of the store that is not available. What the store keeps for its own work counts as
+/// used.
 pub fn used(space: &StatFs) -> f64 {
     match space.total {
         0 => 0.0,
@@ -82,7 +83,12 @@ mod tests {
 
     fn at(used: u64, near: f32, backfill: f32, full: f32) -> Fullness {
         let space = StatFs { total: 1000, available: 1000 - used, ..StatFs::default() };
-        let map = OsdMap { nearfull_ratio: near, backfillfull_ratio: backfill, full_ratio: full, ..OsdMap::default() };
+        let map = OsdMap {
+            nearfull_ratio: near,
+            backfillfull_ratio: backfill,
+            full_ratio: full,
+            ..OsdMap::default()
+        };
         Fullness::of(&space, &map, 0.97)
     }
 

@@ -1,9 +1,9 @@
 //! Order of operations on one object.
 //!
 //! Writes execute one at a time, in the order of arrival, but do not wait for earlier writes to be
-//! durable: what they read is what was applied, and their answers come in order anyway. Reads wait until
-//! the writes before them are durable everywhere, otherwise they could return what a failure takes back.
-//! Nobody overtakes.
+//! durable: what they read is what was applied, and their answers come in order anyway. Reads wait
+//! until the writes before them are durable everywhere, otherwise they could return what a failure
+//! takes back. Nobody overtakes.
 
 use crate::object::{ObjectState, SnapSet};
 use std::cell::{Cell, RefCell};

@@ -65,14 +65,20 @@ impl Peer {
 
     fn silence(&self, osd: OsdId, now: Instant) -> Option<Silence> {
         let way = self.quietest()?;
-        Some(Silence { osd, process: self.process.clone(), lane: way.lane, lasted: now.duration_since(way.heard) })
+        Some(Silence {
+            osd,
+            process: self.process.clone(),
+            lane: way.lane,
+            lasted: now.duration_since(way.heard),
+        })
     }
 }
 
 /// Pings that are remembered until their answers come.
 const UNDER_WAY_MAX: usize = 16;
 
-/// How long a peer's answers took (Ceph: `HeartbeatInfo::hb_back_pingtime` in osd/OSD.h), in microseconds.
+/// How long a peer's answers took (Ceph: `HeartbeatInfo::hb_back_pingtime` in osd/OSD.h), in
+/// microseconds.
 #[derive(Debug, Default)]
 struct Times {
     /// What the pings say that are under way, and when they left.
@@ -137,13 +143,22 @@ impl Times {
             };
             U32x3(of(1), of(5), of(15))
         };
-        let average = over(|m| m.iter().map(|m| m.total / u64::from(m.count.max(1))).sum::<u64>() / m.len().max(1) as u64);
+        let average = over(|m| {
+            m.iter().map(|m| m.total / u64::from(m.count.max(1))).sum::<u64>()
+                / m.len().max(1) as u64
+        });
         let min = over(|m| m.iter().map(|m| m.min).min().unwrap_or(0).into());
         let max = over(|m| m.iter().map(|m| m.max).max().unwrap_or(0).into());
         to.last_update = to.last_update.max(self.updated.sec);
         match lane {
-            Lane::Back => (to.back_pingtime, to.back_min, to.back_max, to.back_last) = (average, min, max, self.last),
-            Lane::Front => (to.front_pingtime, to.front_min, to.front_max, to.front_last) = (average, min, max, self.last),
+            Lane::Back => {
+                (to.back_pingtime, to.back_min, to.back_max, to.back_last) =
+                    (average, min, max, self.last)
+            }
+            Lane::Front => {
+                (to.front_pingtime, to.front_min, to.front_max, to.front_last) =
+                    (average, min, max, self.last)
+            }
         }
     }
 }
@@ -168,7 +183,8 @@ pub struct Heartbeats {
     looked: Option<Instant>,
 }
 
-/// Chooses the OSDs to ping: those that share groups, and the next ones after us until there are enough.
+/// Chooses the OSDs to ping: those that share groups, and the next ones after us until there are
+/// enough.
 pub fn choose(map: &OsdMap, me: OsdId, sharing: BTreeSet<OsdId>) -> BTreeSet<OsdId> {
     let up = |o: &OsdId| *o != me && map.is_up(*o);
     let mut chosen: BTreeSet<OsdId> = sharing.into_iter().filter(up).collect();
@@ -186,12 +202,13 @@ pub fn choose(map: &OsdMap, me: OsdId, sharing: BTreeSet<OsdId>) -> BTreeSet<Osd
 }
 
 impl Heartbeats {
-    /// Takes who is to be pinged from a map. A process that is new gets its full grace. Returns those whose
-    /// connections are to be closed.
+    /// Takes who is to be pinged from a map. A process that is new gets its full grace. Returns
+    /// those whose connections are to be closed.
     pub fn follow(&mut self, map: &OsdMap, chosen: &BTreeSet<OsdId>, now: Instant) -> Vec<OsdId> {
         let mut gone = Vec::new();
         self.peers.retain(|osd, p| {
-            let stays = chosen.contains(osd) && map.osd(*osd).is_some_and(|o| o.client_addrs == p.process);
+            let stays =
+                chosen.contains(osd) && map.osd(*osd).is_some_and(|o| o.client_addrs == p.process);
             if !stays {
                 gone.push(*osd);
             }
@@ -204,10 +221,22 @@ impl Heartbeats {
                 continue;
             }
             self.peers.entry(*osd).or_insert_with(|| {
-                let front = Some(&o.hb_front_addrs).filter(|front| !front.is_empty() && **front != o.hb_back_addrs);
-                let ways = [Some((Lane::Back, &o.hb_back_addrs)), front.map(|at| (Lane::Front, at))];
-                let way = |(lane, at): (Lane, &EntityAddrVec)| Way { lane, at: at.clone(), heard: now, times: Times::default() };
-                Peer { process: o.client_addrs.clone(), ways: ways.into_iter().flatten().map(way).collect(), pinged: None, reported: None }
+                let front = Some(&o.hb_front_addrs)
+                    .filter(|front| !front.is_empty() && **front != o.hb_back_addrs);
+                let ways =
+                    [Some((Lane::Back, &o.hb_back_addrs)), front.map(|at| (Lane::Front, at))];
+                let way = |(lane, at): (Lane, &EntityAddrVec)| Way {
+                    lane,
+                    at: at.clone(),
+                    heard: now,
+                    times: Times::default(),
+                };
+                Peer {
+                    process: o.client_addrs.clone(),
+                    ways: ways.into_iter().flatten().map(way).collect(),
+                    pinged: None,
+                    reported: None,
+                }
             });
         }
         gone
@@ -219,7 +248,12 @@ impl Heartbeats {
     }
 
     /// Who is to be pinged now, and where. `stamp` is what the pings say.
-    pub fn due(&mut self, now: Instant, interval: Duration, stamp: Utime) -> Vec<(OsdId, Lane, EntityAddrVec)> {
+    pub fn due(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+        stamp: Utime,
+    ) -> Vec<(OsdId, Lane, EntityAddrVec)> {
         // Who did not run could not hear: time that this thread missed is nobody's silence.
         if let Some(missed) = self.looked.map(|t| now - t).filter(|gap| *gap > interval) {
             for w in self.peers.values_mut().flat_map(|p| &mut p.ways) {
@@ -246,9 +280,18 @@ impl Heartbeats {
         }
     }
 
-    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back, if there is one: when it
-    /// has answered in all networks since. Times are told of spans of a `minute`.
-    pub fn answered(&mut self, osd: OsdId, lane: Lane, now: Instant, stamp: Utime, wall: Utime, minute: Duration) -> Option<EntityAddrVec> {
+    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back,
+    /// if there is one: when it has answered in all networks since. Times are told of spans of a
+    /// `minute`.
+    pub fn answered(
+        &mut self,
+        osd: OsdId,
+        lane: Lane,
+        now: Instant,
+        stamp: Utime,
+        wall: Utime,
+        minute: Duration,
+    ) -> Option<EntityAddrVec> {
         let p = self.peers.get_mut(&osd)?;
         let way = p.ways.iter_mut().find(|w| w.lane == lane)?;
         way.heard = now;
@@ -257,7 +300,8 @@ impl Heartbeats {
         p.reported.take_if(|reported| heard >= *reported).map(|_| p.process.clone())
     }
 
-    /// Nobody listens at a peer's address any more. What to report, unless that was done a moment ago.
+    /// Nobody listens at a peer's address any more. What to report, unless that was done a moment
+    /// ago.
     pub fn refused(&mut self, osd: OsdId, now: Instant, again: Duration) -> Option<Silence> {
         let p = self.peers.get_mut(&osd)?;
         if p.reported.is_some_and(|t| now.duration_since(t) < again) {
@@ -267,13 +311,14 @@ impl Heartbeats {
         p.silence(osd, now)
     }
 
-    /// Who has been silent for too long; each is reported again after `again`, because reports live in the
-    /// memory of one monitor.
+    /// Who has been silent for too long; each is reported again after `again`, because reports live
+    /// in the memory of one monitor.
     pub fn silent(&mut self, now: Instant, grace: Duration, again: Duration) -> Vec<Silence> {
         let mut out = Vec::new();
         for (osd, p) in &mut self.peers {
             let Some(silence) = p.silence(*osd, now) else { continue };
-            if silence.lasted >= grace && p.reported.is_none_or(|t| now.duration_since(t) >= again) {
+            if silence.lasted >= grace && p.reported.is_none_or(|t| now.duration_since(t) >= again)
+            {
                 p.reported = Some(now);
                 out.push(silence);
             }
@@ -281,7 +326,8 @@ impl Heartbeats {
         out
     }
 
-    /// Whether a part of those who are pinged answered within a time, in all networks; true if nobody is pinged.
+    /// Whether a part of those who are pinged answered within a time, in all networks; true if
+    /// nobody is pinged.
     pub fn are_heard(&self, now: Instant, within: Duration, part: f64) -> bool {
         let heard = |p: &&Peer| p.quietest().is_some_and(|w| now.duration_since(w.heard) <= within);
         self.peers.values().filter(heard).count() as f64 >= self.peers.len() as f64 * part
@@ -309,7 +355,12 @@ impl Heartbeats {
 
     /// For the admin socket: seconds since each peer was heard.
     pub fn ages(&self, now: Instant) -> FxHashMap<OsdId, f64> {
-        self.peers.iter().map(|(o, p)| (*o, p.quietest().map_or(0.0, |w| now.duration_since(w.heard).as_secs_f64()))).collect()
+        self.peers
+            .iter()
+            .map(|(o, p)| {
+                (*o, p.quietest().map_or(0.0, |w| now.duration_since(w.heard).as_secs_f64()))
+            })
+            .collect()
     }
 }
 
@@ -331,7 +382,11 @@ mod tests {
             hb_back_addrs: addrs(2000 + i),
             ..Osd::default()
         };
-        OsdMap { osds: (0..n).map(osd).collect(), weights: vec![0x10000; n.into()], ..OsdMap::default() }
+        OsdMap {
+            osds: (0..n).map(osd).collect(),
+            weights: vec![0x10000; n.into()],
+            ..OsdMap::default()
+        }
     }
 
     const INTERVAL: Duration = Duration::from_secs(6);
@@ -355,7 +410,11 @@ mod tests {
         assert_eq!(choose(&map(3), OsdId(1), BTreeSet::new()), [OsdId(0), OsdId(2)].into());
         let chosen = choose(&map(50), OsdId(45), [OsdId(20), OsdId(45)].into());
         assert_eq!(chosen.len(), PEERS_MIN);
-        assert!(chosen.contains(&OsdId(20)) && chosen.contains(&OsdId(46)) && chosen.contains(&OsdId(4)));
+        assert!(
+            chosen.contains(&OsdId(20))
+                && chosen.contains(&OsdId(46))
+                && chosen.contains(&OsdId(4))
+        );
         assert!(!chosen.contains(&OsdId(45)));
         let mut m = map(3);
         m.osds[2].state = osd_state::EXISTS;
@@ -382,7 +441,11 @@ mod tests {
         assert_eq!(seconds, [20, 25, 30, 35]);
         assert!(reports.iter().all(|r| r.1 == OsdId(2) && r.2 == addrs(1002)));
         let now = start + Duration::from_secs(40);
-        assert_eq!(h.answered(OsdId(2), Lane::Back, now, at(36), at(40), MINUTE), Some(addrs(1002)), "the report is taken back");
+        assert_eq!(
+            h.answered(OsdId(2), Lane::Back, now, at(36), at(40), MINUTE),
+            Some(addrs(1002)),
+            "the report is taken back"
+        );
         assert_eq!(h.answered(OsdId(2), Lane::Back, now, at(36), at(40), MINUTE), None);
     }
 
@@ -403,7 +466,10 @@ mod tests {
         let mut m = map(3);
         m.osds[2].client_addrs = addrs(1777);
         assert_eq!(h.follow(&m, &[OsdId(1), OsdId(2)].into(), later), [OsdId(2)]);
-        assert_eq!(h.silent(later, GRACE, AGAIN).iter().map(|s| s.osd).collect::<Vec<_>>(), [OsdId(1)]);
+        assert_eq!(
+            h.silent(later, GRACE, AGAIN).iter().map(|s| s.osd).collect::<Vec<_>>(),
+            [OsdId(1)]
+        );
         assert_eq!(h.follow(&m, &[OsdId(2)].into(), later), [OsdId(1)]);
     }
 
@@ -421,7 +487,8 @@ mod tests {
     fn times_are_told_by_minutes() {
         let (mut h, start) = pinging(3);
         let (one, two) = (OsdId(1), OsdId(2));
-        // Sixteen minutes: osd.1 answers after a millisecond, and after three in the last minute; osd.2 never.
+        // Sixteen minutes: osd.1 answers after a millisecond, and after three in the last minute;
+        // osd.2 never.
         for ping in 0..16 * 60 / 6u64 {
             let s = ping * 6;
             let now = start + Duration::from_secs(s);
@@ -432,11 +499,18 @@ mod tests {
         }
         let t = h.times()[&one];
         assert_eq!((t.back_last, t.last_update), (3_000, at(954).sec));
-        assert_eq!((t.back_min, t.back_max), (U32x3(1_000, 1_000, 1_000), U32x3(3_000, 3_000, 3_000)));
-        assert!(t.back_pingtime.0 > t.back_pingtime.1 && t.back_pingtime.1 > t.back_pingtime.2, "{t:?}");
+        assert_eq!(
+            (t.back_min, t.back_max),
+            (U32x3(1_000, 1_000, 1_000), U32x3(3_000, 3_000, 3_000))
+        );
+        assert!(
+            t.back_pingtime.0 > t.back_pingtime.1 && t.back_pingtime.1 > t.back_pingtime.2,
+            "{t:?}"
+        );
         assert!(!h.times().contains_key(&two));
         assert_eq!(h.peers(), [one, two]);
-        // An answer to a ping that left long ago took as long as it did, and one to no ping says nothing.
+        // An answer to a ping that left long ago took as long as it did, and one to no ping says
+        // nothing.
         let late = start + Duration::from_secs(954 + 50);
         h.answered(two, Lane::Back, late, at(954), at(1004), Duration::ZERO);
         assert_eq!(h.times()[&two].back_last, 50_000_000);
@@ -449,7 +523,10 @@ mod tests {
     fn who_hears_too_few_knows_it() {
         let (mut h, start) = pinging(5);
         let (within, part) = (2 * INTERVAL, 0.33);
-        assert!(Heartbeats::default().are_heard(start, within, part), "nobody is there to be heard");
+        assert!(
+            Heartbeats::default().are_heard(start, within, part),
+            "nobody is there to be heard"
+        );
         assert!(h.are_heard(start + within, within, part), "all had their time");
         let later = start + within + Duration::from_secs(1);
         assert!(!h.are_heard(later, within, part));
@@ -466,22 +543,44 @@ mod tests {
         let mut m = map(2);
         m.osds[1].hb_front_addrs = addrs(3001);
         h.follow(&m, &[OsdId(1)].into(), start);
-        let places = |due: Vec<(OsdId, Lane, EntityAddrVec)>| due.into_iter().map(|(_, lane, at)| (lane, at)).collect::<Vec<_>>();
-        assert_eq!(places(h.due(start, INTERVAL, at(0))), [(Lane::Back, addrs(2001)), (Lane::Front, addrs(3001))]);
+        let places = |due: Vec<(OsdId, Lane, EntityAddrVec)>| {
+            due.into_iter().map(|(_, lane, at)| (lane, at)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            places(h.due(start, INTERVAL, at(0))),
+            [(Lane::Back, addrs(2001)), (Lane::Front, addrs(3001))]
+        );
         for s in (0..=18).step_by(6) {
             let now = start + Duration::from_secs(s);
             h.due(now, INTERVAL, at(s));
-            h.answered(OsdId(1), Lane::Front, now + Duration::from_millis(1), at(s), at(s), Duration::ZERO);
+            h.answered(
+                OsdId(1),
+                Lane::Front,
+                now + Duration::from_millis(1),
+                at(s),
+                at(s),
+                Duration::ZERO,
+            );
         }
         let now = start + GRACE;
         let silent = h.silent(now, GRACE, AGAIN);
-        assert_eq!(silent.iter().map(|s| (s.osd, s.lane, s.lasted)).collect::<Vec<_>>(), [(OsdId(1), Lane::Back, GRACE)]);
+        assert_eq!(
+            silent.iter().map(|s| (s.osd, s.lane, s.lasted)).collect::<Vec<_>>(),
+            [(OsdId(1), Lane::Back, GRACE)]
+        );
         // It is not taken back before both answer.
         let later = now + Duration::from_secs(1);
         assert_eq!(h.answered(OsdId(1), Lane::Front, later, at(18), at(21), Duration::ZERO), None);
-        assert_eq!(h.answered(OsdId(1), Lane::Back, later, at(18), at(21), Duration::ZERO), Some(addrs(1001)));
+        assert_eq!(
+            h.answered(OsdId(1), Lane::Back, later, at(18), at(21), Duration::ZERO),
+            Some(addrs(1001))
+        );
         let t = h.times()[&OsdId(1)];
-        assert_eq!((t.back_last, t.front_last, t.last_update), (3_000_000, 1_000, at(21).sec), "one ping has one answer");
+        assert_eq!(
+            (t.back_last, t.front_last, t.last_update),
+            (3_000_000, 1_000, at(21).sec),
+            "one ping has one answer"
+        );
         // The same place for both is pinged once.
         m.osds[1].hb_front_addrs = addrs(2001);
         let mut h = Heartbeats::default();

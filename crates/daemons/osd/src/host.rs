@@ -1,8 +1,8 @@
 //! A placement group on this OSD: drives its state machine, carries out what it asks for.
 //!
-//! The machine ([`pg::Pg`]) decides; this is its driver. Events go in through [`PgHost::handle`], one at a
-//! time and never while an earlier one is handled; actions are carried out in their order. Requests of
-//! clients are in [`crate::host_ops`], background work in [`crate::host_background`].
+//! The machine ([`pg::Pg`]) decides; this is its driver. Events go in through [`PgHost::handle`],
+//! one at a time and never while an earlier one is handled; actions are carried out in their order.
+//! Requests of clients are in [`crate::host_ops`], background work in [`crate::host_background`].
 
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
@@ -13,17 +13,17 @@ use crate::host_trim::{Pace, Trimmer};
 use crate::host_trim_count::Clones;
 use crate::legs::Flights;
 use crate::op::store_reader::StoreReader;
+use crate::peer_net::Envelope;
+use crate::rooms::Counted;
 use crate::tracker::Stage;
 use crate::txn::Mutations;
 use crate::watch::{Effects, Watcher, Watches};
 use crate::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
-use crate::peer_net::Envelope;
-use crate::rooms::Counted;
 use pg::{
-    Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader, PeerMsg, Persist, Pg, PgConf, Proposal,
-    Source, StatSum,
+    Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader,
+    PeerMsg, Persist, Pg, PgConf, Proposal, Source, StatSum,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -137,7 +137,8 @@ pub fn coll_of(pgid: PgId) -> Coll {
 /// The group of a collection, `None` for the OSD's own collection.
 pub fn pgid_of(coll: Coll) -> Option<PgId> {
     let pool = (coll.0 >> 32) as i64;
-    (pool > 0 && pool < i64::from(i32::MAX)).then_some(PgId { pool: types::PoolId(pool), seed: coll.0 as u32 })
+    (pool > 0 && pool < i64::from(i32::MAX))
+        .then_some(PgId { pool: types::PoolId(pool), seed: coll.0 as u32 })
 }
 
 /// Key of a group's own object: before every object of a pool.
@@ -226,12 +227,16 @@ impl PgHost {
     fn act(self: &Rc<Self>, action: Action) {
         match action {
             Action::Persist(p) => self.persist(*p),
-            Action::Send { to, header, msg } => self.core.net.send(&to, header, msg, self.core.room()),
+            Action::Send { to, header, msg } => {
+                self.core.net.send(&to, header, msg, self.core.room())
+            }
             Action::Reply { token, version } => self.completed(token, version),
             Action::IntervalChange => self.interval_changed(),
             Action::Active => self.activated(),
             Action::ObjectReady(oid) => self.object_ready(&oid),
-            Action::Scan { token, after, upto, deep, max } => self.begin_scan(token, after, upto, deep, max),
+            Action::Scan { token, after, upto, deep, max } => {
+                self.begin_scan(token, after, upto, deep, max)
+            }
             Action::ReserveScrub => self.reserve_scrub(),
             Action::ReleaseScrub => self.release_scrub(),
             Action::ScrubRangeReady => self.resume_scrub_waiters(),
@@ -254,8 +259,12 @@ impl PgHost {
                 });
             }
             Action::QueueRecovery => self.want_place(),
-            Action::ListObjects { token, after, max } => self.background(Kind::ListObjects(token, after, max)),
-            Action::Reserve { target, backfill, priority } => self.want_turn(target, backfill, priority),
+            Action::ListObjects { token, after, max } => {
+                self.background(Kind::ListObjects(token, after, max))
+            }
+            Action::Reserve { target, backfill, priority } => {
+                self.want_turn(target, backfill, priority)
+            }
             Action::Release => self.leave_turns(),
             Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
             Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
@@ -284,7 +293,15 @@ impl PgHost {
             Kind::RemoveObjects(_) => 1 << 20,
         };
         let misplaced = self.with_pg(|p| p.is_only_misplaced());
-        self.core.enqueue(Work::Background(Background { pgid: self.pgid, copy: self.copy, kind, cost, misplaced, receipt: Default::default(), queued: 0 }));
+        self.core.enqueue(Work::Background(Background {
+            pgid: self.pgid,
+            copy: self.copy,
+            kind,
+            cost,
+            misplaced,
+            receipt: Default::default(),
+            queued: 0,
+        }));
     }
 
     // --- persisting ---
@@ -292,7 +309,8 @@ impl PgHost {
     fn persist(self: &Rc<Self>, p: Persist) {
         let mut t = Transaction::new();
         if p.create_collection {
-            let pg_num = p.join.as_ref().map_or_else(|| self.with_pg(|pg| pg.pg_num()), |j| j.pg_num);
+            let pg_num =
+                p.join.as_ref().map_or_else(|| self.with_pg(|pg| pg.pg_num()), |j| j.pg_num);
             t.create_window(self.coll, window_of(self.pgid, pg_num));
             t.touch(self.coll, &self.meta);
         }
@@ -326,8 +344,12 @@ impl PgHost {
                         m.into_store(coll, &mut t, snaps);
                     }
                     Err(e) => {
-                        // To go on without the change would make this copy differ from the primary's.
-                        self.core.fail(format!("{}: a write from the primary cannot be read: {e}", self.pgid));
+                        // To go on without the change would make this copy differ from the
+                        // primary's.
+                        self.core.fail(format!(
+                            "{}: a write from the primary cannot be read: {e}",
+                            self.pgid
+                        ));
                         return;
                     }
                 }
@@ -359,7 +381,9 @@ impl PgHost {
                 }
                 host.handle(Event::Committed(token));
             }
-            Err(e) => host.core.fail(format!("{}: the store refused a transaction: {e}", host.pgid)),
+            Err(e) => {
+                host.core.fail(format!("{}: the store refused a transaction: {e}", host.pgid))
+            }
         });
     }
 
@@ -394,8 +418,8 @@ impl PgHost {
 
     // --- proposals ---
 
-    /// Hands a change to the machine. False if the group does not serve any more; then the change is
-    /// dropped and the caller's request must be queued again.
+    /// Hands a change to the machine. False if the group does not serve any more; then the change
+    /// is dropped and the caller's request must be queued again.
     pub(crate) fn propose(
         self: &Rc<Self>,
         entries: SmallVec<[NewEntry; 1]>,
@@ -438,15 +462,25 @@ impl PgHost {
         ok
     }
 
-    /// Gives up unfound objects. Says how many, and what tells when that is durable; it ends without a word if the group
-    /// does not serve any more.
-    pub(crate) fn mark_unfound_lost(self: &Rc<Self>, how: GiveUp) -> Result<(usize, oneshot::Receiver<()>), LostRefused> {
+    /// Gives up unfound objects. Says how many, and what tells when that is durable; it ends
+    /// without a word if the group does not serve any more.
+    pub(crate) fn mark_unfound_lost(
+        self: &Rc<Self>,
+        how: GiveUp,
+    ) -> Result<(usize, oneshot::Receiver<()>), LostRefused> {
         let token = OpToken(self.core.new_token());
         let (done, wait) = oneshot::channel();
         let count = {
             let mut st = self.st.borrow_mut();
             let count = st.pg.mark_unfound_lost(token, how)?;
-            st.proposals.insert(token, Proposed { txn: None, _under_way: self.core.rooms.send(0), completion: Completion::Lost(done) });
+            st.proposals.insert(
+                token,
+                Proposed {
+                    txn: None,
+                    _under_way: self.core.rooms.send(0),
+                    completion: Completion::Lost(done),
+                },
+            );
             count
         };
         self.core.perf.op_wip.inc();
@@ -456,7 +490,12 @@ impl PgHost {
 
     /// A replica says that it has all changes up to a version.
     pub(crate) fn replica_has(&self, from: OsdId, version: Eversion) {
-        self.st.borrow_mut().flights.answered(from, version, Instant::now(), &mut self.core.peers.borrow_mut());
+        self.st.borrow_mut().flights.answered(
+            from,
+            version,
+            Instant::now(),
+            &mut self.core.peers.borrow_mut(),
+        );
     }
 
     fn completed(self: &Rc<Self>, token: OpToken, version: Eversion) {
@@ -469,7 +508,8 @@ impl PgHost {
             Some(Completion::Client { op, outcome, user_version, context, in_bytes, effects }) => {
                 let absent = outcome.result == types::Errno::ENOENT.as_result();
                 let versions = if absent {
-                    let (v, u) = self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
+                    let (v, u) =
+                        self.with_pg(|p| (p.info().last_update, p.info().last_user_version));
                     Versions::Absent(v, u)
                 } else {
                     Versions::Change(version, user_version)
@@ -492,7 +532,9 @@ impl PgHost {
                 self.kick_any(&context);
                 self.trim_on(snap, pace);
             }
-            Some(Completion::Unwatch { oid, watcher, context }) => self.unwatched(&oid, &watcher, &context),
+            Some(Completion::Unwatch { oid, watcher, context }) => {
+                self.unwatched(&oid, &watcher, &context)
+            }
             // Who gave up waiting for the answer does not need it.
             Some(Completion::Lost(done)) => drop(done.send(())),
             None => {}
@@ -506,7 +548,8 @@ impl PgHost {
             if st.waiting_dup.is_empty() {
                 return;
             }
-            let later = st.waiting_dup.split_off(&Eversion { version: version.version + 1, ..version });
+            let later =
+                st.waiting_dup.split_off(&Eversion { version: version.version + 1, ..version });
             std::mem::replace(&mut st.waiting_dup, later)
         };
         for (op, dup) in done.into_values().flatten() {
@@ -535,7 +578,8 @@ impl PgHost {
         let (primary, mut ops) = {
             let mut st = self.st.borrow_mut();
             let contexts = std::mem::take(&mut st.contexts);
-            let mut ops: Vec<Rc<ClientOp>> = std::mem::take(&mut st.running).into_values().collect();
+            let mut ops: Vec<Rc<ClientOp>> =
+                std::mem::take(&mut st.running).into_values().collect();
             for c in contexts.values() {
                 ops.extend(c.drain().into_iter().filter_map(|job| match job {
                     Job::Client(op) => Some(op),
@@ -549,7 +593,9 @@ impl PgHost {
                 self.core.perf.op_wip.dec();
             }
             ops.extend(std::mem::take(&mut st.waiting_object).into_values().flatten());
-            ops.extend(std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op));
+            ops.extend(
+                std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op),
+            );
             ops.extend(std::mem::take(&mut st.waiting_active));
             ops.extend(std::mem::take(&mut st.waiting_readable));
             ops.extend(std::mem::take(&mut st.waiting_room));
@@ -590,7 +636,8 @@ impl PgHost {
         self.core.groups_changed.notify_one();
         self.release_backoffs();
         let mut ops = Vec::from(std::mem::take(&mut self.st.borrow_mut().waiting_active));
-        // Some came when the group was not active, and others had their turn then, which had come before them.
+        // Some came when the group was not active, and others had their turn then, which had come
+        // before them.
         ops.sort_by_key(|op| op.received);
         for op in ops {
             self.core.route(op);
@@ -613,7 +660,13 @@ impl PgHost {
     }
 }
 
-fn put_rows(t: &mut Transaction, coll: Coll, meta: &Key, set: Vec<(Bytes, Bytes)>, remove: Vec<Bytes>) {
+fn put_rows(
+    t: &mut Transaction,
+    coll: Coll,
+    meta: &Key,
+    set: Vec<(Bytes, Bytes)>,
+    remove: Vec<Bytes>,
+) {
     if !remove.is_empty() {
         t.ops.push(Op::OmapRm { coll, key: meta.clone(), rows: remove });
     }

@@ -1,8 +1,9 @@
 //! The host's part of recovery and backfill: whose turn it is, and what a collection holds.
 //!
-//! How many groups of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart for groups that it leads
-//! and for groups that others lead. Who has a turn of the first kind waits for those of the second, never the other way
-//! round, so nobody waits in a circle. The machine says how urgent it is; [`Reserver`] decides.
+//! How many groups of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart
+//! for groups that it leads and for groups that others lead. Who has a turn of the first kind waits
+//! for those of the second, never the other way round, so nobody waits in a circle. The machine
+//! says how urgent it is; [`Reserver`] decides.
 
 use crate::core::Core;
 use crate::fullness;
@@ -31,7 +32,12 @@ pub(crate) struct RecoveryTurns {
 
 impl Default for RecoveryTurns {
     fn default() -> RecoveryTurns {
-        RecoveryTurns { own: Reserver::default(), target: Reserver::default(), backfillfull: 1.0, full: false }
+        RecoveryTurns {
+            own: Reserver::default(),
+            target: Reserver::default(),
+            backfillfull: 1.0,
+            full: false,
+        }
     }
 }
 
@@ -70,14 +76,16 @@ impl Core {
         turns.target.leave(pgid);
     }
 
-    /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the map).
+    /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the
+    /// map).
     pub fn set_backfillfull(&self, ratio: f64) {
         self.recovery_turns.borrow_mut().backfillfull = ratio;
         self.next_turns();
     }
 
-    /// Stops those that are filled here once the store is too full for it (Ceph: `OSDService::check_backfill_full`). Copies
-    /// come by the gigabyte per second, so this is looked at whenever a group is to begin and whenever an object comes in.
+    /// Stops those that are filled here once the store is too full for it (Ceph:
+    /// `OSDService::check_backfill_full`). Copies come by the gigabyte per second, so this is
+    /// looked at whenever a group is to begin and whenever an object comes in.
     pub(crate) fn check_backfillfull(&self) {
         let used = fullness::used(&self.space());
         let stopped = {
@@ -114,7 +122,8 @@ impl PgHost {
         self.core.check_backfillfull();
         let full = {
             let mut turns = self.core.recovery_turns.borrow_mut();
-            if target { &mut turns.target } else { &mut turns.own }.ask(self.pgid, priority, backfill);
+            if target { &mut turns.target } else { &mut turns.own }
+                .ask(self.pgid, priority, backfill);
             target && backfill && turns.full
         };
         if full {
@@ -129,9 +138,13 @@ impl PgHost {
         self.core.next_turns();
     }
 
-    /// About `max` objects behind a cursor. Objects of one name are never apart: what follows the last one is of
-    /// another.
-    pub(crate) async fn list_objects(&self, after: &Backfill, max: usize) -> Result<Listing, String> {
+    /// About `max` objects behind a cursor. Objects of one name are never apart: what follows the
+    /// last one is of another.
+    pub(crate) async fn list_objects(
+        &self,
+        after: &Backfill,
+        max: usize,
+    ) -> Result<Listing, String> {
         let mut listing = Listing { upto: Backfill::Complete, ..Listing::default() };
         let mut start = match after {
             Backfill::Complete => return Ok(listing),
@@ -140,7 +153,12 @@ impl PgHost {
         };
         let mut last: Option<ObjectId> = None;
         loop {
-            let page = self.core.store.list(self.coll, &start, None, PAGE).await.map_err(|e| e.to_string())?;
+            let page = self
+                .core
+                .store
+                .list(self.coll, &start, None, PAGE)
+                .await
+                .map_err(|e| e.to_string())?;
             for key in page.keys {
                 if key == META_KEY {
                     continue;
@@ -158,7 +176,8 @@ impl PgHost {
                 }
                 last = Some(name);
                 let version = match self.reader.attr(&key, OI_ATTR).await {
-                    Ok(value) => decode_attr::<ObjectInfo>(&value).map_or(Eversion::default(), |oi| oi.version),
+                    Ok(value) => decode_attr::<ObjectInfo>(&value)
+                        .map_or(Eversion::default(), |oi| oi.version),
                     // Removed meanwhile.
                     Err(Errno::ENOENT) => continue,
                     Err(e) => {

@@ -34,7 +34,9 @@ impl PgHost {
                     // The collection may be on its way out.
                     Err(_) if host.generation.get() != generation => {}
                     Ok(listing) => host.handle(Event::Listed { token, listing }),
-                    Err(e) => host.core.fail(format!("{}: cannot list the objects: {e}", host.pgid)),
+                    Err(e) => {
+                        host.core.fail(format!("{}: cannot list the objects: {e}", host.pgid))
+                    }
                 }
             }),
             Kind::Recover => {
@@ -50,7 +52,8 @@ impl PgHost {
                     host.core.has_read(&receipt, (chunk.data.len() + omap) as u64);
                 }
                 if host.reader.is_damaged() {
-                    // Who asked is told that there is nothing; the machine knows what follows from that.
+                    // Who asked is told that there is nothing; the machine knows what follows from
+                    // that.
                     host.note_damage().await;
                 }
                 drop(slot);
@@ -101,7 +104,9 @@ impl PgHost {
         if r.from.data_to < size {
             let end = size.min(r.from.data_to.saturating_add(r.max_bytes.max(1)));
             let mut pieces = Vec::new();
-            for (offset, length) in self.reader.extents(&key, r.from.data_to, end - r.from.data_to).await.ok()? {
+            for (offset, length) in
+                self.reader.extents(&key, r.from.data_to, end - r.from.data_to).await.ok()?
+            {
                 let data = self.reader.read(&key, offset, length).await.ok()?;
                 if data.iter().map(Bytes::len).sum::<usize>() as u64 != length {
                     return None;
@@ -117,7 +122,13 @@ impl PgHost {
             let start = r.from.omap_to.clone().unwrap_or_default();
             let page = self
                 .reader
-                .omap_list(&key, &start, r.from.omap_to.is_none(), r.max_omap.max(1) as usize, r.max_bytes.max(1) as usize)
+                .omap_list(
+                    &key,
+                    &start,
+                    r.from.omap_to.is_none(),
+                    r.max_omap.max(1) as usize,
+                    r.max_bytes.max(1) as usize,
+                )
                 .await
                 .ok()?;
             if let Some((last, _)) = page.rows.last() {
@@ -175,7 +186,9 @@ impl PgHost {
                 // More may have become part of the group meanwhile.
                 Ok(()) => {
                     host.note_removed(removed);
-                    host.handle(Event::ObjectsRemoved { more: more || host.generation.get() != generation });
+                    host.handle(Event::ObjectsRemoved {
+                        more: more || host.generation.get() != generation,
+                    });
                 }
                 Err(e) => host.core.fail(format!("{}: cannot remove objects: {e}", host.pgid)),
             }

@@ -1,8 +1,9 @@
 //! The host's part of read leases: no read is answered that may be old.
 //!
-//! The machine says until when this OSD may answer ([`pg::Pg::is_readable`]). That is asked when a request comes, and again
-//! with the answer of a read in hand: the process may have stood still in between. Who has to wait goes on with
-//! [`pg::Action::Readable`], or with the next interval. A replica does not wait but sends the client to the primary.
+//! The machine says until when this OSD may answer ([`pg::Pg::is_readable`]). That is asked when a
+//! request comes, and again with the answer of a read in hand: the process may have stood still in
+//! between. Who has to wait goes on with [`pg::Action::Readable`], or with the next interval. A
+//! replica does not wait but sends the client to the primary.
 
 use crate::client_op::ClientOp;
 use crate::clock::steady_now;
@@ -16,7 +17,13 @@ impl PgHost {
     pub(crate) fn may_answer(&self, op: &ClientOp) -> bool {
         let now = steady_now();
         !self.core.is_sealed()
-            && self.with_pg(|pg| if pg.is_primary() { pg.is_readable(now) } else { pg.may_read_replica(&op.head, now) })
+            && self.with_pg(|pg| {
+                if pg.is_primary() {
+                    pg.is_readable(now)
+                } else {
+                    pg.may_read_replica(&op.head, now)
+                }
+            })
     }
 
     /// The request must not be answered now.
@@ -36,15 +43,16 @@ impl PgHost {
     /// Reads may be answered again.
     pub(crate) fn readable(&self) {
         let mut ops = std::mem::take(&mut self.st.borrow_mut().waiting_readable);
-        // Some came while replicas were not heard, and others had their turn then, which had come before them.
+        // Some came while replicas were not heard, and others had their turn then, which had come
+        // before them.
         ops.sort_by_key(|op| op.received);
         for op in ops {
             self.core.route(op);
         }
     }
 
-    /// Serves a read although this OSD does not lead, if that is safe; otherwise the client asks the primary (Ceph:
-    /// `PrimaryLogPG::do_op` with `can_serve_replica_read`).
+    /// Serves a read although this OSD does not lead, if that is safe; otherwise the client asks
+    /// the primary (Ceph: `PrimaryLogPG::do_op` with `can_serve_replica_read`).
     pub(crate) fn read_on_replica(self: &Rc<Self>, op: Rc<ClientOp>) {
         let Some(map) = self.core.map() else { return };
         if op.info.includes_pg_op() || !self.may_answer(&op) {
@@ -58,7 +66,8 @@ impl PgHost {
         self.st.borrow_mut().running.insert(Rc::as_ptr(&op) as usize, op.clone());
         let (host, generation) = (self.clone(), self.generation.get());
         crate::host_ops::run_now(async move {
-            // Nobody tells a replica's cached contexts of writes, so this one is for the request alone.
+            // Nobody tells a replica's cached contexts of writes, so this one is for the request
+            // alone.
             let context = Rc::new(Context::default());
             host.execute_on_replica(&context, &op, generation).await;
             if host.generation.get() == generation {

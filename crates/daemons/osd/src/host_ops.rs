@@ -38,7 +38,8 @@ enum Done {
 impl PgHost {
     /// Whether requests of this kind may be served here at all.
     pub(crate) fn may_serve(&self, op: &ClientOp) -> bool {
-        self.with_pg(|pg| pg.is_primary()) || (self.may_read_here(op) && self.with_pg(|pg| pg.state().0 != 0))
+        self.with_pg(|pg| pg.is_primary())
+            || (self.may_read_here(op) && self.with_pg(|pg| pg.state().0 != 0))
     }
 
     /// A read that its client allows any replica to serve.
@@ -48,15 +49,18 @@ impl PgHost {
             && !op.info.rwordered()
     }
 
-    /// Whether this OSD must not answer a request, since its client sends it again when it sees the newest map: another OSD leads the group, or
-    /// this one began to after the request was sent, or the object may be in another group. `resend` is of the pool.
+    /// Whether this OSD must not answer a request, since its client sends it again when it sees the
+    /// newest map: another OSD leads the group, or this one began to after the request was sent, or
+    /// the object may be in another group. `resend` is of the pool.
     pub(crate) fn is_void(&self, op: &ClientOp, resend: Epoch) -> bool {
         let (primary, since, split) = self.with_pg(|pg| {
             let history = &pg.info().history;
             (pg.is_primary(), history.same_primary_since, history.last_epoch_split)
         });
         let sent = op.m().epoch;
-        sent < split || sent < resend || if primary { sent < since } else { !self.may_read_here(op) }
+        sent < split
+            || sent < resend
+            || if primary { sent < since } else { !self.may_read_here(op) }
     }
 
     /// Runs a request that the scheduler let in.
@@ -89,7 +93,8 @@ impl PgHost {
             return;
         }
         if op.m().ops.iter().any(|o| matches!(o.code, OpCode::COPY_FROM | OpCode::COPY_FROM2)) {
-            // It waits for a read, perhaps on this OSD: it must not keep that read out of the window.
+            // It waits for a read, perhaps on this OSD: it must not keep that read out of the
+            // window.
             release(&op);
         }
         let mode = if op.info.rwordered() { Mode::Write } else { Mode::Read };
@@ -112,8 +117,9 @@ impl PgHost {
         }
     }
 
-    /// Takes a request that has come, if the group is not active or its replicas are not heard: its turn would be spent on finding that out, and it needs another one
-    /// later. Else it gives it back.
+    /// Takes a request that has come, if the group is not active or its replicas are not heard: its
+    /// turn would be spent on finding that out, and it needs another one later. Else it gives it
+    /// back.
     pub(crate) fn wait_if_not_ready(self: &Rc<Self>, op: Rc<ClientOp>) -> Option<Rc<ClientOp>> {
         let (primary, active) = self.with_pg(|pg| (pg.is_primary(), pg.is_active()));
         if !primary || (active && self.may_answer(&op)) {
@@ -122,7 +128,11 @@ impl PgHost {
         let map = self.core.map()?;
         match map.pool_ops(self.pgid.pool) {
             Some(pool) if !self.is_void(&op, pool.last_force_op_resend) => {
-                if active { self.wait_readable(&op) } else { self.wait_active(op, &map) }
+                if active {
+                    self.wait_readable(&op)
+                } else {
+                    self.wait_active(op, &map)
+                }
             }
             _ => self.core.drop_request(&op),
         }
@@ -210,7 +220,9 @@ impl PgHost {
         if context.is_idle() {
             let cap = self.core.settings().idle_contexts;
             let mut st = self.st.borrow_mut();
-            if st.contexts.len() > cap && st.contexts.get(head).is_some_and(|c| Rc::ptr_eq(c, context)) {
+            if st.contexts.len() > cap
+                && st.contexts.get(head).is_some_and(|c| Rc::ptr_eq(c, context))
+            {
                 st.contexts.remove(head);
             }
         }
@@ -327,7 +339,12 @@ impl PgHost {
         Done::Waits
     }
 
-    async fn execute(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, generation: u64) -> Done {
+    async fn execute(
+        self: &Rc<Self>,
+        context: &Rc<Context>,
+        op: &Rc<ClientOp>,
+        generation: u64,
+    ) -> Done {
         let write = op.info.may_write();
         if write && self.waits_for_scrub(op) {
             return Done::Waits;
@@ -348,7 +365,12 @@ impl PgHost {
                 self.reply_dup(op, &dup);
             } else {
                 op.tracked.delayed("waiting for ondisk");
-                self.st.borrow_mut().waiting_dup.entry(dup.version).or_default().push((op.clone(), dup));
+                self.st
+                    .borrow_mut()
+                    .waiting_dup
+                    .entry(dup.version)
+                    .or_default()
+                    .push((op.clone(), dup));
                 return Done::Waits;
             }
             return Done::Over;
@@ -357,7 +379,10 @@ impl PgHost {
             Ok(done) => done,
             Err(e) => {
                 if self.generation.get() == generation {
-                    self.refuse(op, Outcome { result: e.as_result(), no_output: true, ..Outcome::default() });
+                    self.refuse(
+                        op,
+                        Outcome { result: e.as_result(), no_output: true, ..Outcome::default() },
+                    );
                 }
                 Done::Over
             }
@@ -365,16 +390,24 @@ impl PgHost {
     }
 
     /// Reads for a client that any replica may serve. Its answer is checked as any read's.
-    pub(crate) async fn execute_on_replica(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, generation: u64) {
+    pub(crate) async fn execute_on_replica(
+        self: &Rc<Self>,
+        context: &Rc<Context>,
+        op: &Rc<ClientOp>,
+        generation: u64,
+    ) {
         if let Err(e) = self.execute_on(context, op, generation).await
             && self.generation.get() == generation
         {
-            self.refuse(op, Outcome { result: e.as_result(), no_output: true, ..Outcome::default() });
+            self.refuse(
+                op,
+                Outcome { result: e.as_result(), no_output: true, ..Outcome::default() },
+            );
         }
     }
 
-    /// Answers a request that failed before or in its execution. A write's failure is remembered, so that
-    /// the same request fails in the same way when it is sent again.
+    /// Answers a request that failed before or in its execution. A write's failure is remembered,
+    /// so that the same request fails in the same way when it is sent again.
     fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
         if op.info.may_write() {
             self.remember(op, outcome, self.with_pg(|p| p.info().last_user_version));
@@ -385,7 +418,9 @@ impl PgHost {
             return;
         }
         let versions = match outcome.result == Errno::ENOENT.as_result() {
-            true => self.with_pg(|p| Versions::Absent(p.info().last_update, p.info().last_user_version)),
+            true => {
+                self.with_pg(|p| Versions::Absent(p.info().last_update, p.info().last_user_version))
+            }
             false => Versions::None,
         };
         op.reply(&outcome, self.core.epoch(), versions);
@@ -396,8 +431,14 @@ impl PgHost {
         let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
         let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
         op.tracked.mark(Stage::WaitingForSubOps);
-        let completion =
-            Completion::Client { op: op.clone(), user_version, outcome, context: None, in_bytes: 0, effects: None };
+        let completion = Completion::Client {
+            op: op.clone(),
+            user_version,
+            outcome,
+            context: None,
+            in_bytes: 0,
+            effects: None,
+        };
         if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
             self.park(op);
         }
@@ -433,7 +474,8 @@ impl PgHost {
             }
             let snap = op.oid.snap;
             let by_id = op.has(OsdFlags::MAP_SNAP_CLONE);
-            let at = if by_id { head.snapset.locate_clone(snap) } else { head.snapset.locate(snap) };
+            let at =
+                if by_id { head.snapset.locate_clone(snap) } else { head.snapset.locate(snap) };
             match at {
                 At::Head => &head.state,
                 At::Nothing => return Err(Errno::ENOENT),
@@ -459,7 +501,10 @@ impl PgHost {
             return Ok(self.wait_object(&oid, op, "waiting for degraded object"));
         }
         let snapdir = m.snapid == SnapId::SNAPDIR;
-        if !write && !op.info.may_cache() && !(if snapdir { target.exists } else { target.visible() }) {
+        if !write
+            && !op.info.may_cache()
+            && !(if snapdir { target.exists } else { target.visible() })
+        {
             return Err(Errno::ENOENT);
         }
         if op.has(OsdFlags::FLUSH) {
@@ -516,8 +561,8 @@ impl PgHost {
             return Ok(Done::Over);
         }
         if write && result >= 0 {
-            // What is covered in part is completed from what is there, and that may be bad. The store would refuse the
-            // change then, when it has its place in the log already.
+            // What is covered in part is completed from what is there, and that may be bad. The
+            // store would refuse the change then, when it has its place in the log already.
             let had = if target.exists { target.oi.size } else { 0 };
             for (oid, at) in exec.txn.edges().filter(|(oid, at)| *at < had && **oid == target.oid) {
                 let _ = self.reader.read(&oid.to_key(), at, store::BLOCK).await;
@@ -530,7 +575,8 @@ impl PgHost {
             return Ok(Done::Waits);
         }
         if !self.with_pg(|pg| pg.is_primary()) {
-            // A replica repairs nothing by itself: the primary has another copy, and scrubs find this one.
+            // A replica repairs nothing by itself: the primary has another copy, and scrubs find
+            // this one.
             let damaged = self.reader.is_damaged();
             if damaged {
                 self.note_damage().await;
@@ -550,7 +596,9 @@ impl PgHost {
             return Ok(Done::Over);
         }
         let effects = exec.effects.take();
-        if !write && (!self.may_answer(op) || (effects.is_some() && !self.with_pg(|pg| pg.is_primary()))) {
+        if !write
+            && (!self.may_answer(op) || (effects.is_some() && !self.with_pg(|pg| pg.is_primary())))
+        {
             self.wait_readable(op);
             return Ok(Done::Waits);
         }
@@ -580,8 +628,11 @@ impl PgHost {
         }
         let in_bytes = exec.txn.bytes_written();
         if grows && !force {
-            if (self.core.is_failsafe_full() || self.writes_lack_room(in_bytes)) && !op.has(OsdFlags::FULL_TRY) {
-                // The pool will be full in one of the next maps; till then, or till there is room, it waits.
+            if (self.core.is_failsafe_full() || self.writes_lack_room(in_bytes))
+                && !op.has(OsdFlags::FULL_TRY)
+            {
+                // The pool will be full in one of the next maps; till then, or till there is room,
+                // it waits.
                 op.tracked.delayed("waiting for room");
                 self.core.rooms.let_pass(op, in_bytes);
                 self.finish(op);
@@ -611,7 +662,8 @@ impl PgHost {
             self.refuse(op, outcome);
             return Ok(Done::Over);
         }
-        let (first_version, last_user_version) = self.with_pg(|p| (p.next_version(), p.info().last_user_version));
+        let (first_version, last_user_version) =
+            self.with_pg(|p| (p.next_version(), p.info().last_user_version));
         let sealed = exec.seal(SealArgs {
             first_version,
             last_user_version,
@@ -622,8 +674,12 @@ impl PgHost {
             op_returns: if returnvec { op_returns(&outcome) } else { Vec::new() },
         });
         self.with_pg(|pg| op.tracked.waits_for(pg.acknowledged_by()));
-        // The next operation on the object sees the new state; the store has it as soon as this is proposed.
-        let before = context.head.borrow_mut().replace(Rc::new(Head { state: sealed.new, snapset: sealed.snapset }));
+        // The next operation on the object sees the new state; the store has it as soon as this is
+        // proposed.
+        let before = context
+            .head
+            .borrow_mut()
+            .replace(Rc::new(Head { state: sealed.new, snapset: sealed.snapset }));
         let completion = Completion::Client {
             op: op.clone(),
             outcome,
@@ -651,9 +707,14 @@ impl PgHost {
         waits
     }
 
-    /// What the request needs and what turned out to be bad, here or on a replica, while it was executed. Then it
-    /// has done nothing, and is executed again once the object is whole.
-    async fn lost_meanwhile(self: &Rc<Self>, op: &ClientOp, target: &ObjectId, snapset: &SnapSet) -> Option<ObjectId> {
+    /// What the request needs and what turned out to be bad, here or on a replica, while it was
+    /// executed. Then it has done nothing, and is executed again once the object is whole.
+    async fn lost_meanwhile(
+        self: &Rc<Self>,
+        op: &ClientOp,
+        target: &ObjectId,
+        snapset: &SnapSet,
+    ) -> Option<ObjectId> {
         let lost = if self.reader.is_damaged() { self.note_damage().await } else { Vec::new() };
         if let Some(oid) = lost.into_iter().next() {
             return Some(oid);
@@ -682,7 +743,12 @@ impl PgHost {
         })
     }
 
-    fn snap_context(&self, op: &ClientOp, pool: &Option<SnapContext>, map: &ClusterMapRef) -> SnapContext {
+    fn snap_context(
+        &self,
+        op: &ClientOp,
+        pool: &Option<SnapContext>,
+        map: &ClusterMapRef,
+    ) -> SnapContext {
         if !op.info.may_write() {
             return SnapContext::default();
         }
@@ -691,7 +757,10 @@ impl PgHost {
             _ => {
                 let m = op.m();
                 let live = |s: &SnapId| !map.snap_removed(self.pgid.pool, *s);
-                SnapContext { seq: m.snapc.seq, snaps: m.snapc.snaps.iter().copied().filter(live).collect() }
+                SnapContext {
+                    seq: m.snapc.seq,
+                    snaps: m.snapc.snaps.iter().copied().filter(live).collect(),
+                }
             }
         }
     }
@@ -780,12 +849,16 @@ impl PgHost {
                 .list(self.coll, &at.to_key(), end_key.as_deref(), l.max.max(1))
                 .await
                 .map_err(crate::op::store_reader::errno)?;
-            let found: Vec<ObjectId> = page.keys.iter().filter_map(|k| ObjectId::from_key(k).ok()).collect();
+            let found: Vec<ObjectId> =
+                page.keys.iter().filter_map(|k| ObjectId::from_key(k).ok()).collect();
             // Objects that this copy lacks exist all the same.
             let limit = page.next.as_ref().and_then(|k| ObjectId::from_key(k).ok());
             let lacking: Vec<ObjectId> = self.with_pg(|pg| {
                 let missing = pg.missing().iter().map(|(o, _)| o);
-                missing.filter(|o| **o >= at && limit.as_ref().is_none_or(|l| *o < l)).cloned().collect()
+                missing
+                    .filter(|o| **o >= at && limit.as_ref().is_none_or(|l| *o < l))
+                    .cloned()
+                    .collect()
             });
             let mut all = found;
             all.extend(lacking);

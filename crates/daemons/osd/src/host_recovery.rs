@@ -1,4 +1,5 @@
-//! The host's part of recovery's places: how many objects an OSD recovers at a time ([`pg::places`]).
+//! The host's part of recovery's places: how many objects an OSD recovers at a time
+//! ([`pg::places`]).
 
 use crate::core::Core;
 use crate::host::PgHost;

@@ -1,12 +1,13 @@
-//! Damage that reads of a group's objects find: what a client waits for is answered from another copy.
+//! Damage that reads of a group's objects find: what a client waits for is answered from another
+//! copy.
 
-use crate::host::PgHost;
-use crate::object::{ObjectInfo, decode_attr};
-use crate::op::{OI_ATTR, ObjectReader};
-use bytes::Bytes;
 use crate::client_op::ClientOp;
 use crate::core::Core;
+use crate::host::PgHost;
+use crate::object::{ObjectInfo, decode_attr};
 use crate::op::Op;
+use crate::op::{OI_ATTR, ObjectReader};
+use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use pg::Event;
 use std::rc::Rc;
@@ -21,9 +22,9 @@ impl Core {
 }
 
 impl PgHost {
-    /// Takes note of what reads have found to be damaged. The objects that are missing here because of it: whoever
-    /// wants to read them waits for their recovery. What stays readable in part, because no other copy is there,
-    /// is not among them.
+    /// Takes note of what reads have found to be damaged. The objects that are missing here because
+    /// of it: whoever wants to read them waits for their recovery. What stays readable in part,
+    /// because no other copy is there, is not among them.
     pub(crate) async fn note_damage(self: &Rc<Self>) -> Vec<ObjectId> {
         let damage = std::mem::take(&mut *self.reader.damage.borrow_mut());
         if let Some(why) = damage.metadata {
@@ -38,7 +39,10 @@ impl PgHost {
             let Ok(info) = decode_attr::<ObjectInfo>(&info) else { continue };
             let oid = oid.detached();
             // Not through the queue of events: the caller goes by what the machine says now.
-            self.st.borrow_mut().pg.handle(Event::ObjectDamaged { oid: oid.clone(), version: info.version }, crate::core::wall_now());
+            self.st.borrow_mut().pg.handle(
+                Event::ObjectDamaged { oid: oid.clone(), version: info.version },
+                crate::core::wall_now(),
+            );
             self.pump();
             if self.with_pg(|pg| pg.must_wait(&oid, false)) {
                 lost.push(oid);
@@ -49,7 +53,12 @@ impl PgHost {
 
     /// What the last scrub found, for `rados list-inconsistent-obj` and `-snapset` (Ceph:
     /// `PrimaryLogPG::do_scrub_ls`).
-    pub(crate) fn scrub_ls(&self, op: &ClientOp, o: &Op, out: &mut Vec<Bytes>) -> Result<i32, Errno> {
+    pub(crate) fn scrub_ls(
+        &self,
+        op: &ClientOp,
+        o: &Op,
+        out: &mut Vec<Bytes>,
+    ) -> Result<i32, Errno> {
         if op.m().pgid.pgid != self.pgid {
             return Err(Errno::EINVAL);
         }
@@ -81,12 +90,18 @@ impl PgHost {
 /// The records after the one that the caller saw last.
 fn page<'a>(arg: &ScrubLsArg, all: impl Iterator<Item = (&'a ObjectId, Bytes)>) -> Vec<Bytes> {
     let begins = arg.after_name.is_empty();
-    let last = |oid: &ObjectId| oid.name == arg.after_name && oid.namespace == arg.after_namespace && oid.snap == arg.after_snap;
+    let last = |oid: &ObjectId| {
+        oid.name == arg.after_name
+            && oid.namespace == arg.after_namespace
+            && oid.snap == arg.after_snap
+    };
     let mut seen = begins;
     let rest = all.filter(|(oid, _)| {
         let before = seen;
         seen |= last(oid);
         before
     });
-    rest.map(|(_, bytes)| bytes).take(usize::try_from(arg.max_return).unwrap_or(usize::MAX)).collect()
+    rest.map(|(_, bytes)| bytes)
+        .take(usize::try_from(arg.max_return).unwrap_or(usize::MAX))
+        .collect()
 }

@@ -1,11 +1,12 @@
 //! The host's part of scrub: when, how many at a time, and what a collection holds.
 //!
-//! An OSD takes part in `osd_max_scrubs` scrubs, its own and those of other primaries together. Nobody waits while
-//! having a turn: a replica without one says no, and the primary gives back what it has and tries again later. Groups whose
-//! scrub is overdue have further turns, the more the later they are ([`scrub_schedule::turns`]).
+//! An OSD takes part in `osd_max_scrubs` scrubs, its own and those of other primaries together.
+//! Nobody waits while having a turn: a replica without one says no, and the primary gives back what
+//! it has and tries again later. Groups whose scrub is overdue have further turns, the more the
+//! later they are ([`scrub_schedule::turns`]).
 //!
-//! What there is, is found out by slices: each reads a bounded number of bytes or rows, and then waits in the
-//! scheduler behind everything that is more important.
+//! What there is, is found out by slices: each reads a bounded number of bytes or rows, and then
+//! waits in the scheduler behind everything that is more important.
 
 use crate::client_op::Slot;
 use crate::core::{Core, wall_now};
@@ -29,8 +30,8 @@ use types::{ObjectId, PgId};
 const PAGE: usize = 256;
 /// Objects whose attributes one slice reads.
 const OBJECTS_A_SLICE: usize = 16;
-/// Without mClock, while clients are at work, a slice is followed by a pause of this many times its own length (see
-/// [`crate::host_trim`]), ...
+/// Without mClock, while clients are at work, a slice is followed by a pause of this many times its
+/// own length (see [`crate::host_trim`]), ...
 const PAUSE: u32 = 3;
 /// ... but not longer than this: writers may be waiting for the scrub.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -114,7 +115,8 @@ pub(crate) struct Scrubs {
     wanted: BTreeMap<PgId, ScrubKind>,
     /// What could not begin, and when to try again.
     later: BTreeMap<PgId, Instant>,
-    /// When this OSD may try anything again: primaries that try all the time keep turns from each other.
+    /// When this OSD may try anything again: primaries that try all the time keep turns from each
+    /// other.
     rest: Option<Instant>,
 }
 
@@ -247,8 +249,11 @@ impl Core {
     fn scrub_lateness(&self, host: &PgHost, s: &ScrubSettings) -> f64 {
         let Some(map) = self.map() else { return 0.0 };
         let rules = self.rules_of_scrubs(map.scrub_rules(host.pgid.pool), s);
-        // What cannot be scrubbed does not make an OSD hurry. Of groups that others lead, only these know that.
-        let history = host.with_pg(|pg| (!pg.info().removing && (!pg.is_primary() || pg.is_clean())).then(|| pg.info().history));
+        // What cannot be scrubbed does not make an OSD hurry. Of groups that others lead, only
+        // these know that.
+        let history = host.with_pg(|pg| {
+            (!pg.info().removing && (!pg.is_primary() || pg.is_clean())).then(|| pg.info().history)
+        });
         history.map_or(0.0, |h| scrub_schedule::lateness(wall_now(), &h, &rules))
     }
 
@@ -264,12 +269,21 @@ impl Core {
         let now = wall_now();
         let mut due = Vec::new();
         for host in self.hosts() {
-            let Some((history, pgid)) = host.with_pg(|pg| (pg.is_primary() && pg.is_clean()).then(|| (pg.info().history, pg.pgid()))) else {
+            let Some((history, pgid)) = host.with_pg(|pg| {
+                (pg.is_primary() && pg.is_clean()).then(|| (pg.info().history, pg.pgid()))
+            }) else {
                 continue;
             };
             let rules = self.rules_of_scrubs(map.scrub_rules(pgid.pool), s);
-            if let Some(kind) = scrub_schedule::due(now, &history, &rules, draw(pgid, history.last_scrub_stamp)) {
-                due.push((scrub_schedule::lateness(now, &history, &rules), history.last_scrub_stamp, pgid, kind));
+            if let Some(kind) =
+                scrub_schedule::due(now, &history, &rules, draw(pgid, history.last_scrub_stamp))
+            {
+                due.push((
+                    scrub_schedule::lateness(now, &history, &rules),
+                    history.last_scrub_stamp,
+                    pgid,
+                    kind,
+                ));
             }
         }
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
@@ -281,7 +295,10 @@ impl PgHost {
     /// The primary on another OSD asks for a turn.
     pub(crate) fn reserve_scrub(self: &Rc<Self>) {
         let settings = self.core.settings();
-        let (turns, late) = (self.core.scrub_turns(&settings.scrub), self.core.scrub_lateness(self, &settings.scrub) > 0.0);
+        let (turns, late) = (
+            self.core.scrub_turns(&settings.scrub),
+            self.core.scrub_lateness(self, &settings.scrub) > 0.0,
+        );
         let granted = {
             let mut s = self.core.scrubs.borrow_mut();
             let granted = s.others.contains(&self.pgid) || s.has_turn(turns, late);
@@ -341,7 +358,8 @@ impl PgHost {
         let Some(map) = self.core.map() else { return };
         let rules = map.scrub_rules(self.pgid.pool);
         let forbidden = if kind.deep { rules.no_deep_scrub } else { rules.no_scrub };
-        let wanted = self.core.scrubs.borrow().own.get(&self.pgid).is_some_and(|(_, wanted)| *wanted);
+        let wanted =
+            self.core.scrubs.borrow().own.get(&self.pgid).is_some_and(|(_, wanted)| *wanted);
         if forbidden && !wanted {
             self.handle(Event::StopScrub);
         }
@@ -356,13 +374,37 @@ impl PgHost {
     }
 
     /// The machine wants to know what is here.
-    pub(crate) fn begin_scan(self: &Rc<Self>, token: ReadToken, after: Backfill, upto: Backfill, deep: bool, max: usize) {
-        self.scans.borrow_mut().insert(token.0, Scan { after, upto, deep, max, listed: None, current: None, map: ScrubMap::default(), bytes: 0 });
+    pub(crate) fn begin_scan(
+        self: &Rc<Self>,
+        token: ReadToken,
+        after: Backfill,
+        upto: Backfill,
+        deep: bool,
+        max: usize,
+    ) {
+        self.scans.borrow_mut().insert(
+            token.0,
+            Scan {
+                after,
+                upto,
+                deep,
+                max,
+                listed: None,
+                current: None,
+                map: ScrubMap::default(),
+                bytes: 0,
+            },
+        );
         self.background(Kind::Scan(token));
     }
 
     /// One slice of a scan, which the scheduler let in.
-    pub(crate) async fn scan_slice(self: &Rc<Self>, token: ReadToken, slot: Slot, receipt: Receipt) {
+    pub(crate) async fn scan_slice(
+        self: &Rc<Self>,
+        token: ReadToken,
+        slot: Slot,
+        receipt: Receipt,
+    ) {
         let generation = self.generation.get();
         let (begun, clients) = (Instant::now(), self.core.clients_started());
         let Some(mut scan) = self.scans.borrow_mut().remove(&token.0) else { return };
@@ -379,7 +421,8 @@ impl PgHost {
                 self.scans.borrow_mut().insert(token.0, scan);
                 let scrub = self.core.settings().scrub;
                 let busy = scrub.gently && self.core.clients_started() != clients;
-                let pause = if busy { (begun.elapsed() * PAUSE).min(PAUSE_MAX) } else { Duration::ZERO };
+                let pause =
+                    if busy { (begun.elapsed() * PAUSE).min(PAUSE_MAX) } else { Duration::ZERO };
                 let sleep = scrub.sleep.max(pause);
                 if sleep.is_zero() {
                     self.background(Kind::Scan(token));
@@ -397,7 +440,12 @@ impl PgHost {
     }
 
     /// Names after `after`, up to and with `upto`, about `max`; and up to where these are all.
-    async fn names(&self, after: &Backfill, upto: &Backfill, max: usize) -> Result<(VecDeque<ObjectId>, Backfill), StoreError> {
+    async fn names(
+        &self,
+        after: &Backfill,
+        upto: &Backfill,
+        max: usize,
+    ) -> Result<(VecDeque<ObjectId>, Backfill), StoreError> {
         let mut names: VecDeque<ObjectId> = VecDeque::new();
         let mut start = match after {
             Backfill::Complete => return Ok((names, Backfill::Complete)),
@@ -410,7 +458,8 @@ impl PgHost {
                 if key == META_KEY {
                     continue;
                 }
-                let oid = ObjectId::from_key(&key).map_err(|e| StoreError::Corrupt(format!("key {key:?}: {e}")))?;
+                let oid = ObjectId::from_key(&key)
+                    .map_err(|e| StoreError::Corrupt(format!("key {key:?}: {e}")))?;
                 if after.covers(&oid) {
                     continue;
                 }
@@ -476,10 +525,13 @@ impl Scan {
         }
         for _ in 0..OBJECTS_A_SLICE {
             if self.current.is_none() {
-                let Some(oid) = self.listed.as_mut().and_then(|l| l.pop_front()) else { return Ok(true) };
+                let Some(oid) = self.listed.as_mut().and_then(|l| l.pop_front()) else {
+                    return Ok(true);
+                };
                 self.bytes += LISTED;
                 let Some(object) = look(host, &oid).await? else { continue };
-                self.current = Some(Reading { oid, object, data_to: 0, data: Sum::EMPTY, omap: Omap::Header });
+                self.current =
+                    Some(Reading { oid, object, data_to: 0, data: Sum::EMPTY, omap: Omap::Header });
             }
             let Some(reading) = &mut self.current else { continue };
             // A deep scrub reads a stride, and then lets others go first.
@@ -506,7 +558,11 @@ async fn look(host: &PgHost, oid: &ObjectId) -> Result<Option<ScrubObject>, Stor
         Err(e) => return Err(e),
     };
     match store.get_attrs(host.coll, &key).await {
-        Ok(attrs) => Ok(Some(ScrubObject { size, attrs: attrs.into_iter().collect(), ..ScrubObject::default() })),
+        Ok(attrs) => Ok(Some(ScrubObject {
+            size,
+            attrs: attrs.into_iter().collect(),
+            ..ScrubObject::default()
+        })),
         Err(StoreError::NoObject { .. }) => Ok(None),
         Err(e) => Err(e),
     }
@@ -555,7 +611,10 @@ impl Reading {
             },
             Omap::Rows(last, sum) => {
                 let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                let page = match store.omap_iter(host.coll, &key, from, s.keys.max(1), s.stride.max(4096) as usize).await {
+                let page = match store
+                    .omap_iter(host.coll, &key, from, s.keys.max(1), s.stride.max(4096) as usize)
+                    .await
+                {
                     Ok(page) => page,
                     Err(StoreError::NoObject { .. }) => return Ok(true),
                     Err(e) => return Err(e),
@@ -563,13 +622,18 @@ impl Reading {
                 for (k, v) in &page.rows {
                     // As Ceph sums them: each with its length before it.
                     for part in [k, v] {
-                        *sum = crc32c(*sum, &u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+                        *sum = crc32c(
+                            *sum,
+                            &u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes(),
+                        );
                         *sum = crc32c(*sum, part);
                     }
                     o.omap_keys += 1;
                     o.omap_bytes += (k.len() + v.len()) as u64;
                 }
-                if page.more && let Some((k, _)) = page.rows.last() {
+                if page.more
+                    && let Some((k, _)) = page.rows.last()
+                {
                     *last = Some(k.clone());
                     return Ok(false);
                 }

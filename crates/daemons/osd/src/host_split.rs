@@ -1,7 +1,8 @@
 //! Groups that come out of others, or become part of them, on this OSD.
 //!
-//! The collections of a pool's groups are ranges of one space of the store, because objects are ordered by their
-//! reversed hashes: a split cuts a range and moves no object. See `docs/decisions/0010-pg-num.md`.
+//! The collections of a pool's groups are ranges of one space of the store, because objects are
+//! ordered by their reversed hashes: a split cuts a range and moves no object. See
+//! `docs/decisions/0010-pg-num.md`.
 
 use crate::core::{Core, wall_now};
 use crate::host::{PgHost, coll_of};
@@ -38,7 +39,12 @@ pub(crate) fn window_of(pgid: PgId, pg_num: u32) -> Window {
     let first = pgid.seed.reverse_bits();
     let last = first | u32::MAX.checked_shr(bits).unwrap_or(0);
     let end = last.checked_add(1).map(|end| bound(pgid, end));
-    Window { space: coll_of(PgId { seed: SPACE, ..pgid }), floor: low.freeze(), start: bound(pgid, first), end }
+    Window {
+        space: coll_of(PgId { seed: SPACE, ..pgid }),
+        floor: low.freeze(),
+        start: bound(pgid, first),
+        end,
+    }
 }
 
 /// Adds what makes the collection of a new group out of its parent's.
@@ -65,8 +71,15 @@ pub(crate) fn join_into(t: &mut Transaction, target: Coll, meta: &Key, join: Joi
         let coll = coll_of(part);
         if here {
             for (tag, skip) in [(snap_mapper::BY_SNAP, 9), (snap_mapper::BY_OBJECT, 1)] {
-                let (start, end) = (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]));
-                t.omap_move(coll, meta, RowRange { start, end, skip, lo: Bytes::new(), hi: None }, target, meta);
+                let (start, end) =
+                    (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]));
+                t.omap_move(
+                    coll,
+                    meta,
+                    RowRange { start, end, skip, lo: Bytes::new(), hi: None },
+                    target,
+                    meta,
+                );
             }
             t.remove(coll, meta);
         } else {
@@ -91,7 +104,8 @@ impl PgHost {
         let host = self.clone();
         self.core.submit(t, move |done| {
             if let Err(e) = done {
-                host.core.fail(format!("{}: the collection cannot be made a window: {e}", host.pgid));
+                host.core
+                    .fail(format!("{}: the collection cannot be made a window: {e}", host.pgid));
             }
         });
     }
@@ -121,7 +135,8 @@ impl Core {
                 (Some(host), _) => host,
                 (None, Some(source)) => {
                     let conf = self.settings().pg.clone();
-                    let remains = source.with_pg(|pg| Pg::remains(self.whoami, target, pg, conf, wall_now()));
+                    let remains =
+                        source.with_pg(|pg| Pg::remains(self.whoami, target, pg, conf, wall_now()));
                     self.add_loaded(remains)
                 }
                 (None, None) => continue,
@@ -129,7 +144,8 @@ impl Core {
             // A step of a removal that is under way does not know of what is joined now.
             host.generation.set(host.generation.get() + 1);
             {
-                let mut parts: Vec<RefMut<'_, _>> = sources.iter().map(|s| s.st.borrow_mut()).collect();
+                let mut parts: Vec<RefMut<'_, _>> =
+                    sources.iter().map(|s| s.st.borrow_mut()).collect();
                 let mut parts: Vec<&mut Pg> = parts.iter_mut().map(|st| &mut st.pg).collect();
                 host.st.borrow_mut().pg.join(&mut parts, map, wall_now());
             }
@@ -161,7 +177,8 @@ mod tests {
     #[test]
     fn windows_of_a_pool_are_its_whole_space() {
         for pg_num in 1..70 {
-            let mut all: Vec<Window> = (0..pg_num).map(|seed| window_of(PgId::new(PoolId(3), seed), pg_num)).collect();
+            let mut all: Vec<Window> =
+                (0..pg_num).map(|seed| window_of(PgId::new(PoolId(3), seed), pg_num)).collect();
             all.sort_by(|a, b| a.start.cmp(&b.start));
             assert_eq!(all[0].start, bound(PgId::new(PoolId(3), 0), 0));
             for pair in all.windows(2) {
@@ -176,7 +193,14 @@ mod tests {
         for pg_num in [1, 2, 3, 7, 8, 12, 64] {
             for i in 0..500u32 {
                 let hash = i.wrapping_mul(0x9e37_79b9);
-                let oid = ObjectId::with_hash(PoolId(3), Bytes::new(), "x".into(), Bytes::new(), SnapId::NOSNAP, hash);
+                let oid = ObjectId::with_hash(
+                    PoolId(3),
+                    Bytes::new(),
+                    "x".into(),
+                    Bytes::new(),
+                    SnapId::NOSNAP,
+                    hash,
+                );
                 let seed = types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num));
                 for other in 0..pg_num {
                     let w = window_of(PgId::new(PoolId(3), other), pg_num);

@@ -1,10 +1,11 @@
-//! Trimming the clones of removed snapshots: background work, so each step goes through the scheduler.
+//! Trimming the clones of removed snapshots: background work, so each step goes through the
+//! scheduler.
 //!
-//! A group that has something to trim waits for its turn, because only `osd_max_trimming_pgs` groups of an
-//! OSD trim at a time. Then up to `osd_pg_max_concurrent_snap_trims` steps are under way, each of which
-//! changes one clone. The rows of the snapshot are read by pages. When no row is left behind the last page,
-//! the listing starts once more from the beginning: only a listing that finds nothing at all says that the
-//! snapshot is gone.
+//! A group that has something to trim waits for its turn, because only `osd_max_trimming_pgs`
+//! groups of an OSD trim at a time. Then up to `osd_pg_max_concurrent_snap_trims` steps are under
+//! way, each of which changes one clone. The rows of the snapshot are read by pages. When no row is
+//! left behind the last page, the listing starts once more from the beginning: only a listing that
+//! finds nothing at all says that the snapshot is gone.
 
 use crate::client_op::Slot;
 use crate::gate::{Head, Mode};
@@ -46,9 +47,10 @@ impl Default for TrimSettings {
     }
 }
 
-/// Without mClock, a step is followed by a pause of this many times its own length while clients are at work. A scheduler
-/// orders what waits, but a few clients with little in flight never wait: without the pause, trimming takes as
-/// much of the processor and the device as they do. With mClock, [`qos::Beside`] sees to it.
+/// Without mClock, a step is followed by a pause of this many times its own length while clients
+/// are at work. A scheduler orders what waits, but a few clients with little in flight never wait:
+/// without the pause, trimming takes as much of the processor and the device as they do. With
+/// mClock, [`qos::Beside`] sees to it.
 const PAUSE: u32 = 3;
 
 /// A step's place in the admission window, and what was when it began.
@@ -224,9 +226,14 @@ impl PgHost {
                 return;
             }
             let rows = match page {
-                Ok(page) => page.rows.into_iter().take_while(|(k, _)| k.starts_with(&prefix)).collect(),
+                Ok(page) => {
+                    page.rows.into_iter().take_while(|(k, _)| k.starts_with(&prefix)).collect()
+                }
                 Err(e) => {
-                    self.core.fail(format!("{}: cannot list the clones of snapshot {snap}: {e}", self.pgid));
+                    self.core.fail(format!(
+                        "{}: cannot list the clones of snapshot {snap}: {e}",
+                        self.pgid
+                    ));
                     return;
                 }
             };
@@ -341,14 +348,22 @@ impl PgHost {
             return;
         }
         let map = self.core.map();
-        let removed = |s| s == snap || map.as_ref().is_some_and(|m| m.snap_removed(self.pgid.pool, s));
+        let removed =
+            |s| s == snap || map.as_ref().is_some_and(|m| m.snap_removed(self.pgid.pool, s));
         let at = self.with_pg(|pg| pg.next_version());
-        let done = if state.exists { trim(&state, &head.state, head.snapset.clone(), at, removed) } else { None };
+        let done = if state.exists {
+            trim(&state, &head.state, head.snapset.clone(), at, removed)
+        } else {
+            None
+        };
         let Some(done) = done else {
             self.drop_row(row, snap, pace);
             return;
         };
-        let before = context.head.borrow_mut().replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
+        let before = context
+            .head
+            .borrow_mut()
+            .replace(Rc::new(Head { state: done.head, snapset: done.snapset }));
         context.proposed();
         let entries = done.entries.into_iter().collect();
         let freed = done.stats.num_bytes.min(0).unsigned_abs();

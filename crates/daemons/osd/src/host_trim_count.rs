@@ -1,8 +1,8 @@
 //! How many clones removed snapshots still have: what is left of trimming, in objects.
 //!
-//! The rows of the snapshot mapper are counted once, a page at a time, as background work; from then on each change of a
-//! clone changes the count. A clone of several removed snapshots is trimmed of all of them at once, so it counts once: in the
-//! row of the lowest of them.
+//! The rows of the snapshot mapper are counted once, a page at a time, as background work; from
+//! then on each change of a clone changes the count. A clone of several removed snapshots is
+//! trimmed of all of them at once, so it counts once: in the row of the lowest of them.
 
 use crate::client_op::Slot;
 use crate::host::PgHost;
@@ -47,18 +47,28 @@ pub(crate) struct Clones {
 
 impl Default for Clones {
     fn default() -> Self {
-        Clones { snaps: IntervalSet::new(), upto: snap_mapper::snap_prefix(SnapId(0)), count: 0, running: false, reading: false, changed: Vec::new(), stale: false }
+        Clones {
+            snaps: IntervalSet::new(),
+            upto: snap_mapper::snap_prefix(SnapId(0)),
+            count: 0,
+            running: false,
+            reading: false,
+            changed: Vec::new(),
+            stale: false,
+        }
     }
 }
 
 impl Clones {
-    /// These are the removed snapshots now. What is counted stays, unless one came that is before what was.
+    /// These are the removed snapshots now. What is counted stays, unless one came that is before
+    /// what was.
     fn set_snaps(&mut self, snaps: IntervalSet) {
         let mut new = snaps.clone();
         new.subtract(&self.snaps);
         if let Some((first, _)) = new.iter().next() {
             if snap_mapper::snap_prefix(SnapId(first)) < self.upto {
-                *self = Clones { running: self.running, reading: self.reading, ..Clones::default() };
+                *self =
+                    Clones { running: self.running, reading: self.reading, ..Clones::default() };
             }
             self.stale = true;
         }
@@ -120,22 +130,24 @@ impl Clones {
         next
     }
 
-    /// Rows of a page in order, and which of them count. Of changes since it was asked for, the page may tell or not.
+    /// Rows of a page in order, and which of them count. Of changes since it was asked for, the
+    /// page may tell or not.
     fn add_page(&mut self, rows: &[Bytes], mut counting: BTreeSet<Bytes>) {
         self.reading = false;
         if self.stale {
             return;
         }
         let removed = |row: &&Bytes| snap_of(row).is_some_and(|s| self.snaps.contains(s));
-        let upto = match (rows.iter().take_while(removed).last(), rows.first().and_then(|r| snap_of(r))) {
-            (Some(last), _) => last.clone(),
-            // Rows of a snapshot that is there; behind it may be more.
-            (None, Some(snap)) => snap_mapper::snap_prefix(SnapId(snap)),
-            (None, None) => {
-                let end = self.snaps.iter().next_back().map_or(0, |(start, len)| start + len);
-                snap_mapper::snap_prefix(SnapId(end))
-            }
-        };
+        let upto =
+            match (rows.iter().take_while(removed).last(), rows.first().and_then(|r| snap_of(r))) {
+                (Some(last), _) => last.clone(),
+                // Rows of a snapshot that is there; behind it may be more.
+                (None, Some(snap)) => snap_mapper::snap_prefix(SnapId(snap)),
+                (None, None) => {
+                    let end = self.snaps.iter().next_back().map_or(0, |(start, len)| start + len);
+                    snap_mapper::snap_prefix(SnapId(end))
+                }
+            };
         for (row, comes) in self.changed.drain(..) {
             match comes {
                 true => counting.insert(row),
@@ -180,7 +192,12 @@ impl PgHost {
         }
         let (rows, counting) = match page {
             Ok(page) => page,
-            Err(e) => return self.core.fail(format!("{}: cannot count the clones of removed snapshots: {e}", self.pgid)),
+            Err(e) => {
+                return self.core.fail(format!(
+                    "{}: cannot count the clones of removed snapshots: {e}",
+                    self.pgid
+                ));
+            }
         };
         self.core.has_read(&receipt, rows.len() as u64 * ROW);
         let more = {
@@ -196,9 +213,15 @@ impl PgHost {
 
     /// Rows by snapshot behind this one, and which of them are the places of their clones.
     async fn read_rows(&self, after: &Bytes) -> Result<(Vec<Bytes>, BTreeSet<Bytes>), StoreError> {
-        let page = self.core.store.omap_iter(self.coll, &self.meta, Bound::Excluded(after), PAGE, 1 << 20).await?;
-        let rows: Vec<(Bytes, Bytes)> = page.rows.into_iter().take_while(|(k, _)| snap_of(k).is_some()).collect();
-        let objects: Vec<ObjectId> = rows.iter().filter_map(|(_, v)| snap_mapper::object_of_row(v).ok()).collect();
+        let page = self
+            .core
+            .store
+            .omap_iter(self.coll, &self.meta, Bound::Excluded(after), PAGE, 1 << 20)
+            .await?;
+        let rows: Vec<(Bytes, Bytes)> =
+            page.rows.into_iter().take_while(|(k, _)| snap_of(k).is_some()).collect();
+        let objects: Vec<ObjectId> =
+            rows.iter().filter_map(|(_, v)| snap_mapper::object_of_row(v).ok()).collect();
         let keys: Vec<Bytes> = objects.iter().map(snap_mapper::object_key).collect();
         let snaps = self.core.store.omap_get(self.coll, &self.meta, &keys).await?;
         let snaps: std::collections::BTreeMap<Bytes, Bytes> = snaps.into_iter().collect();
@@ -222,7 +245,14 @@ mod tests {
     use types::PoolId;
 
     fn clone(n: u8) -> ObjectId {
-        ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::from(vec![n]), Bytes::new(), SnapId(u64::from(n) + 1), u32::from(n) * 77)
+        ObjectId::with_hash(
+            PoolId(1),
+            Bytes::new(),
+            Bytes::from(vec![n]),
+            Bytes::new(),
+            SnapId(u64::from(n) + 1),
+            u32::from(n) * 77,
+        )
     }
 
     /// Clones with their snapshots, as the store has them.
@@ -260,15 +290,19 @@ mod tests {
         }
 
         fn left(&self) -> u64 {
-            self.clones.values().filter(|s| s.iter().any(|s| self.queue.contains(&s.0))).count() as u64
+            self.clones.values().filter(|s| s.iter().any(|s| self.queue.contains(&s.0))).count()
+                as u64
         }
 
         fn read(&mut self) {
             let Some(after) = self.counter.begin_page() else { return };
-            let all = self.clones.iter().flat_map(|(n, snaps)| snaps.iter().map(|s| snap_mapper::snap_row(*s, &clone(*n)).0));
+            let all = self.clones.iter().flat_map(|(n, snaps)| {
+                snaps.iter().map(|s| snap_mapper::snap_row(*s, &clone(*n)).0)
+            });
             let all: BTreeSet<Bytes> = all.collect();
             let rows: Vec<Bytes> = all.into_iter().filter(|r| *r > after).take(3).collect();
-            let places = self.clones.iter().filter_map(|(n, snaps)| self.counter.place(&clone(*n), snaps));
+            let places =
+                self.clones.iter().filter_map(|(n, snaps)| self.counter.place(&clone(*n), snaps));
             let counting = places.filter(|r| rows.contains(r)).collect();
             self.page = Some((rows, counting));
         }
@@ -293,9 +327,18 @@ mod tests {
                 // The first snapshot is trimmed: each of its clones loses all that are removed.
                 Step::Purge => {
                     let Some(first) = self.queue.first().copied() else { return };
-                    let of: Vec<u8> = self.clones.iter().filter(|(_, s)| s.contains(&SnapId(first))).map(|(n, _)| *n).collect();
+                    let of: Vec<u8> = self
+                        .clones
+                        .iter()
+                        .filter(|(_, s)| s.contains(&SnapId(first)))
+                        .map(|(n, _)| *n)
+                        .collect();
                     for n in of {
-                        let kept = self.clones[&n].iter().map(|s| s.0).filter(|s| !self.queue.contains(s)).collect();
+                        let kept = self.clones[&n]
+                            .iter()
+                            .map(|s| s.0)
+                            .filter(|s| !self.queue.contains(s))
+                            .collect();
                         self.take(Step::Change(n, kept));
                     }
                     self.queue.remove(&first);

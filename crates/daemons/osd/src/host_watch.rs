@@ -1,4 +1,5 @@
-//! Watches of a group on its host: carries messages and time between [`crate::watch`] and the world.
+//! Watches of a group on its host: carries messages and time between [`crate::watch`] and the
+//! world.
 
 use crate::client_op::{ClientOp, ReplySink};
 use crate::core::{Core, wall_now};
@@ -44,12 +45,14 @@ pub(crate) struct WatchClock {
     taken_back: Cell<Option<Instant>>,
 }
 
-/// So many watches are taken up again without waiting for a turn, and after that as many each second as take this time each.
+/// So many watches are taken up again without waiting for a turn, and after that as many each
+/// second as take this time each.
 const TAKEN_AT_ONCE: u32 = 256;
 const TAKEN_APART: Duration = Duration::from_millis(10);
 
 impl WatchClock {
-    /// Whether a watch may be taken up again without waiting for a turn: each is logged and replicated, so there is an end to it.
+    /// Whether a watch may be taken up again without waiting for a turn: each is logged and
+    /// replicated, so there is an end to it.
     fn takes_back(&self, now: Instant) -> bool {
         let counts = self.taken_back.get().map_or(now, |at| at.max(now));
         let free = counts.saturating_duration_since(now) < TAKEN_APART * TAKEN_AT_ONCE;
@@ -149,18 +152,26 @@ impl PgHost {
         self.settle_watches();
     }
 
-    /// Whether a request is the sign of life of a watch and nothing else: a ping that is due, or that a client is back, after its connection or the group's leader has
-    /// changed. It does not wait for its turn, as heartbeats of OSDs do not, and nobody pays for it. Behind what its client asked for, at a ceiling or where others have a
-    /// floor, it could come too late; and a hundred sessions of an image would spend the image's share of the OSD that has its header on such. What comes more often than it
-    /// has to is a request like others.
+    /// Whether a request is the sign of life of a watch and nothing else: a ping that is due, or
+    /// that a client is back, after its connection or the group's leader has changed. It does not
+    /// wait for its turn, as heartbeats of OSDs do not, and nobody pays for it. Behind what its
+    /// client asked for, at a ceiling or where others have a floor, it could come too late; and a
+    /// hundred sessions of an image would spend the image's share of the OSD that has its header on
+    /// such. What comes more often than it has to is a request like others.
     pub(crate) fn is_sign_of_life(&self, op: &ClientOp) -> bool {
         let [one] = &op.m().ops[..] else { return false };
         match one.args {
             _ if one.code != OpCode::WATCH => false,
-            OpArgs::Watch { cookie, op: watch_op::PING, .. } => {
-                self.watches.borrow().is_due(&op.head, &(cookie, op.reqid.name), op.sink().session(), PINGS_APART, now())
+            OpArgs::Watch { cookie, op: watch_op::PING, .. } => self.watches.borrow().is_due(
+                &op.head,
+                &(cookie, op.reqid.name),
+                op.sink().session(),
+                PINGS_APART,
+                now(),
+            ),
+            OpArgs::Watch { op: watch_op::RECONNECT, .. } => {
+                self.core.watch_clock.takes_back(now())
             }
-            OpArgs::Watch { op: watch_op::RECONNECT, .. } => self.core.watch_clock.takes_back(now()),
             _ => false,
         }
     }
@@ -170,8 +181,15 @@ impl PgHost {
     }
 
     /// The request has succeeded. `version` is the object's user version.
-    pub(crate) fn watch_effects(&self, op: &ClientOp, oid: &ObjectId, effects: Effects, version: u64) {
-        let from = watch::From { entity: op.reqid.name, addr: op.request.addr, link: op.sink().clone() };
+    pub(crate) fn watch_effects(
+        &self,
+        op: &ClientOp,
+        oid: &ObjectId,
+        effects: Effects,
+        version: u64,
+    ) {
+        let from =
+            watch::From { entity: op.reqid.name, addr: op.request.addr, link: op.sink().clone() };
         self.watches.borrow_mut().apply(oid, effects, &from, version, now());
         self.settle_watches();
     }
@@ -201,8 +219,8 @@ impl PgHost {
         }
     }
 
-    /// Takes a watch that timed out, or whose client is on the blocklist, out of the object's info (Ceph:
-    /// `handle_watch_timeout`).
+    /// Takes a watch that timed out, or whose client is on the blocklist, out of the object's info
+    /// (Ceph: `handle_watch_timeout`).
     pub(crate) async fn unwatch(
         self: &Rc<Self>,
         context: &Rc<Context>,
@@ -218,7 +236,8 @@ impl PgHost {
             self.settle_watches();
         };
         let status = self.with_pg(|pg| pg.object_status(oid));
-        if self.core.is_stalled() || !matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight) {
+        if self.core.is_stalled() || !matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight)
+        {
             return later();
         }
         let head = match self.head(context, oid).await {
@@ -261,11 +280,15 @@ impl PgHost {
             op_returns: Vec::new(),
         };
         let mut txn = Mutations::new();
-        txn.push(oid, Change::SetAttrs(smallvec![(Bytes::from_static(OI_ATTR), encode_attr(&state.oi))]));
+        txn.push(
+            oid,
+            Change::SetAttrs(smallvec![(Bytes::from_static(OI_ATTR), encode_attr(&state.oi))]),
+        );
         let after = Head { state, snapset: head.snapset.clone() };
         let before = context.head.borrow_mut().replace(Rc::new(after));
         context.proposed();
-        let completion = Completion::Unwatch { oid: oid.clone(), watcher, context: context.clone() };
+        let completion =
+            Completion::Unwatch { oid: oid.clone(), watcher, context: context.clone() };
         if !self.propose(smallvec![entry], txn, StatSum::default(), completion) {
             context.committed();
             *context.head.borrow_mut() = before;
@@ -273,7 +296,12 @@ impl PgHost {
     }
 
     /// The object's info is durable without the watch.
-    pub(crate) fn unwatched(self: &Rc<Self>, oid: &ObjectId, watcher: &Watcher, context: &Rc<Context>) {
+    pub(crate) fn unwatched(
+        self: &Rc<Self>,
+        oid: &ObjectId,
+        watcher: &Watcher,
+        context: &Rc<Context>,
+    ) {
         self.watches.borrow_mut().end(oid, watcher, true);
         self.settle_watches();
         context.committed();

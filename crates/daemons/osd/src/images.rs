@@ -1,11 +1,13 @@
 //! Operations on the data of block devices, counted by image. The manager shows them as
 //! `rbd perf image iostat`.
 //!
-//! An image is recognised by the names of its data objects, as Ceph's manager does it with a dynamic
-//! query: `rbd_data.ID.NUMBER`, with the pool of the image before the ID if the data has a pool of its own;
-//! data of a journal belongs to its image. Images of the first format are not counted.
+//! An image is recognised by the names of its data objects, as Ceph's manager does it with a
+//! dynamic query: `rbd_data.ID.NUMBER`, with the pool of the image before the ID if the data has a
+//! pool of its own; data of a journal belongs to its image. Images of the first format are not
+//! counted.
 //!
-//! Counting begins anew with each report, so what is kept is bounded by the images used between two reports.
+//! Counting begins anew with each report, so what is kept is bounded by the images used between two
+//! reports.
 
 use bytes::Bytes;
 use messages::ImageCounters;
@@ -45,7 +47,16 @@ fn image_of(pool: PoolId, oid: &ObjectId) -> Option<Key> {
 impl ImageStats {
     /// Counts an operation on an object of `pool`.
     #[allow(clippy::too_many_arguments, reason = "the facts of one operation")]
-    pub fn count(&self, pool: PoolId, oid: &ObjectId, read: bool, write: bool, in_bytes: u64, out_bytes: u64, latency: Duration) {
+    pub fn count(
+        &self,
+        pool: PoolId,
+        oid: &ObjectId,
+        read: bool,
+        write: bool,
+        in_bytes: u64,
+        out_bytes: u64,
+        latency: Duration,
+    ) {
         let Some(key) = image_of(pool, oid) else { return };
         let mut images = self.0.borrow_mut();
         if !images.contains_key(&key) {
@@ -55,7 +66,12 @@ impl ImageStats {
             // The name belongs to a message.
             let (pool, own) = (key.0, |b: &Bytes| Bytes::copy_from_slice(b));
             let (namespace, id) = (own(&key.1), own(&key.2));
-            let empty = ImageCounters { pool, namespace: namespace.clone(), id: id.clone(), ..ImageCounters::default() };
+            let empty = ImageCounters {
+                pool,
+                namespace: namespace.clone(),
+                id: id.clone(),
+                ..ImageCounters::default()
+            };
             images.insert((pool, namespace, id), empty);
         }
         let Some(c) = images.get_mut(&key) else { return };
@@ -74,7 +90,8 @@ impl ImageStats {
 
     /// The counters of the busiest images. Counting begins anew.
     pub fn take(&self) -> Vec<ImageCounters> {
-        let mut all: Vec<ImageCounters> = std::mem::take(&mut *self.0.borrow_mut()).into_values().collect();
+        let mut all: Vec<ImageCounters> =
+            std::mem::take(&mut *self.0.borrow_mut()).into_values().collect();
         if all.len() > MOST_REPORTED {
             all.sort_by_key(|c| std::cmp::Reverse(c.write_ops + c.read_ops));
             all.truncate(MOST_REPORTED);
@@ -93,7 +110,8 @@ mod tests {
     }
 
     fn image(name: &str) -> Option<(i64, String)> {
-        image_of(PoolId(3), &object(name)).map(|(pool, _, id)| (pool.0, String::from_utf8_lossy(&id).into_owned()))
+        image_of(PoolId(3), &object(name))
+            .map(|(pool, _, id)| (pool.0, String::from_utf8_lossy(&id).into_owned()))
     }
 
     #[test]
@@ -103,7 +121,8 @@ mod tests {
         assert_eq!(image("rbd_data.7.1056.0000000000000001"), Some((7, "1056".to_owned())));
         assert_eq!(image("rbd_data.1056.0000000000000001"), here("1056"), "an id of digits");
         assert_eq!(image("journal_data.2.abc.5"), Some((2, "abc".to_owned())));
-        for name in ["rbd_header.1056", "rbd_data.1056", "rbd_data..1", "data.1056.1", "rbd_data."] {
+        for name in ["rbd_header.1056", "rbd_data.1056", "rbd_data..1", "data.1056.1", "rbd_data."]
+        {
             assert_eq!(image(name), None, "{name}");
         }
     }
@@ -117,7 +136,10 @@ mod tests {
         s.count(PoolId(3), &object("other"), true, false, 0, 512, took);
         let taken = s.take();
         let c = &taken[..1][0];
-        assert_eq!((taken.len(), &c.namespace[..], &c.id[..], c.pool), (1, &b"ns"[..], &b"a"[..], PoolId(3)));
+        assert_eq!(
+            (taken.len(), &c.namespace[..], &c.id[..], c.pool),
+            (1, &b"ns"[..], &b"a"[..], PoolId(3))
+        );
         assert_eq!((c.write_ops, c.write_bytes, c.write_latency), (1, 4096, 5000));
         assert_eq!((c.read_ops, c.read_bytes, c.read_latency), (1, 512, 5000));
         assert!(s.take().is_empty());

@@ -1,7 +1,7 @@
 //! What the background work of an OSD has done and has before it, and the pause of removals.
 //!
-//! Recovery and backfill are told by the groups' statistics. The rest is counted here, and told the mgr with each report,
-//! under names that begin with `job_`.
+//! Recovery and backfill are told by the groups' statistics. The rest is counted here, and told the
+//! mgr with each report, under names that begin with `job_`.
 
 use crate::core::Core;
 use crate::host::PgHost;
@@ -55,7 +55,8 @@ impl Core {
     pub(crate) fn job_counters(&self) -> Vec<(String, u64)> {
         let (mut removing, mut scrubbing, mut uncounted) = (0, 0, 0);
         let mut trim_left = Amount::default();
-        let (mut remove_left, mut scrub_left, mut scrubbed) = (Amount::default(), Amount::default(), self.jobs.scrubbed.0.get());
+        let (mut remove_left, mut scrub_left, mut scrubbed) =
+            (Amount::default(), Amount::default(), self.jobs.scrubbed.0.get());
         for host in self.hosts() {
             let trims = host.with_pg(|pg| pg.is_primary() && !pg.snap_trim_queue().is_empty());
             if trims && host.with_pg(|pg| pg.is_clean()) {
@@ -64,7 +65,8 @@ impl Core {
             host.with_pg(|pg| {
                 let stats = &pg.info().stats;
                 if pg.info().removing {
-                    let objects = (stats.num_objects.max(0) as u64).saturating_sub(host.removed.get());
+                    let objects =
+                        (stats.num_objects.max(0) as u64).saturating_sub(host.removed.get());
                     removing += 1;
                     remove_left.objects += objects;
                     remove_left.bytes += share(objects, stats);
@@ -140,7 +142,8 @@ impl PgHost {
 
     /// A scrub of this group is over.
     pub(crate) fn note_scrubbed(&self) {
-        let (objects, bytes) = self.with_pg(|pg| (pg.info().stats.num_objects, pg.info().stats.num_bytes));
+        let (objects, bytes) =
+            self.with_pg(|pg| (pg.info().stats.num_objects, pg.info().stats.num_bytes));
         self.core.jobs.scrubbed.add(objects.max(0) as u64, bytes.max(0) as u64);
     }
 }

@@ -1,21 +1,22 @@
-//! Where the time of clients' operations goes: the legs of their way through this OSD, added up for each tenant, and how
-//! long other OSDs take for their copies.
+//! Where the time of clients' operations goes: the legs of their way through this OSD, added up for
+//! each tenant, and how long other OSDs take for their copies.
 //!
-//! An operation adds a few numbers to places that are there already. Memory is taken when the first operation of a tenant
-//! is answered, and when an OSD is the first time a replica of it.
+//! An operation adds a few numbers to places that are there already. Memory is taken when the first
+//! operation of a tenant is answered, and when an OSD is the first time a replica of it.
 
 use crate::tenants::Waits;
 use crate::tracker::Commits;
+use pg::OpToken;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use pg::OpToken;
 use types::{Eversion, OsdId};
 
-/// A part of an operation's way, in their order. Each moment from its arrival to its answer belongs to one of them.
+/// A part of an operation's way, in their order. Each moment from its arrival to its answer belongs
+/// to one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
     /// Above the limits of its image.
@@ -40,8 +41,16 @@ impl Leg {
     /// How many there are.
     pub const COUNT: usize = 8;
     /// All of them.
-    pub const ALL: [Leg; Leg::COUNT] =
-        [Leg::Limits, Leg::Ceiling, Leg::Queue, Leg::Object, Leg::Execute, Leg::Store, Leg::Replicas, Leg::Other];
+    pub const ALL: [Leg; Leg::COUNT] = [
+        Leg::Limits,
+        Leg::Ceiling,
+        Leg::Queue,
+        Leg::Object,
+        Leg::Execute,
+        Leg::Store,
+        Leg::Replicas,
+        Leg::Other,
+    ];
 
     /// What programs call it.
     pub fn name(self) -> &'static str {
@@ -109,7 +118,11 @@ impl Spent {
         let reached = marks.reached.unwrap_or_default().min(total);
         let started = marks.started.filter(|at| *at >= reached).unwrap_or(reached).min(total);
         // What an earlier attempt proposed is of no account.
-        let proposed = marks.proposed.filter(|at| *at >= started && flight.is_some()).unwrap_or(total).min(total);
+        let proposed = marks
+            .proposed
+            .filter(|at| *at >= started && flight.is_some())
+            .unwrap_or(total)
+            .min(total);
         let mut legs = [0; Leg::COUNT];
         let mut set = |leg: Leg, spent: u64| legs[leg as usize] = spent;
         let before = [Leg::Limits, Leg::Ceiling, Leg::Queue].map(|leg| {
@@ -121,7 +134,8 @@ impl Spent {
         let stalled = noted.get(Leg::Store);
         set(Leg::Execute, nanos(proposed - started).saturating_sub(stalled));
         let after = total - proposed;
-        let (own, replicas) = flight.map_or_else(Default::default, |f| (f.own.unwrap_or(f.last()), f.acks));
+        let (own, replicas) =
+            flight.map_or_else(Default::default, |f| (f.own.unwrap_or(f.last()), f.acks));
         let last = replicas.iter().map(|(_, took)| *took).max().unwrap_or_default();
         // Who has it last decides; what it takes to send the answer then is his.
         let store = if last > own { own.min(after) } else { after };
@@ -197,15 +211,22 @@ impl Times {
 
     /// For people and programs.
     pub fn dump(&self) -> Value {
-        let legs: Map<String, Value> =
-            Leg::ALL.iter().zip(&self.legs).map(|(leg, sum)| (leg.name().to_owned(), sum.dump(self.answered))).collect();
-        let replicas: Map<String, Value> =
-            self.replicas.iter().map(|(osd, count, ns)| (osd.0.to_string(), json!({"answered": count, "ns": ns}))).collect();
+        let legs: Map<String, Value> = Leg::ALL
+            .iter()
+            .zip(&self.legs)
+            .map(|(leg, sum)| (leg.name().to_owned(), sum.dump(self.answered)))
+            .collect();
+        let replicas: Map<String, Value> = self
+            .replicas
+            .iter()
+            .map(|(osd, count, ns)| (osd.0.to_string(), json!({"answered": count, "ns": ns})))
+            .collect();
         json!({"answered": self.answered, "total": self.total.dump(self.answered), "legs": legs, "replicas": replicas})
     }
 }
 
-/// How long each OSD that has copies of groups led here takes to say that it has a change, for all tenants.
+/// How long each OSD that has copies of groups led here takes to say that it has a change, for all
+/// tenants.
 #[derive(Debug, Default)]
 pub struct Peers(FxHashMap<OsdId, (u64, Sum)>);
 
@@ -255,8 +276,21 @@ pub struct Flights {
 
 impl Flights {
     /// A change goes to the store and the replicas, for an operation or for the group itself.
-    pub fn begin(&mut self, token: OpToken, version: Eversion, now: Instant, commits: Option<Commits>) {
-        self.under_way.push_back(Flight { token, version, begun: now, own: None, acks: Acks::new(), commits });
+    pub fn begin(
+        &mut self,
+        token: OpToken,
+        version: Eversion,
+        now: Instant,
+        commits: Option<Commits>,
+    ) {
+        self.under_way.push_back(Flight {
+            token,
+            version,
+            begun: now,
+            own: None,
+            acks: Acks::new(),
+            commits,
+        });
     }
 
     /// The store here has it.
@@ -339,17 +373,28 @@ mod tests {
         noted.add(Leg::Ceiling, nanos(20 * MS));
         noted.add(Leg::Queue, nanos(5 * MS));
         noted.add(Leg::Store, nanos(2 * MS));
-        let marks = Marks { reached: Some(26 * MS), started: Some(27 * MS), proposed: Some(33 * MS) };
+        let marks =
+            Marks { reached: Some(26 * MS), started: Some(27 * MS), proposed: Some(33 * MS) };
         let spent = Spent::new(&noted, marks, 45 * MS, flights.end(OpToken(1)));
         let legs = Leg::ALL.map(|leg| of(&spent, leg));
         assert_eq!(legs, [0, 20, 5, 1, 4, 2 + 3, 9, 1]);
         assert_eq!(spent.legs.iter().sum::<u64>(), spent.total);
         assert_eq!(spent.replicas[..], [(OsdId(1), MS), (OsdId(2), 12 * MS)]);
-        // The other one has what was acknowledged with the first; the store here is the last to have it.
+        // The other one has what was acknowledged with the first; the store here is the last to
+        // have it.
         flights.answered(OsdId(2), version(2), begun + 2 * MS, &mut peers);
         flights.committed(OpToken(3), begun + 8 * MS);
-        let spent = Spent::new(&Legs::default(), Marks { proposed: Some(MS), ..marks }, 40 * MS, flights.end(OpToken(3)));
-        assert_eq!(of(&spent, Leg::Execute), 13, "what was marked before it began again is not this attempt's");
+        let spent = Spent::new(
+            &Legs::default(),
+            Marks { proposed: Some(MS), ..marks },
+            40 * MS,
+            flights.end(OpToken(3)),
+        );
+        assert_eq!(
+            of(&spent, Leg::Execute),
+            13,
+            "what was marked before it began again is not this attempt's"
+        );
         let marks = Marks { reached: Some(MS), started: Some(MS), proposed: Some(MS) };
         flights.begin(OpToken(4), version(3), begun, None);
         flights.answered(OsdId(1), version(3), begun + MS, &mut peers);
@@ -357,7 +402,15 @@ mod tests {
         let spent = Spent::new(&Legs::default(), marks, 9 * MS, flights.end(OpToken(4)));
         assert_eq!((of(&spent, Leg::Store), of(&spent, Leg::Replicas)), (8, 0));
         assert_eq!(peers.dump()["1"]["answered"], 3);
-        assert_eq!(peers.dump()["2"]["log2_us"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 2);
+        assert_eq!(
+            peers.dump()["2"]["log2_us"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|n| n.as_u64().unwrap())
+                .sum::<u64>(),
+            2
+        );
     }
 
     #[test]
@@ -368,7 +421,11 @@ mod tests {
         let mut times = Times::default();
         times.add(&spent);
         let dump = times.dump();
-        assert_eq!((&dump["answered"], &dump["legs"]["store"]["log2_us"]), (&json!(1), &json!([1])), "{dump}");
+        assert_eq!(
+            (&dump["answered"], &dump["legs"]["store"]["log2_us"]),
+            (&json!(1), &json!([1])),
+            "{dump}"
+        );
         assert_eq!(dump["legs"]["execute"]["ns"], 3_000_000);
     }
 

@@ -1,15 +1,19 @@
 //! The OSD: serves clients' operations on objects, keeps them on a store, replicates them through
 //! placement groups.
 //!
-//! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an object.
-//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops` (requests),
-//!   `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`; [`watch`]: who watches which object; [`gate`]: order of
-//!   operations on one object; [`work`]: what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and what
-//!   they are promised; `front`: background work that clients hold back; [`limited`]: this OSD's part of limits;
+//! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an
+//!   object.
+//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops`
+//!   (requests), `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`;
+//!   [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]:
+//!   what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and
+//!   what they are promised; `front`: background work that clients hold back; [`limited`]: this
+//!   OSD's part of limits;
 //!   [`meter`]: what operations cost here, and what the OSD can do; [`legs`]: where their time goes.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`fullness`], [`rooms`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
+//!   [`settings`], [`fullness`], [`rooms`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`],
+//!   [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -17,8 +21,8 @@ mod admin_query;
 mod admin_unfound;
 mod asked;
 pub mod ceilings;
-pub mod client_op;
 pub mod classes;
+pub mod client_op;
 mod clock;
 pub mod copies;
 pub mod core;
@@ -35,8 +39,8 @@ pub mod gate;
 pub mod heartbeat;
 pub mod host;
 mod host_backfill;
-mod host_lease;
 mod host_background;
+mod host_lease;
 mod host_ops;
 mod host_recovery;
 mod host_repair;

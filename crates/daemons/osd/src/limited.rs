@@ -1,4 +1,5 @@
-//! Whose limits the manager divides, as this OSD sees them: its part, and what was asked for meanwhile.
+//! Whose limits the manager divides, as this OSD sees them: its part, and what was asked for
+//! meanwhile.
 
 use crate::client_op::ClientOp;
 use crate::op::{OpExt, OsdFlags};
@@ -18,8 +19,9 @@ pub(crate) const LONELY: u64 = 10_000_000_000;
 /// A read of everything, which says no length, counts as an object of the usual size.
 pub(crate) const WHOLE_OBJECT: u64 = 4 << 20;
 
-/// Without a burst no more operations than these are saved up, in thousandths: what every OSD has saved may be spent in one second. One
-/// that has few under way sends a few to the same OSD now and then.
+/// Without a burst no more operations than these are saved up, in thousandths: what every OSD has
+/// saved may be spent in one second. One that has few under way sends a few to the same OSD now and
+/// then.
 const SAVED_OPS: u64 = 2000;
 /// Of [`Limits::rates`], those of bytes.
 const IN_BYTES: [bool; 6] = [false, true, false, false, true, true];
@@ -38,7 +40,11 @@ pub(crate) fn demand_of(op: &ClientOp) -> Demand {
             n => n,
         },
     });
-    Demand { access, bytes: bytes.fold(0, u64::saturating_add), ordered: op.info.rwordered() || op.has(OsdFlags::RWORDERED) }
+    Demand {
+        access,
+        bytes: bytes.fold(0, u64::saturating_add),
+        ordered: op.info.rwordered() || op.has(OsdFlags::RWORDERED),
+    }
 }
 
 /// Limits that are divided over OSDs, and this one's part.
@@ -50,7 +56,8 @@ pub(crate) struct Part {
     pub rates: Vec<ShareOfRate>,
 }
 
-/// What this OSD has of a rate, as the manager split it or, without it, even; in thousandths each second.
+/// What this OSD has of a rate, as the manager split it or, without it, even; in thousandths each
+/// second.
 pub(crate) fn own_part(share: &ShareOfRate, osds: u32, even: bool) -> u64 {
     if even { share.each_second / u64::from(osds.max(1)) } else { share.part }
 }
@@ -59,7 +66,8 @@ impl Part {
     fn limits(&self, even: bool) -> Limits {
         let mut rates = [Rate::default(); 6];
         for (at, (rate, s)) in rates.iter_mut().zip(&self.rates).enumerate() {
-            *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }.part(own_part(s, self.osds, even));
+            *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }
+                .part(own_part(s, self.osds, even));
             if s.peak == 0 && !IN_BYTES[at] {
                 rate.saved = rate.saved.min(SAVED_OPS);
             }
@@ -152,8 +160,8 @@ impl Limited {
         }
     }
 
-    /// What is to be told now, if anything. `due` says that something is divided by demand here, even without a
-    /// limit. Counting begins anew.
+    /// What is to be told now, if anything. `due` says that something is divided by demand here,
+    /// even without a limit. Counting begins anew.
     pub fn tell(&mut self, gate: &Gate, due: bool, now: u64) -> Option<Told> {
         let waiting = |count: &mut DemandCount, access| {
             let backlog = self.tenant.map(|t| gate.backlog(t, access)).unwrap_or_default();
@@ -164,7 +172,11 @@ impl Limited {
         let nothing = DemandCount::default();
         let asks = self.reads != nothing || self.writes != nothing;
         let divided = due || self.tenant.is_some();
-        let now_due = if divided { asks || self.told_demand } else { asks && (self.told == 0 || self.asks(now)) };
+        let now_due = if divided {
+            asks || self.told_demand
+        } else {
+            asks && (self.told == 0 || self.asks(now))
+        };
         if !now_due {
             return None;
         }
@@ -192,7 +204,12 @@ mod tests {
 
     #[test]
     fn few_operations_are_saved_without_a_burst() {
-        let share = |rate: Rate| ShareOfRate { each_second: rate.each_second, saved: rate.saved, peak: rate.peak, part: rate.each_second / 2 };
+        let share = |rate: Rate| ShareOfRate {
+            each_second: rate.each_second,
+            saved: rate.saved,
+            peak: rate.peak,
+            part: rate.each_second / 2,
+        };
         let mut rates = vec![ShareOfRate::default(); 6];
         (rates[0], rates[1]) = (share(Rate::new(600, 0, 1)), share(Rate::new(1 << 20, 0, 1)));
         let limits = Part { osds: 2, rates: rates.clone() }.limits(false);

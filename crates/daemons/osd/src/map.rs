@@ -1,4 +1,5 @@
-//! The cluster map as an OSD uses it. The daemon answers from the real OSDMap, tests from a small one.
+//! The cluster map as an OSD uses it. The daemon answers from the real OSDMap, tests from a small
+//! one.
 
 use bytes::Bytes;
 use std::rc::Rc;
@@ -8,7 +9,8 @@ use crate::host_scrub::ScrubRules;
 use crate::object::PoolRules;
 
 /// Application, key, value.
-pub type AppMetadata = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>;
+pub type AppMetadata =
+    std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>;
 
 /// What operations must know of a pool.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +42,14 @@ pub trait ClusterMap: pg::MapView {
     /// The group that a raw placement (an object's hash) falls into.
     fn fold(&self, raw: PgId) -> Option<PgId>;
     /// The full name of an object.
-    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId>;
+    fn object(
+        &self,
+        pool: PoolId,
+        namespace: &Bytes,
+        name: &Bytes,
+        key: &Bytes,
+        snap: SnapId,
+    ) -> Option<ObjectId>;
     /// Whether a client's address is on the blocklist.
     fn is_blocklisted(&self, addr: &EntityAddr) -> bool;
     /// Whether the snapshot was deleted and is not trimmed everywhere.

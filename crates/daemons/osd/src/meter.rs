@@ -1,11 +1,13 @@
 //! What operations cost on this OSD, and what it can do: gathers what [`qos::CostModel`] and
 //! [`qos::CapacityEstimator`] learn from.
 //!
-//! An operation adds a few numbers here. Everything else is done once in a period, which is a tenth of a second, or longer
-//! while little happens.
+//! An operation adds a few numbers here. Everything else is done once in a period, which is a tenth
+//! of a second, or longer while little happens.
 
 use crate::superblock::Learned;
-use qos::{Access, CapacityEstimator, CostModel, OpClass, Period, Phase, REFERENCE, Seen, Taken, Verdict};
+use qos::{
+    Access, CapacityEstimator, CostModel, OpClass, Period, Phase, REFERENCE, Seen, Taken, Verdict,
+};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -33,7 +35,15 @@ pub struct Receipt {
 
 impl Default for Receipt {
     fn default() -> Self {
-        Receipt { class: OpClass::Immediate, tenant: 0, charged: 0, phase: Phase::Strict, access: Access::Read, bytes: 0, sure: true }
+        Receipt {
+            class: OpClass::Immediate,
+            tenant: 0,
+            charged: 0,
+            phase: Phase::Strict,
+            access: Access::Read,
+            bytes: 0,
+            sure: true,
+        }
     }
 }
 
@@ -46,8 +56,9 @@ const ENOUGH: u64 = 32;
 /// With fewer than these, a period says nothing of costs.
 const SOME: u64 = 8;
 
-/// Something waited all the time if it did not for less than one in so many parts of it: while operations come in rounds, the
-/// scheduler is empty for a moment between them, and the device is busy with those that it has.
+/// Something waited all the time if it did not for less than one in so many parts of it: while
+/// operations come in rounds, the scheduler is empty for a moment between them, and the device is
+/// busy with those that it has.
 const IDLE: u32 = 5;
 /// The OSD was saturated a moment ago if it was within this.
 const MOMENT: Duration = Duration::from_secs(5);
@@ -81,13 +92,15 @@ pub struct Meter {
     /// Looked at whether the period is over.
     looked: Instant,
     seen: Seen,
-    /// Since when nothing waits that may go on; and for how long that was so before, in this period.
+    /// Since when nothing waits that may go on; and for how long that was so before, in this
+    /// period.
     idle_since: Option<Instant>,
     idle: Duration,
     before: Before,
     model: CostModel,
     capacity: CapacityEstimator,
-    /// The last period that said something: parts of it in which device and thread were busy, in percent.
+    /// The last period that said something: parts of it in which device and thread were busy, in
+    /// percent.
     last: (Verdict, u64, u64),
     exact: u64,
     /// When the last period ended in which the OSD did what it could.
@@ -160,7 +173,8 @@ impl Meter {
         now.saturating_duration_since(self.looked) >= SHORT
     }
 
-    /// What the processor needs beyond what was to be expected of an operation that took so many nanoseconds of it.
+    /// What the processor needs beyond what was to be expected of an operation that took so many
+    /// nanoseconds of it.
     pub fn excess(&self, receipt: &Receipt, took: u64) -> u64 {
         took.saturating_sub(2 * self.model.start_nanos(receipt.access, 1, receipt.bytes))
     }
@@ -176,9 +190,15 @@ impl Meter {
         }
         let mut seen = std::mem::take(&mut self.seen);
         let was = &self.before.usage;
-        seen.ops[1] = Taken { count: usage.transactions - was.transactions, bytes: usage.data.saturating_sub(was.data), nanos: 0 };
+        seen.ops[1] = Taken {
+            count: usage.transactions - was.transactions,
+            bytes: usage.data.saturating_sub(was.data),
+            nanos: 0,
+        };
         for (i, (new, old)) in
-            [(&usage.device.reads, &was.device.reads), (&usage.device.writes, &was.device.writes)].into_iter().enumerate()
+            [(&usage.device.reads, &was.device.reads), (&usage.device.writes, &was.device.writes)]
+                .into_iter()
+                .enumerate()
         {
             for (n, o) in new.iter().zip(old) {
                 seen.device[i].add_all(since(n, o));
@@ -197,7 +217,9 @@ impl Meter {
         let device = usage.device.busy.saturating_sub(was.device.busy);
         let known = self.before.thread > 0;
         self.before = Before { usage, thread, starting: starting_all };
-        let open = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since.max(self.begun)));
+        let open = self
+            .idle_since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since.max(self.begun)));
         let idle = std::mem::take(&mut self.idle) + open;
         self.begun = now;
         let backlogged = idle * IDLE < length;
@@ -216,7 +238,8 @@ impl Meter {
         let work = charges.work(&seen.ops);
         let cost_nanos = (work as f64 / f64::from(REFERENCE) * charges.reference_nanos()) as u64;
         let nanos = length.as_nanos() as u64;
-        let verdict = self.capacity.observe(&Period { nanos, work, cost_nanos, device, cpu, backlogged });
+        let verdict =
+            self.capacity.observe(&Period { nanos, work, cost_nanos, device, cpu, backlogged });
         if verdict == Verdict::Exact {
             self.exact += 1;
             self.saturated = Some(now);
@@ -275,7 +298,10 @@ impl Meter {
         let charges = self.model.charges();
         let of = |access| {
             let (fixed, per_byte) = self.model.line(access);
-            let cost = |bytes| (f64::from(charges.charge(access, bytes)) / f64::from(REFERENCE) * 1000.0).round() / 1000.0;
+            let cost = |bytes| {
+                (f64::from(charges.charge(access, bytes)) / f64::from(REFERENCE) * 1000.0).round()
+                    / 1000.0
+            };
             json!({
                 "fixed_us": (fixed / 10.0).round() / 100.0, "us_per_kib": (per_byte * 1024.0 / 10.0).round() / 100.0,
                 "cost_4k": cost(4096), "cost_64k": cost(65536), "cost_4m": cost(4 << 20),
@@ -342,9 +368,16 @@ mod tests {
         again.restore(&learned);
         assert!((again.capacity().trusted().unwrap() - slow).abs() < 1.0);
         again.restore(&Learned { costs: vec![1, 2, 3], capacity_milli: 5_000, trust: 100 });
-        assert!((again.capacity().trusted().unwrap() - slow).abs() < 1.0, "nonsense changes nothing");
+        assert!(
+            (again.capacity().trusted().unwrap() - slow).abs() < 1.0,
+            "nonsense changes nothing"
+        );
         let (capacity, costs) = again.dump();
-        assert!(capacity["trusted"] == true && costs["write"]["cost_4k"].as_f64().is_some_and(|c| (0.95..1.05).contains(&c)), "{capacity} {costs}");
+        assert!(
+            capacity["trusted"] == true
+                && costs["write"]["cost_4k"].as_f64().is_some_and(|c| (0.95..1.05).contains(&c)),
+            "{capacity} {costs}"
+        );
     }
 
     #[test]

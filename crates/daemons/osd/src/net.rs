@@ -46,7 +46,10 @@ impl Net {
     /// The OSD that a connection of ours leads to.
     pub fn osd_of(&self, conn: &Rc<Connection>) -> Option<OsdId> {
         let routes = self.routes.borrow();
-        routes.iter().find(|(_, (_, r))| matches!(r, Route::Remote(c) if Rc::ptr_eq(c, conn))).map(|(osd, _)| *osd)
+        routes
+            .iter()
+            .find(|(_, (_, r))| matches!(r, Route::Remote(c) if Rc::ptr_eq(c, conn)))
+            .map(|(osd, _)| *osd)
     }
 
     /// What a peer sent over the messenger.
@@ -88,10 +91,16 @@ impl PeerNet for Net {
             let routes = self.routes.borrow();
             match routes.get(osd).map(|(_, r)| r) {
                 Some(Route::Local(tx)) => {
-                    let _ = tx.send(Envelope { from: self.me, header, msg: msg.clone(), room: Some(room) });
+                    let _ = tx.send(Envelope {
+                        from: self.me,
+                        header,
+                        msg: msg.clone(),
+                        room: Some(room),
+                    });
                 }
                 Some(Route::Remote(conn)) => {
-                    let (payload, data) = encoded.get_or_insert_with(|| msg.encode(&header)).clone();
+                    let (payload, data) =
+                        encoded.get_or_insert_with(|| msg.encode(&header)).clone();
                     // All messages have one priority: those of one group must keep their order.
                     let m = PeerMessage {
                         epoch: header.sent,

@@ -106,7 +106,9 @@ impl SnapSetExt for SnapSet {
             return At::Head;
         }
         match self.clones.iter().find(|c| **c >= snap) {
-            Some(clone) if self.clone_snaps.get(clone).is_some_and(|s| s.contains(&snap)) => At::Clone(*clone),
+            Some(clone) if self.clone_snaps.get(clone).is_some_and(|s| s.contains(&snap)) => {
+                At::Clone(*clone)
+            }
             _ => At::Nothing,
         }
     }
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn snapshots_are_found_in_the_oldest_clone_that_has_them() {
-        let mut s = SnapSet { seq: SnapId(7), clones: vec![SnapId(4), SnapId(7)], ..SnapSet::default() };
+        let mut s =
+            SnapSet { seq: SnapId(7), clones: vec![SnapId(4), SnapId(7)], ..SnapSet::default() };
         s.clone_snaps.insert(SnapId(4), vec![SnapId(4), SnapId(2)]);
         s.clone_snaps.insert(SnapId(7), vec![SnapId(7), SnapId(6)]);
         assert_eq!(s.locate(SnapId(8)), At::Head);

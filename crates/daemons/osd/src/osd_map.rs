@@ -1,7 +1,7 @@
 //! The OSDMap as the cluster map of this OSD.
 
-use crate::map::{ClusterMap, PoolOps};
 use crate::host_scrub::ScrubRules;
+use crate::map::{ClusterMap, PoolOps};
 use crate::object::PoolRules;
 use bytes::Bytes;
 use pg::{MapView, Mapping, MergeMeta, PoolView};
@@ -10,7 +10,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{
-    EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PoolId, SnapId, pool,
+    EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PoolId, SnapId,
+    pool,
 };
 
 /// One epoch. What operations ask again and again is worked out once.
@@ -23,7 +24,8 @@ pub struct MapAt {
 impl MapAt {
     /// Views a map.
     pub fn new(map: Rc<OsdMap>) -> Rc<Self> {
-        let pools = map.pools.iter().map(|(id, p)| (*id, Rc::new(pool_ops(&map, *id, p)))).collect();
+        let pools =
+            map.pools.iter().map(|(id, p)| (*id, Rc::new(pool_ops(&map, *id, p)))).collect();
         Rc::new(MapAt { map, pools, mappings: RefCell::default() })
     }
 
@@ -85,7 +87,11 @@ impl MapView for MapAt {
             pg_num_pending: p.pg_num_pending,
             merged: (p.last_pg_merge_meta.ready_epoch > Epoch(0)).then(|| {
                 let meta = &p.last_pg_merge_meta;
-                MergeMeta { source: meta.source_pgid, source_version: meta.source_version, target_version: meta.target_version }
+                MergeMeta {
+                    source: meta.source_pgid,
+                    source_version: meta.source_version,
+                    target_version: meta.target_version,
+                }
             }),
         })
     }
@@ -97,7 +103,9 @@ impl MapView for MapAt {
     }
     fn read_lease(&self, id: PoolId) -> Option<Duration> {
         match self.map.pool(id)?.opts.get("read_lease_interval")? {
-            types::pool_opts::PoolOptValue::Double(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+            types::pool_opts::PoolOptValue::Double(seconds) => {
+                Duration::try_from_secs_f64(*seconds).ok()
+            }
             _ => None,
         }
     }
@@ -150,7 +158,14 @@ impl ClusterMap for MapAt {
     fn fold(&self, raw: PgId) -> Option<PgId> {
         Some(self.map.pool(raw.pool)?.raw_pg_to_pg(raw))
     }
-    fn object(&self, pool: PoolId, namespace: &Bytes, name: &Bytes, key: &Bytes, snap: SnapId) -> Option<ObjectId> {
+    fn object(
+        &self,
+        pool: PoolId,
+        namespace: &Bytes,
+        name: &Bytes,
+        key: &Bytes,
+        snap: SnapId,
+    ) -> Option<ObjectId> {
         let p = self.map.pool(pool)?;
         let named = if key.is_empty() { name } else { key };
         let hash = p.hash_key(named, namespace);
@@ -173,7 +188,8 @@ impl ClusterMap for MapAt {
         };
         ScrubRules {
             no_scrub: self.map.has_flag(osdmap_flag::NOSCRUB) || flagged(pool::flag::NOSCRUB),
-            no_deep_scrub: self.map.has_flag(osdmap_flag::NODEEP_SCRUB) || flagged(pool::flag::NODEEP_SCRUB),
+            no_deep_scrub: self.map.has_flag(osdmap_flag::NODEEP_SCRUB)
+                || flagged(pool::flag::NODEEP_SCRUB),
             min_interval: interval("scrub_min_interval"),
             max_interval: interval("scrub_max_interval"),
             deep_interval: interval("deep_scrub_interval"),

@@ -1,10 +1,13 @@
-//! Settings that are the scheduler's business under mClock (Ceph: `OSD::maybe_override_options_for_qos`).
+//! Settings that are the scheduler's business under mClock (Ceph:
+//! `OSD::maybe_override_options_for_qos`).
 //!
-//! Limits and pauses of background work and a scheduler that weighs it against clients would work against each other. Under mClock
-//! the limits are so high that an idle cluster is used, pauses are none, and what an operator set of these is not
-//! honoured, unless `osd_mclock_override_recovery_settings` is true.
+//! Limits and pauses of background work and a scheduler that weighs it against clients would work
+//! against each other. Under mClock the limits are so high that an idle cluster is used, pauses are
+//! none, and what an operator set of these is not honoured, unless
+//! `osd_mclock_override_recovery_settings` is true.
 //!
-//! What else is set and does not hold under the scheduler, the profile or the device that there is, is told as well.
+//! What else is set and does not hold under the scheduler, the profile or the device that there is,
+//! is told as well.
 
 use crate::core::Settings;
 use crate::scheduler::capacity_options;
@@ -14,8 +17,13 @@ use qos::DeviceKind;
 use std::time::Duration;
 
 /// Options that say how fast background work may go.
-const OPTIONS: [&str; 5] =
-    ["osd_max_backfills", "osd_recovery_max_active", "osd_recovery_max_active_ssd", "osd_scrub_sleep", "osd_snap_trim_sleep"];
+const OPTIONS: [&str; 5] = [
+    "osd_max_backfills",
+    "osd_recovery_max_active",
+    "osd_recovery_max_active_ssd",
+    "osd_scrub_sleep",
+    "osd_snap_trim_sleep",
+];
 /// Groups that have a turn: while one ends, others go on.
 const BACKFILLS: usize = 4;
 /// Objects that an OSD recovers at a time. Each may have `osd_recovery_max_chunk` in memory.
@@ -26,8 +34,13 @@ fn is_overridden(c: &Config) -> bool {
 }
 
 /// Options by which only WPQ goes.
-const PRIORITIES: [&str; 5] =
-    ["osd_op_queue_cut_off", "osd_client_op_priority", "osd_recovery_op_priority", "osd_snap_trim_priority", "osd_scrub_priority"];
+const PRIORITIES: [&str; 5] = [
+    "osd_op_queue_cut_off",
+    "osd_client_op_priority",
+    "osd_recovery_op_priority",
+    "osd_snap_trim_priority",
+    "osd_scrub_priority",
+];
 
 /// By what an OSD schedules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,16 +69,26 @@ pub fn ignored(c: &Config, scheme: Scheme) -> Vec<Ignored> {
     let profile = c.str("osd_mclock_profile");
     let sum = conf::mclock::overcommitted(|name| Some(c.f64(name)));
     let why = |name: &str| match scheme {
-        Scheme::Wpq => name.starts_with("osd_mclock_").then(|| "osd_op_queue is wpq; mclock_scheduler goes by it".to_owned()),
+        Scheme::Wpq => name
+            .starts_with("osd_mclock_")
+            .then(|| "osd_op_queue is wpq; mclock_scheduler goes by it".to_owned()),
         _ if OPTIONS.contains(&name) => (!is_overridden(c)).then(|| {
             let who = if scheme == Scheme::Fifo { "fifo" } else { "the mClock scheduler" };
             format!("{who} decides; osd_mclock_override_recovery_settings = true makes it hold")
         }),
         _ if name == "osd_mclock_override_recovery_settings" => None,
-        Scheme::Fifo if name.starts_with("osd_mclock_") => Some("osd_op_queue is fifo; mclock_scheduler goes by it".into()),
-        Scheme::Fifo => PRIORITIES.contains(&name).then(|| "osd_op_queue is fifo, which goes by the order of arrival; wpq goes by it".into()),
-        Scheme::Mclock(_) if PRIORITIES.contains(&name) => Some("the mClock scheduler goes by classes; osd_op_queue = wpq goes by it".into()),
-        Scheme::Mclock(kind) => under_profile(name, &profile, sum.as_deref()).or_else(|| of_device(name, kind)),
+        Scheme::Fifo if name.starts_with("osd_mclock_") => {
+            Some("osd_op_queue is fifo; mclock_scheduler goes by it".into())
+        }
+        Scheme::Fifo => PRIORITIES.contains(&name).then(|| {
+            "osd_op_queue is fifo, which goes by the order of arrival; wpq goes by it".into()
+        }),
+        Scheme::Mclock(_) if PRIORITIES.contains(&name) => {
+            Some("the mClock scheduler goes by classes; osd_op_queue = wpq goes by it".into())
+        }
+        Scheme::Mclock(kind) => {
+            under_profile(name, &profile, sum.as_deref()).or_else(|| of_device(name, kind))
+        }
     };
     let set = c.changed().filter(|(_, source, _)| *source != Source::Default);
     set.filter_map(|(name, _, value)| Some(Ignored { name, value, why: why(name)? })).collect()
@@ -75,14 +98,23 @@ pub fn ignored(c: &Config, scheme: Scheme) -> Vec<Ignored> {
 fn under_profile(name: &str, profile: &str, overcommitted: Option<&str>) -> Option<String> {
     if name.starts_with("osd_mclock_scheduler_") {
         return match profile {
-            // The monitors refuse such values; a file, or the order of several settings, can still make them.
-            "custom" => overcommitted.filter(|_| conf::mclock::reserves(name)).map(|sum| format!("{sum}; all of them fall behind alike")),
-            _ => Some(format!("the profile {profile} decides; osd_mclock_profile = custom makes it hold")),
+            // The monitors refuse such values; a file, or the order of several settings, can still
+            // make them.
+            "custom" => overcommitted
+                .filter(|_| conf::mclock::reserves(name))
+                .map(|sum| format!("{sum}; all of them fall behind alike")),
+            _ => Some(format!(
+                "the profile {profile} decides; osd_mclock_profile = custom makes it hold"
+            )),
         };
     }
     match name {
-        "osd_mclock_allocations" if profile == "custom" => Some("the profile custom has none; a built-in one goes by it".into()),
-        "osd_mclock_auto_latency" | "osd_mclock_auto_percentile" if profile != "auto" => Some("only osd_mclock_profile = auto goes by it".into()),
+        "osd_mclock_allocations" if profile == "custom" => {
+            Some("the profile custom has none; a built-in one goes by it".into())
+        }
+        "osd_mclock_auto_latency" | "osd_mclock_auto_percentile" if profile != "auto" => {
+            Some("only osd_mclock_profile = auto goes by it".into())
+        }
         _ => None,
     }
 }
@@ -99,7 +131,10 @@ fn of_device(name: &str, kind: DeviceKind) -> Option<String> {
 
 /// The settings under mClock.
 pub fn under_mclock(c: &Config, mut s: Settings) -> Settings {
-    let own = |name| is_overridden(c) && c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default);
+    let own = |name| {
+        is_overridden(c)
+            && c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default)
+    };
     if !own("osd_max_backfills") {
         s.backfills = BACKFILLS;
     }
@@ -135,24 +170,37 @@ mod tests {
     #[test]
     fn what_a_scheduler_a_profile_or_a_device_makes_no_use_of_is_told() {
         let mut c = Config::new();
-        let mut set = |name: &str, value: &str| c.set(Source::Mon, name, value).map(|()| c.clone()).unwrap();
+        let mut set =
+            |name: &str, value: &str| c.set(Source::Mon, name, value).map(|()| c.clone()).unwrap();
         let c = set("osd_mclock_scheduler_client_res", "0.5");
         assert_eq!(names(&c, MCLOCK), ["osd_mclock_scheduler_client_res"]);
         assert!(ignored(&c, MCLOCK)[0].why.contains("profile balanced decides"));
         let c = set("osd_mclock_profile", "custom");
         assert_eq!(names(&c, MCLOCK), [""; 0]);
-        assert_eq!(names(&c, Scheme::Wpq), ["osd_mclock_profile", "osd_mclock_scheduler_client_res"]);
-        assert_eq!(names(&c, Scheme::Fifo), ["osd_mclock_profile", "osd_mclock_scheduler_client_res"]);
+        assert_eq!(
+            names(&c, Scheme::Wpq),
+            ["osd_mclock_profile", "osd_mclock_scheduler_client_res"]
+        );
+        assert_eq!(
+            names(&c, Scheme::Fifo),
+            ["osd_mclock_profile", "osd_mclock_scheduler_client_res"]
+        );
         set("osd_mclock_scheduler_client_wgt", "7");
         let c = set("osd_mclock_scheduler_background_recovery_res", "0.6");
-        assert_eq!(names(&c, MCLOCK), ["osd_mclock_scheduler_background_recovery_res", "osd_mclock_scheduler_client_res"]);
+        assert_eq!(
+            names(&c, MCLOCK),
+            ["osd_mclock_scheduler_background_recovery_res", "osd_mclock_scheduler_client_res"]
+        );
         assert!(ignored(&c, MCLOCK)[0].why.contains("add up to 110 %"));
         let c = set("osd_mclock_scheduler_background_recovery_res", "0.5");
         assert_eq!(names(&c, MCLOCK), [""; 0]);
         set("osd_mclock_allocations", "quincy");
         set("osd_mclock_auto_latency", "0.1");
         let c = set("osd_mclock_auto_percentile", "90");
-        assert_eq!(names(&c, MCLOCK), ["osd_mclock_allocations", "osd_mclock_auto_latency", "osd_mclock_auto_percentile"]);
+        assert_eq!(
+            names(&c, MCLOCK),
+            ["osd_mclock_allocations", "osd_mclock_auto_latency", "osd_mclock_auto_percentile"]
+        );
         let c = set("osd_mclock_profile", "auto");
         assert_eq!(names(&c, MCLOCK).len(), 3, "what custom has");
         assert!(names(&c, MCLOCK).iter().all(|n| n.starts_with("osd_mclock_scheduler_")));
@@ -176,14 +224,20 @@ mod tests {
                 c.set(Source::Mon, name, "100").unwrap();
             }
         }
-        for (kind, other) in [(DeviceKind::Ssd, DeviceKind::Hdd), (DeviceKind::Hdd, DeviceKind::Ssd)] {
+        for (kind, other) in
+            [(DeviceKind::Ssd, DeviceKind::Hdd), (DeviceKind::Hdd, DeviceKind::Ssd)]
+        {
             let (mut told, mut wanted) = (names(&c, Scheme::Mclock(kind)), capacity_options(other));
             told.sort_unstable();
             wanted.sort_unstable();
             assert_eq!(told, wanted);
         }
         assert_eq!(names(&c, Scheme::Wpq).len(), 6);
-        assert!(ignored(&c, MCLOCK)[0].why.starts_with("the device is not rotational; osd_mclock_iops_capacity_threshold_ssd"));
+        assert!(
+            ignored(&c, MCLOCK)[0].why.starts_with(
+                "the device is not rotational; osd_mclock_iops_capacity_threshold_ssd"
+            )
+        );
     }
 
     #[test]
@@ -191,23 +245,37 @@ mod tests {
         let mut c = Config::new();
         assert_eq!(names(&c, MCLOCK), [""; 0]);
         let s = settings_under(&c, true);
-        assert_eq!((s.backfills, s.recovery_active, s.trim.sleep), (BACKFILLS, ACTIVE, Duration::ZERO));
+        assert_eq!(
+            (s.backfills, s.recovery_active, s.trim.sleep),
+            (BACKFILLS, ACTIVE, Duration::ZERO)
+        );
         let s = settings(&c);
         assert_eq!((s.backfills, s.recovery_active, s.trim.gently), (1, 10, true));
         for (name, value) in OPTIONS.into_iter().zip(["2", "5", "7", "0.25", "0.5"]) {
             c.set(Source::Override, name, value).unwrap();
         }
         let s = settings_under(&c, true);
-        assert_eq!((s.backfills, s.recovery_active, s.trim.sleep, s.scrub.sleep), (BACKFILLS, ACTIVE, Duration::ZERO, Duration::ZERO));
+        assert_eq!(
+            (s.backfills, s.recovery_active, s.trim.sleep, s.scrub.sleep),
+            (BACKFILLS, ACTIVE, Duration::ZERO, Duration::ZERO)
+        );
         assert_eq!(names(&c, MCLOCK), OPTIONS);
         assert_eq!(names(&c, Scheme::Fifo), OPTIONS);
         assert_eq!(names(&c, Scheme::Wpq), [""; 0]);
         let s = settings(&c);
-        assert_eq!((s.backfills, s.recovery_active, s.pg.recovery_max_active, s.trim.sleep), (2, 5, 5, Duration::from_millis(500)));
+        assert_eq!(
+            (s.backfills, s.recovery_active, s.pg.recovery_max_active, s.trim.sleep),
+            (2, 5, 5, Duration::from_millis(500))
+        );
         c.set(Source::Override, "osd_mclock_override_recovery_settings", "true").unwrap();
         let s = settings_under(&c, true);
-        assert_eq!((s.backfills, s.recovery_active, s.trim.sleep, s.scrub.sleep), (2, 5, Duration::from_millis(500), Duration::from_millis(250)));
-        assert!(names(&c, MCLOCK).is_empty() && names(&c, Scheme::Fifo).is_empty() && !s.trim.gently);
+        assert_eq!(
+            (s.backfills, s.recovery_active, s.trim.sleep, s.scrub.sleep),
+            (2, 5, Duration::from_millis(500), Duration::from_millis(250))
+        );
+        assert!(
+            names(&c, MCLOCK).is_empty() && names(&c, Scheme::Fifo).is_empty() && !s.trim.gently
+        );
         assert_eq!(names(&c, Scheme::Wpq), ["osd_mclock_override_recovery_settings"]);
         c.set(Source::Override, "osd_recovery_max_active", "0").unwrap();
         assert_eq!(settings_under(&c, true).recovery_active, 7);

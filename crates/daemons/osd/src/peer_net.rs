@@ -1,7 +1,7 @@
 //! How OSDs reach each other.
 //!
-//! Two OSDs of one process hand messages over through a channel, whatever threads they live on. Others
-//! use the messenger. Either way the messages of one sender arrive in their order.
+//! Two OSDs of one process hand messages over through a channel, whatever threads they live on.
+//! Others use the messenger. Either way the messages of one sender arrive in their order.
 
 use crate::rooms::Room;
 use pg::{PeerHeader, PeerMsg};
@@ -31,7 +31,8 @@ pub trait PeerNet {
 
 type Registry = Mutex<HashMap<EntityAddrVec, UnboundedSender<Envelope>>>;
 
-/// The OSDs of this process. The lock is taken when an OSD starts, stops or meets a new peer, not to send.
+/// The OSDs of this process. The lock is taken when an OSD starts, stops or meets a new peer, not
+/// to send.
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(Registry::default)
@@ -43,8 +44,8 @@ pub struct LocalPeer {
 }
 
 impl LocalPeer {
-    /// Makes the OSD with these addresses reachable from inside the process. The addresses carry the
-    /// nonce, so that an earlier life of the OSD is not meant.
+    /// Makes the OSD with these addresses reachable from inside the process. The addresses carry
+    /// the nonce, so that an earlier life of the OSD is not meant.
     pub fn register(addrs: EntityAddrVec) -> (LocalPeer, UnboundedReceiver<Envelope>) {
         let (tx, rx) = unbounded_channel();
         registry().lock().expect("no panic while it is held").insert(addrs.clone(), tx);

@@ -178,7 +178,15 @@ counters! {
 
 impl PerfCounters {
     /// A client operation finished: counts it where Ceph counts it.
-    pub fn client_op(&self, read: bool, write: bool, in_bytes: u64, out_bytes: u64, total: Duration, process: Duration) {
+    pub fn client_op(
+        &self,
+        read: bool,
+        write: bool,
+        in_bytes: u64,
+        out_bytes: u64,
+        total: Duration,
+        process: Duration,
+    ) {
         self.op.inc();
         self.op_in_bytes.add(in_bytes);
         self.op_out_bytes.add(out_bytes);

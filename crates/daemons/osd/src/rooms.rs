@@ -1,10 +1,11 @@
 //! How much room other OSDs have, so that nobody is sent what it cannot store.
 //!
-//! What a primary has sent is in the group's log: a replica cannot refuse it, and a store without room for it ends its
-//! OSD. The map says that an OSD is full only seconds after it is. So every message to another OSD says how much room is
-//! left, divided by the number of OSDs that may write here at the same time. A write that takes space waits while it does
-//! not fit in there together with what is under way; so does the reading of an object for a push. Deleting, the log
-//! and the OSD's own records use what is kept back.
+//! What a primary has sent is in the group's log: a replica cannot refuse it, and a store without
+//! room for it ends its OSD. The map says that an OSD is full only seconds after it is. So every
+//! message to another OSD says how much room is left, divided by the number of OSDs that may write
+//! here at the same time. A write that takes space waits while it does not fit in there together
+//! with what is under way; so does the reading of an object for a push. Deleting, the log and the
+//! OSD's own records use what is kept back.
 
 use crate::client_op::ClientOp;
 use crate::core::Core;
@@ -19,7 +20,8 @@ use types::OsdId;
 /// What is kept back from clients and from copies, or a 64th of a small store.
 const RESERVE: u64 = 16 << 20;
 
-/// What was said so long ago counts no more. Leases are renewed more often, so those that are up are heard.
+/// What was said so long ago counts no more. Leases are renewed more often, so those that are up
+/// are heard.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// Bytes of requests that may wait for room beside the throttles of their connections.
@@ -45,7 +47,8 @@ pub(crate) struct Rooms {
     heard: RefCell<FxHashMap<OsdId, (Room, Instant)>>,
     /// Bytes of proposals that are not on all disks yet.
     under_way: Rc<Cell<u64>>,
-    /// Bytes of requests that wait for room, and do not hold back what else their connections bring.
+    /// Bytes of requests that wait for room, and do not hold back what else their connections
+    /// bring.
     waiting: Rc<Cell<u64>>,
     /// How many OSDs lead groups that are here.
     leaders: Cell<u64>,
@@ -55,7 +58,13 @@ pub(crate) struct Rooms {
 
 impl Default for Rooms {
     fn default() -> Rooms {
-        Rooms { heard: RefCell::default(), under_way: Rc::default(), waiting: Rc::default(), leaders: Cell::new(1), again: tokio::sync::Notify::new() }
+        Rooms {
+            heard: RefCell::default(),
+            under_way: Rc::default(),
+            waiting: Rc::default(),
+            leaders: Cell::new(1),
+            again: tokio::sync::Notify::new(),
+        }
     }
 }
 
@@ -81,8 +90,8 @@ impl Rooms {
         Counted::new(&self.under_way, bytes)
     }
 
-    /// A request waits for room. Reads and deletes that come behind it on its connection must get through, so it gives back
-    /// its part of the connection's throttle, as far as there is memory.
+    /// A request waits for room. Reads and deletes that come behind it on its connection must get
+    /// through, so it gives back its part of the connection's throttle, as far as there is memory.
     pub(crate) fn let_pass(&self, op: &ClientOp, bytes: u64) {
         if op.waits.borrow().is_none() && self.waiting.get().saturating_add(bytes) <= WAITING_MAX {
             *op.waits.borrow_mut() = Some(Counted::new(&self.waiting, bytes));
@@ -96,9 +105,17 @@ impl Rooms {
     }
 
     /// The first of these OSDs of whose room not enough is left.
-    fn first(&self, osds: impl IntoIterator<Item = OsdId>, lacks: impl Fn(Room) -> bool) -> Option<OsdId> {
+    fn first(
+        &self,
+        osds: impl IntoIterator<Item = OsdId>,
+        lacks: impl Fn(Room) -> bool,
+    ) -> Option<OsdId> {
         let (heard, now) = (self.heard.borrow(), Instant::now());
-        osds.into_iter().find(|o| heard.get(o).is_some_and(|(room, at)| lacks(*room) && now.saturating_duration_since(*at) < FORGOTTEN))
+        osds.into_iter().find(|o| {
+            heard.get(o).is_some_and(|(room, at)| {
+                lacks(*room) && now.saturating_duration_since(*at) < FORGOTTEN
+            })
+        })
     }
 
     /// The first of these OSDs that has no room for so many bytes beside all that is under way.
@@ -108,7 +125,11 @@ impl Rooms {
     }
 
     /// The same for a part of a copy.
-    pub(crate) fn full_of_copies(&self, osds: impl IntoIterator<Item = OsdId>, bytes: u64) -> Option<OsdId> {
+    pub(crate) fn full_of_copies(
+        &self,
+        osds: impl IntoIterator<Item = OsdId>,
+        bytes: u64,
+    ) -> Option<OsdId> {
         self.first(osds, |r| r.copies < bytes)
     }
 
@@ -129,7 +150,8 @@ impl Core {
 
     /// Counts who may write here, after the map or the groups have changed.
     pub(crate) fn count_leaders(&self) {
-        let leaders: FxHashSet<_> = self.hosts().iter().filter_map(|h| h.with_pg(|pg| pg.mapping().primary)).collect();
+        let leaders: FxHashSet<_> =
+            self.hosts().iter().filter_map(|h| h.with_pg(|pg| pg.mapping().primary)).collect();
         self.rooms.leaders.set(leaders.len() as u64);
     }
 }
@@ -186,7 +208,11 @@ mod tests {
         let under_way = rooms.send(60);
         assert_eq!(rooms.full([a, b], 41), Some(a));
         assert_eq!(rooms.full([b], 141), Some(b));
-        assert_eq!(rooms.full_of_copies([a, b], 150), None, "copies are counted by those who ask for them");
+        assert_eq!(
+            rooms.full_of_copies([a, b], 150),
+            None,
+            "copies are counted by those who ask for them"
+        );
         assert_eq!(rooms.full_of_copies([a, b], 151), Some(a));
         drop(under_way);
         assert_eq!(rooms.full([a, b], 100), None);

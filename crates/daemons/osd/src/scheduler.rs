@@ -1,5 +1,5 @@
-//! The scheduler of an OSD: one of those of [`qos`], as `osd_op_queue` says, with the profile that the
-//! configuration asks for. What an image's limits do not allow yet waits in front of it.
+//! The scheduler of an OSD: one of those of [`qos`], as `osd_op_queue` says, with the profile that
+//! the configuration asks for. What an image's limits do not allow yet waits in front of it.
 
 use crate::ceilings::ImageCeilings;
 use crate::classes::Classes;
@@ -14,7 +14,8 @@ use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
 use qos::{
-    Access, Allocations, Capacity, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off,
+    Access, Allocations, Capacity, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock,
+    MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off,
 };
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -122,11 +123,20 @@ struct Costs {
     profile: (MclockProfile, [(f64, u32, f64); 3]),
 }
 
-/// Options of devices: writes of 4 KiB each second, bytes each second, and what of the former is not believed.
+/// Options of devices: writes of 4 KiB each second, bytes each second, and what of the former is
+/// not believed.
 pub(crate) fn capacity_options(kind: DeviceKind) -> [&'static str; 3] {
     match kind {
-        DeviceKind::Ssd => ["osd_mclock_max_capacity_iops_ssd", "osd_mclock_max_sequential_bandwidth_ssd", "osd_mclock_iops_capacity_threshold_ssd"],
-        DeviceKind::Hdd => ["osd_mclock_max_capacity_iops_hdd", "osd_mclock_max_sequential_bandwidth_hdd", "osd_mclock_iops_capacity_threshold_hdd"],
+        DeviceKind::Ssd => [
+            "osd_mclock_max_capacity_iops_ssd",
+            "osd_mclock_max_sequential_bandwidth_ssd",
+            "osd_mclock_iops_capacity_threshold_ssd",
+        ],
+        DeviceKind::Hdd => [
+            "osd_mclock_max_capacity_iops_hdd",
+            "osd_mclock_max_sequential_bandwidth_hdd",
+            "osd_mclock_iops_capacity_threshold_hdd",
+        ],
     }
 }
 
@@ -158,9 +168,12 @@ impl Costs {
     }
 
     fn configure(&mut self, c: &Config) {
-        let own = |name| c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default);
+        let own = |name| {
+            c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default)
+        };
         let [iops, bandwidth, threshold] = capacity_options(self.kind);
-        self.set = (own(iops) || own(bandwidth)).then(|| Capacity { iops: c.f64(iops), bandwidth: c.u64(bandwidth) });
+        self.set = (own(iops) || own(bandwidth))
+            .then(|| Capacity { iops: c.f64(iops), bandwidth: c.u64(bandwidth) });
         self.threshold = c.f64(threshold);
         if let Some(learned) = self.learned.take_if(|learned| *learned > self.threshold) {
             self.refused = Some(learned);
@@ -171,8 +184,8 @@ impl Costs {
         self.applied = self.capacity();
     }
 
-    /// Takes what was learned, if it can be: a figure that no such device reaches is one of a cache or an error, and what held before
-    /// holds on. True if it is the first such figure.
+    /// Takes what was learned, if it can be: a figure that no such device reaches is one of a cache
+    /// or an error, and what held before holds on. True if it is the first such figure.
     fn learn(&mut self, iops: Option<f64>) -> bool {
         let refused = iops.filter(|iops| *iops > self.threshold);
         if refused.is_none() {
@@ -204,7 +217,9 @@ impl Costs {
     }
 
     fn contradicted(&self) -> bool {
-        self.set.zip(self.learned).is_some_and(|(set, learned)| set.iops > CONTRADICTS * learned || learned > CONTRADICTS * set.iops)
+        self.set.zip(self.learned).is_some_and(|(set, learned)| {
+            set.iops > CONTRADICTS * learned || learned > CONTRADICTS * set.iops
+        })
     }
 
     #[inline]
@@ -219,7 +234,8 @@ impl Costs {
     fn charge_bytes(&self, bytes: u64) -> u32 {
         let default = self.default().cost_per_io();
         match &self.set {
-            None => (bytes.min(1 << 40) * u64::from(qos::REFERENCE) / u64::from(default)).clamp(1, u32::MAX.into()) as u32,
+            None => (bytes.min(1 << 40) * u64::from(qos::REFERENCE) / u64::from(default))
+                .clamp(1, u32::MAX.into()) as u32,
             Some(_) => self.charge(Access::Write, bytes),
         }
     }
@@ -228,12 +244,13 @@ impl Costs {
     fn units(&self, nanos: u64) -> u32 {
         match &self.set {
             None => self.charges.units(nanos),
-            Some(c) => (u128::from(nanos) * u128::from(c.bytes_per_sec()) / 1_000_000_000).min(u32::MAX.into()) as u32,
+            Some(c) => (u128::from(nanos) * u128::from(c.bytes_per_sec()) / 1_000_000_000)
+                .min(u32::MAX.into()) as u32,
         }
     }
 
-    /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers them: who is alone on an OSD that
-    /// idles must not be slowed down because of a wrong estimate.
+    /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers
+    /// them: who is alone on an OSD that idles must not be slowed down because of a wrong estimate.
     fn spec(&self) -> qos::MclockSpec {
         let of = |capacity: Capacity| capacity.spec(self.profile.1);
         let mut spec = of(self.applied);
@@ -247,14 +264,20 @@ impl Costs {
         spec
     }
 
-    /// What work costs beside clients, all that follows from it included; in time of device and processor, whatever an operator says
-    /// that it is worth.
+    /// What work costs beside clients, all that follows from it included; in time of device and
+    /// processor, whatever an operator says that it is worth.
     fn beside(&self, job: &Background) -> u64 {
-        let (read, small) = (|bytes| u64::from(self.charge(Access::Read, bytes)), u64::from(self.charge(Access::Write, 4096)));
+        let (read, small) = (
+            |bytes| u64::from(self.charge(Access::Read, bytes)),
+            u64::from(self.charge(Access::Write, 4096)),
+        );
         match job.kind {
-            // The object is read here or elsewhere, and written there or here. What was learned of a byte says how long large requests
-            // take among others, not what they keep others from: it was tens of times Ceph's ratio.
-            Kind::Recover | Kind::ReadObject(_) => 2 * small + u64::from(self.charge_bytes(job.cost)),
+            // The object is read here or elsewhere, and written there or here. What was learned of
+            // a byte says how long large requests take among others, not what they keep others
+            // from: it was tens of times Ceph's ratio.
+            Kind::Recover | Kind::ReadObject(_) => {
+                2 * small + u64::from(self.charge_bytes(job.cost))
+            }
             // The clone's object is read, and a small change made of several rows.
             Kind::SnapTrim(_) => 2 * small,
             Kind::Scan(_) | Kind::ListObjects(..) | Kind::CountClones => read(job.cost),
@@ -286,9 +309,12 @@ impl Costs {
 }
 
 fn custom(c: &Config) -> [(f64, u32, f64); 3] {
-    let float = |name: &str, otherwise: f64| if find(name).is_some() { c.f64(name) } else { otherwise };
+    let float =
+        |name: &str, otherwise: f64| if find(name).is_some() { c.f64(name) } else { otherwise };
     ["client", "background_recovery", "background_best_effort"].map(|class| {
-        let part = |what: &str, otherwise| float(&format!("osd_mclock_scheduler_{class}_{what}"), otherwise);
+        let part = |what: &str, otherwise| {
+            float(&format!("osd_mclock_scheduler_{class}_{what}"), otherwise)
+        };
         (part("res", 0.0), part("wgt", 1.0) as u32, part("lim", 0.0))
     })
 }
@@ -314,7 +340,18 @@ impl OsdQueue {
         let mut front = Front::new(qos::parts(costs.profile.1), costs.per_ms());
         front.set_profile(costs.profile.0, c);
         let priorities = Priorities::of(c);
-        let mut q = OsdQueue { kind, priorities, images, tenants, classes: Classes::default(), costs, front, ignored: Vec::new(), news, start };
+        let mut q = OsdQueue {
+            kind,
+            priorities,
+            images,
+            tenants,
+            classes: Classes::default(),
+            costs,
+            front,
+            ignored: Vec::new(),
+            news,
+            start,
+        };
         q.ignored = q.ignored(c);
         q.promise(vec![(MANAGER, MANAGER_SPEC)], 0);
         q
@@ -343,7 +380,8 @@ impl OsdQueue {
         }
     }
 
-    /// Requests may belong to other tenants than before: all that wait are admitted again, in order.
+    /// Requests may belong to other tenants than before: all that wait are admitted again, in
+    /// order.
     fn admit_again(&mut self, behind: Vec<Rc<ClientOp>>, now: u64) {
         let scheduled = match &mut self.kind {
             Kinds::Mclock(q) => q.drain(OpClass::Client),
@@ -397,19 +435,36 @@ impl OsdQueue {
     fn schedule(&mut self, work: Work, now: u64) {
         let (class, mut tenant, cost, mut priority) = classify(&work, &self.priorities);
         if is_waited_for(&work) {
-            // Clients had their turn for it. With floors that take all there is, theirs behind it would be worth nothing.
-            priority = if matches!(self.kind, Kinds::Mclock(_)) { cut_off::HIGH } else { self.priorities.client };
+            // Clients had their turn for it. With floors that take all there is, theirs behind it
+            // would be worth nothing.
+            priority = if matches!(self.kind, Kinds::Mclock(_)) {
+                cut_off::HIGH
+            } else {
+                self.priorities.client
+            };
         }
         let mut session = 0;
         if let (Work::Client(op), Kinds::Mclock(_)) = (&work, &self.kind) {
             (tenant, session) = (op.tenant.get(), op.sink().session());
         }
         let charge = match &work {
-            // What these are worth is for an operator to say (`osd_snap_trim_cost`): in bytes, as Ceph counts.
-            Work::Background(Background { kind: Kind::SnapTrim(_) | Kind::RemoveObjects(_), .. }) => self.costs.charge_bytes(cost),
+            // What these are worth is for an operator to say (`osd_snap_trim_cost`): in bytes, as
+            // Ceph counts.
+            Work::Background(Background {
+                kind: Kind::SnapTrim(_) | Kind::RemoveObjects(_),
+                ..
+            }) => self.costs.charge_bytes(cost),
             _ => self.costs.charge(access(&work), cost),
         };
-        let op = Op { item: work, class, tenant, session, cost: cost.min(u32::MAX.into()) as u32, charge, priority };
+        let op = Op {
+            item: work,
+            class,
+            tenant,
+            session,
+            cost: cost.min(u32::MAX.into()) as u32,
+            charge,
+            priority,
+        };
         match &mut self.kind {
             // The one that counts is called without a detour.
             Kinds::Mclock(q) => q.enqueue(op, now),
@@ -431,7 +486,12 @@ impl OsdQueue {
     }
 
     /// What the scheduler's tenant of a class is called.
-    fn tenant_name(&self, class: OpClass, id: u64, pool_name: &dyn Fn(PoolId) -> Option<String>) -> String {
+    fn tenant_name(
+        &self,
+        class: OpClass,
+        id: u64,
+        pool_name: &dyn Fn(PoolId) -> Option<String>,
+    ) -> String {
         let name = match class {
             OpClass::Client => self.tenants.name(id, pool_name),
             _ => pool_name(PoolId(id as i64)),
@@ -461,7 +521,15 @@ impl OsdQueue {
         }
         let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
         let (bytes, access) = (op.cost.into(), access(&op.item));
-        let receipt = Receipt { class: op.class, tenant: op.tenant, charged: op.charge, phase, access, bytes, sure };
+        let receipt = Receipt {
+            class: op.class,
+            tenant: op.tenant,
+            charged: op.charge,
+            phase,
+            access,
+            bytes,
+            sure,
+        };
         (op.item, receipt)
     }
 }
@@ -471,7 +539,10 @@ impl OsdQueue {
     fn later(&mut self, scheduled: Option<u64>) -> Next {
         match scheduled.into_iter().chain(self.images.next()).chain(self.tenants.next()).min() {
             // A day is for ever; adding more could leave what the clock can say.
-            Some(t) => Next::At(self.start + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY)))),
+            Some(t) => Next::At(
+                self.start
+                    + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY))),
+            ),
             None => Next::Empty,
         }
     }
@@ -486,9 +557,10 @@ fn waiting(kind: &Kinds, id: u64) -> usize {
 }
 
 impl OsdQueue {
-    /// Makes floors fit into what this OSD can do, when it was seen that they do not: the OSD does all it can, and somebody's
-    /// floor was not kept for a while. Then what floors cost together has to be less than what there is, or debts grow for
-    /// ever and others starve. An estimate alone lowers nobody's floor, and an OSD that has time keeps all.
+    /// Makes floors fit into what this OSD can do, when it was seen that they do not: the OSD does
+    /// all it can, and somebody's floor was not kept for a while. Then what floors cost together
+    /// has to be less than what there is, or debts grow for ever and others starve. An estimate
+    /// alone lowers nobody's floor, and an OSD that has time keeps all.
     fn scale_floors(&mut self, saturated: bool, debt: u64, now: u64) {
         let before = self.tenants.scale();
         let behind = before < qos::AHEAD || debt >= BEHIND;
@@ -507,7 +579,8 @@ impl OsdQueue {
     }
 }
 
-/// A class as `dump_op_pq_state` shows it: seconds until it is owed or allowed something, and how many small writes it is ahead.
+/// A class as `dump_op_pq_state` shows it: seconds until it is owed or allowed something, and how
+/// many small writes it is ahead.
 fn class_state(c: &ClassState, in_front: usize, name: impl Fn(u64) -> String) -> Value {
     let seconds = |nanos: Option<i64>| nanos.map(|n| n as f64 / 1e9);
     let tenants = c.busiest.iter().map(|t| {
@@ -560,7 +633,9 @@ fn access(work: &Work) -> Access {
         Work::Client(op) if op.info.may_write() => Access::Write,
         Work::Client(_) => Access::Read,
         Work::Background(job) => match job.kind {
-            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) | Kind::CountClones => Access::Read,
+            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) | Kind::CountClones => {
+                Access::Read
+            }
             Kind::Recover | Kind::SnapTrim(_) | Kind::RemoveObjects(_) => Access::Write,
         },
     }
@@ -569,9 +644,7 @@ fn access(work: &Work) -> Access {
 /// Class, tenant, cost in bytes, priority.
 fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
     match work {
-        Work::Client(op) => {
-            (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client)
-        }
+        Work::Client(op) => (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client),
         Work::Background(job) => {
             let (class, priority) = of_background(job, p);
             (class, job.pgid.pool.0 as u64, job.cost, priority)
@@ -591,7 +664,9 @@ fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
         Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) if job.misplaced => {
             (OpClass::BackgroundBestEffort, p.recovery)
         }
-        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => (OpClass::BackgroundRecovery, p.recovery),
+        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => {
+            (OpClass::BackgroundRecovery, p.recovery)
+        }
         Kind::SnapTrim(_) | Kind::CountClones => (OpClass::BackgroundBestEffort, p.snap_trim),
         Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
         Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),
@@ -627,7 +702,8 @@ impl Queue for OsdQueue {
         let held = if self.front.is_empty() { None } else { self.begin_background(at) };
         let next = match &mut self.kind {
             Kinds::Mclock(q) => {
-                // A built-in profile's ceilings are there for clients. Those of `custom` are the operator's, and hold always.
+                // A built-in profile's ceilings are there for clients. Those of `custom` are the
+                // operator's, and hold always.
                 let next = match q.dequeue(at) {
                     Dequeued::Item(op, Phase::Strict) => {
                         // Background work pays for what of it could not wait.
@@ -637,14 +713,20 @@ impl Queue for OsdQueue {
                         Dequeued::Item(op, Phase::Strict)
                     }
                     Dequeued::WaitUntil(_)
-                        if self.costs.profile.0 != MclockProfile::Custom && self.front.clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
+                        if self.costs.profile.0 != MclockProfile::Custom
+                            && self
+                                .front
+                                .clients_are_away(q.class_len(OpClass::Client) > 0, at) =>
                     {
                         q.dequeue_beyond(at)
                     }
                     next => next,
                 };
                 let beyond = matches!(next, Dequeued::Item(_, Phase::Beyond));
-                self.classes.at_ceiling(OpClass::SHARED.map(|class| q.at_ceiling(class, at).filter(|_| !beyond)), at);
+                self.classes.at_ceiling(
+                    OpClass::SHARED.map(|class| q.at_ceiling(class, at).filter(|_| !beyond)),
+                    at,
+                );
                 next
             }
             other => other.any().dequeue(at),
@@ -745,12 +827,20 @@ impl Queue for OsdQueue {
         if let Kinds::Mclock(_) = &self.kind {
             v["background"] = self.front.dump(self.costs.profile.0);
         }
-        let ignored = self.ignored.iter().map(|i| (i.name.to_owned(), json!({"value": i.value, "why": i.why})));
+        let ignored = self
+            .ignored
+            .iter()
+            .map(|i| (i.name.to_owned(), json!({"value": i.value, "why": i.why})));
         v["ignored"] = ignored.collect::<serde_json::Map<_, _>>().into();
         v
     }
 
-    fn state(&self, most: usize, pool_name: &dyn Fn(PoolId) -> Option<String>, now: Instant) -> Value {
+    fn state(
+        &self,
+        most: usize,
+        pool_name: &dyn Fn(PoolId) -> Option<String>,
+        now: Instant,
+    ) -> Value {
         let in_front = |class: OpClass| self.front.class_len(class);
         let high = match &self.kind {
             Kinds::Mclock(q) => q.strict().collect(),
@@ -773,9 +863,18 @@ impl Queue for OsdQueue {
         match &self.kind {
             Kinds::Mclock(q) => {
                 let classes = q.state(most, self.at(now));
-                state["mClockClients"] = json!({"client_count": classes.iter().map(|c| c.tenants).sum::<usize>()});
-                let class = |c: &ClassState| (c.class.name().to_owned(), class_state(c, in_front(c.class), |id| self.tenant_name(c.class, id, pool_name)));
-                state["mClockQueues"] = classes.iter().map(class).collect::<serde_json::Map<_, _>>().into();
+                state["mClockClients"] =
+                    json!({"client_count": classes.iter().map(|c| c.tenants).sum::<usize>()});
+                let class = |c: &ClassState| {
+                    (
+                        c.class.name().to_owned(),
+                        class_state(c, in_front(c.class), |id| {
+                            self.tenant_name(c.class, id, pool_name)
+                        }),
+                    )
+                };
+                state["mClockQueues"] =
+                    classes.iter().map(class).collect::<serde_json::Map<_, _>>().into();
             }
             Kinds::Wpq(q) => {
                 let queue = |(priority, n, tenants): (u32, usize, usize)| json!({"priority": priority, "queue_size": n, "num_klasses": tenants});
@@ -798,7 +897,10 @@ impl Queue for OsdQueue {
     fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
         let classes = self.classes.all().map(|(class, c)| ClassSeen {
             name: class.name().to_owned(),
-            waiting: self.kind.class_len(class).map_or(0, |n| (n + self.front.class_len(class)) as u64),
+            waiting: self
+                .kind
+                .class_len(class)
+                .map_or(0, |n| (n + self.front.class_len(class)) as u64),
             served: c.served,
             served_bytes: c.served_bytes,
             by_reservation: c.by_reservation,
@@ -806,13 +908,18 @@ impl Queue for OsdQueue {
         });
         let classes = classes.collect();
         let promised = self.promised();
-        QosSeen { classes, tenants: self.tenants.take_seen(pool_name), work: self.classes.take_work(promised.as_ref()) }
+        QosSeen {
+            classes,
+            tenants: self.tenants.take_seen(pool_name),
+            work: self.classes.take_work(promised.as_ref()),
+        }
     }
 
     fn choose(&mut self, c: &Config) {
         let wanted = Kinds::of(c, &self.costs);
         // The same one keeps what it was promised for tenants.
-        if self.is_empty() && std::mem::discriminant(&wanted) != std::mem::discriminant(&self.kind) {
+        if self.is_empty() && std::mem::discriminant(&wanted) != std::mem::discriminant(&self.kind)
+        {
             self.kind = wanted;
             self.promise(vec![(MANAGER, MANAGER_SPEC)], 0);
         }
@@ -863,8 +970,13 @@ impl Queue for OsdQueue {
                 self.costs.capacity().iops
             );
         }
-        if let (Some(set), Some(learned), false, true) = (self.costs.set, self.costs.learned, contradicted, self.costs.contradicted()) {
-            tracing::warn!("{option} is {:.0}, and what this OSD really does is {learned:.0}", set.iops);
+        if let (Some(set), Some(learned), false, true) =
+            (self.costs.set, self.costs.learned, contradicted, self.costs.contradicted())
+        {
+            tracing::warn!(
+                "{option} is {:.0}, and what this OSD really does is {learned:.0}",
+                set.iops
+            );
         }
         let capacity = self.costs.capacity();
         if (capacity.iops - self.costs.applied.iops).abs() > CHANGED * self.costs.applied.iops {
@@ -886,7 +998,8 @@ impl Queue for OsdQueue {
         // What is about right is left alone.
         if really.abs_diff(receipt.charged) > receipt.charged / 8 {
             q.settle(receipt.class, receipt.tenant, receipt.charged, really, receipt.phase);
-            let (paid, really) = (self.costs.in_writes(receipt.charged), self.costs.in_writes(really));
+            let (paid, really) =
+                (self.costs.in_writes(receipt.charged), self.costs.in_writes(really));
             self.classes.settled(receipt.class, paid, really);
             if receipt.class == OpClass::Client {
                 self.tenants.settled(receipt.tenant, paid, really);
@@ -895,7 +1008,10 @@ impl Queue for OsdQueue {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all = vec![("qos_floors_scaled", self.tenants.kept().into()), ("qos_capacity", self.costs.capacity().iops as u64)];
+        let mut all = vec![
+            ("qos_floors_scaled", self.tenants.kept().into()),
+            ("qos_capacity", self.costs.capacity().iops as u64),
+        ];
         all.extend((self.costs.kind == DeviceKind::Hdd).then_some(("qos_rotational", 1)));
         all.extend(self.costs.set.map(|s| ("qos_capacity_set", s.iops as u64)));
         all.extend(self.costs.learned.map(|l| ("qos_capacity_learned", l as u64)));
@@ -910,14 +1026,29 @@ mod tests {
     use types::{PgId, PoolId, SnapId};
 
     fn job(kind: Kind) -> Work {
-        Work::Background(Background { pgid: PgId { pool: PoolId(1), seed: 0 }, copy: 0, kind, cost: 1 << 20, misplaced: false, receipt: Receipt::default(), queued: 0 })
+        Work::Background(Background {
+            pgid: PgId { pool: PoolId(1), seed: 0 },
+            copy: 0,
+            kind,
+            cost: 1 << 20,
+            misplaced: false,
+            receipt: Receipt::default(),
+            queued: 0,
+        })
     }
 
     #[test]
     fn everything_comes_out_of_each_scheduler() {
-        for (name, source) in [("mclock_scheduler", Source::File), ("wpq", Source::File), ("fifo", Source::File), ("wpq", Source::Mon), ("fifo", Source::Mon)] {
+        for (name, source) in [
+            ("mclock_scheduler", Source::File),
+            ("wpq", Source::File),
+            ("fifo", Source::File),
+            ("wpq", Source::Mon),
+            ("fifo", Source::Mon),
+        ] {
             let mut c = Config::new();
-            // What the monitors have comes after the OSD has begun, and before it has anything to do.
+            // What the monitors have comes after the OSD has begun, and before it has anything to
+            // do.
             let early = (source == Source::Mon).then(|| OsdQueue::new(&c));
             c.set(source, "osd_op_queue", name).unwrap();
             let mut q = early.unwrap_or_else(|| OsdQueue::new(&c));
@@ -952,16 +1083,27 @@ mod tests {
         let (mut c, now) = (Config::new(), Instant::now());
         let mut q = OsdQueue::new(&c);
         assert_eq!(q.costs.source(), "default");
-        assert!(q.costs.charge(Access::Read, 4096).abs_diff(q.costs.charge(Access::Write, 4096)) < 10, "as in Ceph");
+        assert!(
+            q.costs.charge(Access::Read, 4096).abs_diff(q.costs.charge(Access::Write, 4096)) < 10,
+            "as in Ceph"
+        );
         let mut model = qos::CostModel::default();
-        let mut seen = qos::Seen { ops: [qos::Taken { count: 100, bytes: 409_600, nanos: 0 }; 2], thread: (1, 1), ..Default::default() };
+        let mut seen = qos::Seen {
+            ops: [qos::Taken { count: 100, bytes: 409_600, nanos: 0 }; 2],
+            thread: (1, 1),
+            ..Default::default()
+        };
         (0..100).for_each(|_| seen.cpu[0].add(4096, 10_000));
         (0..100).for_each(|_| seen.cpu[1].add(4096, 20_000));
         (0..100).for_each(|_| seen.device[1].add(4096, 80_000));
         (0..50).for_each(|_| model.learn(&seen));
         q.learned(model.charges(), Some(5000.0), false, now);
-        assert_eq!((q.costs.source(), q.costs.applied.iops, q.costs.capacity().iops), ("learned", 5000.0, 5000.0));
-        let part = f64::from(q.costs.charge(Access::Read, 4096)) / f64::from(q.costs.charge(Access::Write, 4096));
+        assert_eq!(
+            (q.costs.source(), q.costs.applied.iops, q.costs.capacity().iops),
+            ("learned", 5000.0, 5000.0)
+        );
+        let part = f64::from(q.costs.charge(Access::Read, 4096))
+            / f64::from(q.costs.charge(Access::Write, 4096));
         assert!((0.09..0.11).contains(&part), "{part}: 10 of 100 us");
         // A small change moves no clocks.
         q.learned(model.charges(), Some(5100.0), false, now);
@@ -971,10 +1113,18 @@ mod tests {
         assert_eq!((q.costs.source(), q.costs.applied.iops), ("set", 200.0));
         assert_eq!(q.costs.charge(Access::Read, 512), (1200 << 20) / 200, "costs are Ceph's, then");
         assert!(q.costs.contradicted());
-        let counters = [("qos_floors_scaled", 1000), ("qos_capacity", 200), ("qos_capacity_set", 200), ("qos_capacity_learned", 5100)];
+        let counters = [
+            ("qos_floors_scaled", 1000),
+            ("qos_capacity", 200),
+            ("qos_capacity_set", 200),
+            ("qos_capacity_learned", 5100),
+        ];
         assert_eq!(q.counters(), counters);
         let dump = q.dump(&|_| None);
-        assert!(dump["capacity"]["contradicted"] == true && dump["capacity"]["iops"] == 200.0, "{dump}");
+        assert!(
+            dump["capacity"]["contradicted"] == true && dump["capacity"]["iops"] == 200.0,
+            "{dump}"
+        );
         c.unset(Source::Override, capacity_options(DeviceKind::Ssd)[0]).unwrap();
         q.configure(&c, now);
         assert_eq!((q.costs.source(), q.costs.applied.iops), ("learned", 5100.0));
@@ -984,11 +1134,23 @@ mod tests {
     fn floors_that_do_not_fit_are_scaled_and_come_back() {
         let now = Instant::now();
         let mut q = OsdQueue::new(&Config::new());
-        let rate = messages::ShareOfRate { each_second: 4_000_000, part: 4_000_000, ..Default::default() };
+        let rate =
+            messages::ShareOfRate { each_second: 4_000_000, part: 4_000_000, ..Default::default() };
         let floors = vec![rate, messages::ShareOfRate::default()];
-        let share = messages::TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 100, osds: 1, floors, ..Default::default() };
-        let parts = vec![messages::TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
-        q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..Default::default() }, now);
+        let share = messages::TenantShare {
+            name: "a".into(),
+            pool: Some(PoolId(1)),
+            weight: 100,
+            osds: 1,
+            floors,
+            ..Default::default()
+        };
+        let parts =
+            vec![messages::TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
+        q.take_shares(
+            QosShares { tenants: vec![share], all_tenants: true, parts, ..Default::default() },
+            now,
+        );
         let mut scale = |iops: Option<f64>, saturated, debt| {
             q.learned(&Charges::default(), iops, saturated, now);
             q.scale_floors(saturated, debt, q.at(now));
@@ -996,7 +1158,11 @@ mod tests {
         };
         const ALL: (u32, f64) = (qos::AHEAD, 1.0);
         assert_eq!(scale(None, true, BEHIND), ALL, "what an OSD can do is not known");
-        assert_eq!(scale(Some(2000.0), true, BEHIND - 1), ALL, "they are kept, whatever the estimate says");
+        assert_eq!(
+            scale(Some(2000.0), true, BEHIND - 1),
+            ALL,
+            "they are kept, whatever the estimate says"
+        );
         assert_eq!(scale(Some(2000.0), false, BEHIND), ALL, "there is time for them");
         assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45), "nine tenths of 2000 for 4000");
         assert_eq!(scale(Some(2050.0), true, 0), (450, 0.45), "that is about the same");
@@ -1004,7 +1170,11 @@ mod tests {
         assert_eq!(scale(Some(4888.0), true, 0), (1099, 1.0), "all are kept, with less to spare");
         assert_eq!(scale(Some(9000.0), true, 0), ALL);
         assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45));
-        assert_eq!(scale(Some(2000.0), false, 0), ALL, "and whoever comes to an OSD that has time gets all");
+        assert_eq!(
+            scale(Some(2000.0), false, 0),
+            ALL,
+            "and whoever comes to an OSD that has time gets all"
+        );
     }
 
     #[test]
@@ -1013,7 +1183,12 @@ mod tests {
         c.set(Source::Override, "osd_mclock_profile", "high_client_ops").unwrap();
         let mut q = OsdQueue::new(&c);
         let iops = |units: u64| (units + u64::from(qos::REFERENCE / 2)) / u64::from(qos::REFERENCE);
-        let of = |q: &OsdQueue| (iops(q.costs.spec().client.reservation), iops(q.costs.spec().background_best_effort.limit));
+        let of = |q: &OsdQueue| {
+            (
+                iops(q.costs.spec().client.reservation),
+                iops(q.costs.spec().background_best_effort.limit),
+            )
+        };
         let reserved = |iops: f64| (iops * 0.6) as u64;
         let default = of(&q);
         assert_eq!(default, (reserved(21_500.0), 15_050));

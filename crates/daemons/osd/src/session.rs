@@ -14,8 +14,8 @@ pub struct Session {
     caps: OsdCap,
     /// `allow *`, the usual case, needs no look at the request.
     all: bool,
-    /// The last plain request that was allowed: pool, read, write. Most clients send the same kind again
-    /// and again; a cap that depends on object or namespace is never answered from here.
+    /// The last plain request that was allowed: pool, read, write. Most clients send the same kind
+    /// again and again; a cap that depends on object or namespace is never answered from here.
     last: RefCell<Option<(PoolId, bool, bool)>>,
     simple: bool,
     /// The name that the peer has a key for.
@@ -38,8 +38,17 @@ impl Session {
         let all = parsed.is_allow_all();
         let text = &caps.text;
         // Conservative: any word that could make the answer depend on more than the pool.
-        let simple = !["namespace", "object_prefix", "network", "profile", "class"].iter().any(|w| text.contains(w));
-        Rc::new(Session { caps: parsed, all, last: RefCell::new(None), simple, name, shared: Cell::default() })
+        let simple = !["namespace", "object_prefix", "network", "profile", "class"]
+            .iter()
+            .any(|w| text.contains(w));
+        Rc::new(Session {
+            caps: parsed,
+            all,
+            last: RefCell::new(None),
+            simple,
+            name,
+            shared: Cell::default(),
+        })
     }
 
     /// Whether the request is allowed (Ceph: `op_has_sufficient_caps`).
@@ -57,7 +66,12 @@ impl Session {
         let names: Vec<(String, String)> = info
             .classes
             .iter()
-            .map(|c| (String::from_utf8_lossy(&c.class).into_owned(), String::from_utf8_lossy(&c.method).into_owned()))
+            .map(|c| {
+                (
+                    String::from_utf8_lossy(&c.class).into_owned(),
+                    String::from_utf8_lossy(&c.method).into_owned(),
+                )
+            })
             .collect();
         let classes: Vec<ClassCall<'_>> = info
             .classes

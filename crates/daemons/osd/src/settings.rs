@@ -46,7 +46,8 @@ pub(crate) fn settings(c: &Config) -> Settings {
         limits: Limits {
             object_size: num(c, "osd_max_object_size", l.object_size),
             object_name: num(c, "osd_max_object_name_len", l.object_name as u64) as usize,
-            object_namespace: num(c, "osd_max_object_namespace_len", l.object_namespace as u64) as usize,
+            object_namespace: num(c, "osd_max_object_namespace_len", l.object_namespace as u64)
+                as usize,
             attr_size: num(c, "osd_max_attr_size", l.attr_size),
             attr_name: num(c, "osd_max_attr_name_len", l.attr_name as u64) as usize,
             // The option counts MiB.
@@ -70,15 +71,35 @@ pub(crate) fn settings(c: &Config) -> Settings {
                 p.recovery_max_omap_entries,
             ),
             read_lease: read_lease(c),
-            async_recovery_min_cost: num(c, "osd_async_recovery_min_cost", p.async_recovery_min_cost),
+            async_recovery_min_cost: num(
+                c,
+                "osd_async_recovery_min_cost",
+                p.async_recovery_min_cost,
+            ),
             scrub_chunk_min: num(c, "osd_scrub_chunk_min", p.scrub_chunk_min as u64) as usize,
             scrub_chunk_max: num(c, "osd_scrub_chunk_max", p.scrub_chunk_max as u64) as usize,
-            scrub_max_preemptions: num(c, "osd_scrub_max_preemptions", p.scrub_max_preemptions.into()) as u32,
+            scrub_max_preemptions: num(
+                c,
+                "osd_scrub_max_preemptions",
+                p.scrub_max_preemptions.into(),
+            ) as u32,
             scrub_auto_repair: c.bool("osd_scrub_auto_repair"),
-            scrub_auto_repair_num_errors: num(c, "osd_scrub_auto_repair_num_errors", p.scrub_auto_repair_num_errors),
+            scrub_auto_repair_num_errors: num(
+                c,
+                "osd_scrub_auto_repair_num_errors",
+                p.scrub_auto_repair_num_errors,
+            ),
             max_object_size: num(c, "osd_max_object_size", p.max_object_size),
-            large_omap_keys: num(c, "osd_deep_scrub_large_omap_object_key_threshold", p.large_omap_keys),
-            large_omap_bytes: num(c, "osd_deep_scrub_large_omap_object_value_sum_threshold", p.large_omap_bytes),
+            large_omap_keys: num(
+                c,
+                "osd_deep_scrub_large_omap_object_key_threshold",
+                p.large_omap_keys,
+            ),
+            large_omap_bytes: num(
+                c,
+                "osd_deep_scrub_large_omap_object_value_sum_threshold",
+                p.large_omap_bytes,
+            ),
             backfill_scan: num(c, "osd_backfill_scan_max", p.backfill_scan as u64) as usize,
             ..p
         },
@@ -119,39 +140,56 @@ pub(crate) fn settings(c: &Config) -> Settings {
 
 /// How long a permission to serve reads lasts, unless the pool says so.
 fn read_lease(c: &Config) -> Duration {
-    Duration::try_from_secs_f64(c.f64("osd_pool_default_read_lease_ratio") * c.u64("osd_heartbeat_grace") as f64)
-        .unwrap_or(PgConf::default().read_lease)
+    Duration::try_from_secs_f64(
+        c.f64("osd_pool_default_read_lease_ratio") * c.u64("osd_heartbeat_grace") as f64,
+    )
+    .unwrap_or(PgConf::default().read_lease)
 }
 
 /// The object classes that a configuration lets clients call.
 fn classes(c: &Config) -> cls::Registry {
-    let list = |name| find(name).map_or_else(|| cls::registry::STOCK_CLASSES.to_owned(), |_| c.str(name));
+    let list =
+        |name| find(name).map_or_else(|| cls::registry::STOCK_CLASSES.to_owned(), |_| c.str(name));
     cls::Registry::with_lists(&list("osd_class_load_list"), &list("osd_class_default_list"))
 }
 
-/// What an OSD needs beside its store: groups' logs, maps, messages on their way, the thread itself.
+/// What an OSD needs beside its store: groups' logs, maps, messages on their way, the thread
+/// itself.
 const OTHER_MEMORY: u64 = 144 << 20;
 /// Dirty memory beyond this only makes checkpoints longer.
 const DIRTY_MAX: u64 = 256 << 20;
 
-/// How a store divides what `osd_memory_target` leaves for it. While a checkpoint runs there can be twice
-/// `dirty_max` of dirty memory, so it counts twice.
+/// How a store divides what `osd_memory_target` leaves for it. While a checkpoint runs there can be
+/// twice `dirty_max` of dirty memory, so it counts twice.
 pub fn budgets(c: &Config) -> Budgets {
     let whole = num(c, "osd_memory_target", 420 << 20).saturating_sub(OTHER_MEMORY);
-    // Of 23 parts, object records have 3, tree nodes 2, dirty memory up to 12, and data what remains.
+    // Of 23 parts, object records have 3, tree nodes 2, dirty memory up to 12, and data what
+    // remains.
     let part = whole / 23;
     let (onode_cache, node_cache, dirty_max) = (part * 3, part * 2, (part * 6).min(DIRTY_MAX));
-    Budgets { data_cache: whole - onode_cache - node_cache - 2 * dirty_max, onode_cache, node_cache, dirty_max }
+    Budgets {
+        data_cache: whole - onode_cache - node_cache - 2 * dirty_max,
+        onode_cache,
+        node_cache,
+        dirty_max,
+    }
 }
 
 /// For tests: what makes the device slow (`osd_debug_device_delay`, `osd_debug_device_bandwidth`).
 pub fn slowness(c: &Config) -> Slowness {
-    Slowness { delay: seconds(c, "osd_debug_device_delay", Duration::ZERO), bandwidth: num(c, "osd_debug_device_bandwidth", 0) }
+    Slowness {
+        delay: seconds(c, "osd_debug_device_delay", Duration::ZERO),
+        bandwidth: num(c, "osd_debug_device_bandwidth", 0),
+    }
 }
 
-/// For tests: which requests of the device fail (`osd_debug_device_read_errors`, `osd_debug_device_write_errors`).
+/// For tests: which requests of the device fail (`osd_debug_device_read_errors`,
+/// `osd_debug_device_write_errors`).
 pub fn faults(c: &Config) -> Faults {
-    Faults { reads: num(c, "osd_debug_device_read_errors", 0), writes: num(c, "osd_debug_device_write_errors", 0) }
+    Faults {
+        reads: num(c, "osd_debug_device_read_errors", 0),
+        writes: num(c, "osd_debug_device_write_errors", 0),
+    }
 }
 
 /// The limits of the history of operations.
@@ -189,13 +227,24 @@ mod tests {
         const MB: u64 = 1 << 20;
         let mut c = Config::new();
         let b = budgets(&c);
-        assert_eq!((b.data_cache, b.onode_cache, b.node_cache, b.dirty_max), (72 * MB, 36 * MB, 24 * MB, 72 * MB));
+        assert_eq!(
+            (b.data_cache, b.onode_cache, b.node_cache, b.dirty_max),
+            (72 * MB, 36 * MB, 24 * MB, 72 * MB)
+        );
         let mut last = b.data_cache / 2;
-        for (text, target) in [("256M", 256 * MB), ("1G", 1 << 30), ("4294967296", 4 << 30), ("64G", 64 << 30)] {
+        for (text, target) in
+            [("256M", 256 * MB), ("1G", 1 << 30), ("4294967296", 4 << 30), ("64G", 64 << 30)]
+        {
             c.set(Source::Override, "osd_memory_target", text).unwrap();
             let b = budgets(&c);
-            assert_eq!(b.data_cache + b.onode_cache + b.node_cache + 2 * b.dirty_max, target - OTHER_MEMORY);
-            assert!(b.dirty_max <= DIRTY_MAX && b.dirty_max >= 16 * MB && b.onode_cache >= 14 * MB, "{b:?}");
+            assert_eq!(
+                b.data_cache + b.onode_cache + b.node_cache + 2 * b.dirty_max,
+                target - OTHER_MEMORY
+            );
+            assert!(
+                b.dirty_max <= DIRTY_MAX && b.dirty_max >= 16 * MB && b.onode_cache >= 14 * MB,
+                "{b:?}"
+            );
             assert!(b.data_cache > last || text == "256M", "{b:?}");
             last = b.data_cache;
         }
@@ -209,7 +258,11 @@ mod tests {
         assert_eq!(s.limits.object_size, 128 << 20);
         assert_eq!(s.limits.write_size, 90 << 20);
         assert_eq!(s.trim, TrimSettings::default(), "the table and the code agree");
-        assert_eq!((s.backfills, s.pg.backfill_scan), (1, PgConf::default().backfill_scan), "here too");
+        assert_eq!(
+            (s.backfills, s.pg.backfill_scan),
+            (1, PgConf::default().backfill_scan),
+            "here too"
+        );
         assert_eq!(s.pg.read_lease, PgConf::default().read_lease, "here too");
         c.set(Source::Override, "osd_heartbeat_grace", "5").unwrap();
         assert_eq!(settings(&c).pg.read_lease, Duration::from_secs(4));

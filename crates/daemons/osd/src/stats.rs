@@ -1,8 +1,8 @@
 //! What an OSD reports of itself and of the groups that it leads.
 
 use crate::core::{Core, wall_now};
-use pg::{Pg, StatSum};
 use pg::machine::PgStatus;
+use pg::{Pg, StatSum};
 use types::{
     Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgStat, PgState, StoreStatfs,
 };

@@ -1,5 +1,5 @@
-//! What an OSD keeps of itself: its identity, how far it has processed maps, and the maps that its groups
-//! still need. All of it is in the collection [`OWN`].
+//! What an OSD keeps of itself: its identity, how far it has processed maps, and the maps that its
+//! groups still need. All of it is in the collection [`OWN`].
 //!
 //! ```text
 //! object "super"              attribute "super": [`Superblock`], attribute "qos": [`Learned`]
@@ -38,7 +38,8 @@ pub struct Superblock {
     pub unborn: UnbornPgs,
 }
 
-/// What an OSD has learned of costs and of its capacity, so that a restart need not learn it anew. It may be absent.
+/// What an OSD has learned of costs and of its capacity, so that a restart need not learn it anew.
+/// It may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Learned {
@@ -94,7 +95,11 @@ pub fn put_learned(t: &mut Transaction, l: &Learned) {
 /// Reads what was learned; nothing if that cannot be read.
 pub async fn load_learned(store: &Store) -> Option<Learned> {
     let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), QOS).await.ok()?;
-    Learned::from_bytes(&bytes).inspect_err(|e| tracing::warn!("what was learned of costs is damaged and learned anew: {e}")).ok()
+    Learned::from_bytes(&bytes)
+        .inspect_err(|e| {
+            tracing::warn!("what was learned of costs is damaged and learned anew: {e}")
+        })
+        .ok()
 }
 
 /// Adds a map.
@@ -116,7 +121,8 @@ pub fn drop_maps(t: &mut Transaction, from: Epoch, to: Epoch) {
 /// Reads the superblock.
 pub async fn load(store: &Store) -> Result<Superblock, OwnError> {
     let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), SUPER).await?;
-    Superblock::from_bytes(&bytes).map_err(|source| OwnError::Damaged { what: "the superblock".into(), source })
+    Superblock::from_bytes(&bytes)
+        .map_err(|source| OwnError::Damaged { what: "the superblock".into(), source })
 }
 
 /// Reads the bytes of a map, if it is kept.

@@ -1,11 +1,13 @@
 //! For whom requests are: the tenants of this OSD, and what they are promised.
 //!
-//! A request belongs to the tenant of the most special specification that fits it: of its image, of its client, of
-//! its namespace, of its pool. If none fits, `osd_qos_tenant` says what counts as one tenant. The table is found by
-//! slices of the request; only the first operation of a tenant allocates.
+//! A request belongs to the tenant of the most special specification that fits it: of its image, of
+//! its client, of its namespace, of its pool. If none fits, `osd_qos_tenant` says what counts as
+//! one tenant. The table is found by slices of the request; only the first operation of a tenant
+//! allocates.
 //!
-//! Specifications come from the manager with this OSD's part of their rates ([`Tenants::take_shares`]), and it is
-//! told what their tenants are asked for ([`Tenants::demand`]), as for [`crate::ceilings`].
+//! Specifications come from the manager with this OSD's part of their rates
+//! ([`Tenants::take_shares`]), and it is told what their tenants are asked for
+//! ([`Tenants::demand`]), as for [`crate::ceilings`].
 
 use crate::asked::Asked;
 use crate::ceilings::{prefix_by_header, prefix_of};
@@ -99,7 +101,8 @@ impl Waits {
             let count = f64::from(*count);
             if below + count >= part * all {
                 // Bucket n ends at 2^n, and the first begins at 0.
-                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
+                let (from, to) =
+                    (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
                 return Some((from + (to - from) * (part * all - below) / count).round());
             }
             below += count;
@@ -206,7 +209,8 @@ impl Spec {
         }
         let standing = Fraction::standing(share.osds);
         let part = [standing, standing, Fraction::even(share.osds)];
-        let mut spec = Spec { share, row, limited: Limited::new(now), asked: Asked::default(), part };
+        let mut spec =
+            Spec { share, row, limited: Limited::new(now), asked: Asked::default(), part };
         spec.divide();
         spec
     }
@@ -230,12 +234,18 @@ impl Spec {
         let [iops, bps] = self.floor(even);
         let scale = qos::set_aside(scale, self.share.osds, 1000 - self.part[2].of(1000) as u32);
         // What is left of a floor is still one.
-        let scaled = |n: u64| if n == 0 { 0 } else { ((u128::from(n) * u128::from(scale) / 1000) as u64).max(1) };
-        let floor = Pace { iops_milli: scaled(iops), bps: if bps == 0 { 0 } else { (scaled(bps) / 1000).max(1) } };
+        let scaled = |n: u64| {
+            if n == 0 { 0 } else { ((u128::from(n) * u128::from(scale) / 1000) as u64).max(1) }
+        };
+        let floor = Pace {
+            iops_milli: scaled(iops),
+            bps: if bps == 0 { 0 } else { (scaled(bps) / 1000).max(1) },
+        };
         TenantSpec { floor, weight: self.share.weight.max(1), ceiling: Pace::default() }
     }
 
-    /// This OSD's part of the floor, in thousandths of operations and of bytes each second; 0 for none.
+    /// This OSD's part of the floor, in thousandths of operations and of bytes each second; 0 for
+    /// none.
     fn floor(&self, even: bool) -> [u64; 2] {
         [0, 1].map(|i| self.share.floors.get(i).map_or(0, |s| own_part(s, self.share.osds, even)))
     }
@@ -287,7 +297,10 @@ impl Index {
                 return None;
             }
             let images = self.images.get(&(pool, namespace.clone()))?;
-            prefix_of(&op.oid.name).map_or_else(|| images.get(&prefix_by_header(&op.oid.name)?[..]), |prefix| images.get(prefix))
+            prefix_of(&op.oid.name).map_or_else(
+                || images.get(&prefix_by_header(&op.oid.name)?[..]),
+                |prefix| images.get(prefix),
+            )
         };
         let client = || self.clients.get(op.sink().entity()).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
@@ -326,12 +339,17 @@ pub struct Tenants {
     throttled: (u64, u64),
 }
 
-/// The manager, under which the scheduler and the rows have it. It reads what images are before it can divide what was promised to
-/// them: behind those whom it divides it for it would wait for ever, and what it gave up would be in their way.
+/// The manager, under which the scheduler and the rows have it. It reads what images are before it
+/// can divide what was promised to them: behind those whom it divides it for it would wait for
+/// ever, and what it gave up would be in their way.
 pub(crate) const MANAGER: u64 = 0;
-/// What it is promised on each OSD: enough for reading headers. What it moves itself, for tasks of block devices, goes by its weight.
-pub(crate) const MANAGER_SPEC: TenantSpec =
-    TenantSpec { floor: Pace { iops_milli: 50_000, bps: 1 << 20 }, weight: TenantSpec::WEIGHT, ceiling: Pace { iops_milli: 0, bps: 0 } };
+/// What it is promised on each OSD: enough for reading headers. What it moves itself, for tasks of
+/// block devices, goes by its weight.
+pub(crate) const MANAGER_SPEC: TenantSpec = TenantSpec {
+    floor: Pace { iops_milli: 50_000, bps: 1 << 20 },
+    weight: TenantSpec::WEIGHT,
+    ceiling: Pace { iops_milli: 0, bps: 0 },
+};
 
 /// For requests of tenants that are more than are kept.
 const REST: Key = Key { pool: PoolId(-1), namespace: Bytes::new(), detail: Bytes::new() };
@@ -348,7 +366,17 @@ impl Tenants {
         let mut rows = slab::Slab::new();
         let key = Key { pool: REST.pool, detail: Bytes::from_static(b"mgr"), ..Key::default() };
         let (seen, told) = (Seen::default(), Seen::default());
-        rows.insert(Row { key, spec: None, id: MANAGER, hash: 0, used: 0, seen, told, cost: 0, times: None });
+        rows.insert(Row {
+            key,
+            spec: None,
+            id: MANAGER,
+            hash: 0,
+            used: 0,
+            seen,
+            told,
+            cost: 0,
+            times: None,
+        });
         Tenants {
             by,
             rows,
@@ -381,7 +409,17 @@ impl Tenants {
         let entry = self.rows.vacant_entry();
         let at = entry.key() as u32;
         let (seen, told) = (Seen::default(), Seen::default());
-        entry.insert(Row { key, spec, id: self.count << 32 | u64::from(at), hash, used: now, seen, told, cost: 0, times: None });
+        entry.insert(Row {
+            key,
+            spec,
+            id: self.count << 32 | u64::from(at),
+            hash,
+            used: now,
+            seen,
+            told,
+            cost: 0,
+            times: None,
+        });
         at
     }
 
@@ -429,10 +467,15 @@ impl Tenants {
             hash = hash.wrapping_add(1);
         }
         self.sweep(now);
-        if self.table.len() >= MOST && (pool, namespace, detail) != (REST.pool, &b""[..], &b""[..]) {
+        if self.table.len() >= MOST && (pool, namespace, detail) != (REST.pool, &b""[..], &b""[..])
+        {
             return self.row(REST.pool, b"", b"", now);
         }
-        let key = Key { pool, namespace: Bytes::copy_from_slice(namespace), detail: Bytes::copy_from_slice(detail) };
+        let key = Key {
+            pool,
+            namespace: Bytes::copy_from_slice(namespace),
+            detail: Bytes::copy_from_slice(detail),
+        };
         let at = self.add_row(key, None, hash, now);
         self.table.insert(hash, at);
         at
@@ -441,11 +484,13 @@ impl Tenants {
     /// Looks whether some tenants may be forgotten.
     fn sweep(&mut self, now: u64) {
         for _ in 0..SWEEP {
-            self.swept = if self.swept + 1 < self.rows.capacity().max(1) { self.swept + 1 } else { 0 };
+            self.swept =
+                if self.swept + 1 < self.rows.capacity().max(1) { self.swept + 1 } else { 0 };
             let Some(row) = self.rows.get(self.swept) else { continue };
             if row.spec.is_none() && row.id != MANAGER && now.saturating_sub(row.used) >= IDLE {
                 let (hash, at) = (row.hash, self.swept as u32);
-                // One that lies behind it because of an equal hash is found no longer and begins anew.
+                // One that lies behind it because of an equal hash is found no longer and begins
+                // anew.
                 if self.table.get(&hash) == Some(&at) {
                     self.table.remove(&hash);
                 }
@@ -454,7 +499,8 @@ impl Tenants {
         }
     }
 
-    /// Takes a request that is about to be scheduled, and finds its tenant; it comes back if it may go on at once.
+    /// Takes a request that is about to be scheduled, and finds its tenant; it comes back if it may
+    /// go on at once.
     pub fn admit(&mut self, op: Rc<ClientOp>, now: u64) -> Option<Rc<ClientOp>> {
         let at = self.row_of(&op, now);
         let row = &mut self.rows[at as usize];
@@ -470,8 +516,12 @@ impl Tenants {
                 if spec.is_divided() && spec.asked.count(demand.bytes) {
                     self.asked.push(at);
                 }
-                // Ceilings of an image are those of its data: who works with the image itself does not wait behind what is written to it.
-                let waits = spec.limited.tenant().filter(|_| spec.share.prefix.is_none() || prefix_of(&op.oid.name).is_some());
+                // Ceilings of an image are those of its data: who works with the image itself does
+                // not wait behind what is written to it.
+                let waits = spec
+                    .limited
+                    .tenant()
+                    .filter(|_| spec.share.prefix.is_none() || prefix_of(&op.oid.name).is_some());
                 if let Some(tenant) = waits {
                     op.queued.set(now);
                     let tracked = op.clone();
@@ -480,7 +530,8 @@ impl Tenants {
                         row.seen.throttled += 1;
                         self.throttled.0 += 1;
                         tracked.tracked.held(OVER_CEILING);
-                        // It comes to this OSD for the first time in a while, which has little of the ceiling.
+                        // It comes to this OSD for the first time in a while, which has little of
+                        // the ceiling.
                         self.urgent |= spec.asked.is_news();
                     }
                     return through.inspect(|op| op.queued.set(now));
@@ -521,7 +572,10 @@ impl Tenants {
 
     /// What a tenant is called, by what the scheduler knows it as.
     pub fn name(&self, id: u64, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Option<String> {
-        self.rows.get(id as u32 as usize).filter(|r| r.id == id).map(|row| self.name_of(row, pool_name))
+        self.rows
+            .get(id as u32 as usize)
+            .filter(|r| r.id == id)
+            .map(|row| self.name_of(row, pool_name))
     }
 
     /// When the next request may go on.
@@ -544,7 +598,9 @@ impl Tenants {
         let id = op.tenant.get();
         let waited = now.saturating_sub(op.queued.get());
         op.legs.add(Leg::Queue, waited);
-        let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else { return };
+        let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else {
+            return;
+        };
         row.cost += paid;
         // One that comes again was served before.
         if op.served.replace(true) {
@@ -572,7 +628,9 @@ impl Tenants {
             return;
         }
         let id = op.tenant.get();
-        let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else { return };
+        let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else {
+            return;
+        };
         if row.times.is_none() {
             if self.timed >= MOST_TIMED {
                 return;
@@ -604,9 +662,13 @@ impl Tenants {
         std::mem::replace(&mut self.by, by) != by
     }
 
-    /// What the manager is to be told now, and what the scheduler, if the manager is silent. `waiting` says what the
-    /// scheduler has of a tenant.
-    pub fn demand(&mut self, waiting: &dyn Fn(u64) -> usize, now: u64) -> (Vec<TenantDemand>, Promises) {
+    /// What the manager is to be told now, and what the scheduler, if the manager is silent.
+    /// `waiting` says what the scheduler has of a tenant.
+    pub fn demand(
+        &mut self,
+        waiting: &dyn Fn(u64) -> usize,
+        now: u64,
+    ) -> (Vec<TenantDemand>, Promises) {
         let mut promises = Promises::new();
         if !self.lonely && !self.specs.is_empty() && now.saturating_sub(self.heard) >= LONELY {
             self.lonely = true;
@@ -618,11 +680,14 @@ impl Tenants {
             let spec = &mut specs[*at];
             let mut backlog = Backlog::default();
             for access in [Access::Read, Access::Write] {
-                let waits = spec.limited.tenant().map(|t| gate.backlog(t, access)).unwrap_or_default();
-                (backlog.ops, backlog.bytes) = (backlog.ops + waits.ops, backlog.bytes + waits.bytes);
+                let waits =
+                    spec.limited.tenant().map(|t| gate.backlog(t, access)).unwrap_or_default();
+                (backlog.ops, backlog.bytes) =
+                    (backlog.ops + waits.ops, backlog.bytes + waits.bytes);
             }
             // A floor is needed where a tenant does not get what it asks for.
-            let queued = if spec.has_floor() { waiting(rows[spec.row as usize].id) as u64 } else { 0 };
+            let queued =
+                if spec.has_floor() { waiting(rows[spec.row as usize].id) as u64 } else { 0 };
             told.extend(spec.asked.tell(spec.share.number, backlog, queued, now));
             spec.asked.is_listed()
         });
@@ -638,7 +703,8 @@ impl Tenants {
         promises
     }
 
-    /// What is set aside for floors, in thousandths of them; more than all of them where there is room ([`qos::AHEAD`]).
+    /// What is set aside for floors, in thousandths of them; more than all of them where there is
+    /// room ([`qos::AHEAD`]).
     pub fn scale(&self) -> u32 {
         self.scale
     }
@@ -652,10 +718,15 @@ impl Tenants {
     pub fn set_scale(&mut self, scale: u32) -> Promises {
         self.scale = scale;
         let (even, rows) = (self.lonely, &self.rows);
-        self.specs.iter().filter(|s| s.has_floor()).map(|s| (rows[s.row as usize].id, s.promise(even, scale))).collect()
+        self.specs
+            .iter()
+            .filter(|s| s.has_floor())
+            .map(|s| (rows[s.row as usize].id, s.promise(even, scale)))
+            .collect()
     }
 
-    /// What the floors of those who came here lately cost each second, if an operation costs `each`, and a MiB `per_mib`.
+    /// What the floors of those who came here lately cost each second, if an operation costs
+    /// `each`, and a MiB `per_mib`.
     pub fn promised(&self, each: u32, per_mib: u32, now: u64) -> u64 {
         let cost = |[iops, bps]: [u64; 2]| {
             let by_op = u128::from(iops) * u128::from(each) / 1000;
@@ -663,8 +734,15 @@ impl Tenants {
             // If both are given, the lower one decides.
             if iops == 0 || (bps > 0 && by_byte < by_op) { by_byte } else { by_op }
         };
-        let active = |s: &&Spec| self.rows.get(s.row as usize).is_some_and(|r| now.saturating_sub(r.used) < LATELY);
-        self.specs.iter().filter(active).map(|s| cost(s.floor(self.lonely))).sum::<u128>().min(u64::MAX.into()) as u64
+        let active = |s: &&Spec| {
+            self.rows.get(s.row as usize).is_some_and(|r| now.saturating_sub(r.used) < LATELY)
+        };
+        self.specs
+            .iter()
+            .filter(active)
+            .map(|s| cost(s.floor(self.lonely)))
+            .sum::<u128>()
+            .min(u64::MAX.into()) as u64
     }
 
     /// The manager said something, whatever it was.
@@ -673,10 +751,14 @@ impl Tenants {
         if std::mem::take(&mut self.lonely) { self.apply(false, now) } else { Promises::new() }
     }
 
-    /// Takes what the manager said of specifications. Gives promises for the scheduler; and, if requests may belong
-    /// to other tenants now, those that waited here, which are to be admitted again behind those that the
-    /// scheduler has.
-    pub fn take_shares(&mut self, news: QosShares, now: u64) -> (Promises, Option<Vec<Rc<ClientOp>>>) {
+    /// Takes what the manager said of specifications. Gives promises for the scheduler; and, if
+    /// requests may belong to other tenants now, those that waited here, which are to be admitted
+    /// again behind those that the scheduler has.
+    pub fn take_shares(
+        &mut self,
+        news: QosShares,
+        now: u64,
+    ) -> (Promises, Option<Vec<Rc<ClientOp>>>) {
         let QosShares { tenants: shares, all_tenants: all, gone, parts, .. } = news;
         let mut promises = Promises::new();
         let gone: FxHashSet<TenantNumber> = if all {
@@ -685,14 +767,21 @@ impl Tenants {
         } else {
             gone.into_iter().filter(|n| self.by_number.contains_key(n)).collect()
         };
-        let whose = |s: &TenantShare| (s.pool, s.namespace.clone(), s.prefix.clone(), s.client.clone());
-        let same = |s: &TenantShare| self.by_number.get(&s.number).is_some_and(|i| whose(&self.specs[*i].share) == whose(s));
+        let whose =
+            |s: &TenantShare| (s.pool, s.namespace.clone(), s.prefix.clone(), s.client.clone());
+        let same = |s: &TenantShare| {
+            self.by_number.get(&s.number).is_some_and(|i| whose(&self.specs[*i].share) == whose(s))
+        };
         let mut again = None;
         if !gone.is_empty() || !shares.iter().all(same) {
             again = Some(self.replace(shares, &gone, &mut promises, now));
         } else {
             for share in shares {
-                let Some(spec) = self.by_number.get(&share.number).and_then(|at| self.specs.get_mut(*at)) else { continue };
+                let Some(spec) =
+                    self.by_number.get(&share.number).and_then(|at| self.specs.get_mut(*at))
+                else {
+                    continue;
+                };
                 self.floors -= usize::from(spec.has_floor());
                 spec.share = share;
                 self.floors += usize::from(spec.has_floor());
@@ -703,7 +792,10 @@ impl Tenants {
             }
         }
         for TenantPart { number, ops, bytes, floor } in parts {
-            let Some(spec) = self.by_number.get(&number).and_then(|at| self.specs.get_mut(*at)) else { continue };
+            let Some(spec) = self.by_number.get(&number).and_then(|at| self.specs.get_mut(*at))
+            else {
+                continue;
+            };
             spec.part = [ops, bytes, floor].map(Fraction);
             spec.divide();
             spec.limited.take(spec.ceilings(), &mut self.gate, now);
@@ -714,9 +806,15 @@ impl Tenants {
         (promises, again)
     }
 
-    /// Takes tenants in the place of those that were there, or beside them. Gives everything that waited, in order:
-    /// who is who changes.
-    fn replace(&mut self, shares: Vec<TenantShare>, gone: &FxHashSet<TenantNumber>, promises: &mut Promises, now: u64) -> Vec<Rc<ClientOp>> {
+    /// Takes tenants in the place of those that were there, or beside them. Gives everything that
+    /// waited, in order: who is who changes.
+    fn replace(
+        &mut self,
+        shares: Vec<TenantShare>,
+        gone: &FxHashSet<TenantNumber>,
+        promises: &mut Promises,
+        now: u64,
+    ) -> Vec<Rc<ClientOp>> {
         let mut waiting = Vec::with_capacity(self.gate.len());
         for s in &mut self.specs {
             s.limited.take(Part::default(), &mut self.gate, now);
@@ -727,13 +825,16 @@ impl Tenants {
             op.legs.add(Leg::Ceiling, now.saturating_sub(op.queued.get()));
             waiting.push(op);
         }
-        let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs).into_iter().partition(|s| gone.contains(&s.share.number));
+        let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs)
+            .into_iter()
+            .partition(|s| gone.contains(&s.share.number));
         for s in left {
             promises.push((self.rows[s.row as usize].id, TenantSpec::default()));
             self.remove_row(s.row as usize);
         }
         self.specs = keep;
-        self.by_number = self.specs.iter().enumerate().map(|(at, s)| (s.share.number, at)).collect();
+        self.by_number =
+            self.specs.iter().enumerate().map(|(at, s)| (s.share.number, at)).collect();
         for share in shares {
             match self.by_number.get(&share.number) {
                 Some(at) => self.specs[*at].share = share,
@@ -767,21 +868,30 @@ impl Tenants {
             Some(s) => s.share.name.clone(),
             None if row.key == REST => "others".into(),
             None if row.key.pool == REST.pool => text(&row.key.detail),
-            None if !row.key.detail.is_empty() => format!("{}/{}/{}", pool(), text(&row.key.namespace), text(&row.key.detail)),
-            None if !row.key.namespace.is_empty() => format!("{}/{}", pool(), text(&row.key.namespace)),
+            None if !row.key.detail.is_empty() => {
+                format!("{}/{}/{}", pool(), text(&row.key.namespace), text(&row.key.detail))
+            }
+            None if !row.key.namespace.is_empty() => {
+                format!("{}/{}", pool(), text(&row.key.namespace))
+            }
             None => pool(),
         }
     }
 
     /// What tenants got since this was asked last: those with the most, and the others together.
     pub fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Vec<TenantSeen> {
-        let mut changed: Vec<usize> = self.rows.iter().filter(|(_, r)| r.seen != r.told).map(|(at, _)| at).collect();
-        changed.sort_by_key(|at| std::cmp::Reverse(self.rows[*at].seen.offered - self.rows[*at].told.offered));
+        let mut changed: Vec<usize> =
+            self.rows.iter().filter(|(_, r)| r.seen != r.told).map(|(at, _)| at).collect();
+        changed.sort_by_key(|at| {
+            std::cmp::Reverse(self.rows[*at].seen.offered - self.rows[*at].told.offered)
+        });
         let mut seen: Vec<TenantSeen> = Vec::new();
         for (n, at) in changed.into_iter().enumerate() {
             let row = &self.rows[at];
             let named = n < MOST_TOLD;
-            let one = row.seen.since(&row.told, if named { self.name_of(row, pool_name) } else { String::new() });
+            let one = row
+                .seen
+                .since(&row.told, if named { self.name_of(row, pool_name) } else { String::new() });
             match seen.last_mut().filter(|_| n > MOST_TOLD) {
                 Some(rest) => add(rest, &one),
                 None => seen.push(one),
@@ -793,7 +903,11 @@ impl Tenants {
     }
 
     /// What was seen, and what is promised. `waiting` says what the scheduler has of a tenant.
-    pub fn dump(&self, pool_name: &dyn Fn(PoolId) -> Option<String>, waiting: &dyn Fn(u64) -> usize) -> Value {
+    pub fn dump(
+        &self,
+        pool_name: &dyn Fn(PoolId) -> Option<String>,
+        waiting: &dyn Fn(u64) -> usize,
+    ) -> Value {
         let rows = self.rows.iter().filter(|(_, row)| row.id != MANAGER || row.seen.offered > 0).map(|(_, row)| {
             let spec = row.spec.and_then(|s| self.specs.get(s));
             let name = self.name_of(row, pool_name);

@@ -29,18 +29,33 @@ impl ReplySink for Session {
     }
 }
 
-pub(crate) fn request(pool: i64, namespace: &'static str, object: &'static str, from: Session, tid: u64) -> Rc<ClientOp> {
+pub(crate) fn request(
+    pool: i64,
+    namespace: &'static str,
+    object: &'static str,
+    from: Session,
+    tid: u64,
+) -> Rc<ClientOp> {
     let pgid = PgId { pool: PoolId(pool), seed: 0 };
     let m = OsdOp {
         pgid: SpgId { pgid, ..SpgId::default() },
-        locator: ObjectLocator { pool: pgid.pool, namespace: namespace.as_bytes().into(), ..ObjectLocator::default() },
+        locator: ObjectLocator {
+            pool: pgid.pool,
+            namespace: namespace.as_bytes().into(),
+            ..ObjectLocator::default()
+        },
         object: object.as_bytes().into(),
         ops: vec![write_op(0, &[7; 4096][..])],
         snapid: SnapId::NOSNAP,
         ..OsdOp::default()
     };
     let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
-    let request = Rc::new(Request { m, source: EntityName::client(from.1 as i64), addr: EntityAddr::default(), tid });
+    let request = Rc::new(Request {
+        m,
+        source: EntityName::client(from.1 as i64),
+        addr: EntityAddr::default(),
+        tid,
+    });
     let tracked = Rc::<Tracker>::default().start(request.clone(), Instant::now());
     Rc::new(ClientOp::new(request, info, pgid, Rc::new(from), tracked, None))
 }
@@ -63,7 +78,9 @@ fn offered(by: TenantBy, ops: &[Rc<ClientOp>]) -> BTreeMap<String, u64> {
     }
     let dump = tenants.dump(&pool_name, &|_| 0);
     assert_eq!(dump["tenant_by"], by.name());
-    let row = |t: &serde_json::Value| (t["tenant"].as_str().unwrap().to_owned(), t["offered"].as_u64().unwrap());
+    let row = |t: &serde_json::Value| {
+        (t["tenant"].as_str().unwrap().to_owned(), t["offered"].as_u64().unwrap())
+    };
     dump["tenants"].as_array().unwrap().iter().map(row).collect()
 }
 
@@ -80,8 +97,13 @@ fn each_value_says_whose_a_request_is() {
         request(2, "", "rbd_header.11aa", A, 8),
         request(2, "", "rbd_directory", A, 9),
     ];
-    let of = |rows: &[(&str, u64)]| rows.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<BTreeMap<_, _>>();
-    assert_eq!(offered(TenantBy::Pool, &ops), of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 5), ("pool-2/space", 1)]));
+    let of = |rows: &[(&str, u64)]| {
+        rows.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(
+        offered(TenantBy::Pool, &ops),
+        of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 5), ("pool-2/space", 1)])
+    );
     ops.iter().for_each(|op| op.offered.set(false));
     let images = [
         ("pool-1", 2),
@@ -94,15 +116,23 @@ fn each_value_says_whose_a_request_is() {
     assert_eq!(offered(TenantBy::Image, &ops), of(&images));
     ops.iter().for_each(|op| op.offered.set(false));
     assert_eq!(offered(TenantBy::Client, &ops), of(&[("client.a", 6), ("client.b", 3)]));
-    for (name, by) in [("pool", TenantBy::Pool), ("image", TenantBy::Image), ("client", TenantBy::Client)] {
+    for (name, by) in
+        [("pool", TenantBy::Pool), ("image", TenantBy::Image), ("client", TenantBy::Client)]
+    {
         assert_eq!((TenantBy::from_name(name), by.name()), (by, name));
         assert!(conf::find("osd_qos_tenant").unwrap().parse(name).is_ok());
     }
     assert!(conf::find("osd_qos_tenant").unwrap().parse("session").is_err());
 }
 
-/// Of the next so many, how many are of each client; those of a session must come in the order in which they were sent.
-fn serve(q: &mut OsdQueue, n: usize, last: &mut BTreeMap<u64, u64>, now: Instant) -> BTreeMap<String, usize> {
+/// Of the next so many, how many are of each client; those of a session must come in the order in
+/// which they were sent.
+fn serve(
+    q: &mut OsdQueue,
+    n: usize,
+    last: &mut BTreeMap<u64, u64>,
+    now: Instant,
+) -> BTreeMap<String, usize> {
     let mut served: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..n {
         let Next::Work(Work::Client(op), _) = q.dequeue(now) else { panic!("{n} wait") };
@@ -119,23 +149,38 @@ fn a_change_holds_for_what_waits() {
     let mut q = OsdQueue::starting(&c, now);
     // Three sessions of one client and one of another, all on one pool.
     for tid in 0..120 {
-        for session in [Session("client.a", 1), Session("client.a", 2), Session("client.a", 3), Session("client.b", 4)] {
+        for session in [
+            Session("client.a", 1),
+            Session("client.a", 2),
+            Session("client.a", 3),
+            Session("client.b", 4),
+        ] {
             q.enqueue(Work::Client(request(1, "", "object", session, tid)), now);
         }
     }
     let waiting = |q: &OsdQueue| {
         let dump = q.dump(&pool_name);
-        let row = |t: &serde_json::Value| Some((t["tenant"].as_str()?.to_owned(), t["waiting"].as_u64().filter(|n| *n > 0)?));
-        let waiting: BTreeMap<String, u64> = dump["tenants"].as_array().unwrap().iter().filter_map(row).collect();
+        let row = |t: &serde_json::Value| {
+            Some((t["tenant"].as_str()?.to_owned(), t["waiting"].as_u64().filter(|n| *n > 0)?))
+        };
+        let waiting: BTreeMap<String, u64> =
+            dump["tenants"].as_array().unwrap().iter().filter_map(row).collect();
         (dump["tenant_by"].as_str().unwrap().to_owned(), waiting.into_iter().collect::<Vec<_>>())
     };
     assert_eq!(waiting(&q), ("pool".into(), vec![("pool-1".into(), 480)]));
     let mut last = BTreeMap::new();
     let by_session = serve(&mut q, 80, &mut last, now);
-    assert_eq!((by_session["client.a"], by_session["client.b"]), (60, 20), "sessions of a tenant take turns");
+    assert_eq!(
+        (by_session["client.a"], by_session["client.b"]),
+        (60, 20),
+        "sessions of a tenant take turns"
+    );
     c.set(Source::Override, "osd_qos_tenant", "client").unwrap();
     q.configure(&c, now);
-    assert_eq!(waiting(&q), ("client".into(), vec![("client.a".into(), 300), ("client.b".into(), 100)]));
+    assert_eq!(
+        waiting(&q),
+        ("client".into(), vec![("client.a".into(), 300), ("client.b".into(), 100)])
+    );
     let by_client = serve(&mut q, 80, &mut last, now);
     assert!(by_client.values().all(|n| n.abs_diff(40) <= 2), "{by_client:?}");
     // Whatever it is changed to, nothing is lost, and all is in order.
@@ -145,7 +190,9 @@ fn a_change_holds_for_what_waits() {
     serve(&mut q, 320, &mut last, now);
     assert!(q.is_empty());
     let dump = q.dump(&pool_name);
-    let sum = |what: &str| dump["tenants"].as_array().unwrap().iter().filter_map(|t| t[what].as_u64()).sum::<u64>();
+    let sum = |what: &str| {
+        dump["tenants"].as_array().unwrap().iter().filter_map(|t| t[what].as_u64()).sum::<u64>()
+    };
     assert_eq!((sum("offered"), sum("served"), last.len()), (480, 480, 4));
 }
 
@@ -154,12 +201,23 @@ fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
     let (mut c, start) = (Config::new(), Instant::now());
     c.set(Source::Override, "osd_mclock_profile", "custom").unwrap();
     let mut q = OsdQueue::starting(&c, start);
-    // A floor that takes, with what is set aside for it, a little more than what is done here, one operation in each millisecond.
+    // A floor that takes, with what is set aside for it, a little more than what is done here, one
+    // operation in each millisecond.
     let floor = 1_020_000_000 / u64::from(qos::set_aside(qos::AHEAD, 1, 0));
     let rate = ShareOfRate { each_second: floor, part: floor, ..ShareOfRate::default() };
-    let share = TenantShare { name: "a".into(), pool: Some(PoolId(1)), weight: 1, osds: 1, floors: vec![rate, ShareOfRate::default()], ..TenantShare::default() };
+    let share = TenantShare {
+        name: "a".into(),
+        pool: Some(PoolId(1)),
+        weight: 1,
+        osds: 1,
+        floors: vec![rate, ShareOfRate::default()],
+        ..TenantShare::default()
+    };
     let parts = vec![TenantPart { number: share.number, ops: 0, bytes: 0, floor: u32::MAX }];
-    q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+    q.take_shares(
+        QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() },
+        start,
+    );
     let (manager, mut last, mut longest, mut served) = (Session("mgr.x", 3), BTreeMap::new(), 0, 0);
     for ms in 0..900 {
         let now = start + Duration::from_millis(ms);
@@ -179,28 +237,50 @@ fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
     for tid in 1000..1300 {
         q.enqueue(Work::Client(request(2, "", "rbd_header.11aa", manager, tid)), now);
     }
-    let of = (0..100).map(|ms| serve(&mut q, 1, &mut last, now + Duration::from_millis(ms))).filter(|of| of.contains_key("mgr.x")).count();
+    let of = (0..100)
+        .map(|ms| serve(&mut q, 1, &mut last, now + Duration::from_millis(ms)))
+        .filter(|of| of.contains_key("mgr.x"))
+        .count();
     assert!((4..=12).contains(&of), "{of}");
     let dump = q.dump(&pool_name);
-    let names: Vec<&str> = dump["tenants"].as_array().unwrap().iter().filter_map(|t| t["tenant"].as_str()).collect();
+    let names: Vec<&str> =
+        dump["tenants"].as_array().unwrap().iter().filter_map(|t| t["tenant"].as_str()).collect();
     assert_eq!(names, ["mgr", "a"]);
 }
 
-/// What tells of an image is the image's, so that who needs it goes with its floor and share, and waits for no ceiling of what is written to it.
+/// What tells of an image is the image's, so that who needs it goes with its floor and share, and
+/// waits for no ceiling of what is written to it.
 #[test]
 fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {
     let start = Instant::now();
     let mut q = OsdQueue::starting(&Config::new(), start);
     let rate = |n: u64| ShareOfRate { each_second: n, part: n, ..ShareOfRate::default() };
     let ceilings = (0..6).map(|i| rate(if i == 0 { 1000 } else { 0 })).collect();
-    let (pool, namespace, prefix) = (Some(PoolId(1)), Some("".into()), Some("rbd_data.11aa".into()));
-    let share = TenantShare { name: "image".into(), pool, namespace, prefix, weight: 1, osds: 1, ceilings, ..TenantShare::default() };
+    let (pool, namespace, prefix) =
+        (Some(PoolId(1)), Some("".into()), Some("rbd_data.11aa".into()));
+    let share = TenantShare {
+        name: "image".into(),
+        pool,
+        namespace,
+        prefix,
+        weight: 1,
+        osds: 1,
+        ceilings,
+        ..TenantShare::default()
+    };
     let parts = vec![TenantPart { number: share.number, ops: u32::MAX, bytes: u32::MAX, floor: 0 }];
-    q.take_shares(QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() }, start);
+    q.take_shares(
+        QosShares { tenants: vec![share], all_tenants: true, parts, ..QosShares::default() },
+        start,
+    );
     for tid in 0..50 {
         q.enqueue(Work::Client(request(1, "", FIRST, A, tid)), start);
     }
-    for (tid, object) in ["rbd_header.11aa", "rbd_object_map.11aa", "rbd_object_map.11aa.0000000000000004"].into_iter().enumerate() {
+    for (tid, object) in
+        ["rbd_header.11aa", "rbd_object_map.11aa", "rbd_object_map.11aa.0000000000000004"]
+            .into_iter()
+            .enumerate()
+    {
         q.enqueue(Work::Client(request(1, "", object, B, tid as u64)), start);
     }
     let mut begun = BTreeMap::new();
@@ -209,6 +289,11 @@ fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {
     }
     assert!(begun["client.b"] == 3 && begun["client.a"] < 3, "{begun:?}");
     let dump = q.dump(&pool_name);
-    let tenants: Vec<_> = dump["tenants"].as_array().unwrap().iter().map(|t| (t["tenant"].as_str().unwrap(), t["offered"].as_u64().unwrap())).collect();
+    let tenants: Vec<_> = dump["tenants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| (t["tenant"].as_str().unwrap(), t["offered"].as_u64().unwrap()))
+        .collect();
     assert_eq!(tenants, [("image", 53)]);
 }

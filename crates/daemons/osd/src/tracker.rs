@@ -1,7 +1,7 @@
 //! Operations in flight and the slowest ones of the recent past (Ceph: `common/TrackedOp.*`).
 //!
-//! Tracking one operation costs a slot and a few clock readings. Text is made when somebody asks, or
-//! when an operation is slow enough to enter the history.
+//! Tracking one operation costs a slot and a few clock readings. Text is made when somebody asks,
+//! or when an operation is slow enough to enter the history.
 
 use serde_json::{Value, json};
 use smallvec::SmallVec;
@@ -75,7 +75,10 @@ impl Stage {
 /// Waits that are kept of an operation, the last among them: one may wait again and again.
 const MOST_WAITS: usize = 32;
 /// An operation is let go by what had held it back: no wait, but the end of one.
-const LET_GO: [(&str, &str); 2] = [(LIMITED, "allowed by the limit of its image"), (OVER_CEILING, "allowed by the ceiling of its tenant")];
+const LET_GO: [(&str, &str); 2] = [
+    (LIMITED, "allowed by the limit of its image"),
+    (OVER_CEILING, "allowed by the ceiling of its tenant"),
+];
 
 struct Record {
     what: Rc<dyn Describe>,
@@ -107,10 +110,12 @@ impl Record {
         waits.push((at, why));
     }
 
-    /// How old it is, without the time in which an image's limit or a tenant's ceiling held it back: that is what these are for.
+    /// How old it is, without the time in which an image's limit or a tenant's ceiling held it
+    /// back: that is what these are for.
     fn blamed(&self, age: Duration) -> Duration {
         let (held, since) = self.held.get();
-        age.saturating_sub(held).saturating_sub(since.map_or(Duration::ZERO, |since| age.saturating_sub(since)))
+        age.saturating_sub(held)
+            .saturating_sub(since.map_or(Duration::ZERO, |since| age.saturating_sub(since)))
     }
 
     /// What happened, in order.
@@ -133,13 +138,18 @@ impl Record {
             events.push((at, text));
         }
         events.sort_by_key(|(at, _)| *at);
-        events.into_iter().map(|(at, event)| json!({"time": wall(self.started_wall + at), "event": event})).collect()
+        events
+            .into_iter()
+            .map(|(at, event)| json!({"time": wall(self.started_wall + at), "event": event}))
+            .collect()
     }
 
     /// Where the operation is.
     fn flag_point(&self) -> String {
         match (self.last_stage(), self.delayed.get()) {
-            (Some(Stage::Done), _) | (_, None) => self.last_stage().map_or("initiated", Stage::flag_point).to_owned(),
+            (Some(Stage::Done), _) | (_, None) => {
+                self.last_stage().map_or("initiated", Stage::flag_point).to_owned()
+            }
             (_, Some(why)) => format!("delayed ({why})"),
         }
     }
@@ -206,7 +216,8 @@ impl Tracked {
         self.record.wait(self.record.started.elapsed(), why);
     }
 
-    /// The operation waits for what it is promised: [`LIMITED`], or [`OVER_CEILING`]. It is not slow for that.
+    /// The operation waits for what it is promised: [`LIMITED`], or [`OVER_CEILING`]. It is not
+    /// slow for that.
     pub fn held(&self, why: &'static str) {
         let now = self.record.started.elapsed();
         self.record.delayed.set(Some(why));
@@ -419,8 +430,8 @@ impl Tracker {
         })
     }
 
-    /// Operations that are older than the complaint time: how many are where, and the age of the oldest. Time in which an image's
-    /// limit or a tenant's ceiling held them back does not count.
+    /// Operations that are older than the complaint time: how many are where, and the age of the
+    /// oldest. Time in which an image's limit or a tenant's ceiling held them back does not count.
     pub fn slow_now(&self) -> (BTreeMap<String, u64>, Duration) {
         let complaint = self.limits.get().complaint;
         let mut at: BTreeMap<String, u64> = BTreeMap::new();
@@ -509,7 +520,10 @@ mod tests {
         op.delayed("waiting for missing object");
         op.mark(Stage::Started);
         op.waits_for([OsdId(11), OsdId(2)].into_iter());
-        assert_eq!(t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"], "waiting for sub ops");
+        assert_eq!(
+            t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"],
+            "waiting for sub ops"
+        );
         let commits = op.commits();
         commits.add(Some(OsdId(11)));
         // It began again: what it had is of no account.
@@ -517,7 +531,11 @@ mod tests {
         commits.add(Some(OsdId(2)));
         commits.add(None);
         let so_far = events(&t.dump_in_flight(false)["ops"][0]);
-        assert_eq!(so_far.last().map(String::as_str), Some("op_commit"), "who has it is seen before all have it: {so_far:?}");
+        assert_eq!(
+            so_far.last().map(String::as_str),
+            Some("op_commit"),
+            "who has it is seen before all have it: {so_far:?}"
+        );
         commits.add(Some(OsdId(11)));
         op.mark(Stage::CommitSent);
         drop(op);
@@ -548,7 +566,10 @@ mod tests {
         op.waits_for([].into_iter());
         let dump = t.dump_in_flight(false);
         let events = events(&dump["ops"][0]);
-        assert_eq!((events.len(), &*events[MOST_WAITS], &*events[MOST_WAITS + 1]), (MOST_WAITS + 2, "waiting for map", "waiting for subops"));
+        assert_eq!(
+            (events.len(), &*events[MOST_WAITS], &*events[MOST_WAITS + 1]),
+            (MOST_WAITS + 2, "waiting for map", "waiting for subops")
+        );
     }
 
     #[test]
@@ -562,7 +583,10 @@ mod tests {
             op.held(why);
             op.record.held.set((Duration::ZERO, Some(Duration::ZERO)));
             assert_eq!(slow(&t), [], "{why}");
-            assert_eq!(t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"], format!("delayed ({why})"));
+            assert_eq!(
+                t.dump_in_flight(false)["ops"][0]["type_data"]["flag_point"],
+                format!("delayed ({why})")
+            );
             op.let_go();
             op.mark(Stage::ReachedPg);
             assert_eq!(slow(&t), [], "it has only begun");

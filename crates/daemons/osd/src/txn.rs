@@ -1,8 +1,8 @@
 //! What an operation changes, apart from where it is stored.
 //!
-//! A primary works out [`Mutations`] once. It applies them to its own store as a [`store::Transaction`],
-//! and sends them to its replicas, which do the same with their own collection. Bytes of data travel
-//! beside the encoded list, so that they are never copied.
+//! A primary works out [`Mutations`] once. It applies them to its own store as a
+//! [`store::Transaction`], and sends them to its replicas, which do the same with their own
+//! collection. Bytes of data travel beside the encoded list, so that they are never copied.
 
 use crate::client_op::SMALL;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -132,12 +132,15 @@ impl Mutations {
             .sum()
     }
 
-    /// The blocks that the changes cover only in part, as far as an object has them: object, and where the block is.
+    /// The blocks that the changes cover only in part, as far as an object has them: object, and
+    /// where the block is.
     pub fn edges(&self) -> impl Iterator<Item = (&ObjectId, u64)> {
         const B: u64 = store::BLOCK;
         self.steps.iter().flat_map(|(target, change)| {
             let (from, to) = match change {
-                Change::Write { offset, data, .. } => (*offset, offset.saturating_add(data.len() as u64)),
+                Change::Write { offset, data, .. } => {
+                    (*offset, offset.saturating_add(data.len() as u64))
+                }
                 Change::Zero { offset, length } => (*offset, offset.saturating_add(*length)),
                 Change::Truncate { size } => (*size, *size),
                 _ => (0, 0),
@@ -158,8 +161,8 @@ impl Mutations {
         (self.targets.len() - 1) as u8
     }
 
-    /// As operations of the store, appended to `t`. Rows of the snap mapper belong to the PG: `snaps` adds
-    /// them, given a clone and its old and new snapshots.
+    /// As operations of the store, appended to `t`. Rows of the snap mapper belong to the PG:
+    /// `snaps` adds them, given a clone and its old and new snapshots.
     pub fn into_store(
         self,
         coll: Coll,
@@ -184,7 +187,9 @@ impl Mutations {
                 Change::OmapSet(rows) => Op::OmapSet { coll, key, rows },
                 Change::OmapHeader(header) => Op::OmapHeader { coll, key, header },
                 Change::OmapRm(rows) => Op::OmapRm { coll, key, rows },
-                Change::OmapRmRange { start, end } => Op::OmapRmRange { coll, key, start, end: Some(end) },
+                Change::OmapRmRange { start, end } => {
+                    Op::OmapRmRange { coll, key, start, end: Some(end) }
+                }
                 Change::OmapClear => Op::OmapClear { coll, key },
                 Change::CloneOf(from) => Op::Clone { coll, from: from.to_key(), to: key },
                 Change::Hint { object_size, write_size, flags } => {
@@ -375,11 +380,18 @@ mod tests {
             changes.into_iter().for_each(|c| m.push(&oid, c));
             m.edges().map(|(_, at)| at).collect::<Vec<_>>()
         };
-        let write = |offset, len| Change::Write { offset, data: vec![0; len].into(), dont_need: false };
+        let write =
+            |offset, len| Change::Write { offset, data: vec![0; len].into(), dont_need: false };
         assert!(edges(vec![write(0, 8192), Change::Touch]).is_empty());
         assert_eq!(edges(vec![write(100, 8)]), [0]);
-        assert_eq!(edges(vec![write(5000, 8192), Change::Zero { offset: 8192, length: 1 }]), [4096, 12288, 8192]);
-        assert_eq!(edges(vec![Change::Truncate { size: 4097 }, Change::Truncate { size: 4096 }]), [4096]);
+        assert_eq!(
+            edges(vec![write(5000, 8192), Change::Zero { offset: 8192, length: 1 }]),
+            [4096, 12288, 8192]
+        );
+        assert_eq!(
+            edges(vec![Change::Truncate { size: 4097 }, Change::Truncate { size: 4096 }]),
+            [4096]
+        );
         assert_eq!(edges(vec![Change::Zero { offset: 1, length: u64::MAX }]).len(), 2);
     }
 
@@ -388,10 +400,22 @@ mod tests {
         let oid = ObjectId::default();
         let mut m = Mutations::new();
         m.push(&oid, Change::Touch);
-        m.push(&oid, Change::Write { offset: 7, data: Bytes::from_static(b"hello"), dont_need: true });
-        m.push(&oid, Change::Write { offset: 90, data: Bytes::from_static(b"world!"), dont_need: false });
-        m.push(&oid, Change::SetAttrs(vec![(Bytes::from_static(b"_"), Bytes::from_static(b"x"))].into()));
-        m.push(&oid, Change::OmapRmRange { start: Bytes::from_static(b"a"), end: Bytes::from_static(b"b") });
+        m.push(
+            &oid,
+            Change::Write { offset: 7, data: Bytes::from_static(b"hello"), dont_need: true },
+        );
+        m.push(
+            &oid,
+            Change::Write { offset: 90, data: Bytes::from_static(b"world!"), dont_need: false },
+        );
+        m.push(
+            &oid,
+            Change::SetAttrs(vec![(Bytes::from_static(b"_"), Bytes::from_static(b"x"))].into()),
+        );
+        m.push(
+            &oid,
+            Change::OmapRmRange { start: Bytes::from_static(b"a"), end: Bytes::from_static(b"b") },
+        );
         m.push_front(&oid, Change::CloneOf(oid.clone()));
         m.push(&oid, Change::Snaps { old: vec![], new: vec![SnapId(3), SnapId(2)] });
         let wire = m.to_wire();
@@ -403,7 +427,9 @@ mod tests {
         }
         assert!(Mutations::from_wire(&wire.meta, &[joined.slice(..10)]).is_err());
         for n in 0..wire.meta.len() {
-            assert!(Mutations::from_wire(&wire.meta.slice(..n), std::slice::from_ref(&joined)).is_err());
+            assert!(
+                Mutations::from_wire(&wire.meta.slice(..n), std::slice::from_ref(&joined)).is_err()
+            );
         }
     }
 }

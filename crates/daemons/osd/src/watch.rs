@@ -1,12 +1,12 @@
 //! Who watches which object, and which notification waits for whom (Ceph: `osd/Watch.cc`).
 //!
-//! The list of an object's watchers is in its info and outlives everything here. This is what only the
-//! group's primary knows, and only for an interval: over which connection a watcher is reached, when it
-//! was heard of, and the notifications on their way. A watcher that is in the info but not heard of since
-//! the interval began stands here without a connection.
+//! The list of an object's watchers is in its info and outlives everything here. This is what only
+//! the group's primary knows, and only for an interval: over which connection a watcher is reached,
+//! when it was heard of, and the notifications on their way. A watcher that is in the info but not
+//! heard of since the interval began stands here without a connection.
 //!
-//! There is no clock and no socket: `now` is an argument, messages are taken with [`Watches::take_messages`]
-//! and the earliest new deadline with [`Watches::take_soonest`].
+//! There is no clock and no socket: `now` is an argument, messages are taken with
+//! [`Watches::take_messages`] and the earliest new deadline with [`Watches::take_soonest`].
 
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
@@ -189,7 +189,8 @@ impl<C: Link> Watches<C> {
         self.objects.is_empty() && self.notifies.is_empty()
     }
 
-    /// Forgets everything without a word: the interval is over. Clients begin anew when they see the map.
+    /// Forgets everything without a word: the interval is over. Clients begin anew when they see
+    /// the map.
     pub fn clear(&mut self) {
         *self = Watches::default();
     }
@@ -257,23 +258,45 @@ impl<C: Link> Watches<C> {
     }
 
     /// Whether a session has this watch and was not heard of for so long.
-    pub fn is_due(&self, oid: &ObjectId, watcher: &Watcher, session: u64, after: Duration, now: Instant) -> bool {
-        let watch = self.objects.get(oid).and_then(|watches| watches.get(watcher)).filter(|w| w.pings && w.is_on(session));
-        watch.is_some_and(|w| w.last_ping.is_none_or(|last| now.saturating_duration_since(last) >= after))
+    pub fn is_due(
+        &self,
+        oid: &ObjectId,
+        watcher: &Watcher,
+        session: u64,
+        after: Duration,
+        now: Instant,
+    ) -> bool {
+        let watch = self
+            .objects
+            .get(oid)
+            .and_then(|watches| watches.get(watcher))
+            .filter(|w| w.pings && w.is_on(session));
+        watch.is_some_and(|w| {
+            w.last_ping.is_none_or(|last| now.saturating_duration_since(last) >= after)
+        })
     }
 
     /// A ping. False if the watch has no connection, and must be taken up again.
     pub fn ping(&mut self, oid: &ObjectId, watcher: &Watcher, now: Instant) -> bool {
-        let Some(watch) = self.watch(oid, watcher).filter(|w| w.link.is_some()) else { return false };
+        let Some(watch) = self.watch(oid, watcher).filter(|w| w.link.is_some()) else {
+            return false;
+        };
         watch.last_ping = Some(now);
         // The timer that is set fires early and finds the later deadline.
         watch.restart(now);
         true
     }
 
-    /// What a request that succeeded does to the watches of `oid`, whose user version is `version` (Ceph:
-    /// `do_osd_op_effects`).
-    pub fn apply(&mut self, oid: &ObjectId, effects: Effects, from: &From<C>, version: u64, now: Instant) {
+    /// What a request that succeeded does to the watches of `oid`, whose user version is `version`
+    /// (Ceph: `do_osd_op_effects`).
+    pub fn apply(
+        &mut self,
+        oid: &ObjectId,
+        effects: Effects,
+        from: &From<C>,
+        version: u64,
+        now: Instant,
+    ) {
         for (watcher, tell) in effects.ended {
             self.end(oid, &watcher, tell);
         }
@@ -290,16 +313,19 @@ impl<C: Link> Watches<C> {
 
     fn begin(&mut self, oid: &ObjectId, begun: Begun, from: &From<C>, now: Instant) {
         let watcher = (begun.cookie, from.entity);
-        let watch = self.objects.entry(oid.detached()).or_default().entry(watcher).or_insert_with(|| Watch {
-            timeout: Duration::from_secs(begun.timeout.into()),
-            addr: from.addr,
-            link: None,
-            pings: begun.pings,
-            last_ping: None,
-            deadline: None,
-            ending: Ending::No,
-            notifies: BTreeSet::new(),
-        });
+        let watch =
+            self.objects.entry(oid.detached()).or_default().entry(watcher).or_insert_with(|| {
+                Watch {
+                    timeout: Duration::from_secs(begun.timeout.into()),
+                    addr: from.addr,
+                    link: None,
+                    pings: begun.pings,
+                    last_ping: None,
+                    deadline: None,
+                    ending: Ending::No,
+                    notifies: BTreeSet::new(),
+                }
+            });
         if watch.is_on(from.link.session()) {
             return;
         }
@@ -327,7 +353,8 @@ impl<C: Link> Watches<C> {
 
     fn send_notify(&mut self, id: u64, watcher: &Watcher) {
         let Some(n) = self.notifies.get(&id) else { return };
-        let link = self.objects.get(&n.oid).and_then(|o| o.get(watcher)).and_then(|w| w.link.clone());
+        let link =
+            self.objects.get(&n.oid).and_then(|o| o.get(watcher)).and_then(|w| w.link.clone());
         if let Some(link) = link {
             self.messages.push((
                 link,
@@ -344,7 +371,14 @@ impl<C: Link> Watches<C> {
         }
     }
 
-    fn notify(&mut self, oid: &ObjectId, n: NotifyStart, from: &From<C>, version: u64, now: Instant) {
+    fn notify(
+        &mut self,
+        oid: &ObjectId,
+        n: NotifyStart,
+        from: &From<C>,
+        version: u64,
+        now: Instant,
+    ) {
         let mut waiting = BTreeSet::new();
         let mut deadlines = Vec::new();
         for (key, watch) in self.objects.get_mut(oid).into_iter().flatten() {
@@ -382,10 +416,11 @@ impl<C: Link> Watches<C> {
 
     fn ack(&mut self, oid: &ObjectId, ack: NotifyAck, entity: EntityName) {
         let Some(watches) = self.objects.get_mut(oid) else { return };
-        let mine = watches
-            .iter_mut()
-            .filter(|((cookie, name), _)| *name == entity && ack.cookie.is_none_or(|c| c == *cookie));
-        let answered: Vec<Watcher> = mine.filter_map(|(key, w)| w.notifies.remove(&ack.id).then_some(*key)).collect();
+        let mine = watches.iter_mut().filter(|((cookie, name), _)| {
+            *name == entity && ack.cookie.is_none_or(|c| c == *cookie)
+        });
+        let answered: Vec<Watcher> =
+            mine.filter_map(|(key, w)| w.notifies.remove(&ack.id).then_some(*key)).collect();
         for watcher in answered {
             if let Some(n) = self.notifies.get_mut(&ack.id)
                 && n.waiting.remove(&watcher)
@@ -411,7 +446,8 @@ impl<C: Link> Watches<C> {
         }
         n.replies.sort_by_key(|(key, _)| *key);
         // Answers by client and cookie, then those who did not answer.
-        let missed: Vec<(u64, u64)> = n.waiting.iter().map(|(cookie, name)| (gid(*name), *cookie)).collect();
+        let missed: Vec<(u64, u64)> =
+            n.waiting.iter().map(|(cookie, name)| (gid(*name), *cookie)).collect();
         let f = Features::ALL;
         let mut answers = BytesMut::new();
         n.replies.encode(&mut answers, f);
@@ -431,7 +467,8 @@ impl<C: Link> Watches<C> {
         ));
     }
 
-    /// A watch is over: its object's info no longer has it. Notifications do not wait for it any more.
+    /// A watch is over: its object's info no longer has it. Notifications do not wait for it any
+    /// more.
     pub fn end(&mut self, oid: &ObjectId, watcher: &Watcher, tell: bool) {
         let Some(watches) = self.objects.get_mut(oid) else { return };
         let gone = watches.remove(watcher);
@@ -440,7 +477,11 @@ impl<C: Link> Watches<C> {
         }
         let Some(gone) = gone else { return };
         if tell && let Some(link) = gone.link {
-            let event = WatchNotify { cookie: watcher.0, opcode: watch_event::DISCONNECT, ..WatchNotify::default() };
+            let event = WatchNotify {
+                cookie: watcher.0,
+                opcode: watch_event::DISCONNECT,
+                ..WatchNotify::default()
+            };
             self.messages.push((link, event));
         }
         for id in gone.notifies {
@@ -454,7 +495,9 @@ impl<C: Link> Watches<C> {
     /// A connection is gone. Its watches stay until they time out.
     pub fn disconnected(&mut self, session: u64, now: Instant) {
         let mut deadlines = Vec::new();
-        for watch in self.objects.values_mut().flat_map(BTreeMap::values_mut).filter(|w| w.is_on(session)) {
+        for watch in
+            self.objects.values_mut().flat_map(BTreeMap::values_mut).filter(|w| w.is_on(session))
+        {
             deadlines.extend(watch.disconnect(now));
         }
         deadlines.into_iter().for_each(|at| self.due_at(Some(at)));
@@ -473,10 +516,12 @@ impl<C: Link> Watches<C> {
         self.due_at(any.then_some(now));
     }
 
-    /// Completes the notifications whose time is over, and returns the watches that must be taken out of
-    /// their objects' infos: each is then either ended, or postponed, or no longer [ending](Self::is_ending).
+    /// Completes the notifications whose time is over, and returns the watches that must be taken
+    /// out of their objects' infos: each is then either ended, or postponed, or no longer
+    /// [ending](Self::is_ending).
     pub fn expire(&mut self, now: Instant) -> Vec<(ObjectId, Watcher)> {
-        let late: Vec<u64> = self.notifies.iter().filter(|(_, n)| n.deadline <= now).map(|(id, _)| *id).collect();
+        let late: Vec<u64> =
+            self.notifies.iter().filter(|(_, n)| n.deadline <= now).map(|(id, _)| *id).collect();
         for id in late {
             self.complete(id, true);
         }

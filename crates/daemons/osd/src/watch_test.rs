@@ -67,7 +67,11 @@ impl Bench {
     }
 
     fn apply(&mut self, name: &'static str, client: i64, conn: u64, effects: Effects) {
-        let from = From { entity: EntityName::client(client), addr: addr(client as u32), link: Conn(conn) };
+        let from = From {
+            entity: EntityName::client(client),
+            addr: addr(client as u32),
+            link: Conn(conn),
+        };
         let now = self.now();
         self.w.apply(&oid(name), effects, &from, 77, now);
     }
@@ -84,7 +88,8 @@ impl Bench {
     /// A notification of "a" by client 9; its id.
     fn notify(&mut self, timeout: u32) -> u64 {
         self.next += 1;
-        let n = NotifyStart { id: self.next, cookie: 5, timeout, payload: Bytes::from_static(b"hi") };
+        let n =
+            NotifyStart { id: self.next, cookie: 5, timeout, payload: Bytes::from_static(b"hi") };
         self.apply("a", 9, 9, Effects { notifies: vec![n], ..Effects::default() });
         self.next
     }
@@ -132,7 +137,10 @@ fn a_notification_gathers_the_answers_of_all_watches() {
     b.ack(2, 2, id, Some(20), "");
     let told = b.w.take_messages();
     let [(conn, m)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((conn.0, m.opcode, m.cookie, m.notify_id, m.return_code), (9, NOTIFY_COMPLETE, 5, id, 0));
+    assert_eq!(
+        (conn.0, m.opcode, m.cookie, m.notify_id, m.return_code),
+        (9, NOTIFY_COMPLETE, 5, id, 0)
+    );
     let replies = vec![((1, 10), "one".into()), ((2, 20), "".into()), ((2, 21), "two".into())];
     assert_eq!(answers(m), (replies, vec![]));
 }
@@ -142,7 +150,10 @@ fn with_nobody_to_wait_for_a_notification_completes_at_once() {
     let mut b = Bench::new();
     let id = b.notify(30);
     let told = b.w.take_messages();
-    assert_eq!((told[0].1.opcode, told[0].1.notify_id, told[0].1.return_code), (NOTIFY_COMPLETE, id, 0));
+    assert_eq!(
+        (told[0].1.opcode, told[0].1.notify_id, told[0].1.return_code),
+        (NOTIFY_COMPLETE, id, 0)
+    );
     assert_eq!(&told[0].1.answers[..], &[0; 8]);
     assert!(b.w.is_empty());
 }
@@ -160,7 +171,10 @@ fn a_notification_times_out_and_names_who_did_not_answer() {
     assert_eq!(b.sent(), []);
     assert_eq!(b.pass(1), []);
     let told = b.w.take_messages();
-    assert_eq!((told[0].1.opcode, told[0].1.return_code), (NOTIFY_COMPLETE, Errno::ETIMEDOUT.as_result()));
+    assert_eq!(
+        (told[0].1.opcode, told[0].1.return_code),
+        (NOTIFY_COMPLETE, Errno::ETIMEDOUT.as_result())
+    );
     assert_eq!(answers(&told[0].1), (vec![((1, 10), "x".into())], vec![(2, 20)]));
     // Too late.
     b.ack(2, 2, id, Some(20), "y");
@@ -186,7 +200,11 @@ fn an_ended_watch_is_not_waited_for() {
     b.notify(30);
     b.sent();
     b.end(1, 10, false);
-    assert_eq!(b.sent(), [], "the other one has not answered, and an unwatch is not answered by an event");
+    assert_eq!(
+        b.sent(),
+        [],
+        "the other one has not answered, and an unwatch is not answered by an event"
+    );
     b.end(2, 20, true);
     assert_eq!(b.sent(), [(2, DISCONNECT, 20), (9, NOTIFY_COMPLETE, 5)]);
     assert!(b.w.is_empty());

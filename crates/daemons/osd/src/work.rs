@@ -22,7 +22,8 @@ pub enum Work {
 pub struct Background {
     /// The group.
     pub pgid: PgId,
-    /// Which of the copies that this OSD has had of the group, one after the other: the next one knows nothing of it.
+    /// Which of the copies that this OSD has had of the group, one after the other: the next one
+    /// knows nothing of it.
     pub copy: u64,
     /// What to do.
     pub kind: Kind,
@@ -90,7 +91,8 @@ pub trait Queue {
     fn enqueue(&mut self, work: Work, now: Instant);
     /// Takes the next.
     fn dequeue(&mut self, now: Instant) -> Next;
-    /// Takes the next request of a client that need not wait for what others have in execution, if there is one.
+    /// Takes the next request of a client that need not wait for what others have in execution, if
+    /// there is one.
     fn dequeue_behind(&mut self, _: Instant) -> Option<(Work, Receipt)> {
         None
     }
@@ -116,7 +118,8 @@ pub trait Queue {
     fn dump(&self, _: &dyn Fn(PoolId) -> Option<String>) -> Value {
         Value::Null
     }
-    /// What waits and by which clocks, with so many tenants of each class. The function names pools.
+    /// What waits and by which clocks, with so many tenants of each class. The function names
+    /// pools.
     fn state(&self, _most: usize, _: &dyn Fn(PoolId) -> Option<String>, _: Instant) -> Value {
         Value::Null
     }
@@ -124,7 +127,8 @@ pub trait Queue {
     fn ignored(&self, _: &conf::Config) -> Vec<crate::overridden::Ignored> {
         Vec::new()
     }
-    /// What classes got, and tenants since this was asked last, for the manager. The function names pools.
+    /// What classes got, and tenants since this was asked last, for the manager. The function names
+    /// pools.
     fn take_seen(&mut self, _: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
         QosSeen::default()
     }
@@ -132,10 +136,11 @@ pub trait Queue {
     fn has_limited(&self) -> bool {
         false
     }
-    /// What operations cost; what the OSD can do, in random writes of 4 KiB each second, if that is known; and whether it did all it
-    /// could a moment ago.
+    /// What operations cost; what the OSD can do, in random writes of 4 KiB each second, if that is
+    /// known; and whether it did all it could a moment ago.
     fn learned(&mut self, _: &qos::Charges, _: Option<f64>, _saturated: bool, _: Instant) {}
-    /// Something really moved so many bytes, and took so much of the processor beyond what that says, in nanoseconds.
+    /// Something really moved so many bytes, and took so much of the processor beyond what that
+    /// says, in nanoseconds.
     fn settle(&mut self, _: &Receipt, _bytes: u64, _nanos: u64) {}
     /// For the manager: counters of promises and capacity.
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -151,7 +156,8 @@ pub trait Queue {
     fn overrides_limits(&self) -> bool {
         false
     }
-    /// Which scheduler it is to be. That is decided before the OSD has anything to do; later nothing changes.
+    /// Which scheduler it is to be. That is decided before the OSD has anything to do; later
+    /// nothing changes.
     fn choose(&mut self, _: &conf::Config) {}
     /// The configuration has changed.
     fn configure(&mut self, _: &conf::Config, _: Instant) {}

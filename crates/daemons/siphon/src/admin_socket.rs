@@ -1,8 +1,8 @@
 //! Admin sockets: how `ceph daemon NAME COMMAND` reaches a daemon.
 //!
-//! A client connects to the Unix socket, sends a JSON object and a zero byte, and reads a big-endian
-//! `u32` length and that many bytes (Ceph 16.2: `src/common/admin_socket.cc`). An answer has no error
-//! code, so a failed command's text is its answer, prefixed by `ERROR: `.
+//! A client connects to the Unix socket, sends a JSON object and a zero byte, and reads a
+//! big-endian `u32` length and that many bytes (Ceph 16.2: `src/common/admin_socket.cc`). An answer
+//! has no error code, so a failed command's text is its answer, prefixed by `ERROR: `.
 
 use anyhow::{Context, Result};
 use std::future::Future;
@@ -33,18 +33,21 @@ pub struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Listens at `path` on the current `LocalSet`. A file left by a dead process is replaced: the data
-    /// directory's lock guarantees that no living one uses it.
+    /// Listens at `path` on the current `LocalSet`. A file left by a dead process is replaced: the
+    /// data directory's lock guarantees that no living one uses it.
     pub fn serve(path: &Path, handler: Handler) -> Result<AdminSocket> {
         let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot listen at {}", path.display()))?;
         let slots = Rc::new(tokio::sync::Semaphore::new(CLIENTS_MAX));
         let task = tokio::task::spawn_local(async move {
             while let Ok(permit) = slots.clone().acquire_owned_local().await {
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 let handler = handler.clone();
                 tokio::task::spawn_local(async move {
-                    if let Ok(Err(e)) = tokio::time::timeout(PATIENCE, answer(stream, handler)).await {
+                    if let Ok(Err(e)) =
+                        tokio::time::timeout(PATIENCE, answer(stream, handler)).await
+                    {
                         tracing::debug!("admin socket: {e}");
                     }
                     drop(permit);
@@ -62,7 +65,8 @@ impl Drop for AdminSocket {
     }
 }
 
-/// `Semaphore::acquire_owned` needs an `Arc`; on one thread an `Rc` and a borrowed permit are enough.
+/// `Semaphore::acquire_owned` needs an `Arc`; on one thread an `Rc` and a borrowed permit are
+/// enough.
 trait AcquireLocal {
     /// Waits for a slot; dropping the guard gives it back.
     async fn acquire_owned_local(self) -> Result<SlotGuard, tokio::sync::AcquireError>;
@@ -96,12 +100,19 @@ async fn answer(mut stream: UnixStream, handler: Handler) -> Result<()> {
             break command.len();
         }
         command.extend_from_slice(&buffer[..n]);
-        anyhow::ensure!(command.len() <= COMMAND_BYTES_MAX, "a command of over {COMMAND_BYTES_MAX} bytes");
+        anyhow::ensure!(
+            command.len() <= COMMAND_BYTES_MAX,
+            "a command of over {COMMAND_BYTES_MAX} bytes"
+        );
     };
     command.truncate(end);
     let text = String::from_utf8_lossy(&command).into_owned();
     // Old clients send a bare word.
-    let text = if text.trim_start().starts_with('{') { text } else { serde_json::json!({ "prefix": text.trim() }).to_string() };
+    let text = if text.trim_start().starts_with('{') {
+        text
+    } else {
+        serde_json::json!({ "prefix": text.trim() }).to_string()
+    };
     let (code, status, mut output) = handler(text).await;
     if code < 0 && output.is_empty() {
         output = format!("ERROR: {status}\n").into_bytes();
@@ -125,11 +136,19 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&rt, async {
             let handler: Handler = Rc::new(|c| {
                 Box::pin(async move {
-                    if c.contains("fail") { (-22, "no".into(), vec![]) } else { (0, String::new(), c.into_bytes()) }
+                    if c.contains("fail") {
+                        (-22, "no".into(), vec![])
+                    } else {
+                        (0, String::new(), c.into_bytes())
+                    }
                 })
             });
             let socket = AdminSocket::serve(&path, handler).unwrap();
-            for (command, expected) in [(&b"{\"prefix\": \"version\"}\0"[..], "{\"prefix\": \"version\"}"), (b"version\0", "{\"prefix\":\"version\"}"), (b"fail\0", "ERROR: no\n")] {
+            for (command, expected) in [
+                (&b"{\"prefix\": \"version\"}\0"[..], "{\"prefix\": \"version\"}"),
+                (b"version\0", "{\"prefix\":\"version\"}"),
+                (b"fail\0", "ERROR: no\n"),
+            ] {
                 let mut s = UnixStream::connect(&path).await.unwrap();
                 s.write_all(command).await.unwrap();
                 let n = s.read_u32().await.unwrap() as usize;

@@ -36,18 +36,22 @@ fn new_key() -> CryptoKey {
 }
 
 fn entity(caps: &[(&str, &str)]) -> EntityAuth {
-    EntityAuth { key: new_key(), caps: caps.iter().map(|(s, c)| (s.to_string(), c.to_string())).collect() }
+    EntityAuth {
+        key: new_key(),
+        caps: caps.iter().map(|(s, c)| (s.to_string(), c.to_string())).collect(),
+    }
 }
 
-/// The configuration that daemons of this home start with. Copies of an object go to different OSDs; on one
-/// machine there are no different hosts for them to go to.
+/// The configuration that daemons of this home start with. Copies of an object go to different
+/// OSDs; on one machine there are no different hosts for them to go to.
 pub fn local_conf(conf: &mut Config) -> Result<()> {
     conf.set(Source::File, "osd_crush_chooseleaf_type", "0")?;
     Ok(())
 }
 
 /// The managers' capabilities.
-pub const MGR_CAPS: [(&str, &str); 3] = [("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")];
+pub const MGR_CAPS: [(&str, &str); 3] =
+    [("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")];
 
 /// A new cluster to be made.
 pub struct NewCluster {
@@ -61,11 +65,12 @@ pub struct NewCluster {
     pub cluster_ip: Option<IpAddr>,
 }
 
-/// Makes a new cluster's files: identity, keys, and the monitor's database. `cluster.json` is written
-/// last: without it the directory counts as empty.
+/// Makes a new cluster's files: identity, keys, and the monitor's database. `cluster.json` is
+/// written last: without it the directory counts as empty.
 pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)> {
     let fsid = uuid::Uuid::new_v4();
-    let admin_entity = entity(&[("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")]);
+    let admin_entity =
+        entity(&[("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")]);
     let mgr_entity = entity(&MGR_CAPS);
     let mut keyring = Keyring::default();
     keyring.insert(admin(), admin_entity.clone());
@@ -79,7 +84,9 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
     if mons.len() != new.mons.len() {
         bail!("two monitors have the same name");
     }
-    let addrs = |(name, addr): (&String, &SocketAddr)| (name.clone(), EntityAddrVec::from(EntityAddr::msgr2(*addr, 0)));
+    let addrs = |(name, addr): (&String, &SocketAddr)| {
+        (name.clone(), EntityAddrVec::from(EntityAddr::msgr2(*addr, 0)))
+    };
     let args = mon::MkfsArgs {
         fsid: Fsid(*fsid.as_bytes()),
         name: String::new(),
@@ -100,15 +107,21 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
             std::fs::remove_dir_all(&dir).map_err(|e| home::explain(&dir, e))?;
         }
         let args = mon::MkfsArgs { name: name.clone(), ..args.clone() };
-        let made = if i == 0 { mon::mkfs(&dir, &args, &conf) } else { mon::mkfs_member(&dir, name, &args.mon_key) };
+        let made = if i == 0 {
+            mon::mkfs(&dir, &args, &conf)
+        } else {
+            mon::mkfs_member(&dir, name, &args.mon_key)
+        };
         made.map_err(|e| explain_mkfs(&dir, e))?;
     }
     write_keyring(home.dir(), "", &admin(), &admin_entity)?;
     write_keyring(home.dir(), "mgr.x", &manager("x"), &mgr_entity)?;
-    std::fs::create_dir_all(home.daemon("run")).map_err(|e| home::explain(&home.daemon("run"), e))?;
+    std::fs::create_dir_all(home.daemon("run"))
+        .map_err(|e| home::explain(&home.daemon("run"), e))?;
     // With several monitors, the first one that was named is the one that is here.
     let ip = new.mons.first().filter(|_| mons.len() > 1).map(|(_, addr)| addr.ip());
-    let cluster = ClusterFile { cluster_ip: new.cluster_ip, ..ClusterFile::new(fsid.to_string(), mons, ip) };
+    let cluster =
+        ClusterFile { cluster_ip: new.cluster_ip, ..ClusterFile::new(fsid.to_string(), mons, ip) };
     home.save(&cluster)?;
     Ok((cluster, args.mon_key))
 }
@@ -138,9 +151,16 @@ pub fn write_keyring(dir: &Path, daemon: &str, name: &AuthName, entity: &EntityA
 /// Runs a command on the monitors.
 pub async fn command(mon: &MonClient, json: serde_json::Value, input: Bytes) -> Result<Bytes> {
     let text = json.to_string();
-    let out = tokio::time::timeout(PATIENCE, mon.command(&text, input)).await.with_context(|| format!("no answer to {text}"))??;
+    let out = tokio::time::timeout(PATIENCE, mon.command(&text, input))
+        .await
+        .with_context(|| format!("no answer to {text}"))??;
     if out.code < 0 {
-        bail!("{}: {} ({})", json["prefix"].as_str().unwrap_or_default(), out.status, types::Errno(-out.code));
+        bail!(
+            "{}: {} ({})",
+            json["prefix"].as_str().unwrap_or_default(),
+            out.status,
+            types::Errno(-out.code)
+        );
     }
     Ok(out.output)
 }
@@ -166,8 +186,12 @@ pub async fn new_osd(mon: &MonClient, uuid: &str, id: Option<i32>) -> Result<(i3
     }
     match (command(mon, create, secret.into()).await, id) {
         (Ok(out), _) => {
-            let out: serde_json::Value = serde_json::from_slice(&out).context("the monitors' answer to `osd new`")?;
-            let id = out["osdid"].as_i64().and_then(|n| i32::try_from(n).ok()).context("the monitors gave no number")?;
+            let out: serde_json::Value =
+                serde_json::from_slice(&out).context("the monitors' answer to `osd new`")?;
+            let id = out["osdid"]
+                .as_i64()
+                .and_then(|n| i32::try_from(n).ok())
+                .context("the monitors gave no number")?;
             Ok((id, mine.key))
         }
         (Err(refused), Some(id)) => {
@@ -179,8 +203,8 @@ pub async fn new_osd(mon: &MonClient, uuid: &str, id: Option<i32>) -> Result<(i3
     }
 }
 
-/// Registers an OSD of this directory with the monitors and writes its keyring. Repeating it after an
-/// interruption gives the same OSD: the identity is written to `cluster.json` first.
+/// Registers an OSD of this directory with the monitors and writes its keyring. Repeating it after
+/// an interruption gives the same OSD: the identity is written to `cluster.json` first.
 pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Result<()> {
     if home.join(format!("osd.{}", entry.id)).join("keyring").exists() {
         return Ok(());
@@ -190,12 +214,25 @@ pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Res
 }
 
 /// Gives an OSD its place in the CRUSH map and writes its keyring.
-pub async fn place_osd(home: &Path, mon: &MonClient, entry: &OsdEntry, key: CryptoKey, host: Option<&str>) -> Result<()> {
+pub async fn place_osd(
+    home: &Path,
+    mon: &MonClient,
+    entry: &OsdEntry,
+    key: CryptoKey,
+    host: Option<&str>,
+) -> Result<()> {
     let name = AuthName::new(EntityType::OSD, entry.id.to_string());
     let dir = format!("osd.{}", entry.id);
     let weight = entry.size as f64 / (1u64 << 40) as f64;
     let here = mon::host::hostname();
-    let host = host.unwrap_or(&here).trim().split('.').next().filter(|h| crush::is_valid_name(h)).unwrap_or("localhost").to_string();
+    let host = host
+        .unwrap_or(&here)
+        .trim()
+        .split('.')
+        .next()
+        .filter(|h| crush::is_valid_name(h))
+        .unwrap_or("localhost")
+        .to_string();
     let place = serde_json::json!({
         "prefix": "osd crush create-or-move", "id": entry.id, "weight": (weight * 1e5).round() / 1e5,
         "args": [format!("host={host}"), "root=default"],
@@ -206,8 +243,9 @@ pub async fn place_osd(home: &Path, mon: &MonClient, entry: &OsdEntry, key: Cryp
     write_keyring(home, &dir, &name, &EntityAuth { key, caps: BTreeMap::new() })
 }
 
-/// `hdd` or `ssd`, from what the kernel says of the device that holds the OSD. Virtual disks often claim to
-/// rotate; besides the class's name it follows which options say what the device can do (`osd_mclock_max_capacity_iops_hdd`, ...).
+/// `hdd` or `ssd`, from what the kernel says of the device that holds the OSD. Virtual disks often
+/// claim to rotate; besides the class's name it follows which options say what the device can do
+/// (`osd_mclock_max_capacity_iops_hdd`, ...).
 fn device_class(entry: &OsdEntry) -> &'static str {
     match entry.device.as_ref().and_then(|device| store::dev::is_rotational(device)) {
         Some(true) => "hdd",
@@ -215,9 +253,14 @@ fn device_class(entry: &OsdEntry) -> &'static str {
     }
 }
 
-/// The entries of OSDs that are still to be made, so that there are `count` in all. Devices are taken in
-/// their order by new OSDs.
-pub fn missing_osds(cluster: &ClusterFile, count: u32, size: u64, devices: &[PathBuf]) -> Result<Vec<OsdEntry>> {
+/// The entries of OSDs that are still to be made, so that there are `count` in all. Devices are
+/// taken in their order by new OSDs.
+pub fn missing_osds(
+    cluster: &ClusterFile,
+    count: u32,
+    size: u64,
+    devices: &[PathBuf],
+) -> Result<Vec<OsdEntry>> {
     let have = cluster.osds.len();
     let known: Vec<&PathBuf> = cluster.osds.iter().filter_map(|o| o.device.as_ref()).collect();
     let mut free = devices.iter().filter(|d| !known.contains(d));
@@ -239,7 +282,10 @@ pub fn device_size(path: &PathBuf) -> Result<u64> {
     let mut f = std::fs::File::open(path).map_err(|e| home::explain(path, e))?;
     let size = f.seek(SeekFrom::End(0))?;
     if size < 1 << 30 {
-        bail!("{}: {size} bytes is too small for an OSD, which needs at least 1 GiB", path.display());
+        bail!(
+            "{}: {size} bytes is too small for an OSD, which needs at least 1 GiB",
+            path.display()
+        );
     }
     Ok(size)
 }

@@ -14,10 +14,11 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Start a whole cluster in this process: a monitor, the manager and OSDs. Creates what is missing and
-    /// opens what is there.
+    /// Start a whole cluster in this process: a monitor, the manager and OSDs. Creates what is
+    /// missing and opens what is there.
     Up(Up),
-    /// Make a new cluster's data directory on its first host, for daemons that are processes of their own.
+    /// Make a new cluster's data directory on its first host, for daemons that are processes of
+    /// their own.
     Init(Init),
     /// Make a data directory on a further host, from the file `join` of the first.
     Join(Join),
@@ -25,7 +26,8 @@ pub enum Command {
     Add(Add),
     /// Run a monitor of a data directory.
     Mon(MonRole),
-    /// Let a monitor go on alone when a majority of the monitors is lost for good. It must not be running.
+    /// Let a monitor go on alone when a majority of the monitors is lost for good. It must not be
+    /// running.
     Rescue(Rescue),
     /// Run one OSD of a data directory.
     Osd(OsdRole),
@@ -52,7 +54,8 @@ pub struct Up {
     /// How many OSDs. A cluster that has fewer gets more; one that has more keeps them.
     #[arg(long, value_name = "N")]
     pub osds: Option<u32>,
-    /// Where the monitor listens; the other daemons take free ports of the same address from 6800 on.
+    /// Where the monitor listens; the other daemons take free ports of the same address from 6800
+    /// on.
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_bind)]
     pub bind: Option<SocketAddr>,
     /// Size of a new OSD's file, which is created sparse: bytes, or with K, M, G, T.
@@ -64,7 +67,8 @@ pub struct Up {
     /// Threads that run OSDs; 0 is one for each core, but no more than there are OSDs.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub shards: usize,
-    /// How many monitors a new cluster has; the second and third listen on the ports after the first.
+    /// How many monitors a new cluster has; the second and third listen on the ports after the
+    /// first.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=7))]
     pub mons: u16,
 }
@@ -89,10 +93,12 @@ pub struct MonRole {
 pub struct Rescue {
     #[command(flatten)]
     pub mon: MonRole,
-    /// The file or block device of an OSD that does not run and has newer OSD maps than the monitor: they are learned from it.
+    /// The file or block device of an OSD that does not run and has newer OSD maps than the
+    /// monitor: they are learned from it.
     #[arg(long, value_name = "PATH")]
     pub osd_maps: Option<PathBuf>,
-    /// Do it; without this it is only said what would be done. No monitor but this one may have been rescued, or be alive.
+    /// Do it; without this it is only said what would be done. No monitor but this one may have
+    /// been rescued, or be alive.
     #[arg(long)]
     pub yes_i_really_mean_it: bool,
 }
@@ -122,7 +128,8 @@ pub struct Init {
 
 #[derive(Args, Clone)]
 pub struct Networks {
-    /// Address of this host in a network of OSDs alone: on it they replicate and recover. Without one they use that of clients.
+    /// Address of this host in a network of OSDs alone: on it they replicate and recover. Without
+    /// one they use that of clients.
     #[arg(long, value_name = "ADDR")]
     pub cluster_ip: Option<IpAddr>,
 }
@@ -150,7 +157,8 @@ pub struct Add {
 pub enum AddWhat {
     /// Make the store of a monitor. When it runs, the others take it in.
     Mon(AddMon),
-    /// Register a new OSD with the monitors, and print its number. Its store is made when it starts.
+    /// Register a new OSD with the monitors, and print its number. Its store is made when it
+    /// starts.
     Osd(AddOsd),
     /// Register a manager with the monitors.
     Mgr(MgrRole),
@@ -163,7 +171,8 @@ pub struct AddMon {
     /// Its name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: String,
-    /// Where it listens; not needed for an initial monitor of the cluster, or one that is in its map.
+    /// Where it listens; not needed for an initial monitor of the cluster, or one that is in its
+    /// map.
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_bind)]
     pub bind: Option<SocketAddr>,
 }
@@ -252,8 +261,9 @@ pub enum StoreAction {
         /// The OSD's file or block device.
         device: PathBuf,
     },
-    /// Change one object in this store alone: the last resort for a copy that nothing else can mend, and for trying
-    /// out what a scrub finds. The other copies, and what the group knows of the object, stay as they are.
+    /// Change one object in this store alone: the last resort for a copy that nothing else can
+    /// mend, and for trying out what a scrub finds. The other copies, and what the group knows of
+    /// the object, stay as they are.
     Edit {
         /// The OSD's file or block device.
         device: PathBuf,
@@ -293,7 +303,13 @@ pub struct StoreEdit {
 #[derive(Args)]
 pub struct Qos {
     /// The cluster's configuration; its keyring must have the key of client.admin.
-    #[arg(short, long, default_value = "./siphon-data/ceph.conf", value_name = "FILE", global = true)]
+    #[arg(
+        short,
+        long,
+        default_value = "./siphon-data/ceph.conf",
+        value_name = "FILE",
+        global = true
+    )]
     pub conf: PathBuf,
     #[command(subcommand)]
     pub action: QosAction,
@@ -315,7 +331,8 @@ pub enum QosAction {
         /// See `get`.
         selector: String,
     },
-    /// Say where the time of a tenant's operations goes, what is promised to it on each OSD, and why it is as slow as it is.
+    /// Say where the time of a tenant's operations goes, what is promised to it on each OSD, and
+    /// why it is as slow as it is.
     Explain {
         /// See `get`; or a tenant without a specification, as `top` names it.
         selector: String,
@@ -334,8 +351,9 @@ pub enum QosAction {
         /// Seconds between two looks.
         #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
         period: f64,
-        /// What comes first. While tables follow each other, the letter in brackets changes it: served [s], offered [o],
-        /// bytes [b], throttled [t], held (time at ceilings) [h], waiting [w], latency (p99 of waiting) [l], name [n]; q ends.
+        /// What comes first. While tables follow each other, the letter in brackets changes it:
+        /// served [s], offered [o], bytes [b], throttled [t], held (time at ceilings) [h], waiting
+        /// [w], latency (p99 of waiting) [l], name [n]; q ends.
         #[arg(long, value_enum, default_value_t = TopSort::Served)]
         sort: TopSort,
         /// As JSON.
@@ -359,7 +377,8 @@ pub enum TopSort {
 
 #[derive(Args)]
 pub struct QosSet {
-    /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME or @TEMPLATE.
+    /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME
+    /// or @TEMPLATE.
     pub selector: String,
     /// What is not said is as in this template.
     #[arg(long, value_name = "TEMPLATE")]
@@ -415,17 +434,23 @@ fn parse_bind(text: &str) -> Result<SocketAddr, String> {
     }
     match text.trim_start_matches('[').trim_end_matches(']').parse() {
         Ok(ip) => Ok(SocketAddr::new(ip, MON_PORT)),
-        Err(_) => Err(format!("expected an address such as 127.0.0.1 or 10.0.0.5:3300, found {text:?}")),
+        Err(_) => {
+            Err(format!("expected an address such as 127.0.0.1 or 10.0.0.5:3300, found {text:?}"))
+        }
     }
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
-    let good = !text.is_empty() && text.len() < 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    good.then(|| text.to_string()).ok_or_else(|| format!("expected letters, digits, - and _, found {text:?}"))
+    let good = !text.is_empty()
+        && text.len() < 64
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    good.then(|| text.to_string())
+        .ok_or_else(|| format!("expected letters, digits, - and _, found {text:?}"))
 }
 
 fn parse_mon(text: &str) -> Result<(String, SocketAddr), String> {
-    let (name, addr) = text.split_once('=').ok_or_else(|| format!("expected NAME=ADDR, found {text:?}"))?;
+    let (name, addr) =
+        text.split_once('=').ok_or_else(|| format!("expected NAME=ADDR, found {text:?}"))?;
     Ok((parse_name(name)?, parse_bind(addr)?))
 }
 
@@ -448,7 +473,10 @@ mod tests {
         assert_eq!(parse_bind("[::1]:99").unwrap().port(), 99);
         assert_eq!(parse_bind("::1").unwrap().port(), 3300);
         assert!(parse_bind("localhost:1").is_err());
-        assert_eq!(parse_mon("b=10.0.0.2").unwrap(), ("b".into(), "10.0.0.2:3300".parse().unwrap()));
+        assert_eq!(
+            parse_mon("b=10.0.0.2").unwrap(),
+            ("b".into(), "10.0.0.2:3300".parse().unwrap())
+        );
         assert!(parse_mon("b").is_err() && parse_mon("b/c=10.0.0.2").is_err());
         assert!(parse_size("100M").is_err());
         assert_eq!(parse_size("20G").unwrap(), 20 << 30);

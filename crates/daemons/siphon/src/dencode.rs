@@ -17,11 +17,15 @@ pub fn run(args: Dencode) -> Result<()> {
             }
         }
         DencodeAction::Dump { name, file } => {
-            let value = find(&name)?.decode(&read(&file)?).with_context(|| format!("{} is not a {name}", file.display()))?;
+            let value = find(&name)?
+                .decode(&read(&file)?)
+                .with_context(|| format!("{} is not a {name}", file.display()))?;
             writeln!(out, "{}", serde_json::to_string_pretty(&value.to_json())?)?;
         }
         DencodeAction::Encode { name, file, features } => {
-            let value = find(&name)?.decode(&read(&file)?).with_context(|| format!("{} is not a {name}", file.display()))?;
+            let value = find(&name)?
+                .decode(&read(&file)?)
+                .with_context(|| format!("{} is not a {name}", file.display()))?;
             out.write_all(&value.encode_for(denc::Features(features)))?;
         }
     }

@@ -16,9 +16,9 @@
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -38,14 +38,15 @@ pub struct ClusterFile {
     pub fsid: String,
     /// Where the first monitor listens.
     pub mon_addr: SocketAddr,
-    /// Where the monitors were when this was written; empty if there is one, `a`, at `mon_addr`. Once a monitor
-    /// was reached, its map is what counts.
+    /// Where the monitors were when this was written; empty if there is one, `a`, at `mon_addr`.
+    /// Once a monitor was reached, its map is what counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mons: BTreeMap<String, SocketAddr>,
     /// This node's address, for its OSDs and managers; that of the first monitor if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
-    /// This node's address in the network in which OSDs reach each other; the other one if there is none.
+    /// This node's address in the network in which OSDs reach each other; the other one if there is
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<IpAddr>,
     /// The OSDs, by id.
@@ -54,11 +55,27 @@ pub struct ClusterFile {
 
 impl ClusterFile {
     /// A cluster without OSDs.
-    pub fn new(fsid: String, mons: BTreeMap<String, SocketAddr>, ip: Option<IpAddr>) -> ClusterFile {
-        let first = mons.values().next().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
+    pub fn new(
+        fsid: String,
+        mons: BTreeMap<String, SocketAddr>,
+        ip: Option<IpAddr>,
+    ) -> ClusterFile {
+        let first = mons
+            .values()
+            .next()
+            .copied()
+            .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
         let usual = mons.len() == 1 && mons.contains_key("a");
         let mons = if usual { BTreeMap::new() } else { mons };
-        ClusterFile { format: FORMAT, fsid, mon_addr: first, mons, ip, cluster_ip: None, osds: vec![] }
+        ClusterFile {
+            format: FORMAT,
+            fsid,
+            mon_addr: first,
+            mons,
+            ip,
+            cluster_ip: None,
+            osds: vec![],
+        }
     }
 
     /// All monitors by name.
@@ -103,7 +120,8 @@ fn lock(path: &Path, shared: bool) -> std::io::Result<Option<File>> {
     Ok(got.then_some(file))
 }
 
-/// What a daemon that is a process of its own holds: the directory together with others, and its own part alone.
+/// What a daemon that is a process of its own holds: the directory together with others, and its
+/// own part alone.
 pub struct DaemonLock {
     _dir: File,
     _own: File,
@@ -113,7 +131,9 @@ impl DaemonLock {
     /// For `daemon`, such as `osd.0`, whose directory exists.
     pub fn take(dir: &Path, daemon: &str) -> Result<DaemonLock> {
         let _dir = lock(&dir.join("lock"), true).map_err(|e| explain(dir, e))?;
-        let _dir = _dir.with_context(|| format!("{} is in use by `siphon up`: stop it first", dir.display()))?;
+        let _dir = _dir.with_context(|| {
+            format!("{} is in use by `siphon up`: stop it first", dir.display())
+        })?;
         let own = dir.join(daemon);
         let _own = lock(&own.join("lock"), false).map_err(|e| explain(&own, e))?;
         let _own = _own.with_context(|| format!("{daemon} of {} runs already", dir.display()))?;
@@ -133,11 +153,16 @@ impl Edit {
     /// Reads the file of an existing directory.
     pub fn begin(dir: &Path) -> Result<Edit> {
         if load(dir)?.is_none() {
-            bail!("{} is no cluster's data directory: `siphon init` or `siphon join` makes one", dir.display());
+            bail!(
+                "{} is no cluster's data directory: `siphon init` or `siphon join` makes one",
+                dir.display()
+            );
         }
         let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
         let held = lock(&dir.join("edit"), false).map_err(|e| explain(&dir, e))?;
-        let _lock = held.with_context(|| format!("{} is being changed by another siphon process", dir.display()))?;
+        let _lock = held.with_context(|| {
+            format!("{} is being changed by another siphon process", dir.display())
+        })?;
         let cluster = load(&dir)?.context("cluster.json is gone")?;
         Ok(Edit { dir, _lock, cluster })
     }
@@ -150,7 +175,11 @@ impl Edit {
     /// Writes it, and the `ceph.conf` that follows from it.
     pub fn save(&self) -> Result<()> {
         save(&self.dir, &self.cluster)?;
-        write_durably(&self.dir.join("ceph.conf"), ceph_conf(&self.dir, &self.cluster).as_bytes(), 0o644)
+        write_durably(
+            &self.dir.join("ceph.conf"),
+            ceph_conf(&self.dir, &self.cluster).as_bytes(),
+            0o644,
+        )
     }
 }
 
@@ -164,14 +193,23 @@ fn save(dir: &Path, cluster: &ClusterFile) -> Result<()> {
 impl Home {
     /// Opens `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> Result<Home> {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| explain(dir, e))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(dir)
+            .map_err(|e| explain(dir, e))?;
         let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
         let Some(lock) = lock(&dir.join("lock"), false).map_err(|e| explain(&dir, e))? else {
-            bail!("{} is in use by another siphon process: stop it first, or choose another --data-dir", dir.display());
+            bail!(
+                "{} is in use by another siphon process: stop it first, or choose another --data-dir",
+                dir.display()
+            );
         };
         let home = Home { dir, _lock: lock };
         if home.load()?.is_none() {
-            let foreign = fs::read_dir(&home.dir)?.filter_map(|e| e.ok()).find(|e| !matches!(e.file_name().to_str(), Some("lock" | "lost+found")));
+            let foreign = fs::read_dir(&home.dir)?
+                .filter_map(|e| e.ok())
+                .find(|e| !matches!(e.file_name().to_str(), Some("lock" | "lost+found")));
             if let Some(e) = foreign {
                 bail!(
                     "{} is not empty (it holds {:?}) and is not a Siphon data directory: choose an empty or new directory",
@@ -212,15 +250,21 @@ pub fn load(dir: &Path) -> Result<Option<ClusterFile>> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(explain(&path, e)),
     };
-    let format = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|v| v.get("format").and_then(|f| f.as_u64()));
+    let format = serde_json::from_str::<serde_json::Value>(&text)
+        .ok()
+        .and_then(|v| v.get("format").and_then(|f| f.as_u64()));
     match format {
         Some(f) if f > FORMAT as u64 => {
-            bail!("{}: written by a newer version (format {f}, this one reads {FORMAT}): use that version", path.display())
+            bail!(
+                "{}: written by a newer version (format {f}, this one reads {FORMAT}): use that version",
+                path.display()
+            )
         }
         None => bail!("{}: not a Siphon cluster file (no format number)", path.display()),
         Some(_) => {}
     }
-    let cluster = serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
+    let cluster =
+        serde_json::from_str(&text).with_context(|| format!("{}: damaged", path.display()))?;
     Ok(Some(cluster))
 }
 
@@ -231,7 +275,8 @@ pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
     let write = || -> std::io::Result<()> {
-        let mut f = File::options().create(true).truncate(true).write(true).mode(mode).open(&temporary)?;
+        let mut f =
+            File::options().create(true).truncate(true).write(true).mode(mode).open(&temporary)?;
         f.write_all(content)?;
         f.sync_all()?;
         fs::rename(&temporary, path)?;
@@ -244,10 +289,18 @@ pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<()> {
 pub fn explain(path: &Path, e: std::io::Error) -> anyhow::Error {
     let path = path.display();
     match e.kind() {
-        ErrorKind::PermissionDenied => anyhow::anyhow!("{path}: not writable by this user: choose another --data-dir or fix its permissions"),
-        ErrorKind::StorageFull => anyhow::anyhow!("{path}: the file system is full: free space or choose another --data-dir"),
-        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => anyhow::anyhow!("{path}: not a directory: choose another --data-dir"),
-        ErrorKind::ReadOnlyFilesystem => anyhow::anyhow!("{path}: the file system is read-only: choose another --data-dir"),
+        ErrorKind::PermissionDenied => anyhow::anyhow!(
+            "{path}: not writable by this user: choose another --data-dir or fix its permissions"
+        ),
+        ErrorKind::StorageFull => anyhow::anyhow!(
+            "{path}: the file system is full: free space or choose another --data-dir"
+        ),
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{path}: not a directory: choose another --data-dir")
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            anyhow::anyhow!("{path}: the file system is read-only: choose another --data-dir")
+        }
         _ => anyhow::anyhow!("{path}: {e}"),
     }
 }
@@ -255,8 +308,11 @@ pub fn explain(path: &Path, e: std::io::Error) -> anyhow::Error {
 /// Space left on the file system of a directory, for people.
 pub fn free_space(dir: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return "an unknown part".into() };
-    // SAFETY: an all-zero statvfs is a valid value; the call writes to it and reads the path, which lives on.
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
+        return "an unknown part".into();
+    };
+    // SAFETY: an all-zero statvfs is a valid value; the call writes to it and reads the path, which
+    // lives on.
     let (ok, fs) = unsafe {
         let mut fs: libc::statvfs = std::mem::zeroed();
         (libc::statvfs(path.as_ptr(), &mut fs) == 0, fs)
@@ -287,7 +343,12 @@ pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
          admin_socket =\n\
          log_file =\n",
         fsid = cluster.fsid,
-        hosts = cluster.monitors().values().map(|a| format!("[v2:{a}/0]")).collect::<Vec<_>>().join(","),
+        hosts = cluster
+            .monitors()
+            .values()
+            .map(|a| format!("[v2:{a}/0]"))
+            .collect::<Vec<_>>()
+            .join(","),
     )
 }
 
@@ -296,7 +357,11 @@ mod tests {
     use super::*;
 
     fn cluster() -> ClusterFile {
-        ClusterFile::new("0".into(), [("a".to_string(), "127.0.0.1:3300".parse().unwrap())].into(), None)
+        ClusterFile::new(
+            "0".into(),
+            [("a".to_string(), "127.0.0.1:3300".parse().unwrap())].into(),
+            None,
+        )
     }
 
     #[test]
@@ -324,7 +389,9 @@ mod tests {
         drop(home);
         let first = DaemonLock::take(&dir, "osd.0").unwrap();
         let _second = DaemonLock::take(&dir, "osd.1").unwrap();
-        assert!(DaemonLock::take(&dir, "osd.0").err().unwrap().to_string().contains("runs already"));
+        assert!(
+            DaemonLock::take(&dir, "osd.0").err().unwrap().to_string().contains("runs already")
+        );
         assert!(Home::open(&dir).is_err());
         drop(first);
         assert!(DaemonLock::take(&dir, "osd.0").is_ok());
@@ -336,8 +403,9 @@ mod tests {
         let home = Home::open(&t.path().join("d")).unwrap();
         home.save(&cluster()).unwrap();
         assert_eq!(home.load().unwrap().unwrap().format, 1);
-        let mons: BTreeMap<String, SocketAddr> =
-            [("a", "10.0.0.1:3300"), ("b", "10.0.0.2:3300")].map(|(n, a)| (n.to_string(), a.parse().unwrap())).into();
+        let mons: BTreeMap<String, SocketAddr> = [("a", "10.0.0.1:3300"), ("b", "10.0.0.2:3300")]
+            .map(|(n, a)| (n.to_string(), a.parse().unwrap()))
+            .into();
         let mut edit = Edit::begin(home.dir()).unwrap();
         edit.cluster = ClusterFile::new("0".into(), mons.clone(), None);
         edit.save().unwrap();
@@ -354,10 +422,13 @@ mod tests {
         fs::write(t.path().join("precious"), "x").unwrap();
         assert!(Home::open(t.path()).err().unwrap().to_string().contains("not empty"));
         let t = tempfile::tempdir().unwrap();
-        fs::write(t.path().join("cluster.json"), format!("{{\"format\": {}}}", FORMAT + 1)).unwrap();
+        fs::write(t.path().join("cluster.json"), format!("{{\"format\": {}}}", FORMAT + 1))
+            .unwrap();
         assert!(Home::open(t.path()).err().unwrap().to_string().contains("newer version"));
         fs::write(t.path().join("cluster.json"), "{}").unwrap();
-        assert!(Home::open(t.path()).err().unwrap().to_string().contains("not a Siphon cluster file"));
+        assert!(
+            Home::open(t.path()).err().unwrap().to_string().contains("not a Siphon cluster file")
+        );
         let f = t.path().join("file");
         fs::write(&f, "").unwrap();
         assert!(Home::open(&f).is_err());

@@ -24,22 +24,24 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The option of mimalloc 3 that says after how many milliseconds free memory goes back to the system (its `options.c`). Constants
-/// of the binding name only those that never change.
+/// The option of mimalloc 3 that says after how many milliseconds free memory goes back to the
+/// system (its `options.c`). Constants of the binding name only those that never change.
 #[cfg(feature = "mimalloc")]
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Each checkpoint frees what the next one needs some seconds later. Were it given back in between, the kernel would clear the same
-/// pages again and again, while requests wait. For the same reason mimalloc is built without advice to use huge pages: to clear one
-/// takes milliseconds on some machines, all at once. `MIMALLOC_PURGE_DELAY` in the environment goes first.
+/// Each checkpoint frees what the next one needs some seconds later. Were it given back in between,
+/// the kernel would clear the same pages again and again, while requests wait. For the same reason
+/// mimalloc is built without advice to use huge pages: to clear one takes milliseconds on some
+/// machines, all at once. `MIMALLOC_PURGE_DELAY` in the environment goes first.
 #[cfg(feature = "mimalloc")]
 fn keep_free_memory() {
     // SAFETY: sets a number, before there are other threads.
     unsafe { libmimalloc_sys::mi_option_set_default(PURGE_DELAY, 60_000) };
 }
 
-/// What is written to standard error unless SIPHON_LOG says otherwise. The consensus library complains several
-/// times a second about a monitor that is away; the cluster log and `health` say it once.
+/// What is written to standard error unless SIPHON_LOG says otherwise. The consensus library
+/// complains several times a second about a monitor that is away; the cluster log and `health` say
+/// it once.
 const LOG: &str = "warn,openraft=off";
 
 fn main() -> std::process::ExitCode {
@@ -48,7 +50,8 @@ fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("SIPHON_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOG)),
+            tracing_subscriber::EnvFilter::try_from_env("SIPHON_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOG)),
         )
         .with_writer(std::io::stderr)
         .init();

@@ -36,25 +36,41 @@ pub fn init(args: Init) -> Result<()> {
         bail!("{} holds a cluster already", home.dir().display());
     }
     let one_host = args.failure_domain == "osd";
-    let new = NewCluster { mons: args.mons, others_here: false, one_host, cluster_ip: args.networks.cluster_ip };
+    let new = NewCluster {
+        mons: args.mons,
+        others_here: false,
+        one_host,
+        cluster_ip: args.networks.cluster_ip,
+    };
     let (cluster, mon_key) = bootstrap::cluster(&home, &new)?;
     let dir = home.dir();
-    let keyring = std::fs::read_to_string(dir.join("keyring")).map_err(|e| home::explain(dir, e))?;
+    let keyring =
+        std::fs::read_to_string(dir.join("keyring")).map_err(|e| home::explain(dir, e))?;
     let keyring: Keyring = keyring.parse().context("the keyring that was just written")?;
-    let admin = keyring.get(&bootstrap::admin()).context("the keyring that was just written has no client.admin")?;
+    let admin = keyring
+        .get(&bootstrap::admin())
+        .context("the keyring that was just written has no client.admin")?;
     let join = JoinFile {
         fsid: cluster.fsid.clone(),
         mons: cluster.monitors(),
         mon_key: mon_key.to_base64(),
         admin_key: admin.key.to_base64(),
     };
-    home::write_durably(&dir.join("join"), (serde_json::to_string_pretty(&join)? + "\n").as_bytes(), 0o600)?;
+    home::write_durably(
+        &dir.join("join"),
+        (serde_json::to_string_pretty(&join)? + "\n").as_bytes(),
+        0o600,
+    )?;
     home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
     let first = &new.mons[0].0;
     println!("Cluster {} has a data directory in {}.", cluster.fsid, dir.display());
     println!("Next: siphon mon --data-dir {} --name {first}", dir.display());
     for (name, addr) in new.mons.iter().skip(1) {
-        println!("On {}: siphon join --data-dir DIR --ip {} JOIN-FILE; siphon add mon --data-dir DIR --name {name}; siphon mon --data-dir DIR --name {name}", addr.ip(), addr.ip());
+        println!(
+            "On {}: siphon join --data-dir DIR --ip {} JOIN-FILE; siphon add mon --data-dir DIR --name {name}; siphon mon --data-dir DIR --name {name}",
+            addr.ip(),
+            addr.ip()
+        );
     }
     Ok(())
 }
@@ -62,7 +78,8 @@ pub fn init(args: Init) -> Result<()> {
 /// `siphon join`.
 pub fn join(args: Join) -> Result<()> {
     let text = std::fs::read_to_string(&args.file).map_err(|e| home::explain(&args.file, e))?;
-    let join: JoinFile = serde_json::from_str(&text).with_context(|| format!("{} is no join file", args.file.display()))?;
+    let join: JoinFile = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no join file", args.file.display()))?;
     let home = Home::open(&args.role.data_dir)?;
     if home.load()?.is_some() {
         bail!("{} holds a cluster already", home.dir().display());
@@ -72,7 +89,10 @@ pub fn join(args: Join) -> Result<()> {
     bootstrap::write_keyring(dir, "", &bootstrap::admin(), &admin)?;
     home::write_durably(&dir.join("join"), text.as_bytes(), 0o600)?;
     std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(dir, e))?;
-    let cluster = ClusterFile { cluster_ip: args.networks.cluster_ip, ..ClusterFile::new(join.fsid, join.mons, Some(args.ip)) };
+    let cluster = ClusterFile {
+        cluster_ip: args.networks.cluster_ip,
+        ..ClusterFile::new(join.fsid, join.mons, Some(args.ip))
+    };
     home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
     home.save(&cluster)?;
     println!("{} is a data directory of cluster {}.", dir.display(), cluster.fsid);
@@ -92,27 +112,37 @@ fn add_mon(args: AddMon) -> Result<()> {
     let mut edit = Edit::begin(&args.role.data_dir)?;
     let path = edit.dir().join("join");
     let text = std::fs::read_to_string(&path).map_err(|_| {
-        anyhow::anyhow!("{} is missing: this directory was not made by `siphon init` or `siphon join`", path.display())
+        anyhow::anyhow!(
+            "{} is missing: this directory was not made by `siphon init` or `siphon join`",
+            path.display()
+        )
     })?;
-    let join: JoinFile = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let join: JoinFile =
+        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
     let mut mons = edit.cluster.monitors();
     match (mons.get(&args.name), args.bind) {
         (None, None) => bail!("monitor {} is new: say with --bind where it listens", args.name),
-        (Some(known), Some(bind)) if *known != bind => bail!("monitor {} is at {known}, and cannot move to {bind}", args.name),
+        (Some(known), Some(bind)) if *known != bind => {
+            bail!("monitor {} is at {known}, and cannot move to {bind}", args.name)
+        }
         (_, Some(bind)) => drop(mons.insert(args.name.clone(), bind)),
         (Some(_), None) => {}
     }
     bootstrap::member(edit.dir(), &args.name, &key(&join.mon_key)?)?;
     let osds = std::mem::take(&mut edit.cluster.osds);
     let cluster_ip = edit.cluster.cluster_ip;
-    edit.cluster = ClusterFile { osds, cluster_ip, ..ClusterFile::new(join.fsid, mons, edit.cluster.ip) };
+    edit.cluster =
+        ClusterFile { osds, cluster_ip, ..ClusterFile::new(join.fsid, mons, edit.cluster.ip) };
     edit.save()?;
     println!("Next: siphon mon --data-dir {} --name {}", edit.dir().display(), args.name);
     Ok(())
 }
 
 /// Runs something with a session of `client.admin`.
-fn with_session<T, F: Future<Output = Result<T>>>(dir: PathBuf, f: impl FnOnce(MonClient) -> F) -> Result<T> {
+fn with_session<T, F: Future<Output = Result<T>>>(
+    dir: PathBuf,
+    f: impl FnOnce(MonClient) -> F,
+) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let mon = bootstrap::admin_session(&dir).await.context("the monitors do not answer")?;
@@ -143,7 +173,9 @@ fn add_osd(args: AddOsd) -> Result<()> {
         let (id, key) = bootstrap::new_osd(&mon, &uuid, None).await?;
         // A store that is here is of a purged OSD that had the number: it is made anew.
         match std::fs::remove_file(osd_start::marker(&dir, id)) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(home::explain(&dir, e)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(home::explain(&dir, e));
+            }
             _ => {}
         }
         let entry = OsdEntry { id, uuid, size, device: args.device.clone() };
@@ -157,8 +189,14 @@ fn add_osd(args: AddOsd) -> Result<()> {
 
 /// The identities of the OSDs that the cluster has.
 async fn known(mon: &MonClient) -> Result<BTreeSet<String>> {
-    let out = bootstrap::command(mon, serde_json::json!({"prefix": "osd dump", "format": "json"}), Bytes::new()).await?;
-    let dump: serde_json::Value = serde_json::from_slice(&out).context("the monitors' answer to `osd dump`")?;
+    let out = bootstrap::command(
+        mon,
+        serde_json::json!({"prefix": "osd dump", "format": "json"}),
+        Bytes::new(),
+    )
+    .await?;
+    let dump: serde_json::Value =
+        serde_json::from_slice(&out).context("the monitors' answer to `osd dump`")?;
     let osds = dump["osds"].as_array().context("the monitors' answer to `osd dump` has no OSDs")?;
     Ok(osds.iter().filter_map(|o| o["uuid"].as_str()).map(str::to_string).collect())
 }
@@ -169,7 +207,8 @@ fn still_known(dir: &Path, here: Vec<OsdEntry>, known: &BTreeSet<String>) -> Res
     for o in purged {
         let daemon = format!("osd.{}", o.id);
         if dir.join(&daemon).is_dir() {
-            DaemonLock::take(dir, &daemon).with_context(|| format!("{daemon} was purged; stop it first"))?;
+            DaemonLock::take(dir, &daemon)
+                .with_context(|| format!("{daemon} was purged; stop it first"))?;
         }
     }
     Ok(stay)
@@ -180,11 +219,19 @@ fn add_mgr(args: MgrRole) -> Result<()> {
     let dir = edit.dir().to_path_buf();
     let name = bootstrap::manager(&args.name);
     with_session(dir.clone(), async |mon| {
-        let caps: Vec<&str> = bootstrap::MGR_CAPS.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
+        let caps: Vec<&str> =
+            bootstrap::MGR_CAPS.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
         let get = serde_json::json!({"prefix": "auth get-or-create-key", "entity": name.to_string(), "caps": caps});
         let text = bootstrap::command(&mon, get, Bytes::new()).await?;
-        let key = CryptoKey::from_base64(String::from_utf8_lossy(&text).trim()).ok().context("the monitors gave no key")?;
-        bootstrap::write_keyring(&dir, &format!("mgr.{}", args.name), &name, &EntityAuth { key, caps: BTreeMap::new() })
+        let key = CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())
+            .ok()
+            .context("the monitors gave no key")?;
+        bootstrap::write_keyring(
+            &dir,
+            &format!("mgr.{}", args.name),
+            &name,
+            &EntityAuth { key, caps: BTreeMap::new() },
+        )
     })?;
     announce(&dir, &args.name);
     Ok(())

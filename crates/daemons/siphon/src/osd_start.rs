@@ -29,8 +29,8 @@ pub fn fsid(text: &str) -> Result<Fsid> {
     Ok(Fsid(*uuid.as_bytes()))
 }
 
-/// Starts the OSD on the current `LocalSet`. A marker beside the store says that the store was made to its
-/// end: a store without it is the rest of an interrupted creation, and holds nothing.
+/// Starts the OSD on the current `LocalSet`. A marker beside the store says that the store was made
+/// to its end: a store without it is the rest of an interrupted creation, and holds nothing.
 pub async fn start(
     dir: &Path,
     cluster: &ClusterFile,
@@ -48,9 +48,19 @@ pub async fn start(
             std::fs::remove_file(&device).map_err(|e| home::explain(&device, e))?;
         }
         let size = entry.device.is_none().then_some(entry.size);
-        osd::mkfs(&device, Engine::Auto, &options, size, cluster_fsid, fsid(&entry.uuid)?, OsdId(entry.id))
-            .await
-            .with_context(|| format!("cannot make the store of osd.{} in {}", entry.id, device.display()))?;
+        osd::mkfs(
+            &device,
+            Engine::Auto,
+            &options,
+            size,
+            cluster_fsid,
+            fsid(&entry.uuid)?,
+            OsdId(entry.id),
+        )
+        .await
+        .with_context(|| {
+            format!("cannot make the store of osd.{} in {}", entry.id, device.display())
+        })?;
         home::write_durably(&marker, b"", 0o644)?;
     }
     if !device.exists() {

@@ -1,4 +1,5 @@
-//! `siphon qos`: what tenants are promised. Specifications are kept with the monitors; the manager reads them.
+//! `siphon qos`: what tenants are promised. Specifications are kept with the monitors; the manager
+//! reads them.
 
 use crate::cli::{Qos, QosAction, QosSet};
 use crate::qos_explain::{self, Dumps, Explanation};
@@ -22,17 +23,27 @@ const AT_A_TIME: usize = 64;
 /// Runs the command.
 pub fn run(args: Qos) -> Result<()> {
     let config = ClusterConfig::read(&args.conf, AuthName::new(types::EntityType::CLIENT, "admin"))
-        .with_context(|| format!("{} cannot be used: -c names a cluster's ceph.conf", args.conf.display()))?;
+        .with_context(|| {
+            format!("{} cannot be used: -c names a cluster's ceph.conf", args.conf.display())
+        })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let cluster = Cluster { rados: Rados::connect(&config, PATIENCE).await.context("no answer from the monitors: is the cluster running?")? };
+        let cluster = Cluster {
+            rados: Rados::connect(&config, PATIENCE)
+                .await
+                .context("no answer from the monitors: is the cluster running?")?,
+        };
         let done = match args.action {
             QosAction::Set(set) => cluster.set(*set).await,
             QosAction::Ls => cluster.ls().await,
             QosAction::Get { selector } => cluster.get(&selector).await,
             QosAction::Rm { selector } => cluster.rm(&selector).await,
-            QosAction::Explain { selector, period, json } => cluster.explain(&selector, period, json).await,
-            QosAction::Top { once, period, sort, json } => qos_top::run(&cluster, once, period, sort, json).await,
+            QosAction::Explain { selector, period, json } => {
+                cluster.explain(&selector, period, json).await
+            }
+            QosAction::Top { once, period, sort, json } => {
+                qos_top::run(&cluster, once, period, sort, json).await
+            }
         };
         cluster.rados.shutdown();
         done
@@ -48,12 +59,16 @@ impl Cluster {
     async fn mon(&self, command: Value) -> Result<Bytes> {
         let command = command.to_string();
         let answer = self.rados.mon_command(&command, Bytes::new());
-        Ok(tokio::time::timeout(PATIENCE, answer).await.context("the monitors did not answer")??.ok()?)
+        Ok(tokio::time::timeout(PATIENCE, answer)
+            .await
+            .context("the monitors did not answer")??
+            .ok()?)
     }
 
     /// All specifications; what cannot be read is said.
     async fn all(&self) -> Result<BTreeMap<Selector, Spec>> {
-        let rows = self.mon(json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"})).await?;
+        let rows =
+            self.mon(json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"})).await?;
         let rows: BTreeMap<String, String> = serde_json::from_slice(&rows)?;
         let (all, bad) = read_all(rows.iter().map(|(k, v)| (k.as_str(), v.as_str())));
         for (name, why) in bad {
@@ -71,7 +86,11 @@ impl Cluster {
             for osd in some.iter().copied() {
                 let rados = self.rados.clone();
                 asked.spawn_local(async move {
-                    let answer = rados.osd_command(osd, r#"{"prefix": "dump_qos", "format": "json"}"#, Bytes::new());
+                    let answer = rados.osd_command(
+                        osd,
+                        r#"{"prefix": "dump_qos", "format": "json"}"#,
+                        Bytes::new(),
+                    );
                     (osd, tokio::time::timeout(PATIENCE, answer).await)
                 });
             }
@@ -104,7 +123,9 @@ impl Cluster {
         // A template on its own need not say what its users add.
         spec.effective(&all)?.validate(&selector)?;
         all.insert(selector.clone(), spec.clone());
-        let users = |(s, other): (&Selector, &Spec)| Some((s.clone(), other.effective(&all).and_then(|e| e.validate(s)).err()?));
+        let users = |(s, other): (&Selector, &Spec)| {
+            Some((s.clone(), other.effective(&all).and_then(|e| e.validate(s)).err()?))
+        };
         if let Some((user, why)) = all.iter().find_map(users) {
             bail!("{user} would not hold any more: {why}");
         }
@@ -119,10 +140,15 @@ impl Cluster {
         for (selector, spec) in all {
             // What does not exist yet may come; of images it is looked which there are.
             if !matches!(selector, Selector::Template(_) | Selector::Image(..)) {
-                promised.push((selector.to_string(), spec.effective(all)?.promise(None).floors[0] / 1000));
+                promised.push((
+                    selector.to_string(),
+                    spec.effective(all)?.promise(None).floors[0] / 1000,
+                ));
             }
         }
-        let has_floor = |s: &Spec| s.effective(all).is_ok_and(|e| e.floor_iops.is_some() || e.floor_iops_per_gib.is_some());
+        let has_floor = |s: &Spec| {
+            s.effective(all).is_ok_and(|e| e.floor_iops.is_some() || e.floor_iops_per_gib.is_some())
+        };
         if all.iter().any(|(s, spec)| matches!(s, Selector::Image(..)) && has_floor(spec)) {
             self.rados.objecter().wait_latest().await?;
             match Resolver::new(self.rados.clone()).resolve(all).await {
@@ -130,7 +156,9 @@ impl Cluster {
                     let images = found.into_iter().filter(|r| r.whose.prefix.is_some());
                     promised.extend(images.map(|r| (r.whose.name, r.promise.floors[0] / 1000)));
                 }
-                Err(e) => eprintln!("siphon: images could not be looked for ({e}): what specifications promise to them is not in what follows"),
+                Err(e) => eprintln!(
+                    "siphon: images could not be looked for ({e}): what specifications promise to them is not in what follows"
+                ),
             }
         }
         promised.retain(|(_, floor)| *floor > 0);
@@ -140,12 +168,18 @@ impl Cluster {
         let dumps = self.dumps().await?;
         let mut there = Vec::new();
         for osd in self.rados.objecter().wait_latest().await?.up_osds() {
-            let (iops, source) = match dumps.get(&osd).and_then(|dump| qos_floors::capacity(&dump["capacity"])) {
+            let (iops, source) = match dumps
+                .get(&osd)
+                .and_then(|dump| qos_floors::capacity(&dump["capacity"]))
+            {
                 Some(known) => known,
                 None => {
                     let option = "osd_mclock_max_capacity_iops_ssd";
                     let answer = self.mon(json!({"prefix": "config get", "who": format!("osd.{}", osd.0), "key": option})).await?;
-                    let set = String::from_utf8_lossy(&answer).trim().parse().map_err(|_| anyhow!("{option} of osd.{} is no number", osd.0))?;
+                    let set = String::from_utf8_lossy(&answer)
+                        .trim()
+                        .parse()
+                        .map_err(|_| anyhow!("{option} of osd.{} is no number", osd.0))?;
                     (set, qos_floors::Source::Silent)
                 }
             };
@@ -190,7 +224,10 @@ impl Cluster {
             (Some(n), None) => n.to_string(),
             (None, None) => "-".into(),
         };
-        let mut table = vec![["SELECTOR", "WEIGHT", "FLOOR", "FLOOR B/s", "CEILING", "CEILING B/s", "BURST", "LIKE"].map(str::to_owned)];
+        let mut table = vec![
+            ["SELECTOR", "WEIGHT", "FLOOR", "FLOOR B/s", "CEILING", "CEILING B/s", "BURST", "LIKE"]
+                .map(str::to_owned),
+        ];
         for (selector, spec) in &all {
             let e = spec.effective(&all)?;
             table.push([
@@ -222,20 +259,27 @@ impl Cluster {
         let seen = qos_explain::tenants(&before, &after);
         let mine = |tenant: &str| match &selector {
             _ if tenant == text => true,
-            Some(Selector::Image(pool, namespace, pattern)) => {
-                tenant.strip_prefix(&format!("{pool}/{namespace}/")).is_some_and(|name| mgr::qos::spec::fits(pattern, name))
-            }
+            Some(Selector::Image(pool, namespace, pattern)) => tenant
+                .strip_prefix(&format!("{pool}/{namespace}/"))
+                .is_some_and(|name| mgr::qos::spec::fits(pattern, name)),
             _ => false,
         };
         let found: Vec<&String> = seen.iter().filter(|t| mine(t)).collect();
         if found.is_empty() && spec.is_none() {
             let others: Vec<&str> = seen.iter().take(10).map(String::as_str).collect();
             let others = if others.is_empty() { "none".into() } else { others.join(" ") };
-            bail!("no OSD has seen {text}, and there is no specification for it; those with most: {others}");
+            bail!(
+                "no OSD has seen {text}, and there is no specification for it; those with most: {others}"
+            );
         }
         // Those that are told apart from it, and are not in what is said of it.
-        let within: Vec<&String> = seen.iter().filter(|t| t.starts_with(&format!("{text}/"))).collect();
-        let explanations: Vec<Explanation> = found.iter().take(MOST_EXPLAINED).map(|t| Explanation::new(t, &before, &after, seconds)).collect();
+        let within: Vec<&String> =
+            seen.iter().filter(|t| t.starts_with(&format!("{text}/"))).collect();
+        let explanations: Vec<Explanation> = found
+            .iter()
+            .take(MOST_EXPLAINED)
+            .map(|t| Explanation::new(t, &before, &after, seconds))
+            .collect();
         let effective = spec.map(|s| s.effective(&all)).transpose()?;
         if as_json {
             let tenants: Vec<Value> = explanations.iter().map(Explanation::to_json).collect();
@@ -247,11 +291,16 @@ impl Cluster {
         if let (Some(e), Some(spec)) = (&effective, spec) {
             println!("{text}: {}", e.to_json());
             if let Some(like) = &spec.like {
-                println!("of which {} is from @{like}", all[&Selector::Template(like.clone())].to_json());
+                println!(
+                    "of which {} is from @{like}",
+                    all[&Selector::Template(like.clone())].to_json()
+                );
             }
         }
         if found.is_empty() {
-            println!("no OSD has a tenant of it: nothing like it exists, or the manager has not told them yet");
+            println!(
+                "no OSD has a tenant of it: nothing like it exists, or the manager has not told them yet"
+            );
         }
         parts(&after, &mine);
         for e in &explanations {
@@ -259,11 +308,18 @@ impl Cluster {
             e.print();
         }
         if found.len() > MOST_EXPLAINED {
-            println!("\n{} more tenants are like that; those above are asked for most", found.len() - MOST_EXPLAINED);
+            println!(
+                "\n{} more tenants are like that; those above are asked for most",
+                found.len() - MOST_EXPLAINED
+            );
         }
         if !within.is_empty() {
             let some: Vec<&str> = within.iter().take(10).map(|t| t.as_str()).collect();
-            println!("\n{} of it are tenants of their own, and not in this: {}", within.len(), some.join(" "));
+            println!(
+                "\n{} of it are tenants of their own, and not in this: {}",
+                within.len(),
+                some.join(" ")
+            );
         }
         Ok(())
     }
@@ -273,10 +329,19 @@ impl Cluster {
 const MOST_EXPLAINED: usize = 5;
 
 fn template(name: &str, all: &BTreeMap<Selector, Spec>, as_json: bool) -> Result<()> {
-    let Some(spec) = all.get(&Selector::Template(name.to_owned())) else { bail!("there is no specification for @{name}") };
-    let users: Vec<String> = all.iter().filter(|(_, s)| s.like.as_deref() == Some(name)).map(|(s, _)| s.to_string()).collect();
+    let Some(spec) = all.get(&Selector::Template(name.to_owned())) else {
+        bail!("there is no specification for @{name}")
+    };
+    let users: Vec<String> = all
+        .iter()
+        .filter(|(_, s)| s.like.as_deref() == Some(name))
+        .map(|(s, _)| s.to_string())
+        .collect();
     if as_json {
-        println!("{}", json!({"selector": format!("@{name}"), "specification": spec, "users": users}));
+        println!(
+            "{}",
+            json!({"selector": format!("@{name}"), "specification": spec, "users": users})
+        );
         return Ok(());
     }
     println!("@{name}: {}", spec.to_json());
@@ -286,14 +351,19 @@ fn template(name: &str, all: &BTreeMap<Selector, Spec>, as_json: bool) -> Result
 
 /// The parts that OSDs have of what is promised.
 fn parts(dumps: &Dumps, mine: &dyn Fn(&str) -> bool) {
-    let mut table = vec![["TENANT", "OSD", "WEIGHT", "FLOOR HERE", "OF", "CEILING HERE", "OF", "OVER CEILING"].map(str::to_owned)];
+    let mut table = vec![
+        ["TENANT", "OSD", "WEIGHT", "FLOOR HERE", "OF", "CEILING HERE", "OF", "OVER CEILING"]
+            .map(str::to_owned),
+    ];
     for (osd, dump) in dumps {
         for t in dump["tenants"].as_array().into_iter().flatten() {
             let name = t["tenant"].as_str().unwrap_or_default();
             if t["specified"] != true || !mine(name) {
                 continue;
             }
-            let rate = |what: &str, which: &str| t[what]["iops"][which].as_f64().map_or("-".into(), |r| format!("{r:.1}"));
+            let rate = |what: &str, which: &str| {
+                t[what]["iops"][which].as_f64().map_or("-".into(), |r| format!("{r:.1}"))
+            };
             table.push([
                 name.to_owned(),
                 format!("osd.{}", osd.0),

@@ -1,7 +1,8 @@
 //! `siphon qos explain`: why a tenant is as slow as it is.
 //!
-//! OSDs count; what they have counted is read twice, and everything here is about what came in between. What OSDs say
-//! is put together in [`Explanation`], and [`Explanation::verdict`] says in words what that means. Neither does I/O.
+//! OSDs count; what they have counted is read twice, and everything here is about what came in
+//! between. What OSDs say is put together in [`Explanation`], and [`Explanation::verdict`] says in
+//! words what that means. Neither does I/O.
 
 use crate::qos_top::{percentile, print, since};
 use osd::legs::Leg;
@@ -13,7 +14,8 @@ use types::OsdId;
 pub type Dumps = BTreeMap<OsdId, Value>;
 
 /// What no OSD can see.
-pub const NOT_SEEN: &str = "the network between clients and OSDs, and what clients do before they send";
+pub const NOT_SEEN: &str =
+    "the network between clients and OSDs, and what clients do before they send";
 
 /// How long something took.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,7 +31,8 @@ impl Dist {
         let old = before["log2_us"].as_array();
         let new = after["log2_us"].as_array().into_iter().flatten().enumerate();
         let number = |v: Option<&Value>| v.and_then(Value::as_u64).unwrap_or(0);
-        let buckets = new.map(|(i, n)| since(number(Some(n)), number(old.and_then(|o| o.get(i))))).collect();
+        let buckets =
+            new.map(|(i, n)| since(number(Some(n)), number(old.and_then(|o| o.get(i))))).collect();
         Dist { count, ns: counted(after, before, "ns"), buckets }
     }
 
@@ -143,7 +146,8 @@ pub struct Explanation {
     legs: [Dist; Leg::COUNT],
     floor: Rates,
     ceiling: Rates,
-    /// What was served where it waited, in parts of its cost: the others, the most first, and itself.
+    /// What was served where it waited, in parts of its cost: the others, the most first, and
+    /// itself.
     others: Vec<(String, f64)>,
     own: f64,
     osds: Vec<OsdPart>,
@@ -154,10 +158,12 @@ fn rows(dump: &Value) -> impl Iterator<Item = &Value> {
     dump["tenants"].as_array().into_iter().flatten()
 }
 
-/// A row of a dump as it was in an earlier one. Several may have one name: what was seen of a tenant before it had a
-/// specification is not forgotten at once.
+/// A row of a dump as it was in an earlier one. Several may have one name: what was seen of a
+/// tenant before it had a specification is not forgotten at once.
 fn was<'a>(before: &'a Value, row: &Value) -> &'a Value {
-    rows(before).find(|o| o["id"] == row["id"] && o["tenant"] == row["tenant"]).unwrap_or(&Value::Null)
+    rows(before)
+        .find(|o| o["id"] == row["id"] && o["tenant"] == row["tenant"])
+        .unwrap_or(&Value::Null)
 }
 
 /// The tenants that OSDs have seen, those of whom most came first.
@@ -208,7 +214,10 @@ impl Explanation {
             }
             let (device, earlier) = (&new["device"], &old["device"]);
             if device.is_object() {
-                let requests: u64 = ["reads", "writes"].iter().map(|way| counted(&device[way], &earlier[way], "count")).sum();
+                let requests: u64 = ["reads", "writes"]
+                    .iter()
+                    .map(|way| counted(&device[way], &earlier[way], "count"))
+                    .sum();
                 let busy = counted(device, earlier, "busy_ns");
                 part.device_busy = Some((busy as f64 / 1e9 / seconds).min(1.0));
                 part.device_us = busy as f64 / 1000.0 / requests.max(1) as f64;
@@ -220,7 +229,8 @@ impl Explanation {
             }
             let clients = (&new["classes"]["client"], &old["classes"]["client"]);
             let limit = clients.0["promised"]["limit_iops"].as_f64().unwrap_or(0.0);
-            part.clients_at_limit = limit > 0.0 && counted_parts(clients.0, clients.1, "served_cost") >= 0.9 * limit * seconds;
+            part.clients_at_limit = limit > 0.0
+                && counted_parts(clients.0, clients.1, "served_cost") >= 0.9 * limit * seconds;
             e.throttled += part.throttled;
             e.waiting += part.waiting;
             e.over_ceiling += part.over_ceiling;
@@ -229,16 +239,27 @@ impl Explanation {
             let mut costs: BTreeMap<String, f64> = BTreeMap::new();
             for other in rows(new) {
                 let Some(name) = other["tenant"].as_str() else { continue };
-                *costs.entry(name.to_owned()).or_default() += counted_parts(other, was(old, other), "served_cost");
+                *costs.entry(name.to_owned()).or_default() +=
+                    counted_parts(other, was(old, other), "served_cost");
             }
-            for (class, c) in new["classes"].as_object().into_iter().flatten().filter(|(class, _)| *class != "client") {
-                costs.insert(class.clone(), counted_parts(c, &old["classes"][class], "served_cost"));
+            for (class, c) in new["classes"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter(|(class, _)| *class != "client")
+            {
+                costs
+                    .insert(class.clone(), counted_parts(c, &old["classes"][class], "served_cost"));
             }
             served.push((waited + part.waiting as f64, costs));
             e.osds.push(part);
         }
         e.compare(served);
-        e.replicas = replicas.into_iter().filter(|(_, (count, _))| *count > 0).map(|(osd, of)| e.replica(osd, of, before, after)).collect();
+        e.replicas = replicas
+            .into_iter()
+            .filter(|(_, (count, _))| *count > 0)
+            .map(|(osd, of)| e.replica(osd, of, before, after))
+            .collect();
         e.replicas.sort_by(|a, b| b.mean_us.total_cmp(&a.mean_us));
         e.osds.sort_by(|a, b| b.total.mean_us().total_cmp(&a.total.mean_us()));
         e
@@ -250,8 +271,10 @@ impl Explanation {
         // Without a specification it has the weight that all have.
         if t["specified"] == true || !self.specified {
             self.weight = number("weight");
-            (self.floor, self.ceiling) = (Rates::of(t, "floor", "cluster"), Rates::of(t, "ceiling", "cluster"));
-            (part.floor, part.ceiling) = (Rates::of(t, "floor", "here"), Rates::of(t, "ceiling", "here"));
+            (self.floor, self.ceiling) =
+                (Rates::of(t, "floor", "cluster"), Rates::of(t, "ceiling", "cluster"));
+            (part.floor, part.ceiling) =
+                (Rates::of(t, "floor", "here"), Rates::of(t, "ceiling", "here"));
         }
         self.specified |= t["specified"] == true;
         self.offered += counted(t, o, "offered");
@@ -276,23 +299,44 @@ impl Explanation {
         for (waited, costs) in served {
             let all: f64 = costs.values().sum();
             if all > 0.0 {
-                costs.into_iter().for_each(|(name, cost)| *parts.entry(name).or_default() += (waited + even) * cost / all);
+                costs.into_iter().for_each(|(name, cost)| {
+                    *parts.entry(name).or_default() += (waited + even) * cost / all
+                });
             }
         }
         let all: f64 = parts.values().sum();
         self.own = parts.remove(&self.tenant).unwrap_or(0.0);
         if all > 0.0 {
             self.own /= all;
-            self.others = parts.into_iter().map(|(name, part)| (name, part / all)).filter(|(_, part)| *part >= 0.005).collect();
+            self.others = parts
+                .into_iter()
+                .map(|(name, part)| (name, part / all))
+                .filter(|(_, part)| *part >= 0.005)
+                .collect();
             self.others.sort_by(|a, b| b.1.total_cmp(&a.1));
         }
     }
 
-    fn replica(&self, osd: i32, (answered, ns): (u64, u64), before: &Dumps, after: &Dumps) -> Replica {
-        let mut r = Replica { osd, answered, mean_us: ns as f64 / 1000.0 / answered.max(1) as f64, ..Replica::default() };
+    fn replica(
+        &self,
+        osd: i32,
+        (answered, ns): (u64, u64),
+        before: &Dumps,
+        after: &Dumps,
+    ) -> Replica {
+        let mut r = Replica {
+            osd,
+            answered,
+            mean_us: ns as f64 / 1000.0 / answered.max(1) as f64,
+            ..Replica::default()
+        };
         let name = osd.to_string();
         for part in &self.osds {
-            let (Some(new), Some(old)) = (after.get(&OsdId(part.osd)), before.get(&OsdId(part.osd))) else { continue };
+            let (Some(new), Some(old)) =
+                (after.get(&OsdId(part.osd)), before.get(&OsdId(part.osd)))
+            else {
+                continue;
+            };
             let (new, old) = (&new["peers"][&name], &old["peers"][&name]);
             r.all.add(&Dist::since(counted(new, old, "answered"), new, old));
             // The first network is that of OSDs, in which copies go.
@@ -326,7 +370,11 @@ impl Explanation {
         let mut said = Vec::new();
         let under_way = self.under_way();
         let [main, next, ..] = legs;
-        let of = format!("{} of the {} that an operation is here", time(self.leg(main).mean_us()), time(total));
+        let of = format!(
+            "{} of the {} that an operation is here",
+            time(self.leg(main).mean_us()),
+            time(total)
+        );
         if under_way < 0.5 {
             said.push(format!(
                 "OSDs have something of {} for {:.0} % of the time at most: what is slow is mostly before them, with its clients or on the network to \
@@ -339,14 +387,19 @@ impl Explanation {
             said.push(format!("{} {}: {of}.", self.tenant, self.clause(main)));
         }
         if part(next) >= 0.2 {
-            said.push(format!("For a further {:.0} % of the time it {}.", part(next) * 100.0, self.clause(next)));
+            said.push(format!(
+                "For a further {:.0} % of the time it {}.",
+                part(next) * 100.0,
+                self.clause(next)
+            ));
         }
         said.extend(self.busy_devices());
         if matches!(main, Leg::Queue | Leg::Execute) {
             said.extend(self.processors());
         }
         if main == Leg::Queue {
-            let at_limit: Vec<i32> = self.osds.iter().filter(|o| o.clients_at_limit).map(|o| o.osd).collect();
+            let at_limit: Vec<i32> =
+                self.osds.iter().filter(|o| o.clients_at_limit).map(|o| o.osd).collect();
             if !at_limit.is_empty() {
                 said.push(format!(
                     "Clients together get all that the profile and the capacity that is set (osd_mclock_max_capacity_iops_ssd) allow on {}.",
@@ -365,10 +418,20 @@ impl Explanation {
     fn nothing_answered(&self) -> String {
         let nothing = format!("Nothing was answered in these {:.1} s", self.seconds);
         if self.over_ceiling > 0 {
-            return format!("{nothing}: {} {}, {} operations.", self.tenant, self.clause(Leg::Ceiling), self.over_ceiling);
+            return format!(
+                "{nothing}: {} {}, {} operations.",
+                self.tenant,
+                self.clause(Leg::Ceiling),
+                self.over_ceiling
+            );
         }
         if self.waiting > 0 {
-            return format!("{nothing}: {} {}, {} operations.", self.tenant, self.clause(Leg::Queue), self.waiting);
+            return format!(
+                "{nothing}: {} {}, {} operations.",
+                self.tenant,
+                self.clause(Leg::Queue),
+                self.waiting
+            );
         }
         if self.offered > 0 {
             return format!(
@@ -413,20 +476,30 @@ impl Explanation {
     /// The ceiling that it is at, or the one that it is nearest to.
     fn nearest_ceiling(&self) -> String {
         let iops = self.ceiling.iops.map(|c| (self.each(self.served) / c, format!("{c:.0} IOPS")));
-        let bps = self.ceiling.bps.map(|c| (self.each(self.bytes) / c, format!("{} a second", bytes(c))));
+        let bps =
+            self.ceiling.bps.map(|c| (self.each(self.bytes) / c, format!("{} a second", bytes(c))));
         let nearest = iops.into_iter().chain(bps).max_by(|a, b| a.0.total_cmp(&b.0));
         nearest.map_or("what it had a moment ago".into(), |(_, text)| text)
     }
 
     fn behind(&self) -> String {
-        let most: Vec<&(String, f64)> = self.others.iter().filter(|(_, part)| *part >= 0.1).take(2).collect();
+        let most: Vec<&(String, f64)> =
+            self.others.iter().filter(|(_, part)| *part >= 0.1).take(2).collect();
         let others: f64 = self.others.iter().map(|(_, part)| part).sum();
         let own = self.own * 100.0;
         if most.is_empty() || self.own > others {
-            return format!("waits for its turn behind its own operations, which got {own:.0} % of what was served there: it asks for more than there is");
+            return format!(
+                "waits for its turn behind its own operations, which got {own:.0} % of what was served there: it asks for more than there is"
+            );
         }
-        let got: Vec<String> = most.iter().map(|(name, part)| format!("{}, which got {:.0} %", kind_of(name), part * 100.0)).collect();
-        format!("waits for its turn behind {} of what was served where it waits (it got {own:.0} % itself)", got.join(", and "))
+        let got: Vec<String> = most
+            .iter()
+            .map(|(name, part)| format!("{}, which got {:.0} %", kind_of(name), part * 100.0))
+            .collect();
+        format!(
+            "waits for its turn behind {} of what was served where it waits (it got {own:.0} % itself)",
+            got.join(", and ")
+        )
     }
 
     fn slow_replicas(&self) -> String {
@@ -434,42 +507,72 @@ impl Explanation {
             let n: u64 = of.iter().map(|r| r.answered).sum();
             of.iter().map(|r| r.mean_us * r.answered as f64).sum::<f64>() / n.max(1) as f64
         };
-        let Some((slow, others)) = self.replicas.split_first() else { return "waits for replicas".into() };
+        let Some((slow, others)) = self.replicas.split_first() else {
+            return "waits for replicas".into();
+        };
         let others_mean = sum(others);
         if others.is_empty() || slow.mean_us < 2.0 * others_mean {
             return format!("waits for replicas, which answer after {}", time(sum(&self.replicas)));
         }
         let ping = match slow.ping_us.map(|us| us as f64) {
             // Half of what is missing is on the way.
-            Some(us) if us >= slow.mean_us / 2.0 => format!(", and pings to it take {}: that is the network, or the whole OSD", time(us)),
-            Some(us) => format!(", while pings to it take {}: that is the OSD or its device, not the network", time(us)),
+            Some(us) if us >= slow.mean_us / 2.0 => format!(
+                ", and pings to it take {}: that is the network, or the whole OSD",
+                time(us)
+            ),
+            Some(us) => format!(
+                ", while pings to it take {}: that is the OSD or its device, not the network",
+                time(us)
+            ),
             None => String::new(),
         };
-        format!("waits for replicas: osd.{} answers after {}, others after {}{ping}", slow.osd, time(slow.mean_us), time(others_mean))
+        format!(
+            "waits for replicas: osd.{} answers after {}, others after {}{ping}",
+            slow.osd,
+            time(slow.mean_us),
+            time(others_mean)
+        )
     }
 
-    /// An OSD on which something takes at least three times as long as on the others together: it, and both times.
+    /// An OSD on which something takes at least three times as long as on the others together: it,
+    /// and both times.
     fn slowest(&self, of: impl Fn(&OsdPart) -> Dist) -> Option<(i32, f64, f64)> {
         // A few operations say little.
-        let enough: Vec<(i32, Dist)> = self.osds.iter().map(|o| (o.osd, of(o))).filter(|(_, d)| d.count >= 5).collect();
+        let enough: Vec<(i32, Dist)> =
+            self.osds.iter().map(|o| (o.osd, of(o))).filter(|(_, d)| d.count >= 5).collect();
         let (osd, slow) = enough.iter().max_by(|a, b| a.1.mean_us().total_cmp(&b.1.mean_us()))?;
         let mut others = Dist::default();
         enough.iter().filter(|(o, _)| o != osd).for_each(|(_, d)| others.add(d));
-        (others.count > 0 && slow.mean_us() >= 3.0 * others.mean_us()).then(|| (*osd, slow.mean_us(), others.mean_us()))
+        (others.count > 0 && slow.mean_us() >= 3.0 * others.mean_us())
+            .then(|| (*osd, slow.mean_us(), others.mean_us()))
     }
 
     fn slow_osd(&self, main: Leg) -> Option<String> {
-        let (osd, slow, others) = self.slowest(|o| o.total.clone()).filter(|_| main != Leg::Store)?;
-        Some(format!("osd.{osd} is the slowest for it: {} an operation, others {}.", time(slow), time(others)))
+        let (osd, slow, others) =
+            self.slowest(|o| o.total.clone()).filter(|_| main != Leg::Store)?;
+        Some(format!(
+            "osd.{osd} is the slowest for it: {} an operation, others {}.",
+            time(slow),
+            time(others)
+        ))
     }
 
     fn busy_devices(&self) -> Option<String> {
-        let mut busy: Vec<&OsdPart> = self.osds.iter().filter(|o| o.device_busy.is_some_and(|b| b >= 0.8)).collect();
+        let mut busy: Vec<&OsdPart> =
+            self.osds.iter().filter(|o| o.device_busy.is_some_and(|b| b >= 0.8)).collect();
         busy.sort_by(|a, b| b.device_us.total_cmp(&a.device_us));
         let most = busy.first()?;
         let all: Vec<i32> = busy.iter().map(|o| o.osd).collect();
-        let what = format!("busy for at least 80 % of the time, with {} for a request on osd.{}", time(most.device_us), most.osd);
-        Some(if all.len() == 1 { format!("The device of osd.{} is {what}.", all[0]) } else { format!("The devices of {} are {what}.", names(&all)) })
+        let what = format!(
+            "busy for at least 80 % of the time, with {} for a request on osd.{}",
+            time(most.device_us),
+            most.osd
+        );
+        Some(if all.len() == 1 {
+            format!("The device of osd.{} is {what}.", all[0])
+        } else {
+            format!("The devices of {} are {what}.", names(&all))
+        })
     }
 
     fn processors(&self) -> Option<String> {
@@ -477,7 +580,11 @@ impl Explanation {
         let all: Vec<&OsdPart> = self.osds.iter().filter(busy).collect();
         let osds: Vec<i32> = all.iter().map(|o| o.osd).collect();
         let waited = all.iter().filter_map(|o| Some(o.processor?[1])).max_by(f64::total_cmp)?;
-        let others = if waited >= 0.2 { format!(", for up to {:.0} % of it waiting for one that others have", waited * 100.0) } else { String::new() };
+        let others = if waited >= 0.2 {
+            format!(", for up to {:.0} % of it waiting for one that others have", waited * 100.0)
+        } else {
+            String::new()
+        };
         Some(format!("{} needed a processor for at least 80 % of the time{others}.", names(&osds)))
     }
 
@@ -488,11 +595,17 @@ impl Explanation {
         let scaled: Vec<&OsdPart> = self.osds.iter().filter(|o| o.floors_scaled < 1.0).collect();
         if let Some(least) = scaled.iter().map(|o| o.floors_scaled).min_by(f64::total_cmp) {
             let osds: Vec<i32> = scaled.iter().map(|o| o.osd).collect();
-            return Some(format!("Its floor is scaled to {:.0} % on {}: more is promised there than the OSDs can do.", least * 100.0, names(&osds)));
+            return Some(format!(
+                "Its floor is scaled to {:.0} % on {}: more is promised there than the OSDs can do.",
+                least * 100.0,
+                names(&osds)
+            ));
         }
         let (floor, served) = (self.floor.iops?, self.each(self.served));
         let asks = self.each(self.offered) >= floor;
-        (asks && served < 0.9 * floor).then(|| format!("It gets {served:.0} of the {floor:.0} operations a second of its floor."))
+        (asks && served < 0.9 * floor).then(|| {
+            format!("It gets {served:.0} of the {floor:.0} operations a second of its floor.")
+        })
     }
 
     /// For programs.
@@ -552,24 +665,49 @@ impl Explanation {
             self.print_times();
         }
         if !self.others.is_empty() {
-            let got = |(name, part): &(String, f64)| format!("{} {:.0} %", kind_of(name), part * 100.0);
+            let got =
+                |(name, part): &(String, f64)| format!("{} {:.0} %", kind_of(name), part * 100.0);
             let others: Vec<String> = self.others.iter().take(5).map(got).collect();
-            println!("\nserved meanwhile where it waits: itself {:.0} %, {}", self.own * 100.0, others.join(", "));
+            println!(
+                "\nserved meanwhile where it waits: itself {:.0} %, {}",
+                self.own * 100.0,
+                others.join(", ")
+            );
         }
         println!("\nnot seen: {NOT_SEEN}\n\n{}", self.verdict());
     }
 
     fn print_times(&self) {
         let mut table = vec![["WHERE TIME GOES", "MEAN us", "p99 us", "PART %"].map(str::to_owned)];
-        let all = Leg::ALL.iter().map(|leg| (said(*leg), self.leg(*leg))).chain([("all of it", &self.total)]);
+        let all = Leg::ALL
+            .iter()
+            .map(|leg| (said(*leg), self.leg(*leg)))
+            .chain([("all of it", &self.total)]);
         for (name, d) in all {
             let part = d.ns as f64 * 100.0 / self.total.ns.max(1) as f64;
-            table.push([name.to_owned(), format!("{:.0}", d.mean_us()), d.p99_us().to_string(), format!("{part:.1}")]);
+            table.push([
+                name.to_owned(),
+                format!("{:.0}", d.mean_us()),
+                d.p99_us().to_string(),
+                format!("{part:.1}"),
+            ]);
         }
         println!();
         print(&table);
-        let heading =
-            ["OSD", "ANSWERED/s", "MEAN us", "p99 us", "CEILING", "QUEUE", "STORE", "REPLICAS", "DEVICE BUSY %", "us EACH", "CPU %", "FOR OTHERS/s"];
+        let heading = [
+            "OSD",
+            "ANSWERED/s",
+            "MEAN us",
+            "p99 us",
+            "CEILING",
+            "QUEUE",
+            "STORE",
+            "REPLICAS",
+            "DEVICE BUSY %",
+            "us EACH",
+            "CPU %",
+            "FOR OTHERS/s",
+        ];
         let mut table = vec![heading.map(str::to_owned)];
         for o in &self.osds {
             let mean = |leg: Leg| format!("{:.0}", o.legs[leg as usize].mean_us());
@@ -584,7 +722,9 @@ impl Explanation {
                 mean(Leg::Replicas),
                 o.device_busy.map_or("-".into(), |b| format!("{:.0}", b * 100.0)),
                 format!("{:.0}", o.device_us),
-                o.processor.map_or("-".into(), |[ran, waited]| format!("{:.0}+{:.0}", ran * 100.0, waited * 100.0)),
+                o.processor.map_or("-".into(), |[ran, waited]| {
+                    format!("{:.0}+{:.0}", ran * 100.0, waited * 100.0)
+                }),
                 format!("{:.0}", self.each(o.for_others)),
             ]);
         }
@@ -593,10 +733,19 @@ impl Explanation {
         if self.replicas.is_empty() {
             return;
         }
-        let mut table = vec![["REPLICA", "ANSWERED/s", "MEAN us", "ALL TENANTS p99 us", "PING us"].map(str::to_owned)];
+        let mut table = vec![
+            ["REPLICA", "ANSWERED/s", "MEAN us", "ALL TENANTS p99 us", "PING us"]
+                .map(str::to_owned),
+        ];
         for r in &self.replicas {
             let ping = r.ping_us.map_or("-".into(), |us| us.to_string());
-            table.push([format!("osd.{}", r.osd), format!("{:.0}", self.each(r.answered)), format!("{:.0}", r.mean_us), r.all.p99_us().to_string(), ping]);
+            table.push([
+                format!("osd.{}", r.osd),
+                format!("{:.0}", self.each(r.answered)),
+                format!("{:.0}", r.mean_us),
+                r.all.p99_us().to_string(),
+                ping,
+            ]);
         }
         println!();
         print(&table);
@@ -620,7 +769,9 @@ fn said(leg: Leg) -> &'static str {
 /// What a name in the dump is.
 fn kind_of(name: &str) -> String {
     match name.matches('/').count() {
-        _ if name.starts_with("client.") || name.starts_with("background_") || name == "others" => name.to_owned(),
+        _ if name.starts_with("client.") || name.starts_with("background_") || name == "others" => {
+            name.to_owned()
+        }
         0 => format!("pool {name}"),
         1 => format!("namespace {name}"),
         _ => format!("image {name}"),
@@ -661,14 +812,16 @@ fn tenth(n: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// An OSD with a tenant `a`, of which 100 operations were answered that spent so many microseconds in each of these legs.
+    /// An OSD with a tenant `a`, of which 100 operations were answered that spent so many
+    /// microseconds in each of these legs.
     fn osd(legs: &[(Leg, u64)], more: Value) -> Value {
         let dist = |us: u64| {
             let mut buckets = vec![0; 32];
             buckets[(u64::BITS - us.leading_zeros()) as usize] = 100;
             json!({"ns": us * 1000 * 100, "log2_us": buckets})
         };
-        let all: Map<String, Value> = legs.iter().map(|(leg, us)| (leg.name().to_owned(), dist(*us))).collect();
+        let all: Map<String, Value> =
+            legs.iter().map(|(leg, us)| (leg.name().to_owned(), dist(*us))).collect();
         let total = legs.iter().map(|(_, us)| us).sum();
         let mut t = json!({
             "tenant": "a", "specified": true, "weight": 100, "offered": 100, "served": 100, "served_bytes": 409_600, "served_cost": 100.0, "waited_ns": 1000,
@@ -690,7 +843,8 @@ mod tests {
 
     /// What is said of `a` after a second, from OSDs that began then.
     fn explain(osds: Vec<Value>) -> Explanation {
-        let after: Dumps = osds.into_iter().enumerate().map(|(n, dump)| (OsdId(n as i32), dump)).collect();
+        let after: Dumps =
+            osds.into_iter().enumerate().map(|(n, dump)| (OsdId(n as i32), dump)).collect();
         let before = after.keys().map(|osd| (*osd, json!({}))).collect();
         Explanation::new("a", &before, &after, 1.0)
     }
@@ -703,16 +857,28 @@ mod tests {
     fn held_by_its_ceiling() {
         let of = || {
             let ceiling = json!({"iops": {"cluster": 300.0, "here": 100.0}, "bps": {"cluster": 1e9, "here": 3e8}});
-            osd(&[(Leg::Ceiling, 90_000), (Leg::Store, 10_000)], json!({"a.ceiling": ceiling, "a.throttled": 90}))
+            osd(
+                &[(Leg::Ceiling, 90_000), (Leg::Store, 10_000)],
+                json!({"a.ceiling": ceiling, "a.throttled": 90}),
+            )
         };
         let said = verdict(vec![of(), of(), of()]);
-        assert_eq!(said, "a is held by its own ceiling of 300 IOPS on 3 OSDs: 90 ms of the 100 ms that an operation is here.");
+        assert_eq!(
+            said,
+            "a is held by its own ceiling of 300 IOPS on 3 OSDs: 90 ms of the 100 ms that an operation is here."
+        );
         // Nothing else is known while nothing is answered.
         let waits = json!({"a.times": null, "a.over_ceiling": 7, "a.ceiling": {"bps": {"cluster": 1_048_576.0}}});
         let said = verdict(vec![osd(&[], waits)]);
-        assert_eq!(said, "Nothing was answered in these 1.0 s: a is held by its own ceiling of 1.0 MiB a second on osd.0, 7 operations.");
+        assert_eq!(
+            said,
+            "Nothing was answered in these 1.0 s: a is held by its own ceiling of 1.0 MiB a second on osd.0, 7 operations."
+        );
         let said = verdict(vec![osd(&[(Leg::Limits, 50_000)], json!({}))]);
-        assert!(said.starts_with("a is held by the limits of its images (rbd_qos_*) on osd.0: 50 ms"), "{said}");
+        assert!(
+            said.starts_with("a is held by the limits of its images (rbd_qos_*) on osd.0: 50 ms"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -726,10 +892,19 @@ mod tests {
                         (it got 20 % itself): 40 ms of the 44 ms that an operation is here.";
         assert_eq!(said, expected);
         // Where it does not wait, others may have what they like.
-        let idle = osd(&[(Leg::Queue, 0), (Leg::Store, 4000)], json!({"a.waited_ns": 0, "tenants": [{"tenant": "far", "served_cost": 1e9}]}));
-        assert_eq!(explain(vec![osd(&[(Leg::Queue, 40_000)], more.clone()), idle]).others[0].0, "bulk");
+        let idle = osd(
+            &[(Leg::Queue, 0), (Leg::Store, 4000)],
+            json!({"a.waited_ns": 0, "tenants": [{"tenant": "far", "served_cost": 1e9}]}),
+        );
+        assert_eq!(
+            explain(vec![osd(&[(Leg::Queue, 40_000)], more.clone()), idle]).others[0].0,
+            "bulk"
+        );
         more["classes"]["client"]["promised"]["limit_iops"] = json!(410.0);
-        assert!(verdict(vec![osd(&[(Leg::Queue, 40_000)], more)]).contains("osd_mclock_max_capacity_iops_ssd) allow on osd.0."));
+        assert!(
+            verdict(vec![osd(&[(Leg::Queue, 40_000)], more)])
+                .contains("osd_mclock_max_capacity_iops_ssd) allow on osd.0.")
+        );
         let device = json!({"busy_ns": 970_000_000, "reads": {"count": 0, "ns": 0}, "writes": {"count": 97, "ns": 970_000_000}});
         let mut more = bulk(50.0);
         more["device"] = device;
@@ -750,7 +925,8 @@ mod tests {
         let with = |slow: i32, us: u64, ping: u64| {
             let replicas = json!({slow.to_string(): {"answered": 100, "ns": us * 100_000}, "9": {"answered": 100, "ns": 100_000_000}});
             let peers = json!({slow.to_string(): {"ping": {"back": {"1min_us": ping}}}});
-            let mut v = osd(&[(Leg::Replicas, us - 1000), (Leg::Store, 1000)], json!({"peers": peers}));
+            let mut v =
+                osd(&[(Leg::Replicas, us - 1000), (Leg::Store, 1000)], json!({"peers": peers}));
             v["tenants"][0]["times"]["replicas"] = replicas;
             v
         };
@@ -758,22 +934,43 @@ mod tests {
         let expected = "a waits for replicas: osd.2 answers after 12 ms, others after 1.0 ms, while pings to it take 300 us: that is the OSD or its device, \
                         not the network: 11 ms of the 12 ms that an operation is here.";
         assert!(said.starts_with(expected), "{said}");
-        assert!(verdict(vec![with(2, 12_000, 11_000)]).contains("pings to it take 11 ms: that is the network"));
+        assert!(
+            verdict(vec![with(2, 12_000, 11_000)])
+                .contains("pings to it take 11 ms: that is the network")
+        );
         // Both take about as long; the store takes as long as they do.
         let said = verdict(vec![with(2, 1900, 300)]);
         assert!(said.contains("waits for replicas, which answer after 1.4 ms"), "{said}");
-        assert!(verdict(vec![with(2, 1800, 300)]).contains("waits for replicas, which answer after 1.4 ms"), "both take about as long");
-        let said = verdict(vec![osd(&[(Leg::Store, 40_000)], json!({})), osd(&[(Leg::Store, 2000)], json!({})), osd(&[(Leg::Store, 4000)], json!({}))]);
-        assert!(said.starts_with("a waits for devices: osd.0 has a change after 40 ms, others after 3.0 ms"), "{said}");
+        assert!(
+            verdict(vec![with(2, 1800, 300)])
+                .contains("waits for replicas, which answer after 1.4 ms"),
+            "both take about as long"
+        );
+        let said = verdict(vec![
+            osd(&[(Leg::Store, 40_000)], json!({})),
+            osd(&[(Leg::Store, 2000)], json!({})),
+            osd(&[(Leg::Store, 4000)], json!({})),
+        ]);
+        assert!(
+            said.starts_with(
+                "a waits for devices: osd.0 has a change after 40 ms, others after 3.0 ms"
+            ),
+            "{said}"
+        );
     }
 
     #[test]
     fn floors_that_are_scaled_or_not_kept() {
         let floor = json!({"iops": {"cluster": 200.0, "here": 200.0}});
         let of = |scaled: f64, offered: u64| {
-            verdict(vec![osd(&[(Leg::Queue, 40_000)], json!({"a.floor": floor, "a.offered": offered, "capacity": {"floors_scaled": scaled}}))])
+            verdict(vec![osd(
+                &[(Leg::Queue, 40_000)],
+                json!({"a.floor": floor, "a.offered": offered, "capacity": {"floors_scaled": scaled}}),
+            )])
         };
-        assert!(of(0.45, 100).ends_with("Its floor is scaled to 45 % on osd.0: more is promised there than the OSDs can do."));
+        assert!(of(0.45, 100).ends_with(
+            "Its floor is scaled to 45 % on osd.0: more is promised there than the OSDs can do."
+        ));
         assert!(of(1.0, 500).ends_with("It gets 100 of the 200 operations a second of its floor."));
         assert!(!of(1.0, 100).contains("floor"), "it does not ask for it");
     }
@@ -781,7 +978,10 @@ mod tests {
     #[test]
     fn who_asks_for_little_is_not_slow_here() {
         let said = verdict(vec![osd(&[(Leg::Store, 1000)], json!({}))]);
-        assert!(said.starts_with("OSDs have something of a for 10 % of the time at most"), "{said}");
+        assert!(
+            said.starts_with("OSDs have something of a for 10 % of the time at most"),
+            "{said}"
+        );
         let said = verdict(vec![osd(&[(Leg::Store, 9000)], json!({}))]);
         assert!(said.contains("About one operation of it is here at a time"), "{said}");
         let said = verdict(vec![osd(&[], json!({"a.offered": 0, "a.served": 0, "a.times": null}))]);
@@ -791,7 +991,8 @@ mod tests {
 
     #[test]
     fn only_what_came_in_between_counts() {
-        let (early, late) = (osd(&[(Leg::Store, 100_000)], json!({})), osd(&[(Leg::Store, 100_000)], json!({})));
+        let (early, late) =
+            (osd(&[(Leg::Store, 100_000)], json!({})), osd(&[(Leg::Store, 100_000)], json!({})));
         let mut late = late;
         late["tenants"][0]["times"]["answered"] = 110.into();
         late["tenants"][0]["times"]["total"]["ns"] = (100_000 * 100_000u64 + 10 * 2_000_000).into();

@@ -22,16 +22,21 @@ impl Source {
         match self {
             Source::Learned => "learned",
             Source::Set => "osd_mclock_max_capacity_iops_ssd as it is set",
-            Source::Default => "nothing learned yet, the default of osd_mclock_max_capacity_iops_ssd",
+            Source::Default => {
+                "nothing learned yet, the default of osd_mclock_max_capacity_iops_ssd"
+            }
             Source::Silent => "no answer, osd_mclock_max_capacity_iops_ssd of the configuration",
         }
     }
 }
 
-/// What an OSD can do, from `capacity` of its `dump_qos`. Of what is set and what was learned the less counts: a floor is
-/// not kept above either.
+/// What an OSD can do, from `capacity` of its `dump_qos`. Of what is set and what was learned the
+/// less counts: a floor is not kept above either.
 pub fn capacity(said: &Value) -> Option<(f64, Source)> {
-    let learned = said["learned_iops"].as_f64().filter(|_| said["trusted"] == true).map(|iops| (iops, Source::Learned));
+    let learned = said["learned_iops"]
+        .as_f64()
+        .filter(|_| said["trusted"] == true)
+        .map(|iops| (iops, Source::Learned));
     let set = said["set_iops"].as_f64().map(|iops| (iops, Source::Set));
     let known = learned.into_iter().chain(set).min_by(|a, b| a.0.total_cmp(&b.0));
     known.or_else(|| Some((said["iops"].as_f64()?, Source::Default)))
@@ -59,7 +64,11 @@ pub fn judge(promised: &[(String, u64)], there: &[(i32, f64, Source)]) -> Judgem
     most.sort_by_key(|(_, floor)| std::cmp::Reverse(*floor));
     let tenants = listed(most.iter().map(|(name, floor)| format!("{name} {floor}")));
     let from = Source::ALL.iter().filter_map(|source| {
-        let of: Vec<String> = there.iter().filter(|(.., s)| s == source).map(|(osd, iops, _)| format!("osd.{osd} {iops:.0}")).collect();
+        let of: Vec<String> = there
+            .iter()
+            .filter(|(.., s)| s == source)
+            .map(|(osd, iops, _)| format!("osd.{osd} {iops:.0}"))
+            .collect();
         (!of.is_empty()).then(|| format!("{}: {}", source.said(), listed(of.into_iter())))
     });
     let from = from.collect::<Vec<_>>().join("; ");
@@ -93,23 +102,43 @@ mod tests {
     #[test]
     fn what_an_osd_can_do() {
         let of = |learned: f64, trusted: bool, set: Option<f64>| {
-            capacity(&json!({"iops": set.unwrap_or(if trusted { learned } else { 21_500.0 }), "learned_iops": learned, "trusted": trusted, "set_iops": set}))
+            capacity(
+                &json!({"iops": set.unwrap_or(if trusted { learned } else { 21_500.0 }), "learned_iops": learned, "trusted": trusted, "set_iops": set}),
+            )
         };
         assert_eq!(of(800.0, true, None), Some((800.0, Source::Learned)));
-        assert_eq!(of(800.0, false, None), Some((21_500.0, Source::Default)), "an estimate that cannot be trusted is none");
+        assert_eq!(
+            of(800.0, false, None),
+            Some((21_500.0, Source::Default)),
+            "an estimate that cannot be trusted is none"
+        );
         assert_eq!(of(800.0, true, Some(200.0)), Some((200.0, Source::Set)));
-        assert_eq!(of(800.0, true, Some(5000.0)), Some((800.0, Source::Learned)), "nobody can do more because it is set");
+        assert_eq!(
+            of(800.0, true, Some(5000.0)),
+            Some((800.0, Source::Learned)),
+            "nobody can do more because it is set"
+        );
         assert_eq!(of(0.0, false, Some(5000.0)), Some((5000.0, Source::Set)));
         assert_eq!(capacity(&json!(null)), None);
     }
 
     #[test]
     fn floors_are_judged_and_the_reason_is_said() {
-        let there = [(0, 900.0, Source::Learned), (1, 21_500.0, Source::Default), (2, 600.0, Source::Learned), (3, 500.0, Source::Silent)];
-        let floors = |n: u64| -> Vec<(String, u64)> { (1..=6).map(|i| (format!("t{i}"), n * i)).collect() };
+        let there = [
+            (0, 900.0, Source::Learned),
+            (1, 21_500.0, Source::Default),
+            (2, 600.0, Source::Learned),
+            (3, 500.0, Source::Silent),
+        ];
+        let floors =
+            |n: u64| -> Vec<(String, u64)> { (1..=6).map(|i| (format!("t{i}"), n * i)).collect() };
         assert_eq!(judge(&floors(100), &there), Judgement::Fits);
-        assert!(matches!(judge(&floors(600), &there), Judgement::Tight(why) if why.contains("more than half")));
-        let Judgement::TooMuch(why) = judge(&floors(1200), &there) else { panic!("25200 are more than 23500") };
+        assert!(
+            matches!(judge(&floors(600), &there), Judgement::Tight(why) if why.contains("more than half"))
+        );
+        let Judgement::TooMuch(why) = judge(&floors(1200), &there) else {
+            panic!("25200 are more than 23500")
+        };
         let expected = "floors of 25200 operations each second together (t6 7200, t5 6000, t4 4800, t3 3600, 2 more) are more than the OSDs' capacity of \
                         23500 random writes of 4 KiB (learned: osd.0 900, osd.2 600; nothing learned yet, the default of osd_mclock_max_capacity_iops_ssd: \
                         osd.1 21500; no answer, osd_mclock_max_capacity_iops_ssd of the configuration: osd.3 500)";

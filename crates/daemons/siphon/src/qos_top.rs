@@ -28,15 +28,24 @@ struct All {
     classes: BTreeMap<String, Counters>,
 }
 
-const NUMBERS: [&str; 8] =
-    ["offered", "served", "served_bytes", "served_by_floor", "served_by_reservation", "throttled", "throttled_ns", "waited_ns"];
+const NUMBERS: [&str; 8] = [
+    "offered",
+    "served",
+    "served_bytes",
+    "served_by_floor",
+    "served_by_reservation",
+    "throttled",
+    "throttled_ns",
+    "waited_ns",
+];
 
 impl Counters {
     fn add(&mut self, said: &Value) {
         for n in NUMBERS {
             *self.numbers.entry(n).or_default() += said[n].as_u64().unwrap_or(0);
         }
-        self.waiting += said["waiting"].as_u64().unwrap_or(0) + said["over_ceiling"].as_u64().unwrap_or(0);
+        self.waiting +=
+            said["waiting"].as_u64().unwrap_or(0) + said["over_ceiling"].as_u64().unwrap_or(0);
         self.weight = said["weight"].as_u64().unwrap_or(0);
         for (i, n) in said["waits_log2_us"].as_array().into_iter().flatten().enumerate() {
             if self.waits.len() <= i {
@@ -105,7 +114,10 @@ impl All {
         let of = |after: &BTreeMap<String, Counters>, before: &BTreeMap<String, Counters>| {
             after.iter().map(|(name, c)| (name.clone(), c.since(before.get(name)))).collect()
         };
-        All { tenants: of(&self.tenants, &before.tenants), classes: of(&self.classes, &before.classes) }
+        All {
+            tenants: of(&self.tenants, &before.tenants),
+            classes: of(&self.classes, &before.classes),
+        }
     }
 }
 
@@ -137,7 +149,10 @@ enum Key {
 fn key(byte: u8) -> Option<Key> {
     match byte {
         b'q' => Some(Key::Quit),
-        _ => TopSort::value_variants().iter().find(|by| letter(**by) == byte).map(|by| Key::Sort(*by)),
+        _ => TopSort::value_variants()
+            .iter()
+            .find(|by| letter(**by) == byte)
+            .map(|by| Key::Sort(*by)),
     }
 }
 
@@ -203,10 +218,13 @@ impl Drop for Keys {
 
 /// Rows in columns; the first row is the heading.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+    let widths: [usize; N] =
+        std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, w))| if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") });
+        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, w))| {
+            if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") }
+        });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
@@ -269,9 +287,21 @@ impl Period {
     fn text(&self, by: TopSort) -> String {
         let rows = sorted(&self.all.tenants, by);
         let served: u64 = rows.iter().map(|(_, c)| c.get("served")).sum();
-        let mib = |c: &Counters| format!("{:.1}", self.each(c.get("served_bytes")) / f64::from(1 << 20));
+        let mib =
+            |c: &Counters| format!("{:.1}", self.each(c.get("served_bytes")) / f64::from(1 << 20));
         let heading = [
-            "TENANT", "WEIGHT", "OFFERED/s", "SERVED/s", "MiB/s", "SHARE %", "BY FLOOR %", "THROTTLED/s", "HELD ms", "WAITING", "WAIT p50 us", "p99 us",
+            "TENANT",
+            "WEIGHT",
+            "OFFERED/s",
+            "SERVED/s",
+            "MiB/s",
+            "SHARE %",
+            "BY FLOOR %",
+            "THROTTLED/s",
+            "HELD ms",
+            "WAITING",
+            "WAIT p50 us",
+            "p99 us",
         ];
         let mut tenants = vec![heading.map(str::to_owned)];
         for (name, c) in rows {
@@ -290,11 +320,21 @@ impl Period {
                 c.percentile(0.99).to_string(),
             ]);
         }
-        let mut classes = vec![["CLASS", "SERVED/s", "MiB/s", "BY RESERVATION %", "BY FLOOR %", "WAITING"].map(str::to_owned)];
+        let mut classes = vec![
+            ["CLASS", "SERVED/s", "MiB/s", "BY RESERVATION %", "BY FLOOR %", "WAITING"]
+                .map(str::to_owned),
+        ];
         for (name, c) in &self.all.classes {
             let part = |what: &str| format!("{:.1}", Self::part(c.get(what), c.get("served")));
             let served = format!("{:.0}", self.each(c.get("served")));
-            classes.push([name.clone(), served, mib(c), part("served_by_reservation"), part("served_by_floor"), c.waiting.to_string()]);
+            classes.push([
+                name.clone(),
+                served,
+                mib(c),
+                part("served_by_reservation"),
+                part("served_by_floor"),
+                c.waiting.to_string(),
+            ]);
         }
         format!("{}\n{}", table(&tenants), table(&classes))
     }
@@ -315,17 +355,25 @@ fn show(period: &Period, by: TopSort, as_json: bool, live: bool) -> Result<()> {
 }
 
 /// Says what keys do.
-const KEYS: &str = "s served, o offered, b bytes, t throttled, h held, w waiting, l latency, n name, q quit";
+const KEYS: &str =
+    "s served, o offered, b bytes, t throttled, h held, w waiting, l latency, n name, q quit";
 
 /// Runs the command.
-pub async fn run(cluster: &Cluster, once: bool, period: f64, by: TopSort, as_json: bool) -> Result<()> {
+pub async fn run(
+    cluster: &Cluster,
+    once: bool,
+    period: f64,
+    by: TopSort,
+    as_json: bool,
+) -> Result<()> {
     let period = Duration::try_from_secs_f64(period.max(0.1))?;
     let live = !once && !as_json && std::io::stdout().is_terminal();
     if !live {
         return follow(cluster, once, period, by, as_json, None).await;
     }
     // Whatever ends this, the terminal is made what it was.
-    let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupted, mut terminated) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let (_terminal, keys) = Keys::begin().unzip();
     tokio::select! {
         done = follow(cluster, once, period, by, as_json, Some(keys)) => done,
@@ -336,8 +384,16 @@ pub async fn run(cluster: &Cluster, once: bool, period: f64, by: TopSort, as_jso
 
 type Pressed = Option<mpsc::UnboundedReceiver<Key>>;
 
-/// Shows one period after the other. On a terminal, `live` has the keys that are pressed, if there are any.
-async fn follow(cluster: &Cluster, once: bool, period: Duration, mut by: TopSort, as_json: bool, live: Option<Pressed>) -> Result<()> {
+/// Shows one period after the other. On a terminal, `live` has the keys that are pressed, if there
+/// are any.
+async fn follow(
+    cluster: &Cluster,
+    once: bool,
+    period: Duration,
+    mut by: TopSort,
+    as_json: bool,
+    live: Option<Pressed>,
+) -> Result<()> {
     let (is_live, mut keys) = (live.is_some(), live.flatten());
     let (mut before, mut at) = (counters(cluster).await?, Instant::now());
     let mut shown: Option<Period> = None;
@@ -388,25 +444,35 @@ mod tests {
         }
         let d = &after.since(&before).tenants["a"];
         assert_eq!((d.get("served"), d.waiting), (110, 2));
-        assert_eq!((d.percentile(0.5), d.percentile(0.99), Counters::default().percentile(0.5)), (4, 8, 0));
+        assert_eq!(
+            (d.percentile(0.5), d.percentile(0.99), Counters::default().percentile(0.5)),
+            (4, 8, 0)
+        );
     }
 
     #[test]
     fn rows_are_sorted_by_what_is_asked_for() {
-        let t = |name: &str, served: u64, held: u64, throttled: u64, waiting: u64, waits: &[u64]| {
+        let t = |name: &str,
+                 served: u64,
+                 held: u64,
+                 throttled: u64,
+                 waiting: u64,
+                 waits: &[u64]| {
             json!({"tenant": name, "offered": 100 - served, "served": served, "served_bytes": served % 3, "throttled": throttled, "throttled_ns": held,
                    "over_ceiling": waiting, "waits_log2_us": waits})
         };
         let idle = json!({"tenant": "idle"});
         let mut all = All::default();
         all.add(&json!({"tenants": [t("b", 5, 70, 1, 9, &[5]), t("a", 5, 0, 0, 0, &[0, 0, 5]), t("c", 7, 10, 9, 1, &[0, 7]), idle]}));
-        let names = |by| sorted(&all.tenants, by).iter().map(|(name, _)| name.as_str()).collect::<String>();
+        let names =
+            |by| sorted(&all.tenants, by).iter().map(|(name, _)| name.as_str()).collect::<String>();
         let orders = TopSort::value_variants().iter().map(|by| names(*by)).collect::<Vec<_>>();
         assert_eq!(orders, ["cab", "abc", "abc", "cba", "bca", "bca", "acb", "abc"]);
         // Every order has a key of its own, and the line on the screen says it.
         for by in TopSort::value_variants() {
             assert_eq!(key(letter(*by)), Some(Key::Sort(*by)));
-            let said = format!("{} {}", letter(*by) as char, by.to_possible_value().unwrap().get_name());
+            let said =
+                format!("{} {}", letter(*by) as char, by.to_possible_value().unwrap().get_name());
             assert!(KEYS.contains(&said), "{said}");
         }
         assert_eq!((key(b'q'), key(b'x')), (Some(Key::Quit), None));
@@ -422,10 +488,19 @@ mod tests {
         all.add(&dump);
         let period = Period { seconds: 2.0, all };
         let text = period.text(TopSort::Held);
-        let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();
+        let line = |name: &str| {
+            text.lines()
+                .find(|l| l.starts_with(name))
+                .unwrap()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(line("a ")[2..10], ["20", "10", "0.0", "100.0", "0.0", "5", "25.0", "3"]);
         assert_eq!(line("background_recovery")[1..], ["4", "2.0", "25.0", "0.0", "5"]);
         let v = period.to_json(TopSort::Name);
-        assert_eq!((&v["tenants"][0]["throttled_seconds"], &v["classes"][0]["served_iops"]), (&json!(0.25), &json!(4.0)));
+        assert_eq!(
+            (&v["tenants"][0]["throttled_seconds"], &v["classes"][0]["served_iops"]),
+            (&json!(0.25), &json!(4.0))
+        );
     }
 }

@@ -47,7 +47,8 @@ impl Stop {
 }
 
 /// What a thread runs: it gets the signal to stop, and says through the sender that it serves.
-pub type Daemon = Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> Pin<Box<dyn Future<Output = Result<()>>>> + Send>;
+pub type Daemon =
+    Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> Pin<Box<dyn Future<Output = Result<()>>>> + Send>;
 
 /// The daemons' threads. Dropping this stops and joins them.
 pub struct Threads {
@@ -62,11 +63,17 @@ impl Threads {
         Threads { stop, handles: vec![], failures: mpsc::unbounded_channel() }
     }
 
-    /// Starts a daemon on a thread of its own. The future is done when it serves, or fails with why not.
-    pub fn spawn(&mut self, name: &str, daemon: Daemon) -> impl Future<Output = Result<()>> + use<> {
+    /// Starts a daemon on a thread of its own. The future is done when it serves, or fails with why
+    /// not.
+    pub fn spawn(
+        &mut self,
+        name: &str,
+        daemon: Daemon,
+    ) -> impl Future<Output = Result<()>> + use<> {
         let (ready, serving) = oneshot::channel();
         let (failed, failure) = oneshot::channel();
-        let (stop, failures, label) = (self.stop.clone(), self.failures.0.clone(), name.to_string());
+        let (stop, failures, label) =
+            (self.stop.clone(), self.failures.0.clone(), name.to_string());
         let spawned = std::thread::Builder::new().name(name.to_string()).spawn(move || {
             let result = (|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -85,7 +92,9 @@ impl Threads {
             spawned?;
             match serving.await {
                 Ok(()) => Ok(()),
-                Err(_) => Err(failure.await.unwrap_or_else(|_| anyhow::anyhow!("a daemon ended before it served"))),
+                Err(_) => Err(failure
+                    .await
+                    .unwrap_or_else(|_| anyhow::anyhow!("a daemon ended before it served"))),
             }
         }
     }
@@ -139,7 +148,11 @@ fn admin_path(dir: &Path, daemon: &str) -> PathBuf {
 
 /// The monitors of the cluster whose stores are in a directory, and where they listen.
 pub fn mons_here(dir: &Path, cluster: &ClusterFile) -> BTreeMap<String, SocketAddr> {
-    cluster.monitors().into_iter().filter(|(name, _)| mon::Layout::exists(&dir.join(format!("mon.{name}")))).collect()
+    cluster
+        .monitors()
+        .into_iter()
+        .filter(|(name, _)| mon::Layout::exists(&dir.join(format!("mon.{name}"))))
+        .collect()
 }
 
 /// A monitor.
@@ -236,11 +249,22 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
             let mut starting = Vec::new();
             for entry in entries {
                 let (dir, cluster) = (dir.clone(), cluster.clone());
-                starting.push((format!("osd.{}", entry.id), tokio::task::spawn_local(async move {
-                    let name = AuthName::new(EntityType::OSD, entry.id.to_string());
-                    let conf = daemon_conf()?.take();
-                    osd_start::start(&dir, &cluster, &entry, cluster_config(&dir, name)?, conf, PORTS).await
-                })));
+                starting.push((
+                    format!("osd.{}", entry.id),
+                    tokio::task::spawn_local(async move {
+                        let name = AuthName::new(EntityType::OSD, entry.id.to_string());
+                        let conf = daemon_conf()?.take();
+                        osd_start::start(
+                            &dir,
+                            &cluster,
+                            &entry,
+                            cluster_config(&dir, name)?,
+                            conf,
+                            PORTS,
+                        )
+                        .await
+                    }),
+                ));
             }
             let mut running = Vec::new();
             for (daemon, started) in starting {
@@ -263,14 +287,18 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
                 running.push((daemon, handle, socket));
             }
             let _ = ready.send(());
-            let cores: Vec<_> = running.iter().map(|(daemon, handle, _)| (daemon.clone(), handle.core().clone())).collect();
+            let cores: Vec<_> = running
+                .iter()
+                .map(|(daemon, handle, _)| (daemon.clone(), handle.core().clone()))
+                .collect();
             tokio::select! {
                 _ = stop.stopped() => {}
                 e = first_failure(&dir, cores) => return Err(e),
             }
             for (daemon, handle, socket) in running {
                 drop(socket);
-                // A command that is still being answered keeps the handle; a clean stop can wait for it.
+                // A command that is still being answered keeps the handle; a clean stop can wait
+                // for it.
                 let mut handle = handle;
                 let handle = loop {
                     match Rc::try_unwrap(handle) {
@@ -286,8 +314,8 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
     })
 }
 
-/// Waits until one of the OSDs cannot go on, and says why. A sparse file on a full file system is the usual
-/// reason, so the space that is left is part of the sentence.
+/// Waits until one of the OSDs cannot go on, and says why. A sparse file on a full file system is
+/// the usual reason, so the space that is left is part of the sentence.
 async fn first_failure(dir: &Path, cores: Vec<(String, Rc<osd::core::Core>)>) -> anyhow::Error {
     let (tell, mut told) = mpsc::unbounded_channel();
     for (daemon, core) in cores {
@@ -299,15 +327,26 @@ async fn first_failure(dir: &Path, cores: Vec<(String, Rc<osd::core::Core>)>) ->
     }
     drop(tell);
     match told.recv().await {
-        Some((daemon, why)) => anyhow::anyhow!("{daemon} has stopped: {why} ({} of {} are free)", home::free_space(dir), dir.display()),
+        Some((daemon, why)) => anyhow::anyhow!(
+            "{daemon} has stopped: {why} ({} of {} are free)",
+            home::free_space(dir),
+            dir.display()
+        ),
         None => std::future::pending().await,
     }
 }
 
-fn alone(data_dir: &Path, name: &str, daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>) -> Result<()> {
+fn alone(
+    data_dir: &Path,
+    name: &str,
+    daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>,
+) -> Result<()> {
     up::raise_file_limit();
     let Some(cluster) = home::load(data_dir)? else {
-        bail!("{} is no cluster's data directory: `siphon init` or `siphon join` makes one", data_dir.display());
+        bail!(
+            "{} is no cluster's data directory: `siphon init` or `siphon join` makes one",
+            data_dir.display()
+        );
     };
     let dir = Arc::new(data_dir.canonicalize()?);
     if !dir.join(name).is_dir() {

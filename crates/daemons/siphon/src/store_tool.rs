@@ -17,7 +17,9 @@ pub fn run(args: Store) -> Result<()> {
         match args.action {
             StoreAction::Fsck { device, deep } => fsck(&device, deep).await,
             StoreAction::Dump { device } => dump(&device).await,
-            StoreAction::Edit { device, object, pool, namespace, edit: e } => edit(&device, &object, pool, &namespace, e).await,
+            StoreAction::Edit { device, object, pool, namespace, edit: e } => {
+                edit(&device, &object, pool, &namespace, e).await
+            }
         }
     })
 }
@@ -27,8 +29,11 @@ pub async fn open(path: &Path) -> Result<store::Store> {
     if !path.exists() {
         bail!("{}: no such file or device", path.display());
     }
-    let device = Device::open(path, Engine::Auto, None).with_context(|| format!("cannot open {}", path.display()))?;
-    store::Store::open(device, Options::default()).await.with_context(|| format!("{}", path.display()))
+    let device = Device::open(path, Engine::Auto, None)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    store::Store::open(device, Options::default())
+        .await
+        .with_context(|| format!("{}", path.display()))
 }
 
 async fn fsck(path: &Path, deep: bool) -> Result<()> {
@@ -75,9 +80,15 @@ async fn dump(path: &Path) -> Result<()> {
             })
         })
         .collect();
-    let facts: serde_json::Map<String, Value> = report.facts.into_iter().map(|(k, v)| (k, v.into())).collect();
+    let facts: serde_json::Map<String, Value> =
+        report.facts.into_iter().map(|(k, v)| (k, v.into())).collect();
     let collections: Vec<String> = report.collections.iter().map(|c| c.to_string()).collect();
-    println!("{}", serde_json::to_string_pretty(&json!({"store": facts, "collections": collections, "objects": objects}))?);
+    println!(
+        "{}",
+        serde_json::to_string_pretty(
+            &json!({"store": facts, "collections": collections, "objects": objects})
+        )?
+    );
     store.close().await?;
     Ok(())
 }
@@ -86,7 +97,12 @@ async fn dump(path: &Path) -> Result<()> {
 const PAGE: usize = 1024;
 
 /// Where the head of that name is.
-async fn find(store: &store::Store, name: &str, pool: i64, namespace: &str) -> Result<(store::Coll, store::Key)> {
+async fn find(
+    store: &store::Store,
+    name: &str,
+    pool: i64,
+    namespace: &str,
+) -> Result<(store::Coll, store::Key)> {
     for coll in store.collections() {
         if !osd::host::pgid_of(coll).is_some_and(|pgid| pgid.pool.0 == pool) {
             continue;
@@ -96,7 +112,9 @@ async fn find(store: &store::Store, name: &str, pool: i64, namespace: &str) -> R
             let page = store.list(coll, &start, None, PAGE).await?;
             let wanted = page.keys.into_iter().find(|key| {
                 let oid = ObjectId::from_key(key);
-                oid.is_ok_and(|o| o.is_head() && o.name == name.as_bytes() && o.namespace == namespace.as_bytes())
+                oid.is_ok_and(|o| {
+                    o.is_head() && o.name == name.as_bytes() && o.namespace == namespace.as_bytes()
+                })
             });
             match (wanted, page.next) {
                 (Some(key), _) => return Ok((coll, key)),
@@ -119,7 +137,8 @@ async fn edit(path: &Path, name: &str, pool: i64, namespace: &str, edit: StoreEd
         t.truncate(coll, &key, size);
     }
     if let Some(file) = edit.set_bytes {
-        let data = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let data =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         t.truncate(coll, &key, 0);
         t.write(coll, &key, 0, bytes::Bytes::from(data), store::WriteHint::Normal);
     }

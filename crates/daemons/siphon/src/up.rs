@@ -1,8 +1,8 @@
 //! `siphon up`: a whole cluster in one process.
 //!
-//! One thread runs the monitor, one the manager, and one or more shard threads the OSDs. The daemons talk
-//! through the messenger over loopback exactly as on many hosts; only OSDs of the same process hand each
-//! other messages directly. Threads share nothing but the signal to stop.
+//! One thread runs the monitor, one the manager, and one or more shard threads the OSDs. The
+//! daemons talk through the messenger over loopback exactly as on many hosts; only OSDs of the same
+//! process hand each other messages directly. Threads share nothing but the signal to stop.
 
 use crate::bootstrap;
 use crate::cli::Up;
@@ -31,7 +31,10 @@ pub fn run(args: Up) -> Result<()> {
         Some(c) => {
             let here = roles::mons_here(home.dir(), &c);
             if here.is_empty() {
-                bail!("{} holds no monitor: run its daemons with `siphon osd` and `siphon mgr`", home.dir().display());
+                bail!(
+                    "{} holds no monitor: run its daemons with `siphon osd` and `siphon mgr`",
+                    home.dir().display()
+                );
             }
             if let Some(bind) = args.bind.filter(|b| *b != c.mon_addr) {
                 bail!(
@@ -49,12 +52,24 @@ pub fn run(args: Up) -> Result<()> {
             let addr = args.bind.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3300)));
             let mut mons = Vec::new();
             for (i, name) in ('a'..='z').take(args.mons.into()).enumerate() {
-                let port = addr.port().checked_add(i as u16).context("there are not enough ports after that of the first monitor")?;
+                let port = addr
+                    .port()
+                    .checked_add(i as u16)
+                    .context("there are not enough ports after that of the first monitor")?;
                 let addr = SocketAddr::new(addr.ip(), port);
                 check_port(addr)?;
                 mons.push((name.to_string(), addr));
             }
-            bootstrap::cluster(&home, &bootstrap::NewCluster { mons, others_here: true, one_host: true, cluster_ip: None })?.0
+            bootstrap::cluster(
+                &home,
+                &bootstrap::NewCluster {
+                    mons,
+                    others_here: true,
+                    one_host: true,
+                    cluster_ip: None,
+                },
+            )?
+            .0
         }
     };
     let stop = Stop::new();
@@ -72,16 +87,29 @@ pub fn run(args: Up) -> Result<()> {
 }
 
 /// Starts everything, says so, and then waits for a daemon to fail.
-async fn supervise(home: &Home, cluster: &mut ClusterFile, args: &Up, stop: &Stop, began: Instant) -> Result<()> {
-    home::write_durably(&home.dir().join("ceph.conf"), home::ceph_conf(home.dir(), cluster).as_bytes(), 0o644)?;
+async fn supervise(
+    home: &Home,
+    cluster: &mut ClusterFile,
+    args: &Up,
+    stop: &Stop,
+    began: Instant,
+) -> Result<()> {
+    home::write_durably(
+        &home.dir().join("ceph.conf"),
+        home::ceph_conf(home.dir(), cluster).as_bytes(),
+        0o644,
+    )?;
     let dir = Arc::new(home.dir().to_path_buf());
     let mut threads = roles::Threads::new(stop.clone());
     for name in roles::mons_here(home.dir(), cluster).into_keys() {
-        threads.spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name)).await?;
+        threads
+            .spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name))
+            .await?;
     }
     let mon = bootstrap::admin_session(home.dir()).await.context("the monitor does not answer")?;
 
-    let count = args.osds.unwrap_or(if cluster.osds.is_empty() { 3 } else { cluster.osds.len() as u32 });
+    let count =
+        args.osds.unwrap_or(if cluster.osds.is_empty() { 3 } else { cluster.osds.len() as u32 });
     let missing = bootstrap::missing_osds(cluster, count, args.osd_size, &args.devices)?;
     if !missing.is_empty() {
         cluster.osds.extend(missing);
@@ -100,7 +128,10 @@ async fn supervise(home: &Home, cluster: &mut ClusterFile, args: &Up, stop: &Sto
     let groups = roles::spread(&cluster.osds, shards);
     let mut starting = Vec::new();
     for (i, group) in groups.into_iter().enumerate() {
-        starting.push(threads.spawn(&format!("osd-shard-{i}"), roles::osd_daemons(dir.clone(), cluster.clone(), group)));
+        starting.push(threads.spawn(
+            &format!("osd-shard-{i}"),
+            roles::osd_daemons(dir.clone(), cluster.clone(), group),
+        ));
     }
     for s in starting {
         s.await?;
@@ -145,17 +176,26 @@ async fn wait_healthy(mon: &MonClient, osds: usize) -> Result<()> {
         let up = status["osdmap"]["num_up_osds"].as_u64().unwrap_or(0);
         let all_reported = status["pgmap"]["bytes_total"].as_u64().unwrap_or(0) > 0 || osds == 0;
         let states = status["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
-        let clean = states.iter().all(|s| s["state_name"].as_str().is_some_and(|n| n.starts_with("active+clean")));
+        let clean = states
+            .iter()
+            .all(|s| s["state_name"].as_str().is_some_and(|n| n.starts_with("active+clean")));
         let health = status["health"]["status"].as_str().unwrap_or_default();
         if up as usize >= osds && all_reported && clean && health != "HEALTH_ERR" {
             if health != "HEALTH_OK" {
-                let checks: Vec<&String> = status["health"]["checks"].as_object().map(|c| c.keys().collect()).unwrap_or_default();
-                println!("Note: the cluster warns about {checks:?}; `ceph health detail` says more.");
+                let checks: Vec<&String> = status["health"]["checks"]
+                    .as_object()
+                    .map(|c| c.keys().collect())
+                    .unwrap_or_default();
+                println!(
+                    "Note: the cluster warns about {checks:?}; `ceph health detail` says more."
+                );
             }
             return Ok(());
         }
         if !said && began.elapsed() > HEALTHY_WITHIN {
-            eprintln!("siphon: still waiting: {up} of {osds} OSDs are up, health {health}, placement groups {states:?}");
+            eprintln!(
+                "siphon: still waiting: {up} of {osds} OSDs are up, health {health}, placement groups {states:?}"
+            );
             said = true;
         }
         tokio::time::sleep(pause).await;
@@ -173,14 +213,21 @@ pub async fn interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Whether the monitor's port is free, so that a taken one is a clear error before anything is made.
+/// Whether the monitor's port is free, so that a taken one is a clear error before anything is
+/// made.
 fn check_port(addr: SocketAddr) -> Result<()> {
     match std::net::TcpListener::bind(addr) {
         Ok(_) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("port {} of {} is in use: stop what listens there, or choose another with --bind ADDR:PORT", addr.port(), addr.ip())
+            bail!(
+                "port {} of {} is in use: stop what listens there, or choose another with --bind ADDR:PORT",
+                addr.port(),
+                addr.ip()
+            )
         }
-        Err(e) => bail!("cannot listen at {addr}: {e}; choose an address of this machine with --bind"),
+        Err(e) => {
+            bail!("cannot listen at {addr}: {e}; choose an address of this machine with --bind")
+        }
     }
 }
 
@@ -189,7 +236,8 @@ pub fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write only the struct passed to them.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
+        {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }

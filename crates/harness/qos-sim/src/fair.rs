@@ -1,9 +1,9 @@
 //! What everybody should get: rates that no scheduler made.
 //!
-//! On each OSD what it can do is divided by weight among those who ask, nobody gets more than he asks for, and floors
-//! come first. A tenant's floor is divided over OSDs in proportion to what it asks for; its ceiling in proportion to
-//! what it would get there without one, and what it leaves, others get. That depends on what others get, so it is done
-//! again until nothing changes.
+//! On each OSD what it can do is divided by weight among those who ask, nobody gets more than he
+//! asks for, and floors come first. A tenant's floor is divided over OSDs in proportion to what it
+//! asks for; its ceiling in proportion to what it would get there without one, and what it leaves,
+//! others get. That depends on what others get, so it is done again until nothing changes.
 
 /// What a tenant asks an OSD for.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,8 @@ impl<'a> Fair<'a> {
         Fair { wants, can, promises, of_osd }
     }
 
-    /// Divides what an OSD can do: nobody below `least`, nobody above `most`, else by weight. In cost each second.
+    /// Divides what an OSD can do: nobody below `least`, nobody above `most`, else by weight. In
+    /// cost each second.
     fn pour(&self, osd: usize, least: &[f64], most: &[f64], out: &mut [f64]) {
         let who = &self.of_osd[osd];
         let can = self.can[osd];
@@ -52,7 +53,9 @@ impl<'a> Fair<'a> {
             who.iter().for_each(|i| out[*i] = least[*i] * can / floors);
             return;
         }
-        let level = |height: f64| -> f64 { who.iter().map(|i| (height * self.wants[*i].weight).clamp(least[*i], most[*i])).sum() };
+        let level = |height: f64| -> f64 {
+            who.iter().map(|i| (height * self.wants[*i].weight).clamp(least[*i], most[*i])).sum()
+        };
         let (mut low, mut high) = (0.0, can);
         if level(high) > can {
             for _ in 0..60 {
@@ -73,7 +76,10 @@ impl<'a> Fair<'a> {
         for w in &self.wants {
             all[w.tenant] += w.rate;
         }
-        let floors = self.wants.iter().map(|w| (self.promises[w.tenant].0 * w.rate / all[w.tenant]).min(w.rate) * w.cost);
+        let floors = self
+            .wants
+            .iter()
+            .map(|w| (self.promises[w.tenant].0 * w.rate / all[w.tenant]).min(w.rate) * w.cost);
         let floors: Vec<f64> = floors.collect();
         let (mut least, mut most) = (floors.clone(), asked.clone());
         let mut got = vec![0.0; n];
@@ -108,7 +114,10 @@ mod tests {
     }
 
     fn near(a: &[f64], b: &[f64]) {
-        assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.5), "{a:?} {b:?}");
+        assert!(
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.5),
+            "{a:?} {b:?}"
+        );
     }
 
     #[test]
@@ -117,11 +126,23 @@ mod tests {
         let wants = vec![want(0, 0, 100.0, 1.0), want(0, 1, 100.0, 3.0), want(0, 2, 5.0, 1.0)];
         near(&Fair::new(wants.clone(), &[85.0], &none).rates(), &[20.0, 60.0, 5.0]);
         near(&Fair::new(wants.clone(), &[500.0], &none).rates(), &[100.0, 100.0, 5.0]);
-        near(&Fair::new(wants.clone(), &[85.0], &[(40.0, 0.0), (0.0, 0.0), (0.0, 0.0)]).rates(), &[40.0, 40.0, 5.0]);
-        near(&Fair::new(wants, &[85.0], &[(0.0, 0.0), (0.0, 30.0), (0.0, 0.0)]).rates(), &[50.0, 30.0, 5.0]);
+        near(
+            &Fair::new(wants.clone(), &[85.0], &[(40.0, 0.0), (0.0, 0.0), (0.0, 0.0)]).rates(),
+            &[40.0, 40.0, 5.0],
+        );
+        near(
+            &Fair::new(wants, &[85.0], &[(0.0, 0.0), (0.0, 30.0), (0.0, 0.0)]).rates(),
+            &[50.0, 30.0, 5.0],
+        );
         // A floor goes where it is asked for; a ceiling leaves to others what it does not allow.
         let wants = vec![want(0, 0, 20.0, 1.0), want(1, 0, 60.0, 1.0), want(1, 1, 100.0, 9.0)];
-        near(&Fair::new(wants.clone(), &[100.0, 100.0], &[(60.0, 0.0), (0.0, 0.0)]).rates(), &[20.0, 45.0, 55.0]);
-        near(&Fair::new(wants, &[100.0, 30.0], &[(0.0, 0.0), (0.0, 10.0)]).rates(), &[20.0, 20.0, 10.0]);
+        near(
+            &Fair::new(wants.clone(), &[100.0, 100.0], &[(60.0, 0.0), (0.0, 0.0)]).rates(),
+            &[20.0, 45.0, 55.0],
+        );
+        near(
+            &Fair::new(wants, &[100.0, 30.0], &[(0.0, 0.0), (0.0, 10.0)]).rates(),
+            &[20.0, 20.0, 10.0],
+        );
     }
 }

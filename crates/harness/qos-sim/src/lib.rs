@@ -1,8 +1,9 @@
 //! What tenants are promised, over a whole cluster, in virtual time.
 //!
-//! The manager's coordinator ([`mgr::qos::Tenants`]) and the OSDs' schedulers ([`osd::scheduler::OsdQueue`]) are the
-//! ones of the daemons, and so are the messages between them, encoded and decoded. Devices, clients, connections and
-//! clocks are modelled; everything follows from a seed.
+//! The manager's coordinator ([`mgr::qos::Tenants`]) and the OSDs' schedulers
+//! ([`osd::scheduler::OsdQueue`]) are the ones of the daemons, and so are the messages between
+//! them, encoded and decoded. Devices, clients, connections and clocks are modelled; everything
+//! follows from a seed.
 //!
 //! * [`scenario`]: how large, how long, what goes wrong, and who wants what;
 //! * `world`: the events of OSDs and the manager;

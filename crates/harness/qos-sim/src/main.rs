@@ -32,10 +32,12 @@ struct Args {
     /// Show who is furthest from what is fair.
     #[arg(long)]
     odd: bool,
-    /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to ask for.
+    /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to
+    /// ask for.
     #[arg(long, group = "closed")]
     steady: bool,
-    /// Instead, tenants whose objects lie unevenly over the OSDs, and what each keeps beside others of what it has alone.
+    /// Instead, tenants whose objects lie unevenly over the OSDs, and what each keeps beside others
+    /// of what it has alone.
     #[arg(long, group = "closed")]
     skewed: bool,
     /// With `--steady` or `--skewed` so many times, with this seed and those after it.
@@ -85,7 +87,9 @@ fn steady(a: &Args) {
         println!("all together:\n\n{}", Table(&runs));
     }
     if a.bursts > 0 {
-        let all: Vec<_> = (a.seed..a.seed + a.seeds).flat_map(|seed| steady::bursts(&of(seed), a.bursts)).collect();
+        let all: Vec<_> = (a.seed..a.seed + a.seeds)
+            .flat_map(|seed| steady::bursts(&of(seed), a.bursts))
+            .collect();
         print!("{}", BurstTable(&all));
     }
 }
@@ -98,7 +102,15 @@ fn main() {
     if a.steady {
         return steady(&a);
     }
-    let s = Scenario { seed: a.seed, osds: a.osds, tenants: a.tenants, pools: a.pools, iops: a.iops, load: a.load, phase: a.phase };
+    let s = Scenario {
+        seed: a.seed,
+        osds: a.osds,
+        tenants: a.tenants,
+        pools: a.pools,
+        iops: a.iops,
+        load: a.load,
+        phase: a.phase,
+    };
     println!("{s:?}");
     let report = qos_sim::run(&s);
     print!("{report}");

@@ -94,7 +94,8 @@ pub struct PhaseReport {
     pub jain: f64,
     /// All that was served in the second half, by all that is fair.
     pub served: f64,
-    /// Tenants and seconds in which less than the floor was asked for, or the floor was kept, in parts of all.
+    /// Tenants and seconds in which less than the floor was asked for, or the floor was kept, in
+    /// parts of all.
     pub floors: f64,
     /// Tenants and seconds in which the ceiling was kept, in parts of all.
     pub ceilings: f64,
@@ -114,13 +115,15 @@ pub struct PhaseReport {
 pub struct Report {
     /// By phase.
     pub phases: Vec<PhaseReport>,
-    /// How long after the shift rates were as near to what is fair as they were at its end; nothing if they never were.
+    /// How long after the shift rates were as near to what is fair as they were at its end; nothing
+    /// if they never were.
     pub converged: Option<f64>,
     /// Operations.
     pub operations: u64,
     /// How long it took.
     pub took: Duration,
-    /// Tenants with a floor that fits, with one that does not because others' floors are on the same OSDs, with a ceiling.
+    /// Tenants with a floor that fits, with one that does not because others' floors are on the
+    /// same OSDs, with a ceiling.
     pub promised: [usize; 3],
 }
 
@@ -148,7 +151,8 @@ impl Report {
             by_tenant(plan, after, &rates)
         };
         let asks = [asks(false), asks(true)];
-        let fits = |t: usize| (0..2).all(|i| fair[i][t] >= 0.98 * plan.tenants[t].floor.min(asks[i][t]));
+        let fits =
+            |t: usize| (0..2).all(|i| fair[i][t] >= 0.98 * plan.tenants[t].floor.min(asks[i][t]));
         let mut phases = Vec::new();
         let ticks = (s.phase * TICKS) as usize;
         for (at, phase) in PHASES.into_iter().enumerate() {
@@ -156,10 +160,12 @@ impl Report {
             let all = at * ticks..(at + 1) * ticks;
             let half = all.start + ticks / 2..all.end;
             let span = half.len() as f64 / TICKS as f64;
-            let got: Vec<f64> = (0..s.tenants).map(|t| Seen::sum(&seen.served[half.clone()], t)).collect();
+            let got: Vec<f64> =
+                (0..s.tenants).map(|t| Seen::sum(&seen.served[half.clone()], t)).collect();
             let wanted: Vec<f64> = fair.iter().map(|f| f * span).collect();
             // Of those who are due a few operations chance decides.
-            let x: Vec<f64> = got.iter().zip(&wanted).filter(|(_, w)| **w >= 20.0).map(|(g, w)| g / w).collect();
+            let x: Vec<f64> =
+                got.iter().zip(&wanted).filter(|(_, w)| **w >= 20.0).map(|(g, w)| g / w).collect();
             let (mut floors, mut ceilings, mut together) = ([0u64; 2], [0u64; 2], [0u64; 2]);
             // The first seconds of a start or a shift are what convergence is about.
             let from = if at < 2 { half.start } else { all.start };
@@ -169,7 +175,10 @@ impl Report {
                     let second = second..second + TICKS as usize;
                     let served = Seen::sum(&seen.served[second.clone()], t);
                     // What came is asked for, and so is what has come before and waits.
-                    let asked = Seen::sum(&seen.asked[second.clone()], t).max(Seen::sum(&seen.asked[second.start - TICKS as usize..second.start], t).min(asks[usize::from(at > 0)][t]));
+                    let asked = Seen::sum(&seen.asked[second.clone()], t).max(
+                        Seen::sum(&seen.asked[second.start - TICKS as usize..second.start], t)
+                            .min(asks[usize::from(at > 0)][t]),
+                    );
                     if tenant.floor > 0.0 && fits(t) {
                         floors[0] += 1;
                         floors[1] += u64::from(served >= 0.95 * tenant.floor.min(asked) - 2.0);
@@ -185,11 +194,17 @@ impl Report {
                     together[1] += u64::from(got[t] <= tenant.ceiling * (span + 0.2) + 2.0);
                 }
             }
-            let part = |[all, kept]: [u64; 2]| if all == 0 { 1.0 } else { kept as f64 / all as f64 };
+            let part =
+                |[all, kept]: [u64; 2]| if all == 0 { 1.0 } else { kept as f64 / all as f64 };
             let seconds = at * s.phase as usize..(at + 1) * s.phase as usize;
             let late = seconds.start + s.phase as usize / 2..seconds.end;
-            let mean = |way: usize| seen.bytes[way][late.clone()].iter().flatten().sum::<u64>() as f64 / (late.len() * s.osds) as f64;
-            let most = |way: usize| seen.bytes[way][seconds.clone()].iter().flatten().copied().max().unwrap_or(0);
+            let mean = |way: usize| {
+                seen.bytes[way][late.clone()].iter().flatten().sum::<u64>() as f64
+                    / (late.len() * s.osds) as f64
+            };
+            let most = |way: usize| {
+                seen.bytes[way][seconds.clone()].iter().flatten().copied().max().unwrap_or(0)
+            };
             phases.push(PhaseReport {
                 phase,
                 jain: jain(&x),
@@ -210,7 +225,11 @@ impl Report {
             converged: converged(s, &fair[1], &seen),
             operations: seen.served.iter().flatten().map(|n| u64::from(*n)).sum(),
             took: seen.took,
-            promised: [count(&|t| floor(t) && fits(t)), count(&|t| floor(t) && !fits(t)), count(&|t| plan.tenants[t].ceiling > 0.0)],
+            promised: [
+                count(&|t| floor(t) && fits(t)),
+                count(&|t| floor(t) && !fits(t)),
+                count(&|t| plan.tenants[t].ceiling > 0.0),
+            ],
         }
     }
 }
@@ -248,8 +267,16 @@ fn converged(s: &Scenario, fair: &[f64], seen: &Seen) -> Option<f64> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [fits, not, ceilings] = self.promised;
-        writeln!(f, "{} operations in {:.1} s; {fits} floors that fit, {not} that do not, {ceilings} ceilings", self.operations, self.took.as_secs_f64())?;
-        writeln!(f, "| phase | Jain | served/fair | floors kept | ceilings kept, each second | together | coordinator ms/s | to manager B/s per OSD (most) | from manager |")?;
+        writeln!(
+            f,
+            "{} operations in {:.1} s; {fits} floors that fit, {not} that do not, {ceilings} ceilings",
+            self.operations,
+            self.took.as_secs_f64()
+        )?;
+        writeln!(
+            f,
+            "| phase | Jain | served/fair | floors kept | ceilings kept, each second | together | coordinator ms/s | to manager B/s per OSD (most) | from manager |"
+        )?;
         writeln!(f, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")?;
         for p in &self.phases {
             writeln!(

@@ -137,7 +137,10 @@ fn stream(r: &mut Random, tenant: usize, osds: Vec<usize>, rate: f64) -> Vec<Str
     // Some objects are hotter than others.
     let heat: Vec<f64> = osds.iter().map(|_| r.log(1.0, 8.0)).collect();
     let all: f64 = heat.iter().sum();
-    osds.into_iter().zip(heat).map(|(osd, h)| Stream { tenant, osd, rate: rate * h / all }).collect()
+    osds.into_iter()
+        .zip(heat)
+        .map(|(osd, h)| Stream { tenant, osd, rate: rate * h / all })
+        .collect()
 }
 
 /// Makes what is asked for a part of what there is.
@@ -160,7 +163,11 @@ impl Plan {
         // One pool on all, others on fewer.
         let serving: Vec<Vec<usize>> = (0..s.pools)
             .map(|pool| {
-                let n = if pool == 0 { s.osds } else { (r.log(0.04, 0.5) * s.osds as f64).max(3.0) as usize };
+                let n = if pool == 0 {
+                    s.osds
+                } else {
+                    (r.log(0.04, 0.5) * s.osds as f64).max(3.0) as usize
+                };
                 r.some(n, s.osds)
             })
             .collect();
@@ -177,7 +184,10 @@ impl Plan {
             let mut whose = TenantShare { name, ..TenantShare::default() };
             match at % 4 {
                 0 => whose.client = Some(whose.name.clone()),
-                1 => (whose.pool, whose.namespace) = (Some(PoolId(pool as i64)), Some(format!("namespace-{at}").into())),
+                1 => {
+                    (whose.pool, whose.namespace) =
+                        (Some(PoolId(pool as i64)), Some(format!("namespace-{at}").into()))
+                }
                 _ => {
                     whose.pool = Some(PoolId(pool as i64));
                     whose.namespace = Some("".into());
@@ -188,7 +198,14 @@ impl Plan {
             let weight = [50.0, 100.0, 100.0, 200.0, 400.0][r.below(5)];
             let rate = r.log(1.0, 16.0) * f64::from(SMALLEST) / f64::from(bytes.max(SMALLEST));
             let promise = Spec { weight: Some(weight as u32), ..Spec::default() }.promise(None);
-            tenants.push(Tenant { resolved: Resolved { whose, promise }, pool, bytes, weight, floor: 0.0, ceiling: 0.0 });
+            tenants.push(Tenant {
+                resolved: Resolved { whose, promise },
+                pool,
+                bytes,
+                weight,
+                floor: 0.0,
+                ceiling: 0.0,
+            });
             let osds = spread(&mut r, &serving[pool]);
             let before = stream(&mut r, at, osds, rate);
             let after = match r.below(2) {
@@ -221,7 +238,12 @@ impl Plan {
                 t.ceiling = (asked * (0.6 + 0.6 * r.unit())).round().max(1.0);
             }
             let some = |rate: f64| (rate > 0.0).then_some(rate as u64);
-            let spec = Spec { weight: Some(t.weight as u32), floor_iops: some(t.floor), ceiling_iops: some(t.ceiling), ..Spec::default() };
+            let spec = Spec {
+                weight: Some(t.weight as u32),
+                floor_iops: some(t.floor),
+                ceiling_iops: some(t.ceiling),
+                ..Spec::default()
+            };
             t.resolved.promise = spec.promise(None);
         }
         Plan { devices, serving, tenants, streams }

@@ -1,9 +1,12 @@
-//! What tenants keep beside each other of what they have alone, when their objects lie unevenly over the OSDs.
+//! What tenants keep beside each other of what they have alone, when their objects lie unevenly
+//! over the OSDs.
 //!
-//! A share is one of each OSD. So whoever has half of the weights keeps at least half of what it has alone, wherever its own objects
-//! and those of others lie, and however many sessions others have: the OSD that bounds it alone, because most of its objects are there, gives it
-//! half of what it can do. (Ghodsi and others, Dominant Resource Fairness, NSDI 2011: that sharing is worth it for everybody. Each OSD is a resource.)
-//! Equal totals promise less: who hammers one object would have most of that OSD, and take with it all whose operations wait for their slowest one.
+//! A share is one of each OSD. So whoever has half of the weights keeps at least half of what it
+//! has alone, wherever its own objects and those of others lie, and however many sessions others
+//! have: the OSD that bounds it alone, because most of its objects are there, gives it half of what
+//! it can do. (Ghodsi and others, Dominant Resource Fairness, NSDI 2011: that sharing is worth it
+//! for everybody. Each OSD is a resource.) Equal totals promise less: who hammers one object would
+//! have most of that OSD, and take with it all whose operations wait for their slowest one.
 //!
 //! Sessions keep operations under way as those of [`crate::steady`] do.
 
@@ -27,7 +30,8 @@ use types::{EntityName, PoolId};
 const CAPACITY: u64 = 400;
 /// Operations that a session keeps under way.
 const DEPTH: usize = 16;
-/// Virtual seconds until something is counted: what many sessions have under way takes that long to gather where it is waited for. And of those that are counted.
+/// Virtual seconds until something is counted: what many sessions have under way takes that long to
+/// gather where it is waited for. And of those that are counted.
 const WARM_UP: u64 = 20;
 const SECONDS: u64 = 20;
 
@@ -62,7 +66,8 @@ pub struct Skewed {
 }
 
 impl Skewed {
-    /// Chance decides: three to ten OSDs, two to four tenants, 1 to 64 sessions, objects anyhow or all on one OSD.
+    /// Chance decides: three to ten OSDs, two to four tenants, 1 to 64 sessions, objects anyhow or
+    /// all on one OSD.
     pub fn new(seed: u64) -> Self {
         let mut r = Random::new(seed);
         let (osds, tenants) = (3 + r.below(8), 2 + r.below(3));
@@ -72,7 +77,10 @@ impl Skewed {
             let mut places: Vec<f64> = (0..osds).map(|_| r.log(1.0, 6.0)).collect();
             if r.below(5) == 0 {
                 let one = r.below(osds);
-                places.iter_mut().enumerate().for_each(|(osd, part)| *part = f64::from(u8::from(osd == one)));
+                places
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(osd, part)| *part = f64::from(u8::from(osd == one)));
             }
             let all: f64 = places.iter().sum();
             Load { weight, sessions, places: places.into_iter().map(|part| part / all).collect() }
@@ -110,7 +118,8 @@ impl Skewed {
 
     /// The part of all weights that a tenant has.
     pub fn share(&self, tenant: usize) -> f64 {
-        f64::from(self.loads[tenant].weight) / f64::from(self.loads.iter().map(|l| l.weight).sum::<u32>())
+        f64::from(self.loads[tenant].weight)
+            / f64::from(self.loads.iter().map(|l| l.weight).sum::<u32>())
     }
 }
 
@@ -135,7 +144,11 @@ struct Comes(usize);
 
 /// What the manager reads of a tenant.
 fn resolved(at: usize, weight: u32) -> Resolved {
-    let whose = TenantShare { name: format!("pool-{at}"), pool: Some(PoolId(at as i64)), ..TenantShare::default() };
+    let whose = TenantShare {
+        name: format!("pool-{at}"),
+        pool: Some(PoolId(at as i64)),
+        ..TenantShare::default()
+    };
     Resolved { whose, promise: Spec { weight: Some(weight), ..Spec::default() }.promise(None) }
 }
 
@@ -145,17 +158,27 @@ impl Sessions {
         for tenant in who {
             let whose = resolved(*tenant, 1).whose;
             for _ in 0..s.loads[*tenant].sessions {
-                let sink = Rc::new(Session { number, name: "client.admin".into(), open: Cell::new(true) });
+                let sink =
+                    Rc::new(Session { number, name: "client.admin".into(), open: Cell::new(true) });
                 for _ in 0..DEPTH {
                     let (tid, pool) = (slots.len(), PoolId(*tenant as i64));
-                    let request = Rc::new(request(&whose, pool, tid, write_op(0, vec![0; 4096]), EntityName::client(number as i64), tid as u64));
+                    let request = Rc::new(request(
+                        &whose,
+                        pool,
+                        tid,
+                        write_op(0, vec![0; 4096]),
+                        EntityName::client(number as i64),
+                        tid as u64,
+                    ));
                     slots.push(Slot { tenant: *tenant, request, sink: sink.clone(), osd: 0 });
                 }
                 number += 1;
             }
         }
         let m = &slots[0].request.m;
-        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else { unreachable!("a write does something") };
+        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else {
+            unreachable!("a write does something")
+        };
         let up_to = s.loads.iter().map(|l| {
             let sums = l.places.iter().scan(0.0, |sum, part| {
                 *sum += part;
@@ -183,7 +206,8 @@ impl Clients for Sessions {
 
     fn handle(w: &mut World<Self>, Comes(slot): Comes) {
         let s = &w.clients.slots[slot];
-        let (osd, request, info, sink) = (s.osd, s.request.clone(), w.clients.info.clone(), s.sink.clone());
+        let (osd, request, info, sink) =
+            (s.osd, s.request.clone(), w.clients.info.clone(), s.sink.clone());
         w.comes(osd, request, info, sink);
     }
 
@@ -227,7 +251,9 @@ impl Table {
 
     /// What each tenant keeps, as a multiple of its part of all weights, the least first.
     pub fn of_share(&self) -> Vec<f64> {
-        let tenants = self.0.iter().flat_map(|(s, kept)| kept.iter().enumerate().map(move |(at, [alone, beside])| beside / alone / s.share(at)));
+        let tenants = self.0.iter().flat_map(|(s, kept)| {
+            kept.iter().enumerate().map(move |(at, [alone, beside])| beside / alone / s.share(at))
+        });
         let mut all: Vec<f64> = tenants.collect();
         all.sort_by(f64::total_cmp);
         all
@@ -236,15 +262,32 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| seed | OSDs | sessions | most on one OSD | of all weights | alone | beside | kept |\n| --- | --- | --- | --- | --- | --- | --- | --- |")?;
+        writeln!(
+            f,
+            "| seed | OSDs | sessions | most on one OSD | of all weights | alone | beside | kept |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+        )?;
         for (s, kept) in &self.0 {
             for (at, ([alone, beside], l)) in kept.iter().zip(&s.loads).enumerate() {
-                let [most, share, kept] = [l.most(), s.share(at), beside / alone].map(|part| 100.0 * part);
-                writeln!(f, "| {} | {} | {} | {most:.0} % | {share:.1} % | {alone:.0} | {beside:.0} | {kept:.1} % |", s.seed, l.places.len(), l.sessions)?;
+                let [most, share, kept] =
+                    [l.most(), s.share(at), beside / alone].map(|part| 100.0 * part);
+                writeln!(
+                    f,
+                    "| {} | {} | {} | {most:.0} % | {share:.1} % | {alone:.0} | {beside:.0} | {kept:.1} % |",
+                    s.seed,
+                    l.places.len(),
+                    l.sessions
+                )?;
             }
         }
         let all = self.of_share();
-        let (least, below) = (all.first().copied().unwrap_or(f64::NAN), all.iter().filter(|of| **of < ENOUGH).count());
-        writeln!(f, "\nOf what each of {} tenants has alone, the least that one keeps is {least:.3} of its part of all weights; {below} keep less than {ENOUGH}.", all.len())
+        let (least, below) = (
+            all.first().copied().unwrap_or(f64::NAN),
+            all.iter().filter(|of| **of < ENOUGH).count(),
+        );
+        writeln!(
+            f,
+            "\nOf what each of {} tenants has alone, the least that one keeps is {least:.3} of its part of all weights; {below} keep less than {ENOUGH}.",
+            all.len()
+        )
     }
 }

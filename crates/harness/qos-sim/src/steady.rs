@@ -1,12 +1,14 @@
-//! Tenants who always have something to ask for: what `bench/promises.py` measures, in virtual time.
+//! Tenants who always have something to ask for: what `bench/promises.py` measures, in virtual
+//! time.
 //!
-//! Three OSDs do 1000 operations a second each, and the tenants of that file's table share them. A session keeps so many
-//! operations under way: when one is answered it sends the next one, to a group of its pool that chance chooses. So what a
-//! tenant asks an OSD for follows from what all OSDs give it, and is different in each moment. What is counted is what ended
-//! in whole seconds.
+//! Three OSDs do 1000 operations a second each, and the tenants of that file's table share them. A
+//! session keeps so many operations under way: when one is answered it sends the next one, to a
+//! group of its pool that chance chooses. So what a tenant asks an OSD for follows from what all
+//! OSDs give it, and is different in each moment. What is counted is what ended in whole seconds.
 //!
-//! An OSD does any number of operations at the same time; it is its scheduler that lets no more of them begin. Now and then
-//! it does nothing at all for a moment, as one that waits for a processor or a device.
+//! An OSD does any number of operations at the same time; it is its scheduler that lets no more of
+//! them begin. Now and then it does nothing at all for a moment, as one that waits for a processor
+//! or a device.
 
 use crate::random::Random;
 use crate::scenario::SECOND;
@@ -38,7 +40,8 @@ pub struct Tenant {
     pub depth: usize,
 }
 
-/// What a tenant is promised: operations each second at most, or at least, or a part of what others leave.
+/// What a tenant is promised: operations each second at most, or at least, or a part of what others
+/// leave.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Promised {
     /// At most, with a weight that lets it have as much.
@@ -59,7 +62,13 @@ const OSDS: usize = 3;
 /// Operations each second that an OSD is told that it can do.
 const CAPACITY: u64 = 1000;
 
-const fn tenant(name: &'static str, promise: Promised, pool: usize, sessions: usize, depth: usize) -> Tenant {
+const fn tenant(
+    name: &'static str,
+    promise: Promised,
+    pool: usize,
+    sessions: usize,
+    depth: usize,
+) -> Tenant {
     Tenant { name, promise, pool, sessions, depth }
 }
 
@@ -114,13 +123,22 @@ pub struct Steady {
     pub deeper: usize,
     /// After a third of the time the manager fails, and another takes its place.
     pub manager_fails: bool,
-    /// After a third of the time an OSD restarts. Others lead its groups meanwhile, and it has them back.
+    /// After a third of the time an OSD restarts. Others lead its groups meanwhile, and it has them
+    /// back.
     pub osd_restarts: bool,
 }
 
 impl Default for Steady {
     fn default() -> Self {
-        Steady { seed: 1, warm_up: 10, seconds: 20, pauses: 2.0, deeper: 1, manager_fails: false, osd_restarts: false }
+        Steady {
+            seed: 1,
+            warm_up: 10,
+            seconds: 20,
+            pauses: 2.0,
+            deeper: 1,
+            manager_fails: false,
+            osd_restarts: false,
+        }
     }
 }
 
@@ -192,10 +210,15 @@ pub type Counts = Vec<Vec<u32>>;
 pub(crate) fn bounded(capacity: u64) -> conf::Config {
     let mut c = conf::Config::new();
     let capacity = capacity.to_string();
-    for (option, value) in
-        [("osd_mclock_profile", "custom"), ("osd_mclock_max_capacity_iops_ssd", &capacity), ("osd_mclock_scheduler_client_lim", "1")]
-    {
-        assert!(c.set(conf::effective::Source::File, option, value).is_ok(), "{option} is an option");
+    for (option, value) in [
+        ("osd_mclock_profile", "custom"),
+        ("osd_mclock_max_capacity_iops_ssd", &capacity),
+        ("osd_mclock_scheduler_client_lim", "1"),
+    ] {
+        assert!(
+            c.set(conf::effective::Source::File, option, value).is_ok(),
+            "{option} is an option"
+        );
     }
     c
 }
@@ -214,7 +237,11 @@ fn resolved(at: usize, t: &Tenant) -> Resolved {
         prefix: Some(format!("rbd_data.{at:x}").into()),
         ..TenantShare::default()
     };
-    Resolved { whose, promise: Spec { weight: Some(weight), floor_iops, ceiling_iops, ..Spec::default() }.promise(None) }
+    Resolved {
+        whose,
+        promise: Spec { weight: Some(weight), floor_iops, ceiling_iops, ..Spec::default() }
+            .promise(None),
+    }
 }
 
 impl Sessions {
@@ -228,19 +255,44 @@ impl Sessions {
         let groups = GROUPS.map(|n| (0..n).map(|_| group()).collect());
         let (mut slots, mut session) = (Vec::new(), 0);
         for (tenant, sessions, depth) in loads {
-            let (whose, pool) = (resolved(*tenant, &TENANTS[*tenant]).whose, PoolId(TENANTS[*tenant].pool as i64));
+            let (whose, pool) =
+                (resolved(*tenant, &TENANTS[*tenant]).whose, PoolId(TENANTS[*tenant].pool as i64));
             for _ in 0..*sessions {
                 for _ in 0..*depth {
                     let tid = slots.len();
-                    let request = Rc::new(request(&whose, pool, tid, write_op(0, vec![0; 4096]), EntityName::client(session as i64), tid as u64));
-                    slots.push(Slot { tenant: *tenant, request, session, sent: None, group: 0, state: State::Rests });
+                    let request = Rc::new(request(
+                        &whose,
+                        pool,
+                        tid,
+                        write_op(0, vec![0; 4096]),
+                        EntityName::client(session as i64),
+                        tid as u64,
+                    ));
+                    slots.push(Slot {
+                        tenant: *tenant,
+                        request,
+                        session,
+                        sent: None,
+                        group: 0,
+                        state: State::Rests,
+                    });
                 }
                 session += 1;
             }
         }
         let m = &slots[0].request.m;
-        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else { unreachable!("a write does something") };
-        Sessions { slots, info, name: "client.admin".into(), groups, pauses, bursts: None, ended: vec![Vec::new(); TENANTS.len()] }
+        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else {
+            unreachable!("a write does something")
+        };
+        Sessions {
+            slots,
+            info,
+            name: "client.admin".into(),
+            groups,
+            pauses,
+            bursts: None,
+            ended: vec![Vec::new(); TENANTS.len()],
+        }
     }
 
     fn leader(&self, slot: usize) -> Option<usize> {
@@ -268,7 +320,8 @@ fn world(s: &Steady, loads: &[(usize, usize, usize)], seconds: u64) -> World<Ses
 
 /// Runs all tenants beside each other.
 pub fn run(s: &Steady) -> Counts {
-    let loads: Vec<_> = TENANTS.iter().enumerate().map(|(at, t)| (at, t.sessions, t.depth * s.deeper)).collect();
+    let loads: Vec<_> =
+        TENANTS.iter().enumerate().map(|(at, t)| (at, t.sessions, t.depth * s.deeper)).collect();
     let all = s.warm_up + s.seconds;
     let mut w = world(s, &loads, all);
     for slot in 0..w.clients.slots.len() {
@@ -289,11 +342,13 @@ pub fn run(s: &Steady) -> Counts {
     w.clients.ended.iter().map(count).collect()
 }
 
-/// Operations of a tenant with a floor in each tenth of a second from the first request of a burst on, beside one who takes all. So many
-/// bursts; before each the tenant asked for nothing for a second.
+/// Operations of a tenant with a floor in each tenth of a second from the first request of a burst
+/// on, beside one who takes all. So many bursts; before each the tenant asked for nothing for a
+/// second.
 pub fn bursts(s: &Steady, bursts: usize) -> Vec<Vec<u32>> {
     let others = TENANTS.len() - 1;
-    let loads = [(others, BESIDE[0], BESIDE[1]), (BURSTS, TENANTS[BURSTS].sessions, TENANTS[BURSTS].depth)];
+    let loads =
+        [(others, BESIDE[0], BESIDE[1]), (BURSTS, TENANTS[BURSTS].sessions, TENANTS[BURSTS].depth)];
     let (begin, longest) = (5, 4);
     let all = begin + longest * (bursts as u64 + 1);
     let mut w = world(s, &loads, all);
@@ -351,7 +406,8 @@ impl World<Sessions> {
             return self.at(resumes, Event::Client(Change::Comes(slot)));
         }
         let (c, s) = (&self.clients, &self.clients.slots[slot]);
-        let sink = Rc::new(Session { number: s.session, name: c.name.clone(), open: Cell::new(true) });
+        let sink =
+            Rc::new(Session { number: s.session, name: c.name.clone(), open: Cell::new(true) });
         let (request, info) = (s.request.clone(), c.info.clone());
         let s = &mut self.clients.slots[slot];
         (s.state, s.sent) = (State::At(osd), Some(sink.clone()));
@@ -381,7 +437,9 @@ impl World<Sessions> {
         let now = self.now;
         let Some(b) = &mut self.clients.bursts else { return };
         b.began.push(now - BEGIN);
-        let all: Vec<usize> = (0..self.clients.slots.len()).filter(|slot| self.clients.slots[*slot].tenant == BURSTS).collect();
+        let all: Vec<usize> = (0..self.clients.slots.len())
+            .filter(|slot| self.clients.slots[*slot].tenant == BURSTS)
+            .collect();
         (b.left, b.under_way) = (BLOCKS - all.len() as u64, all.len() as u64);
         for slot in all {
             self.next(slot, WAY / 2);
@@ -391,7 +449,9 @@ impl World<Sessions> {
     /// Whether a session that has had an answer is quiet now.
     fn rests(&mut self, slot: usize) -> bool {
         let s = &mut self.clients.slots[slot];
-        let Some(b) = self.clients.bursts.as_mut().filter(|_| s.tenant == BURSTS) else { return false };
+        let Some(b) = self.clients.bursts.as_mut().filter(|_| s.tenant == BURSTS) else {
+            return false;
+        };
         if b.left > 0 {
             b.left -= 1;
             return false;
@@ -465,7 +525,8 @@ impl Clients for Sessions {
 }
 
 impl Promised {
-    /// Whether a second with so many is one in which it was not kept: with a floor 98 % of it, with a ceiling 102 %.
+    /// Whether a second with so many is one in which it was not kept: with a floor 98 % of it, with
+    /// a ceiling 102 %.
     fn misses(self, count: u32) -> bool {
         match self {
             Promised::Ceiling(rate) => f64::from(count) > 1.02 * rate as f64,
@@ -506,35 +567,62 @@ impl Table<'_> {
         all.iter().map(|n| f64::from(*n)).sum::<f64>() / all.len().max(1) as f64
     }
 
-    /// Its part of what those have who are promised a part, and the part that it is promised; in percent.
+    /// Its part of what those have who are promised a part, and the part that it is promised; in
+    /// percent.
     pub fn share(&self, tenant: usize) -> [f64; 2] {
         let had = |t: usize| if TENANTS[t].promise.weight() > 0 { self.mean(t) } else { 0.0 };
         let weight = |t: usize| f64::from(TENANTS[t].promise.weight());
-        let part = |of: &dyn Fn(usize) -> f64| 100.0 * of(tenant) / (0..TENANTS.len()).map(of).sum::<f64>();
+        let part = |of: &dyn Fn(usize) -> f64| {
+            100.0 * of(tenant) / (0..TENANTS.len()).map(of).sum::<f64>()
+        };
         [part(&had), part(&weight)]
     }
 }
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| tenant | promised | mean | least second | most | seconds within 98 and 102 % | share, of what weights divide | by weight |")?;
+        writeln!(
+            f,
+            "| tenant | promised | mean | least second | most | seconds within 98 and 102 % | share, of what weights divide | by weight |"
+        )?;
         writeln!(f, "| --- | --- | --- | --- | --- | --- | --- | --- |")?;
         for (at, t) in TENANTS.iter().enumerate() {
             let (all, rate) = (self.of(at), t.promise.rate());
-            let [least, most] = [all.iter().min(), all.iter().max()].map(|n| n.copied().unwrap_or(0));
-            let of = |n: u32| rate.map_or(n.to_string(), |rate| format!("{n} ({:.0} %)", 100.0 * f64::from(n) / rate as f64));
+            let [least, most] =
+                [all.iter().min(), all.iter().max()].map(|n| n.copied().unwrap_or(0));
+            let of = |n: u32| {
+                rate.map_or(n.to_string(), |rate| {
+                    format!("{n} ({:.0} %)", 100.0 * f64::from(n) / rate as f64)
+                })
+            };
             let promised = rate.map_or(String::new(), |rate| rate.to_string());
-            let within = rate.map_or(String::new(), |_| format!("{} of {}", self.kept(at), all.len()));
+            let within =
+                rate.map_or(String::new(), |_| format!("{} of {}", self.kept(at), all.len()));
             let [had, by_weight] = self.share(at);
-            let share = if rate.is_none() { format!("{had:.1} % | {by_weight:.1} %") } else { "| ".into() };
-            writeln!(f, "| {} | {promised} | {:.0} | {} | {} | {within} | {share} |", t.name, self.mean(at), of(least), of(most))?;
+            let share =
+                if rate.is_none() { format!("{had:.1} % | {by_weight:.1} %") } else { "| ".into() };
+            writeln!(
+                f,
+                "| {} | {promised} | {:.0} | {} | {} | {within} | {share} |",
+                t.name,
+                self.mean(at),
+                of(least),
+                of(most)
+            )?;
         }
         for (at, t) in TENANTS.iter().enumerate() {
             for (seed, counts) in self.0 {
-                let missed = counts[at].iter().enumerate().filter(|(_, count)| t.promise.misses(**count));
-                let missed: Vec<String> = missed.map(|(second, count)| format!("{second}: {count}")).collect();
+                let missed =
+                    counts[at].iter().enumerate().filter(|(_, count)| t.promise.misses(**count));
+                let missed: Vec<String> =
+                    missed.map(|(second, count)| format!("{second}: {count}")).collect();
                 if !missed.is_empty() {
-                    writeln!(f, "missed by {} with seed {seed}, in second: {}", t.name, missed.join(", "))?;
+                    writeln!(
+                        f,
+                        "missed by {} with seed {seed}, in second: {}",
+                        t.name,
+                        missed.join(", ")
+                    )?;
                 }
             }
         }
@@ -548,16 +636,29 @@ pub struct BurstTable<'a>(pub &'a [Vec<u32>]);
 impl fmt::Display for BurstTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let floor = FLOOR as f64 / 10.0;
-        writeln!(f, "bursts of a tenant with a floor of {FLOOR}: operations in each 100 ms from its first request on, where its floor is {floor}")?;
+        writeln!(
+            f,
+            "bursts of a tenant with a floor of {FLOOR}: operations in each 100 ms from its first request on, where its floor is {floor}"
+        )?;
         for counts in self.0 {
             writeln!(f, "  {counts:?}")?;
         }
         let n = self.0.len().max(1) as f64;
-        let mean: Vec<u32> = (0..10).map(|at| (self.0.iter().map(|c| f64::from(c[at])).sum::<f64>() / n).round() as u32).collect();
+        let mean: Vec<u32> = (0..10)
+            .map(|at| (self.0.iter().map(|c| f64::from(c[at])).sum::<f64>() / n).round() as u32)
+            .collect();
         let had = |windows: usize| {
-            let enough = |c: &&Vec<u32>| f64::from(c[..windows].iter().sum::<u32>()) >= 0.98 * floor * windows as f64;
+            let enough = |c: &&Vec<u32>| {
+                f64::from(c[..windows].iter().sum::<u32>()) >= 0.98 * floor * windows as f64
+            };
             self.0.iter().filter(enough).count()
         };
-        writeln!(f, "mean: {mean:?}; {} of {} bursts had it in the first, {} in the first two together", had(1), self.0.len(), had(2))
+        writeln!(
+            f,
+            "mean: {mean:?}; {} of {} bursts had it in the first, {} in the first two together",
+            had(1),
+            self.0.len(),
+            had(2)
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! Clients that ask each OSD for so much, whether they are answered or not: the phases of a [`Scenario`].
+//! Clients that ask each OSD for so much, whether they are answered or not: the phases of a
+//! [`Scenario`].
 
 use crate::report::Report;
 use crate::scenario::{PHASES, Phase, Plan, SECOND, SMALLEST, Scenario};
@@ -66,8 +67,13 @@ pub fn run(s: &Scenario) -> Report {
 fn config(iops: f64) -> conf::Config {
     let mut c = conf::Config::new();
     for (name, value) in [("iops", iops), ("bandwidth", iops * f64::from(SMALLEST))] {
-        let option = if name == "iops" { "osd_mclock_max_capacity_iops_ssd" } else { "osd_mclock_max_sequential_bandwidth_ssd" };
-        let set = c.set(conf::effective::Source::File, option, &format!("{}", value.round() as u64));
+        let option = if name == "iops" {
+            "osd_mclock_max_capacity_iops_ssd"
+        } else {
+            "osd_mclock_max_sequential_bandwidth_ssd"
+        };
+        let set =
+            c.set(conf::effective::Source::File, option, &format!("{}", value.round() as u64));
         assert!(set.is_ok(), "{option} is an option");
     }
     c
@@ -77,9 +83,12 @@ impl World<Streams> {
     fn start(&mut self, s: &Scenario) {
         self.manager_up();
         self.clients_of(0);
-        let phase = |p: Phase| BEGIN + PHASES.iter().position(|x| *x == p).unwrap_or(0) as u64 * s.phase * SECOND;
+        let phase = |p: Phase| {
+            BEGIN + PHASES.iter().position(|x| *x == p).unwrap_or(0) as u64 * s.phase * SECOND
+        };
         let half = s.phase * SECOND / 2;
-        let (shift, failover, faults) = (phase(Phase::Shift), phase(Phase::Failover), phase(Phase::Faults));
+        let (shift, failover, faults) =
+            (phase(Phase::Shift), phase(Phase::Failover), phase(Phase::Faults));
         self.at(shift, Event::Client(Change::Shift));
         self.at(failover, Event::ManagerDown);
         self.at(failover + half, Event::ManagerUp);
@@ -103,12 +112,35 @@ impl World<Streams> {
             let t = &self.clients.plan.tenants[s.tenant];
             let tid = self.clients.clients.len();
             let read = on_extent(OpCode::READ, 0, u64::from(t.bytes));
-            let request = request(&t.resolved.whose, PoolId(t.pool as i64), at, read, EntityName::client(s.tenant as i64), tid as u64);
-            let Ok(info) = OpInfo::new(request.m.flags, &request.m.ops, &registry) else { continue };
+            let request = request(
+                &t.resolved.whose,
+                PoolId(t.pool as i64),
+                at,
+                read,
+                EntityName::client(s.tenant as i64),
+                tid as u64,
+            );
+            let Ok(info) = OpInfo::new(request.m.flags, &request.m.ops, &registry) else {
+                continue;
+            };
             let (tenant, osd, rate) = (s.tenant, s.osd, s.rate);
-            let session = Rc::new(Session { number: tid as u64, name: format!("client.tenant-{tenant}").into(), open: Cell::new(true) });
+            let session = Rc::new(Session {
+                number: tid as u64,
+                name: format!("client.tenant-{tenant}").into(),
+                open: Cell::new(true),
+            });
             let request = Rc::new(request);
-            self.clients.clients.push(Client { tenant, osd, rate, request, info, session, under_way: 0, held: false, ended: false });
+            self.clients.clients.push(Client {
+                tenant,
+                osd,
+                rate,
+                request,
+                info,
+                session,
+                under_way: 0,
+                held: false,
+                ended: false,
+            });
             let first = self.now + (self.random.unit() * SECOND as f64 / rate) as u64;
             self.at(first, Event::Client(Change::Arrive(tid)));
         }
@@ -132,7 +164,8 @@ impl World<Streams> {
     fn send(&mut self, client: usize) {
         let c = &mut self.clients.clients[client];
         c.under_way += 1;
-        let (osd, request, info, session) = (c.osd, c.request.clone(), c.info.clone(), c.session.clone());
+        let (osd, request, info, session) =
+            (c.osd, c.request.clone(), c.info.clone(), c.session.clone());
         self.comes(osd, request, info, session);
     }
 }
@@ -161,7 +194,8 @@ impl Clients for Streams {
     fn begins(w: &mut World<Self>, osd: usize, op: &ClientOp) -> u64 {
         let (plan, device) = (&w.clients.plan, w.clients.plan.devices[osd]);
         let tenant = w.clients.clients[op.request.tid as usize].tenant;
-        let mut took = plan.tenants[tenant].cost() / f64::from(SMALLEST) / device.iops * SECOND as f64;
+        let mut took =
+            plan.tenants[tenant].cost() / f64::from(SMALLEST) / device.iops * SECOND as f64;
         if device.hiccup < usize::MAX && w.random.below(device.hiccup) == 0 {
             took += 20e6;
         }

@@ -1,4 +1,5 @@
-//! A cluster in virtual time: its OSDs, its manager and what they tell each other. Who asks them for something are [`Clients`].
+//! A cluster in virtual time: its OSDs, its manager and what they tell each other. Who asks them
+//! for something are [`Clients`].
 
 use crate::random::Random;
 use crate::report::Seen;
@@ -37,11 +38,24 @@ const FRAME: usize = 32 + 41 + 21;
 /// What happens. `C` is what happens to clients.
 pub(crate) enum Event<C> {
     Client(C),
-    Done { osd: usize, life: u32, op: Rc<ClientOp>, began: u64 },
+    Done {
+        osd: usize,
+        life: u32,
+        op: Rc<ClientOp>,
+        began: u64,
+    },
     Wake(usize),
     Tell(usize, u32),
-    ToManager { osd: usize, session: u32, message: Box<Message> },
-    ToOsd { osd: usize, session: u32, message: Box<Message> },
+    ToManager {
+        osd: usize,
+        session: u32,
+        message: Box<Message>,
+    },
+    ToOsd {
+        osd: usize,
+        session: u32,
+        message: Box<Message>,
+    },
     Round(u32),
     Connect(usize, u32),
     ManagerDown,
@@ -67,7 +81,8 @@ pub(crate) trait Clients: Sized {
     /// An OSD begins an operation: when it has answered.
     fn begins(w: &mut World<Self>, osd: usize, op: &ClientOp) -> u64;
 
-    /// An OSD has answered. It has room for another one: that is for this to tell it, after it has sent what it sends at once.
+    /// An OSD has answered. It has room for another one: that is for this to tell it, after it has
+    /// sent what it sends at once.
     fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp);
 
     /// An OSD is gone, with all that it had to do.
@@ -165,8 +180,16 @@ pub(crate) struct World<C: Clients> {
     tick: u64,
 }
 
-/// A message of a tenant's client for an OSD. `number` names the object, and is who the client is where its tenant goes by that.
-pub(crate) fn request(whose: &TenantShare, pool: PoolId, number: usize, op: messages::Op, source: EntityName, tid: u64) -> Request {
+/// A message of a tenant's client for an OSD. `number` names the object, and is who the client is
+/// where its tenant goes by that.
+pub(crate) fn request(
+    whose: &TenantShare,
+    pool: PoolId,
+    number: usize,
+    op: messages::Op,
+    source: EntityName,
+    tid: u64,
+) -> Request {
     let pgid = PgId { pool, seed: 0 };
     let object = match &whose.prefix {
         Some(prefix) => format!("{}.{number:x}", String::from_utf8_lossy(prefix)),
@@ -174,7 +197,11 @@ pub(crate) fn request(whose: &TenantShare, pool: PoolId, number: usize, op: mess
     };
     let m = OsdOp {
         pgid: SpgId { pgid, ..SpgId::default() },
-        locator: ObjectLocator { pool, namespace: whose.namespace.clone().unwrap_or_default(), ..ObjectLocator::default() },
+        locator: ObjectLocator {
+            pool,
+            namespace: whose.namespace.clone().unwrap_or_default(),
+            ..ObjectLocator::default()
+        },
         object: Bytes::from(object),
         ops: vec![op],
         flags: OsdFlags(0),
@@ -254,7 +281,11 @@ impl<C: Clients> World<C> {
     }
 
     fn handle(&mut self, event: Event<C::Event>) {
-        if let Event::Done { osd, .. } | Event::Wake(osd) | Event::Tell(osd, _) | Event::ToOsd { osd, .. } = &event {
+        if let Event::Done { osd, .. }
+        | Event::Wake(osd)
+        | Event::Tell(osd, _)
+        | Event::ToOsd { osd, .. } = &event
+        {
             let resumes = self.hosts[*osd].paused;
             if resumes > self.now {
                 let wake = &mut self.hosts[*osd].wake;
@@ -274,7 +305,9 @@ impl<C: Clients> World<C> {
                 self.pump(osd);
             }
             Event::Tell(osd, plan) => self.tell(osd, plan),
-            Event::ToManager { osd, session, message } => self.manager_hears(osd, session, &message),
+            Event::ToManager { osd, session, message } => {
+                self.manager_hears(osd, session, &message)
+            }
             Event::ToOsd { osd, session, message } => self.osd_hears(osd, session, &message),
             Event::Round(plan) => self.round(plan),
             Event::Connect(osd, session) => self.connect(osd, session),
@@ -316,7 +349,13 @@ impl<C: Clients> World<C> {
     pub fn manager_up(&mut self) {
         let mut tenants = Tenants::default();
         tenants.due(self.seconds());
-        self.manager = Some(Manager { tenants, here: BTreeSet::new(), plan: 0, last: self.now, planned: u64::MAX });
+        self.manager = Some(Manager {
+            tenants,
+            here: BTreeSet::new(),
+            plan: 0,
+            last: self.now,
+            planned: u64::MAX,
+        });
         self.map_changed();
         let reads = (self.random.unit() * READS) as u64;
         self.at(self.now + reads, Event::Specifications);
@@ -330,7 +369,13 @@ impl<C: Clients> World<C> {
 
     /// The manager has another map.
     pub fn map_changed(&mut self) {
-        let up = self.hosts.iter().enumerate().filter(|(_, h)| h.up).map(|(osd, _)| OsdId(osd as i32)).collect();
+        let up = self
+            .hosts
+            .iter()
+            .enumerate()
+            .filter(|(_, h)| h.up)
+            .map(|(osd, _)| OsdId(osd as i32))
+            .collect();
         if let Some(m) = &mut self.manager {
             m.tenants.map_changed(up);
         }
@@ -357,7 +402,9 @@ impl<C: Clients> World<C> {
 
     fn connect(&mut self, osd: usize, session: u32) {
         let h = &mut self.hosts[osd];
-        let Some(m) = self.manager.as_mut().filter(|_| h.session == session && h.up) else { return };
+        let Some(m) = self.manager.as_mut().filter(|_| h.session == session && h.up) else {
+            return;
+        };
         h.connected = true;
         h.queue.forget_told();
         m.here.insert(OsdId(osd as i32));
@@ -395,7 +442,9 @@ impl<C: Clients> World<C> {
                 }
                 Next::Work(Work::Background(_), _) => {}
                 Next::At(t) => {
-                    let at = (t.saturating_duration_since(self.base).as_nanos() as u64).max(self.now + 1).next_multiple_of(self.tick);
+                    let at = (t.saturating_duration_since(self.base).as_nanos() as u64)
+                        .max(self.now + 1)
+                        .next_multiple_of(self.tick);
                     if h.wake.is_none_or(|w| w > at || w <= self.now) {
                         h.wake = Some(at);
                         self.at(at, Event::Wake(osd));
@@ -455,7 +504,8 @@ impl<C: Clients> World<C> {
         let demand = h.queue.demand(now);
         if h.connected && !(demand.images.is_empty() && demand.tenants.is_empty()) {
             let session = h.session;
-            let message = Box::new(QosDemand { osd: OsdId(osd as i32), ..demand }.encode(Features::ALL));
+            let message =
+                Box::new(QosDemand { osd: OsdId(osd as i32), ..demand }.encode(Features::ALL));
             self.seen.sent(self.now - BEGIN, osd, size(&message), true);
             let at = self.arrival(osd, 0);
             self.at(at, Event::ToManager { osd, session, message });
@@ -482,7 +532,9 @@ impl<C: Clients> World<C> {
         let seconds = self.seconds();
         let Some(m) = &mut self.manager else { return };
         let began = Instant::now();
-        let Ok(AnyMessage::QosDemand(d)) = AnyMessage::decode(message) else { panic!("the manager cannot read what an OSD wrote") };
+        let Ok(AnyMessage::QosDemand(d)) = AnyMessage::decode(message) else {
+            panic!("the manager cannot read what an OSD wrote")
+        };
         let urgent = m.tenants.handle_demand(d.osd, &d.tenants, seconds);
         self.seen.worked(self.now - BEGIN, began.elapsed());
         if urgent {
@@ -508,9 +560,19 @@ impl<C: Clients> World<C> {
         (m.last, m.planned) = (self.now, u64::MAX);
         let began = Instant::now();
         let (hosts, clients) = (&self.hosts, &self.clients);
-        let leads = |pool: PoolId| clients.leads(pool).into_iter().filter(|o| hosts[*o].up).map(|o| OsdId(o as i32)).collect::<BTreeSet<_>>();
+        let leads = |pool: PoolId| {
+            clients
+                .leads(pool)
+                .into_iter()
+                .filter(|o| hosts[*o].up)
+                .map(|o| OsdId(o as i32))
+                .collect::<BTreeSet<_>>()
+        };
         let told = m.tenants.round(seconds, &m.here, leads);
-        let messages: Vec<(usize, Box<Message>)> = told.into_iter().map(|(osd, m)| (osd.0 as usize, Box::new(m.encode(Features::ALL)))).collect();
+        let messages: Vec<(usize, Box<Message>)> = told
+            .into_iter()
+            .map(|(osd, m)| (osd.0 as usize, Box::new(m.encode(Features::ALL))))
+            .collect();
         self.seen.worked(self.now - BEGIN, began.elapsed());
         for (osd, message) in messages {
             self.seen.sent(self.now - BEGIN, osd, size(&message), false);
@@ -526,7 +588,9 @@ impl<C: Clients> World<C> {
         if h.session != session {
             return;
         }
-        let Ok(AnyMessage::QosShares(shares)) = AnyMessage::decode(message) else { panic!("an OSD cannot read what the manager wrote") };
+        let Ok(AnyMessage::QosShares(shares)) = AnyMessage::decode(message) else {
+            panic!("an OSD cannot read what the manager wrote")
+        };
         h.queue.take_shares(shares, now);
         self.news(osd);
         self.pump(osd);

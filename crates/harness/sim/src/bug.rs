@@ -22,7 +22,8 @@ pub enum Bug {
     SkipMerge,
     /// Recovery writes nothing but the last part of an object.
     PushLastOnly,
-    /// A copy that is filled moves its cursor in one transaction, and notes what it lacks before it in the next.
+    /// A copy that is filled moves its cursor in one transaction, and notes what it lacks before it
+    /// in the next.
     CursorFirst,
     /// A primary that fills a copy compares what it had when it began to serve.
     StaleListing,
@@ -68,7 +69,8 @@ pub enum Bug {
     MinorityAgrees,
     /// A leader shows maps before a majority has them.
     ShowUncommitted,
-    /// The monitors mark a process up that asked for it before it knew that it was up once, though it may be down since.
+    /// The monitors mark a process up that asked for it before it knew that it was up once, though
+    /// it may be down since.
     LateBoot,
     /// A replica that finds another version than it was asked for takes its copy for lost.
     ReplicaJudges,

@@ -49,9 +49,16 @@ impl Change {
             Self::Nothing => Vec::new(),
             Self::Write(object) => vec![StoreOp::Write(pgid, oid, object)],
             Self::Remove => vec![StoreOp::Remove(pgid, oid)],
-            Self::Clone { version, snaps } => vec![StoreOp::Clone(pgid, oid.clone(), version), StoreOp::Snaps(pgid, oid, Vec::new(), snaps)],
+            Self::Clone { version, snaps } => vec![
+                StoreOp::Clone(pgid, oid.clone(), version),
+                StoreOp::Snaps(pgid, oid, Vec::new(), snaps),
+            ],
             Self::Snaps { version, old, new } => {
-                let object = if new.is_empty() { StoreOp::Remove(pgid, oid.clone()) } else { StoreOp::Version(pgid, oid.clone(), version) };
+                let object = if new.is_empty() {
+                    StoreOp::Remove(pgid, oid.clone())
+                } else {
+                    StoreOp::Version(pgid, oid.clone(), version)
+                };
                 vec![object, StoreOp::Snaps(pgid, oid, old, new)]
             }
             Self::Set { version, snapset } => vec![StoreOp::Clones(pgid, oid, version, snapset)],

@@ -11,14 +11,23 @@ use crate::object::Object;
 /// The identifier of an object.
 pub fn object_id(pool: PoolId, object: u64) -> ObjectId {
     let name = Bytes::copy_from_slice(format!("object{object}").as_bytes());
-    ObjectId::with_hash(pool, Bytes::new(), name, Bytes::new(), SnapId::NOSNAP, crate::rng::mix(object) as u32)
+    ObjectId::with_hash(
+        pool,
+        Bytes::new(),
+        name,
+        Bytes::new(),
+        SnapId::NOSNAP,
+        crate::rng::mix(object) as u32,
+    )
 }
 
 /// The content that stands for a value: every word of it and every row says so.
 pub fn object_with(value: u64, words: u32, version: Eversion) -> Object {
     let data = (0..words).flat_map(|_| value.to_le_bytes()).collect();
     let rows = value % 4;
-    let omap = (0..rows).map(|i| (Bytes::from(format!("row{i}")), Bytes::copy_from_slice(&value.to_le_bytes()))).collect();
+    let omap = (0..rows)
+        .map(|i| (Bytes::from(format!("row{i}")), Bytes::copy_from_slice(&value.to_le_bytes())))
+        .collect();
     Object { version, data, omap, attr: attr_of(value), ..Object::default() }
 }
 
@@ -29,7 +38,8 @@ pub fn attr_of(value: u64) -> u64 {
 
 /// The value of an object, if clients see one; all parts of it must agree.
 pub fn value_of(object: &Object) -> Option<u64> {
-    (!object.whiteout).then(|| value_if_whole(object).unwrap_or_else(|| panic!("an object is torn: {object:?}")))
+    (!object.whiteout)
+        .then(|| value_if_whole(object).unwrap_or_else(|| panic!("an object is torn: {object:?}")))
 }
 
 /// The value of an object, if all parts of it agree.
@@ -37,7 +47,8 @@ pub fn value_if_whole(object: &Object) -> Option<u64> {
     let word = |b: &[u8]| b.try_into().ok().map(u64::from_le_bytes);
     let value = word(object.data.get(..8)?)?;
     let data = object.data.chunks(8).all(|c| word(c) == Some(value));
-    let rows = object.omap.len() as u64 == value % 4 && object.omap.values().all(|v| word(v) == Some(value));
+    let rows = object.omap.len() as u64 == value % 4
+        && object.omap.values().all(|v| word(v) == Some(value));
     (data && rows).then_some(value)
 }
 
@@ -49,7 +60,12 @@ pub fn number_of(oid: &ObjectId) -> Option<u64> {
 /// The attributes of an object.
 pub fn attrs_of(object: &Object) -> Vec<(Bytes, Bytes)> {
     let flags = if object.whiteout { flag::WHITEOUT } else { 0 };
-    let info = ObjectInfo { version: object.version, size: object.data.len() as u64, flags, ..ObjectInfo::default() };
+    let info = ObjectInfo {
+        version: object.version,
+        size: object.data.len() as u64,
+        flags,
+        ..ObjectInfo::default()
+    };
     let mut attrs = vec![
         (Bytes::from_static(b"_"), info.to_bytes(Features::ALL)),
         (Bytes::from_static(b"_attr"), Bytes::copy_from_slice(&object.attr.to_be_bytes())),
@@ -66,10 +82,16 @@ pub fn set_attrs(object: &mut Object, attrs: &[(Bytes, Bytes)]) {
         match &name[..] {
             b"_" => {
                 let info = ObjectInfo::from_bytes(value).expect("written by this model");
-                (object.version, object.whiteout) = (info.version, info.flags & flag::WHITEOUT != 0);
+                (object.version, object.whiteout) =
+                    (info.version, info.flags & flag::WHITEOUT != 0);
             }
-            b"_attr" => object.attr = u64::from_be_bytes(value[..].try_into().expect("written by this model")),
-            b"snapset" => object.snapset = SnapSet::from_bytes(value).expect("written by this model"),
+            b"_attr" => {
+                object.attr =
+                    u64::from_be_bytes(value[..].try_into().expect("written by this model"))
+            }
+            b"snapset" => {
+                object.snapset = SnapSet::from_bytes(value).expect("written by this model")
+            }
             other => unreachable!("no attribute {other:?} in this model"),
         }
     }

@@ -34,7 +34,11 @@ impl Coll {
     /// The first row of a snapshot.
     pub fn first_of(&self, snap: SnapId) -> Option<(&Bytes, ObjectId)> {
         let prefix = snap_mapper::snap_prefix(snap);
-        let (key, value) = self.mapper.range(prefix.clone()..).next().filter(|(key, _)| key.starts_with(&prefix))?;
+        let (key, value) = self
+            .mapper
+            .range(prefix.clone()..)
+            .next()
+            .filter(|(key, _)| key.starts_with(&prefix))?;
         Some((key, snap_mapper::object_of_row(value).expect("own bytes")))
     }
 
@@ -68,7 +72,10 @@ pub struct State {
 fn logged_version(key: &[u8]) -> Option<Eversion> {
     let &[b'l', ref rest @ ..] = key else { return None };
     let (epoch, version) = rest.split_first_chunk()?;
-    Some(Eversion { epoch: Epoch(u32::from_be_bytes(*epoch)), version: u64::from_be_bytes(version.try_into().ok()?) })
+    Some(Eversion {
+        epoch: Epoch(u32::from_be_bytes(*epoch)),
+        version: u64::from_be_bytes(version.try_into().ok()?),
+    })
 }
 
 /// One change.
@@ -76,7 +83,8 @@ fn logged_version(key: &[u8]) -> Option<Eversion> {
 pub enum StoreOp {
     /// New collection.
     Create(PgId),
-    /// A collection gives the objects of another PG, of which these many bits of the hash decide, to a new one.
+    /// A collection gives the objects of another PG, of which these many bits of the hash decide,
+    /// to a new one.
     Split(PgId, PgId, u32),
     /// Collections become part of one; its rows go.
     Join(PgId, Vec<PgId>),
@@ -120,13 +128,21 @@ impl State {
             }
             StoreOp::Split(parent, child, bits) => {
                 let coll = self.coll(parent);
-                let objects = coll.objects.extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash)).collect();
-                let mapper = coll.mapper.extract_if(.., |k, v| child.contains_hash(*bits, mapped(k, v).hash)).collect();
-                let old = self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects, mapper });
+                let objects = coll
+                    .objects
+                    .extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash))
+                    .collect();
+                let mapper = coll
+                    .mapper
+                    .extract_if(.., |k, v| child.contains_hash(*bits, mapped(k, v).hash))
+                    .collect();
+                let old =
+                    self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects, mapper });
                 assert!(old.is_none(), "{child} is split off twice");
             }
             StoreOp::Join(target, parts) => {
-                let parts: Vec<_> = parts.iter().map(|p| self.colls.remove(p).expect("it is here")).collect();
+                let parts: Vec<_> =
+                    parts.iter().map(|p| self.colls.remove(p).expect("it is here")).collect();
                 let coll = self.coll(target);
                 coll.rows.clear();
                 for part in parts {
@@ -141,12 +157,17 @@ impl State {
             StoreOp::Super(epoch, unborn) => (self.epoch, self.unborn) = (*epoch, unborn.clone()),
             StoreOp::Set(pg, k, v) => drop(self.coll(pg).rows.insert(k.clone(), v.clone())),
             StoreOp::Unset(pg, k) => drop(self.coll(pg).rows.remove(k)),
-            StoreOp::Write(pg, oid, object) => drop(self.coll(pg).objects.insert(oid.clone(), object.clone().written())),
+            StoreOp::Write(pg, oid, object) => {
+                drop(self.coll(pg).objects.insert(oid.clone(), object.clone().written()))
+            }
             StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
             StoreOp::Clone(pg, clone, version) => {
                 let objects = &mut self.coll(pg).objects;
                 let head = objects.get(&clone.head()).expect("the head is there").clone();
-                objects.insert(clone.clone(), Object { version: *version, snapset: SnapSet::default(), ..head });
+                objects.insert(
+                    clone.clone(),
+                    Object { version: *version, snapset: SnapSet::default(), ..head },
+                );
             }
             StoreOp::Snaps(pg, oid, old, new) => self.coll(pg).set_snaps(oid, old, new),
             StoreOp::Clones(pg, oid, version, set) => {
@@ -154,7 +175,9 @@ impl State {
                 (head.version, head.snapset) = (*version, set.clone());
             }
             StoreOp::Unmap(pg, key) => drop(self.coll(pg).mapper.remove(key)),
-            StoreOp::Version(pg, oid, version) => self.coll(pg).objects.get_mut(oid).expect("it is there").version = *version,
+            StoreOp::Version(pg, oid, version) => {
+                self.coll(pg).objects.get_mut(oid).expect("it is there").version = *version
+            }
             StoreOp::Push(pg, chunk) => {
                 let coll = self.coll(pg);
                 if chunk.last && !chunk.snaps.is_empty() {
@@ -169,7 +192,8 @@ impl State {
                 object.data.resize(chunk.size as usize, 0);
                 let mut at = 0;
                 for &(offset, len) in &chunk.extents {
-                    object.data[offset as usize..(offset + len) as usize].copy_from_slice(&chunk.data[at..at + len as usize]);
+                    object.data[offset as usize..(offset + len) as usize]
+                        .copy_from_slice(&chunk.data[at..at + len as usize]);
                     at += len as usize;
                 }
                 object.omap.extend(chunk.omap.iter().cloned());
@@ -220,11 +244,17 @@ impl Disk {
         for op in &ops {
             self.applied.apply(op);
             match op {
-                StoreOp::Write(pg, oid, _) | StoreOp::Remove(pg, oid) => drop(self.bad.remove(&(*pg, oid.clone()))),
+                StoreOp::Write(pg, oid, _) | StoreOp::Remove(pg, oid) => {
+                    drop(self.bad.remove(&(*pg, oid.clone())))
+                }
                 // It shares the blocks of its head.
-                StoreOp::Clone(pg, clone, _) if self.is_bad(*pg, &clone.head()) => drop(self.bad.insert((*pg, clone.clone()))),
+                StoreOp::Clone(pg, clone, _) if self.is_bad(*pg, &clone.head()) => {
+                    drop(self.bad.insert((*pg, clone.clone())))
+                }
                 StoreOp::Clone(pg, clone, _) => drop(self.bad.remove(&(*pg, clone.clone()))),
-                StoreOp::Push(pg, chunk) if chunk.first() => drop(self.bad.remove(&(*pg, chunk.oid.clone()))),
+                StoreOp::Push(pg, chunk) if chunk.first() => {
+                    drop(self.bad.remove(&(*pg, chunk.oid.clone())))
+                }
                 StoreOp::Drop(pg) => self.bad.retain(|(p, _)| p != pg),
                 _ => {}
             }
@@ -251,8 +281,8 @@ impl Disk {
         told
     }
 
-    /// The process died, or the power went: of what was not yet durable, some first transactions happen to
-    /// have reached the disk.
+    /// The process died, or the power went: of what was not yet durable, some first transactions
+    /// happen to have reached the disk.
     pub fn crash(&mut self, survivors: usize) {
         if let Some(txn) = self.pending.get(survivors.wrapping_sub(1)) {
             let seq = txn.seq;
@@ -264,16 +294,18 @@ impl Disk {
 
     /// A block of the object goes bad. False if the object is not there.
     pub fn spoil(&mut self, pg: PgId, oid: &ObjectId) -> bool {
-        self.applied.colls.get(&pg).is_some_and(|c| c.objects.contains_key(oid)) && self.bad.insert((pg, oid.clone()))
+        self.applied.colls.get(&pg).is_some_and(|c| c.objects.contains_key(oid))
+            && self.bad.insert((pg, oid.clone()))
     }
 
-    /// A bit of the object's data changes on the medium, without a word; or of its attribute, where no checksum sees it.
-    /// False if the object is not there, or not durable as it is.
+    /// A bit of the object's data changes on the medium, without a word; or of its attribute, where
+    /// no checksum sees it. False if the object is not there, or not durable as it is.
     pub fn flip(&mut self, pg: PgId, oid: &ObjectId, bit: u64, attr: bool) -> bool {
         if self.durable.version(pg, oid) != self.applied.version(pg, oid) {
             return false;
         }
-        let states = [&mut self.durable, &mut self.applied].map(|s| s.colls.get_mut(&pg).and_then(|c| c.objects.get_mut(oid)));
+        let states = [&mut self.durable, &mut self.applied]
+            .map(|s| s.colls.get_mut(&pg).and_then(|c| c.objects.get_mut(oid)));
         let [Some(durable), Some(applied)] = states else { return false };
         for object in [durable, applied] {
             if attr {
@@ -287,7 +319,9 @@ impl Disk {
 
     /// Reads an object, and verifies what was read.
     pub fn read(&self, pg: PgId, oid: &ObjectId, verify: bool) -> Result<Option<&Object>, Damaged> {
-        let Some(object) = self.applied.colls.get(&pg).and_then(|c| c.objects.get(oid)) else { return Ok(None) };
+        let Some(object) = self.applied.colls.get(&pg).and_then(|c| c.objects.get(oid)) else {
+            return Ok(None);
+        };
         let bad = self.is_bad(pg, oid) || verify && !object.is_sound();
         if bad { Err(Damaged) } else { Ok(Some(object)) }
     }
@@ -303,7 +337,15 @@ impl Disk {
     }
 
     /// Reads one part of an object, and verifies all of it.
-    pub fn read_chunk(&self, pg: &PgId, oid: &ObjectId, version: Eversion, from: Progress, max_bytes: u64, max_omap: u64) -> Option<ObjectChunk> {
+    pub fn read_chunk(
+        &self,
+        pg: &PgId,
+        oid: &ObjectId,
+        version: Eversion,
+        from: Progress,
+        max_bytes: u64,
+        max_omap: u64,
+    ) -> Option<ObjectChunk> {
         let object = self.read(*pg, oid, true).ok()??;
         if object.version != version {
             return None;
@@ -313,7 +355,8 @@ impl Disk {
         let data = Bytes::copy_from_slice(&object.data[from.data_to as usize..end as usize]);
         let mut omap: Vec<(Bytes, Bytes)> = Vec::new();
         if end == size {
-            let rows = object.omap.iter().filter(|(k, _)| from.omap_to.as_ref().is_none_or(|to| *k > to));
+            let rows =
+                object.omap.iter().filter(|(k, _)| from.omap_to.as_ref().is_none_or(|to| *k > to));
             omap.extend(rows.take(max_omap.max(1) as usize).map(|(k, v)| (k.clone(), v.clone())));
         }
         let omap_to = omap.last().map(|(k, _)| k.clone()).or(from.omap_to.clone());
@@ -325,7 +368,11 @@ impl Disk {
             to: Progress { data_to: end, omap_to },
             last,
             size,
-            extents: if end > from.data_to { vec![(from.data_to, end - from.data_to)] } else { Vec::new() },
+            extents: if end > from.data_to {
+                vec![(from.data_to, end - from.data_to)]
+            } else {
+                Vec::new()
+            },
             from,
             data,
             attrs: if first { attrs_of(object) } else { Vec::new() },

@@ -26,7 +26,8 @@ pub struct Done {
     pub client: usize,
     /// What.
     pub did: Did,
-    /// The map that it knew when it asked: the snapshots in it were taken before. Zero if a replica may have answered.
+    /// The map that it knew when it asked: the snapshots in it were taken before. Zero if a replica
+    /// may have answered.
     pub epoch: Epoch,
     /// When it was asked for, on the clock of all events.
     pub start: u64,
@@ -34,8 +35,8 @@ pub struct Done {
     pub end: u64,
 }
 
-/// A snapshot of all objects. It is taken of each after the monitors have it, and before anything that a client who knows it
-/// has from a primary.
+/// A snapshot of all objects. It is taken of each after the monitors have it, and before anything
+/// that a client who knows it has from a primary.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Its number.
@@ -58,19 +59,26 @@ pub struct History {
 }
 
 impl History {
-    /// Whether for each object there is an order of its operations that respects real time and in which every
-    /// read gives the newest write before it, or before the snapshot that it asks for was taken.
+    /// Whether for each object there is an order of its operations that respects real time and in
+    /// which every read gives the newest write before it, or before the snapshot that it asks for
+    /// was taken.
     pub fn check(&self) -> Result<(), String> {
         for (object, ops) in &self.objects {
             if !linearizable(ops, &self.snaps) {
                 let mut text = format!("object {object}: no order explains\n");
                 for Snapshot { id, epoch, at, removed } in &self.snaps {
-                    text += &format!("  snapshot {id} epoch {epoch} at {at}{}\n", if *removed { ", removed" } else { "" });
+                    text += &format!(
+                        "  snapshot {id} epoch {epoch} at {at}{}\n",
+                        if *removed { ", removed" } else { "" }
+                    );
                 }
                 let mut ops = ops.clone();
                 ops.sort_by_key(|o| o.start);
                 for o in ops {
-                    text += &format!("  {:>8} .. {:<8} client {} {:?}, epoch {}\n", o.start, o.end, o.client, o.did, o.epoch);
+                    text += &format!(
+                        "  {:>8} .. {:<8} client {} {:?}, epoch {}\n",
+                        o.start, o.end, o.client, o.did, o.epoch
+                    );
                 }
                 return Err(text);
             }
@@ -86,7 +94,8 @@ fn linearizable(ops: &[Done], snaps: &[Snapshot]) -> bool {
     sorted.sort_by_key(|o| o.start);
     let all = if sorted.len() == 128 { u128::MAX } else { (1u128 << sorted.len()) - 1 };
     // Those that nobody read do not matter.
-    let read = |s: &Snapshot| ops.iter().any(|o| matches!(o.did, Did::ReadAt(snap, _) if snap == s.id));
+    let read =
+        |s: &Snapshot| ops.iter().any(|o| matches!(o.did, Did::ReadAt(snap, _) if snap == s.id));
     let snaps: Vec<Snapshot> = snaps.iter().copied().filter(read).collect();
     let mut seen = HashSet::new();
     // What was done, the value, and the values at the snapshots that were taken.
@@ -127,11 +136,17 @@ fn linearizable(ops: &[Done], snaps: &[Snapshot]) -> bool {
                 Did::Write(v) => stack.push((next, Some(v), kept.clone())),
                 Did::Delete => stack.push((next, None, kept.clone())),
                 Did::GiveUp => {
-                    let written = sorted.iter().filter_map(|o| if let Did::Write(v) = o.did { Some(Some(v)) } else { None });
+                    let written = sorted.iter().filter_map(|o| {
+                        if let Did::Write(v) = o.did { Some(Some(v)) } else { None }
+                    });
                     stack.extend(written.chain([None, value]).map(|v| (next, v, kept.clone())));
                 }
                 Did::Read(v) if v == value => stack.push((next, value, kept.clone())),
-                Did::ReadAt(snap, v) if snaps.iter().zip(&kept).any(|(s, at)| s.id == snap && *at == v) => stack.push((next, value, kept.clone())),
+                Did::ReadAt(snap, v)
+                    if snaps.iter().zip(&kept).any(|(s, at)| s.id == snap && *at == v) =>
+                {
+                    stack.push((next, value, kept.clone()))
+                }
                 Did::Read(_) | Did::ReadAt(..) => {}
             }
         }
@@ -155,7 +170,13 @@ mod tests {
     fn a_snapshot_keeps_what_was_there() {
         let snap = |at, epoch| Snapshot { id: SnapId(1), epoch: Epoch(epoch), at, removed: false };
         let knows = |op| Done { epoch: Epoch(7), ..op };
-        let ops = |old, read| [op(Did::Write(1), 0, 1), Done { epoch: Epoch(old), ..op(Did::Write(2), 4, 5) }, knows(op(Did::ReadAt(SnapId(1), read), 6, 9))];
+        let ops = |old, read| {
+            [
+                op(Did::Write(1), 0, 1),
+                Done { epoch: Epoch(old), ..op(Did::Write(2), 4, 5) },
+                knows(op(Did::ReadAt(SnapId(1), read), 6, 9)),
+            ]
+        };
         let check = |old, at, read| super::linearizable(&ops(old, read), &[snap(at, 7)]);
         // The second writer knows the snapshot: it has the first value.
         assert!(check(7, 3, Some(1)) && !check(7, 3, Some(2)) && !check(7, 3, None));
@@ -164,7 +185,9 @@ mod tests {
         // The snapshot came later.
         assert!(!check(6, 6, Some(1)) && check(6, 6, Some(2)));
         // It does not change.
-        let twice = [ops(6, Some(1)).to_vec(), vec![knows(op(Did::ReadAt(SnapId(1), Some(2)), 10, 11))]].concat();
+        let twice =
+            [ops(6, Some(1)).to_vec(), vec![knows(op(Did::ReadAt(SnapId(1), Some(2)), 10, 11))]]
+                .concat();
         assert!(!super::linearizable(&twice, &[snap(3, 7)]));
     }
 
@@ -180,22 +203,46 @@ mod tests {
         for last in [1, 2] {
             assert!(linearizable(&[w[0], w[1], op(Did::Read(Some(last)), 10, 11)]));
         }
-        assert!(!linearizable(&[w[0], w[1], op(Did::Read(Some(1)), 10, 11), op(Did::Read(Some(2)), 12, 13)]));
+        assert!(!linearizable(&[
+            w[0],
+            w[1],
+            op(Did::Read(Some(1)), 10, 11),
+            op(Did::Read(Some(2)), 12, 13)
+        ]));
     }
 
     #[test]
     fn what_was_given_up_is_what_it_was_before() {
-        let ops = |read| [op(Did::Write(1), 0, 1), op(Did::Write(2), 2, 3), op(Did::GiveUp, 4, 5), op(Did::Read(read), 6, 7)];
-        assert!(linearizable(&ops(Some(1))) && linearizable(&ops(None)) && !linearizable(&ops(Some(3))));
-        let before = [op(Did::Write(1), 0, 1), op(Did::Write(2), 2, 3), op(Did::Read(Some(1)), 4, 5), op(Did::GiveUp, 6, 7)];
+        let ops = |read| {
+            [
+                op(Did::Write(1), 0, 1),
+                op(Did::Write(2), 2, 3),
+                op(Did::GiveUp, 4, 5),
+                op(Did::Read(read), 6, 7),
+            ]
+        };
+        assert!(
+            linearizable(&ops(Some(1))) && linearizable(&ops(None)) && !linearizable(&ops(Some(3)))
+        );
+        let before = [
+            op(Did::Write(1), 0, 1),
+            op(Did::Write(2), 2, 3),
+            op(Did::Read(Some(1)), 4, 5),
+            op(Did::GiveUp, 6, 7),
+        ];
         assert!(!linearizable(&before));
     }
 
     #[test]
     fn a_write_taken_back_is_found() {
         // A read saw the write before it was acknowledged; a later one must not miss it.
-        let ops = [op(Did::Write(1), 0, 20), op(Did::Read(Some(1)), 1, 2), op(Did::Read(None), 3, 4)];
+        let ops =
+            [op(Did::Write(1), 0, 20), op(Did::Read(Some(1)), 1, 2), op(Did::Read(None), 3, 4)];
         assert!(!linearizable(&ops));
-        assert!(!linearizable(&[op(Did::Write(1), 0, 1), op(Did::Delete, 2, 3), op(Did::Read(Some(1)), 4, 5)]));
+        assert!(!linearizable(&[
+            op(Did::Write(1), 0, 1),
+            op(Did::Delete, 2, 3),
+            op(Did::Read(Some(1)), 4, 5)
+        ]));
     }
 }

@@ -126,11 +126,25 @@ impl MapView for MapModel {
         let seed = types::pgid::stable_mod(pg.seed, pgp_num, types::pgid::mask_of(pgp_num));
         let mut ranked: Vec<_> = (0..self.osds.len())
             .filter(|&i| self.osds[i].exists && self.osds[i].is_in)
-            .map(|i| (mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ i as u64), OsdId(i as i32)))
+            .map(|i| {
+                (mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ i as u64), OsdId(i as i32))
+            })
             .collect();
         ranked.sort();
-        let up: Vec<_> = ranked.iter().take(pool.size as usize).map(|r| r.1).filter(|&o| self.is_up(o)).collect();
-        let temp: Vec<_> = self.pg_temp.get(&pg).into_iter().flatten().copied().filter(|&o| self.is_up(o)).collect();
+        let up: Vec<_> = ranked
+            .iter()
+            .take(pool.size as usize)
+            .map(|r| r.1)
+            .filter(|&o| self.is_up(o))
+            .collect();
+        let temp: Vec<_> = self
+            .pg_temp
+            .get(&pg)
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(|&o| self.is_up(o))
+            .collect();
         let acting = if temp.is_empty() { up.clone() } else { temp };
         Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }
     }

@@ -40,7 +40,8 @@ pub enum MonMsg {
     Size(PoolId, u32, u32),
     /// Operator: create a pool.
     CreatePool(PoolId, PoolView),
-    /// Operator: change `pg_num`; `pgp_num` stays as it is, or goes first when PGs are to be joined (one at a time).
+    /// Operator: change `pg_num`; `pgp_num` stays as it is, or goes first when PGs are to be joined
+    /// (one at a time).
     PgNum(PoolId, u32),
     /// A PG is ready to be joined: in which map, at which version, on which OSDs.
     Ready(PgId, Epoch, Eversion, Vec<OsdId>),
@@ -67,7 +68,8 @@ pub struct Draft {
     pub oldest: Epoch,
 }
 
-/// What the monitors have agreed on, and how they decide. Who of them knows it is [`crate::quorum`]'s part.
+/// What the monitors have agreed on, and how they decide. Who of them knows it is
+/// [`crate::quorum`]'s part.
 #[derive(Debug)]
 pub struct Monitor {
     /// Older maps are not handed out any more. OSDs have their own.
@@ -82,14 +84,22 @@ pub struct Monitor {
 impl Monitor {
     /// A cluster of OSDs that have not started.
     pub fn new(osds: usize, bug: Bug) -> Self {
-        Self { oldest: Epoch(1), history: vec![Rc::new(MapModel::first(osds))], ready: BTreeMap::new(), bug }
+        Self {
+            oldest: Epoch(1),
+            history: vec![Rc::new(MapModel::first(osds))],
+            ready: BTreeMap::new(),
+            bug,
+        }
     }
 
     /// What a leader would make of messages. Nothing of it is agreed on.
     pub fn draft(&mut self, messages: impl IntoIterator<Item = MonMsg>) -> Draft {
         let (agreed, oldest) = (self.history.len(), self.oldest);
         messages.into_iter().for_each(|msg| self.handle(msg));
-        Draft { maps: self.history.split_off(agreed), oldest: std::mem::replace(&mut self.oldest, oldest) }
+        Draft {
+            maps: self.history.split_off(agreed),
+            oldest: std::mem::replace(&mut self.oldest, oldest),
+        }
     }
 
     /// A map is agreed on. It follows on what was.
@@ -103,7 +113,8 @@ impl Monitor {
         self.oldest = self.oldest.max(oldest);
     }
 
-    /// Whether a process asks to be up that had not even heard that it, or a later one of its number, was up.
+    /// Whether a process asks to be up that had not even heard that it, or a later one of its
+    /// number, was up.
     pub fn is_late_boot(&self, msg: &MonMsg) -> bool {
         let MonMsg::Boot(osd, incarnation, _, has) = *msg else { return false };
         let map = self.map();
@@ -175,7 +186,14 @@ impl Monitor {
                 }
             }
             MonMsg::Size(id, size, min_size) => {
-                let Some(pool) = map.pools.get(&id).filter(|p| (p.size, p.min_size) != (size, min_size)).copied() else { return };
+                let Some(pool) = map
+                    .pools
+                    .get(&id)
+                    .filter(|p| (p.size, p.min_size) != (size, min_size))
+                    .copied()
+                else {
+                    return;
+                };
                 self.publish(|m| {
                     m.pools.insert(id, PoolView { size, min_size, ..pool });
                 });
@@ -220,7 +238,11 @@ impl Monitor {
                 let fits = map.pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize);
                 if fits && map.pg_temp.get(&pg).cloned().unwrap_or_default() != want {
                     self.publish(|m| {
-                        if want.is_empty() { m.pg_temp.remove(&pg) } else { m.pg_temp.insert(pg, want) };
+                        if want.is_empty() {
+                            m.pg_temp.remove(&pg)
+                        } else {
+                            m.pg_temp.insert(pg, want)
+                        };
                     });
                 }
             }
@@ -234,14 +256,18 @@ impl Monitor {
                 m.pools.insert(id, view);
             }),
             MonMsg::PgNum(id, n) => {
-                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num != n && n > 0).copied() else { return };
+                let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num != n && n > 0).copied()
+                else {
+                    return;
+                };
                 if n < pool.pg_num {
                     if pool.pg_num_pending != pool.pg_num {
                         return;
                     }
                     let pending = pool.pg_num - 1;
                     self.publish(|m| {
-                        let pgp_num = m.pgp_num.get(&id).copied().unwrap_or(pool.pg_num).min(pending);
+                        let pgp_num =
+                            m.pgp_num.get(&id).copied().unwrap_or(pool.pg_num).min(pending);
                         m.pgp_num.insert(id, pgp_num);
                         m.pools.insert(id, PoolView { pg_num_pending: pending, ..pool });
                         m.pending_since = m.epoch;
@@ -292,12 +318,18 @@ impl Monitor {
     /// Lowers `pg_num` if both PGs that are to be joined were ready on OSDs that still have them.
     fn join_ready(&mut self, id: PoolId) {
         let map = self.map().clone();
-        let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num_pending < p.pg_num).copied() else { return };
+        let Some(pool) = map.pools.get(&id).filter(|p| p.pg_num_pending < p.pg_num).copied() else {
+            return;
+        };
         let source = PgId { pool: id, seed: pool.pg_num - 1 };
         let target = source.merge_target(pool.pg_num, pool.pg_num - 1).expect("the last one goes");
         let (Some(s), Some(t)) = (self.ready.get(&source), self.ready.get(&target)) else { return };
         let alive = |o: &OsdId| map.is_up(*o) && map.up_from(*o) <= s.0.min(t.0);
-        if s.0 < map.pending_since || t.0 < map.pending_since || s.2 != t.2 || !s.2.iter().all(alive) {
+        if s.0 < map.pending_since
+            || t.0 < map.pending_since
+            || s.2 != t.2
+            || !s.2.iter().all(alive)
+        {
             return;
         }
         let merged = Some(MergeMeta { source, source_version: s.1, target_version: t.1 });
@@ -313,7 +345,8 @@ impl Monitor {
         change(&mut map);
         // As the monitors do: nobody acts beyond the size.
         let MapModel { pg_temp, pools, .. } = &mut map;
-        pg_temp.retain(|pg, want| pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize));
+        pg_temp
+            .retain(|pg, want| pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize));
         self.history.push(Rc::new(map));
     }
 }

@@ -27,7 +27,8 @@ pub struct Object {
 impl Object {
     /// Of data and rows.
     pub fn checksum(&self) -> u32 {
-        let rows = self.omap.iter().fold(0, |sum, (k, v)| denc::crc::crc32c(denc::crc::crc32c(sum, k), v));
+        let rows =
+            self.omap.iter().fold(0, |sum, (k, v)| denc::crc::crc32c(denc::crc::crc32c(sum, k), v));
         denc::crc::crc32c(rows, &self.data)
     }
 

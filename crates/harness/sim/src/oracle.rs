@@ -1,15 +1,17 @@
 //! What must be true across OSDs after every event.
 //!
-//! The history of what clients saw tells that something went wrong. This tells when, and also of what no client happened
-//! to look at:
+//! The history of what clients saw tells that something went wrong. This tells when, and also of
+//! what no client happened to look at:
 //!
-//! * Whoever would answer a client for an object at a moment is in the same interval as everybody else who would, and one
-//!   of them at most is a primary.
-//! * An answer comes from an acting set of at least `min_size`. That of a change comes when it is durable on all of them.
-//! * A monitor shows no map that a majority has not agreed on, and an OSD acts on no other, and on none that is older than one
-//!   before it.
+//! * Whoever would answer a client for an object at a moment is in the same interval as everybody
+//!   else who would, and one of them at most is a primary.
+//! * An answer comes from an acting set of at least `min_size`. That of a change comes when it is
+//!   durable on all of them.
+//! * A monitor shows no map that a majority has not agreed on, and an OSD acts on no other, and on
+//!   none that is older than one before it.
 //! * A process that is marked up again knows that it was down.
-//! * Once a copy counts, every change that was answered is in it: as content, as a deletion, or as a missing object.
+//! * Once a copy counts, every change that was answered is in it: as content, as a deletion, or as
+//!   a missing object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,9 +20,9 @@ use pg::MapView;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
 
 use crate::content::{object_id, value_if_whole};
-use crate::object::Object;
 use crate::map::MapModel;
 use crate::monitor::Monitor;
+use crate::object::Object;
 use crate::osd::{Osd, Proof};
 use crate::quorum::{Entry, Group};
 use crate::snaps::After;
@@ -57,7 +59,15 @@ impl Oracle {
     /// Knows the objects of a pool by number.
     pub fn new(pool: PoolId, objects: u64, gives_up: bool) -> Self {
         let oids = (0..objects).map(|n| object_id(pool, n)).collect();
-        Self { pool, oids, known: (0..objects).map(|_| Known::default()).collect(), acted: BTreeMap::new(), landed: BTreeMap::new(), gives_up, marks: BTreeMap::new() }
+        Self {
+            pool,
+            oids,
+            known: (0..objects).map(|_| Known::default()).collect(),
+            acted: BTreeMap::new(),
+            landed: BTreeMap::new(),
+            gives_up,
+            marks: BTreeMap::new(),
+        }
     }
 
     /// Entries of a log are durable here.
@@ -82,18 +92,29 @@ impl Oracle {
     }
 
     /// A client is answered.
-    pub fn answered(&mut self, object: u64, proof: &Proof, osds: &[Osd], monitor: &Monitor) -> Result<(), String> {
+    pub fn answered(
+        &mut self,
+        object: u64,
+        proof: &Proof,
+        osds: &[Osd],
+        monitor: &Monitor,
+    ) -> Result<(), String> {
         let Proof { pgid, epoch, since, acting, version, first } = proof;
-        let min_size = monitor.at(*epoch).and_then(|m| m.pool(pgid.pool)).map_or(0, |p| p.min_size as usize);
+        let min_size =
+            monitor.at(*epoch).and_then(|m| m.pool(pgid.pool)).map_or(0, |p| p.min_size as usize);
         if acting.len() < min_size {
-            return Err(format!("{pgid}: {acting:?} answer a client in epoch {epoch}, which are fewer than min_size {min_size}"));
+            return Err(format!(
+                "{pgid}: {acting:?} answer a client in epoch {epoch}, which are fewer than min_size {min_size}"
+            ));
         }
         let Some(version) = version else { return Ok(()) };
         if *first {
             let on = self.landed.get(&(*pgid, *version));
             *self.marks.entry("first answer looked at").or_default() += 1;
             if let Some(osd) = acting.iter().find(|o| on.is_none_or(|on| !on.contains(o))) {
-                return Err(format!("{pgid}: {version:?} is acknowledged, and is not durable on osd.{osd} of {acting:?}"));
+                return Err(format!(
+                    "{pgid}: {version:?} is acknowledged, and is not durable on osd.{osd} of {acting:?}"
+                ));
             }
         }
         let Known { answered, still, .. } = &mut self.known[object as usize];
@@ -106,7 +127,12 @@ impl Oracle {
     }
 
     /// A monitor shows maps to a session.
-    pub fn shown(&mut self, mon: usize, maps: &[Rc<MapModel>], monitor: &Monitor) -> Result<(), String> {
+    pub fn shown(
+        &mut self,
+        mon: usize,
+        maps: &[Rc<MapModel>],
+        monitor: &Monitor,
+    ) -> Result<(), String> {
         match maps.iter().find(|m| !is_agreed(m, monitor)) {
             Some(map) => Err(format!("mon.{mon} shows a map {} that was not agreed on", map.epoch)),
             None => Ok(()),
@@ -115,23 +141,38 @@ impl Oracle {
 
     /// The monitors agree on a change.
     pub fn agreed(&mut self, entry: &Entry, group: &Group) -> Result<(), String> {
-        let with = |m: &&crate::quorum::Mon| m.logged >= entry.at || m.pending.as_ref().is_some_and(|e| (e.term, e.at) == (entry.term, entry.at));
+        let with = |m: &&crate::quorum::Mon| {
+            m.logged >= entry.at
+                || m.pending.as_ref().is_some_and(|e| (e.term, e.at) == (entry.term, entry.at))
+        };
         let count = group.mons.iter().filter(with).count();
-        if group.is_majority(count) { Ok(()) } else { Err(format!("a minority of {count} agrees on {entry:?}")) }
+        if group.is_majority(count) {
+            Ok(())
+        } else {
+            Err(format!("a minority of {count} agrees on {entry:?}"))
+        }
     }
 
-    /// Maps from one on are agreed on. A process that they mark up again knows that it was down: others who hear of it do not wait
-    /// for what it may have served before.
+    /// Maps from one on are agreed on. A process that they mark up again knows that it was down:
+    /// others who hear of it do not wait for what it may have served before.
     pub fn came_up(&mut self, since: Epoch, osds: &[Osd], monitor: &Monitor) -> Result<(), String> {
         let Some(before) = monitor.at(Epoch(since.0 - 1)) else { return Ok(()) };
         let newest = monitor.map();
-        for osd in osds.iter().filter(|o| newest.incarnation(o.id) == Some(o.incarnation) && newest.up_from(o.id) >= since) {
-            let Some(was) = before.osd(osd.id).filter(|was| was.incarnation == osd.incarnation) else { continue };
+        for osd in osds.iter().filter(|o| {
+            newest.incarnation(o.id) == Some(o.incarnation) && newest.up_from(o.id) >= since
+        }) {
+            let Some(was) = before.osd(osd.id).filter(|was| was.incarnation == osd.incarnation)
+            else {
+                continue;
+            };
             let is_down = |e: &u32| monitor.at(Epoch(*e)).is_some_and(|m| !m.is_up(osd.id));
             let down = (was.up_from.0..since.0).find(is_down).map_or(newest.up_from(osd.id), Epoch);
             *self.marks.entry("up again").or_default() += 1;
             if osd.map().is_none_or(|has| has.epoch < down) {
-                return Err(format!("osd.{} is up again in map {}, and does not know that it was down in {down}", osd.id, newest.epoch));
+                return Err(format!(
+                    "osd.{} is up again in map {}, and does not know that it was down in {down}",
+                    osd.id, newest.epoch
+                ));
             }
         }
         Ok(())
@@ -141,12 +182,18 @@ impl Oracle {
     pub fn acts_on(&mut self, osd: &Osd, monitor: &Monitor) -> Result<(), String> {
         let Some(map) = osd.map() else { return Ok(()) };
         if !is_agreed(map, monitor) {
-            return Err(format!("osd.{} acts on a map {} that was not agreed on", osd.id, map.epoch));
+            return Err(format!(
+                "osd.{} acts on a map {} that was not agreed on",
+                osd.id, map.epoch
+            ));
         }
         let before = self.acted.insert((osd.id, osd.incarnation), map.epoch);
         let back = before.is_some_and(|before| before > map.epoch);
         if back || osd.pgs().any(|(_, pg)| pg.epoch() > map.epoch) {
-            return Err(format!("osd.{} goes back to map {} from {before:?}, or a group of it does", osd.id, map.epoch));
+            return Err(format!(
+                "osd.{} goes back to map {} from {before:?}, or a group of it does",
+                osd.id, map.epoch
+            ));
         }
         Ok(())
     }
@@ -170,7 +217,10 @@ impl Oracle {
                 }
                 *self.marks.entry("two may serve").or_default() += 1;
                 if mine.since != its.since || mine.primary && its.primary {
-                    return Err(format!("two serve the same objects: {pgid} on osd.{} {mine:?}, {id} on osd.{} {its:?}", osd.id, other.id));
+                    return Err(format!(
+                        "two serve the same objects: {pgid} on osd.{} {mine:?}, {id} on osd.{} {its:?}",
+                        osd.id, other.id
+                    ));
                 }
             }
         }
@@ -186,10 +236,19 @@ impl Oracle {
         let Some(coll) = osd.disk.state().colls.get(&pgid) else { return Ok(()) };
         let since = pg.info().history.same_interval_since;
         let bits = pgid.split_bits(pg.pg_num());
-        for (oid, known) in self.oids.iter().zip(&self.known).filter(|(oid, _)| pgid.contains_hash(bits, oid.hash)) {
-            let Some(need) = known.answered.range(..=since).map(|(_, v)| *v).max() else { continue };
+        for (oid, known) in
+            self.oids.iter().zip(&self.known).filter(|(oid, _)| pgid.contains_hash(bits, oid.hash))
+        {
+            let Some(need) = known.answered.range(..=since).map(|(_, v)| *v).max() else {
+                continue;
+            };
             *self.marks.entry("acknowledged change looked for").or_default() += 1;
-            let lacks = |what: &str| Err(format!("{pgid}: osd.{} lacks an acknowledged change, {need:?} of {oid}: {what}", osd.id));
+            let lacks = |what: &str| {
+                Err(format!(
+                    "{pgid}: osd.{} lacks an acknowledged change, {need:?} of {oid}: {what}",
+                    osd.id
+                ))
+            };
             if let Some(item) = pg.missing().get(oid) {
                 if item.need < need {
                     return lacks(&format!("it wants {item:?}"));
@@ -199,10 +258,15 @@ impl Oracle {
             match coll.objects.get(oid) {
                 None if known.proposed.range(need..).any(|(_, value)| value.is_none()) => {}
                 None => return lacks("it has nothing"),
-                Some(object) if object.version < need => return lacks(&format!("it has {:?}", object.version)),
+                Some(object) if object.version < need => {
+                    return lacks(&format!("it has {:?}", object.version));
+                }
                 // What a disk has done to it is found by who reads it.
                 Some(object) if object.is_sound() && !as_proposed(object, known) => {
-                    return Err(format!("{pgid}: osd.{} has another content of {oid} than was written: {object:?}", osd.id));
+                    return Err(format!(
+                        "{pgid}: osd.{} has another content of {oid} than was written: {object:?}",
+                        osd.id
+                    ));
                 }
                 Some(_) => {}
             }
@@ -214,7 +278,8 @@ impl Oracle {
 /// The copy was activated in this interval, and is one of those who have everything.
 fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
     let phase = pg.phase_name();
-    let active = phase.starts_with("Started/Primary/Active/") && phase != "Started/Primary/Active/Activating";
+    let active = phase.starts_with("Started/Primary/Active/")
+        && phase != "Started/Primary/Active/Activating";
     pg.mapping().acting.contains(&osd) && (active || phase == "Started/ReplicaActive")
 }
 

@@ -1,4 +1,5 @@
-//! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes a few operations.
+//! An OSD that does the least an OSD must do: it drives its PGs and a disk, and executes a few
+//! operations.
 
 mod actions;
 mod clients;
@@ -12,8 +13,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
-    Backfill, Event, GiveUp, Listing, LogOp, LostRefused, OpToken, PeerHeader, PeerMsg, Pg, PgConf, Reserver, ScrubKind, ScrubMap, ScrubObject, Steady,
-    Turn,
+    Backfill, Event, GiveUp, Listing, LogOp, LostRefused, OpToken, PeerHeader, PeerMsg, Pg, PgConf,
+    Reserver, ScrubKind, ScrubMap, ScrubObject, Steady, Turn,
 };
 use smallvec::smallvec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId, Utime};
@@ -64,8 +65,8 @@ struct Hosted {
     /// The snapshot that is trimmed, and the change that is under way.
     trimming: Option<(SnapId, Option<OpToken>)>,
     removal: Option<(u64, bool)>,
-    /// The epoch in which the monitor was told that the PG is ready to be joined. It is told again in every epoch, as by
-    /// statistics.
+    /// The epoch in which the monitor was told that the PG is ready to be joined. It is told again
+    /// in every epoch, as by statistics.
     told_ready: Option<Epoch>,
     /// Objects that an operator gives up.
     giving_up: Option<(OpToken, Vec<ObjectId>)>,
@@ -177,14 +178,22 @@ impl Osd {
         self.pgs.get(&pgid).map(|h| &h.pg)
     }
 
-    /// How clients of a PG would be served at a microsecond of the world, if they would be. A process that stands still has
-    /// its clock all the same.
+    /// How clients of a PG would be served at a microsecond of the world, if they would be. A
+    /// process that stands still has its clock all the same.
     pub fn serves(&self, pgid: PgId, time: u64) -> Option<Serves> {
         let pg = self.pg(pgid)?;
         let now = self.clock.shows(time);
         let primary = pg.is_primary();
-        let reads = if primary { pg.is_active() && self.may_answer(pg, now) } else { self.may_answer_for(pg, &object_id(pgid.pool, u64::MAX), now) };
-        reads.then(|| Serves { bits: pgid.split_bits(pg.pg_num()), since: pg.info().history.same_interval_since, primary })
+        let reads = if primary {
+            pg.is_active() && self.may_answer(pg, now)
+        } else {
+            self.may_answer_for(pg, &object_id(pgid.pool, u64::MAX), now)
+        };
+        reads.then(|| Serves {
+            bits: pgid.split_bits(pg.pg_num()),
+            since: pg.info().history.same_interval_since,
+            primary,
+        })
     }
 
     /// The process dies.
@@ -212,7 +221,8 @@ impl Osd {
 
     fn set_time(&mut self, time: u64) {
         self.time = time;
-        self.now = Utime { sec: (time / 1_000_000) as u32, nsec: (time % 1_000_000) as u32 * 1_000 };
+        self.now =
+            Utime { sec: (time / 1_000_000) as u32, nsec: (time % 1_000_000) as u32 * 1_000 };
     }
 
     fn steady(&self) -> Steady {
@@ -240,24 +250,47 @@ impl Osd {
             *self.marks.entry("told of promises").or_default() += 1;
         }
         match &msg {
-            PeerMsg::StartBackfill { .. } => *self.marks.entry("backfill started over").or_default() += 1,
-            PeerMsg::Activate { .. } if self.pgs.get(&header.pgid).is_some_and(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) => {
+            PeerMsg::StartBackfill { .. } => {
+                *self.marks.entry("backfill started over").or_default() += 1
+            }
+            PeerMsg::Activate { .. }
+                if self
+                    .pgs
+                    .get(&header.pgid)
+                    .is_some_and(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) =>
+            {
                 *self.marks.entry("backfill resumed").or_default() += 1;
             }
             PeerMsg::AdvanceBackfill { missing, remove, .. } => {
-                let mark = if missing.is_empty() { "cursor moved over equal objects" } else { "cursor moved over different objects" };
+                let mark = if missing.is_empty() {
+                    "cursor moved over equal objects"
+                } else {
+                    "cursor moved over different objects"
+                };
                 *self.marks.entry(mark).or_default() += 1;
-                *self.marks.entry("superfluous objects removed").or_default() += remove.len() as u64;
+                *self.marks.entry("superfluous objects removed").or_default() +=
+                    remove.len() as u64;
             }
             PeerMsg::RepOp(op) if op.log_only => {
                 let pg = self.pgs.get(&header.pgid).map(|h| &h.pg);
                 if pg.is_some_and(|p| p.info().last_backfill == Backfill::Complete) {
                     *self.marks.entry("write to a copy that recovers beside").or_default() += 1;
                 }
-                let known = pg.is_some_and(|p| op.entries.iter().any(|e| p.info().last_backfill.covers(&e.entry.oid)));
-                *self.marks.entry(if known { "write to a copy in progress" } else { "write behind the cursor" }).or_default() += 1;
+                let known = pg.is_some_and(|p| {
+                    op.entries.iter().any(|e| p.info().last_backfill.covers(&e.entry.oid))
+                });
+                *self
+                    .marks
+                    .entry(if known {
+                        "write to a copy in progress"
+                    } else {
+                        "write behind the cursor"
+                    })
+                    .or_default() += 1;
             }
-            PeerMsg::RepOp(_) if self.pgs.get(&header.pgid).is_some_and(|h| h.pg.info().is_incomplete()) => {
+            PeerMsg::RepOp(_)
+                if self.pgs.get(&header.pgid).is_some_and(|h| h.pg.info().is_incomplete()) =>
+            {
                 *self.marks.entry("write before the cursor").or_default() += 1;
             }
             _ => {}
@@ -295,7 +328,9 @@ impl Osd {
                 self.out.push(Effect::Peer { to: smallvec![from], front, data });
             }
             Stranger::Adopt => {
-                if let Some(pg) = Pg::adopt(self.id, self.view(&map), self.conf.clone(), &header, &msg, self.now) {
+                if let Some(pg) =
+                    Pg::adopt(self.id, self.view(&map), self.conf.clone(), &header, &msg, self.now)
+                {
                     *self.marks.entry("adopted").or_default() += 1;
                     self.host(header.pgid, pg);
                     self.feed(header.pgid, Event::Peer { from, header, msg });
@@ -323,7 +358,14 @@ impl Osd {
         self.set_time(time);
         match local {
             Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
-            Local::ReadObject(ReadObject { token, oid, version, from, most: (bytes, omap), .. }) => {
+            Local::ReadObject(ReadObject {
+                token,
+                oid,
+                version,
+                from,
+                most: (bytes, omap),
+                ..
+            }) => {
                 if !self.disk.state().colls.contains_key(&pgid) {
                     return;
                 }
@@ -333,10 +375,21 @@ impl Osd {
                 }
                 let judges = self.bug == Bug::ReplicaJudges && chunk.is_none();
                 self.out.push(Effect::Later(pgid, Local::Read(token, chunk)));
-                let Some(pg) = self.pgs.get(&pgid).map(|h| &h.pg).filter(|pg| judges && !pg.is_primary()) else { return };
+                let Some(pg) =
+                    self.pgs.get(&pgid).map(|h| &h.pg).filter(|pg| judges && !pg.is_primary())
+                else {
+                    return;
+                };
                 if let Some(from) = pg.mapping().primary {
                     let header = PeerHeader { pgid, sent: pg.epoch(), asked: pg.epoch() };
-                    self.feed(pgid, Event::Peer { from, header, msg: PeerMsg::MarkMissing { objects: vec![(oid, version)] } });
+                    self.feed(
+                        pgid,
+                        Event::Peer {
+                            from,
+                            header,
+                            msg: PeerMsg::MarkMissing { objects: vec![(oid, version)] },
+                        },
+                    );
                 }
             }
             Local::Read(token, chunk) => self.feed(pgid, Event::ObjectRead { token, chunk }),
@@ -344,8 +397,11 @@ impl Osd {
                 let Some(coll) = self.disk.state().colls.get(&pgid) else { return };
                 let Some(hosted) = self.pgs.get(&pgid) else { return };
                 let stale = self.bug == Bug::StaleListing && hosted.pg.is_primary();
-                let all: BTreeMap<ObjectId, Eversion> =
-                    if stale { hosted.stale.clone() } else { coll.objects.iter().map(|(o, c)| (o.clone(), c.version)).collect() };
+                let all: BTreeMap<ObjectId, Eversion> = if stale {
+                    hosted.stale.clone()
+                } else {
+                    coll.objects.iter().map(|(o, c)| (o.clone(), c.version)).collect()
+                };
                 let mut rest = all.into_iter().filter(|(o, _)| !after.covers(o)).peekable();
                 let mut objects: BTreeMap<_, _> = rest.by_ref().take(max.max(1)).collect();
                 while objects.keys().next_back().is_some_and(|o| !o.is_head())
@@ -355,12 +411,19 @@ impl Osd {
                     objects.insert(oid, version);
                 }
                 let last = objects.keys().next_back();
-                let upto = if rest.peek().is_none() { Backfill::Complete } else { last.map_or(Backfill::Complete, Backfill::after) };
+                let upto = if rest.peek().is_none() {
+                    Backfill::Complete
+                } else {
+                    last.map_or(Backfill::Complete, Backfill::after)
+                };
                 *self.marks.entry("listed").or_default() += 1;
                 self.feed(pgid, Event::Listed { token, listing: Listing { upto, objects } });
             }
             Local::Execute(generation, op) => {
-                let Some(hosted) = self.pgs.get_mut(&pgid).filter(|h| h.generation == generation) else { return };
+                let Some(hosted) = self.pgs.get_mut(&pgid).filter(|h| h.generation == generation)
+                else {
+                    return;
+                };
                 hosted.executing.remove(&op.oid());
                 if hosted.pg.must_wait(&op.oid(), true) || hosted.pg.scrub_blocks(&op.oid()) {
                     // The copy turned out to be bad meanwhile, or a scrub had to wait too often.
@@ -373,14 +436,17 @@ impl Osd {
                 self.drain(pgid);
             }
             Local::ReadDone(generation, op, value) => {
-                let Some(hosted) = self.pgs.get(&pgid).filter(|h| h.generation == generation) else {
+                let Some(hosted) = self.pgs.get(&pgid).filter(|h| h.generation == generation)
+                else {
                     // Begun in an interval that is over.
                     return self.client(op, time);
                 };
                 let now = self.steady();
                 if hosted.pg.is_primary() {
                     self.answer_read(op, value);
-                } else if hosted.pg.may_read_replica(&op.oid(), now) || self.bug == Bug::ReplicaWithoutLease {
+                } else if hosted.pg.may_read_replica(&op.oid(), now)
+                    || self.bug == Bug::ReplicaWithoutLease
+                {
                     *self.marks.entry("replica read").or_default() += 1;
                     self.answer_with(op, read_of(op, value), None, false);
                 } else {
@@ -390,13 +456,23 @@ impl Osd {
             }
             Local::Wake => self.feed(pgid, Event::Wake),
             Local::Scan(token, after, upto) => {
-                let state = if self.bug == Bug::ScanDurable { self.disk.durable() } else { self.disk.state() };
+                let state = if self.bug == Bug::ScanDurable {
+                    self.disk.durable()
+                } else {
+                    self.disk.state()
+                };
                 let Some(coll) = state.colls.get(&pgid) else { return };
                 let here = coll.objects.iter().filter(|(o, _)| upto.covers(o) && !after.covers(o));
                 let skims = self.bug == Bug::ScrubSkims;
-                let bad = |oid: &ObjectId, object: &Object| self.disk.is_bad(pgid, oid) || !object.is_sound();
+                let bad = |oid: &ObjectId, object: &Object| {
+                    self.disk.is_bad(pgid, oid) || !object.is_sound()
+                };
                 let seen = |oid: &ObjectId, object: &Object| match skims {
-                    true => ScrubObject { data_digest: None, omap_digest: None, ..scrubbed(object, false) },
+                    true => ScrubObject {
+                        data_digest: None,
+                        omap_digest: None,
+                        ..scrubbed(object, false)
+                    },
                     false => scrubbed(object, bad(oid, object)),
                 };
                 let objects = here.map(|(oid, object)| (oid.clone(), seen(oid, object))).collect();
@@ -415,7 +491,10 @@ impl Osd {
             }
             Local::Turn(Turn::Granted(_), target) => self.feed(pgid, Event::Reserved { target }),
             Local::Turn(Turn::Preempted(_), target) => {
-                *self.marks.entry(if target { "remote turn taken back" } else { "turn taken back" }).or_default() += 1;
+                *self
+                    .marks
+                    .entry(if target { "remote turn taken back" } else { "turn taken back" })
+                    .or_default() += 1;
                 self.feed(pgid, Event::Preempted { target });
             }
             Local::TooFull(priority) => {
@@ -436,7 +515,9 @@ impl Osd {
                 }
                 let gone: Vec<_> = coll.objects.keys().take(max).cloned().collect();
                 let more = coll.objects.len() > gone.len();
-                let seq = self.disk.submit(gone.into_iter().map(|o| StoreOp::Remove(pgid, o)).collect(), None);
+                let seq = self
+                    .disk
+                    .submit(gone.into_iter().map(|o| StoreOp::Remove(pgid, o)).collect(), None);
                 self.out.push(Effect::Flush(seq));
                 if let Some(hosted) = self.pgs.get_mut(&pgid) {
                     hosted.removal = Some((seq, more));
@@ -452,12 +533,27 @@ impl Osd {
     }
 
     /// An operator gives up what is unfound. Says what that is, or why it is refused.
-    pub fn give_up(&mut self, pgid: PgId, how: GiveUp, time: u64) -> Result<Vec<ObjectId>, LostRefused> {
+    pub fn give_up(
+        &mut self,
+        pgid: PgId,
+        how: GiveUp,
+        time: u64,
+    ) -> Result<Vec<ObjectId>, LostRefused> {
         self.set_time(time);
         self.tokens += 1;
         let token = OpToken(self.tokens);
-        let hosted = self.pgs.get_mut(&pgid).filter(|h| h.giving_up.is_none()).ok_or(LostRefused::NotPrimary)?;
-        let oids: Vec<ObjectId> = hosted.pg.lacking().into_iter().filter(|(_, l)| l.unfound).map(|(o, _)| o.clone()).collect();
+        let hosted = self
+            .pgs
+            .get_mut(&pgid)
+            .filter(|h| h.giving_up.is_none())
+            .ok_or(LostRefused::NotPrimary)?;
+        let oids: Vec<ObjectId> = hosted
+            .pg
+            .lacking()
+            .into_iter()
+            .filter(|(_, l)| l.unfound)
+            .map(|(o, _)| o.clone())
+            .collect();
         let count = hosted.pg.mark_unfound_lost(token, how)?;
         assert_eq!(count, oids.len());
         hosted.giving_up = Some((token, oids.clone()));
@@ -489,7 +585,9 @@ impl Osd {
         self.touched.insert(pgid);
         let steady = self.clock.shows(self.time);
         hosted.pg.set_clock(steady);
-        if hosted.pg.phase_name() == "Started/Primary/Peering/WaitUpThru" && hosted.pg.state().has(pg::PgState::WAIT) {
+        if hosted.pg.phase_name() == "Started/Primary/Peering/WaitUpThru"
+            && hosted.pg.state().has(pg::PgState::WAIT)
+        {
             *self.marks.entry("lease wait").or_default() += 1;
         }
         hosted.pg.handle(event, self.now);
@@ -502,6 +600,19 @@ impl Osd {
 
 impl Hosted {
     fn new(pg: Pg) -> Self {
-        Self { pg, waiting: Vec::new(), laggy: Vec::new(), running: BTreeMap::new(), executing: BTreeMap::new(), generation: 0, txns: BTreeMap::new(), trimming: None, removal: None, told_ready: None, giving_up: None, stale: BTreeMap::new() }
+        Self {
+            pg,
+            waiting: Vec::new(),
+            laggy: Vec::new(),
+            running: BTreeMap::new(),
+            executing: BTreeMap::new(),
+            generation: 0,
+            txns: BTreeMap::new(),
+            trimming: None,
+            removal: None,
+            told_ready: None,
+            giving_up: None,
+            stale: BTreeMap::new(),
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The monitors as a group: who leads, what is in whose log, and what each has applied.
 //!
-//! It is Raft as its outside looks. A leader proposes one change after the other, and each is agreed on when a majority has it in
-//! its log. An election takes no messages, but who is elected has a log no older than that of anybody who votes for him, and who
-//! has voted takes nothing of an earlier term. So a change that was under way when its leader went may be lost, or kept by the next.
+//! It is Raft as its outside looks. A leader proposes one change after the other, and each is
+//! agreed on when a majority has it in its log. An election takes no messages, but who is elected
+//! has a log no older than that of anybody who votes for him, and who has voted takes nothing of an
+//! earlier term. So a change that was under way when its leader went may be lost, or kept by the
+//! next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +36,11 @@ pub struct Entry {
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let epochs: Vec<u32> = self.maps.iter().map(|m| m.epoch.0).collect();
-        write!(f, "{} of term {}: maps {epochs:?}, oldest {}, {:?} {:?}", self.at, self.term, self.oldest, self.asked, self.commands)
+        write!(
+            f,
+            "{} of term {}: maps {epochs:?}, oldest {}, {:?} {:?}",
+            self.at, self.term, self.oldest, self.asked, self.commands
+        )
     }
 }
 
@@ -100,7 +106,8 @@ pub struct Group {
     pub has: BTreeSet<usize>,
     /// Requests that wait for the leader to decide.
     pub inbox: Vec<(usize, u64, MonMsg)>,
-    /// Commands of operators, and what daemons say again until they are heard. Each is executed once.
+    /// Commands of operators, and what daemons say again until they are heard. Each is executed
+    /// once.
     pub commands: Vec<(u64, MonMsg)>,
     /// Numbers of requests and commands.
     pub numbers: u64,
@@ -150,7 +157,8 @@ impl Group {
         self.is_majority(for_it.count())
     }
 
-    /// A monitor is elected. What it had in its log behind what is agreed on is under way again, if there was anything.
+    /// A monitor is elected. What it had in its log behind what is agreed on is under way again, if
+    /// there was anything.
     pub fn elect(&mut self, leader: usize, voters: &[usize]) -> Rc<Entry> {
         self.term += 1;
         self.leader = Some(leader);
@@ -163,8 +171,16 @@ impl Group {
         m.follows = Some(leader);
         m.logged = at - 1;
         let newest = self.commits[at - 1];
-        let empty = || Entry { term: 0, at, maps: Vec::new(), oldest: newest.oldest, asked: Vec::new(), commands: Vec::new() };
-        let first = m.pending.take().filter(|e| e.at == at).map_or_else(empty, |e| Entry::clone(&e));
+        let empty = || Entry {
+            term: 0,
+            at,
+            maps: Vec::new(),
+            oldest: newest.oldest,
+            asked: Vec::new(),
+            commands: Vec::new(),
+        };
+        let first =
+            m.pending.take().filter(|e| e.at == at).map_or_else(empty, |e| Entry::clone(&e));
         self.propose(Entry { term: self.term, ..first })
     }
 
@@ -176,9 +192,11 @@ impl Group {
         entry
     }
 
-    /// The leader, if it may decide: everything that it found in its log is agreed on, and it has proposed nothing else.
+    /// The leader, if it may decide: everything that it found in its log is agreed on, and it has
+    /// proposed nothing else.
     pub fn deciding(&self) -> Option<usize> {
-        let ready = self.under_way.is_none() && self.commits.last().is_some_and(|c| c.term == self.term);
+        let ready =
+            self.under_way.is_none() && self.commits.last().is_some_and(|c| c.term == self.term);
         self.leader.filter(|_| ready)
     }
 
@@ -196,7 +214,10 @@ impl Group {
 
     /// Somebody has the leader's proposal. Returns it if it is agreed on now.
     pub fn acknowledged(&mut self, by: usize, term: u64, at: usize) -> Option<Rc<Entry>> {
-        let entry = self.under_way.clone().filter(|e| (e.term, e.at) == (term, at) && self.leader.is_some())?;
+        let entry = self
+            .under_way
+            .clone()
+            .filter(|e| (e.term, e.at) == (term, at) && self.leader.is_some())?;
         self.has.insert(by);
         if !self.is_majority(self.has.len()) && self.bug != Bug::MinorityAgrees {
             return None;
@@ -209,7 +230,8 @@ impl Group {
         Some(entry)
     }
 
-    /// A monitor hears what is agreed on up to a place, from the leader of a term. Whether it shows more now.
+    /// A monitor hears what is agreed on up to a place, from the leader of a term. Whether it shows
+    /// more now.
     pub fn apply(&mut self, mon: usize, leader: usize, term: u64, upto: usize) -> bool {
         let m = &mut self.mons[mon];
         if term >= m.term {

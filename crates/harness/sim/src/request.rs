@@ -46,7 +46,11 @@ pub struct ClientOp {
 impl ClientOp {
     /// The request, as logs remember it.
     pub fn reqid(&self) -> ReqId {
-        ReqId { name: types::EntityName::new(types::EntityType::CLIENT, self.client as i64), tid: self.tid, inc: 0 }
+        ReqId {
+            name: types::EntityName::new(types::EntityType::CLIENT, self.client as i64),
+            tid: self.tid,
+            inc: 0,
+        }
     }
 
     /// The object's identifier.

@@ -27,7 +27,8 @@ pub struct Scenario {
     pub ops: u64,
     /// Objects.
     pub objects: u64,
-    /// Thousandths of a chance that a fault is the crash of one OSD; otherwise all crash, or the placement changes.
+    /// Thousandths of a chance that a fault is the crash of one OSD; otherwise all crash, or the
+    /// placement changes.
     pub crash_one: u64,
     /// Thousandths: all OSDs lose power.
     pub power_cut: u64,
@@ -57,9 +58,11 @@ pub struct Scenario {
     pub second_pool: bool,
     /// Thousandths: an OSD is cut off, from everybody or from some, in both directions or in one.
     pub cut_off: u64,
-    /// Thousandths: the network falls into two parts, OSDs and clients in each, in both directions or in one.
+    /// Thousandths: the network falls into two parts, OSDs and clients in each, in both directions
+    /// or in one.
     pub partition: u64,
-    /// Thousandths: connections between OSDs, or of clients, break. OSDs send again what was not acknowledged.
+    /// Thousandths: connections between OSDs, or of clients, break. OSDs send again what was not
+    /// acknowledged.
     pub reset: u64,
     /// Thousandths: the process of an OSD stands still.
     pub pause: u64,
@@ -69,7 +72,8 @@ pub struct Scenario {
     pub bad_block: u64,
     /// Thousandths: a bit of an object's data changes on a disk, without a word.
     pub flipped_bit: u64,
-    /// Thousandths: a bit changes that no checksum covers, and no client reads, on an OSD that does not lead.
+    /// Thousandths: a bit changes that no checksum covers, and no client reads, on an OSD that does
+    /// not lead.
     pub unseen_bit: u64,
     /// Thousandths: an OSD's disk is slow for some time.
     pub slow_disk: u64,
@@ -87,23 +91,27 @@ pub struct Scenario {
     pub balanced: u64,
     /// Thousandths: `norecover` is set or cleared.
     pub norecover: u64,
-    /// Thousandths of a chance that an operator who sees unfound objects declares OSDs that are away lost, some of which
-    /// are. Then, or when all who may have them are there, he gives the objects up. For clusters of one PG: of others,
-    /// more may be lost with an OSD.
+    /// Thousandths of a chance that an operator who sees unfound objects declares OSDs that are
+    /// away lost, some of which are. Then, or when all who may have them are there, he gives the
+    /// objects up. For clusters of one PG: of others, more may be lost with an OSD.
     pub give_up: u64,
-    /// Thousandths: an OSD with an empty disk comes; one of a new number, or of the number of one that went.
+    /// Thousandths: an OSD with an empty disk comes; one of a new number, or of the number of one
+    /// that went.
     pub add_osd: u64,
-    /// Thousandths: an OSD is taken out, waited for until nothing is on it, and removed from the map.
+    /// Thousandths: an OSD is taken out, waited for until nothing is on it, and removed from the
+    /// map.
     pub remove_osd: u64,
     /// Thousandths: another size and `min_size` of the pool.
     pub resize: u64,
     /// Thousandths: all monitors are away for a while.
     pub monitors_away: u64,
-    /// Thousandths: a monitor dies, stands still, or is cut off from others or from a session, or the leader is replaced.
+    /// Thousandths: a monitor dies, stands still, or is cut off from others or from a session, or
+    /// the leader is replaced.
     pub monitor_fault: u64,
     /// Thousandths of the maps that are lost with an OSD's session, which is found out late.
     pub lost_maps: u64,
-    /// Thousandths of the maps that are late, to OSDs or from monitor to monitor, and those after them on the link with them.
+    /// Thousandths of the maps that are late, to OSDs or from monitor to monitor, and those after
+    /// them on the link with them.
     pub late_maps: u64,
     /// Thousandths: an OSD that crashes is taken out, and comes back when old maps are gone.
     pub long_away: u64,
@@ -111,7 +119,8 @@ pub struct Scenario {
     pub trim_maps: u64,
     /// Thousandths by which the speed of clocks differs from the world's.
     pub drift: u64,
-    /// Thousandths: every half second or so, a snapshot is made or removed. Not with objects that are given up.
+    /// Thousandths: every half second or so, a snapshot is made or removed. Not with objects that
+    /// are given up.
     pub snaps: u64,
     /// Options of the PGs.
     pub conf: PgConf,
@@ -230,7 +239,15 @@ impl Scenario {
 
     /// Monitors that fail, maps that are late or lost, or gone for ever when an OSD comes back.
     pub fn bad_monitors(self) -> Self {
-        Self { monitors_away: 40, monitor_fault: 250, lost_maps: 30, late_maps: 60, long_away: 150, trim_maps: 60, ..self }
+        Self {
+            monitors_away: 40,
+            monitor_fault: 250,
+            lost_maps: 30,
+            late_maps: 60,
+            long_away: 150,
+            trim_maps: 60,
+            ..self
+        }
     }
 
     /// Disks that fail, are slow, or are full, and an operator who moves groups about.
@@ -239,9 +256,11 @@ impl Scenario {
         let damage = |n: u64| if self.lose_disk == 0 && self.size > 2 { n } else { 0 };
         let conf = PgConf { scrub_auto_repair: true, ..self.conf };
         Self {
-            // Of what cannot be read here there must be another copy: not with disks that are lost, and not in groups of two,
-            // where the other copy may be the one that had a write nobody was told of, and takes it back. Nor with snapshots: a clone of what
-            // cannot be read cannot be read either, and may be the only one while others have not heard of the write that made it.
+            // Of what cannot be read here there must be another copy: not with disks that are lost,
+            // and not in groups of two, where the other copy may be the one that had a write nobody
+            // was told of, and takes it back. Nor with snapshots: a clone of what cannot be read
+            // cannot be read either, and may be the only one while others have not heard of the
+            // write that made it.
             bad_block: if self.snaps == 0 { damage(80) } else { 0 },
             flipped_bit: if self.snaps == 0 { damage(160) } else { 0 },
             unseen_bit: damage(60),
@@ -279,9 +298,34 @@ impl Scenario {
                     // Restarts that take long.
                     6 => Self { reweight: 0, pg_num: 1, slow_restart: 600, ..base },
                     // Disks are replaced.
-                    7 => Self { osds: 3, reweight: 0, resize: 60, pg_num_change: 80, lose_disk: 400, lose_two: 500, min_size: 2 - (seed / 10 % 2) as u32, crash_one: 450, power_cut: 50, ops: 60, ..base },
+                    7 => Self {
+                        osds: 3,
+                        reweight: 0,
+                        resize: 60,
+                        pg_num_change: 80,
+                        lose_disk: 400,
+                        lose_two: 500,
+                        min_size: 2 - (seed / 10 % 2) as u32,
+                        crash_one: 450,
+                        power_cut: 50,
+                        ops: 60,
+                        ..base
+                    },
                     // OSDs come and go.
-                    8 => Self { osds: 6, add_osd: 80, remove_osd: 80, resize: 40, pg_num_change: 100, reweight: 450, lose_disk: 50, nobackfill: 50, crash_one: 300, power_cut: 50, ops: 60, ..base },
+                    8 => Self {
+                        osds: 6,
+                        add_osd: 80,
+                        remove_osd: 80,
+                        resize: 40,
+                        pg_num_change: 100,
+                        reweight: 450,
+                        lose_disk: 50,
+                        nobackfill: 50,
+                        crash_one: 300,
+                        power_cut: 50,
+                        ops: 60,
+                        ..base
+                    },
                     // All of it, with slow disks.
                     _ => Self {
                         osds: 5,
@@ -304,9 +348,40 @@ impl Scenario {
             }
             0 => Self { osds: 3, reweight: 0, crash_one: 850, ..base },
             1 => Self { osds: 3, power_cut: 600, crash_one: 400, reweight: 0, ..base },
-            2 => Self { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 500, power_cut: 400, slow_flush: 300, ..base },
-            3 => Self { osds: 6, pg_num: 1, add_osd: 80, remove_osd: 80, resize: 60, pg_num_change: 150, objects: 16, crash_one: 400, reweight: 350, power_cut: 100, ..base },
-            5 => Self { osds: 4, pg_num: 1, resize: 80, pg_num_change: 150, objects: 16, crash_one: 500, power_cut: 250, reweight: 100, ..base },
+            2 => Self {
+                osds: 2,
+                size: 2,
+                min_size: 1,
+                reweight: 0,
+                crash_one: 500,
+                power_cut: 400,
+                slow_flush: 300,
+                ..base
+            },
+            3 => Self {
+                osds: 6,
+                pg_num: 1,
+                add_osd: 80,
+                remove_osd: 80,
+                resize: 60,
+                pg_num_change: 150,
+                objects: 16,
+                crash_one: 400,
+                reweight: 350,
+                power_cut: 100,
+                ..base
+            },
+            5 => Self {
+                osds: 4,
+                pg_num: 1,
+                resize: 80,
+                pg_num_change: 150,
+                objects: 16,
+                crash_one: 500,
+                power_cut: 250,
+                reweight: 100,
+                ..base
+            },
             4 => Self { objects: 2, clients: 4, ops: 28, slow_net: 150, ..base },
             _ => base,
         }

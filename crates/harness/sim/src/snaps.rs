@@ -51,7 +51,9 @@ pub fn locate(set: &SnapSet, snap: SnapId) -> At {
         return At::Head;
     }
     match set.clones.iter().find(|c| **c >= snap) {
-        Some(clone) if set.clone_snaps.get(clone).is_some_and(|s| s.contains(&snap)) => At::Clone(*clone),
+        Some(clone) if set.clone_snaps.get(clone).is_some_and(|s| s.contains(&snap)) => {
+            At::Clone(*clone)
+        }
         _ => At::Nothing,
     }
 }
@@ -98,16 +100,32 @@ fn next(at: Eversion) -> Eversion {
     Eversion { version: at.version + 1, ..at }
 }
 
-/// What a client's write does to an object: if a snapshot was taken since the last write, the head is cloned first. A head
-/// that is deleted and has clones stays as a whiteout.
-pub fn write(op: &ClientOp, head: Option<&Object>, pool: &PoolSnaps, at: Eversion, mtime: Utime) -> Plan {
+/// What a client's write does to an object: if a snapshot was taken since the last write, the head
+/// is cloned first. A head that is deleted and has clones stays as a whiteout.
+pub fn write(
+    op: &ClientOp,
+    head: Option<&Object>,
+    pool: &PoolSnaps,
+    at: Eversion,
+    mtime: Utime,
+) -> Plan {
     let oid = op.oid();
     let prior = head.map_or(Eversion::default(), |h| h.version);
     let visible = head.filter(|h| !h.whiteout);
     let was_there = head.is_some();
     let value = if let Ask::Write(value, _) = op.ask { Some(value) } else { None };
-    let mut plan = Plan { entries: smallvec![], changes: Vec::new(), stats: StatSum::default(), after: After::Value(value) };
-    let last = |op_done| NewEntry { reqid: op.reqid(), user_version: at.version, mtime, ..entry(op_done, &oid, prior) };
+    let mut plan = Plan {
+        entries: smallvec![],
+        changes: Vec::new(),
+        stats: StatSum::default(),
+        after: After::Value(value),
+    };
+    let last = |op_done| NewEntry {
+        reqid: op.reqid(),
+        user_version: at.version,
+        mtime,
+        ..entry(op_done, &oid, prior)
+    };
     if value.is_none() && visible.is_none() {
         // Nothing to do, but it must be remembered: the same request may come again, late.
         plan.after = head.map_or(plan.after, |h| After::Still(h.version));
@@ -136,21 +154,34 @@ pub fn write(op: &ClientOp, head: Option<&Object>, pool: &PoolSnaps, at: Eversio
     }
     set.seq = set.seq.max(pool.seq);
     let (log_op, change) = match op.ask {
-        Ask::Write(value, words) => (LogOp::Modify, Change::Write(Object { snapset: set, ..object_with(value, words, version) })),
+        Ask::Write(value, words) => (
+            LogOp::Modify,
+            Change::Write(Object { snapset: set, ..object_with(value, words, version) }),
+        ),
         _ if set.clones.is_empty() => (LogOp::Delete, Change::Remove),
-        _ => (LogOp::Modify, Change::Write(Object { version, whiteout: true, snapset: set, ..Object::default() })),
+        _ => (
+            LogOp::Modify,
+            Change::Write(Object { version, whiteout: true, snapset: set, ..Object::default() }),
+        ),
     };
     let stays = |change: &Change| matches!(change, Change::Write(object) if object.whiteout);
-    plan.stats.num_whiteouts = i64::from(stays(&change)) - i64::from(was_there && visible.is_none());
+    plan.stats.num_whiteouts =
+        i64::from(stays(&change)) - i64::from(was_there && visible.is_none());
     plan.stats.num_objects += i64::from(!matches!(change, Change::Remove)) - i64::from(was_there);
     plan.entries.push(last(log_op));
     plan.changes.push((oid, change));
     plan
 }
 
-/// What trimming does to a clone and its head: the clone loses the removed snapshots, and goes with the last. None if there is
-/// nothing to do.
-pub fn trim(clone: &ObjectId, here: &Object, head: &Object, at: Eversion, removed: impl Fn(SnapId) -> bool) -> Option<Plan> {
+/// What trimming does to a clone and its head: the clone loses the removed snapshots, and goes with
+/// the last. None if there is nothing to do.
+pub fn trim(
+    clone: &ObjectId,
+    here: &Object,
+    head: &Object,
+    at: Eversion,
+    removed: impl Fn(SnapId) -> bool,
+) -> Option<Plan> {
     let id = clone.snap;
     let mut set = head.snapset.clone();
     let old = set.clone_snaps.get(&id)?.clone();
@@ -158,7 +189,12 @@ pub fn trim(clone: &ObjectId, here: &Object, head: &Object, at: Eversion, remove
     if new.len() == old.len() {
         return None;
     }
-    let mut plan = Plan { entries: smallvec![], changes: Vec::new(), stats: StatSum::default(), after: After::As(head.version) };
+    let mut plan = Plan {
+        entries: smallvec![],
+        changes: Vec::new(),
+        stats: StatSum::default(),
+        after: After::As(head.version),
+    };
     let log_op = if new.is_empty() { LogOp::Delete } else { LogOp::Modify };
     plan.entries.push(NewEntry { snaps: new.clone(), ..entry(log_op, clone, here.version) });
     if new.is_empty() {

@@ -44,23 +44,56 @@ enum Ev {
     /// The monitors, whoever leads them, are told something.
     Mon(MonMsg),
     /// A monitor is told something in a session.
-    FromOsd { osd: OsdId, mon: usize, session: u64, msg: MonMsg },
-    Between { from: usize, to: usize, what: Between },
+    FromOsd {
+        osd: OsdId,
+        mon: usize,
+        session: u64,
+        msg: MonMsg,
+    },
+    Between {
+        from: usize,
+        to: usize,
+        what: Between,
+    },
     /// Maps that follow on each other, when older ones than one were gone.
-    OsdMap { osd: OsdId, session: u64, maps: Maps, oldest: Epoch },
-    ClientMap { client: usize, session: u64, epoch: Epoch },
+    OsdMap {
+        osd: OsdId,
+        session: u64,
+        maps: Maps,
+        oldest: Epoch,
+    },
+    ClientMap {
+        client: usize,
+        session: u64,
+        epoch: Epoch,
+    },
     /// Somebody looks for a monitor.
     Hunt(Party),
-    /// Somebody looks whether the monitor of his session is there, or knows that the session is broken.
+    /// Somebody looks whether the monitor of his session is there, or knows that the session is
+    /// broken.
     Doubt(Party, u64, bool),
     /// Monitors elect a leader, if none leads as in this term.
     Elect(u64),
     /// A monitor has waited for a leader.
     Out(usize),
     MonitorStarts(usize),
-    Op { to: OsdId, incarnation: u64, op: ClientOp },
-    Answer { from: OsdId, client: usize, tid: u64, did: Did },
-    Refused { from: OsdId, client: usize, tid: u64, again: bool },
+    Op {
+        to: OsdId,
+        incarnation: u64,
+        op: ClientOp,
+    },
+    Answer {
+        from: OsdId,
+        client: usize,
+        tid: u64,
+        did: Did,
+    },
+    Refused {
+        from: OsdId,
+        client: usize,
+        tid: u64,
+        again: bool,
+    },
     Flush(OsdId, u64, u64),
     Local(OsdId, u64, PgId, Local),
     Start(OsdId),
@@ -148,7 +181,11 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
     let deadline = world.now + 600_000 * MS;
     while !world.is_settled() {
         if world.now > deadline || !world.step()? {
-            return Err(format!("not active+clean in calm at {} s\n{}", world.now / 1_000_000, world.describe()));
+            return Err(format!(
+                "not active+clean in calm at {} s\n{}",
+                world.now / 1_000_000,
+                world.describe()
+            ));
         }
     }
     // Trailing messages (history, removal of strays) may still be on their way.
@@ -162,14 +199,27 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
             *marks.entry(*what).or_default() += n;
         }
     }
-    Ok(Report { trace: world.trace, events: world.processed, epochs: world.monitor.map().epoch.0, answered: world.answered, marks })
+    Ok(Report {
+        trace: world.trace,
+        events: world.processed,
+        epochs: world.monitor.map().epoch.0,
+        answered: world.answered,
+        marks,
+    })
 }
 
 impl World {
     fn new(seed: u64, scenario: Scenario) -> Self {
         let osds = (0..scenario.osds).map(|i| new_osd(i, &scenario)).collect();
         let clients = (0..scenario.clients)
-            .map(|_| Client { epoch: Epoch(0), knew: Epoch(0), left: scenario.ops, tid: 0, current: None, sent_to: None })
+            .map(|_| Client {
+                epoch: Epoch(0),
+                knew: Epoch(0),
+                left: scenario.ops,
+                tid: 0,
+                current: None,
+                sent_to: None,
+            })
             .collect();
         Self {
             rng: Rng::new(seed),
@@ -220,13 +270,26 @@ impl World {
 
     fn begin(&mut self) {
         let s = self.scenario.clone();
-        let pool = PoolView { size: s.size, min_size: s.min_size, pg_num: s.pg_num, created: Epoch(0), pg_num_pending: s.pg_num, merged: None };
+        let pool = PoolView {
+            size: s.size,
+            min_size: s.min_size,
+            pg_num: s.pg_num,
+            created: Epoch(0),
+            pg_num_pending: s.pg_num,
+            merged: None,
+        };
         // The pool may come before, between or after the first OSDs.
         let when = self.rng.range(0, 2_000 * MS);
         self.after(when, Ev::Mon(MonMsg::CreatePool(POOL, pool)));
         if s.second_pool {
             let when = self.rng.range(1_000 * MS, 8_000 * MS);
-            self.after(when, Ev::Mon(MonMsg::CreatePool(SECOND, PoolView { pg_num: 2, pg_num_pending: 2, ..pool })));
+            self.after(
+                when,
+                Ev::Mon(MonMsg::CreatePool(
+                    SECOND,
+                    PoolView { pg_num: 2, pg_num_pending: 2, ..pool },
+                )),
+            );
             let when = self.rng.range(8_000 * MS, 15_000 * MS);
             self.after(when, Ev::Mon(MonMsg::DeletePool(SECOND)));
         }
@@ -294,24 +357,53 @@ impl World {
         }
     }
 
-    /// Until when an event does not happen, because the link is cut or the process stands still. What is held back keeps its
-    /// order on its link.
+    /// Until when an event does not happen, because the link is cut or the process stands still.
+    /// What is held back keeps its order on its link.
     fn held_back(&self, ev: &Ev) -> Option<Time> {
         let (link, process) = match *ev {
             Ev::Peer(PeerBytes { from, to, .. }) => ((from.0.into(), to.0.into()), Some(to)),
-            Ev::FromOsd { osd, mon, .. } => return self.held_monitor((osd.0.into(), mon_end(mon)), mon),
-            Ev::Between { from, to, .. } => return self.held_monitor((mon_end(from), mon_end(to)), to),
-            Ev::OsdMap { osd, session, .. } => ((self.mon_end_of(Party::Osd(osd), session), osd.0.into()), Some(osd)),
-            Ev::ClientMap { client, session, .. } => ((self.mon_end_of(Party::Client(client), session), 1000 + client as i64), None),
+            Ev::FromOsd { osd, mon, .. } => {
+                return self.held_monitor((osd.0.into(), mon_end(mon)), mon);
+            }
+            Ev::Between { from, to, .. } => {
+                return self.held_monitor((mon_end(from), mon_end(to)), to);
+            }
+            Ev::OsdMap { osd, session, .. } => {
+                ((self.mon_end_of(Party::Osd(osd), session), osd.0.into()), Some(osd))
+            }
+            Ev::ClientMap { client, session, .. } => {
+                ((self.mon_end_of(Party::Client(client), session), 1000 + client as i64), None)
+            }
             Ev::Op { to, ref op, .. } => ((1000 + op.client as i64, to.0.into()), Some(to)),
-            Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => ((from.0.into(), 1000 + client as i64), None),
-            Ev::Flush(osd, ..) | Ev::Local(osd, ..) | Ev::Hunt(Party::Osd(osd)) | Ev::Doubt(Party::Osd(osd), ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
-            Ev::Hunt(_) | Ev::Doubt(..) | Ev::Mon(_) | Ev::Elect(_) | Ev::Out(_) | Ev::MonitorStarts(_) => return None,
-            Ev::Start(_) | Ev::Room(_) | Ev::Drained(_) | Ev::Reset(..) | Ev::Resend(_) | Ev::LongAway(..) | Ev::Fault | Ev::Operator | Ev::Snapshots | Ev::NextOp(_) => return None,
+            Ev::Answer { from, client, .. } | Ev::Refused { from, client, .. } => {
+                ((from.0.into(), 1000 + client as i64), None)
+            }
+            Ev::Flush(osd, ..)
+            | Ev::Local(osd, ..)
+            | Ev::Hunt(Party::Osd(osd))
+            | Ev::Doubt(Party::Osd(osd), ..) => ((osd.0.into(), osd.0.into()), Some(osd)),
+            Ev::Hunt(_)
+            | Ev::Doubt(..)
+            | Ev::Mon(_)
+            | Ev::Elect(_)
+            | Ev::Out(_)
+            | Ev::MonitorStarts(_) => return None,
+            Ev::Start(_)
+            | Ev::Room(_)
+            | Ev::Drained(_)
+            | Ev::Reset(..)
+            | Ev::Resend(_)
+            | Ev::LongAway(..)
+            | Ev::Fault
+            | Ev::Operator
+            | Ev::Snapshots
+            | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
         // Who goes on looks at its connections in any order.
-        let woken = process.and_then(|osd| self.paused.get(&osd)).map(|t| t + mix(t ^ link.0 as u64) % 2_000);
+        let woken = process
+            .and_then(|osd| self.paused.get(&osd))
+            .map(|t| t + mix(t ^ link.0 as u64) % 2_000);
         cut.max(woken).filter(|t| *t > self.now)
     }
 
@@ -321,7 +413,8 @@ impl World {
         Some(cut.max(self.stopped[mon])).filter(|t| *t > self.now)
     }
 
-    /// The monitor's end of a session. What belongs to none any more is not looked at when it arrives.
+    /// The monitor's end of a session. What belongs to none any more is not looked at when it
+    /// arrives.
     fn mon_end_of(&self, party: Party, session: u64) -> i64 {
         self.sessions.get(&party).filter(|s| s.number == session).map_or(MGR, |s| mon_end(s.mon))
     }
@@ -335,7 +428,9 @@ impl World {
                 h.write(data);
                 write!(text, "peer {from}->{to} {:x}", h.0)
             }
-            Ev::Local(osd, _, pg, Local::Read(token, _)) => write!(text, "read {osd} {pg} {token:?}"),
+            Ev::Local(osd, _, pg, Local::Read(token, _)) => {
+                write!(text, "read {osd} {pg} {token:?}")
+            }
             other => write!(text, "{other:?}"),
         };
         let mut h = Fold(self.trace);
@@ -344,7 +439,12 @@ impl World {
         self.trace = h.0;
         if let Some(log) = &mut self.log {
             if let Ev::Peer(PeerBytes { from, to, front, data, .. }) = ev {
-                let _ = writeln!(log, "{:>9} {from}->{to} {:?}", self.now, pg::PeerMsg::decode(front.clone(), data.clone()));
+                let _ = writeln!(
+                    log,
+                    "{:>9} {from}->{to} {:?}",
+                    self.now,
+                    pg::PeerMsg::decode(front.clone(), data.clone())
+                );
             } else {
                 let _ = writeln!(log, "{:>9} {text}", self.now);
             }
@@ -362,7 +462,10 @@ impl World {
                 let osd = &mut self.osds[to.0 as usize];
                 // A dead sender's last bytes may arrive, but not after its next life has spoken.
                 let cut = self.cut.contains(&(from_incarnation, to));
-                if osd.incarnation == to_incarnation && (sender == from_incarnation || sender == 0) && !cut {
+                if osd.incarnation == to_incarnation
+                    && (sender == from_incarnation || sender == 0)
+                    && !cut
+                {
                     if !self.connections.entry((from, to)).or_default().receive(&msg) {
                         return self.mark("message came again");
                     }
@@ -371,7 +474,8 @@ impl World {
                 }
             }
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
-            // Whoever was called down before the calm is up again by now: nobody is out in the calm.
+            // Whoever was called down before the calm is up again by now: nobody is out in the
+            // calm.
             Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
             Ev::Mon(msg) => {
                 if let MonMsg::Add(osd) = msg {
@@ -403,7 +507,9 @@ impl World {
                 for e in self.clients[client].epoch.0 + 1..=epoch.0 {
                     let c = &mut self.clients[client];
                     c.epoch = Epoch(e);
-                    let target = c.current.and_then(|(op, _)| self.target(Epoch(e), self.pgid_of(op.object, Epoch(e))));
+                    let target = c.current.and_then(|(op, _)| {
+                        self.target(Epoch(e), self.pgid_of(op.object, Epoch(e)))
+                    });
                     let c = &mut self.clients[client];
                     if c.sent_to != target {
                         c.sent_to = None;
@@ -470,24 +576,45 @@ impl World {
             match effect {
                 Effect::Peer { to, front, data } => {
                     for to in to {
-                        // The address in the newest map that the sender knows; a dead one gets nothing.
-                        let map = self.osds[index].map().cloned().unwrap_or_else(|| self.monitor.map().clone());
+                        // The address in the newest map that the sender knows; a dead one gets
+                        // nothing.
+                        let map = self.osds[index]
+                            .map()
+                            .cloned()
+                            .unwrap_or_else(|| self.monitor.map().clone());
                         let Some(to_incarnation) = map.incarnation(to) else { continue };
                         let (front, data) = (front.clone(), data.clone());
-                        self.send(PeerBytes { from: osd, from_incarnation: incarnation, to, to_incarnation, number: 0, front, data });
+                        self.send(PeerBytes {
+                            from: osd,
+                            from_incarnation: incarnation,
+                            to,
+                            to_incarnation,
+                            number: 0,
+                            front,
+                            data,
+                        });
                     }
                 }
                 Effect::Mon(msg) => self.tell_monitor(osd, msg),
                 Effect::Proposed { .. } => {}
                 Effect::Answer { client, tid, did, proof } => {
-                    if let Some((op, _)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) {
-                        let found = self.oracle.answered(op.object, &proof, &self.osds, &self.monitor);
+                    if let Some((op, _)) =
+                        self.clients[client].current.filter(|(op, _)| op.tid == tid)
+                    {
+                        let found =
+                            self.oracle.answered(op.object, &proof, &self.osds, &self.monitor);
                         self.note(found);
                     }
-                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Answer { from: osd, client, tid, did });
+                    self.on_link(
+                        (osd.0.into(), 1000 + client as i64),
+                        Ev::Answer { from: osd, client, tid, did },
+                    );
                 }
                 Effect::Refused { client, tid, again } => {
-                    self.on_link((osd.0.into(), 1000 + client as i64), Ev::Refused { from: osd, client, tid, again });
+                    self.on_link(
+                        (osd.0.into(), 1000 + client as i64),
+                        Ev::Refused { from: osd, client, tid, again },
+                    );
                 }
                 Effect::Complaint(text) => self.complaint(osd, &text),
                 Effect::GaveUp(oids) => {
@@ -495,7 +622,11 @@ impl World {
                     for oid in oids {
                         let object = self.object_of(&oid);
                         let ops = self.history.objects.entry(object).or_default();
-                        let op = ops.iter_mut().rev().find(|o| o.did == Did::GiveUp).expect("it was noted when it began");
+                        let op = ops
+                            .iter_mut()
+                            .rev()
+                            .find(|o| o.did == Did::GiveUp)
+                            .expect("it was noted when it began");
                         op.end = now;
                     }
                 }
@@ -507,17 +638,27 @@ impl World {
                     let slow = self.slow.get(&osd).is_some_and(|t| *t > self.now);
                     let delay = if slow {
                         self.rng.range(100 * MS, 1_500 * MS)
-                    } else if self.rng.permille(self.scenario.slow_flush) { self.rng.range(20 * MS, 300 * MS) } else { self.rng.range(200, 5 * MS) };
+                    } else if self.rng.permille(self.scenario.slow_flush) {
+                        self.rng.range(20 * MS, 300 * MS)
+                    } else {
+                        self.rng.range(200, 5 * MS)
+                    };
                     self.after(delay, Ev::Flush(osd, incarnation, seq));
                 }
                 Effect::Later(pgid, local) => {
                     let slow = match &local {
                         Local::ReadDone(..) => self.rng.permille(self.scenario.slow_reads),
                         // It waits for its turn behind what clients ask for.
-                        Local::ReadObject(r) => !r.urgent && self.rng.permille(self.scenario.slow_recovery),
+                        Local::ReadObject(r) => {
+                            !r.urgent && self.rng.permille(self.scenario.slow_recovery)
+                        }
                         _ => false,
                     };
-                    let delay = if slow { self.rng.range(30 * MS, 2_000 * MS) } else { self.rng.range(100, 30 * MS) };
+                    let delay = if slow {
+                        self.rng.range(30 * MS, 2_000 * MS)
+                    } else {
+                        self.rng.range(100, 30 * MS)
+                    };
                     self.after(delay, Ev::Local(osd, incarnation, pgid, local));
                 }
             }
@@ -530,7 +671,10 @@ impl World {
 
     fn pgids(&self) -> Vec<PgId> {
         let pools = &self.monitor.map().pools;
-        pools.iter().flat_map(|(pool, v)| (0..v.pg_num).map(|seed| PgId { pool: *pool, seed })).collect()
+        pools
+            .iter()
+            .flat_map(|(pool, v)| (0..v.pg_num).map(|seed| PgId { pool: *pool, seed }))
+            .collect()
     }
 }
 

@@ -10,7 +10,8 @@ fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario) {
     std::panic::set_hook(Box::new(|_| {}));
     for seed in 0..SEEDS {
         let scenario = Scenario { bug, ..shape(seed) };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
         if !matches!(result, Ok(Ok(_))) {
             eprintln!("{bug:?} is caught by seed {seed}");
             return;
@@ -25,11 +26,15 @@ fn seen(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     for seed in 0..SEEDS {
         let scenario = Scenario { bug, ..shape(seed) };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
         if let Ok(Err(text)) = result
             && text.contains(words)
         {
-            eprintln!("{bug:?} is seen by seed {seed}: {}", text.lines().next().unwrap_or_default());
+            eprintln!(
+                "{bug:?} is seen by seed {seed}: {}",
+                text.lines().next().unwrap_or_default()
+            );
             return;
         }
     }
@@ -74,12 +79,31 @@ macro_rules! bugs {
 
 /// Two OSDs, either of which may serve alone, on slow disks that often lose power together.
 fn power_cuts(_: u64) -> Scenario {
-    Scenario { osds: 2, size: 2, min_size: 1, reweight: 0, crash_one: 100, power_cut: 900, slow_flush: 500, ..Scenario::default() }
+    Scenario {
+        osds: 2,
+        size: 2,
+        min_size: 1,
+        reweight: 0,
+        crash_one: 100,
+        power_cut: 900,
+        slow_flush: 500,
+        ..Scenario::default()
+    }
 }
 
 /// Few objects and slow replicas.
 fn slow_networks(_: u64) -> Scenario {
-    Scenario { osds: 3, objects: 1, ops: 28, slow_net: 250, slow_restart: 950, reweight: 0, crash_one: 950, power_cut: 50, ..Scenario::default() }
+    Scenario {
+        osds: 3,
+        objects: 1,
+        ops: 28,
+        slow_net: 250,
+        slow_restart: 950,
+        reweight: 0,
+        crash_one: 950,
+        power_cut: 50,
+        ..Scenario::default()
+    }
 }
 
 /// Copies that lack something for longer.
@@ -87,7 +111,8 @@ fn slow_recovery(seed: u64) -> Scenario {
     Scenario { slow_recovery: 700, ..backfills(seed) }
 }
 
-/// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or others take their place.
+/// Short logs: OSDs come back too late to be brought up to date by log, or with new disks, or
+/// others take their place.
 fn backfills(seed: u64) -> Scenario {
     Scenario::crashes(seed / 3 * 10 + 7 + seed % 3)
 }
@@ -95,23 +120,61 @@ fn backfills(seed: u64) -> Scenario {
 /// Copies that are filled over and over, by OSDs on slow disks that often lose power together.
 fn interrupted_backfills(seed: u64) -> Scenario {
     let s = Scenario::crashes(seed * 30 + 7);
-    Scenario { slow_flush: 700, lose_disk: 400, crash_one: 300, power_cut: 300, slow_restart: 0, hasty: 600, pg_num_change: 0, tight: 0, ..s }
+    Scenario {
+        slow_flush: 700,
+        lose_disk: 400,
+        crash_one: 300,
+        power_cut: 300,
+        slow_restart: 0,
+        hasty: 600,
+        pg_num_change: 0,
+        tight: 0,
+        ..s
+    }
 }
 
 /// The pool gets more PGs all the time.
 fn splits(_: u64) -> Scenario {
-    Scenario { osds: 4, pg_num: 1, objects: 16, crash_one: 400, power_cut: 200, reweight: 100, pg_num_change: 300, slow_flush: 300, ..Scenario::default() }
+    Scenario {
+        osds: 4,
+        pg_num: 1,
+        objects: 16,
+        crash_one: 400,
+        power_cut: 200,
+        reweight: 100,
+        pg_num_change: 300,
+        slow_flush: 300,
+        ..Scenario::default()
+    }
 }
 
 /// The same on slow disks that lose power in the middle of it.
 fn interrupted_splits(seed: u64) -> Scenario {
-    Scenario { crash_one: 250, power_cut: 400, reweight: 0, pg_num_change: 350, slow_flush: 980, hasty: 900, ..splits(seed) }
+    Scenario {
+        crash_one: 250,
+        power_cut: 400,
+        reweight: 0,
+        pg_num_change: 350,
+        slow_flush: 980,
+        hasty: 900,
+        ..splits(seed)
+    }
 }
 
 /// OSDs that are cut off and do not know that they were called down.
 fn cut_off(seed: u64) -> Scenario {
     let s = Scenario::crashes(seed % 6).cut_off(seed * 40);
-    Scenario { objects: 3, ops: 40, clients: 5, cut_off: 600, crash_one: 150, reweight: 0, power_cut: 50, balanced: 0, ..s }
+    Scenario {
+        objects: 3,
+        ops: 40,
+        clients: 5,
+        cut_off: 600,
+        crash_one: 150,
+        reweight: 0,
+        power_cut: 50,
+        balanced: 0,
+        ..s
+    }
 }
 
 /// The same with reads by replicas.
@@ -122,12 +185,29 @@ fn balanced(seed: u64) -> Scenario {
 /// The same with several monitors that fail, and messages to them that come late.
 fn bad_monitors(seed: u64) -> Scenario {
     let s = Scenario { monitors: 3 + (seed % 2 * 2) as usize, balanced: 300, ..cut_off(seed) };
-    Scenario { monitor_fault: 500, cut_off: 200, pause: 300, partition: 100, late_maps: 60, hasty: 600, ..s }
+    Scenario {
+        monitor_fault: 500,
+        cut_off: 200,
+        pause: 300,
+        partition: 100,
+        late_maps: 60,
+        hasty: 600,
+        ..s
+    }
 }
 
 /// Disks that change bits.
 fn bad_disks(_: u64) -> Scenario {
-    Scenario { osds: 3, objects: 4, flipped_bit: 500, crash_one: 200, power_cut: 50, reweight: 0, balanced: 300, ..Scenario::default() }
+    Scenario {
+        osds: 3,
+        objects: 4,
+        flipped_bit: 500,
+        crash_one: 200,
+        power_cut: 50,
+        reweight: 0,
+        balanced: 300,
+        ..Scenario::default()
+    }
 }
 
 /// Snapshots all the time, of few objects.
@@ -135,11 +215,27 @@ fn snapshots(seed: u64) -> Scenario {
     Scenario { snaps: 900, objects: 5, ..Scenario::crashes(seed % 6) }
 }
 
-/// OSDs that are away for long while groups are not clean, and monitors that forget maps all the time.
+/// OSDs that are away for long while groups are not clean, and monitors that forget maps all the
+/// time.
 fn old_maps(seed: u64) -> Scenario {
     let s = Scenario::crashes(seed % 2 * 3 + 3);
-    let s = Scenario { norecover: 150, nobackfill: 150, pg_num_change: 0, resize: 0, remove_osd: 0, ..s };
-    Scenario { osds: 4, min_size: 1, long_away: 700, trim_maps: 300, crash_one: 600, reweight: 150, ..s }
+    let s = Scenario {
+        norecover: 150,
+        nobackfill: 150,
+        pg_num_change: 0,
+        resize: 0,
+        remove_osd: 0,
+        ..s
+    };
+    Scenario {
+        osds: 4,
+        min_size: 1,
+        long_away: 700,
+        trim_maps: 300,
+        crash_one: 600,
+        reweight: 150,
+        ..s
+    }
 }
 
 bugs! {
@@ -181,7 +277,8 @@ fn snapshots_are_kept_and_trimmed() {
 fn monitors_that_fail_lose_nothing() {
     let mut twice = 0;
     for seed in 0..100 {
-        let report = run(seed, &bad_monitors(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let report =
+            run(seed, &bad_monitors(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         twice += report.marks.get("request executed twice").copied().unwrap_or(0);
     }
     assert!(twice > 3, "{twice} requests executed twice");
@@ -192,7 +289,8 @@ fn monitors_that_fail_lose_nothing() {
 fn maps_that_no_group_needs_may_go() {
     let mut holes = 0;
     for seed in 0..200 {
-        let report = run(seed, &old_maps(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let report =
+            run(seed, &old_maps(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         holes += report.marks.get("hole in the maps").copied().unwrap_or(0);
     }
     assert!(holes > 15, "{holes} holes");

@@ -2,8 +2,8 @@
 
 use sim::{Scenario, run};
 
-/// One group on two or three OSDs, either of which may serve alone, and recovery that is often forbidden: so that an OSD
-/// dies that alone had what it wrote.
+/// One group on two or three OSDs, either of which may serve alone, and recovery that is often
+/// forbidden: so that an OSD dies that alone had what it wrote.
 fn scenario(seed: u64) -> Scenario {
     let base = Scenario {
         osds: 2 + (seed % 2) as usize,
@@ -27,13 +27,16 @@ fn unfound_objects() {
     let count = std::env::var("SIPHON_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     let mut marks = std::collections::BTreeMap::new();
     for seed in 0..count {
-        let report = run(seed, &scenario(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let report =
+            run(seed, &scenario(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         for (what, n) in report.marks {
             *marks.entry(what).or_insert(0) += n;
         }
     }
     eprintln!("{marks:?}");
-    for what in ["unfound", "somebody may have it", "declared lost", "gave up", "reverted", "disk replaced"] {
+    for what in
+        ["unfound", "somebody may have it", "declared lost", "gave up", "reverted", "disk replaced"]
+    {
         assert!(marks.contains_key(what), "{what} never happened: {marks:?}");
     }
 }

@@ -47,8 +47,9 @@ pub struct RefOp {
     pub source: ObjectId,
 }
 
-/// Who refers to a chunk (Ceph: `chunk_refs_t`, `cls/cas/cls_cas_internal.h`, version 1). References are
-/// counted by object; the coarser forms are read and kept if somebody else wrote them.
+/// Who refers to a chunk (Ceph: `chunk_refs_t`, `cls/cas/cls_cas_internal.h`, version 1).
+/// References are counted by object; the coarser forms are read and kept if somebody else wrote
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ChunkRefs {
     /// Ceph: `chunk_refs_by_object_t`, version 1.
@@ -124,7 +125,10 @@ impl ChunkRefs {
                 found
             }
         };
-        if let ChunkRefs::ByHash { total: 0, .. } | ChunkRefs::ByPool { total: 0, .. } | ChunkRefs::Count(0) = self {
+        if let ChunkRefs::ByHash { total: 0, .. }
+        | ChunkRefs::ByPool { total: 0, .. }
+        | ChunkRefs::Count(0) = self
+        {
             // Back to full resolution.
             *self = ChunkRefs::default();
         }
@@ -141,7 +145,8 @@ impl ChunkRefs {
     }
 }
 
-/// Seven bits in a byte, the lowest first; the high bit says that another byte follows (`denc_varint`).
+/// Seven bits in a byte, the lowest first; the high bit says that another byte follows
+/// (`denc_varint`).
 fn put_varint(out: &mut BytesMut, mut v: u64) {
     while v > 0x7f {
         out.put_u8(v as u8 | 0x80);
@@ -180,7 +185,9 @@ impl Encode for ChunkRefs {
                 out.put_u8(1);
                 denc::envelope(out, 1, 1, |out| {
                     let total: u64 = refs.values().sum();
-                    out.put_u32_le(u32::try_from(total).expect("an attribute holds under 2^32 references"));
+                    out.put_u32_le(
+                        u32::try_from(total).expect("an attribute holds under 2^32 references"),
+                    );
                     for (o, n) in refs {
                         (0..*n).for_each(|_| o.encode(out, f));
                     }
@@ -238,7 +245,8 @@ impl Decode for ChunkRefs {
                 let total = get_varint(&mut r)?;
                 let bits = get_varint(&mut r)?;
                 let hash_bits = u32::try_from(bits).ok().filter(|b| *b <= 32);
-                let hash_bits = hash_bits.ok_or(DecodeError::Invalid { what: "hash bits", found: bits })?;
+                let hash_bits =
+                    hash_bits.ok_or(DecodeError::Invalid { what: "hash bits", found: bits })?;
                 let mut by_hash = BTreeMap::new();
                 for _ in 0..get_varint(&mut r)? {
                     let pool = get_signed(&mut r)?;
@@ -312,7 +320,8 @@ async fn put_ref(object: Object<'_>, op: RefOp) -> Result<(), Errno> {
     store(object, &refs).await
 }
 
-/// How many chunks of the object's manifest are the named one. There are no manifests, so there are none.
+/// How many chunks of the object's manifest are the named one. There are no manifests, so there are
+/// none.
 async fn references_chunk(_: Object<'_>, _: Bytes) -> Result<(), Errno> {
     Err(Errno::ENOLINK)
 }
@@ -327,7 +336,12 @@ mod tests {
         ObjectId::new(PoolId(pool), "", name, "", SnapId::NOSNAP)
     }
 
-    fn make(o: &mut TestObject, name: &'static str, data: &'static str, flags: u64) -> Result<(), Errno> {
+    fn make(
+        o: &mut TestObject,
+        name: &'static str,
+        data: &'static str,
+        flags: u64,
+    ) -> Result<(), Errno> {
         let op = CreateOrGetRefOp { source: source(name, 1), flags, data: data.into() };
         o.exec("cas", "chunk_create_or_get_ref", &op).map(drop)
     }
@@ -365,7 +379,11 @@ mod tests {
         let hash = a.hash & mask(13);
         for refs in [
             ChunkRefs::ByObject(BTreeMap::from([(a.clone(), 2)])),
-            ChunkRefs::ByHash { total: 2, hash_bits: 13, by_hash: BTreeMap::from([((-3, hash), 2)]) },
+            ChunkRefs::ByHash {
+                total: 2,
+                hash_bits: 13,
+                by_hash: BTreeMap::from([((-3, hash), 2)]),
+            },
             ChunkRefs::ByPool { total: 2, by_pool: BTreeMap::from([(-3, 2)]) },
             ChunkRefs::Count(2),
         ] {

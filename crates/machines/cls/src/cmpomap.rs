@@ -60,8 +60,8 @@ impl Cmp {
     }
 }
 
-/// Input of `cmp_vals` and `cmp_set_vals` (Ceph: `cmp_vals_op`, `cmp_set_vals_op`, `cls/cmpomap/ops.h`,
-/// version 1).
+/// Input of `cmp_vals` and `cmp_set_vals` (Ceph: `cmp_vals_op`, `cmp_set_vals_op`,
+/// `cls/cmpomap/ops.h`, version 1).
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct CmpOp {
@@ -114,7 +114,10 @@ fn matches(mode: Mode, comparison: Cmp, given: &Bytes, stored: &Bytes) -> Result
     }
 }
 
-async fn stored(object: Object<'_>, values: &BTreeMap<Bytes, Bytes>) -> Result<BTreeMap<Bytes, Bytes>, Errno> {
+async fn stored(
+    object: Object<'_>,
+    values: &BTreeMap<Bytes, Bytes>,
+) -> Result<BTreeMap<Bytes, Bytes>, Errno> {
     let keys: BTreeSet<Bytes> = values.keys().cloned().collect();
     object.map_get_vals_by_keys(&keys).await
 }
@@ -167,18 +170,33 @@ mod tests {
         let mut o = TestObject::new();
         o.stored.exists = true;
         o.stored.is_omap = true;
-        o.stored.omap = rows.iter().map(|(k, v)| (Bytes::from_static(k.as_bytes()), v.clone())).collect();
+        o.stored.omap =
+            rows.iter().map(|(k, v)| (Bytes::from_static(k.as_bytes()), v.clone())).collect();
         o
     }
 
-    fn op(mode: Mode, comparison: Cmp, key: &'static str, value: Bytes, default_value: Option<Bytes>) -> CmpOp {
+    fn op(
+        mode: Mode,
+        comparison: Cmp,
+        key: &'static str,
+        value: Bytes,
+        default_value: Option<Bytes>,
+    ) -> CmpOp {
         CmpOp { mode, comparison, values: BTreeMap::from([(key.into(), value)]), default_value }
     }
 
     #[test]
     fn comparisons() {
-        let mut o = with(&[("s", "m".into()), ("u", n(300)), ("bad", "x".into()), ("none", "".into()), ("high", Bytes::from_static(&[0x80]))]);
-        let mut cmp = |mode, c, key, value, default| o.exec("cmpomap", "cmp_vals", &op(mode, c, key, value, default)).map(drop);
+        let mut o = with(&[
+            ("s", "m".into()),
+            ("u", n(300)),
+            ("bad", "x".into()),
+            ("none", "".into()),
+            ("high", Bytes::from_static(&[0x80])),
+        ]);
+        let mut cmp = |mode, c, key, value, default| {
+            o.exec("cmpomap", "cmp_vals", &op(mode, c, key, value, default)).map(drop)
+        };
         for (c, less, same, more) in [
             (Cmp::EQ, false, true, false),
             (Cmp::NE, true, false, true),
@@ -189,11 +207,19 @@ mod tests {
         ] {
             for (string, number, holds) in [("l", 2, less), ("m", 300, same), ("ma", 301, more)] {
                 let expected = if holds { Ok(()) } else { Err(Errno::ECANCELED) };
-                assert_eq!(cmp(Mode::STRING, c, "s", string.into(), None), expected, "{c:?} {string}");
+                assert_eq!(
+                    cmp(Mode::STRING, c, "s", string.into(), None),
+                    expected,
+                    "{c:?} {string}"
+                );
                 assert_eq!(cmp(Mode::U64, c, "u", n(number), None), expected, "{c:?} {number}");
             }
         }
-        assert_eq!(cmp(Mode::STRING, Cmp::GT, "high", "a".into(), None), Ok(()), "bytes are signed");
+        assert_eq!(
+            cmp(Mode::STRING, Cmp::GT, "high", "a".into(), None),
+            Ok(()),
+            "bytes are signed"
+        );
         assert_eq!(cmp(Mode::U64, Cmp::EQ, "none", n(0), None), Ok(()));
         assert_eq!(cmp(Mode::U64, Cmp::EQ, "absent", n(0), None), Err(Errno::ECANCELED));
         assert_eq!(cmp(Mode::U64, Cmp::EQ, "absent", n(4), Some(n(4))), Ok(()));
@@ -209,8 +235,12 @@ mod tests {
         let values = ["a", "b", "bad", "new"].map(|k| (Bytes::from(k), n(3))).into();
         let op = CmpOp { mode: Mode::U64, comparison: Cmp::GT, values, default_value: None };
         o.exec("cmpomap", "cmp_set_vals", &op).unwrap();
-        assert_eq!(o.stored.omap, with(&[("a", n(3)), ("b", n(5)), ("bad", "x".into())]).stored.omap);
-        o.exec("cmpomap", "cmp_set_vals", &CmpOp { default_value: Some(Bytes::new()), ..op }).unwrap();
+        assert_eq!(
+            o.stored.omap,
+            with(&[("a", n(3)), ("b", n(5)), ("bad", "x".into())]).stored.omap
+        );
+        o.exec("cmpomap", "cmp_set_vals", &CmpOp { default_value: Some(Bytes::new()), ..op })
+            .unwrap();
         assert_eq!(o.stored.omap[&b"new"[..]], n(3));
     }
 
@@ -227,7 +257,8 @@ mod tests {
     fn removing_what_compares() {
         let mut o = with(&[("a", n(1)), ("b", n(5)), ("bad", "x".into())]);
         let values = ["a", "b", "bad", "new"].map(|k| (Bytes::from(k), n(3))).into();
-        o.exec("cmpomap", "cmp_rm_keys", &RmOp { mode: Mode::U64, comparison: Cmp::GT, values }).unwrap();
+        o.exec("cmpomap", "cmp_rm_keys", &RmOp { mode: Mode::U64, comparison: Cmp::GT, values })
+            .unwrap();
         assert_eq!(o.stored.omap.keys().collect::<Vec<_>>(), ["b", "bad"]);
     }
 }

@@ -1,7 +1,8 @@
-//! What a class method may do to its object (Ceph: `objclass/objclass.h`, the `cls_cxx_*` functions).
+//! What a class method may do to its object (Ceph: `objclass/objclass.h`, the `cls_cxx_*`
+//! functions).
 //!
-//! Reads see the object as it was before the request, as in Ceph: not the bytes, attributes and rows that
-//! the same request wrote. Only existence and size are those after the operations so far.
+//! Reads see the object as it was before the request, as in Ceph: not the bytes, attributes and
+//! rows that the same request wrote. Only existence and size are those after the operations so far.
 
 use bytes::Bytes;
 use denc::Features;
@@ -60,14 +61,14 @@ pub struct Page<T> {
 
 /// An object as a class method sees it.
 ///
-/// The errors named here are the usual ones; others (a damaged object, a limit of the configuration) are
-/// to be passed on.
+/// The errors named here are the usual ones; others (a damaged object, a limit of the
+/// configuration) are to be passed on.
 pub trait ObjectContext {
     /// Who calls.
     fn origin(&self) -> &Origin;
 
-    /// How many operations of the request were executed, those of methods included
-    /// (Ceph: `cls_current_subop_num`). With [`Origin::last_user_version`] it makes names that no other
+    /// How many operations of the request were executed, those of methods included (Ceph:
+    /// `cls_current_subop_num`). With [`Origin::last_user_version`] it makes names that no other
     /// operation on the group's objects makes.
     fn subop(&self) -> u32;
 
@@ -83,8 +84,8 @@ pub trait ObjectContext {
     /// Removes the object; ENOENT if it does not exist.
     fn remove(&mut self) -> Access<'_, ()>;
 
-    /// Bytes of a range, cut at the object's end; a length of 0 means up to the end. An object that does
-    /// not exist reads as empty.
+    /// Bytes of a range, cut at the object's end; a length of 0 means up to the end. An object that
+    /// does not exist reads as empty.
     fn read(&mut self, offset: u64, length: u64) -> Access<'_, Bytes>;
 
     /// Writes a range.
@@ -115,10 +116,17 @@ pub trait ObjectContext {
     fn map_set_header(&mut self, header: Bytes) -> Access<'_, ()>;
 
     /// The rows with these keys that exist.
-    fn map_get_vals_by_keys<'a>(&'a mut self, keys: &'a BTreeSet<Bytes>) -> Access<'a, BTreeMap<Bytes, Bytes>>;
+    fn map_get_vals_by_keys<'a>(
+        &'a mut self,
+        keys: &'a BTreeSet<Bytes>,
+    ) -> Access<'a, BTreeMap<Bytes, Bytes>>;
 
     /// Up to `max` keys that come after `start_after`.
-    fn map_get_keys<'a>(&'a mut self, start_after: &'a [u8], max: u64) -> Access<'a, Page<Vec<Bytes>>>;
+    fn map_get_keys<'a>(
+        &'a mut self,
+        start_after: &'a [u8],
+        max: u64,
+    ) -> Access<'a, Page<Vec<Bytes>>>;
 
     /// Up to `max` rows that come after `start_after` and whose keys begin with `prefix`.
     fn map_get_vals<'a>(
@@ -156,13 +164,16 @@ pub trait ObjectContext {
         self.map_set_vals(BTreeMap::from([(Bytes::copy_from_slice(key), value)]))
     }
 
-    /// What lists of rows are read in: as many at a time as the OSD gives at most in one answer, for
-    /// methods that must see all rows.
+    /// What lists of rows are read in: as many at a time as the OSD gives at most in one answer,
+    /// for methods that must see all rows.
     fn map_get_all_vals(&mut self) -> Access<'_, BTreeMap<Bytes, Bytes>> {
         Box::pin(async move {
             let mut all = BTreeMap::new();
             loop {
-                let after = all.last_key_value().map(|(k, _): (&Bytes, &Bytes)| k.clone()).unwrap_or_default();
+                let after = all
+                    .last_key_value()
+                    .map(|(k, _): (&Bytes, &Bytes)| k.clone())
+                    .unwrap_or_default();
                 let page = self.map_get_vals(&after, b"", u64::MAX).await?;
                 let more = page.more && !page.rows.is_empty();
                 all.extend(page.rows);

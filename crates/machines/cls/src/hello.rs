@@ -1,5 +1,5 @@
-//! The example class (Ceph: `cls/hello/cls_hello.cc`). It shows what the rules for methods are, so clients
-//! test them with it.
+//! The example class (Ceph: `cls/hello/cls_hello.cc`). It shows what the rules for methods are, so
+//! clients test them with it.
 
 use crate::context::Object;
 use crate::method::{Class, Ignored, Output, RD, RD_WR, Raw, WR, method};
@@ -68,7 +68,10 @@ async fn write_return_data(object: Object<'_>, Raw(input): Raw) -> Result<Output
 /// Returns more than a write may (`osd_max_write_op_reply_len`).
 async fn write_too_much_return_data(object: Object<'_>, _: Ignored) -> Result<Output, Errno> {
     object.setxattr(b"foo", Bytes::from_static(b"bar")).await?;
-    Ok(Output { value: 42, data: b"you should not see this because it is toooooo long. ".repeat(10).into() })
+    Ok(Output {
+        value: 42,
+        data: b"you should not see this because it is toooooo long. ".repeat(10).into(),
+    })
 }
 
 async fn replay(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> {
@@ -118,7 +121,10 @@ mod tests {
     fn records_once_and_replays() {
         let mut o = TestObject::new();
         o.as_client(7).call("hello", "record_hello", "").unwrap();
-        assert_eq!(o.stored.xattrs[&b"said_by"[..]], format!("client.7 {}", crate::testing::address(7)));
+        assert_eq!(
+            o.stored.xattrs[&b"said_by"[..]],
+            format!("client.7 {}", crate::testing::address(7))
+        );
         assert_eq!(o.call("hello", "record_hello", "").unwrap_err(), Errno::EEXIST);
         assert_eq!(data(o.call("hello", "replay", "")).unwrap(), "Hello, world!");
         o.call("hello", "turn_it_to_11", "").unwrap();

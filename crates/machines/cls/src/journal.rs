@@ -53,7 +53,8 @@ const CLIENTS: u64 = 256;
 /// The release from which on clients know that appended data may be followed by zeros.
 const OCTOPUS: u8 = 15;
 
-/// An entry's place (Ceph: `cls::journal::ObjectPosition`, `cls/journal/cls_journal_types.h`, version 1).
+/// An entry's place (Ceph: `cls::journal::ObjectPosition`, `cls/journal/cls_journal_types.h`,
+/// version 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct ObjectPosition {
@@ -152,7 +153,10 @@ impl Rows {
     }
 
     /// The next page; `None` after the last.
-    async fn next<T: Decode>(&mut self, object: Object<'_>) -> Result<Option<Vec<(Bytes, T)>>, Errno> {
+    async fn next<T: Decode>(
+        &mut self,
+        object: Object<'_>,
+    ) -> Result<Option<Vec<(Bytes, T)>>, Errno> {
         if !self.more {
             return Ok(None);
         }
@@ -163,11 +167,18 @@ impl Rows {
         let Some((last, _)) = page.rows.last_key_value() else { return Ok(None) };
         self.after = last.clone();
         self.more = page.more;
-        page.rows.into_iter().map(|(k, v)| Ok((k, decode(v, Errno::EIO)?))).collect::<Result<_, _>>().map(Some)
+        page.rows
+            .into_iter()
+            .map(|(k, v)| Ok((k, decode(v, Errno::EIO)?)))
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 }
 
-async fn create(object: Object<'_>, (order, splay_width, pool_id): (u8, u8, i64)) -> Result<(), Errno> {
+async fn create(
+    object: Object<'_>,
+    (order, splay_width, pool_id): (u8, u8, i64),
+) -> Result<(), Errno> {
     absent(object, ORDER).await?;
     let number = encode(&0u64);
     let rows = [
@@ -242,8 +253,8 @@ async fn clients(object: Object<'_>, after: &[u8], max: u64) -> Result<Vec<Clien
     page.rows.into_values().map(|v| decode(v, Errno::EIO)).collect()
 }
 
-/// How far the client is that is behind all others; a client that has committed nothing is further behind
-/// than any.
+/// How far the client is that is behind all others; a client that has committed nothing is further
+/// behind than any.
 async fn minimum_position(object: Object<'_>) -> Result<ObjectSetPosition, Errno> {
     let mut minimum: Option<(u64, u64)> = None;
     let mut found = ObjectSetPosition::default();
@@ -284,7 +295,10 @@ async fn client_update_data(object: Object<'_>, (id, data): (Bytes, Bytes)) -> R
     store(object, &key, &Client { data, ..client }).await
 }
 
-async fn client_update_state(object: Object<'_>, (id, state): (Bytes, ClientState)) -> Result<(), Errno> {
+async fn client_update_state(
+    object: Object<'_>,
+    (id, state): (Bytes, ClientState),
+) -> Result<(), Errno> {
     let key = client_key(&id);
     let client: Client = load(object, &key).await?;
     store(object, &key, &Client { state, ..client }).await
@@ -297,7 +311,10 @@ async fn client_unregister(object: Object<'_>, id: Bytes) -> Result<(), Errno> {
     expire_tags(object, Some(&id)).await
 }
 
-async fn client_commit(object: Object<'_>, (id, position): (Bytes, ObjectSetPosition)) -> Result<(), Errno> {
+async fn client_commit(
+    object: Object<'_>,
+    (id, position): (Bytes, ObjectSetPosition),
+) -> Result<(), Errno> {
     let splay_width: u8 = load(object, SPLAY_WIDTH).await?;
     if position.object_positions.len() > splay_width.into() {
         return Err(Errno::EINVAL);
@@ -322,7 +339,8 @@ async fn get_tag(object: Object<'_>, tid: u64) -> Result<Bytes, Errno> {
     get::<Tag>(object, &tag_key(tid)).await
 }
 
-/// For each class the newest tag that is not after `last`: older ones of the class are not used any more.
+/// For each class the newest tag that is not after `last`: older ones of the class are not used any
+/// more.
 async fn newest_of_classes(object: Object<'_>, last: u64) -> Result<BTreeMap<u64, u64>, Errno> {
     let mut newest = BTreeMap::new();
     let mut rows = Rows::new(TAG_PREFIX);
@@ -376,7 +394,10 @@ async fn expire_tags(object: Object<'_>, leaving: Option<&Bytes>) -> Result<(), 
     Ok(())
 }
 
-async fn tag_create(object: Object<'_>, (tid, tag_class, data): (u64, u64, Bytes)) -> Result<(), Errno> {
+async fn tag_create(
+    object: Object<'_>,
+    (tid, tag_class, data): (u64, u64, Bytes),
+) -> Result<(), Errno> {
     let key = tag_key(tid);
     absent(object, &key).await?;
     if tid != load::<u64>(object, NEXT_TAG_TID).await? {
@@ -399,7 +420,10 @@ async fn tag_create(object: Object<'_>, (tid, tag_class, data): (u64, u64, Bytes
 /// Input of `tag_list`: after which tag, how many, whose, of which class.
 type TagListInput = ((u64, u64), (Bytes, Option<u64>));
 
-async fn tag_list(object: Object<'_>, ((after, max), (client, class)): TagListInput) -> Result<Bytes, Errno> {
+async fn tag_list(
+    object: Object<'_>,
+    ((after, max), (client, class)): TagListInput,
+) -> Result<Bytes, Errno> {
     let client: Client = load(object, &client_key(&client)).await?;
     // Tags that are older than what the client has committed, and replaced by then, are not shown.
     let newest = match oldest_tag(&client).filter(|t| *t != u64::MAX) {
@@ -434,8 +458,8 @@ async fn guard_append(object: Object<'_>, soft_max_size: u64) -> Result<(), Errn
     }
 }
 
-/// Appends, and fills up what the store would allocate anyway, so that later appends begin at such a
-/// boundary.
+/// Appends, and fills up what the store would allocate anyway, so that later appends begin at such
+/// a boundary.
 async fn append(object: Object<'_>, (soft_max_size, data): (u64, Bytes)) -> Result<(), Errno> {
     let size = match object.stat().await {
         Ok((size, _)) => size,
@@ -452,7 +476,8 @@ async fn append(object: Object<'_>, (soft_max_size, data): (u64, Bytes)) -> Resu
         return Ok(());
     }
     let unit = if origin.min_alloc_size == 0 { 8 } else { origin.min_alloc_size };
-    let unit = if origin.stripe_width == 0 { unit } else { unit.next_multiple_of(origin.stripe_width) };
+    let unit =
+        if origin.stripe_width == 0 { unit } else { unit.next_multiple_of(origin.stripe_width) };
     let padded = end.next_multiple_of(unit);
     if padded == end { Ok(()) } else { object.truncate(padded).await }
 }
@@ -489,8 +514,15 @@ mod tests {
         o.exec("journal", "tag_create", &(tid, class, id("t"))).map(drop)
     }
 
-    fn tids(o: &mut TestObject, client: &'static str, after: u64, max: u64, class: Option<u64>) -> Vec<u64> {
-        let tags: Vec<Tag> = o.query("journal", "tag_list", &((after, max), (id(client), class))).unwrap();
+    fn tids(
+        o: &mut TestObject,
+        client: &'static str,
+        after: u64,
+        max: u64,
+        class: Option<u64>,
+    ) -> Vec<u64> {
+        let tags: Vec<Tag> =
+            o.query("journal", "tag_list", &((after, max), (id(client), class))).unwrap();
         tags.iter().map(|t| t.tid).collect()
     }
 
@@ -575,7 +607,10 @@ mod tests {
         assert_eq!(tids(&mut o, "a", 0, 100, Some(1)), [2, 4]);
         commit(&mut o, "a", &[3]).unwrap();
         assert_eq!(tids(&mut o, "a", 0, 100, None), [2, 3, 4]);
-        assert_eq!(o.exec("journal", "tag_list", &((0u64, 9u64), (id("nobody"), None::<u64>))), Err(Errno::ENOENT));
+        assert_eq!(
+            o.exec("journal", "tag_list", &((0u64, 9u64), (id("nobody"), None::<u64>))),
+            Err(Errno::ENOENT)
+        );
     }
 
     #[test]
@@ -586,7 +621,8 @@ mod tests {
         // More than one page of tags.
         new_tag(&mut o, 0, TAG_CLASS_NEW).unwrap();
         (1..150).for_each(|tid| new_tag(&mut o, tid, 0).unwrap());
-        let tags = |o: &TestObject| o.stored.omap.keys().filter(|k| k.starts_with(TAG_PREFIX)).count();
+        let tags =
+            |o: &TestObject| o.stored.omap.keys().filter(|k| k.starts_with(TAG_PREFIX)).count();
         commit(&mut o, "a", &[100]).unwrap();
         new_tag(&mut o, 150, 0).unwrap();
         assert_eq!(tags(&o), 151, "one client has committed nothing");
@@ -603,7 +639,9 @@ mod tests {
     #[test]
     fn appending() {
         let mut o = TestObject::new();
-        let add = |o: &mut TestObject, max: u64, data: &'static str| o.exec("journal", "append", &(max, id(data))).map(drop);
+        let add = |o: &mut TestObject, max: u64, data: &'static str| {
+            o.exec("journal", "append", &(max, id(data))).map(drop)
+        };
         o.exec("journal", "guard_append", &1u64).unwrap();
         assert!(!o.stored.exists);
         add(&mut o, 10, "12345").unwrap();

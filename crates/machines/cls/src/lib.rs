@@ -21,11 +21,11 @@ pub mod numops;
 pub mod rbd;
 pub mod refcount;
 pub mod registry;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod timeindex;
 pub mod user;
 pub mod version;
-#[cfg(test)]
-pub(crate) mod testing;
 
 pub use context::{LocalFuture, Object, ObjectContext, Origin, Page};
 pub use method::{Class, Method, MethodFlags, Output};

@@ -1,8 +1,8 @@
 //! Advisory locks on objects (Ceph: `cls/lock`).
 //!
-//! A lock is an attribute `lock.NAME` that lists its holders. A holder is a client and a cookie; it may
-//! hold the lock until some time only. Breaking another client's lock changes only this list: who breaks
-//! one should have the monitors blocklist its holder first.
+//! A lock is an attribute `lock.NAME` that lists its holders. A holder is a client and a cookie; it
+//! may hold the lock until some time only. Breaking another client's lock changes only this list:
+//! who breaks one should have the monitors blocklist its holder first.
 
 use crate::context::Object;
 use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
@@ -79,7 +79,8 @@ pub struct LockerInfo {
     pub description: Bytes,
 }
 
-/// A lock, and the answer of `get_info` (Ceph: `lock_info_t` and `cls_lock_get_info_reply`, version 1).
+/// A lock, and the answer of `get_info` (Ceph: `lock_info_t` and `cls_lock_get_info_reply`, version
+/// 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct LockInfo {
@@ -193,8 +194,8 @@ async fn load(object: Object<'_>, name: &[u8]) -> Result<LockInfo, Errno> {
     let now = object.origin().now;
     lock.lockers.retain(|_, l| l.expiration.is_zero() || l.expiration >= now);
     if lock.lockers.is_empty() && lock.lock_type == LockType::EXCLUSIVE_EPHEMERAL {
-        // The last holder did not unlock; the object goes now. That it cannot be removed is no reason
-        // to refuse whoever comes next.
+        // The last holder did not unlock; the object goes now. That it cannot be removed is no
+        // reason to refuse whoever comes next.
         if let Err(e) = object.remove().await {
             tracing::warn!("cannot remove the object of a lock that expired: {e}");
         }
@@ -237,7 +238,8 @@ async fn lock(object: Object<'_>, op: LockOp) -> Result<(), Errno> {
     lock.lock_type = op.lock_type;
     lock.tag = op.tag;
     let origin = object.origin();
-    let expiration = if op.duration.is_zero() { Utime::ZERO } else { origin.now + op.duration.as_duration() };
+    let expiration =
+        if op.duration.is_zero() { Utime::ZERO } else { origin.now + op.duration.as_duration() };
     let addr = EntityAddr { kind: AddrType::LEGACY, ..origin.addr };
     lock.lockers.insert(id, LockerInfo { expiration, addr, description: op.description });
     store(object, &op.name, &lock).await
@@ -268,12 +270,22 @@ async fn get_info(object: Object<'_>, op: GetInfoOp) -> Result<Bytes, Errno> {
 
 async fn list_locks(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> {
     let attrs = object.getxattrs().await?;
-    let locks = attrs.into_keys().filter(|a| a.starts_with(PREFIX)).map(|a| a.slice(PREFIX.len()..)).collect();
+    let locks = attrs
+        .into_keys()
+        .filter(|a| a.starts_with(PREFIX))
+        .map(|a| a.slice(PREFIX.len()..))
+        .collect();
     Ok(encode(&ListLocksReply { locks }))
 }
 
 /// The lock, if the caller holds it in just this way; EBUSY if not.
-async fn held(object: Object<'_>, name: &[u8], lock_type: LockType, tag: &[u8], id: &LockerId) -> Result<LockInfo, Errno> {
+async fn held(
+    object: Object<'_>,
+    name: &[u8],
+    lock_type: LockType,
+    tag: &[u8],
+    id: &LockerId,
+) -> Result<LockInfo, Errno> {
     if !lock_type.is_valid() || name.is_empty() {
         return Err(Errno::EINVAL);
     }
@@ -324,7 +336,9 @@ mod tests {
     }
 
     fn release(o: &mut TestObject, n: i64, cookie: &'static str) -> Result<(), Errno> {
-        o.as_client(n).exec("lock", "unlock", &UnlockOp { name: b("l"), cookie: b(cookie) }).map(drop)
+        o.as_client(n)
+            .exec("lock", "unlock", &UnlockOp { name: b("l"), cookie: b(cookie) })
+            .map(drop)
     }
 
     #[test]
@@ -354,7 +368,10 @@ mod tests {
         take(&mut o, 1, &shared).unwrap();
         take(&mut o, 2, &shared).unwrap();
         assert_eq!(take(&mut o, 3, &LockOp { tag: b("u"), ..shared.clone() }), Err(Errno::EBUSY));
-        assert_eq!(take(&mut o, 3, &LockOp { tag: b("t"), ..op(LockType::EXCLUSIVE, "c") }), Err(Errno::EBUSY));
+        assert_eq!(
+            take(&mut o, 3, &LockOp { tag: b("t"), ..op(LockType::EXCLUSIVE, "c") }),
+            Err(Errno::EBUSY)
+        );
         assert_eq!(info(&mut o).lockers.len(), 2);
         // Who is alone may change the type while renewing.
         release(&mut o, 2, "c").unwrap();
@@ -381,7 +398,10 @@ mod tests {
         let brief = LockOp { duration: Utime::new(5, 0), ..op(LockType::EXCLUSIVE, "c") };
         take(&mut o, 1, &brief).unwrap();
         o.origin.now = Utime::new(1005, 0);
-        assert_eq!(info(&mut o).lockers.first_key_value().unwrap().1.expiration, Utime::new(1005, 0));
+        assert_eq!(
+            info(&mut o).lockers.first_key_value().unwrap().1.expiration,
+            Utime::new(1005, 0)
+        );
         assert_eq!(take(&mut o, 2, &brief), Err(Errno::EBUSY));
         o.origin.now = Utime::new(1005, 1);
         assert!(info(&mut o).lockers.is_empty());
@@ -428,7 +448,10 @@ mod tests {
         o.stored.xattrs.insert(b("lockless"), b(""));
         let listed: ListLocksReply = o.query("lock", "list_locks", &()).unwrap();
         assert_eq!(listed.locks, ["a", "b"]);
-        assert_eq!(take(&mut o, 1, &LockOp { name: b(""), ..op(LockType::SHARED, "c") }), Err(Errno::EINVAL));
+        assert_eq!(
+            take(&mut o, 1, &LockOp { name: b(""), ..op(LockType::SHARED, "c") }),
+            Err(Errno::EINVAL)
+        );
         assert_eq!(take(&mut o, 1, &op(LockType(4), "c")), Err(Errno::EINVAL));
         assert_eq!(o.call("lock", "lock", "short").unwrap_err(), Errno::EINVAL);
     }
@@ -438,8 +461,15 @@ mod tests {
         let mut o = TestObject::new();
         let tag = b("t");
         take(&mut o, 1, &LockOp { tag: tag.clone(), ..op(LockType::EXCLUSIVE, "c") }).unwrap();
-        let assert = AssertOp { name: b("l"), lock_type: LockType::EXCLUSIVE, cookie: b("c"), tag: tag.clone() };
-        let check = |o: &mut TestObject, n, op: &AssertOp| o.as_client(n).exec("lock", "assert_locked", op).map(drop);
+        let assert = AssertOp {
+            name: b("l"),
+            lock_type: LockType::EXCLUSIVE,
+            cookie: b("c"),
+            tag: tag.clone(),
+        };
+        let check = |o: &mut TestObject, n, op: &AssertOp| {
+            o.as_client(n).exec("lock", "assert_locked", op).map(drop)
+        };
         check(&mut o, 1, &assert).unwrap();
         for (n, wrong) in [
             (2, assert.clone()),
@@ -451,7 +481,13 @@ mod tests {
             assert_eq!(check(&mut o, n, &wrong), Err(Errno::EBUSY), "{n} {wrong:?}");
         }
         assert_eq!(check(&mut o, 1, &AssertOp { name: b(""), ..assert }), Err(Errno::EINVAL));
-        let rename = SetCookieOp { name: b("l"), lock_type: LockType::EXCLUSIVE, cookie: b("c"), tag, new_cookie: b("d") };
+        let rename = SetCookieOp {
+            name: b("l"),
+            lock_type: LockType::EXCLUSIVE,
+            cookie: b("c"),
+            tag,
+            new_cookie: b("d"),
+        };
         o.as_client(1).exec("lock", "set_cookie", &rename).unwrap();
         assert_eq!(info(&mut o).lockers.first_key_value().unwrap().0.cookie, "d");
         assert_eq!(o.exec("lock", "set_cookie", &rename), Err(Errno::EBUSY));
@@ -461,7 +497,15 @@ mod tests {
 
     #[test]
     fn bytes_are_ceph_s() {
-        let op = LockOp { name: b("n"), lock_type: LockType::SHARED, cookie: b("c"), tag: b("t"), description: b("d"), duration: Utime::new(1, 2), flags: 1 };
+        let op = LockOp {
+            name: b("n"),
+            lock_type: LockType::SHARED,
+            cookie: b("c"),
+            tag: b("t"),
+            description: b("d"),
+            duration: Utime::new(1, 2),
+            flags: 1,
+        };
         let mut expected = vec![1, 1, 30, 0, 0, 0, 1, 0, 0, 0, b'n', 2];
         for c in [b'c', b't', b'd'] {
             expected.extend([1, 0, 0, 0, c]);

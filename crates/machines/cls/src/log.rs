@@ -172,7 +172,8 @@ async fn add(object: Object<'_>, op: AddOp) -> Result<(), Errno> {
 
 async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
     let from = if op.marker.is_empty() { time_prefix(op.from_time).into() } else { op.marker };
-    let end = (!op.from_time.is_zero() && op.to_time >= op.from_time).then(|| time_prefix(op.to_time));
+    let end =
+        (!op.from_time.is_zero() && op.to_time >= op.from_time).then(|| time_prefix(op.to_time));
     let max = if op.max_entries == 0 { MAX_ENTRIES } else { at_most(op.max_entries) };
     let page = object.map_get_vals(&from, PREFIX.as_bytes(), max).await?;
     let mut ret = ListRet { truncated: page.more, ..ListRet::default() };
@@ -184,7 +185,9 @@ async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
         }
         match decode(value, Errno::EIO) {
             Ok(entry) => ret.entries.push(entry),
-            Err(_) => tracing::error!(key = %key.escape_ascii(), "a log has an entry that cannot be read"),
+            Err(_) => {
+                tracing::error!(key = %key.escape_ascii(), "a log has an entry that cannot be read")
+            }
         }
     }
     Ok(encode(&ret))
@@ -192,13 +195,15 @@ async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
 
 /// ENODATA if there is nothing to trim: clients repeat until they see it.
 async fn trim(object: Object<'_>, op: TrimOp) -> Result<(), Errno> {
-    let from = if op.from_marker.is_empty() { time_prefix(op.from_time).into() } else { op.from_marker };
+    let from =
+        if op.from_marker.is_empty() { time_prefix(op.from_time).into() } else { op.from_marker };
     let end: Bytes = if op.to_marker.is_empty() {
         time_prefix(op.to_time + Duration::from_micros(1)).into()
     } else {
         [&op.to_marker[..], b"\0"].concat().into()
     };
-    let first = object.map_get_keys(&from, 1).await?.rows.into_iter().next().ok_or(Errno::ENODATA)?;
+    let first =
+        object.map_get_keys(&from, 1).await?.rows.into_iter().next().ok_or(Errno::ENODATA)?;
     if end < first {
         return Err(Errno::ENODATA);
     }
@@ -215,7 +220,13 @@ mod tests {
     use crate::testing::TestObject;
 
     fn at(sec: u32) -> LogEntry {
-        LogEntry { section: "s".into(), name: format!("n{sec}").into(), timestamp: Utime::new(sec, 5000), data: "d".into(), ..LogEntry::default() }
+        LogEntry {
+            section: "s".into(),
+            name: format!("n{sec}").into(),
+            timestamp: Utime::new(sec, 5000),
+            data: "d".into(),
+            ..LogEntry::default()
+        }
     }
 
     fn add(o: &mut TestObject, entries: Vec<LogEntry>, monotonic: bool) {
@@ -239,7 +250,11 @@ mod tests {
         assert_eq!(names(&all), [b"n10", b"n20", b"n30"]);
         assert!(!all.truncated);
         assert_eq!(all.entries[0].id[..].get(..20), Some(&b"1_0000000010.000005_"[..]));
-        let range = ListOp { from_time: Utime::new(15, 0), to_time: Utime::new(30, 0), ..ListOp::default() };
+        let range = ListOp {
+            from_time: Utime::new(15, 0),
+            to_time: Utime::new(30, 0),
+            ..ListOp::default()
+        };
         assert_eq!(names(&list(&mut o, &range)), [b"n20"]);
         let first = list(&mut o, &ListOp { max_entries: 1, ..ListOp::default() });
         assert!(first.truncated);
@@ -257,7 +272,10 @@ mod tests {
         assert_eq!(names(&all), [b"n30", b"n10"]);
         assert_eq!(all.entries[1].timestamp, at(10).timestamp, "only the key has the later time");
         let info: InfoRet = o.query("log", "info", &InfoOp {}).unwrap();
-        assert_eq!(info.header, LogHeader { max_marker: all.entries[1].id.clone(), max_time: at(30).timestamp });
+        assert_eq!(
+            info.header,
+            LogHeader { max_marker: all.entries[1].id.clone(), max_time: at(30).timestamp }
+        );
     }
 
     #[test]
@@ -289,7 +307,9 @@ mod tests {
     #[test]
     fn an_old_client_s_entries_are_monotonic() {
         let mut old = bytes::BytesMut::new();
-        denc::envelope(&mut old, 1, 1, |b| denc::Encode::encode(&vec![at(1)], b, denc::Features::ALL));
+        denc::envelope(&mut old, 1, 1, |b| {
+            denc::Encode::encode(&vec![at(1)], b, denc::Features::ALL)
+        });
         assert!(decode::<AddOp>(old.freeze(), Errno::EIO).unwrap().monotonic_inc.0);
     }
 }

@@ -46,7 +46,8 @@ impl std::fmt::Display for MethodFlags {
 /// What a call gives back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The operation's return value. Negative: the call failed with that error, although it has output.
+    /// The operation's return value. Negative: the call failed with that error, although it has
+    /// output.
     pub value: i32,
     /// The operation's output.
     pub data: Bytes,
@@ -78,9 +79,9 @@ pub struct Method {
     pub run: Handler,
 }
 
-/// Declares a [`Method`]: name, flags, and an async function of the object and its input, which is a type
-/// that decodes (if it does not, the call is EINVAL), [`Raw`] or [`Ignored`]. It returns `()`, [`Bytes`] or
-/// an [`Output`].
+/// Declares a [`Method`]: name, flags, and an async function of the object and its input, which is
+/// a type that decodes (if it does not, the call is EINVAL), [`Raw`] or [`Ignored`]. It returns
+/// `()`, [`Bytes`] or an [`Output`].
 macro_rules! method {
     ($name:literal, $flags:expr, $run:path) => {
         $crate::method::Method {

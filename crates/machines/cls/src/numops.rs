@@ -12,8 +12,8 @@ pub static CLASS: Class =
 /// Significant digits of what is stored.
 const DIGITS: usize = 10;
 
-/// A number as `strtod` reads it, if that would read all of the text. Text ends at a NUL, as in C; empty
-/// text is 0.
+/// A number as `strtod` reads it, if that would read all of the text. Text ends at a NUL, as in C;
+/// empty text is 0.
 fn parse(text: &[u8]) -> Option<f64> {
     let text = text.split(|b| *b == 0).next().unwrap_or_default();
     let text = std::str::from_utf8(text).ok()?;
@@ -76,7 +76,11 @@ fn show(value: f64) -> String {
     format!("{}e{sign}{:02}", short(mantissa), exponent.abs())
 }
 
-async fn change(object: Object<'_>, (key, operand): (Bytes, Bytes), f: fn(f64, f64) -> f64) -> Result<(), Errno> {
+async fn change(
+    object: Object<'_>,
+    (key, operand): (Bytes, Bytes),
+    f: fn(f64, f64) -> f64,
+) -> Result<(), Errno> {
     let operand = parse(&operand).ok_or(Errno::EINVAL)?;
     // A value that is absent, or cannot be read, counts as 0.
     let value = match object.map_get_val(&key).await {
@@ -100,7 +104,11 @@ mod tests {
     use crate::testing::TestObject;
 
     fn run(o: &mut TestObject, method: &str, operand: &'static str) -> Result<Bytes, Errno> {
-        o.exec("numops", method, &(Bytes::from_static(b"k"), Bytes::from_static(operand.as_bytes())))?;
+        o.exec(
+            "numops",
+            method,
+            &(Bytes::from_static(b"k"), Bytes::from_static(operand.as_bytes())),
+        )?;
         Ok(o.stored.omap[&b"k"[..]].clone())
     }
 
@@ -122,7 +130,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_c_does() {
-        for (text, value) in [(" 1", 1.0), ("+2.", 2.0), (".5", 0.5), ("0x10", 16.0), ("-0x1.8p1", -3.0), ("1\0junk", 1.0)] {
+        for (text, value) in [
+            (" 1", 1.0),
+            ("+2.", 2.0),
+            (".5", 0.5),
+            ("0x10", 16.0),
+            ("-0x1.8p1", -3.0),
+            ("1\0junk", 1.0),
+        ] {
             assert_eq!(parse(text.as_bytes()), Some(value), "{text:?}");
         }
         for text in ["1 ", " ", "--1", "+-1", "1e", "0x", "abc", "\u{fc}"] {

@@ -43,7 +43,8 @@ pub struct RefOp {
     pub implicit_ref: bool,
 }
 
-/// Input of `set` (Ceph: `cls_refcount_set_op`, version 1), output of `read` (`cls_refcount_read_ret`).
+/// Input of `set` (Ceph: `cls_refcount_set_op`, version 1), output of `read`
+/// (`cls_refcount_read_ret`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Refs {
@@ -63,7 +64,8 @@ async fn load(object: Object<'_>, implicit_ref: bool) -> Result<ObjRefcount, Err
     match object.getxattr(ATTR).await {
         Ok(stored) => decode(stored, Errno::EIO),
         Err(Errno::ENODATA) => {
-            let refs = implicit_ref.then(|| (Bytes::from_static(WILDCARD), true)).into_iter().collect();
+            let refs =
+                implicit_ref.then(|| (Bytes::from_static(WILDCARD), true)).into_iter().collect();
             Ok(ObjRefcount { refs, ..ObjRefcount::default() })
         }
         Err(e) => Err(e),

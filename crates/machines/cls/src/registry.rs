@@ -22,7 +22,8 @@ static BUILTIN: &[&Class] = &[
 /// The filters of listings that classes have.
 static FILTERS: &[(&str, &str)] = &[("hello", "hello")];
 
-/// `osd_class_load_list`'s default, and `osd_class_default_list`'s: what Ceph's developers vouch for.
+/// `osd_class_load_list`'s default, and `osd_class_default_list`'s: what Ceph's developers vouch
+/// for.
 pub const STOCK_CLASSES: &str = "cephfs hello journal lock log numops otp rbd refcount rgw rgw_gc timeindex \
                                  user version cas cmpomap queue 2pc_queue fifo";
 
@@ -82,8 +83,8 @@ impl Registry {
         Registry::with_lists(STOCK_CLASSES, STOCK_CLASSES)
     }
 
-    /// The built-in classes that `osd_class_load_list` names, of which those in `osd_class_default_list`
-    /// need no grant of their own. `*` names all.
+    /// The built-in classes that `osd_class_load_list` names, of which those in
+    /// `osd_class_default_list` need no grant of their own. `*` names all.
     pub fn with_lists(load: &str, default: &str) -> Self {
         Registry { load: ClassList::new(load), default: ClassList::new(default) }
     }
@@ -97,8 +98,9 @@ impl Registry {
         class.methods.iter().find(|m| m.name.as_bytes() == method).ok_or(Errno::EOPNOTSUPP)
     }
 
-    /// Whether there is a filter of listings `CLASS.FILTER`: all that exist pass objects whose attribute has
-    /// the given value. EPERM if the class may not be loaded, EINVAL if it or the filter is unknown.
+    /// Whether there is a filter of listings `CLASS.FILTER`: all that exist pass objects whose
+    /// attribute has the given value. EPERM if the class may not be loaded, EINVAL if it or the
+    /// filter is unknown.
     pub fn listing_filter(&self, name: &[u8]) -> Result<(), Errno> {
         let dot = name.iter().position(|b| *b == b'.').ok_or(Errno::EINVAL)?;
         let (class, filter) = (&name[..dot], &name[dot + 1..]);
@@ -163,7 +165,11 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         for class in BUILTIN {
-            assert!(STOCK_CLASSES.split(' ').any(|c| c == class.name), "{} can be loaded", class.name);
+            assert!(
+                STOCK_CLASSES.split(' ').any(|c| c == class.name),
+                "{} can be loaded",
+                class.name
+            );
         }
     }
 }

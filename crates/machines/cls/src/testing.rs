@@ -1,5 +1,5 @@
-//! An object in memory, for tests of classes. As in a real request, what a call reads is what earlier
-//! calls left behind, not what it wrote itself.
+//! An object in memory, for tests of classes. As in a real request, what a call reads is what
+//! earlier calls left behind, not what it wrote itself.
 
 use crate::context::{Access, ObjectContext, Origin, Page};
 use crate::method::{Output, encode};
@@ -88,7 +88,12 @@ impl TestObject {
     }
 
     /// Calls a method as an OSD does: what it changes takes effect if it succeeds.
-    pub fn call(&mut self, class: &str, method: &str, input: impl Into<Bytes>) -> Result<Output, Errno> {
+    pub fn call(
+        &mut self,
+        class: &str,
+        method: &str,
+        input: impl Into<Bytes>,
+    ) -> Result<Output, Errno> {
         let method = Registry::with_lists("*", "*").method(class.as_bytes(), method.as_bytes())?;
         self.next = self.stored.clone();
         (self.reads, self.writes) = (0, 0);
@@ -105,12 +110,22 @@ impl TestObject {
     }
 
     /// Calls a method with an encoded input.
-    pub fn exec<T: Encode>(&mut self, class: &str, method: &str, input: &T) -> Result<Bytes, Errno> {
+    pub fn exec<T: Encode>(
+        &mut self,
+        class: &str,
+        method: &str,
+        input: &T,
+    ) -> Result<Bytes, Errno> {
         self.call(class, method, encode(input)).map(|o| o.data)
     }
 
     /// Calls a method with an encoded input and decodes its output.
-    pub fn query<T: Encode, O: Decode>(&mut self, class: &str, method: &str, input: &T) -> Result<O, Errno> {
+    pub fn query<T: Encode, O: Decode>(
+        &mut self,
+        class: &str,
+        method: &str,
+        input: &T,
+    ) -> Result<O, Errno> {
         let data = self.exec(class, method, input)?;
         Ok(denc::Reader::new(data).get().expect("the output decodes"))
     }
@@ -124,7 +139,12 @@ impl TestObject {
         if self.next.exists { Ok(()) } else { Err(Errno::ENOENT) }
     }
 
-    fn rows(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<BTreeMap<Bytes, Bytes>>, Errno> {
+    fn rows(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Result<Page<BTreeMap<Bytes, Bytes>>, Errno> {
         self.reads += 1;
         if !self.next.is_omap {
             return Ok(Page::default());
@@ -133,8 +153,12 @@ impl TestObject {
             return Err(Errno::ENOENT);
         }
         let max = max.min(self.omap_entries) as usize;
-        let mut found =
-            self.stored.omap.iter().filter(|(k, _)| &k[..] > after && k.starts_with(prefix)).map(|(k, v)| (k.clone(), v.clone()));
+        let mut found = self
+            .stored
+            .omap
+            .iter()
+            .filter(|(k, _)| &k[..] > after && k.starts_with(prefix))
+            .map(|(k, v)| (k.clone(), v.clone()));
         let rows = found.by_ref().take(max).collect();
         Ok(Page { rows, more: found.next().is_some() })
     }
@@ -174,7 +198,8 @@ impl ObjectContext for TestObject {
     fn random(&mut self, out: &mut [u8]) {
         // Tests want the same bytes each time; a linear congruence is random enough.
         for b in out {
-            self.seed = self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            self.seed =
+                self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             *b = (self.seed >> 33) as u8;
         }
     }
@@ -203,12 +228,18 @@ impl ObjectContext for TestObject {
         self.reads += 1;
         let size = self.next.data.len();
         let start = (offset as usize).min(size);
-        let end = if length == 0 { size } else { offset.saturating_add(length).min(size as u64) as usize };
+        let end = if length == 0 {
+            size
+        } else {
+            offset.saturating_add(length).min(size as u64) as usize
+        };
         if start < end && !self.stored.exists {
             return now(Err(Errno::ENOENT));
         }
         let stored = &self.stored.data;
-        now(Ok(Bytes::copy_from_slice(stored.get(start..end.min(stored.len())).unwrap_or_default())))
+        now(Ok(Bytes::copy_from_slice(
+            stored.get(start..end.min(stored.len())).unwrap_or_default(),
+        )))
     }
 
     fn write(&mut self, offset: u64, data: Bytes) -> Access<'_, ()> {
@@ -275,14 +306,23 @@ impl ObjectContext for TestObject {
         now(Ok(()))
     }
 
-    fn map_get_vals_by_keys<'a>(&'a mut self, keys: &'a BTreeSet<Bytes>) -> Access<'a, BTreeMap<Bytes, Bytes>> {
+    fn map_get_vals_by_keys<'a>(
+        &'a mut self,
+        keys: &'a BTreeSet<Bytes>,
+    ) -> Access<'a, BTreeMap<Bytes, Bytes>> {
         self.reads += 1;
         let row = |k: &Bytes| Some((k.clone(), self.stored.omap.get(k)?.clone()));
         now(Ok(keys.iter().filter_map(row).collect()))
     }
 
-    fn map_get_keys<'a>(&'a mut self, start_after: &'a [u8], max: u64) -> Access<'a, Page<Vec<Bytes>>> {
-        now(self.rows(start_after, b"", max).map(|p| Page { rows: p.rows.into_keys().collect(), more: p.more }))
+    fn map_get_keys<'a>(
+        &'a mut self,
+        start_after: &'a [u8],
+        max: u64,
+    ) -> Access<'a, Page<Vec<Bytes>>> {
+        now(self
+            .rows(start_after, b"", max)
+            .map(|p| Page { rows: p.rows.into_keys().collect(), more: p.more }))
     }
 
     fn map_get_vals<'a>(

@@ -82,7 +82,8 @@ pub struct TrimOp {
 /// A key's time and second part; `None` if it ends before the time.
 fn parse(key: &[u8]) -> Option<(Utime, Bytes)> {
     let rest = key.strip_prefix(PREFIX).filter(|r| !r.is_empty())?;
-    let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()).unwrap_or(0);
+    let number =
+        |text: &[u8]| std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()).unwrap_or(0);
     let (sec, rest) = split(rest, b'.');
     let (usec, ext) = split(rest, b'_');
     let word = ext.trim_ascii_start();
@@ -119,7 +120,9 @@ async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
         }
         match parse(&key) {
             Some((key_ts, key_ext)) => ret.entries.push(Entry { key_ts, key_ext, value }),
-            None => tracing::error!(key = %key.escape_ascii(), "a time index has a key without a time"),
+            None => {
+                tracing::error!(key = %key.escape_ascii(), "a time index has a key without a time")
+            }
         }
         ret.marker = key;
     }
@@ -128,7 +131,8 @@ async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
 
 /// ENODATA if there was nothing to trim: clients repeat until they see it.
 async fn trim(object: Object<'_>, op: TrimOp) -> Result<(), Errno> {
-    let from = if op.from_marker.is_empty() { time_prefix(op.from_time).into() } else { op.from_marker };
+    let from =
+        if op.from_marker.is_empty() { time_prefix(op.from_time).into() } else { op.from_marker };
     let end = if op.to_marker.is_empty() { time_prefix(op.to_time).into() } else { op.to_marker };
     let page = object.map_get_vals(&from, PREFIX, MAX_TRIM).await?;
     let mut removed = false;
@@ -145,12 +149,21 @@ mod tests {
     use crate::testing::TestObject;
 
     fn at(sec: u32, ext: &'static str) -> Entry {
-        Entry { key_ts: Utime::new(sec, 7000), key_ext: ext.into(), value: format!("v{sec}{ext}").into() }
+        Entry {
+            key_ts: Utime::new(sec, 7000),
+            key_ext: ext.into(),
+            value: format!("v{sec}{ext}").into(),
+        }
     }
 
     fn filled() -> TestObject {
         let mut o = TestObject::new();
-        o.exec("timeindex", "add", &AddOp { entries: vec![at(20, "b"), at(10, "x"), at(20, "a"), at(30, "y")] }).unwrap();
+        o.exec(
+            "timeindex",
+            "add",
+            &AddOp { entries: vec![at(20, "b"), at(10, "x"), at(20, "a"), at(30, "y")] },
+        )
+        .unwrap();
         o
     }
 
@@ -173,7 +186,10 @@ mod tests {
         assert_eq!((&found.marker[..], found.truncated), (&b"1_0000000030.000007_y"[..], false));
         let two = list(&mut o, &ListOp { max_entries: 2, ..all.clone() });
         assert!(two.truncated);
-        assert_eq!(values(&list(&mut o, &ListOp { marker: two.marker, ..all.clone() })), [b"v20b", b"v30y"]);
+        assert_eq!(
+            values(&list(&mut o, &ListOp { marker: two.marker, ..all.clone() })),
+            [b"v20b", b"v30y"]
+        );
         let part = ListOp { from_time: Utime::new(15, 0), to_time: Utime::new(30, 7000), ..all };
         assert_eq!(values(&list(&mut o, &part)), [b"v20a", b"v20b"]);
     }

@@ -25,8 +25,8 @@ pub static CLASS: Class = Class {
 
 const PAGE: u64 = 1000;
 
-/// A bucket (Ceph: `cls_user_bucket`, `cls/user/cls_user_types.h`). With a placement it is written as
-/// version 9, without one as version 7, which older gateways read.
+/// A bucket (Ceph: `cls_user_bucket`, `cls/user/cls_user_types.h`). With a placement it is written
+/// as version 9, without one as version 7, which older gateways read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     /// Its name, and the key of its entry.
@@ -56,9 +56,14 @@ impl Encode for Bucket {
             return;
         }
         denc::envelope(out, 7, 3, |out| {
-            for field in
-                [&self.name, &self.data_pool, &self.marker, &self.bucket_id, &self.index_pool, &self.data_extra_pool]
-            {
+            for field in [
+                &self.name,
+                &self.data_pool,
+                &self.marker,
+                &self.bucket_id,
+                &self.index_pool,
+                &self.data_extra_pool,
+            ] {
                 field.encode(out, f);
             }
         });
@@ -196,7 +201,8 @@ pub struct Header {
     pub last_stats_update: Utime,
 }
 
-/// Input of `set_buckets_info` (Ceph: `cls_user_set_buckets_op`, `cls/user/cls_user_ops.h`, version 1).
+/// Input of `set_buckets_info` (Ceph: `cls_user_set_buckets_op`, `cls/user/cls_user_ops.h`, version
+/// 1).
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct SetBucketsOp {
@@ -328,7 +334,8 @@ async fn set_buckets_info(object: Object<'_>, op: SetBucketsOp) -> Result<(), Er
             header.stats.sub(&entry);
         }
         if !op.add {
-            (entry.size, entry.size_rounded, entry.count) = (update.size, update.size_rounded, update.count);
+            (entry.size, entry.size_rounded, entry.count) =
+                (update.size, update.size_rounded, update.count);
         }
         entry.user_stats_sync = true;
         object.map_set_val(&name, encode(&entry)).await?;
@@ -368,7 +375,9 @@ async fn list_buckets(object: Object<'_>, op: ListBucketsOp) -> Result<Bytes, Er
         }
         match decode(value, Errno::EIO) {
             Ok(entry) => ret.entries.push(entry),
-            Err(_) => tracing::error!(name = %last.escape_ascii(), "a user has a bucket that cannot be read"),
+            Err(_) => {
+                tracing::error!(name = %last.escape_ascii(), "a user has a bucket that cannot be read")
+            }
         }
     }
     if ret.truncated {
@@ -408,7 +417,11 @@ async fn reset_stats2(object: Object<'_>, op: ResetStats2Op) -> Result<Bytes, Er
         ret.marker = marker;
     }
     if !ret.truncated {
-        let header = Header { stats: ret.acc_stats.clone(), last_stats_update: op.time, ..Header::default() };
+        let header = Header {
+            stats: ret.acc_stats.clone(),
+            last_stats_update: op.time,
+            ..Header::default()
+        };
         store(object, &header).await?;
     }
     Ok(encode(&ret))
@@ -430,8 +443,18 @@ mod tests {
         }
     }
 
-    fn set(o: &mut TestObject, entries: Vec<BucketEntry>, add: bool, time: u32) -> Result<(), Errno> {
-        o.exec("user", "set_buckets_info", &SetBucketsOp { entries, add, time: Utime::new(time, 0) }).map(drop)
+    fn set(
+        o: &mut TestObject,
+        entries: Vec<BucketEntry>,
+        add: bool,
+        time: u32,
+    ) -> Result<(), Errno> {
+        o.exec(
+            "user",
+            "set_buckets_info",
+            &SetBucketsOp { entries, add, time: Utime::new(time, 0) },
+        )
+        .map(drop)
     }
 
     fn current(o: &mut TestObject) -> Header {
@@ -447,19 +470,32 @@ mod tests {
         let mut o = TestObject::new();
         set(&mut o, vec![entry("a", 1), entry("b", 2)], true, 5).unwrap();
         let h = current(&mut o);
-        assert_eq!(h.stats, Stats { total_entries: 3, total_bytes: 30, total_bytes_rounded: 3 * 4096 });
+        assert_eq!(
+            h.stats,
+            Stats { total_entries: 3, total_bytes: 30, total_bytes_rounded: 3 * 4096 }
+        );
         assert_eq!(h.last_stats_update, Utime::new(5, 0));
         // An update counts what changed; one of a bucket that is gone is ignored.
         set(&mut o, vec![entry("a", 10), entry("gone", 9)], false, 4).unwrap();
         let h = current(&mut o);
         assert_eq!((h.stats.total_entries, h.last_stats_update.sec), (12, 5));
         // Adding again leaves the numbers.
-        set(&mut o, vec![BucketEntry { creation_time: Utime::new(9, 9), ..entry("a", 99) }], true, 6).unwrap();
+        set(
+            &mut o,
+            vec![BucketEntry { creation_time: Utime::new(9, 9), ..entry("a", 99) }],
+            true,
+            6,
+        )
+        .unwrap();
         assert_eq!(current(&mut o).stats.total_entries, 12);
         let a = list(&mut o, &ListBucketsOp { max_entries: 1, ..ListBucketsOp::default() });
-        assert_eq!((a.entries[0].count, a.entries[0].creation_time, a.truncated), (10, Utime::new(9, 9), true));
+        assert_eq!(
+            (a.entries[0].count, a.entries[0].creation_time, a.truncated),
+            (10, Utime::new(9, 9), true)
+        );
         for _ in 0..2 {
-            o.exec("user", "remove_bucket", &RemoveBucketOp { bucket: entry("a", 0).bucket }).unwrap();
+            o.exec("user", "remove_bucket", &RemoveBucketOp { bucket: entry("a", 0).bucket })
+                .unwrap();
             assert_eq!(current(&mut o).stats.total_entries, 2);
         }
         assert_eq!(set(&mut o, vec![entry("", 1)], true, 7), Err(Errno::EINVAL));
@@ -469,12 +505,23 @@ mod tests {
     fn listing_is_bounded() {
         let mut o = TestObject::new();
         set(&mut o, ["a", "b", "c"].map(|n| entry(n, 1)).into(), true, 1).unwrap();
-        let names = |r: &ListBucketsRet| r.entries.iter().map(|e| e.bucket.name.clone()).collect::<Vec<_>>();
+        let names = |r: &ListBucketsRet| {
+            r.entries.iter().map(|e| e.bucket.name.clone()).collect::<Vec<_>>()
+        };
         let first = list(&mut o, &ListBucketsOp { max_entries: 2, ..ListBucketsOp::default() });
         assert_eq!((names(&first), &first.marker[..]), (vec!["a".into(), "b".into()], &b"b"[..]));
-        let rest = list(&mut o, &ListBucketsOp { marker: first.marker, max_entries: 100, ..ListBucketsOp::default() });
-        assert_eq!((names(&rest), rest.truncated, rest.marker.is_empty()), (vec!["c".into()], false, true));
-        let part = list(&mut o, &ListBucketsOp { max_entries: 100, end_marker: "c".into(), ..ListBucketsOp::default() });
+        let rest = list(
+            &mut o,
+            &ListBucketsOp { marker: first.marker, max_entries: 100, ..ListBucketsOp::default() },
+        );
+        assert_eq!(
+            (names(&rest), rest.truncated, rest.marker.is_empty()),
+            (vec!["c".into()], false, true)
+        );
+        let part = list(
+            &mut o,
+            &ListBucketsOp { max_entries: 100, end_marker: "c".into(), ..ListBucketsOp::default() },
+        );
         assert_eq!(names(&part), ["a", "b"]);
     }
 
@@ -491,14 +538,23 @@ mod tests {
         assert_eq!((h.stats.total_entries, h.last_stats_update.sec), (3, 7));
         o.omap_entries = 100;
         o.stored.header = Bytes::new();
-        let ret: ResetStats2Ret = o.query("user", "reset_user_stats2", &ResetStats2Op::default()).unwrap();
-        assert_eq!((ret.acc_stats.total_entries, &ret.marker[..], ret.truncated), (3, &b"b"[..], false));
+        let ret: ResetStats2Ret =
+            o.query("user", "reset_user_stats2", &ResetStats2Op::default()).unwrap();
+        assert_eq!(
+            (ret.acc_stats.total_entries, &ret.marker[..], ret.truncated),
+            (3, &b"b"[..], false)
+        );
         assert_eq!(current(&mut o).stats, ret.acc_stats);
     }
 
     #[test]
     fn both_forms_of_a_bucket_are_read() {
-        let old = Bucket { data_pool: "d".into(), index_pool: "i".into(), data_extra_pool: "e".into(), ..entry("n", 0).bucket };
+        let old = Bucket {
+            data_pool: "d".into(),
+            index_pool: "i".into(),
+            data_extra_pool: "e".into(),
+            ..entry("n", 0).bucket
+        };
         let new = Bucket { placement_id: "p".into(), ..entry("n", 0).bucket };
         assert_eq!((encode(&old)[0], encode(&old)[1]), (7, 3));
         assert_eq!((encode(&new)[0], encode(&new)[1]), (9, 8));

@@ -91,8 +91,8 @@ pub struct VersionOp {
     pub objv: ObjVersion,
 }
 
-/// Input of `inc`, `inc_conds` and `check_conds` (Ceph: `cls_version_inc_op`, `cls_version_check_op`,
-/// version 1).
+/// Input of `inc`, `inc_conds` and `check_conds` (Ceph: `cls_version_inc_op`,
+/// `cls_version_check_op`, version 1).
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct CondsOp {
@@ -157,7 +157,10 @@ mod tests {
     }
 
     fn conds(list: &[(Cond, u64, &'static str)]) -> CondsOp {
-        let one = |&(cond, ver, tag): &(Cond, u64, &'static str)| ObjVersionCond { cond, ver: ObjVersion { ver, tag: tag.into() } };
+        let one = |&(cond, ver, tag): &(Cond, u64, &'static str)| ObjVersionCond {
+            cond,
+            ver: ObjVersion { ver, tag: tag.into() },
+        };
         CondsOp { conds: list.iter().map(one).collect(), ..CondsOp::default() }
     }
 
@@ -198,9 +201,16 @@ mod tests {
         ] {
             let expected = if holds { Ok(()) } else { Err(Errno::ECANCELED) };
             let op = conds(&[(cond, ver, tag)]);
-            assert_eq!(o.exec("version", "check_conds", &op).map(drop), expected, "{cond:?} {ver} {tag}");
+            assert_eq!(
+                o.exec("version", "check_conds", &op).map(drop),
+                expected,
+                "{cond:?} {ver} {tag}"
+            );
         }
-        assert_eq!(o.exec("version", "inc_conds", &conds(&[(Cond::GE, 1, ""), (Cond::LT, 5, "")])), Err(Errno::ECANCELED));
+        assert_eq!(
+            o.exec("version", "inc_conds", &conds(&[(Cond::GE, 1, ""), (Cond::LT, 5, "")])),
+            Err(Errno::ECANCELED)
+        );
         assert_eq!(current(&mut o).ver, 5);
         o.exec("version", "inc_conds", &conds(&[(Cond::EQ, 5, "t")])).unwrap();
         assert_eq!(current(&mut o).ver, 6);

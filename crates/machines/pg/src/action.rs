@@ -17,14 +17,17 @@ pub type Peers = SmallVec<[OsdId; 3]>;
 /// Everything a PG can cause. The host carries actions out in the order in which it drains them.
 ///
 /// Every action may be carried out at once. What must not be visible before something is durable (a
-/// replica's acknowledgement, the reply to a client) is kept inside the machine and comes out only after
-/// [`Event::Committed`](crate::Event::Committed) with the token it depends on; there is no way to drain
-/// it early.
+/// replica's acknowledgement, the reply to a client) is kept inside the machine and comes out only
+/// after [`Event::Committed`](crate::Event::Committed) with the token it depends on; there is no
+/// way to drain it early.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "actions live in a queue that is drained at once; a box per message costs more")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "actions live in a queue that is drained at once; a box per message costs more"
+)]
 pub enum Action {
-    /// Apply and make durable, in one store transaction. Later actions and events may rely on it being
-    /// applied; only [`Event::Committed`](crate::Event::Committed) says that it is durable.
+    /// Apply and make durable, in one store transaction. Later actions and events may rely on it
+    /// being applied; only [`Event::Committed`](crate::Event::Committed) says that it is durable.
     Persist(Box<Persist>),
     /// Send the same message to these OSDs. Encode it once.
     Send {
@@ -42,15 +45,17 @@ pub enum Action {
         /// The version of its last entry.
         version: Eversion,
     },
-    /// A new interval began. Proposals in flight will get no reply: the host forgets them, drops every
-    /// cached object context, and runs or forwards waiting client operations again once the PG is active.
+    /// A new interval began. Proposals in flight will get no reply: the host forgets them, drops
+    /// every cached object context, and runs or forwards waiting client operations again once the
+    /// PG is active.
     IntervalChange,
     /// Clients may be served from now on ([`Pg::is_active`](crate::Pg::is_active) is true): run the
     /// operations that wait for the PG.
     Active,
     /// The object is no longer missing or degraded: run the operations that wait for it.
     ObjectReady(ObjectId),
-    /// The object has no reachable copy: operations that wait for it go on waiting, `ceph health` should say so.
+    /// The object has no reachable copy: operations that wait for it go on waiting, `ceph health`
+    /// should say so.
     ObjectUnfound(ObjectId),
     /// This OSD's copy of the object was bad and was replaced by a good one.
     CopyRepaired(ObjectId),
@@ -62,8 +67,8 @@ pub enum Action {
         text: String,
     },
     /// Say what this copy has of the objects after `after`, up to and with `upto`; answer with
-    /// [`Event::Scanned`](crate::Event::Scanned). If there are more than `max`, say less; objects of one name go
-    /// together.
+    /// [`Event::Scanned`](crate::Event::Scanned). If there are more than `max`, say less; objects
+    /// of one name go together.
     Scan {
         /// Goes into the answer.
         token: ReadToken,
@@ -76,8 +81,9 @@ pub enum Action {
         /// About how many objects, at most.
         max: usize,
     },
-    /// Another OSD wants to scrub this PG. Answer at once with [`Event::ScrubSlot`](crate::Event::ScrubSlot): whether
-    /// this OSD has a turn (`osd_max_scrubs`). An interval change takes the turn back.
+    /// Another OSD wants to scrub this PG. Answer at once with
+    /// [`Event::ScrubSlot`](crate::Event::ScrubSlot): whether this OSD has a turn
+    /// (`osd_max_scrubs`). An interval change takes the turn back.
     ReserveScrub,
     /// That turn is given back.
     ReleaseScrub,
@@ -112,8 +118,8 @@ pub enum Action {
     /// There are objects to recover: queue one grant with the scheduler, and answer with
     /// [`Event::StartRecovery`](crate::Event::StartRecovery).
     QueueRecovery,
-    /// List the objects of the collection in order, with the versions that their infos have; answer with
-    /// [`Event::Listed`](crate::Event::Listed). Objects of one name are listed together.
+    /// List the objects of the collection in order, with the versions that their infos have; answer
+    /// with [`Event::Listed`](crate::Event::Listed). Objects of one name are listed together.
     ListObjects {
         /// Goes into the answer.
         token: ReadToken,
@@ -122,11 +128,14 @@ pub enum Action {
         /// About how many.
         max: usize,
     },
-    /// Recovery or a backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for PGs that this OSD leads and
-    /// for others; see [`Reserver`](crate::Reserver)); answer with [`Event::Reserved`](crate::Event::Reserved) when it
-    /// comes, and with [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill for whose objects the
-    /// store is too full hears [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An interval change
-    /// takes the wish, or the turn, back. Whoever waits or has a turn changes its priority by asking again.
+    /// Recovery or a backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for
+    /// PGs that this OSD leads and for others; see [`Reserver`](crate::Reserver)); answer with
+    /// [`Event::Reserved`](crate::Event::Reserved) when it comes, and with
+    /// [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill for whose
+    /// objects the store is too full hears
+    /// [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An interval change
+    /// takes the wish, or the turn, back. Whoever waits or has a turn changes its priority by
+    /// asking again.
     Reserve {
         /// Whether another OSD leads the PG.
         target: bool,
@@ -137,17 +146,19 @@ pub enum Action {
     },
     /// The turns of this PG, and its wishes, are given back.
     Release,
-    /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The answer is
-    /// a map.
+    /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The
+    /// answer is a map.
     WantUpThru(Epoch),
-    /// Ask the monitor for this acting set (Ceph: `MOSDPGTemp`); empty asks to go back to `up`. The answer is a map.
+    /// Ask the monitor for this acting set (Ceph: `MOSDPGTemp`); empty asks to go back to `up`. The
+    /// answer is a map.
     WantPgTemp(Vec<OsdId>),
     /// A peer knows a map that this OSD has not: fetch maps up to this epoch.
     WantMap(Epoch),
-    /// Trim objects of this removed snapshot: list its rows of the [`snap_mapper`](crate::snap_mapper), and
-    /// propose the change of each clone found. When a listing finds none, answer with
-    /// [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Say [`Event::SnapTrimStarted`](crate::Event::SnapTrimStarted)
-    /// when the turn has come. Stop at an interval change.
+    /// Trim objects of this removed snapshot: list its rows of the
+    /// [`snap_mapper`](crate::snap_mapper), and propose the change of each clone found. When a
+    /// listing finds none, answer with [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Say
+    /// [`Event::SnapTrimStarted`](crate::Event::SnapTrimStarted) when the turn has come. Stop at an
+    /// interval change.
     SnapTrim(SnapId),
     /// Remove up to this many objects of the PG's collection as background work, then answer with
     /// [`Event::ObjectsRemoved`](crate::Event::ObjectsRemoved).
@@ -157,12 +168,13 @@ pub enum Action {
     },
     /// Send [`Event::Wake`](crate::Event::Wake) at this moment. Safety does not depend on it.
     WakeAt(Steady),
-    /// Reads may be answered again ([`Pg::is_readable`](crate::Pg::is_readable)): run the operations that wait for that.
+    /// Reads may be answered again ([`Pg::is_readable`](crate::Pg::is_readable)): run the
+    /// operations that wait for that.
     Readable,
-    /// Nothing is left: remove the collection with its rows and forget this machine. Then deal with the
-    /// messages that came meanwhile as with those for any PG that this OSD does not have
-    /// ([`creation::stranger`](crate::creation::stranger)), and keep client operations that wait: this OSD may
-    /// have become the primary.
+    /// Nothing is left: remove the collection with its rows and forget this machine. Then deal with
+    /// the messages that came meanwhile as with those for any PG that this OSD does not have
+    /// ([`creation::stranger`](crate::creation::stranger)), and keep client operations that wait:
+    /// this OSD may have become the primary.
     Gone {
         /// Messages, oldest first.
         undelivered: Vec<(OsdId, PeerHeader, PeerMsg)>,
@@ -176,15 +188,17 @@ pub struct Persist {
     pub token: PersistToken,
     /// Object changes that come first.
     pub source: Source,
-    /// Objects to remove, if they exist, after `source`: their content is divergent or deleted. Cached
-    /// contexts of them are void. Their snap-mapper rows may stay (see [`crate::snap_mapper`]).
+    /// Objects to remove, if they exist, after `source`: their content is divergent or deleted.
+    /// Cached contexts of them are void. Their snap-mapper rows may stay (see
+    /// [`crate::snap_mapper`]).
     pub remove_objects: Vec<ObjectId>,
     /// Rows of the PG's own omap object to set and remove.
     pub rows: RowBatch,
     /// The PG is new: create its collection (and its own omap object) first.
     pub create_collection: bool,
-    /// PGs that come out of this one, before anything else. In the order of their objects, the last ones first: each
-    /// takes all objects of the collection, as it is then, from its first object on.
+    /// PGs that come out of this one, before anything else. In the order of their objects, the last
+    /// ones first: each takes all objects of the collection, as it is then, from its first object
+    /// on.
     pub split: Vec<SplitOff>,
     /// PGs become part of this one, before anything else.
     pub join: Option<Join>,
@@ -193,8 +207,9 @@ pub struct Persist {
 /// PGs that become part of one.
 #[derive(Debug)]
 pub struct Join {
-    /// PGs that become part of it, and whether they are here, in the order of their objects: each has the objects
-    /// behind those of what is joined already. Their objects and snap-mapper rows are kept, all else of them goes.
+    /// PGs that become part of it, and whether they are here, in the order of their objects: each
+    /// has the objects behind those of what is joined already. Their objects and snap-mapper rows
+    /// are kept, all else of them goes.
     pub parts: Vec<(PgId, bool)>,
     /// `pg_num` before: it tells what a PG that is not here would have had.
     pub pg_num: u32,
@@ -205,7 +220,8 @@ pub struct Join {
 /// A PG that comes out of another one.
 #[derive(Debug)]
 pub struct SplitOff {
-    /// The new PG. It takes the objects of [`PgId::first_object`] and after with it, and their snap-mapper rows.
+    /// The new PG. It takes the objects of [`PgId::first_object`] and after with it, and their
+    /// snap-mapper rows.
     pub pgid: PgId,
     /// `pg_num` after the split.
     pub pg_num: u32,
@@ -223,9 +239,10 @@ pub enum Source {
     Proposal(OpToken),
     /// What the primary proposed.
     RepOp(Payload),
-    /// A chunk of a recovered object: if it is the first, remove the object and create it again; then
-    /// write data, attributes and omap rows; if it is the last, also set its snap-mapper rows.
+    /// A chunk of a recovered object: if it is the first, remove the object and create it again;
+    /// then write data, attributes and omap rows; if it is the last, also set its snap-mapper rows.
     Push(Box<ObjectChunk>),
-    /// Set these attributes of an object that is here: it counts again, as a newer version of itself.
+    /// Set these attributes of an object that is here: it counts again, as a newer version of
+    /// itself.
     Attrs(ObjectId, Vec<(Bytes, Bytes)>),
 }

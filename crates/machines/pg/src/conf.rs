@@ -9,16 +9,18 @@ pub struct PgConf {
     pub min_pg_log_entries: u64,
     /// `osd_max_pg_log_entries`: entries that no log is kept above.
     pub max_pg_log_entries: u64,
-    /// Entries that a clean PG keeps: the host divides `osd_target_pg_log_entries_per_osd` by its number of
-    /// PGs. Kept between the two limits above; a degraded PG keeps the maximum, so that the OSD that is away
-    /// can be filled from the log.
+    /// Entries that a clean PG keeps: the host divides `osd_target_pg_log_entries_per_osd` by its
+    /// number of PGs. Kept between the two limits above; a degraded PG keeps the maximum, so that
+    /// the OSD that is away can be filled from the log.
     pub target_pg_log_entries: u64,
-    /// `osd_pg_log_trim_min`: entries that are trimmed together, so that most operations trim nothing.
+    /// `osd_pg_log_trim_min`: entries that are trimmed together, so that most operations trim
+    /// nothing.
     pub pg_log_trim_min: u64,
-    /// `osd_pg_log_dups_tracked`: how many versions back, the log's included, a request is recognised.
+    /// `osd_pg_log_dups_tracked`: how many versions back, the log's included, a request is
+    /// recognised.
     pub pg_log_dups_tracked: u64,
-    /// Objects of the PG in recovery at a time, not counting those that clients wait for. How many an OSD recovers
-    /// ([`crate::Places`]) is for the host to say.
+    /// Objects of the PG in recovery at a time, not counting those that clients wait for. How many
+    /// an OSD recovers ([`crate::Places`]) is for the host to say.
     pub recovery_max_active: usize,
     /// `osd_async_recovery_min_cost`: writes that a copy must lack to recover beside the group.
     pub async_recovery_min_cost: u64,
@@ -28,10 +30,11 @@ pub struct PgConf {
     pub recovery_max_omap_entries: u64,
     /// `osd_backfill_scan_max`: objects of which a backfill compares the versions at a time.
     pub backfill_scan: usize,
-    /// `osd_pg_epoch_persisted_max_stale`: maps after which the epoch row is rewritten even if nothing
-    /// changed, so that old maps can be dropped.
+    /// `osd_pg_epoch_persisted_max_stale`: maps after which the epoch row is rewritten even if
+    /// nothing changed, so that old maps can be dropped.
     pub epoch_persisted_max_stale: u32,
-    /// `osd_scrub_chunk_min`: objects that a scrub compares at a time, at least, as far as there are so many.
+    /// `osd_scrub_chunk_min`: objects that a scrub compares at a time, at least, as far as there
+    /// are so many.
     pub scrub_chunk_min: usize,
     /// `osd_scrub_chunk_max`: and at most; objects of one name are not parted.
     pub scrub_chunk_max: usize,
@@ -49,8 +52,8 @@ pub struct PgConf {
     pub large_omap_bytes: u64,
     /// `osd_target_transaction_size`: objects that one step of a PG's removal deletes.
     pub removal_batch: usize,
-    /// How long a permission to serve reads lasts: `osd_pool_default_read_lease_ratio` of `osd_heartbeat_grace`. A pool's
-    /// `read_lease_interval` goes before.
+    /// How long a permission to serve reads lasts: `osd_pool_default_read_lease_ratio` of
+    /// `osd_heartbeat_grace`. A pool's `read_lease_interval` goes before.
     pub read_lease: Duration,
 }
 

@@ -1,20 +1,21 @@
 //! Which OSD instantiates a PG that nobody has yet.
 //!
-//! Nobody tells OSDs to create PGs: they see it in the maps. A PG is born in the first epoch in which its
-//! pool exists and its acting set is not empty; the OSDs that act in that epoch instantiate it, however late
-//! they process the map. Whoever acts later learns of the PG from them, by a message. An OSD must have made
-//! the new PGs durable before it records that it processed the map.
+//! Nobody tells OSDs to create PGs: they see it in the maps. A PG is born in the first epoch in
+//! which its pool exists and its acting set is not empty; the OSDs that act in that epoch
+//! instantiate it, however late they process the map. Whoever acts later learns of the PG from
+//! them, by a message. An OSD must have made the new PGs durable before it records that it
+//! processed the map.
 
 use denc_derive::Denc;
 use types::{OsdId, PgId, PoolId};
 
+use crate::info::PgInfo;
 use crate::map::MapView;
 use crate::msg::{PeerHeader, PeerMsg, Query};
 use crate::past_intervals::{PastIntervals, place};
-use crate::info::PgInfo;
 
-/// PGs that had no acting OSD in any map so far: the host keeps one for all pools, feeds it every map in
-/// order, and stores it with the map epoch that it processed.
+/// PGs that had no acting OSD in any map so far: the host keeps one for all pools, feeds it every
+/// map in order, and stores it with the map epoch that it processed.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 1, compat = 1)]
 pub struct UnbornPgs {
@@ -25,11 +26,11 @@ pub struct UnbornPgs {
 }
 
 impl UnbornPgs {
-    /// Processes the next map. `pools` are the pools of that map. Returns the PGs that `me` must instantiate
-    /// with [`Pg::create`](crate::Pg::create) in this epoch.
+    /// Processes the next map. `pools` are the pools of that map. Returns the PGs that `me` must
+    /// instantiate with [`Pg::create`](crate::Pg::create) in this epoch.
     ///
-    /// If the host cannot get the maps from a pool's creation on (they were trimmed, which means that the PGs
-    /// were clean once), it calls [`UnbornPgs::skip`] for the first map it has.
+    /// If the host cannot get the maps from a pool's creation on (they were trimmed, which means
+    /// that the PGs were clean once), it calls [`UnbornPgs::skip`] for the first map it has.
     pub fn advance(&mut self, me: OsdId, map: &dyn MapView, pools: &[PoolId]) -> Vec<PgId> {
         self.discover(map, pools);
         let mut mine = Vec::new();
@@ -61,10 +62,12 @@ impl UnbornPgs {
         for &pool in pools {
             let Some(view) = map.pool(pool) else { continue };
             if let Some((_, known)) = self.pools.iter_mut().find(|(p, _)| *p == pool) {
-                // A grown pg_num is a split, not a birth: what comes out of a PG that nobody has yet, nobody has.
+                // A grown pg_num is a split, not a birth: what comes out of a PG that nobody has
+                // yet, nobody has.
                 let old = std::mem::replace(known, view.pg_num);
                 let unborn = self.waiting.iter().filter(|p| p.pool == pool);
-                let children: Vec<_> = unborn.flat_map(|p| p.split_children(old, view.pg_num)).collect();
+                let children: Vec<_> =
+                    unborn.flat_map(|p| p.split_children(old, view.pg_num)).collect();
                 self.waiting.extend(children);
                 continue;
             }
@@ -89,19 +92,28 @@ pub enum Stranger {
 }
 
 /// Decides what to do with a message for a PG that this OSD does not have.
-pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map: &dyn MapView) -> Stranger {
+pub fn stranger(
+    me: OsdId,
+    from: OsdId,
+    header: &PeerHeader,
+    msg: &PeerMsg,
+    map: &dyn MapView,
+) -> Stranger {
     if header.sent > map.epoch() {
         return Stranger::WaitForMap;
     }
     let Some((mapping, _)) = place(map, header.pgid) else { return Stranger::Drop };
     let answer_header = PeerHeader { pgid: header.pgid, sent: map.epoch(), asked: header.sent };
     let nothing = |history| PgInfo { pgid: header.pgid, history, ..PgInfo::default() };
-    // Intervals may have come and gone between the sender's map and ours, and a copy must know them all. So a
-    // copy is only made from a message of exactly our epoch; otherwise the sender is made to look again.
+    // Intervals may have come and gone between the sender's map and ours, and a copy must know them
+    // all. So a copy is only made from a message of exactly our epoch; otherwise the sender is made
+    // to look again.
     let same_epoch = header.sent == map.epoch();
     match msg {
         // Somebody has the PG and takes us for its primary, which we are.
-        PeerMsg::Notify { info, .. } if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 => {
+        PeerMsg::Notify { info, .. }
+            if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 =>
+        {
             if same_epoch {
                 return Stranger::Adopt;
             }
@@ -109,23 +121,42 @@ pub fn stranger(me: OsdId, from: OsdId, header: &PeerHeader, msg: &PeerMsg, map:
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, again)
         }
         // The primary makes us a replica.
-        PeerMsg::Activate { info, .. } if mapping.primary == Some(from) && mapping.acting.contains(&me) => {
+        PeerMsg::Activate { info, .. }
+            if mapping.primary == Some(from) && mapping.acting.contains(&me) =>
+        {
             if same_epoch {
                 return Stranger::Adopt;
             }
-            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default(), promises: Vec::new() };
+            let not_yet = PeerMsg::Notify {
+                info: nothing(info.history),
+                past: PastIntervals::default(),
+                promises: Vec::new(),
+            };
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
         }
         // The primary wants to fill a copy here.
-        PeerMsg::StartBackfill { info, .. } if mapping.primary == Some(from) && mapping.up.contains(&me) => {
+        PeerMsg::StartBackfill { info, .. }
+            if mapping.primary == Some(from) && mapping.up.contains(&me) =>
+        {
             if same_epoch {
                 return Stranger::Adopt;
             }
-            let not_yet = PeerMsg::Notify { info: nothing(info.history), past: PastIntervals::default(), promises: Vec::new() };
+            let not_yet = PeerMsg::Notify {
+                info: nothing(info.history),
+                past: PastIntervals::default(),
+                promises: Vec::new(),
+            };
             Stranger::Answer(PeerHeader { asked: map.epoch(), ..answer_header }, not_yet)
         }
         PeerMsg::Query { query: Query::Info, history } if mapping.primary == Some(from) => {
-            Stranger::Answer(answer_header, PeerMsg::Notify { info: nothing(*history), past: PastIntervals::default(), promises: Vec::new() })
+            Stranger::Answer(
+                answer_header,
+                PeerMsg::Notify {
+                    info: nothing(*history),
+                    past: PastIntervals::default(),
+                    promises: Vec::new(),
+                },
+            )
         }
         PeerMsg::Query { query: Query::Log(_), history } if mapping.primary == Some(from) => {
             let (log, missing) = Default::default();

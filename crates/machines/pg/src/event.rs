@@ -10,15 +10,16 @@ use types::{Eversion, ObjectId, OsdId, SnapId};
 /// What can happen to a PG. A client's write is not here: see [`Pg::propose`](crate::Pg::propose).
 #[derive(Debug)]
 pub enum Event {
-    /// The next map. The host hands over every epoch that it can get, in order, so that the machine sees
-    /// every interval. Nothing is sent until [`Event::ActivateMap`].
+    /// The next map. The host hands over every epoch that it can get, in order, so that the machine
+    /// sees every interval. Nothing is sent until [`Event::ActivateMap`].
     AdvanceMap(MapRef),
-    /// The last map given is the newest that the host has, and in it this OSD is up with its present
-    /// address. A PG that entered a new interval starts to peer. The host sends this after each batch of
-    /// maps, but never while it is still booting: peers would take it for its former life.
+    /// The last map given is the newest that the host has, and in it this OSD is up with its
+    /// present address. A PG that entered a new interval starts to peer. The host sends this after
+    /// each batch of maps, but never while it is still booting: peers would take it for its former
+    /// life.
     ActivateMap,
-    /// A message from the PG's copy on another OSD. Messages of one sender arrive in the order in which
-    /// they were sent for as long as both are up.
+    /// A message from the PG's copy on another OSD. Messages of one sender arrive in the order in
+    /// which they were sent for as long as both are up.
     Peer {
         /// The sender.
         from: OsdId,
@@ -27,19 +28,20 @@ pub enum Event {
         /// What it says.
         msg: PeerMsg,
     },
-    /// What [`Action::Persist`](crate::Action::Persist) asked for with this token is durable, and so is
-    /// everything this PG asked for before it. The host may report every token or only the newest.
+    /// What [`Action::Persist`](crate::Action::Persist) asked for with this token is durable, and
+    /// so is everything this PG asked for before it. The host may report every token or only the
+    /// newest.
     Committed(PersistToken),
     /// The answer to [`Action::ReadObject`](crate::Action::ReadObject).
     ObjectRead {
         /// The token of the request.
         token: ReadToken,
-        /// The chunk, or `None` if the object is absent, has another version, or cannot be read. The
-        /// machine then looks for another source.
+        /// The chunk, or `None` if the object is absent, has another version, or cannot be read.
+        /// The machine then looks for another source.
         chunk: Option<ObjectChunk>,
     },
-    /// The answer to [`Action::ListObjects`](crate::Action::ListObjects): the objects at some moment between
-    /// the question and now.
+    /// The answer to [`Action::ListObjects`](crate::Action::ListObjects): the objects at some
+    /// moment between the question and now.
     Listed {
         /// The token of the request.
         token: ReadToken,
@@ -63,8 +65,8 @@ pub enum Event {
         /// Before others.
         on: bool,
     },
-    /// The store of this OSD, to which objects are copied or should be, is too full. The turn is lost; the wish
-    /// stays.
+    /// The store of this OSD, to which objects are copied or should be, is too full. The turn is
+    /// lost; the wish stays.
     BackfillTooFull,
     /// The scheduler grants recovery of up to `max_objects` more objects
     /// (answer to [`Action::QueueRecovery`](crate::Action::QueueRecovery)).
@@ -98,10 +100,11 @@ pub enum Event {
         /// What there is.
         map: ScrubMap,
     },
-    /// The host's turn to trim has come (first answer to [`Action::SnapTrim`](crate::Action::SnapTrim)).
+    /// The host's turn to trim has come (first answer to
+    /// [`Action::SnapTrim`](crate::Action::SnapTrim)).
     SnapTrimStarted(SnapId),
-    /// The host gave up trimming for now: the map forbids it, recovery goes first, or (`damaged`) an object
-    /// cannot be read.
+    /// The host gave up trimming for now: the map forbids it, recovery goes first, or (`damaged`)
+    /// an object cannot be read.
     SnapTrimStopped {
         /// Which snapshot.
         snap: SnapId,

@@ -22,15 +22,16 @@ pub struct PgInfo {
     pub log_tail: Eversion,
     /// Largest user-visible version given.
     pub last_user_version: u64,
-    /// The epoch in which this copy last took part in an activation. Whoever has the largest is nearest to
-    /// the truth: nothing was acknowledged in later intervals without raising it on every acting OSD.
+    /// The epoch in which this copy last took part in an activation. Whoever has the largest is
+    /// nearest to the truth: nothing was acknowledged in later intervals without raising it on
+    /// every acting OSD.
     pub last_epoch_started: Epoch,
     /// First epoch of the interval of that activation.
     pub last_interval_started: Epoch,
     /// Up to which object the copy is filled.
     pub last_backfill: Backfill,
-    /// The copy is being removed: it counts for nothing any more. Set before the first object goes, so that
-    /// a removal that was interrupted goes on after a restart.
+    /// The copy is being removed: it counts for nothing any more. Set before the first object goes,
+    /// so that a removal that was interrupted goes on after a restart.
     pub removing: bool,
     /// Removed snapshots whose objects are trimmed.
     pub purged_snaps: IntervalSet,
@@ -43,8 +44,9 @@ pub struct PgInfo {
     /// What scrubs found and did.
     #[denc(since = 2)]
     pub scrub: ScrubSummary,
-    /// First epoch of the last interval that started and in which this copy acted; 0 if it never did. Unlike
-    /// `last_interval_started` it does not grow while the copy only follows. `None`: whoever wrote it did not keep it.
+    /// First epoch of the last interval that started and in which this copy acted; 0 if it never
+    /// did. Unlike `last_interval_started` it does not grow while the copy only follows. `None`:
+    /// whoever wrote it did not keep it.
     #[denc(since = 3)]
     pub last_interval_acted: Option<Epoch>,
 }
@@ -102,8 +104,8 @@ pub struct PgHistory {
     pub same_interval_since: Epoch,
     /// First epoch with the present primary.
     pub same_primary_since: Epoch,
-    /// The epoch in which the PG was last split, or came out of a split. Requests of older epochs are void: their
-    /// clients send them again.
+    /// The epoch in which the PG was last split, or came out of a split. Requests of older epochs
+    /// are void: their clients send them again.
     #[denc(since = 2)]
     pub last_epoch_split: Epoch,
     /// Version at the last scrub.
@@ -126,15 +128,12 @@ pub struct PgHistory {
 impl PgHistory {
     /// An interval begins of which it is not known what it shares with the one before.
     pub(crate) fn begin_interval(&mut self, epoch: Epoch) {
-        (
-            self.same_up_since,
-            self.same_primary_since,
-            self.same_interval_since,
-        ) = (epoch, epoch, epoch);
+        (self.same_up_since, self.same_primary_since, self.same_interval_since) =
+            (epoch, epoch, epoch);
     }
 
-    /// Takes over what another copy knows better. The `same_*_since` come from maps and stay. Returns
-    /// whether anything changed.
+    /// Takes over what another copy knows better. The `same_*_since` come from maps and stay.
+    /// Returns whether anything changed.
     pub fn merge(&mut self, other: &PgHistory) -> bool {
         let before = *self;
         if self.epoch_created == Epoch(0) {
@@ -158,14 +157,15 @@ impl PgHistory {
     }
 }
 
-/// Up to where a copy is filled (Ceph: `last_backfill`, an `hobject_t` whose maximum means everything).
+/// Up to where a copy is filled (Ceph: `last_backfill`, an `hobject_t` whose maximum means
+/// everything).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Backfill {
     /// The copy has every object, apart from its missing set.
     #[default]
     Complete,
-    /// Objects up to this one are present; those after it were never copied. The log alone cannot fill
-    /// the rest.
+    /// Objects up to this one are present; those after it were never copied. The log alone cannot
+    /// fill the rest.
     UpTo(Box<ObjectId>),
     /// Nothing was copied yet.
     Nothing,
@@ -181,8 +181,8 @@ impl Backfill {
         }
     }
 
-    /// The boundary after this object and all its clones. Cursors stand only there, so that an operation, which
-    /// changes objects of one name, is on one side as a whole.
+    /// The boundary after this object and all its clones. Cursors stand only there, so that an
+    /// operation, which changes objects of one name, is on one side as a whole.
     pub fn after(oid: &ObjectId) -> Self {
         Self::UpTo(Box::new(oid.head().detached()))
     }

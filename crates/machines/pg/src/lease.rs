@@ -9,8 +9,9 @@ use types::{Epoch, OsdId};
 
 /// A moment of one process's clock, in nanoseconds since some moment of its own.
 ///
-/// The clock never steps, and goes on while the process or the machine sleeps (`CLOCK_BOOTTIME`). Moments of different
-/// processes have nothing to do with each other and are never sent; only durations are.
+/// The clock never steps, and goes on while the process or the machine sleeps (`CLOCK_BOOTTIME`).
+/// Moments of different processes have nothing to do with each other and are never sent; only
+/// durations are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Steady(pub u64);
 
@@ -34,14 +35,14 @@ pub(crate) fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a lease is worth to its holder: a little less than what was promised, so that clocks that differ in speed by less than
-/// a fortieth do no harm.
+/// What a lease is worth to its holder: a little less than what was promised, so that clocks that
+/// differ in speed by less than a fortieth do no harm.
 pub(crate) fn usable(d: Duration) -> Duration {
     d - d / 32
 }
 
-/// Part of what the holder of a copy has promised: because this process may still serve reads, no later interval begins to
-/// serve for some time.
+/// Part of what the holder of a copy has promised: because this process may still serve reads, no
+/// later interval begins to serve for some time.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     /// Who may serve reads.

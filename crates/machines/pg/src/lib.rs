@@ -1,8 +1,8 @@
 //! A placement group as a pure state machine.
 //!
-//! A PG takes [`Event`]s (maps, messages from peers, commits, finished reads, client proposals) and is
-//! then drained of [`Action`]s (persist, send, reply, read, ask the monitor). It does no I/O, reads no
-//! clock and draws no random numbers, so that a run of it is decided by its events alone.
+//! A PG takes [`Event`]s (maps, messages from peers, commits, finished reads, client proposals) and
+//! is then drained of [`Action`]s (persist, send, reply, read, ask the monitor). It does no I/O,
+//! reads no clock and draws no random numbers, so that a run of it is decided by its events alone.
 //!
 //! ```text
 //!          AdvanceMap*, ActivateMap                    propose()
@@ -19,11 +19,14 @@
 //! ```
 //!
 //! The algorithm is Ceph's log-based peering (`doc/dev/peering.rst`, `src/osd/PeeringState.h`,
-//! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was left out.
+//! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was
+//! left out.
 //!
-//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
+//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`],
+//!   [`msg`], [`PgState`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
-//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`], [`places`].
+//! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`],
+//!   [`places`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
 
 pub mod action;
@@ -50,21 +53,26 @@ pub mod scrub_schedule;
 pub mod snap_mapper;
 pub mod stats;
 
-pub use action::{Action, Persist, Peers, Source};
+pub use action::{Action, Peers, Persist, Source};
+pub use action::{Join, SplitOff};
 pub use conf::PgConf;
 pub use event::Event;
 pub use info::{Backfill, PgHistory, PgInfo, ScrubSummary};
 pub use lease::{Promise, Steady};
 pub use log_entry::{LogEntry, LogOp};
-pub use machine::{BackfillStatus, GiveUp, Holder, Incomplete, Lacking, LostRefused, PeeringStatus, Pg, RuledOut, ScrubKind, ScrubResults, WaitsFor};
+pub use machine::{
+    BackfillStatus, GiveUp, Holder, Incomplete, Lacking, LostRefused, PeeringStatus, Pg, RuledOut,
+    ScrubKind, ScrubResults, WaitsFor,
+};
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use past_intervals::PastIntervals;
 pub use places::Places;
-pub use proposal::{Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken};
+pub use proposal::{
+    Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken,
+};
 pub use reserver::{Reserver, Turn};
 pub use rows::{LoadError, RowBatch};
-pub use action::{Join, SplitOff};
 pub use scrub::{ScrubMap, ScrubObject};
 pub use stats::StatSum;
 pub use types::PgState;

@@ -46,8 +46,8 @@ impl DupEntry {
 
 /// The log of a PG in memory (Ceph: `PGLog::IndexedLog`).
 ///
-/// Versions of entries grow from just after `tail` to at most `head`. They have gaps where entries went to another
-/// PG in a split; then `head` may be above the newest entry.
+/// Versions of entries grow from just after `tail` to at most `head`. They have gaps where entries
+/// went to another PG in a split; then `head` may be above the newest entry.
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
     tail: Eversion,
@@ -61,7 +61,12 @@ pub struct PgLog {
 
 impl PgLog {
     /// A log from its parts, or `None` if the entries do not follow one another.
-    pub fn new(tail: Eversion, head: Eversion, entries: Vec<LoggedRef>, dups: Vec<DupEntry>) -> Option<Self> {
+    pub fn new(
+        tail: Eversion,
+        head: Eversion,
+        entries: Vec<LoggedRef>,
+        dups: Vec<DupEntry>,
+    ) -> Option<Self> {
         let mut log = Self { tail, head: tail, ..Self::default() };
         for entry in entries {
             let v = entry.entry.version;
@@ -85,7 +90,8 @@ impl PgLog {
         self.tail
     }
 
-    /// Whether versions are absent only where those of an epoch before `split` may have gone to another PG.
+    /// Whether versions are absent only where those of an epoch before `split` may have gone to
+    /// another PG.
     pub fn is_whole(&self, split: Epoch) -> bool {
         let mut before = self.tail;
         let follows = |before: Eversion, v: Eversion| v.version <= before.version + 1;
@@ -148,7 +154,9 @@ impl PgLog {
 
     /// Appends an entry, which must follow the head.
     pub fn push(&mut self, entry: LoggedRef) {
-        debug_assert!(entry.entry.version > self.head && entry.entry.version.version > self.head.version);
+        debug_assert!(
+            entry.entry.version > self.head && entry.entry.version.version > self.head.version
+        );
         self.head = entry.entry.version;
         if entry.entry.reqid != ReqId::default() {
             self.reqids.insert(entry.entry.reqid, entry.entry.version.version);
@@ -156,11 +164,14 @@ impl PgLog {
         self.entries.push_back(entry);
     }
 
-    /// Puts older entries in front, so that the log reaches back to `tail`. They are all that another log has
-    /// between `tail` and the present tail, and both logs have a point in common that is not older than that. If they
-    /// cannot be, nothing happens. Returns whether anything did.
+    /// Puts older entries in front, so that the log reaches back to `tail`. They are all that
+    /// another log has between `tail` and the present tail, and both logs have a point in common
+    /// that is not older than that. If they cannot be, nothing happens. Returns whether anything
+    /// did.
     pub fn extend_back(&mut self, tail: Eversion, older: &[LoggedRef]) -> bool {
-        if tail >= self.tail || older.iter().any(|e| e.entry.version <= tail || e.entry.version > self.tail) {
+        if tail >= self.tail
+            || older.iter().any(|e| e.entry.version <= tail || e.entry.version > self.tail)
+        {
             return false;
         }
         for e in older.iter().rev() {
@@ -207,8 +218,9 @@ impl PgLog {
         cut
     }
 
-    /// Drops entries up to and with `to`. Requests among the last `dups_tracked` versions, the log's own
-    /// included, stay known as dups: none if the log is as long. The row changes go to `rows`.
+    /// Drops entries up to and with `to`. Requests among the last `dups_tracked` versions, the
+    /// log's own included, stay known as dups: none if the log is as long. The row changes go to
+    /// `rows`.
     pub fn trim(&mut self, to: Eversion, dups_tracked: u64, rows: &mut RowBatch) {
         let oldest = self.head.version.saturating_sub(dups_tracked);
         while let Some(e) = self.entries.pop_front_if(|e| e.entry.version <= to) {
@@ -233,8 +245,8 @@ impl PgLog {
         }
     }
 
-    /// Takes out the entries for which `goes` is true. They come back as a log that reaches as far on both sides and
-    /// knows the same dups: which object a dup was about is not known.
+    /// Takes out the entries for which `goes` is true. They come back as a log that reaches as far
+    /// on both sides and knows the same dups: which object a dup was about is not known.
     pub fn split(&mut self, mut goes: impl FnMut(&LoggedRef) -> bool) -> Self {
         let mut child = Self { tail: self.tail, head: self.tail, ..Self::default() };
         let mut kept = Self { tail: self.tail, head: self.tail, ..Self::default() };
@@ -244,20 +256,22 @@ impl PgLog {
         for dup in &self.dups {
             child.push_dup(dup.clone());
         }
-        (kept.dups, kept.dup_reqids) = (std::mem::take(&mut self.dups), std::mem::take(&mut self.dup_reqids));
+        (kept.dups, kept.dup_reqids) =
+            (std::mem::take(&mut self.dups), std::mem::take(&mut self.dup_reqids));
         (child.head, kept.head) = (self.head, self.head);
         *self = kept;
         child
     }
 
-    /// What is left of logs of PGs that become one: a log without entries that begins at `head` and knows the newest
-    /// requests of all of them.
+    /// What is left of logs of PGs that become one: a log without entries that begins at `head` and
+    /// knows the newest requests of all of them.
     pub fn joined(logs: &[&Self], head: Eversion, dups_tracked: u64) -> Self {
         let oldest = head.version.saturating_sub(dups_tracked);
         let mut dups: Vec<DupEntry> = Vec::new();
         for log in logs {
             dups.extend(log.dups.iter().cloned());
-            let newest = |e: &&LoggedRef| log.reqids.get(&e.entry.reqid) == Some(&e.entry.version.version);
+            let newest =
+                |e: &&LoggedRef| log.reqids.get(&e.entry.reqid) == Some(&e.entry.version.version);
             dups.extend(log.entries.iter().filter(newest).map(|e| DupEntry::of(&e.entry)));
         }
         dups.retain(|d| d.version.version > oldest);
@@ -275,5 +289,4 @@ impl PgLog {
         self.dup_reqids.insert(dup.reqid, dup.version);
         self.dups.push_back(dup);
     }
-
 }

@@ -49,7 +49,8 @@ pub struct LogEntry {
     pub oid: ObjectId,
     /// The version that the change gave the object. `version.version` grows from entry to entry.
     pub version: Eversion,
-    /// The object's version before, zero if it did not exist. Of a clone: that of the head that it was made of (as in Ceph).
+    /// The object's version before, zero if it did not exist. Of a clone: that of the head that it
+    /// was made of (as in Ceph).
     pub prior_version: Eversion,
     /// The object's user-visible version after.
     pub user_version: u64,
@@ -88,8 +89,8 @@ impl LogEntry {
 }
 
 impl Logged {
-    /// Encodes an entry. The log outlives messages by far: the names in the kept entry are slices of its
-    /// own bytes, where the caller's may be slices of a message with megabytes of data.
+    /// Encodes an entry. The log outlives messages by far: the names in the kept entry are slices
+    /// of its own bytes, where the caller's may be slices of a message with megabytes of data.
     pub fn new(entry: LogEntry) -> LoggedRef {
         let mut out = BytesMut::with_capacity(192);
         entry.encode(&mut out, Features::ALL);

@@ -1,4 +1,5 @@
-//! What a PG must know of an OSDMap. The daemon answers from the real map; simulations from a small one.
+//! What a PG must know of an OSDMap. The daemon answers from the real map; simulations from a small
+//! one.
 
 use std::fmt;
 use std::rc::Rc;
@@ -22,17 +23,20 @@ pub trait MapView {
     fn up_from(&self, osd: OsdId) -> Epoch;
     /// The last epoch up to which the OSD is known to have been alive (`osd_info_t::up_thru`).
     fn up_thru(&self, osd: OsdId) -> Epoch;
-    /// The epoch at which an operator declared the OSD's data lost (`osd_info_t::lost_at`), 0 if never.
+    /// The epoch at which an operator declared the OSD's data lost (`osd_info_t::lost_at`), 0 if
+    /// never.
     fn lost_at(&self, osd: OsdId) -> Epoch;
     /// The pool, or `None` if it does not exist in this epoch.
     fn pool(&self, pool: PoolId) -> Option<PoolView>;
-    /// Snapshots of the pool that are deleted and not yet trimmed everywhere (`OSDMap::removed_snaps_queue`).
+    /// Snapshots of the pool that are deleted and not yet trimmed everywhere
+    /// (`OSDMap::removed_snaps_queue`).
     fn removed_snaps(&self, pool: PoolId) -> IntervalSet;
     /// Whether removed snapshots may be trimmed now (flag `nosnaptrim`).
     fn trims_snaps(&self) -> bool {
         true
     }
-    /// Whether objects may be copied that some copy lacks (flag `norecover`); those for which clients wait are.
+    /// Whether objects may be copied that some copy lacks (flag `norecover`); those for which
+    /// clients wait are.
     fn recovers(&self) -> bool {
         true
     }
@@ -52,7 +56,8 @@ pub trait MapView {
     fn recovery_priority(&self, _: PoolId) -> i32 {
         0
     }
-    /// The epoch in which the OSD's process was last known to be gone for sure (`osd_xinfo_t::dead_epoch`), 0 if never.
+    /// The epoch in which the OSD's process was last known to be gone for sure
+    /// (`osd_xinfo_t::dead_epoch`), 0 if never.
     fn dead_epoch(&self, _: OsdId) -> Epoch {
         Epoch(0)
     }

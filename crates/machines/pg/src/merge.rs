@@ -5,11 +5,13 @@
 //!    this copy       ── a ── b ── c ── d ── e        divergent = d, e    to learn = f, g
 //! ```
 //!
-//! An entry's version names it uniquely (one primary of one interval gave it), so two logs that share a
-//! version share everything before it. The copy gives up its divergent entries and learns the others.
+//! An entry's version names it uniquely (one primary of one interval gave it), so two logs that
+//! share a version share everything before it. The copy gives up its divergent entries and learns
+//! the others.
 //!
-//! A divergent change cannot be undone in place; the object is removed and, if it existed before, copied
-//! again. For each object with divergent entries, where `prior` is its version before the first of them:
+//! A divergent change cannot be undone in place; the object is removed and, if it existed before,
+//! copied again. For each object with divergent entries, where `prior` is its version before the
+//! first of them:
 //!
 //! * the copy had not yet recovered the divergent content: what it has is older and stays;
 //! * otherwise the object is removed: it has nothing;
@@ -17,7 +19,8 @@
 //! * else if `prior` is zero the object must not exist: nothing is missing;
 //! * else `prior` is needed, unless the copy still has exactly that.
 //!
-//! The entry of a clone names the version of the head that it was made of; the clone itself was nowhere before.
+//! The entry of a clone names the version of the head that it was made of; the clone itself was
+//! nowhere before.
 //!
 //! Learning an update makes its version needed; learning a deletion removes the object.
 //! (Ceph: `PGLog::_merge_object_divergent_entries`, `PGLog::merge_log`, `PGLog::proc_replica_log`.)
@@ -43,20 +46,26 @@ pub struct Outcome {
     pub diverged: bool,
 }
 
-/// The newest point that `log` shares with another log, of which `segment` is known and which belongs to the copy that
-/// says `info`; `None` if they do not meet, or `segment` does not tell.
+/// The newest point that `log` shares with another log, of which `segment` is known and which
+/// belongs to the copy that says `info`; `None` if they do not meet, or `segment` does not tell.
 ///
-/// After a split a log has only some of the versions, so that the newest entry that both have may be older than both
-/// tails. Then they agree at the newer tail: what is trimmed was complete everywhere, and so is part of every history
-/// that reaches as far. (A branch that was given up ends before any version that took its place: those have later
-/// epochs, and versions are ordered by epoch first.)
+/// After a split a log has only some of the versions, so that the newest entry that both have may
+/// be older than both tails. Then they agree at the newer tail: what is trimmed was complete
+/// everywhere, and so is part of every history that reaches as far. (A branch that was given up
+/// ends before any version that took its place: those have later epochs, and versions are ordered
+/// by epoch first.)
 pub fn newest_common(log: &PgLog, segment: &LogSegment, info: &PgInfo) -> Option<Eversion> {
     let (tail, entries) = (segment.tail, &segment.entries);
     let floor = log.tail().max(tail);
     if log.head() < floor || info.last_update < floor {
         return None;
     }
-    let shared = entries.iter().rev().map(|e| e.entry.version).take_while(|v| *v > floor).find(|&v| log.get(v).is_some());
+    let shared = entries
+        .iter()
+        .rev()
+        .map(|e| e.entry.version)
+        .take_while(|v| *v > floor)
+        .find(|&v| log.get(v).is_some());
     if shared.is_some() {
         return shared;
     }
@@ -65,8 +74,8 @@ pub fn newest_common(log: &PgLog, segment: &LogSegment, info: &PgInfo) -> Option
 }
 
 /// Brings `missing` of a copy from its own log to the authoritative one. `divergent` are the copy's
-/// entries after `common`, `learn` the authoritative ones; both oldest first. Objects that the copy is
-/// not yet responsible for (`filled`) are left alone.
+/// entries after `common`, `learn` the authoritative ones; both oldest first. Objects that the copy
+/// is not yet responsible for (`filled`) are left alone.
 pub fn merge(
     missing: &mut MissingSet,
     filled: &Backfill,

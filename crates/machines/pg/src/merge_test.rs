@@ -10,7 +10,14 @@ use super::*;
 use crate::log_entry::{LogEntry, LogOp, Logged};
 
 fn oid(n: u8) -> ObjectId {
-    ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(&[b'a' + n]), Bytes::new(), SnapId::NOSNAP, u32::from(n))
+    ObjectId::with_hash(
+        PoolId(1),
+        Bytes::new(),
+        Bytes::copy_from_slice(&[b'a' + n]),
+        Bytes::new(),
+        SnapId::NOSNAP,
+        u32::from(n),
+    )
 }
 
 /// Content of a store: the version of each object that exists.
@@ -56,8 +63,8 @@ fn changes(max: usize) -> impl Strategy<Value = Vec<(u8, u8)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Two merges in a row, with part of the recovery in between, leave exactly the objects missing whose
-    /// content differs from what the final log says.
+    /// Two merges in a row, with part of the recovery in between, leave exactly the objects missing
+    /// whose content differs from what the final log says.
     #[test]
     fn missing_is_what_differs(
         base in changes(8),
@@ -72,7 +79,8 @@ proptest! {
         let mut missing = MissingSet::default();
         for (i, (own, auth, back, recover)) in rounds.into_iter().enumerate() {
             let epoch = 2 + 2 * i as u32;
-            // The authoritative history forgets some of its newest entries of this round's start only.
+            // The authoritative history forgets some of its newest entries of this round's start
+            // only.
             let _ = back;
             // The copy takes writes of its own as a former primary: it must not lack those objects.
             let mut own_content = truth.clone();
@@ -168,18 +176,39 @@ fn a_clone_was_nowhere_before() {
     let entry = |op, oid: &ObjectId, version, prior_version| {
         let (oid, reqid, mtime) = (oid.clone(), ReqId::default(), Utime::default());
         let (snaps, op_returns) = (Vec::new(), Vec::new());
-        Logged::new(LogEntry { op, oid, version, prior_version, user_version: 0, reqid, mtime, return_code: 0, snaps, op_returns, reverting_to: None })
+        Logged::new(LogEntry {
+            op,
+            oid,
+            version,
+            prior_version,
+            user_version: 0,
+            reqid,
+            mtime,
+            return_code: 0,
+            snaps,
+            op_returns,
+            reverting_to: None,
+        })
     };
-    let changes = [entry(LogOp::Clone, &clone, at(2, 5), at(1, 4)), entry(LogOp::Modify, &head, at(2, 6), at(1, 4))];
+    let changes = [
+        entry(LogOp::Clone, &clone, at(2, 5), at(1, 4)),
+        entry(LogOp::Modify, &head, at(2, 6), at(1, 4)),
+    ];
 
     let mut missing = MissingSet::default();
     let out = merge(&mut missing, &Backfill::Complete, at(1, 4), &changes, &[]);
     assert_eq!(out.remove, [head.clone(), clone.clone()].into());
     assert_eq!(missing.get(&clone), None, "nobody ever had it");
-    assert_eq!(missing.get(&head), Some(&MissingItem { need: at(1, 4), have: Eversion::default() }));
+    assert_eq!(
+        missing.get(&head),
+        Some(&MissingItem { need: at(1, 4), have: Eversion::default() })
+    );
 
     let mut missing = MissingSet::default();
     merge(&mut missing, &Backfill::Complete, at(1, 4), &[], &changes);
-    assert_eq!(missing.get(&clone), Some(&MissingItem { need: at(2, 5), have: Eversion::default() }));
+    assert_eq!(
+        missing.get(&clone),
+        Some(&MissingItem { need: at(2, 5), have: Eversion::default() })
+    );
     assert_eq!(missing.get(&head), Some(&MissingItem { need: at(2, 6), have: at(1, 4) }));
 }

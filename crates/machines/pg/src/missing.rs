@@ -17,12 +17,13 @@ pub struct MissingItem {
     pub have: Eversion,
 }
 
-/// Objects that a copy should have and has not (Ceph: `pg_missing_t`). Deleted objects are never in it:
-/// their removal is applied when the entry is learned.
+/// Objects that a copy should have and has not (Ceph: `pg_missing_t`). Deleted objects are never in
+/// it: their removal is applied when the entry is learned.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MissingSet {
     items: BTreeMap<ObjectId, MissingItem>,
-    /// By needed version, oldest first: recovery goes in this order so that `last_complete` advances.
+    /// By needed version, oldest first: recovery goes in this order so that `last_complete`
+    /// advances.
     by_need: BTreeSet<(Eversion, ObjectId)>,
 }
 
@@ -50,7 +51,8 @@ impl MissingSet {
 
     /// Whether this head or one of its clones is missing.
     pub fn contains_name(&self, head: &ObjectId) -> bool {
-        !self.items.is_empty() && self.items.range(head.at(SnapId(0))..=head.head()).next().is_some()
+        !self.items.is_empty()
+            && self.items.range(head.at(SnapId(0))..=head.head()).next().is_some()
     }
     /// All missing objects in object order.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectId, &MissingItem)> {
@@ -91,7 +93,8 @@ impl MissingSet {
         Some(item)
     }
 
-    /// A copy that had everything before `entry` learns of `entry`, without the change that it describes.
+    /// A copy that had everything before `entry` learns of `entry`, without the change that it
+    /// describes.
     pub fn add_next(&mut self, entry: &LogEntry) {
         if entry.op.is_delete() {
             self.remove(&entry.oid);
@@ -107,7 +110,11 @@ impl MissingSet {
     /// Whether both indexes agree.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.items.len() != self.by_need.len() {
-            return Err(format!("{} objects missing, {} versions needed", self.items.len(), self.by_need.len()));
+            return Err(format!(
+                "{} objects missing, {} versions needed",
+                self.items.len(),
+                self.by_need.len()
+            ));
         }
         for (version, oid) in &self.by_need {
             if self.items.get(oid).map(|i| i.need) != Some(*version) {

@@ -1,8 +1,8 @@
 //! What copies of a PG say to each other.
 //!
-//! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`, which
-//! carries the payload of a write or a push untouched, so that it is never copied. The tag of a message is
-//! one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub.
+//! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`,
+//! which carries the payload of a write or a push untouched, so that it is never copied. The tag of
+//! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +27,11 @@ use crate::stats::StatSum;
 pub struct PeerHeader {
     /// The PG.
     pub pgid: PgId,
-    /// The sender's map epoch. A receiver with an older map waits for this one before it looks inside.
+    /// The sender's map epoch. A receiver with an older map waits for this one before it looks
+    /// inside.
     pub sent: Epoch,
-    /// For an answer, `sent` of the question; otherwise the same as `sent`. A receiver that entered a new
-    /// interval after either drops the message.
+    /// For an answer, `sent` of the question; otherwise the same as `sent`. A receiver that entered
+    /// a new interval after either drops the message.
     pub asked: Epoch,
 }
 
@@ -71,8 +72,8 @@ pub struct Progress {
     pub omap_to: Option<Bytes>,
 }
 
-/// A part of an object on its way to a copy that lacks it. The first part (`from` is the default) carries
-/// the attributes and the omap header; all parts are of the same version.
+/// A part of an object on its way to a copy that lacks it. The first part (`from` is the default)
+/// carries the attributes and the omap header; all parts are of the same version.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ObjectChunk {
     /// The object.
@@ -87,7 +88,8 @@ pub struct ObjectChunk {
     pub last: bool,
     /// Size of the object.
     pub size: u64,
-    /// Allocated ranges of the object in this part: `(offset, length)`, their bytes follow one another in `data`.
+    /// Allocated ranges of the object in this part: `(offset, length)`, their bytes follow one
+    /// another in `data`.
     pub extents: Vec<(u64, u64)>,
     /// Bytes of the extents.
     pub data: Bytes,
@@ -115,12 +117,13 @@ pub struct RepOp {
     pub entries: SmallVec<[LoggedRef; 1]>,
     /// How the totals change.
     pub stats: StatSum,
-    /// The log may be trimmed up to this version: every acting OSD has all of it on disk, objects included.
+    /// The log may be trimmed up to this version: every acting OSD has all of it on disk, objects
+    /// included.
     pub trim_to: Eversion,
     /// What to apply.
     pub payload: Payload,
-    /// There is nothing to apply: the receiver is being filled, and lacks what the change is made to. It learns
-    /// the entries; what they need of the part that it has is missing then.
+    /// There is nothing to apply: the receiver is being filled, and lacks what the change is made
+    /// to. It learns the entries; what they need of the part that it has is missing then.
     pub log_only: bool,
 }
 
@@ -162,7 +165,8 @@ pub enum PeerMsg {
         /// Its missing objects.
         missing: MissingSet,
     },
-    /// Primary makes a replica active: the authoritative info, and what of the log the replica lacks.
+    /// Primary makes a replica active: the authoritative info, and what of the log the replica
+    /// lacks.
     Activate {
         /// The authoritative info; its `last_epoch_started` is this activation.
         info: PgInfo,
@@ -220,8 +224,9 @@ pub enum PeerMsg {
     Trim(Eversion),
     /// The PG is clean elsewhere: the sender, its primary, does not need this copy.
     Remove,
-    /// Primary makes an OSD follow whose log cannot be brought up to date: it drops what it knows, takes over
-    /// this log, and counts as not filled at all. Objects that it has may turn out to be right.
+    /// Primary makes an OSD follow whose log cannot be brought up to date: it drops what it knows,
+    /// takes over this log, and counts as not filled at all. Objects that it has may turn out to be
+    /// right.
     StartBackfill {
         /// The authoritative info.
         info: PgInfo,
@@ -261,7 +266,8 @@ pub enum PeerMsg {
         /// What is behind it.
         listing: Listing,
     },
-    /// Primary moves the target's cursor: from now on, what is up to there is there, or in the missing set.
+    /// Primary moves the target's cursor: from now on, what is up to there is there, or in the
+    /// missing set.
     AdvanceBackfill {
         /// The new cursor.
         upto: Backfill,
@@ -275,8 +281,8 @@ pub enum PeerMsg {
         /// The cursor.
         upto: Backfill,
     },
-    /// Primary asks an acting replica for the permission to serve reads (Ceph: `MOSDPGLease`). The rounds of an interval
-    /// are counted from 1; one begins when all have answered the one before.
+    /// Primary asks an acting replica for the permission to serve reads (Ceph: `MOSDPGLease`). The
+    /// rounds of an interval are counted from 1; one begins when all have answered the one before.
     Lease {
         /// Number of the round.
         round: u64,
@@ -379,7 +385,9 @@ impl PeerMsg {
             }
             Self::RepOp(op) => {
                 out.put_u8(if op.log_only { 15 } else { 7 });
-                out.put_u32_le(u32::try_from(op.entries.len()).expect("an operation has few entries"));
+                out.put_u32_le(
+                    u32::try_from(op.entries.len()).expect("an operation has few entries"),
+                );
                 for entry in &op.entries {
                     entry.encode(&mut out, f);
                 }
@@ -539,14 +547,19 @@ impl PeerMsg {
                 }))
             }
             8 => Self::RepOpReply { version: r.get()? },
-            tag @ (9 | 27) => Self::Pull { oid: r.get()?, version: r.get()?, from: r.get()?, urgent: tag == 27 },
+            tag @ (9 | 27) => {
+                Self::Pull { oid: r.get()?, version: r.get()?, from: r.get()?, urgent: tag == 27 }
+            }
             10 => {
                 let mut chunk: ObjectChunk = r.get()?;
                 let mut total = 0u64;
                 for &(offset, len) in &chunk.extents {
                     total = total.saturating_add(len);
                     if offset.checked_add(len).is_none_or(|end| end > chunk.size) {
-                        return Err(DecodeError::Invalid { what: "ObjectChunk extent", found: offset });
+                        return Err(DecodeError::Invalid {
+                            what: "ObjectChunk extent",
+                            found: offset,
+                        });
                     }
                 }
                 if total != data.len() as u64 {
@@ -559,7 +572,12 @@ impl PeerMsg {
             12 => Self::PushReply { oid: r.get()?, version: r.get()?, to: r.get()? },
             13 => Self::Trim(r.get()?),
             14 => Self::Remove,
-            16 => Self::StartBackfill { info: r.get()?, log: r.get()?, dups: r.get()?, past: r.get()? },
+            16 => Self::StartBackfill {
+                info: r.get()?,
+                log: r.get()?,
+                dups: r.get()?,
+                past: r.get()?,
+            },
             18 => Self::Reserved,
             24 => Self::Reserve { backfill: r.get()?, priority: r.get()? },
             25 => Self::Revoked,
@@ -573,7 +591,13 @@ impl PeerMsg {
             41 => Self::ScrubReserve,
             42 => Self::ScrubReserved { granted: r.get()? },
             43 => Self::ScrubRelease,
-            44 => Self::Scan { id: r.get()?, after: r.get()?, upto: r.get()?, deep: r.get()?, max: r.get()? },
+            44 => Self::Scan {
+                id: r.get()?,
+                after: r.get()?,
+                upto: r.get()?,
+                deep: r.get()?,
+                max: r.get()?,
+            },
             45 => Self::ScanResult { id: r.get()?, map: Box::new(r.get()?) },
             46 => Self::Scrubbed { history: r.get()?, scrub: r.get()? },
             found => return Err(DecodeError::Invalid { what: "PeerMsg tag", found: found.into() }),

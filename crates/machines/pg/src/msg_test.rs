@@ -4,16 +4,23 @@ use proptest::prelude::*;
 use types::{OsdId, PoolId, ReqId, Utime};
 
 use super::*;
-use crate::scrub::{ScrubMap, ScrubObject};
 use crate::log_entry::{LogEntry, LogOp};
 use crate::missing::MissingItem;
+use crate::scrub::{ScrubMap, ScrubObject};
 
 fn header() -> PeerHeader {
     PeerHeader { pgid: PgId { pool: PoolId(3), seed: 9 }, sent: Epoch(7), asked: Epoch(6) }
 }
 
 fn oid() -> ObjectId {
-    ObjectId::with_hash(PoolId(3), Bytes::new(), Bytes::from_static(b"object"), Bytes::new(), SnapId::NOSNAP, 77)
+    ObjectId::with_hash(
+        PoolId(3),
+        Bytes::new(),
+        Bytes::from_static(b"object"),
+        Bytes::new(),
+        SnapId::NOSNAP,
+        77,
+    )
 }
 
 fn version(n: u64) -> Eversion {
@@ -62,11 +69,18 @@ fn samples() -> Vec<PeerMsg> {
         log_only: false,
     };
     let log_only = RepOp { payload: Payload::default(), log_only: true, ..rep_op.clone() };
-    let dup = DupEntry { version: version(1), reqid: ReqId::default(), user_version: 1, return_code: 0, op_returns: Vec::new() };
+    let dup = DupEntry {
+        version: version(1),
+        reqid: ReqId::default(),
+        user_version: 1,
+        return_code: 0,
+        op_returns: Vec::new(),
+    };
     let cursor = Backfill::after(&oid());
     let listing = Listing { upto: Backfill::Complete, objects: [(oid(), version(2))].into() };
     let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
-    let promise = Promise { holder: OsdId(3), up_from: Epoch(4), interval: Epoch(5), left: 6_000_000_000 };
+    let promise =
+        Promise { holder: OsdId(3), up_from: Epoch(4), interval: Epoch(5), left: 6_000_000_000 };
     vec![
         PeerMsg::Query { query: Query::Info, history },
         PeerMsg::Query { query: Query::Log(version(2)), history },
@@ -75,7 +89,12 @@ fn samples() -> Vec<PeerMsg> {
         PeerMsg::Lease { round: 3, length: 16_000_000_000, committed: version(2) },
         PeerMsg::LeaseAck { round: 3 },
         PeerMsg::Log { info: info.clone(), log: log.clone(), missing },
-        PeerMsg::StartBackfill { info: info.clone(), log: log.clone(), dups: vec![dup], past: past.clone() },
+        PeerMsg::StartBackfill {
+            info: info.clone(),
+            log: log.clone(),
+            dups: vec![dup],
+            past: past.clone(),
+        },
         PeerMsg::Reserve { backfill: true, priority: 190 },
         PeerMsg::Reserved,
         PeerMsg::Revoked,
@@ -83,7 +102,11 @@ fn samples() -> Vec<PeerMsg> {
         PeerMsg::BackfillTooFull,
         PeerMsg::ListObjects { after: cursor.clone(), max: 7 },
         PeerMsg::Objects { after: Backfill::Nothing, listing },
-        PeerMsg::AdvanceBackfill { upto: cursor.clone(), missing: vec![(oid(), version(2))], remove: vec![oid()] },
+        PeerMsg::AdvanceBackfill {
+            upto: cursor.clone(),
+            missing: vec![(oid(), version(2))],
+            remove: vec![oid()],
+        },
         PeerMsg::BackfillAdvanced { upto: cursor },
         PeerMsg::RepOp(Box::new(log_only)),
         PeerMsg::Activate { info, log, past },
@@ -101,15 +124,28 @@ fn samples() -> Vec<PeerMsg> {
         PeerMsg::ScrubReserve,
         PeerMsg::ScrubReserved { granted: true },
         PeerMsg::ScrubRelease,
-        PeerMsg::Scan { id: 3, after: Backfill::Nothing, upto: Backfill::after(&oid()), deep: true, max: 9 },
+        PeerMsg::Scan {
+            id: 3,
+            after: Backfill::Nothing,
+            upto: Backfill::after(&oid()),
+            deep: true,
+            max: 9,
+        },
         PeerMsg::ScanResult {
             id: 3,
             map: Box::new(ScrubMap {
                 upto: Backfill::Complete,
-                objects: [(oid(), ScrubObject { size: 4, data_digest: Some(1), ..ScrubObject::default() })].into(),
+                objects: [(
+                    oid(),
+                    ScrubObject { size: 4, data_digest: Some(1), ..ScrubObject::default() },
+                )]
+                .into(),
             }),
         },
-        PeerMsg::Scrubbed { history, scrub: ScrubSummary { deep_errors: 2, ..ScrubSummary::default() } },
+        PeerMsg::Scrubbed {
+            history,
+            scrub: ScrubSummary { deep_errors: 2, ..ScrubSummary::default() },
+        },
         PeerMsg::Remove,
     ]
 }
@@ -140,7 +176,10 @@ fn the_payload_is_not_copied() {
 
 #[test]
 fn pushes_that_contradict_themselves_are_refused() {
-    let Some(PeerMsg::Push(chunk)) = samples().into_iter().find(|m| matches!(m, PeerMsg::Push(_))) else { unreachable!() };
+    let Some(PeerMsg::Push(chunk)) = samples().into_iter().find(|m| matches!(m, PeerMsg::Push(_)))
+    else {
+        unreachable!()
+    };
     for (extents, size) in [(vec![(0, 4)], 9), (vec![(u64::MAX, 3)], 9), (vec![(1, 3)], 2)] {
         let bad = ObjectChunk { extents, size, ..(*chunk).clone() };
         let (front, data) = PeerMsg::Push(Box::new(bad)).encode(&header());

@@ -21,10 +21,12 @@ pub struct PastInterval {
     pub acting: Vec<OsdId>,
 }
 
-/// Intervals since the PG was last clean in which writes may have been accepted (Ceph: `PastIntervals`).
+/// Intervals since the PG was last clean in which writes may have been accepted (Ceph:
+/// `PastIntervals`).
 ///
-/// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever satisfies
-/// the later one satisfies it; unless an OSD of the later one lost its data between the two.
+/// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever
+/// satisfies the later one satisfies it; unless an OSD of the later one lost its data between the
+/// two.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 2, compat = 1)]
 pub struct PastIntervals {
@@ -34,8 +36,8 @@ pub struct PastIntervals {
     pub last: Epoch,
     /// The intervals, ascending.
     pub intervals: Vec<PastInterval>,
-    /// Who acted while writes may have been accepted, and until when. Peering does without those whose intervals are
-    /// trimmed; but a copy of what everybody else lacks may be there.
+    /// Who acted while writes may have been accepted, and until when. Peering does without those
+    /// whose intervals are trimmed; but a copy of what everybody else lacks may be there.
     #[denc(since = 2)]
     pub holders: BTreeMap<OsdId, Epoch>,
 }
@@ -53,8 +55,11 @@ impl PastIntervals {
         for osd in &interval.acting {
             self.note_holder(*osd, interval.last);
         }
-        // Who came with an empty store took part in the later one, and knows nothing of the earlier.
-        let knows = |old: &PastInterval, osd: &OsdId| old.acting.contains(osd) && map.lost_at(*osd) <= old.first;
+        // Who came with an empty store took part in the later one, and knows nothing of the
+        // earlier.
+        let knows = |old: &PastInterval, osd: &OsdId| {
+            old.acting.contains(osd) && map.lost_at(*osd) <= old.first
+        };
         self.intervals.retain(|old| !interval.acting.iter().all(|osd| knows(old, osd)));
         self.intervals.push(interval);
     }
@@ -74,17 +79,23 @@ impl PastIntervals {
         self.intervals.retain(|i| i.last >= epoch);
     }
 
-    /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch of the
-    /// present interval: the other may have seen more intervals than have ended here.
+    /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch
+    /// of the present interval: the other may have seen more intervals than have ended here.
     pub fn adopt(&mut self, other: &PastIntervals, since: Epoch, map: &dyn MapView) {
         for (osd, until) in &other.holders {
             self.note_holder(*osd, *until);
         }
-        if other.first == Epoch(0) || other.first >= since || (self.first != Epoch(0) && self.first <= other.first) {
+        if other.first == Epoch(0)
+            || other.first >= since
+            || (self.first != Epoch(0) && self.first <= other.first)
+        {
             return;
         }
         let holders = std::mem::take(&mut self.holders);
-        let own = std::mem::replace(self, Self { first: other.first, last: other.last, intervals: Vec::new(), holders });
+        let own = std::mem::replace(
+            self,
+            Self { first: other.first, last: other.last, intervals: Vec::new(), holders },
+        );
         for i in &other.intervals {
             if i.first < since && (own.first == Epoch(0) || i.first < own.first) {
                 self.intervals.push(i.clone());
@@ -97,8 +108,9 @@ impl PastIntervals {
     }
 }
 
-/// Whether `new` begins a new interval after `old` (Ceph: `PastIntervals::is_new_interval`). A restart of an
-/// acting OSD, or of one that may be filled, counts even if no map shows it down: its in-flight work is lost.
+/// Whether `new` begins a new interval after `old` (Ceph: `PastIntervals::is_new_interval`). A
+/// restart of an acting OSD, or of one that may be filled, counts even if no map shows it down: its
+/// in-flight work is lost.
 pub fn is_new_interval(
     old_map: &dyn MapView,
     new_map: &dyn MapView,
@@ -118,7 +130,8 @@ pub fn is_new_interval(
         || nm.acting.iter().chain(&nm.up).any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
 }
 
-/// Whether a PG waits to become part of another one, or to take one in: clients are not served then.
+/// Whether a PG waits to become part of another one, or to take one in: clients are not served
+/// then.
 pub fn is_pending(pgid: PgId, pool: &PoolView) -> bool {
     pool.pg_num_pending < pool.pg_num
         && (pgid.seed >= pool.pg_num_pending || takes_in(pgid, pool.pg_num, pool.pg_num_pending))
@@ -136,9 +149,14 @@ pub fn changes_shape(pgid: PgId, old: u32, new: u32) -> bool {
 }
 
 /// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to
-/// `last_map`: the primary must have had its `up_thru` recorded before it went active, and `min_size` OSDs
-/// must have taken part.
-pub fn may_have_written(last_map: &dyn MapView, mapping: &Mapping, pool: &PoolView, history: &PgHistory) -> bool {
+/// `last_map`: the primary must have had its `up_thru` recorded before it went active, and
+/// `min_size` OSDs must have taken part.
+pub fn may_have_written(
+    last_map: &dyn MapView,
+    mapping: &Mapping,
+    pool: &PoolView,
+    history: &PgHistory,
+) -> bool {
     let first = history.same_interval_since;
     let Some(primary) = mapping.primary else { return false };
     if mapping.acting.is_empty() || mapping.acting.len() < pool.min_size as usize {

@@ -1,10 +1,11 @@
-//! How many objects an OSD recovers at a time, over all groups that it leads (Ceph: `osd_recovery_max_active`).
+//! How many objects an OSD recovers at a time, over all groups that it leads (Ceph:
+//! `osd_recovery_max_active`).
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Gives out places. A group asks for one when it has an object to recover, and gets it when there is room, in the order
-/// of asking: with several groups at work, each gets its part. What clients wait for needs no place, but takes one from
-/// others.
+/// Gives out places. A group asks for one when it has an object to recover, and gets it when there
+/// is room, in the order of asking: with several groups at work, each gets its part. What clients
+/// wait for needs no place, but takes one from others.
 #[derive(Debug)]
 pub struct Places<T> {
     waiting: VecDeque<T>,
@@ -45,7 +46,8 @@ impl<T: Copy + Ord> Places<T> {
         Some(group)
     }
 
-    /// A group uses a place that it was given: what it begins now is told with [`Places::set_active`].
+    /// A group uses a place that it was given: what it begins now is told with
+    /// [`Places::set_active`].
     pub fn used(&mut self, group: T) {
         self.change(group, |held| held.given = held.given.saturating_sub(1));
     }
@@ -114,7 +116,8 @@ mod tests {
         assert_eq!(p.next(5), None);
         p.set_active(1, 4);
         assert_eq!(p.next(5), Some(2));
-        // A place that leads to nothing, a group that left before it used its own, and one that uses none that it has.
+        // A place that leads to nothing, a group that left before it used its own, and one that
+        // uses none that it has.
         p.used(2);
         p.leave(1);
         p.used(3);

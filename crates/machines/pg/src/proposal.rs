@@ -8,7 +8,8 @@ use crate::log_entry::LogOp;
 use crate::msg::Payload;
 use crate::stats::StatSum;
 
-/// The host's name for an operation that it proposed. Chosen by the host; unique among those in flight.
+/// The host's name for an operation that it proposed. Chosen by the host; unique among those in
+/// flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OpToken(pub u64);
 
@@ -22,13 +23,14 @@ pub struct ReadToken(pub u64);
 
 /// A change that the host has worked out and wants replicated.
 ///
-/// The host asked [`Pg::next_version`](crate::Pg::next_version) first, because the version is part of the
-/// object info inside the payload: entry `i` gets that version plus `i`.
+/// The host asked [`Pg::next_version`](crate::Pg::next_version) first, because the version is part
+/// of the object info inside the payload: entry `i` gets that version plus `i`.
 #[derive(Debug)]
 pub struct Proposal {
     /// Returned in [`Action::Reply`](crate::Action::Reply).
     pub token: OpToken,
-    /// One log entry for each object changed, in order. Rarely more than one (a clone, then its head).
+    /// One log entry for each object changed, in order. Rarely more than one (a clone, then its
+    /// head).
     pub entries: SmallVec<[NewEntry; 1]>,
     /// What replicas apply; the primary's own form stays with the host under `token`.
     pub payload: Payload,
@@ -43,8 +45,8 @@ pub struct NewEntry {
     pub op: LogOp,
     /// The object.
     pub oid: ObjectId,
-    /// The object's version before; zero if it does not exist; of a clone, that of its head. A wrong zero loses the object when the
-    /// entry turns out divergent.
+    /// The object's version before; zero if it does not exist; of a clone, that of its head. A
+    /// wrong zero loses the object when the entry turns out divergent.
     pub prior_version: Eversion,
     /// The object's user-visible version after.
     pub user_version: u64,
@@ -52,7 +54,8 @@ pub struct NewEntry {
     pub reqid: ReqId,
     /// Modification time.
     pub mtime: Utime,
-    /// The result to give when the request is resent (0, or the error of an [`LogOp::Error`] entry).
+    /// The result to give when the request is resent (0, or the error of an [`LogOp::Error`]
+    /// entry).
     pub return_code: i32,
     /// The snapshots a clone belongs to.
     pub snaps: Vec<SnapId>,
@@ -71,32 +74,34 @@ pub struct Dup {
     pub return_code: i32,
     /// Per-op results, if they were kept.
     pub op_returns: Vec<(i32, Bytes)>,
-    /// False while replicas still write it: the host must wait for the [`Action::Reply`](crate::Action::Reply)
-    /// with this version.
+    /// False while replicas still write it: the host must wait for the
+    /// [`Action::Reply`](crate::Action::Reply) with this version.
     pub committed: bool,
 }
 
 /// What an operation on an object must wait for.
 ///
-/// The host asks before it executes an operation (and before it looks for a [`Dup`]: a resent write must
-/// not be answered while a replica lacks the object).
+/// The host asks before it executes an operation (and before it looks for a [`Dup`]: a resent write
+/// must not be answered while a replica lacks the object).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectStatus {
     /// Reads and writes may run.
     Ready,
-    /// A write may run. A read must wait for the replies to all writes of this object that are in flight,
-    /// otherwise it may return what a failure takes back.
+    /// A write may run. A read must wait for the replies to all writes of this object that are in
+    /// flight, otherwise it may return what a failure takes back.
     InFlight,
     /// A read may run (unless the object also has writes in flight); a write must wait for
     /// [`Action::ObjectReady`](crate::Action::ObjectReady), because a replica lacks the object.
     Degraded,
-    /// The primary lacks the object: everything waits for [`Action::ObjectReady`](crate::Action::ObjectReady).
+    /// The primary lacks the object: everything waits for
+    /// [`Action::ObjectReady`](crate::Action::ObjectReady).
     Missing,
     /// As `Missing`, and no reachable OSD has it.
     Unfound,
 }
 
-/// Why a proposal was refused: the PG is not active here, or not with the version that it was made for.
+/// Why a proposal was refused: the PG is not active here, or not with the version that it was made
+/// for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the placement group is not active on this OSD")]
 pub struct NotActive;

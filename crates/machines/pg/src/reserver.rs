@@ -21,8 +21,8 @@ pub enum Turn<T> {
     Preempted(T),
 }
 
-/// Gives out a number of turns: to the highest priority first, then to whoever asked first. Who has a higher priority takes
-/// the turn of the lowest.
+/// Gives out a number of turns: to the highest priority first, then to whoever asked first. Who has
+/// a higher priority takes the turn of the lowest.
 #[derive(Debug)]
 pub struct Reserver<T> {
     waiting: BTreeMap<T, Entry>,
@@ -33,7 +33,12 @@ pub struct Reserver<T> {
 
 impl<T> Default for Reserver<T> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), order: BTreeSet::new(), holding: BTreeMap::new(), asked: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            order: BTreeSet::new(),
+            holding: BTreeMap::new(),
+            asked: 0,
+        }
     }
 }
 
@@ -67,7 +72,8 @@ impl<T: Copy + Ord> Reserver<T> {
 
     /// Backfills that have a turn wait for it again, in their places. Returns them.
     pub fn recall_backfills(&mut self) -> Vec<T> {
-        let recalled: Vec<(T, Entry)> = self.holding.iter().filter(|(_, e)| e.backfill).map(|(t, e)| (*t, *e)).collect();
+        let recalled: Vec<(T, Entry)> =
+            self.holding.iter().filter(|(_, e)| e.backfill).map(|(t, e)| (*t, *e)).collect();
         for (who, entry) in &recalled {
             self.holding.remove(who);
             self.wait(*who, *entry);
@@ -85,7 +91,8 @@ impl<T: Copy + Ord> Reserver<T> {
         self.waiting.len()
     }
 
-    /// The next change, if there may be `most` turns, and backfills may have some. Ask again until there is none.
+    /// The next change, if there may be `most` turns, and backfills may have some. Ask again until
+    /// there is none.
     pub fn next(&mut self, most: usize, backfills: bool) -> Option<Turn<T>> {
         let most = most.max(1);
         // Of the lowest priority, who asked last has lost least.
@@ -95,7 +102,9 @@ impl<T: Copy + Ord> Reserver<T> {
             self.holding.remove(&who);
             return Some(Turn::Preempted(who));
         }
-        let may = |(_, _, who): &&(Reverse<u8>, u64, T)| backfills || self.waiting.get(who).is_some_and(|e| !e.backfill);
+        let may = |(_, _, who): &&(Reverse<u8>, u64, T)| {
+            backfills || self.waiting.get(who).is_some_and(|e| !e.backfill)
+        };
         let (Reverse(priority), since, who) = *self.order.iter().find(may)?;
         if self.holding.len() == most {
             let (low, _, victim) = lowest?;
@@ -139,7 +148,11 @@ mod tests {
         assert_eq!(all(&mut r, 2, true), [Turn::Preempted(5), Turn::Granted(1)]);
         assert_eq!(all(&mut r, 1, true), [Turn::Preempted(2)]);
         r.leave(1);
-        assert_eq!((all(&mut r, 0, true), r.holding(), r.waiting()), (vec![Turn::Granted(6)], 1, 0), "one at least");
+        assert_eq!(
+            (all(&mut r, 0, true), r.holding(), r.waiting()),
+            (vec![Turn::Granted(6)], 1, 0),
+            "one at least"
+        );
     }
 
     #[test]

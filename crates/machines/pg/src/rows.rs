@@ -1,5 +1,5 @@
-//! What a PG keeps on disk: rows in the omap of its own object, written in the same transactions as the
-//! objects.
+//! What a PG keeps on disk: rows in the omap of its own object, written in the same transactions as
+//! the objects.
 //!
 //! | key | value |
 //! | --- | --- |
@@ -11,8 +11,8 @@
 //! | `d` + epoch + version (big endian) + request | a [`DupEntry`] |
 //! | `m` + object key | a missing object and its versions |
 //!
-//! Rows of the [`snap_mapper`](crate::snap_mapper) live in the same omap, in uppercase prefixes: a host
-//! loads the rows from [`FIRST_ROW`] on.
+//! Rows of the [`snap_mapper`](crate::snap_mapper) live in the same omap, in uppercase prefixes: a
+//! host loads the rows from [`FIRST_ROW`] on.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features};
@@ -108,7 +108,8 @@ pub struct Loaded {
 /// Reads the rows of a PG, in any order.
 pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, LoadError> {
     let (mut info, mut fast) = (None::<PgInfo>, None::<FastInfo>);
-    let (mut past, mut epoch, mut missing) = (PastIntervals::default(), Epoch(0), MissingSet::default());
+    let (mut past, mut epoch, mut missing) =
+        (PastIntervals::default(), Epoch(0), MissingSet::default());
     let (mut entries, mut dups) = (Vec::new(), Vec::<DupEntry>::new());
     for (key, value) in rows {
         let damaged = |source| LoadError::Row { key: key.clone(), source };

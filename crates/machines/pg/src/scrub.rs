@@ -1,15 +1,18 @@
 //! What copies of a PG hold, and how it is compared.
 //!
-//! Every acting OSD makes a [`ScrubMap`] of the objects in a range. [`compare`] decides, object by object, which copy
-//! is authoritative and what is wrong with the others (Ceph: `PGBackend::be_select_auth_object`,
-//! `be_compare_scrub_objects`).
+//! Every acting OSD makes a [`ScrubMap`] of the objects in a range. [`compare`] decides, object by
+//! object, which copy is authoritative and what is wrong with the others (Ceph:
+//! `PGBackend::be_select_auth_object`, `be_compare_scrub_objects`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use denc::{Decode, Features};
 use denc_derive::Denc;
-use types::scrub::{InconsistentObject, InconsistentSnapset, OsdShard, ScrubObjectId, ShardInfo, object_error, shard_error, snapset_error};
+use types::scrub::{
+    InconsistentObject, InconsistentSnapset, OsdShard, ScrubObjectId, ShardInfo, object_error,
+    shard_error, snapset_error,
+};
 use types::{Eversion, ObjectId, ObjectInfo, OsdId, SnapId, SnapSet};
 
 use crate::info::Backfill;
@@ -131,7 +134,10 @@ fn look(oid: &ObjectId, o: &ScrubObject) -> Look {
         Some(Err(_)) => wrong(shard_error::INFO_CORRUPTED, "a corrupt info".into()),
         Some(Ok(info)) => {
             if info.size != o.size {
-                wrong(shard_error::OBJ_SIZE_INFO, format!("size {} info size {} mismatch", o.size, info.size));
+                wrong(
+                    shard_error::OBJ_SIZE_INFO,
+                    format!("size {} info size {} mismatch", o.size, info.size),
+                );
             }
             l.info = Some(info);
         }
@@ -139,10 +145,11 @@ fn look(oid: &ObjectId, o: &ScrubObject) -> Look {
     l
 }
 
-/// Whether one info is better than another, both of copies without errors of their own: newer, then one that knows
-/// more checksums.
+/// Whether one info is better than another, both of copies without errors of their own: newer, then
+/// one that knows more checksums.
 fn better(a: &ObjectInfo, b: &ObjectInfo) -> bool {
-    let known = |i: &ObjectInfo| u32::from(i.data_digest.is_some()) + u32::from(i.omap_digest.is_some());
+    let known =
+        |i: &ObjectInfo| u32::from(i.data_digest.is_some()) + u32::from(i.omap_digest.is_some());
     (a.version, known(a)) > (b.version, known(b))
 }
 
@@ -150,32 +157,67 @@ fn digest(d: u32) -> String {
     format!("{d:#x}")
 }
 
-/// In what a copy differs from the authoritative one: errors of the copy, errors of the object, and words.
-fn differences(auth_osd: OsdId, auth: &ScrubObject, info: &ObjectInfo, o: &ScrubObject, errors: u64, rules: &Rules) -> (u64, u64, Vec<String>) {
+/// In what a copy differs from the authoritative one: errors of the copy, errors of the object, and
+/// words.
+fn differences(
+    auth_osd: OsdId,
+    auth: &ScrubObject,
+    info: &ObjectInfo,
+    o: &ScrubObject,
+    errors: u64,
+    rules: &Rules,
+) -> (u64, u64, Vec<String>) {
     let (mut shard, mut object, mut why) = (0, 0, Vec::new());
     let pairs = [
-        ("data", auth.data_digest, info.data_digest, o.data_digest, object_error::DATA_DIGEST, shard_error::DATA_DIGEST_INFO),
-        ("omap", auth.omap_digest, info.omap_digest, o.omap_digest, object_error::OMAP_DIGEST, shard_error::OMAP_DIGEST_INFO),
+        (
+            "data",
+            auth.data_digest,
+            info.data_digest,
+            o.data_digest,
+            object_error::DATA_DIGEST,
+            shard_error::DATA_DIGEST_INFO,
+        ),
+        (
+            "omap",
+            auth.omap_digest,
+            info.omap_digest,
+            o.omap_digest,
+            object_error::OMAP_DIGEST,
+            shard_error::OMAP_DIGEST_INFO,
+        ),
     ];
     for (what, good, told, found, object_bit, shard_bit) in pairs {
         let Some(found) = found else { continue };
         if let Some(good) = good.filter(|g| *g != found) {
             object |= object_bit;
-            why.push(format!("{what}_digest {} != {what}_digest {} from shard {}", digest(found), digest(good), auth_osd.0));
+            why.push(format!(
+                "{what}_digest {} != {what}_digest {} from shard {}",
+                digest(found),
+                digest(good),
+                auth_osd.0
+            ));
         }
         if let Some(told) = told.filter(|t| *t != found) {
             shard |= shard_bit;
-            why.push(format!("{what}_digest {} != {what}_digest {} from auth oi", digest(found), digest(told)));
+            why.push(format!(
+                "{what}_digest {} != {what}_digest {} from auth oi",
+                digest(found),
+                digest(told)
+            ));
         }
     }
     if o.stat_error {
         return (shard, object, why);
     }
-    if errors & (shard_error::INFO_MISSING | shard_error::INFO_CORRUPTED) == 0 && o.attrs.get(OI_ATTR) != auth.attrs.get(OI_ATTR) {
+    if errors & (shard_error::INFO_MISSING | shard_error::INFO_CORRUPTED) == 0
+        && o.attrs.get(OI_ATTR) != auth.attrs.get(OI_ATTR)
+    {
         object |= object_error::INFO;
         why.push("object info inconsistent".into());
     }
-    if errors & shard_error::SNAPSET_CORRUPTED == 0 && o.attrs.get(SS_ATTR) != auth.attrs.get(SS_ATTR) {
+    if errors & shard_error::SNAPSET_CORRUPTED == 0
+        && o.attrs.get(SS_ATTR) != auth.attrs.get(SS_ATTR)
+    {
         object |= object_error::SNAPSET;
         why.push("snapset inconsistent".into());
     }
@@ -211,7 +253,11 @@ fn differences(auth_osd: OsdId, auth: &ScrubObject, info: &ObjectInfo, o: &Scrub
 }
 
 /// Attributes in the form in which clients decode them.
-fn attrs_for_clients(oid: &ObjectId, o: &ScrubObject, info: Option<&ObjectInfo>) -> BTreeMap<Bytes, Bytes> {
+fn attrs_for_clients(
+    oid: &ObjectId,
+    o: &ScrubObject,
+    info: Option<&ObjectInfo>,
+) -> BTreeMap<Bytes, Bytes> {
     let mut attrs = o.attrs.clone();
     if let Some(info) = info {
         attrs.insert(Bytes::from_static(OI_ATTR), types::scrub::object_info_for_clients(oid, info));
@@ -225,9 +271,15 @@ fn attrs_for_clients(oid: &ObjectId, o: &ScrubObject, info: Option<&ObjectInfo>)
     attrs
 }
 
-/// Compares copies. `pg` is how the log names the PG; `primary` is among the maps. Objects for which `skip` is true
-/// are being recovered: copies that lack them are known already.
-pub fn compare(pg: &str, primary: OsdId, maps: &BTreeMap<OsdId, ScrubMap>, rules: &Rules, skip: impl Fn(&ObjectId) -> bool) -> Found {
+/// Compares copies. `pg` is how the log names the PG; `primary` is among the maps. Objects for
+/// which `skip` is true are being recovered: copies that lack them are known already.
+pub fn compare(
+    pg: &str,
+    primary: OsdId,
+    maps: &BTreeMap<OsdId, ScrubMap>,
+    rules: &Rules,
+    skip: impl Fn(&ObjectId) -> bool,
+) -> Found {
     let mut found = Found::default();
     let all: BTreeSet<&ObjectId> = maps.values().flat_map(|m| m.objects.keys()).collect();
     let mut good: BTreeMap<&ObjectId, &ScrubObject> = BTreeMap::new();
@@ -270,11 +322,21 @@ fn compare_object<'a>(
         }
         looks.insert(osd, l);
     }
-    let mut record = InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
-    let add = |record: &mut InconsistentObject, osd: OsdId, errors: u64, o: Option<&ScrubObject>, look: Option<&Look>, selected: bool| {
+    let mut record =
+        InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
+    let add = |record: &mut InconsistentObject,
+               osd: OsdId,
+               errors: u64,
+               o: Option<&ScrubObject>,
+               look: Option<&Look>,
+               selected: bool| {
         let info = look.and_then(|l| l.info.as_ref());
         let shard = match o {
-            None => ShardInfo { errors: shard_error::MISSING, primary: osd == primary, ..ShardInfo::default() },
+            None => ShardInfo {
+                errors: shard_error::MISSING,
+                primary: osd == primary,
+                ..ShardInfo::default()
+            },
             Some(o) => ShardInfo {
                 errors,
                 primary: osd == primary,
@@ -293,7 +355,11 @@ fn compare_object<'a>(
     let Some((auth, good, info)) = chosen else {
         for osd in maps.keys() {
             let errors = looks.get(osd).map_or(shard_error::MISSING, |l| l.errors);
-            *(if errors & shard_error::DEEP != 0 { &mut found.deep_errors } else { &mut found.shallow_errors }) += 1;
+            *(if errors & shard_error::DEEP != 0 {
+                &mut found.deep_errors
+            } else {
+                &mut found.shallow_errors
+            }) += 1;
             add(&mut record, *osd, errors, copy(osd), looks.get(osd), false);
         }
         found.lines.push(format!("{pg} soid {oid} : failed to pick suitable object info"));
@@ -301,7 +367,8 @@ fn compare_object<'a>(
         return None;
     };
     record.version = info.user_version;
-    // Copies with errors of their own, copies that differ without one to blame, and copies that are right.
+    // Copies with errors of their own, copies that differ without one to blame, and copies that are
+    // right.
     let (mut missing, mut bad, mut differ, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for osd in maps.keys() {
         let Some(o) = copy(osd) else {
@@ -320,7 +387,11 @@ fn compare_object<'a>(
             why.splice(0..0, own.why.iter().cloned());
         }
         if errors != 0 {
-            *(if errors & shard_error::DEEP != 0 { &mut found.deep_errors } else { &mut found.shallow_errors }) += 1;
+            *(if errors & shard_error::DEEP != 0 {
+                &mut found.deep_errors
+            } else {
+                &mut found.shallow_errors
+            }) += 1;
             found.lines.push(format!("{pg} shard {} soid {oid} : {}", osd.0, why.join(", ")));
             bad.push(*osd);
         } else if object != 0 {
@@ -337,7 +408,8 @@ fn compare_object<'a>(
         found.shallow_errors += 1;
     }
     if right == 0 {
-        // All have something; one that only differs (the chosen one before others) still is worth copying.
+        // All have something; one that only differs (the chosen one before others) still is worth
+        // copying.
         let keep = if differ.contains(&auth) { Some(auth) } else { differ.first().copied() };
         match keep {
             Some(keep) => differ.retain(|o| *o != keep),
@@ -369,13 +441,24 @@ fn check_snapsets(pg: &str, good: &BTreeMap<&ObjectId, &ScrubObject>, found: &mu
         let here = clones.remove(&head).unwrap_or_default();
         let Some(value) = o.attrs.get(SS_ATTR) else {
             if !here.is_empty() {
-                snapset_error_found(pg, &head, snapset_error::SNAPSET_MISSING, "no 'snapset' attr", &here, Vec::new(), Bytes::new(), found);
+                snapset_error_found(
+                    pg,
+                    &head,
+                    snapset_error::SNAPSET_MISSING,
+                    "no 'snapset' attr",
+                    &here,
+                    Vec::new(),
+                    Bytes::new(),
+                    found,
+                );
             }
             continue;
         };
         let Ok(set) = SnapSet::from_bytes(value) else { continue };
-        let missing: Vec<SnapId> = set.clones.iter().copied().filter(|c| !here.iter().any(|(h, _)| h == c)).collect();
-        let extra: Vec<(SnapId, u64)> = here.iter().copied().filter(|(c, _)| !set.clones.contains(c)).collect();
+        let missing: Vec<SnapId> =
+            set.clones.iter().copied().filter(|c| !here.iter().any(|(h, _)| h == c)).collect();
+        let extra: Vec<(SnapId, u64)> =
+            here.iter().copied().filter(|(c, _)| !set.clones.contains(c)).collect();
         let sizes = here.iter().any(|(c, size)| set.clone_size.get(c).is_some_and(|s| s != size));
         let mut errors = 0;
         let mut why = Vec::new();
@@ -392,13 +475,32 @@ fn check_snapsets(pg: &str, good: &BTreeMap<&ObjectId, &ScrubObject>, found: &mu
             why.push("clone size differs from clone_size".into());
         }
         if errors != 0 {
-            snapset_error_found(pg, &head, errors, &why.join(", "), &extra, missing, value.clone(), found);
+            snapset_error_found(
+                pg,
+                &head,
+                errors,
+                &why.join(", "),
+                &extra,
+                missing,
+                value.clone(),
+                found,
+            );
         }
     }
     for (head, here) in clones {
-        // One that was counted as an error of its own (the head has no good copy) is not told twice.
+        // One that was counted as an error of its own (the head has no good copy) is not told
+        // twice.
         if !found.objects.iter().any(|(oid, _)| *oid == head) {
-            snapset_error_found(pg, &head, snapset_error::HEADLESS_CLONE, "clones without a head", &here, Vec::new(), Bytes::new(), found);
+            snapset_error_found(
+                pg,
+                &head,
+                snapset_error::HEADLESS_CLONE,
+                "clones without a head",
+                &here,
+                Vec::new(),
+                Bytes::new(),
+                found,
+            );
         }
     }
 }
@@ -418,7 +520,9 @@ fn snapset_error_found(
     found.lines.push(format!("{pg} {head} : {why}"));
     let clones = clones.iter().map(|(c, _)| *c).collect();
     let object = ScrubObjectId::of(head);
-    found.snapsets.push((head.clone(), InconsistentSnapset { errors, object, clones, missing, snapset }));
+    found
+        .snapsets
+        .push((head.clone(), InconsistentSnapset { errors, object, clones, missing, snapset }));
 }
 
 /// Counts an object.

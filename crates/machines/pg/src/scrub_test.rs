@@ -4,10 +4,18 @@ use super::*;
 use denc::Encode;
 use types::PoolId;
 
-const RULES: Rules = Rules { max_object_size: 1 << 20, large_omap_keys: 100, large_omap_bytes: 1 << 20 };
+const RULES: Rules =
+    Rules { max_object_size: 1 << 20, large_omap_keys: 100, large_omap_bytes: 1 << 20 };
 
 fn oid(name: &str) -> ObjectId {
-    ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(name.as_bytes()), Bytes::new(), SnapId::NOSNAP, 7)
+    ObjectId::with_hash(
+        PoolId(1),
+        Bytes::new(),
+        Bytes::copy_from_slice(name.as_bytes()),
+        Bytes::new(),
+        SnapId::NOSNAP,
+        7,
+    )
 }
 
 fn info(version: u64, size: u64) -> Bytes {
@@ -17,8 +25,20 @@ fn info(version: u64, size: u64) -> Bytes {
 
 /// A good copy.
 fn object() -> ScrubObject {
-    let attrs = [(Bytes::from_static(b"_"), info(5, 10)), (Bytes::from_static(b"_x"), Bytes::from_static(b"1"))].into();
-    ScrubObject { size: 10, attrs, data_digest: Some(1), omap_digest: Some(2), omap_keys: 3, omap_bytes: 30, ..ScrubObject::default() }
+    let attrs = [
+        (Bytes::from_static(b"_"), info(5, 10)),
+        (Bytes::from_static(b"_x"), Bytes::from_static(b"1")),
+    ]
+    .into();
+    ScrubObject {
+        size: 10,
+        attrs,
+        data_digest: Some(1),
+        omap_digest: Some(2),
+        omap_keys: 3,
+        omap_bytes: 30,
+        ..ScrubObject::default()
+    }
 }
 
 fn set(o: &mut ScrubObject, name: &'static [u8], value: Bytes) {
@@ -30,7 +50,15 @@ fn three(copies: [Option<ScrubObject>; 3]) -> Found {
     let maps = copies
         .into_iter()
         .enumerate()
-        .map(|(i, o)| (OsdId(i as i32), ScrubMap { upto: Backfill::Complete, objects: o.map(|o| (oid("a"), o)).into_iter().collect() }))
+        .map(|(i, o)| {
+            (
+                OsdId(i as i32),
+                ScrubMap {
+                    upto: Backfill::Complete,
+                    objects: o.map(|o| (oid("a"), o)).into_iter().collect(),
+                },
+            )
+        })
         .collect();
     compare("1.0", OsdId(0), &maps, &RULES, |_| false)
 }
@@ -61,11 +89,23 @@ fn copies_with_errors_of_their_own_are_to_blame() {
         Some(o)
     };
     // The primary's copy is bad; then another is authoritative.
-    let found = three([with(|o| (o.read_error, o.data_digest) = (true, None)), Some(object()), Some(object())]);
-    assert_eq!((found.shallow_errors, found.deep_errors, errors(&found, 0)), (0, 1, shard_error::READ));
+    let found = three([
+        with(|o| (o.read_error, o.data_digest) = (true, None)),
+        Some(object()),
+        Some(object()),
+    ]);
+    assert_eq!(
+        (found.shallow_errors, found.deep_errors, errors(&found, 0)),
+        (0, 1, shard_error::READ)
+    );
     assert_eq!(repairable(&found), (vec![], vec![0]));
     assert!(found.objects[0].1.shards[&OsdShard { osd: OsdId(1), shard: -1 }].selected_oi);
-    assert!(found.lines[0].contains("1.0 shard 0 soid") && found.lines[0].contains("candidate had a read error"), "{:?}", found.lines);
+    assert!(
+        found.lines[0].contains("1.0 shard 0 soid")
+            && found.lines[0].contains("candidate had a read error"),
+        "{:?}",
+        found.lines
+    );
 
     let found = three([Some(object()), None, Some(object())]);
     assert_eq!((found.shallow_errors, errors(&found, 1)), (1, shard_error::MISSING));
@@ -76,11 +116,25 @@ fn copies_with_errors_of_their_own_are_to_blame() {
     assert_eq!((found.objects[0].1.errors, found.objects[0].1.version), (object_error::SIZE, 9));
     assert_eq!((found.shallow_errors, repairable(&found)), (2, (vec![], vec![2])));
 
-    let found = three([with(|o| drop(o.attrs.remove(OI_ATTR))), with(|o| set(o, b"_", Bytes::from_static(b"?"))), Some(object())]);
-    assert_eq!((errors(&found, 0), errors(&found, 1)), (shard_error::INFO_MISSING, shard_error::INFO_CORRUPTED));
+    let found = three([
+        with(|o| drop(o.attrs.remove(OI_ATTR))),
+        with(|o| set(o, b"_", Bytes::from_static(b"?"))),
+        Some(object()),
+    ]);
+    assert_eq!(
+        (errors(&found, 0), errors(&found, 1)),
+        (shard_error::INFO_MISSING, shard_error::INFO_CORRUPTED)
+    );
     assert_eq!(repairable(&found).1, [0, 1]);
-    let found = three([with(|o| set(o, b"snapset", Bytes::from_static(b"?"))), Some(object()), Some(object())]);
-    assert_eq!((errors(&found, 0), repairable(&found).1), (shard_error::SNAPSET_CORRUPTED, vec![0]));
+    let found = three([
+        with(|o| set(o, b"snapset", Bytes::from_static(b"?"))),
+        Some(object()),
+        Some(object()),
+    ]);
+    assert_eq!(
+        (errors(&found, 0), repairable(&found).1),
+        (shard_error::SNAPSET_CORRUPTED, vec![0])
+    );
 }
 
 #[test]
@@ -94,7 +148,10 @@ fn without_one_to_blame_the_primary_is_right() {
     set(&mut other, b"_", info(6, 10));
     let found = three([Some(object()), Some(other), Some(object())]);
     assert_eq!(found.repairable[0].version.version, 6);
-    assert_eq!((repairable(&found).1, found.objects[0].1.errors), (vec![0, 2], object_error::DATA_DIGEST | object_error::INFO));
+    assert_eq!(
+        (repairable(&found).1, found.objects[0].1.errors),
+        (vec![0, 2], object_error::DATA_DIGEST | object_error::INFO)
+    );
 
     let mut other = object();
     set(&mut other, b"_x", Bytes::from_static(b"2"));
@@ -118,7 +175,11 @@ fn without_a_good_copy_nothing_is_repaired() {
 
 #[test]
 fn objects_in_recovery_are_left_out() {
-    let maps = [(OsdId(0), ScrubMap { upto: Backfill::Complete, objects: [(oid("a"), object())].into() }), (OsdId(1), ScrubMap::default())].into();
+    let maps = [
+        (OsdId(0), ScrubMap { upto: Backfill::Complete, objects: [(oid("a"), object())].into() }),
+        (OsdId(1), ScrubMap::default()),
+    ]
+    .into();
     let found = compare("1.0", OsdId(0), &maps, &RULES, |o| *o == oid("a"));
     assert_eq!(found, Found::default());
 }
@@ -134,7 +195,11 @@ fn clones_must_be_those_of_the_snap_set() {
         s.to_bytes(Features::ALL)
     };
     let one = |objects: Vec<(ObjectId, ScrubObject)>| {
-        let maps = [(OsdId(0), ScrubMap { upto: Backfill::Complete, objects: objects.into_iter().collect() })].into();
+        let maps = [(
+            OsdId(0),
+            ScrubMap { upto: Backfill::Complete, objects: objects.into_iter().collect() },
+        )]
+        .into();
         compare("1.0", OsdId(0), &maps, &RULES, |_| false)
     };
     let head = |clones: &[u64]| {
@@ -147,7 +212,10 @@ fn clones_must_be_those_of_the_snap_set() {
     let found = one(vec![head(&[2, 4]), clone(4), clone(6)]);
     let record = &found.snapsets[0].1;
     assert_eq!(record.errors, snapset_error::CLONE_MISSING | snapset_error::EXTRA_CLONES);
-    assert_eq!((&record.missing[..], &record.clones[..], found.shallow_errors), (&[SnapId(2)][..], &[SnapId(6)][..], 1));
+    assert_eq!(
+        (&record.missing[..], &record.clones[..], found.shallow_errors),
+        (&[SnapId(2)][..], &[SnapId(6)][..], 1)
+    );
     assert_eq!(one(vec![clone(4)]).snapsets[0].1.errors, snapset_error::HEADLESS_CLONE);
     let mut short = clone(4);
     short.1.size = 3;
@@ -160,5 +228,8 @@ fn very_many_rows_are_worth_a_warning() {
     let many = ScrubObject { omap_keys: 101, ..object() };
     let found = three([Some(many.clone()), Some(many.clone()), Some(many)]);
     assert_eq!((found.large_omap_objects, found.shallow_errors), (1, 0));
-    assert!(found.warnings[0].starts_with("Large omap object found.") && found.warnings[0].contains("Key count: 101"));
+    assert!(
+        found.warnings[0].starts_with("Large omap object found.")
+            && found.warnings[0].contains("Key count: 101")
+    );
 }

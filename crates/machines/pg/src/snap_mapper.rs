@@ -1,15 +1,16 @@
 //! Rows that find the clones of a snapshot (Ceph: `src/osd/SnapMapper.h`; the keys are our own).
 //!
 //! They live in the omap of the PG's own object, next to the rows of [`crate::rows`], in uppercase
-//! prefixes so that loading a PG can start behind them. The host writes them in the same transaction as
-//! the clone they describe:
+//! prefixes so that loading a PG can start behind them. The host writes them in the same
+//! transaction as the clone they describe:
 //!
-//! * `S` + snapshot (big endian) + object key → the encoded [`ObjectId`]: one row for each snapshot of a clone;
+//! * `S` + snapshot (big endian) + object key → the encoded [`ObjectId`]: one row for each snapshot
+//!   of a clone;
 //! * `O` + object key → the encoded snapshots of that clone.
 //!
-//! A row of a clone that is gone, or no longer belongs to the snapshot, does no harm: the trimmer looks at
-//! the clone, finds nothing to do and removes the row. A row must never be absent: the clone would stay for
-//! ever. So clones lose their rows after, or together with, the object.
+//! A row of a clone that is gone, or no longer belongs to the snapshot, does no harm: the trimmer
+//! looks at the clone, finds nothing to do and removes the row. A row must never be absent: the
+//! clone would stay for ever. So clones lose their rows after, or together with, the object.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features};
@@ -62,11 +63,13 @@ pub fn snaps_of_row(value: &Bytes) -> denc::Result<Vec<SnapId>> {
     Vec::from_bytes(value)
 }
 
-/// What to write when a clone's snapshots change from `old` to `new` (empty: the clone is gone): rows to
-/// set and keys to remove.
+/// What to write when a clone's snapshots change from `old` to `new` (empty: the clone is gone):
+/// rows to set and keys to remove.
 pub fn change(oid: &ObjectId, old: &[SnapId], new: &[SnapId]) -> (Vec<(Bytes, Bytes)>, Vec<Bytes>) {
-    let mut set: Vec<_> = new.iter().filter(|s| !old.contains(s)).map(|&s| snap_row(s, oid)).collect();
-    let mut remove: Vec<_> = old.iter().filter(|s| !new.contains(s)).map(|&s| snap_row(s, oid).0).collect();
+    let mut set: Vec<_> =
+        new.iter().filter(|s| !old.contains(s)).map(|&s| snap_row(s, oid)).collect();
+    let mut remove: Vec<_> =
+        old.iter().filter(|s| !new.contains(s)).map(|&s| snap_row(s, oid).0).collect();
     if new.is_empty() {
         remove.push(object_key(oid));
     } else {

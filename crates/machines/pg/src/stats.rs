@@ -4,8 +4,9 @@ use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 
 macro_rules! sums {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// Totals over the objects of a PG, or a change of them (the part of Ceph's `object_stat_sum_t`
-        /// that operations change; what depends on peers is worked out when it is asked for).
+        /// Totals over the objects of a PG, or a change of them (the part of Ceph's
+        /// `object_stat_sum_t` that operations change; what depends on peers is worked out when it
+        /// is asked for).
         ///
         /// Encoded sparsely, because most operations change few of them.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,17 +3,30 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use qos::{Access, ClassSpec, CostModel, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Scheduler, Seen, TenantSpec};
+use qos::{
+    Access, ClassSpec, CostModel, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Scheduler, Seen,
+    TenantSpec,
+};
 use std::hint::black_box;
 
 const CLASS: OpClass = OpClass::Client;
 
 fn scheduler(tenants: u64, promises: bool) -> Mclock<u64> {
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
-    let mut s = Mclock::new(MclockSpec { client: class, background_recovery: class, background_best_effort: class, cost_per_io: 4096 });
+    let mut s = Mclock::new(MclockSpec {
+        client: class,
+        background_recovery: class,
+        background_best_effort: class,
+        cost_per_io: 4096,
+    });
     for t in (0..tenants).filter(|_| promises) {
         let floor = Pace { iops_milli: 1000, bps: 0 };
-        s.set_tenant(CLASS, t, TenantSpec { floor, weight: 50 + (t % 100) as u32, ceiling: Pace::default() }, 0);
+        s.set_tenant(
+            CLASS,
+            t,
+            TenantSpec { floor, weight: 50 + (t % 100) as u32, ceiling: Pace::default() },
+            0,
+        );
     }
     s
 }
@@ -21,7 +34,15 @@ fn scheduler(tenants: u64, promises: bool) -> Mclock<u64> {
 fn op(i: u64, tenants: u64) -> Op<u64> {
     // Neighbours in time are far apart in memory.
     let tenant = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % tenants;
-    Op { item: i, class: CLASS, tenant, session: tenant, cost: 4096 + (i % 7) as u32 * 8192, charge: 0, priority: 63 }
+    Op {
+        item: i,
+        class: CLASS,
+        tenant,
+        session: tenant,
+        cost: 4096 + (i % 7) as u32 * 8192,
+        charge: 0,
+        priority: 63,
+    }
 }
 
 /// Every tenant has two operations waiting, and whoever was served comes back.
@@ -31,7 +52,8 @@ fn closed_loop(c: &mut Criterion) {
         for tenants in [1u64, 100, 10_000, 100_000] {
             group.bench_function(BenchmarkId::from_parameter(tenants), |b| {
                 let mut s = scheduler(tenants, promises);
-                (0..2 * tenants).for_each(|i| s.enqueue(Op { tenant: i % tenants, ..op(i, tenants) }, 0));
+                (0..2 * tenants)
+                    .for_each(|i| s.enqueue(Op { tenant: i % tenants, ..op(i, tenants) }, 0));
                 let mut now = 0;
                 b.iter(|| {
                     now += 1000;
@@ -44,7 +66,8 @@ fn closed_loop(c: &mut Criterion) {
     }
 }
 
-/// A few operations wait, each of another of many tenants: tenants become idle with every operation.
+/// A few operations wait, each of another of many tenants: tenants become idle with every
+/// operation.
 fn coming_and_going(c: &mut Criterion) {
     let mut group = c.benchmark_group("coming and going");
     for tenants in [1u64, 100, 10_000, 100_000] {
@@ -62,7 +85,8 @@ fn coming_and_going(c: &mut Criterion) {
     group.finish();
 }
 
-/// What learning adds to an operation: its charge, and what it took; and what it costs to end a period.
+/// What learning adds to an operation: its charge, and what it took; and what it costs to end a
+/// period.
 fn costs(c: &mut Criterion) {
     let mut group = c.benchmark_group("costs");
     let mut model = CostModel::default();
@@ -73,7 +97,11 @@ fn costs(c: &mut Criterion) {
             i += 1;
             let bytes = 4096 + (i % 7) * 8192;
             seen.cpu[(i & 1) as usize].add(bytes, black_box(20_000));
-            black_box(model.charges().charge(if i & 1 == 0 { Access::Read } else { Access::Write }, bytes))
+            black_box(
+                model
+                    .charges()
+                    .charge(if i & 1 == 0 { Access::Read } else { Access::Write }, bytes),
+            )
         });
     });
     seen.device = seen.cpu;

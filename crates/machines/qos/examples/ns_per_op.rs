@@ -1,7 +1,10 @@
-//! Prints nanoseconds per operation (one enqueue and one dequeue) at some queue depths and numbers of
-//! tenants. `cargo run --release -p qos --example ns_per_op`
+//! Prints nanoseconds per operation (one enqueue and one dequeue) at some queue depths and numbers
+//! of tenants. `cargo run --release -p qos --example ns_per_op`
 
-use qos::{Capacity, DeviceKind, Dequeued, Fifo, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq, cut_off};
+use qos::{
+    Capacity, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq,
+    cut_off,
+};
 use std::time::Instant;
 
 fn run(name: &str, mut s: impl Scheduler<u64>, depth: u64, tenants: u64, ops: u64) {
@@ -34,7 +37,8 @@ fn run(name: &str, mut s: impl Scheduler<u64>, depth: u64, tenants: u64, ops: u6
 fn main() {
     let ops = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1_000_000);
     for (depth, tenants) in [(64, 1), (1024, 16), (1024, 512), (65536, 10_000)] {
-        let mut spec = MclockProfile::Balanced.spec(Capacity::default_of(DeviceKind::Ssd), [(0.0, 1, 0.0); 3]);
+        let mut spec =
+            MclockProfile::Balanced.spec(Capacity::default_of(DeviceKind::Ssd), [(0.0, 1, 0.0); 3]);
         spec.background_best_effort.limit = 0;
         run("fifo", Fifo::default(), depth, tenants, ops);
         run("wpq", Wpq::new(cut_off::HIGH, 1), depth, tenants, ops);

@@ -1,5 +1,5 @@
-/// What clients are to have at least: of their operations, `percentile` percent take no longer than `latency` nanoseconds
-/// from their arrival to the answer.
+/// What clients are to have at least: of their operations, `percentile` percent take no longer than
+/// `latency` nanoseconds from their arrival to the answer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Objective {
     /// In nanoseconds.
@@ -8,12 +8,14 @@ pub struct Objective {
     pub percentile: f64,
 }
 
-/// Gives background work all that clients' latency leaves: the parts of [`crate::Beside`] are multiplied by what this says.
+/// Gives background work all that clients' latency leaves: the parts of [`crate::Beside`] are
+/// multiplied by what this says.
 ///
-/// Latency is looked at four times a second, or once while there are few operations. Above the objective, the part
-/// falls at once, by as much as the latency is too high, but no more than by half; below nine tenths of it, the part rises by
-/// an eighth and a bit, if background work wants more. In between it stays. It falls to [`LEAST`] and rises to
-/// [`MOST`], which is no bound at all.
+/// Latency is looked at four times a second, or once while there are few operations. Above the
+/// objective, the part falls at once, by as much as the latency is too high, but no more than by
+/// half; below nine tenths of it, the part rises by an eighth and a bit, if background work wants
+/// more. In between it stays. It falls to [`LEAST`] and rises to [`MOST`], which is no bound at
+/// all.
 #[derive(Clone, Debug)]
 pub struct Auto {
     objective: Objective,
@@ -79,8 +81,8 @@ impl Auto {
         self.seen.add(took);
     }
 
-    /// Looks at what was seen, if it is time; whether the part changed. `wants` says whether background work was held
-    /// back, or there is more of it than was begun.
+    /// Looks at what was seen, if it is time; whether the part changed. `wants` says whether
+    /// background work was held back, or there is more of it than was begun.
     pub fn look(&mut self, wants: bool, now: u64) -> bool {
         let length = now.saturating_sub(self.since);
         if length < PERIOD || (self.seen.count < ENOUGH && length < LONG) {
@@ -133,7 +135,8 @@ impl Latencies {
 
     /// The middle of the bin in which a percentile is.
     fn at(&self, percentile: f64) -> Option<u64> {
-        let rank = ((self.count as f64 * percentile / 100.0).ceil() as u64).clamp(1, self.count.max(1));
+        let rank =
+            ((self.count as f64 * percentile / 100.0).ceil() as u64).clamp(1, self.count.max(1));
         let mut below = 0;
         let bin = self.bins.iter().position(|n| {
             below += u64::from(*n);
@@ -156,8 +159,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An OSD on which a client's operation takes `alone` ms, and as much again for each part of background work that
-    /// is beside it. Clients begin ten operations in a millisecond.
+    /// An OSD on which a client's operation takes `alone` ms, and as much again for each part of
+    /// background work that is beside it. Clients begin ten operations in a millisecond.
     struct Osd {
         auto: Auto,
         now: u64,
@@ -166,16 +169,24 @@ mod tests {
 
     impl Osd {
         fn new(ms: u64) -> Self {
-            Osd { auto: Auto::new(Objective { latency: ms * MS, percentile: 95.0 }), now: 0, noise: 1 }
+            Osd {
+                auto: Auto::new(Objective { latency: ms * MS, percentile: 95.0 }),
+                now: 0,
+                noise: 1,
+            }
         }
 
         fn run(&mut self, seconds: u64, alone: f64, clients: bool, wants: bool) {
             for _ in 0..seconds * 1000 {
                 self.now += MS;
                 for _ in 0..if clients { 10 } else { 0 } {
-                    self.noise = self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    self.noise = self
+                        .noise
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let noise = 0.8 + 0.4 * ((self.noise >> 33) % 1000) as f64 / 1000.0;
-                    self.auto.answered((alone * (1.0 + self.auto.part()) * noise * MS as f64) as u64);
+                    self.auto
+                        .answered((alone * (1.0 + self.auto.part()) * noise * MS as f64) as u64);
                 }
                 self.auto.look(wants, self.now);
             }
@@ -195,7 +206,9 @@ mod tests {
         }
         let mut extremes = Latencies::default();
         (extremes.add(0), extremes.add(u64::MAX));
-        assert!(extremes.at(1.0).unwrap() < 2000 && extremes.at(100.0).unwrap() > 3_600_000_000_000);
+        assert!(
+            extremes.at(1.0).unwrap() < 2000 && extremes.at(100.0).unwrap() > 3_600_000_000_000
+        );
     }
 
     #[test]

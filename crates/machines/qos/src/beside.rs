@@ -2,18 +2,20 @@ use crate::OpClass;
 
 /// How much background work is begun beside clients.
 ///
-/// A scheduler orders what waits. Clients that keep few operations under way on an OSD never wait, and background work
-/// that is begun beside them costs them all the same: processor, device and commits are shared below the scheduler.
-/// Therefore background work is also held back in front of it. While clients are there, a class of background work may
-/// begin
+/// A scheduler orders what waits. Clients that keep few operations under way on an OSD never wait,
+/// and background work that is begun beside them costs them all the same: processor, device and
+/// commits are shared below the scheduler. Therefore background work is also held back in front of
+/// it. While clients are there, a class of background work may begin
 ///
-/// * a part of what clients begin themselves, counted in cost, that is in time of device and processor ([`Part::beside`]);
-///   one unit serves both sides, so an error of the cost model is the same for both;
-/// * and a part of the time in which no operation of a client is in execution ([`Part::spare`]), but for moments: who asks
-///   for little leaves room.
+/// * a part of what clients begin themselves, counted in cost, that is in time of device and
+///   processor ([`Part::beside`]); one unit serves both sides, so an error of the cost model is the
+///   same for both;
+/// * and a part of the time in which no operation of a client is in execution ([`Part::spare`]),
+///   but for moments: who asks for little leaves room.
 ///
-/// When clients pause, background work may begin everything at once; the moment they are back the parts hold again.
-/// What waits too long begins whatever the parts say; how long that is, who asks says.
+/// When clients pause, background work may begin everything at once; the moment they are back the
+/// parts hold again. What waits too long begins whatever the parts say; how long that is, who asks
+/// says.
 ///
 /// Times are in nanoseconds, costs in the scheduler's unit.
 #[derive(Clone, Debug)]
@@ -67,23 +69,26 @@ struct Class {
 
 /// Clients are away when nothing of them was in execution for so long.
 pub const PAUSE: u64 = 20_000_000;
-/// From so much on an absence counts: those with many operations under way are often answered all at once, and are back soon.
+/// From so much on an absence counts: those with many operations under way are often answered all
+/// at once, and are back soon.
 const MOMENT: u64 = 2_000_000;
 /// When to look again whether clients have begun enough.
 const LOOK: u64 = 5_000_000;
 /// What is not used is kept up to so much: as many writes of 4 KiB.
 const KEPT: i64 = 8 * crate::REFERENCE as i64;
-/// What competes in the scheduler gets what its class is promised there. Clients who do not wait there have asked for no
-/// more than they get, and what runs beside them is taken from them whole: it is a quarter of its promise.
+/// What competes in the scheduler gets what its class is promised there. Clients who do not wait
+/// there have asked for no more than they get, and what runs beside them is taken from them whole:
+/// it is a quarter of its promise.
 const OUTSIDE: f64 = 0.25;
 /// What a class without a reservation counts as having, times its ceiling.
 const UNRESERVED: f64 = 0.2;
 
-/// What a profile means for recovery and best effort beside clients. Of each class (client, recovery, best effort) it
-/// has reservation, weight and ceiling, as fractions of the OSD; 0 is no reservation, or no ceiling.
+/// What a profile means for recovery and best effort beside clients. Of each class (client,
+/// recovery, best effort) it has reservation, weight and ceiling, as fractions of the OSD; 0 is no
+/// reservation, or no ceiling.
 ///
-/// A class is as strong as the geometric mean of its reservation and its weight, so that both count, and classes are
-/// to clients as their strengths are.
+/// A class is as strong as the geometric mean of its reservation and its weight, so that both
+/// count, and classes are to clients as their strengths are.
 pub fn parts(classes: [(f64, u32, f64); 3]) -> [Part; 2] {
     let open = |lim: f64| if lim > 0.0 { lim.min(1.0) } else { 1.0 };
     let strength = |(res, wgt, lim): (f64, u32, f64)| {
@@ -200,7 +205,9 @@ impl Beside {
     }
 
     fn earn(&mut self, of: u128, part: impl Fn(Part) -> u32) {
-        for (i, class) in [OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort].into_iter().enumerate() {
+        for (i, class) in
+            [OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort].into_iter().enumerate()
+        {
             let Some(p) = self.part(class) else { return };
             let earned = (of * u128::from(part(p)) / 1000).min(1 << 62) as i64;
             let class = &mut self.classes[i];
@@ -208,9 +215,15 @@ impl Beside {
         }
     }
 
-    /// Whether an operation of a class may begin now, or when to ask again. It may at `overdue`, whatever holds. `wait` says
-    /// whether clients wait in the scheduler.
-    pub fn may_begin(&mut self, class: OpClass, overdue: u64, wait: bool, now: u64) -> Result<(), u64> {
+    /// Whether an operation of a class may begin now, or when to ask again. It may at `overdue`,
+    /// whatever holds. `wait` says whether clients wait in the scheduler.
+    pub fn may_begin(
+        &mut self,
+        class: OpClass,
+        overdue: u64,
+        wait: bool,
+        now: u64,
+    ) -> Result<(), u64> {
         let Some(i) = index(class) else { return Ok(()) };
         if self.is_free(wait, now) {
             return Ok(());
@@ -225,7 +238,8 @@ impl Beside {
         if self.classes[i].credit > 0 || now >= overdue {
             return Ok(());
         }
-        let away = self.left.filter(|_| !self.present && !wait).map_or(u64::MAX, |left| left + PAUSE);
+        let away =
+            self.left.filter(|_| !self.present && !wait).map_or(u64::MAX, |left| left + PAUSE);
         Err(overdue.min(away).min(now + LOOK))
     }
 
@@ -264,9 +278,17 @@ mod tests {
         parts(profile.parts(Allocations::Reef, [(0.0, 1, 0.0); 3]))
     }
 
-    /// Runs background work that always waits for so many milliseconds, beside a client that begins `each_ms` writes in each
-    /// of them (none in the milliseconds that `pauses` names). What each class began, in writes.
-    fn run(b: &mut Beside, from: u64, ms: u64, each_ms: u64, cost: u64, pauses: impl Fn(u64) -> bool) -> [u64; 2] {
+    /// Runs background work that always waits for so many milliseconds, beside a client that begins
+    /// `each_ms` writes in each of them (none in the milliseconds that `pauses` names). What each
+    /// class began, in writes.
+    fn run(
+        b: &mut Beside,
+        from: u64,
+        ms: u64,
+        each_ms: u64,
+        cost: u64,
+        pauses: impl Fn(u64) -> bool,
+    ) -> [u64; 2] {
         let mut done = [0; 2];
         for ms in from..from + ms {
             let now = ms * MS;
@@ -294,10 +316,21 @@ mod tests {
     fn profiles_come_in_order() {
         for allocations in [Allocations::Reef, Allocations::Quincy] {
             let of = |p: MclockProfile| parts(p.parts(allocations, [(0.0, 1, 0.0); 3]));
-            let [low, mid, high] = [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps].map(of);
+            let [low, mid, high] = [
+                MclockProfile::HighClientOps,
+                MclockProfile::Balanced,
+                MclockProfile::HighRecoveryOps,
+            ]
+            .map(of);
             for (less, more) in [(low, mid), (mid, high)] {
-                assert!(f64::from(less[0].beside) * 1.3 < f64::from(more[0].beside), "{less:?} {more:?}");
-                assert!(f64::from(less[1].beside) * 1.1 < f64::from(more[1].beside), "{less:?} {more:?}");
+                assert!(
+                    f64::from(less[0].beside) * 1.3 < f64::from(more[0].beside),
+                    "{less:?} {more:?}"
+                );
+                assert!(
+                    f64::from(less[1].beside) * 1.1 < f64::from(more[1].beside),
+                    "{less:?} {more:?}"
+                );
             }
         }
         let [rec, rest] = of(MclockProfile::HighClientOps);
@@ -309,14 +342,19 @@ mod tests {
 
     #[test]
     fn a_class_gets_its_part_of_what_clients_begin() {
-        for profile in [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps] {
+        for profile in
+            [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps]
+        {
             let parts = of(profile);
             let mut b = Beside::new(parts, 10 * REF);
             run(&mut b, 0, 100, 4, 5, |_| false);
             let done = run(&mut b, 100, 20_000, 4, 5, |_| false);
             for (part, done) in parts.iter().zip(done) {
                 let promised = 80_000 * u64::from(part.beside) / 1000 / 5;
-                assert!(done.abs_diff(promised) <= promised / 50 + 10, "{profile:?}: {done} of {promised}");
+                assert!(
+                    done.abs_diff(promised) <= promised / 50 + 10,
+                    "{profile:?}: {done} of {promised}"
+                );
             }
         }
     }
@@ -355,7 +393,10 @@ mod tests {
         b.set_scale(None);
         assert_eq!(run(&mut b, 0, 100, 4, 50, |_| false), [400, 400]);
         b.set_scale(Some(500));
-        assert_eq!(b.part(CLASSES[0]).map(|p| p.beside), Some(of(MclockProfile::HighClientOps)[0].beside / 2));
+        assert_eq!(
+            b.part(CLASSES[0]).map(|p| p.beside),
+            Some(of(MclockProfile::HighClientOps)[0].beside / 2)
+        );
     }
 
     #[test]
@@ -365,7 +406,12 @@ mod tests {
         run(&mut b, 0, 5000, 1, 500, |_| false);
         b.set_parts(of(MclockProfile::HighRecoveryOps));
         let done = run(&mut b, 5000, 1000, 10, 5, |_| false);
-        assert!(done[0] > 10_000 * u64::from(of(MclockProfile::HighRecoveryOps)[0].beside) / 1000 / 5 * 9 / 10, "{done:?}");
+        assert!(
+            done[0]
+                > 10_000 * u64::from(of(MclockProfile::HighRecoveryOps)[0].beside) / 1000 / 5 * 9
+                    / 10,
+            "{done:?}"
+        );
     }
 
     proptest! {

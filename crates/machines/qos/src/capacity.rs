@@ -40,7 +40,8 @@ const SENSE: std::ops::RangeInclusive<f64> = 1.0..=1e8;
 const LENGTH: std::ops::RangeInclusive<u64> = 10_000_000..=10_000_000_000;
 /// Costs that add up to so many times the time that passed are wrong.
 const MANY: u64 = 50;
-/// Parts of a period, in thousandths: from the first on it was busy, from the second on it says anything.
+/// Parts of a period, in thousandths: from the first on it was busy, from the second on it says
+/// anything.
 const BUSY: u64 = 600;
 const USED: u64 = 5;
 /// Of a lower bound, so much is certain.
@@ -75,10 +76,11 @@ impl Recent {
 
 /// Learns how many random writes of 4 KiB an OSD does each second, or what costs as much.
 ///
-/// Only while something waits and the device or the thread is busy does its rate say what it can do; the median of the
-/// last of such periods is what the estimate goes to, half of the way each time. At other times the rate, by how much of
-/// device and thread it took, is a lower bound, because work that is done together is cheaper: an estimate that is too low rises
-/// then, even if a ceiling that follows from it keeps the OSD idle.
+/// Only while something waits and the device or the thread is busy does its rate say what it can
+/// do; the median of the last of such periods is what the estimate goes to, half of the way each
+/// time. At other times the rate, by how much of device and thread it took, is a lower bound,
+/// because work that is done together is cheaper: an estimate that is too low rises then, even if a
+/// ceiling that follows from it keeps the OSD idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CapacityEstimator {
     iops: f64,
@@ -115,7 +117,9 @@ impl CapacityEstimator {
             return Verdict::Exact;
         }
         self.bounds.push(rate * 1000.0 / used as f64 * CERTAIN);
-        if let Some(bound) = self.bounds.median().filter(|b| SENSE.contains(b) && *b > self.iops && self.iops > 0.0) {
+        if let Some(bound) =
+            self.bounds.median().filter(|b| SENSE.contains(b) && *b > self.iops && self.iops > 0.0)
+        {
             self.iops = (self.iops * 3.0 + bound) / 4.0;
         }
         Verdict::AtLeast
@@ -161,17 +165,20 @@ impl CapacityEstimator {
     }
 }
 
-/// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant that is spread over three OSDs and more. Clients keep so
-/// many operations under way, and in one second more of them than their part fall to one OSD, and in the next to another: with
-/// just the floor on all OSDs together, they get less than it in every fourth second.
+/// The most that is set aside for a floor, in thousandths of it, where there is room: for a tenant
+/// that is spread over three OSDs and more. Clients keep so many operations under way, and in one
+/// second more of them than their part fall to one OSD, and in the next to another: with just the
+/// floor on all OSDs together, they get less than it in every fourth second.
 pub const AHEAD: u32 = 1350;
-/// What is set aside for one that is on this OSD alone: an OSD that stands still for fifty milliseconds has given it the floor of the whole
-/// second nevertheless.
+/// What is set aside for one that is on this OSD alone: an OSD that stands still for fifty
+/// milliseconds has given it the floor of the whole second nevertheless.
 const ALONE: u32 = 1050;
-/// The same where no other OSD leads groups of its pool: while another one takes this one's place, for a fifth of a second, nothing of the tenant is served.
+/// The same where no other OSD leads groups of its pool: while another one takes this one's place,
+/// for a fifth of a second, nothing of the tenant is served.
 const ONLY: u32 = 1250;
 
-/// What is set aside for a floor of which `elsewhere` is on others of the `osds` that serve its pool, if there is room for `most`; but for `osds` all in thousandths.
+/// What is set aside for a floor of which `elsewhere` is on others of the `osds` that serve its
+/// pool, if there is room for `most`; but for `osds` all in thousandths.
 pub fn set_aside(most: u32, osds: u32, elsewhere: u32) -> u32 {
     if osds <= 1 {
         return most.min(ONLY);
@@ -180,11 +187,13 @@ pub fn set_aside(most: u32, osds: u32, elsewhere: u32) -> u32 {
     most.min(ALONE + (AHEAD - ALONE) * spread / 1000)
 }
 
-/// The part of promises for which there is room, in thousandths and up to [`AHEAD`], if together they cost so much of a capacity, both in
-/// units a second.
+/// The part of promises for which there is room, in thousandths and up to [`AHEAD`], if together
+/// they cost so much of a capacity, both in units a second.
 pub fn room_for(promised: u64, capacity: u64) -> u32 {
     let most = u128::from(capacity) * 9 / 10;
-    (most * 1000).checked_div(u128::from(promised)).map_or(AHEAD, |part| part.clamp(1, u128::from(AHEAD)) as u32)
+    (most * 1000)
+        .checked_div(u128::from(promised))
+        .map_or(AHEAD, |part| part.clamp(1, u128::from(AHEAD)) as u32)
 }
 
 #[cfg(test)]
@@ -195,13 +204,22 @@ mod tests {
 
     fn busy(iops: u64) -> Period {
         let (nanos, work) = (SECOND / 10, iops * u64::from(REFERENCE) / 10);
-        Period { nanos, work, cost_nanos: nanos, device: nanos * 95 / 100, cpu: nanos / 5, backlogged: true }
+        Period {
+            nanos,
+            work,
+            cost_nanos: nanos,
+            device: nanos * 95 / 100,
+            cpu: nanos / 5,
+            backlogged: true,
+        }
     }
 
     #[test]
     fn it_is_learned_only_when_something_waits_and_the_device_is_busy() {
         let mut c = CapacityEstimator::default();
-        for p in [Period { backlogged: false, ..busy(500) }, Period { device: SECOND / 20, ..busy(500) }] {
+        for p in
+            [Period { backlogged: false, ..busy(500) }, Period { device: SECOND / 20, ..busy(500) }]
+        {
             (0..50).for_each(|_| assert_eq!(c.observe(&p), Verdict::AtLeast));
             assert_eq!((c.iops(), c.trusted()), (0.0, None));
         }
@@ -216,25 +234,36 @@ mod tests {
     #[test]
     fn single_periods_change_nothing_and_lasting_ones_do() {
         let mut c = CapacityEstimator::default();
-        (0..20).for_each(|_| { c.observe(&busy(1000)); });
+        (0..20).for_each(|_| {
+            c.observe(&busy(1000));
+        });
         for odd in [100_000, 1] {
             c.observe(&busy(odd));
             c.observe(&busy(odd));
             assert!((999.0..1001.0).contains(&c.iops()), "{c:?}");
-            (0..5).for_each(|_| { c.observe(&busy(1000)); });
+            (0..5).for_each(|_| {
+                c.observe(&busy(1000));
+            });
         }
         // A second is enough for a device that became ten times slower, or faster.
         for now in [100, 1000, 50_000] {
-            (0..10).for_each(|_| { c.observe(&busy(now)); });
+            (0..10).for_each(|_| {
+                c.observe(&busy(now));
+            });
             let now = now as f64;
-            assert!((now * 0.98..now * 1.1).contains(&c.iops()) || (now * 0.9..now).contains(&c.iops()), "{now} {c:?}");
+            assert!(
+                (now * 0.98..now * 1.1).contains(&c.iops()) || (now * 0.9..now).contains(&c.iops()),
+                "{now} {c:?}"
+            );
         }
     }
 
     #[test]
     fn an_estimate_that_is_too_low_rises_without_being_reached() {
         let mut c = CapacityEstimator::default();
-        (0..20).for_each(|_| { c.observe(&busy(100)); });
+        (0..20).for_each(|_| {
+            c.observe(&busy(100));
+        });
         // Kept at ninety by a ceiling, and the device is busy for a tenth of the time.
         let held = Period { backlogged: false, device: SECOND / 100, cpu: 0, ..busy(90) };
         (0..30).for_each(|_| assert_eq!(c.observe(&held), Verdict::AtLeast));
@@ -247,7 +276,9 @@ mod tests {
     #[test]
     fn absurd_periods_are_refused() {
         let mut c = CapacityEstimator::default();
-        (0..20).for_each(|_| { c.observe(&busy(1000)); });
+        (0..20).for_each(|_| {
+            c.observe(&busy(1000));
+        });
         let before = c.iops();
         let absurd = [
             Period { nanos: 0, ..busy(1) },
@@ -266,11 +297,15 @@ mod tests {
     #[test]
     fn it_survives_and_what_is_absurd_does_not() {
         let mut c = CapacityEstimator::default();
-        (0..200).for_each(|_| { c.observe(&busy(1234)); });
+        (0..200).for_each(|_| {
+            c.observe(&busy(1234));
+        });
         let mut again = CapacityEstimator::restore(c.save());
         assert!(again.trusted().is_some_and(|i| (1233.0..1235.0).contains(&i)));
         // It is corrected as quickly as ever.
-        (0..10).for_each(|_| { again.observe(&busy(400)); });
+        (0..10).for_each(|_| {
+            again.observe(&busy(400));
+        });
         assert!((390.0..420.0).contains(&again.iops()), "{again:?}");
         for bad in [(0, 100), (u64::MAX, 100), (999, 100)] {
             assert_eq!(CapacityEstimator::restore(bad).trusted(), None);
@@ -279,11 +314,18 @@ mod tests {
 
     #[test]
     fn promises_are_scaled_to_what_there_is() {
-        let room = [(0, 0), (50, 100), (90, 100), (180, 100), (91, 0), (u64::MAX, u64::MAX)].map(|(promised, capacity)| room_for(promised, capacity));
+        let room = [(0, 0), (50, 100), (90, 100), (180, 100), (91, 0), (u64::MAX, u64::MAX)]
+            .map(|(promised, capacity)| room_for(promised, capacity));
         assert_eq!(room, [AHEAD, AHEAD, 1000, 500, 1, 899]);
         // On one OSD, half of it on another, on three and on many; and where there is less room.
-        assert_eq!([0, 500, 667, 1000].map(|elsewhere| set_aside(AHEAD, 3, elsewhere)), [1050, 1275, 1350, 1350]);
-        assert_eq!([(1, 0), (3, 0), (3, 1000)].map(|(osds, elsewhere)| set_aside(700, osds, elsewhere)), [700; 3]);
+        assert_eq!(
+            [0, 500, 667, 1000].map(|elsewhere| set_aside(AHEAD, 3, elsewhere)),
+            [1050, 1275, 1350, 1350]
+        );
+        assert_eq!(
+            [(1, 0), (3, 0), (3, 1000)].map(|(osds, elsewhere)| set_aside(700, osds, elsewhere)),
+            [700; 3]
+        );
         assert_eq!(set_aside(AHEAD, 1, 0), 1250);
     }
 }

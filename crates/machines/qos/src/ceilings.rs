@@ -16,8 +16,9 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A ceiling of operations or bytes each second, which a burst may exceed for some seconds if it was
-    /// saved up before. A burst below the ceiling is no burst (Ceph: `TokenBucketThrottle::set_limit`).
+    /// A ceiling of operations or bytes each second, which a burst may exceed for some seconds if
+    /// it was saved up before. A burst below the ceiling is no burst (Ceph:
+    /// `TokenBucketThrottle::set_limit`).
     pub fn new(limit: u64, burst: u64, burst_seconds: u64) -> Self {
         let each_second = limit.saturating_mul(1000);
         if limit == 0 || burst < limit {
@@ -76,7 +77,8 @@ pub struct Limits {
 
 impl Limits {
     /// Names of the limits, in the order of [`Limits::rates`].
-    pub const NAMES: [&str; 6] = ["iops", "bps", "read_iops", "write_iops", "read_bps", "write_bps"];
+    pub const NAMES: [&str; 6] =
+        ["iops", "bps", "read_iops", "write_iops", "read_bps", "write_bps"];
 
     /// All rates.
     pub fn rates(&self) -> [Rate; 6] {
@@ -120,7 +122,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// Takes another rate. What was saved up or is owed stays, but no more than the slack may be saved.
+    /// Takes another rate. What was saved up or is owed stays, but no more than the slack may be
+    /// saved.
     fn set(&mut self, each_second: u64, saved: u64, now: u64) {
         let slack = span(saved, each_second);
         let even = now.saturating_add(slack);
@@ -132,13 +135,16 @@ impl Clock {
                 let was_even = now.saturating_add(self.slack);
                 // A debt stays the same amount, not the same time.
                 let convert = |nanos: u64| {
-                    let converted = u128::from(nanos) * u128::from(before) / u128::from(each_second);
+                    let converted =
+                        u128::from(nanos) * u128::from(before) / u128::from(each_second);
                     u64::try_from(converted).unwrap_or(u64::MAX)
                 };
                 match self.paid_until.checked_sub(was_even) {
                     Some(debt) => even.saturating_add(convert(debt)),
                     // A pause longer than the slack had saved up no more than it.
-                    None => even.saturating_sub(convert((was_even - self.paid_until).min(self.slack)).min(slack)),
+                    None => even.saturating_sub(
+                        convert((was_even - self.paid_until).min(self.slack)).min(slack),
+                    ),
                 }
             }
         };
@@ -152,7 +158,10 @@ impl Clock {
 
     fn charge(&mut self, amount: u64, now: u64) {
         if self.each_second > 0 {
-            self.paid_until = self.paid_until.max(now).saturating_add(span(amount.saturating_mul(1000), self.each_second));
+            self.paid_until = self
+                .paid_until
+                .max(now)
+                .saturating_add(span(amount.saturating_mul(1000), self.each_second));
         }
     }
 }
@@ -212,7 +221,11 @@ impl<T> Tenant<T> {
         for (clocks, rate) in self.clocks.iter_mut().zip(limits.rates()) {
             clocks[0].set(rate.each_second, rate.saved, now);
             // A burst's own rate has the slack of any rate.
-            clocks[1].set(rate.peak, (u128::from(rate.peak) * u128::from(SLACK_MILLIS) / 1000) as u64, now);
+            clocks[1].set(
+                rate.peak,
+                (u128::from(rate.peak) * u128::from(SLACK_MILLIS) / 1000) as u64,
+                now,
+            );
         }
         self.limits = limits;
     }
@@ -236,7 +249,10 @@ impl<T> Tenant<T> {
 
     /// The first operations of the queues: when each may go, its number, its queue.
     fn heads(&self) -> impl Iterator<Item = (u64, u64, usize)> {
-        self.lanes.iter().enumerate().filter_map(|(lane, q)| q.front().map(|w| (self.due(w.demand.access), w.order, lane)))
+        self.lanes
+            .iter()
+            .enumerate()
+            .filter_map(|(lane, q)| q.front().map(|w| (self.due(w.demand.access), w.order, lane)))
     }
 }
 
@@ -261,21 +277,23 @@ impl Backlog {
     }
 }
 
-/// Ceilings of tenants: an operation that its tenant's limits do not allow yet waits here, in front of a
-/// scheduler. Others are not touched by it.
+/// Ceilings of tenants: an operation that its tenant's limits do not allow yet waits here, in front
+/// of a scheduler. Others are not touched by it.
 ///
-/// Each limit is a clock: the time until which everything served is paid for. An operation may go when none
-/// of the clocks that concern it is ahead of now by more than its slack; then each moves by `cost / rate`. An
-/// operation that is larger than what a second allows goes like any other, and the next one waits for longer.
-/// What is in order with writes and other reads wait in two queues of a tenant, each in order.
+/// Each limit is a clock: the time until which everything served is paid for. An operation may go
+/// when none of the clocks that concern it is ahead of now by more than its slack; then each moves
+/// by `cost / rate`. An operation that is larger than what a second allows goes like any other, and
+/// the next one waits for longer. What is in order with writes and other reads wait in two queues
+/// of a tenant, each in order.
 ///
-/// A tenant without limits costs nothing but its place. Time is in nanoseconds and does not run backwards.
+/// A tenant without limits costs nothing but its place. Time is in nanoseconds and does not run
+/// backwards.
 #[derive(Debug)]
 pub struct Ceilings<T> {
     tenants: Vec<Option<Tenant<T>>>,
     free: Vec<usize>,
-    /// Tenants with waiting operations by the time at which one may go. Entries whose number is not the
-    /// tenant's are void.
+    /// Tenants with waiting operations by the time at which one may go. Entries whose number is not
+    /// the tenant's are void.
     turns: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// Numbers operations and entries.
     count: u64,
@@ -284,7 +302,13 @@ pub struct Ceilings<T> {
 
 impl<T> Default for Ceilings<T> {
     fn default() -> Self {
-        Ceilings { tenants: Vec::new(), free: Vec::new(), turns: BinaryHeap::new(), count: 0, waiting: 0 }
+        Ceilings {
+            tenants: Vec::new(),
+            free: Vec::new(),
+            turns: BinaryHeap::new(),
+            count: 0,
+            waiting: 0,
+        }
     }
 }
 
@@ -339,7 +363,9 @@ impl<T> Ceilings<T> {
         // Changes of limits leave void entries that lie far ahead.
         if self.turns.len() > 64 + 2 * self.tenants.len() {
             let tenants = &self.tenants;
-            self.turns.retain(|Reverse((_, turn, at))| tenants[*at].as_ref().is_some_and(|t| t.turn == *turn));
+            self.turns.retain(|Reverse((_, turn, at))| {
+                tenants[*at].as_ref().is_some_and(|t| t.turn == *turn)
+            });
         }
     }
 
@@ -363,8 +389,8 @@ impl<T> Ceilings<T> {
         None
     }
 
-    /// The next operation that has waited for long enough. What nobody wants any more is dropped, and costs
-    /// its tenant nothing.
+    /// The next operation that has waited for long enough. What nobody wants any more is dropped,
+    /// and costs its tenant nothing.
     pub fn release(&mut self, now: u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         loop {
             self.drop_void();
@@ -374,7 +400,8 @@ impl<T> Ceilings<T> {
             }
             self.turns.pop();
             let t = self.tenants.get_mut(at)?.as_mut()?;
-            let (_, _, lane) = t.heads().filter(|(due, ..)| *due <= now).min_by_key(|(_, order, _)| *order)?;
+            let (_, _, lane) =
+                t.heads().filter(|(due, ..)| *due <= now).min_by_key(|(_, order, _)| *order)?;
             let op = t.lanes[lane].pop_front()?;
             t.backlog[op.demand.access as usize].take(op.demand.bytes);
             self.waiting -= 1;
@@ -467,8 +494,10 @@ impl<T> Ceilings<T> {
         true
     }
 
-    /// Forgets a tenant to whom nothing came for `after` nanoseconds and of whom nothing waits; whether it did.
+    /// Forgets a tenant to whom nothing came for `after` nanoseconds and of whom nothing waits;
+    /// whether it did.
     pub fn forget_idle(&mut self, id: TenantId, after: u64, now: u64) -> bool {
-        self.tenant(id).is_some_and(|t| t.is_idle() && now.saturating_sub(t.used) >= after) && self.remove(id)
+        self.tenant(id).is_some_and(|t| t.is_idle() && now.saturating_sub(t.used) >= after)
+            && self.remove(id)
     }
 }

@@ -56,7 +56,8 @@ impl Samples {
 }
 
 fn size(bytes: u64) -> usize {
-    let class = if bytes == 0 { 0 } else { (u64::BITS - (bytes >> 9).leading_zeros()) as usize + 1 };
+    let class =
+        if bytes == 0 { 0 } else { (u64::BITS - (bytes >> 9).leading_zeros()) as usize + 1 };
     class.min(SIZES - 1)
 }
 
@@ -68,8 +69,9 @@ const FAR: f64 = 8.0;
 const KNOWN: u32 = 3;
 /// Rounds of fitting in a period. The next one goes on where this one has stopped.
 const ROUNDS: u32 = 8;
-/// Sizes from this class on (64 KiB) tell what a byte costs, smaller ones what a thing costs that has few: how long a commit of a
-/// few small writes takes has more to do with what the device did before than with its size.
+/// Sizes from this class on (64 KiB) tell what a byte costs, smaller ones what a thing costs that
+/// has few: how long a commit of a few small writes takes has more to do with what the device did
+/// before than with its size.
 const LARGE: usize = 9;
 /// What is expected of a byte counts as much as so many bytes that are seen.
 const EXPECTED: f64 = 524_288.0;
@@ -79,11 +81,12 @@ const NOT_BYTES: f64 = 0.1;
 const FIXED: (f64, f64) = (1.0, 1e11);
 const PER_BYTE: (f64, f64) = (1e-6, 1e5);
 
-/// A time that has a fixed part and one for each byte, fitted to what is seen. Old things are forgotten, things far from
-/// what was expected restrained, and neither part is ever negative.
+/// A time that has a fixed part and one for each byte, fitted to what is seen. Old things are
+/// forgotten, things far from what was expected restrained, and neither part is ever negative.
 ///
-/// Small things tell the fixed part, large ones that of a byte. Where there are only small ones, a byte costs what was expected of
-/// it, or was seen last; but never more than the small ones allow, nor does a thing cost more than large ones do.
+/// Small things tell the fixed part, large ones that of a byte. Where there are only small ones, a
+/// byte costs what was expected of it, or was seen last; but never more than the small ones allow,
+/// nor does a thing cost more than large ones do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Count, bytes, time.
@@ -99,7 +102,13 @@ impl Line {
     /// What holds until something is seen, in nanoseconds.
     pub fn new(fixed: f64, per_byte: f64) -> Self {
         let per_byte = per_byte.clamp(PER_BYTE.0, PER_BYTE.1);
-        Line { sums: [[0.0; 3]; SIZES], fixed: fixed.clamp(FIXED.0, FIXED.1), per_byte, anchor: per_byte, seen: 0 }
+        Line {
+            sums: [[0.0; 3]; SIZES],
+            fixed: fixed.clamp(FIXED.0, FIXED.1),
+            per_byte,
+            anchor: per_byte,
+            seen: 0,
+        }
     }
 
     /// The fixed part, in nanoseconds.
@@ -152,7 +161,10 @@ impl Line {
     }
 
     fn fit(&mut self) {
-        let sum = |of: &[[f64; 3]]| of.iter().fold([0.0; 3], |all: [f64; 3], s| [all[0] + s[0], all[1] + s[1], all[2] + s[2]]);
+        let sum = |of: &[[f64; 3]]| {
+            of.iter()
+                .fold([0.0; 3], |all: [f64; 3], s| [all[0] + s[0], all[1] + s[1], all[2] + s[2]])
+        };
         let (small, large) = (sum(&self.sums[..LARGE]), sum(&self.sums[LARGE..]));
         for _ in 0..ROUNDS {
             if let [n, bytes, nanos] = large
@@ -176,7 +188,8 @@ impl Line {
     }
 }
 
-/// Of device bytes, at most so many for a byte of an operation are that byte's; what is above is the operation's.
+/// Of device bytes, at most so many for a byte of an operation are that byte's; what is above is
+/// the operation's.
 const BYTES_MOST: f64 = 4.0;
 /// Thread time is at most so many times that of starting operations.
 const OVERHEAD_MOST: f64 = 20.0;
@@ -215,7 +228,8 @@ impl Merged {
         let ops = self.ops.max(1e-3);
         let own = self.device_bytes.min(self.bytes * BYTES_MOST);
         let rest = (self.device_bytes - own) * line.per_byte;
-        let per_byte = if self.bytes > 0.0 { line.per_byte * own / self.bytes } else { line.per_byte };
+        let per_byte =
+            if self.bytes > 0.0 { line.per_byte * own / self.bytes } else { line.per_byte };
         ((line.fixed * self.requests + rest) / ops, per_byte)
     }
 }
@@ -229,7 +243,8 @@ pub struct Seen {
     pub cpu: [Samples; 2],
     /// Operations, whoever they came from, and their bytes; without times.
     pub ops: [Taken; 2],
-    /// What the processor did on this thread, in nanoseconds, and how much of it was starting operations.
+    /// What the processor did on this thread, in nanoseconds, and how much of it was starting
+    /// operations.
     pub thread: (u64, u64),
 }
 
@@ -240,7 +255,8 @@ struct Charge {
     per_mib: u64,
 }
 
-/// What operations are charged, from a [`CostModel`]: small enough to be copied to where it is needed.
+/// What operations are charged, from a [`CostModel`]: small enough to be copied to where it is
+/// needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Charges {
     charges: [Charge; 2],
@@ -259,12 +275,16 @@ impl Charges {
     #[inline]
     pub fn charge(&self, access: Access, bytes: u64) -> u32 {
         let c = &self.charges[access as usize];
-        (u64::from(c.fixed) + ((bytes.min(u32::MAX.into()) * c.per_mib) >> 20)).min(u32::MAX.into()) as u32
+        (u64::from(c.fixed) + ((bytes.min(u32::MAX.into()) * c.per_mib) >> 20)).min(u32::MAX.into())
+            as u32
     }
 
     /// The units of all those operations, reads and writes.
     pub fn work(&self, ops: &[Taken; 2]) -> u64 {
-        let of = |t: &Taken, c: &Charge| u128::from(t.count) * u128::from(c.fixed) + ((u128::from(t.bytes) * u128::from(c.per_mib)) >> 20);
+        let of = |t: &Taken, c: &Charge| {
+            u128::from(t.count) * u128::from(c.fixed)
+                + ((u128::from(t.bytes) * u128::from(c.per_mib)) >> 20)
+        };
         let all = of(&ops[0], &self.charges[0]) + of(&ops[1], &self.charges[1]);
         all.min(u64::MAX.into()) as u64
     }
@@ -287,8 +307,8 @@ const PER_MIB: f64 = 4_294_967_295.0;
 
 /// What reads and writes cost: the device's time for them, and the processor's.
 ///
-/// Costs are relative to a write of [`REFERENCE_BYTES`], which costs [`REFERENCE`] units. Before anything is learned they are
-/// as by Ceph's default options.
+/// Costs are relative to a write of [`REFERENCE_BYTES`], which costs [`REFERENCE`] units. Before
+/// anything is learned they are as by Ceph's default options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
     device: [Line; 2],
@@ -336,7 +356,11 @@ impl CostModel {
     pub fn line(&self, access: Access) -> (f64, f64) {
         let i = access as usize;
         let (fixed, per_byte) = self.merged[i].apply(&self.device[i]);
-        let (cpu, cpu_byte) = if self.cpu[i].seen > 0 { (self.cpu[i].fixed, self.cpu[i].per_byte) } else { (0.0, 0.0) };
+        let (cpu, cpu_byte) = if self.cpu[i].seen > 0 {
+            (self.cpu[i].fixed, self.cpu[i].per_byte)
+        } else {
+            (0.0, 0.0)
+        };
         (fixed + self.overhead * cpu, per_byte + self.overhead * cpu_byte)
     }
 
@@ -392,10 +416,15 @@ impl CostModel {
         for i in 0..2 {
             for l in [&mut model.device[i], &mut model.cpu[i]] {
                 let (fixed, per_byte, seen) = (next()?, next()?, next()? * SCALE);
-                if !(FIXED.0..=FIXED.1).contains(&fixed) || !(0.0..=PER_BYTE.1).contains(&per_byte) {
+                if !(FIXED.0..=FIXED.1).contains(&fixed) || !(0.0..=PER_BYTE.1).contains(&per_byte)
+                {
                     return None;
                 }
-                *l = Line { seen: if seen > 0.0 { KNOWN } else { 0 }, anchor: l.anchor, ..Line::new(fixed, per_byte) };
+                *l = Line {
+                    seen: if seen > 0.0 { KNOWN } else { 0 },
+                    anchor: l.anchor,
+                    ..Line::new(fixed, per_byte)
+                };
             }
             let (requests, device_bytes, ops, bytes) = (next()?, next()?, next()?, next()?);
             if ops <= 0.0 || requests > ops * 1e6 {
@@ -427,14 +456,21 @@ mod tests {
     fn samples(of: &[(u64, u64, f64)]) -> Samples {
         let mut s = Samples::default();
         for (count, bytes, each) in of {
-            s.add_all(Taken { count: *count, bytes: count * bytes, nanos: (*count as f64 * each) as u64 });
+            s.add_all(Taken {
+                count: *count,
+                bytes: count * bytes,
+                nanos: (*count as f64 * each) as u64,
+            });
         }
         s
     }
 
     #[test]
     fn sizes_are_told_apart() {
-        assert_eq!([0, 1, 511, 512, 4096, 65536, 4 << 20, u64::MAX].map(size), [0, 1, 1, 2, 5, 9, 15, 15]);
+        assert_eq!(
+            [0, 1, 511, 512, 4096, 65536, 4 << 20, u64::MAX].map(size),
+            [0, 1, 1, 2, 5, 9, 15, 15]
+        );
     }
 
     #[test]
@@ -444,7 +480,10 @@ mod tests {
             let of = [4096u64, 16384, 65536].map(|b| (50, b, 50_000.0 + 2.0 * b as f64));
             l.learn(&samples(&of));
         }
-        assert!((45_000.0..55_000.0).contains(&l.fixed) && (1.9..2.1).contains(&l.per_byte), "{l:?}");
+        assert!(
+            (45_000.0..55_000.0).contains(&l.fixed) && (1.9..2.1).contains(&l.per_byte),
+            "{l:?}"
+        );
     }
 
     #[test]
@@ -455,7 +494,11 @@ mod tests {
         }
         // 4 MiB at 1200 MiB/s are the time of 72 random writes.
         assert!((65..80).contains(&(m.charges().charge(Access::Write, 4 << 20) / REFERENCE)));
-        assert_eq!(m.charges().charge(Access::Write, u64::MAX), m.charges().charge(Access::Write, u32::MAX.into()), "bounded");
+        assert_eq!(
+            m.charges().charge(Access::Write, u64::MAX),
+            m.charges().charge(Access::Write, u32::MAX.into()),
+            "bounded"
+        );
     }
 
     #[test]
@@ -466,7 +509,10 @@ mod tests {
                 // One commit of 32 writes takes a millisecond; nothing is read from the device.
                 device: [Samples::default(), samples(&[(10, 32 * 5000, 1_000_000.0)])],
                 cpu: [samples(&[(1000, 4096, 10_000.0)]), samples(&[(320, 4096, 20_000.0)])],
-                ops: [Taken { count: 1000, bytes: 4_096_000, nanos: 0 }, Taken { count: 320, bytes: 320 * 4096, nanos: 0 }],
+                ops: [
+                    Taken { count: 1000, bytes: 4_096_000, nanos: 0 },
+                    Taken { count: 320, bytes: 320 * 4096, nanos: 0 },
+                ],
                 thread: (3, 1),
             });
         }

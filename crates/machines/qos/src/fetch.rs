@@ -1,4 +1,5 @@
-//! Where many entries lie in memory, waiting for one of them takes longer than all that is done with it.
+//! Where many entries lie in memory, waiting for one of them takes longer than all that is done
+//! with it.
 
 /// Tells the processor that something will be read soon.
 #[inline]

@@ -1,4 +1,5 @@
-//! A heap with four branches, for many entries: what decides is how many lines of the processor's cache it touches, and in what order.
+//! A heap with four branches, for many entries: what decides is how many lines of the processor's
+//! cache it touches, and in what order.
 //!
 //! ```text
 //! block 0    -   -   -   0        the children of entry i are block i + 1,
@@ -6,8 +7,8 @@
 //! block 2    5   6   7   8
 //! ```
 //!
-//! Half as many levels as with two branches, and each is one line. Places without an entry hold [`NOTHING`], so the least of a block is
-//! found without asking how many there are.
+//! Half as many levels as with two branches, and each is one line. Places without an entry hold
+//! [`NOTHING`], so the least of a block is found without asking how many there are.
 
 use crate::fetch::fetch;
 
@@ -82,8 +83,11 @@ impl Heap {
         }
         let mut i = 0;
         while let Some(Block(children)) = self.blocks.get(i + 1) {
-            // One of the four blocks below these children is next, and they lie side by side: fetched before it is known which.
-            if i >= SHALLOW && let Some(below) = self.blocks.get(4 * i + 2..4 * i + 6) {
+            // One of the four blocks below these children is next, and they lie side by side:
+            // fetched before it is known which.
+            if i >= SHALLOW
+                && let Some(below) = self.blocks.get(4 * i + 2..4 * i + 6)
+            {
                 below.iter().for_each(fetch);
             }
             // Without branches, which nobody could foretell.
@@ -110,7 +114,8 @@ impl Heap {
 
     /// Keeps only some entries.
     pub(crate) fn retain(&mut self, keep: impl Fn(u128) -> bool) {
-        let entries: Vec<u128> = self.blocks.iter().flat_map(|b| b.0).filter(|e| *e != NOTHING && keep(*e)).collect();
+        let entries: Vec<u128> =
+            self.blocks.iter().flat_map(|b| b.0).filter(|e| *e != NOTHING && keep(*e)).collect();
         self.blocks.clear();
         self.len = 0;
         entries.into_iter().for_each(|e| self.push(e));

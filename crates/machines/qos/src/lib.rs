@@ -1,19 +1,20 @@
 //! Scheduling of operations by class: mClock and WPQ behind one trait, without I/O.
 //!
 //! Every operation that will reach a device waits in one [`Scheduler`]. It is tagged with a class
-//! ([`OpClass`]), a tenant and a cost, and comes out when its turn has come. Time is an argument, in
-//! nanoseconds from any fixed point; it must not run backwards.
+//! ([`OpClass`]), a tenant and a cost, and comes out when its turn has come. Time is an argument,
+//! in nanoseconds from any fixed point; it must not run backwards.
 //!
 //! * [`Fifo`]: first come, first served. The baseline.
 //! * [`Wpq`]: priorities are shares; Ceph's `osd_op_queue = wpq`.
-//! * [`Mclock`]: each class has a floor, a share and a ceiling, and so has each tenant of a class; the sessions
-//!   of a tenant share its part. Ceph's `osd_op_queue = mclock_scheduler`, with [`MclockProfile`]s.
+//! * [`Mclock`]: each class has a floor, a share and a ceiling, and so has each tenant of a class;
+//!   the sessions of a tenant share its part. Ceph's `osd_op_queue = mclock_scheduler`, with
+//!   [`MclockProfile`]s.
 //!
-//! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow them.
-//! What an operation costs is learned ([`CostModel`]), and so is how much the device can do ([`CapacityEstimator`]).
-//! Behind it, [`Window`] says how many operations may be in execution, where they can no longer be ordered.
-//! [`Beside`] says how much background work is begun beside clients who do not wait in the scheduler, and [`Auto`] finds
-//! how much their latency allows.
+//! In front of it, operations of tenants with [`Limits`] wait in [`Ceilings`] until these allow
+//! them. What an operation costs is learned ([`CostModel`]), and so is how much the device can do
+//! ([`CapacityEstimator`]). Behind it, [`Window`] says how many operations may be in execution,
+//! where they can no longer be ordered. [`Beside`] says how much background work is begun beside
+//! clients who do not wait in the scheduler, and [`Auto`] finds how much their latency allows.
 //! [`split`] and [`Fraction`] divide what a tenant is promised over the places that serve it.
 
 mod auto;
@@ -60,7 +61,8 @@ pub enum OpClass {
 
 impl OpClass {
     /// The classes that share the device.
-    pub const SHARED: [OpClass; 3] = [OpClass::Client, OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort];
+    pub const SHARED: [OpClass; 3] =
+        [OpClass::Client, OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort];
 
     /// Ceph's name of it.
     pub fn name(self) -> &'static str {
@@ -73,8 +75,8 @@ impl OpClass {
     }
 }
 
-/// An operation that waits. Operations of one class, tenant, session and priority leave in the order in which
-/// they came.
+/// An operation that waits. Operations of one class, tenant, session and priority leave in the
+/// order in which they came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Op<T> {
     /// What is scheduled.
@@ -87,8 +89,8 @@ pub struct Op<T> {
     pub session: u64,
     /// What it costs, in bytes. A scheduler may charge more for small ones.
     pub cost: u32,
-    /// What it is charged by [`Mclock`], in the unit of the promises to classes; 0 for its bytes, but at least
-    /// [`MclockSpec::cost_per_io`]. What comes out has what it was charged.
+    /// What it is charged by [`Mclock`], in the unit of the promises to classes; 0 for its bytes,
+    /// but at least [`MclockSpec::cost_per_io`]. What comes out has what it was charged.
     pub charge: u32,
     /// Ceph's message priority (63 for clients). At or above the scheduler's cut-off it goes first.
     pub priority: u32,
@@ -105,7 +107,8 @@ pub enum Phase {
     Reservation,
     /// By its class's share of what is left.
     Weight,
-    /// Beyond its class's ceiling, because there was nobody whom that protects ([`Mclock::dequeue_beyond`]).
+    /// Beyond its class's ceiling, because there was nobody whom that protects
+    /// ([`Mclock::dequeue_beyond`]).
     Beyond,
 }
 
@@ -128,7 +131,8 @@ pub trait Scheduler<T> {
     /// Gives the next operation at time `now`.
     fn dequeue(&mut self, now: u64) -> Dequeued<T>;
 
-    /// Takes out operations that nobody wants any more. That costs nobody anything, and the others stay in order.
+    /// Takes out operations that nobody wants any more. That costs nobody anything, and the others
+    /// stay in order.
     fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, now: u64) -> Vec<T>;
 
     /// How many operations wait.
@@ -141,7 +145,11 @@ pub trait Scheduler<T> {
 }
 
 /// Takes out of a queue what nobody wants any more.
-pub(crate) fn take_out_of<T>(queue: &mut std::collections::VecDeque<Op<T>>, gone: &mut dyn FnMut(&T) -> bool, out: &mut Vec<T>) {
+pub(crate) fn take_out_of<T>(
+    queue: &mut std::collections::VecDeque<Op<T>>,
+    gone: &mut dyn FnMut(&T) -> bool,
+    out: &mut Vec<T>,
+) {
     for _ in 0..queue.len() {
         if let Some(op) = queue.pop_front() {
             if gone(&op.item) { out.push(op.item) } else { queue.push_back(op) }

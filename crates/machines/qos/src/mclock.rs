@@ -30,29 +30,34 @@ pub struct MclockSpec {
 
 /// mClock over the classes, mClock over the tenants of each, turns for the sessions of a tenant.
 ///
-/// A class has three clocks. The *reservation* clock advances by `cost / floor` whenever the class is
-/// served to keep its floor; the *limit* clock by `cost / ceiling` whenever it is served; the *share*
-/// clock, in virtual time, by `cost / weight` whenever it is served. A tenant has the same clocks, with
-/// its own promises ([`TenantSpec`]). Then
+/// A class has three clocks. The *reservation* clock advances by `cost / floor` whenever the class
+/// is served to keep its floor; the *limit* clock by `cost / ceiling` whenever it is served; the
+/// *share* clock, in virtual time, by `cost / weight` whenever it is served. A tenant has the same
+/// clocks, with its own promises ([`TenantSpec`]). Then
 ///
-/// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest behind is
-///    served: these clocks are all in real time, so promises that cannot all be kept fall behind alike;
-/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share clock. For a tenant that has had less
-///    than others it may be ahead by some operations, which these pay for;
+/// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest
+///    behind is served: these clocks are all in real time, so promises that cannot all be kept fall
+///    behind alike;
+/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share
+///    clock. For a tenant that has had less than others it may be ahead by some operations, which
+///    these pay for;
 /// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
 ///
-/// Before all that comes a class that is not at its ceiling and was not served for a second, or only for floors of tenants.
+/// Before all that comes a class that is not at its ceiling and was not served for a second, or
+/// only for floors of tenants.
 ///
-/// Within a class that was chosen, the tenant with the least share clock below its ceiling is served, and
-/// of its sessions the one whose turn it is: many sessions of a tenant get no more than one.
+/// Within a class that was chosen, the tenant with the least share clock below its ceiling is
+/// served, and of its sessions the one whose turn it is: many sessions of a tenant get no more than
+/// one.
 ///
-/// Being served by share does not advance the reservation clock, but being served by reservation advances
-/// the share clock, to some operations ahead of others: who has a floor gets that or his share, whatever is more. A class that comes back
-/// after a pause starts from now, or where the others are: a pause earns it nothing. A tenant comes back as far behind the
-/// others as it was, up to some operations, is owed a twentieth of a second of its floor, and is served at once.
+/// Being served by share does not advance the reservation clock, but being served by reservation
+/// advances the share clock, to some operations ahead of others: who has a floor gets that or his
+/// share, whatever is more. A class that comes back after a pause starts from now, or where the
+/// others are: a pause earns it nothing. A tenant comes back as far behind the others as it was, up
+/// to some operations, is owed a twentieth of a second of its floor, and is served at once.
 ///
-/// Operations of class [`OpClass::Immediate`], and those at or above the cut-off priority, go before all
-/// that, by priority.
+/// Operations of class [`OpClass::Immediate`], and those at or above the cut-off priority, go
+/// before all that, by priority.
 #[derive(Clone, Debug)]
 pub struct Mclock<T> {
     strict: Strict<T>,
@@ -122,21 +127,25 @@ struct Class<T> {
     served: u64,
 }
 
-/// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32 * 10^9 < 2^62.
+/// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32 *
+/// 10^9 < 2^62.
 fn span(cost: u32, rate: u64) -> u64 {
     if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
 
-/// A class that waits and is not at its ceiling is served at least so often, in nanoseconds, and by shares within it: reservations of
-/// classes, or floors of tenants, that add up to more than there is would leave those without one nothing.
+/// A class that waits and is not at its ceiling is served at least so often, in nanoseconds, and by
+/// shares within it: reservations of classes, or floors of tenants, that add up to more than there
+/// is would leave those without one nothing.
 const STARVED: u64 = 1_000_000_000;
 
 /// What is served by reservation counts for the share, but only so many operations of it.
 const LEAD: u64 = 64;
 
-/// The ceiling of clients is one for all of them together. What they do not use they save, up to so many small operations: some come at
-/// the same time, and where there is room none of them is to wait. And who asks for less than his share does not wait for the moment at which it lets
-/// the next operation go, which others would have had: he goes at once, up to so many small operations ahead, and they wait for longer.
+/// The ceiling of clients is one for all of them together. What they do not use they save, up to so
+/// many small operations: some come at the same time, and where there is room none of them is to
+/// wait. And who asks for less than his share does not wait for the moment at which it lets the
+/// next operation go, which others would have had: he goes at once, up to so many small operations
+/// ahead, and they wait for longer.
 const SLACK: u64 = 16;
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
@@ -154,10 +163,19 @@ enum Turn {
 
 impl<T> Class<T> {
     fn new(name: OpClass, spec: ClassSpec) -> Self {
-        Class { name, spec, queue: Tenants::default(), reservation: 0, limit: 0, share: 0, served: 0 }
+        Class {
+            name,
+            spec,
+            queue: Tenants::default(),
+            reservation: 0,
+            limit: 0,
+            share: 0,
+            served: 0,
+        }
     }
 
-    /// By how much its ceiling's clock may be behind now, when nothing has waited, or ahead of it, for a tenant that is behind others.
+    /// By how much its ceiling's clock may be behind now, when nothing has waited, or ahead of it,
+    /// for a tenant that is behind others.
     fn slack(&self, cost_per_io: u32) -> u64 {
         if self.name == OpClass::Client { SLACK * span(cost_per_io, self.spec.limit) } else { 0 }
     }
@@ -168,7 +186,8 @@ impl<T> Class<T> {
         (ahead == 0 || ahead < self.slack(cost_per_io)) && self.queue.is_behind(now)
     }
 
-    /// Moves the clocks for an operation that is served, by share or, where others are on theirs, not by share.
+    /// Moves the clocks for an operation that is served, by share or, where others are on theirs,
+    /// not by share.
     fn pay(&mut self, charge: u32, reserved: bool, phase: Phase, ahead_of: Option<u64>) {
         if reserved {
             self.reservation = self.reservation.saturating_add(span(charge, self.spec.reservation));
@@ -181,7 +200,9 @@ impl<T> Class<T> {
         let step = (u64::from(charge) * SHARE_SCALE / u64::from(self.spec.weight.max(1))).max(1);
         let paid = self.share.saturating_add(step);
         self.share = match ahead_of {
-            Some(others) => paid.min(others.saturating_add(step.saturating_mul(LEAD))).max(self.share),
+            Some(others) => {
+                paid.min(others.saturating_add(step.saturating_mul(LEAD))).max(self.share)
+            }
             None => paid,
         };
     }
@@ -208,7 +229,9 @@ impl<T> Class<T> {
         if phase != Phase::Beyond {
             self.limit = self.limit.saturating_sub(span(back, self.spec.limit));
         }
-        self.share = self.share.saturating_sub(u64::from(back) * SHARE_SCALE / u64::from(self.spec.weight.max(1)));
+        self.share = self
+            .share
+            .saturating_sub(u64::from(back) * SHARE_SCALE / u64::from(self.spec.weight.max(1)));
     }
 }
 
@@ -243,15 +266,16 @@ impl<T> Mclock<T> {
         self.classes.iter().find(|c| c.name == name)
     }
 
-    /// Makes or changes the promise to a tenant of a class. Tenants have [`TenantSpec::default`] until then, and
-    /// one that has something else is remembered until it has that again.
+    /// Makes or changes the promise to a tenant of a class. Tenants have [`TenantSpec::default`]
+    /// until then, and one that has something else is remembered until it has that again.
     pub fn set_tenant(&mut self, class: OpClass, tenant: u64, spec: TenantSpec, now: u64) {
         if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
             class.queue.set(tenant, spec, now);
         }
     }
 
-    /// A class pays, by its share, for an operation that was served before all others. It falls behind by some operations at most.
+    /// A class pays, by its share, for an operation that was served before all others. It falls
+    /// behind by some operations at most.
     pub fn charge(&mut self, class: OpClass, charge: u32) {
         let others = self.virtual_now;
         if let Some(class) = self.classes.iter_mut().find(|c| c.name == class) {
@@ -259,8 +283,8 @@ impl<T> Mclock<T> {
         }
     }
 
-    /// An operation that was served, and charged, turned out to cost something else. Class and tenant pay the
-    /// difference, or get it back: never more than was charged. Nothing else moves.
+    /// An operation that was served, and charged, turned out to cost something else. Class and
+    /// tenant pay the difference, or get it back: never more than was charged. Nothing else moves.
     pub fn settle(&mut self, class: OpClass, tenant: u64, charged: u32, really: u32, phase: Phase) {
         if phase == Phase::Strict || charged == really {
             return;
@@ -271,12 +295,18 @@ impl<T> Mclock<T> {
         }
     }
 
-    /// For how long the tenant with the oldest claim to its floor, of those that wait, has not got it, in nanoseconds.
+    /// For how long the tenant with the oldest claim to its floor, of those that wait, has not got
+    /// it, in nanoseconds.
     pub fn floor_debt(&mut self, now: u64) -> u64 {
-        self.classes.iter_mut().filter_map(|c| c.queue.floor_due()).min().map_or(0, |due| now.saturating_sub(due))
+        self.classes
+            .iter_mut()
+            .filter_map(|c| c.queue.floor_due())
+            .min()
+            .map_or(0, |due| now.saturating_sub(due))
     }
 
-    /// Takes out all operations of a class, each session's in order: their tenants are to be others.
+    /// Takes out all operations of a class, each session's in order: their tenants are to be
+    /// others.
     pub fn drain(&mut self, class: OpClass) -> Vec<Op<T>> {
         let Some(c) = self.classes.iter_mut().find(|c| c.name == class) else { return Vec::new() };
         c.queue.drain().into_iter().map(|t| t.op(class)).collect()
@@ -300,13 +330,25 @@ impl<T> Mclock<T> {
 
 impl<T> Taken<T> {
     fn op(self, class: OpClass) -> Op<T> {
-        Op { item: self.item, class, tenant: self.tenant, session: self.session, cost: self.cost, charge: self.charge, priority: self.priority }
+        Op {
+            item: self.item,
+            class,
+            tenant: self.tenant,
+            session: self.session,
+            cost: self.cost,
+            charge: self.charge,
+            priority: self.priority,
+        }
     }
 }
 
 impl<T> Scheduler<T> for Mclock<T> {
     fn enqueue(&mut self, op: Op<T>, now: u64) {
-        let at = self.classes.iter().position(|c| c.name == op.class).filter(|_| op.priority < cut_off::HIGH);
+        let at = self
+            .classes
+            .iter()
+            .position(|c| c.name == op.class)
+            .filter(|_| op.priority < cut_off::HIGH);
         let Some(at) = at else {
             self.strict.push(op);
             return;
@@ -341,8 +383,9 @@ impl<T> Scheduler<T> for Mclock<T> {
 }
 
 impl<T> Mclock<T> {
-    /// As [`Scheduler::dequeue`], but ceilings of background classes do not hold: for an OSD whose clients are away. Those of
-    /// clients and of tenants do. What is served so ([`Phase::Beyond`]) does not count for the ceiling later.
+    /// As [`Scheduler::dequeue`], but ceilings of background classes do not hold: for an OSD whose
+    /// clients are away. Those of clients and of tenants do. What is served so ([`Phase::Beyond`])
+    /// does not count for the ceiling later.
     pub fn dequeue_beyond(&mut self, now: u64) -> Dequeued<T> {
         self.next(false, now)
     }
@@ -387,7 +430,9 @@ impl<T> Mclock<T> {
             } else {
                 Phase::Beyond
             };
-            if now.saturating_sub(class.served) >= STARVED && starved.as_ref().is_none_or(|longest| class.served < longest.0) {
+            if now.saturating_sub(class.served) >= STARVED
+                && starved.as_ref().is_none_or(|longest| class.served < longest.0)
+            {
                 starved = Some((class.served, Turn::Share(i, phase)));
             }
             if share.as_ref().is_none_or(|best| class.share < best.0) {
@@ -408,8 +453,8 @@ impl<T> Mclock<T> {
         Dequeued::Item(self.serve(i, taken, phase, now), phase)
     }
 
-    /// The next operation of clients, if its tenant has had less than others even with it, and a ceiling of clients lends it: for those who
-    /// need not wait for what others have in execution.
+    /// The next operation of clients, if its tenant has had less than others even with it, and a
+    /// ceiling of clients lends it: for those who need not wait for what others have in execution.
     pub fn dequeue_behind(&mut self, now: u64) -> Option<(Op<T>, Phase)> {
         let at = self.classes.iter().position(|c| c.name == OpClass::Client)?;
         let cost_per_io = self.cost_per_io;
@@ -420,7 +465,13 @@ impl<T> Mclock<T> {
 
     /// Moves the clocks of a class for what was taken.
     fn serve(&mut self, i: usize, taken: Taken<T>, phase: Phase, now: u64) -> Op<T> {
-        let others = self.classes.iter().enumerate().filter(|(at, c)| *at != i && c.queue.len() > 0).map(|(_, c)| c.share).min();
+        let others = self
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(at, c)| *at != i && c.queue.len() > 0)
+            .map(|(_, c)| c.share)
+            .min();
         let class = &mut self.classes[i];
         if phase != Phase::Floor {
             class.served = now;
@@ -428,7 +479,12 @@ impl<T> Mclock<T> {
         // The class's share clock before this operation is the virtual time of this moment.
         self.virtual_now = self.virtual_now.max(class.share);
         // What a tenant's floor takes counts for its class's, which is owed that much less.
-        class.pay(taken.charge, phase.is_reserved() && class.reservation <= now, phase, others.filter(|_| phase.is_reserved()));
+        class.pay(
+            taken.charge,
+            phase.is_reserved() && class.reservation <= now,
+            phase,
+            others.filter(|_| phase.is_reserved()),
+        );
         taken.op(class.name)
     }
 }

@@ -1,4 +1,5 @@
-//! The built-in profiles (Ceph 18 and 16.2: `osd/scheduler/mClockScheduler.cc`, options in `osd.yaml.in`).
+//! The built-in profiles (Ceph 18 and 16.2: `osd/scheduler/mClockScheduler.cc`, options in
+//! `osd.yaml.in`).
 
 use crate::{ClassSpec, MclockSpec};
 
@@ -18,8 +19,8 @@ use crate::{ClassSpec, MclockSpec};
 /// | `balanced` | 40 %, 1, 100 % | 40 %, 1, 150 % | 20 %, 2, none |
 /// | `high_recovery_ops` | 30 %, 1, 80 % | 60 %, 2, 200 % | none, 2, none |
 ///
-/// The study that was published of Quincy ([`Allocations::QuincyStudy`]) has the same for clients and recovery, and gives best effort a
-/// ceiling: 25 %, 1, 30 %; 20 %, 1, 50 %; 10 %, 1, 40 %.
+/// The study that was published of Quincy ([`Allocations::QuincyStudy`]) has the same for clients
+/// and recovery, and gives best effort a ceiling: 25 %, 1, 30 %; 20 %, 1, 50 %; 10 %, 1, 40 %.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MclockProfile {
     /// Clients first.
@@ -83,24 +84,44 @@ impl MclockProfile {
         }
     }
 
-    /// Values of the options `osd_mclock_scheduler_<class>_{res,wgt,lim}`, for client, recovery and best
-    /// effort: fractions of the capacity (0 for none) and weights. `custom` are those of [`MclockProfile::Custom`].
+    /// Values of the options `osd_mclock_scheduler_<class>_{res,wgt,lim}`, for client, recovery and
+    /// best effort: fractions of the capacity (0 for none) and weights. `custom` are those of
+    /// [`MclockProfile::Custom`].
     pub fn parts(self, of: Allocations, custom: [(f64, u32, f64); 3]) -> [(f64, u32, f64); 3] {
         match (self, of) {
-            (MclockProfile::HighClientOps, Allocations::Reef) => [(0.6, 2, 0.0), (0.4, 1, 0.0), (0.0, 1, 0.7)],
-            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Reef) => [(0.5, 1, 0.0), (0.5, 1, 0.0), (0.0, 1, 0.9)],
-            (MclockProfile::HighRecoveryOps, Allocations::Reef) => [(0.3, 1, 0.0), (0.7, 2, 0.0), (0.0, 1, 0.0)],
-            (MclockProfile::HighClientOps, Allocations::Quincy) => [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 2, 0.0)],
-            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Quincy) => [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 2, 0.0)],
-            (MclockProfile::HighRecoveryOps, Allocations::Quincy) => [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.0, 2, 0.0)],
-            (MclockProfile::HighClientOps, Allocations::QuincyStudy) => [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 1, 0.3)],
-            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::QuincyStudy) => [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 1, 0.5)],
-            (MclockProfile::HighRecoveryOps, Allocations::QuincyStudy) => [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.1, 1, 0.4)],
+            (MclockProfile::HighClientOps, Allocations::Reef) => {
+                [(0.6, 2, 0.0), (0.4, 1, 0.0), (0.0, 1, 0.7)]
+            }
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Reef) => {
+                [(0.5, 1, 0.0), (0.5, 1, 0.0), (0.0, 1, 0.9)]
+            }
+            (MclockProfile::HighRecoveryOps, Allocations::Reef) => {
+                [(0.3, 1, 0.0), (0.7, 2, 0.0), (0.0, 1, 0.0)]
+            }
+            (MclockProfile::HighClientOps, Allocations::Quincy) => {
+                [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 2, 0.0)]
+            }
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::Quincy) => {
+                [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 2, 0.0)]
+            }
+            (MclockProfile::HighRecoveryOps, Allocations::Quincy) => {
+                [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.0, 2, 0.0)]
+            }
+            (MclockProfile::HighClientOps, Allocations::QuincyStudy) => {
+                [(0.5, 2, 0.0), (0.25, 1, 1.0), (0.25, 1, 0.3)]
+            }
+            (MclockProfile::Balanced | MclockProfile::Auto, Allocations::QuincyStudy) => {
+                [(0.4, 1, 1.0), (0.4, 1, 1.5), (0.2, 1, 0.5)]
+            }
+            (MclockProfile::HighRecoveryOps, Allocations::QuincyStudy) => {
+                [(0.3, 1, 0.8), (0.6, 2, 2.0), (0.1, 1, 0.4)]
+            }
             (MclockProfile::Custom, _) => custom,
         }
     }
 
-    /// The scheduler's parameters. `custom` holds the options' values for [`MclockProfile::Custom`].
+    /// The scheduler's parameters. `custom` holds the options' values for
+    /// [`MclockProfile::Custom`].
     pub fn spec(self, capacity: Capacity, custom: [(f64, u32, f64); 3]) -> MclockSpec {
         capacity.spec(self.parts(Allocations::default(), custom))
     }
@@ -115,7 +136,8 @@ pub enum DeviceKind {
     Ssd,
 }
 
-/// What a device can do (`osd_mclock_max_capacity_iops_*`, `osd_mclock_max_sequential_bandwidth_*`).
+/// What a device can do (`osd_mclock_max_capacity_iops_*`,
+/// `osd_mclock_max_sequential_bandwidth_*`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Capacity {
     /// Random writes of 4 KiB each second.
@@ -133,7 +155,8 @@ impl Capacity {
         }
     }
 
-    /// The scheduler's parameters with these parts of it: reservation, weight and ceiling of client, recovery and best effort.
+    /// The scheduler's parameters with these parts of it: reservation, weight and ceiling of
+    /// client, recovery and best effort.
     pub fn spec(&self, parts: [(f64, u32, f64); 3]) -> MclockSpec {
         let total = self.bytes_per_sec();
         let part = |fraction: f64| (fraction.max(0.0) * total as f64) as u64;

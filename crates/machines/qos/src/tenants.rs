@@ -5,10 +5,10 @@
 //!      └─► least share below ceiling ─┘
 //! ```
 //!
-//! Tenants, sessions and operations lie in arrays whose places are used again, and are linked by index: on the
-//! steady path nothing is allocated. A tenant is in the heap of shares once while it may be served by share; an
-//! entry whose key has become too low is put right when it comes to the top. The heaps of floors and ceilings
-//! hold only tenants with promises.
+//! Tenants, sessions and operations lie in arrays whose places are used again, and are linked by
+//! index: on the steady path nothing is allocated. A tenant is in the heap of shares once while it
+//! may be served by share; an entry whose key has become too low is put right when it comes to the
+//! top. The heaps of floors and ceilings hold only tenants with promises.
 
 use crate::Op;
 use crate::fetch::fetch;
@@ -35,10 +35,13 @@ impl Pace {
         self.iops_milli == 0 && self.bps == 0
     }
 
-    /// Nanoseconds that an operation takes at this rate, rounded up. The product fits: 2^32 * 10^9 < 2^62.
+    /// Nanoseconds that an operation takes at this rate, rounded up. The product fits: 2^32 * 10^9
+    /// < 2^62.
     fn span(&self, bytes: u32) -> u64 {
-        let by_op = if self.iops_milli == 0 { 0 } else { 1_000_000_000_000u64.div_ceil(self.iops_milli) };
-        let by_byte = if self.bps == 0 { 0 } else { (u64::from(bytes) * 1_000_000_000).div_ceil(self.bps) };
+        let by_op =
+            if self.iops_milli == 0 { 0 } else { 1_000_000_000_000u64.div_ceil(self.iops_milli) };
+        let by_byte =
+            if self.bps == 0 { 0 } else { (u64::from(bytes) * 1_000_000_000).div_ceil(self.bps) };
         by_op.max(by_byte)
     }
 }
@@ -72,38 +75,43 @@ const NOT_QUEUED: u64 = u64::MAX;
 const WALK: u32 = 8;
 /// A tenant of whom nothing waits is forgotten after so many nanoseconds.
 const GRACE: u64 = 10_000_000_000;
-/// Timers are late by about so much, and a tenant at its ceiling may make up for it. What it could not have because
-/// others were served is not made up for: that would go over the ceiling later.
+/// Timers are late by about so much, and a tenant at its ceiling may make up for it. What it could
+/// not have because others were served is not made up for: that would go over the ceiling later.
 const LATE: u64 = 2_000_000;
 /// When a floor changes, what was owed for longer than this is forgotten.
 const DEBT: u64 = 1_000_000_000;
 /// Of so many bytes is the operation by which rates are compared.
 const TYPICAL: u32 = 4096;
-/// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes some time to be done, and is
-/// to be its floor of the first tenth of a second nevertheless. Who keeps few operations under way, spread over many OSDs, has
-/// none on this one now and then, and would lose its floor of each such moment.
+/// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes
+/// some time to be done, and is to be its floor of the first tenth of a second nevertheless. Who
+/// keeps few operations under way, spread over many OSDs, has none on this one now and then, and
+/// would lose its floor of each such moment.
 const BURST: u64 = 50_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
-/// Being served by floor counts for the share, but only so many operations of it: who needed his floor for an hour
-/// would else have to wait until all others had what he had, when there is more again.
+/// Being served by floor counts for the share, but only so many operations of it: who needed his
+/// floor for an hour would else have to wait until all others had what he had, when there is more
+/// again.
 const LEAD: u64 = 16;
 
-/// Who asked for less than its share, and comes back, is as many operations behind the others as it then was, and so first; but only
-/// so many, and only for a short [`PAUSE`]. Who keeps few operations under way, spread over many OSDs, has none on this one now and then; it would
-/// lose its share of each such moment for ever, and wait for its turn among others who always have some.
+/// Who asked for less than its share, and comes back, is as many operations behind the others as it
+/// then was, and so first; but only so many, and only for a short [`PAUSE`]. Who keeps few
+/// operations under way, spread over many OSDs, has none on this one now and then; it would lose
+/// its share of each such moment for ever, and wait for its turn among others who always have some.
 const KEPT: u64 = 32;
-/// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that was not a moment between two
-/// operations, and what others had meanwhile they had without taking it from anybody. But it is this one operation behind them: who asks this OSD
-/// for little, because it has little to ask or many OSDs, has such a pause before each of its operations, and is always one of those who had less.
+/// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that
+/// was not a moment between two operations, and what others had meanwhile they had without taking
+/// it from anybody. But it is this one operation behind them: who asks this OSD for little, because
+/// it has little to ask or many OSDs, has such a pause before each of its operations, and is always
+/// one of those who had less.
 const PAUSE: u64 = 100_000_000;
 
 /// So many tenants and what waits of them do not fit into a core's own caches.
 const MANY: usize = 4096;
 
-/// What is in a heap: key, then who came first, so that equal tenants take turns; and a tenant's place. In one number, as
-/// heaps of many tenants do little but compare.
+/// What is in a heap: key, then who came first, so that equal tenants take turns; and a tenant's
+/// place. In one number, as heaps of many tenants do little but compare.
 fn entry(key: u64, order: u32, at: u32) -> u128 {
     u128::from(key) << 64 | u128::from(order) << 32 | u128::from(at)
 }
@@ -150,9 +158,11 @@ struct Tenant {
 const _: () = assert!(size_of::<Tenant>() == 64 && size_of::<Promise>() == 64);
 
 impl Tenant {
-    /// What its share clock moves by for a charge. At least one, so that no weight lets a tenant stand still and win for ever.
+    /// What its share clock moves by for a charge. At least one, so that no weight lets a tenant
+    /// stand still and win for ever.
     fn step(&self, charge: u32) -> u64 {
-        (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(self.weight)).max(1)
+        (u64::from(charge) * SHARE_SCALE * u64::from(TenantSpec::WEIGHT) / u64::from(self.weight))
+            .max(1)
     }
 }
 
@@ -173,7 +183,14 @@ struct Promise {
 impl Promise {
     const NONE: Promise = {
         let none = Pace { iops_milli: 0, bps: 0 };
-        Promise { floor: none, ceiling: none, floor_due: 0, ceiling_due: 0, floor_key: NOT_QUEUED, ceiling_key: NOT_QUEUED }
+        Promise {
+            floor: none,
+            ceiling: none,
+            floor_due: 0,
+            ceiling_due: 0,
+            floor_key: NOT_QUEUED,
+            ceiling_key: NOT_QUEUED,
+        }
     };
 }
 
@@ -245,10 +262,12 @@ impl<V> std::ops::IndexMut<u32> for Places<V> {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants<T> {
-    /// Places of tenants, by their ids, which stand there: with many tenants it is a quarter of a map of both, and stays in the caches.
+    /// Places of tenants, by their ids, which stand there: with many tenants it is a quarter of a
+    /// map of both, and stays in the caches.
     index: HashTable<u32>,
     tenants: Places<Tenant>,
-    /// At the place of its tenant, so that the processor fetches both at once: up to the last tenant that ever had one.
+    /// At the place of its tenant, so that the processor fetches both at once: up to the last
+    /// tenant that ever had one.
     promises: Vec<Promise>,
     /// Tenants that have one.
     promised: usize,
@@ -261,11 +280,13 @@ pub(crate) struct Tenants<T> {
     ceilings: Heap,
     /// Counts entries; wrapping around only swaps equal ones.
     entries: u32,
-    /// The share clock of those who have neither more nor less than their share: the furthest at which one was served by
-    /// share. It never goes back, so that not one who comes back behind it makes the next come back further behind.
+    /// The share clock of those who have neither more nor less than their share: the furthest at
+    /// which one was served by share. It never goes back, so that not one who comes back behind it
+    /// makes the next come back further behind.
     now: u64,
-    /// The furthest to which serving by share has moved a share clock. When nothing waits any more that is where those are who had most, and who
-    /// had less is behind them: many requests come alone to an OSD that has time, and what their tenants had would never count else.
+    /// The furthest to which serving by share has moved a share clock. When nothing waits any more
+    /// that is where those are who had most, and who had less is behind them: many requests come
+    /// alone to an OSD that has time, and what their tenants had would never count else.
     furthest: u64,
     /// Counts busy periods: one ends when nothing waits.
     period: u32,
@@ -351,7 +372,8 @@ impl<T> Tenants<T> {
         at
     }
 
-    /// Makes or changes a promise. A tenant with anything but the usual one is kept until it has that again.
+    /// Makes or changes a promise. A tenant with anything but the usual one is kept until it has
+    /// that again.
     pub(crate) fn set(&mut self, id: u64, spec: TenantSpec, now: u64) {
         if spec == TenantSpec::default() && self.find(id).is_none() {
             return;
@@ -371,19 +393,25 @@ impl<T> Tenants<T> {
             if self.promises.len() <= place {
                 self.promises.resize(place + 1, Promise::NONE);
             }
-            self.promises[place] = Promise { floor, ceiling, floor_due: now, ceiling_due: now, ..Promise::NONE };
+            self.promises[place] =
+                Promise { floor, ceiling, floor_due: now, ceiling_due: now, ..Promise::NONE };
         } else {
             let p = &mut self.promises[place];
-            // A clock that a lower rate had put ahead would delay what the new one owes; one operation at the new
-            // rate is as far as it may be ahead.
+            // A clock that a lower rate had put ahead would delay what the new one owes; one
+            // operation at the new rate is as far as it may be ahead.
             if p.floor != floor {
                 p.floor_due = p.floor_due.min(now.saturating_add(floor.span(0)));
-                // What is owed stays the same amount, not the same time: parts of floors go from one OSD to another with what waits, and
-                // a moment owed at a low rate would be paid at a high one. What could not be kept for long is not owed for ever.
-                let (before, span) = (u128::from(p.floor.span(TYPICAL)), u128::from(floor.span(TYPICAL)));
-                let owed = (u128::from(now.saturating_sub(p.floor_due)) * span).checked_div(before).unwrap_or(0);
+                // What is owed stays the same amount, not the same time: parts of floors go from
+                // one OSD to another with what waits, and a moment owed at a low rate would be paid
+                // at a high one. What could not be kept for long is not owed for ever.
+                let (before, span) =
+                    (u128::from(p.floor.span(TYPICAL)), u128::from(floor.span(TYPICAL)));
+                let owed = (u128::from(now.saturating_sub(p.floor_due)) * span)
+                    .checked_div(before)
+                    .unwrap_or(0);
                 if p.floor_due < now {
-                    p.floor_due = now.saturating_sub(u64::try_from(owed).unwrap_or(u64::MAX).min(DEBT));
+                    p.floor_due =
+                        now.saturating_sub(u64::try_from(owed).unwrap_or(u64::MAX).min(DEBT));
                 }
             }
             if p.ceiling != ceiling {
@@ -492,7 +520,8 @@ impl<T> Tenants<T> {
         let at = self.tenant(op.tenant);
         let t = &mut self.tenants[at];
         if t.len == 0 {
-            // Who was ahead of the others when nothing waited any more had nobody left to be ahead of.
+            // Who was ahead of the others when nothing waited any more had nobody left to be ahead
+            // of.
             if t.period != self.period {
                 (t.share, t.period) = (t.share.min(self.now), self.period);
             }
@@ -505,7 +534,13 @@ impl<T> Tenants<T> {
                 p.ceiling_due = p.ceiling_due.max(now);
             }
         }
-        let waiting = Waiting { next: NONE, cost: op.cost, charge, priority: op.priority, item: Some(op.item) };
+        let waiting = Waiting {
+            next: NONE,
+            cost: op.cost,
+            charge,
+            priority: op.priority,
+            item: Some(op.item),
+        };
         let place = self.ops.put(waiting);
         let session = self.session(at, op.session);
         let s = &mut self.sessions[session];
@@ -530,7 +565,8 @@ impl<T> Tenants<T> {
 
     /// A tenant's session, put behind the others if nothing of it waits.
     fn session(&mut self, at: u32, id: u64) -> u32 {
-        let (ring, count, mapped) = (self.tenants[at].ring, self.tenants[at].sessions, self.tenants[at].mapped);
+        let (ring, count, mapped) =
+            (self.tenants[at].ring, self.tenants[at].sessions, self.tenants[at].mapped);
         let found = if mapped {
             self.by_id.get(&(at, id)).copied()
         } else {
@@ -629,7 +665,8 @@ impl<T> Tenants<T> {
         self.by_share(now).is_some()
     }
 
-    /// Whether the tenant that is next by share has had less than others, even with its next operation.
+    /// Whether the tenant that is next by share has had less than others, even with its next
+    /// operation.
     pub(crate) fn is_behind(&mut self, now: u64) -> bool {
         let Some(at) = self.by_share(now) else { return false };
         let t = &self.tenants[at];
@@ -725,7 +762,8 @@ impl<T> Tenants<T> {
         Some(Taken { tenant: id, session, cost, charge, priority, item })
     }
 
-    /// Has the processor fetch what the next steps will look at, one after the other: of many tenants, nothing is in its caches.
+    /// Has the processor fetch what the next steps will look at, one after the other: of many
+    /// tenants, nothing is in its caches.
     fn foresee(&self) {
         if self.tenants.all.len() < MANY {
             return;
@@ -747,8 +785,8 @@ impl<T> Tenants<T> {
         }
     }
 
-    /// An operation of a tenant was charged something and cost something else. What it was charged too much comes back
-    /// when its entry in the heap is looked at next.
+    /// An operation of a tenant was charged something and cost something else. What it was charged
+    /// too much comes back when its entry in the heap is looked at next.
     pub(crate) fn settle(&mut self, id: u64, charged: u32, really: u32) {
         let Some(at) = self.find(id) else { return };
         let t = &mut self.tenants[at];
@@ -765,29 +803,48 @@ impl<T> Tenants<T> {
         let t = &mut self.tenants[at];
         let step = t.step(charge);
         let paid = t.share.saturating_add(step);
-        t.share = if floor { paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share) } else { paid };
+        t.share = if floor {
+            paid.min(self.now.saturating_add(step.saturating_mul(LEAD))).max(t.share)
+        } else {
+            paid
+        };
         if floor || t.ceiled {
             let p = &mut self.promises[at as usize];
             if floor {
                 p.floor_due = p.floor_due.saturating_add(p.floor.span(cost));
             }
             if !p.ceiling.is_none() {
-                p.ceiling_due = p.ceiling_due.max(now.saturating_sub(LATE)).saturating_add(p.ceiling.span(cost));
+                p.ceiling_due = p
+                    .ceiling_due
+                    .max(now.saturating_sub(LATE))
+                    .saturating_add(p.ceiling.span(cost));
             }
         }
     }
 
-    /// Takes out what nobody wants any more. Nobody pays for it; what stays keeps its place, and its session its turn.
-    pub(crate) fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, out: &mut Vec<T>, now: u64) {
+    /// Takes out what nobody wants any more. Nobody pays for it; what stays keeps its place, and
+    /// its session its turn.
+    pub(crate) fn take_out(
+        &mut self,
+        gone: &mut dyn FnMut(&T) -> bool,
+        out: &mut Vec<T>,
+        now: u64,
+    ) {
         let before = self.len;
-        let waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let waiting: Vec<u32> =
+            self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
         let mut stay: Vec<u32> = Vec::new();
         for at in waiting {
-            let (len, sessions, mapped) = (self.tenants[at].len, self.tenants[at].sessions, self.tenants[at].mapped);
+            let (len, sessions, mapped) =
+                (self.tenants[at].len, self.tenants[at].sessions, self.tenants[at].mapped);
             let mut left = 0;
             let mut session = self.sessions[self.tenants[at].ring].next;
             for _ in 0..sessions {
-                let (id, mut place, after) = (self.sessions[session].id, self.sessions[session].head, self.sessions[session].next);
+                let (id, mut place, after) = (
+                    self.sessions[session].id,
+                    self.sessions[session].head,
+                    self.sessions[session].next,
+                );
                 let (mut head, mut tail) = (NONE, NONE);
                 while place != NONE {
                     let op = &mut self.ops[place];
@@ -796,7 +853,11 @@ impl<T> Tenants<T> {
                         out.push(item);
                         self.ops.release(place);
                     } else {
-                        if tail == NONE { head = place } else { self.ops[tail].next = place }
+                        if tail == NONE {
+                            head = place
+                        } else {
+                            self.ops[tail].next = place
+                        }
                         tail = place;
                         left += 1;
                     }
@@ -838,7 +899,8 @@ impl<T> Tenants<T> {
     /// Takes out everything that waits, each session's operations in order.
     pub(crate) fn drain(&mut self) -> Vec<Taken<T>> {
         let mut all = Vec::with_capacity(self.len);
-        let waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let waiting: Vec<u32> =
+            self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
         for at in waiting {
             let t = self.tenants[at].clone();
             let mut session = t.ring;
@@ -848,7 +910,14 @@ impl<T> Tenants<T> {
                 while place != NONE {
                     let op = &mut self.ops[place];
                     if let Some(item) = op.item.take() {
-                        all.push(Taken { tenant: t.id, session: s.id, cost: op.cost, charge: op.charge, priority: op.priority, item });
+                        all.push(Taken {
+                            tenant: t.id,
+                            session: s.id,
+                            cost: op.cost,
+                            charge: op.charge,
+                            priority: op.priority,
+                            item,
+                        });
                     }
                     let next = op.next;
                     self.ops.release(place);
@@ -875,6 +944,10 @@ fn hash(id: u64) -> u64 {
     FxBuildHasher.hash_one(id)
 }
 
-fn promise_of<'a>(tenants: &Places<Tenant>, promises: &'a [Promise], at: u32) -> Option<&'a Promise> {
+fn promise_of<'a>(
+    tenants: &Places<Tenant>,
+    promises: &'a [Promise],
+    at: u32,
+) -> Option<&'a Promise> {
     tenants[at].promised.then(|| &promises[at as usize])
 }

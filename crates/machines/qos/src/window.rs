@@ -1,21 +1,25 @@
 use std::collections::VecDeque;
 
-/// How many operations to have in execution, so that the store is busy and what waits waits in the scheduler.
+/// How many operations to have in execution, so that the store is busy and what waits waits in the
+/// scheduler.
 ///
-/// Operations below the scheduler can no longer be ordered. With too many of them, who has most of them gets most;
-/// with too few, the store idles, or commits a few at a time what it could commit together. So the least is looked for
-/// that keeps the store busy to two thirds at least and three quarters at most: an operation among N takes a time of its own
-/// and N times what it holds up others, `took = alone + each * N`, and of what any number would do, `1 / each`, N do the
-/// part `each * N / took`. A store that does one after the other is busy with any number, and gets the least; one that does
-/// any number at the same time never is, and gets the most.
+/// Operations below the scheduler can no longer be ordered. With too many of them, who has most of
+/// them gets most; with too few, the store idles, or commits a few at a time what it could commit
+/// together. So the least is looked for that keeps the store busy to two thirds at least and three
+/// quarters at most: an operation among N takes a time of its own and N times what it holds up
+/// others, `took = alone + each * N`, and of what any number would do, `1 / each`, N do the part
+/// `each * N / took`. A store that does one after the other is busy with any number, and gets the
+/// least; one that does any number at the same time never is, and gets the most.
 ///
-/// How long operations take among few is measured now and then, with the window nearly closed for a moment. A write is on its
-/// way on several OSDs, and takes as long as the slowest of them: it is among few only if it is so everywhere. All
-/// windows are therefore closed at the same moments of the wall clock. Reads are often in memory and say nothing of the store, so
-/// they are looked at only while nobody writes.
+/// How long operations take among few is measured now and then, with the window nearly closed for a
+/// moment. A write is on its way on several OSDs, and takes as long as the slowest of them: it is
+/// among few only if it is so everywhere. All windows are therefore closed at the same moments of
+/// the wall clock. Reads are often in memory and say nothing of the store, so they are looked at
+/// only while nobody writes.
 ///
-/// A store of which a quarter idles does a quarter less: that is what order costs. A session that is the only one there has nobody
-/// to be ordered among, and does not pay it: the window is as large as it may be until another one comes.
+/// A store of which a quarter idles does a quarter less: that is what order costs. A session that
+/// is the only one there has nobody to be ordered among, and does not pay it: the window is as
+/// large as it may be until another one comes.
 ///
 /// Durations and times are in nanoseconds.
 #[derive(Clone, Debug)]
@@ -25,12 +29,12 @@ pub struct Window {
     size: usize,
     /// What the wall clock shows, in its round of measurements, when the time is 0.
     phase: u64,
-    /// Operations among few, in the measurement in which they took least, and all of them. One that met a checkpoint would have the window
-    /// grow for nothing.
+    /// Operations among few, in the measurement in which they took least, and all of them. One that
+    /// met a checkpoint would have the window grow for nothing.
     few: Seen,
     fews: VecDeque<Seen>,
-    /// The last ones of the measurement under way. Others may have begun it with more to do: as long as operations take less and
-    /// less, it goes on.
+    /// The last ones of the measurement under way. Others may have begun it with more to do: as
+    /// long as operations take less and less, it goes on.
     measured: Option<Seen>,
     /// Those of this period, and of the one before.
     seen: Seen,
@@ -92,7 +96,8 @@ const FIRST: u64 = MEASURE_EVERY / 50;
 const SEVERAL: u64 = 1_000_000_000;
 /// it was there itself in this time.
 const THERE: u64 = 100_000_000;
-/// Who has had less than others need not wait for one of theirs to end, up to so many operations, and not more than there are in the window.
+/// Who has had less than others need not wait for one of theirs to end, up to so many operations,
+/// and not more than there are in the window.
 const BEYOND: usize = 16;
 /// Above so many thousandths the store is busier than is needed, and the window becomes smaller ...
 const BUSY: u64 = 750;
@@ -104,7 +109,25 @@ impl Window {
     pub fn new(least: usize, most: usize, wall: u64) -> Self {
         let (least, most) = (least.max(FEW), most.max(least).max(FEW));
         let phase = wall % MEASURE_EVERY;
-        Window { least, most, size: least, phase, few: Seen::default(), fews: VecDeque::new(), measured: None, seen: Seen::default(), last: Seen::default(), since: 0, measure: FIRST, before: 0, who: 0, came: None, wrote: None, reads: false, several: 0 }
+        Window {
+            least,
+            most,
+            size: least,
+            phase,
+            few: Seen::default(),
+            fews: VecDeque::new(),
+            measured: None,
+            seen: Seen::default(),
+            last: Seen::default(),
+            since: 0,
+            measure: FIRST,
+            before: 0,
+            who: 0,
+            came: None,
+            wrote: None,
+            reads: false,
+            several: 0,
+        }
     }
 
     /// How many operations may be in execution.
@@ -118,13 +141,14 @@ impl Window {
         }
     }
 
-    /// How many more may be in execution for those who have had less than others: they wait for nobody of these. What is measured must be among
-    /// few.
+    /// How many more may be in execution for those who have had less than others: they wait for
+    /// nobody of these. What is measured must be among few.
     pub fn beyond(&self, now: u64) -> usize {
         if self.is_alone(now) || self.is_measuring(now) { 0 } else { self.size.min(BEYOND) }
     }
 
-    /// How many keep the store busy, even if more may be in execution because nobody is there who could be ordered.
+    /// How many keep the store busy, even if more may be in execution because nobody is there who
+    /// could be ordered.
     pub fn enough(&self) -> usize {
         self.size
     }
@@ -133,7 +157,8 @@ impl Window {
     pub fn comes(&mut self, session: u64, writes: bool, now: u64) {
         if self.came.is_some() && self.who != session {
             if self.is_alone(now) {
-                // All other OSDs that the two use see the same now: a measurement that is due can be made at once.
+                // All other OSDs that the two use see the same now: a measurement that is due can
+                // be made at once.
                 self.measure = self.measure.max(now);
             }
             self.several = now.saturating_add(SEVERAL);
@@ -164,11 +189,12 @@ impl Window {
         self.begin(now);
     }
 
-    /// An operation ended that took so long, and `wrote` or not. `running` are those that are still in execution; `waiting` says whether
-    /// others wait for the window.
+    /// An operation ended that took so long, and `wrote` or not. `running` are those that are still
+    /// in execution; `waiting` says whether others wait for the window.
     pub fn ended(&mut self, took: u64, wrote: bool, running: usize, waiting: bool, now: u64) {
         if !wrote && self.wrote.is_some_and(|at| now.saturating_sub(at) < SEVERAL) {
-            // Reads are often in memory, so while there are both, writes tell how busy the store is.
+            // Reads are often in memory, so while there are both, writes tell how busy the store
+            // is.
             return;
         }
         if self.reads == wrote {
@@ -194,10 +220,14 @@ impl Window {
                 return;
             }
             let earlier = self.measured.replace(self.seen);
-            let still_less = earlier.is_none_or(|e| self.seen.mean().0 < e.mean().0 - e.mean().0 / 4);
+            let still_less =
+                earlier.is_none_or(|e| self.seen.mean().0 < e.mean().0 - e.mean().0 / 4);
             self.begin(now);
             if !still_less || now.saturating_sub(self.measure) > MEASURE_AT_MOST {
-                let least = [earlier, self.measured.take()].into_iter().flatten().min_by_key(|s| s.mean().0);
+                let least = [earlier, self.measured.take()]
+                    .into_iter()
+                    .flatten()
+                    .min_by_key(|s| s.mean().0);
                 self.fews.extend(least);
                 if self.fews.len() > MEASUREMENTS {
                     self.fews.pop_front();
@@ -208,7 +238,10 @@ impl Window {
             return;
         }
         self.seen.add(took, running + 1);
-        if self.few.count == 0 || self.seen.count < ENOUGH || now.saturating_sub(self.since) < PERIOD {
+        if self.few.count == 0
+            || self.seen.count < ENOUGH
+            || now.saturating_sub(self.since) < PERIOD
+        {
             return;
         }
         self.last = self.seen;
@@ -216,31 +249,42 @@ impl Window {
             // The size has no influence on what is seen now, so it must not be moved until it has.
             if let Some(enough) = self.enough_by_model() {
                 let step = self.size / 8 + 1;
-                self.size = enough.clamp(self.size.saturating_sub(step), self.size + step).clamp(self.least, self.most);
+                self.size = enough
+                    .clamp(self.size.saturating_sub(step), self.size + step)
+                    .clamp(self.least, self.most);
             }
             self.begin(now);
             return;
         }
         match self.busy() {
-            Some(busy) if busy > BUSY => self.size = (self.size - self.size / 8 - 1).max(self.least),
-            Some(busy) if busy < IDLE && waiting => self.size = (self.size + self.size / 8 + 1).min(self.most),
+            Some(busy) if busy > BUSY => {
+                self.size = (self.size - self.size / 8 - 1).max(self.least)
+            }
+            Some(busy) if busy < IDLE && waiting => {
+                self.size = (self.size + self.size / 8 + 1).min(self.most)
+            }
             None if waiting => self.size = (self.size + 1).min(self.most),
             _ => {}
         }
         self.begin(now);
     }
 
-    /// How busy the store was in this period, in thousandths, if there were more operations than few.
+    /// How busy the store was in this period, in thousandths, if there were more operations than
+    /// few.
     fn busy(&self) -> Option<u64> {
         let ((took, among), (few_took, few)) = (self.seen.mean(), self.few.mean());
         if among < few + 50 {
             return None;
         }
         let held_up = u128::from(took.saturating_sub(few_took)) * u128::from(among);
-        Some((held_up * 1000 / (u128::from(among - few) * u128::from(took.max(1)))).min(u64::MAX.into()) as u64)
+        Some(
+            (held_up * 1000 / (u128::from(among - few) * u128::from(took.max(1))))
+                .min(u64::MAX.into()) as u64,
+        )
     }
 
-    /// How many operations would keep the store as busy as it should be, if what was seen among those that there were holds for any number.
+    /// How many operations would keep the store as busy as it should be, if what was seen among
+    /// those that there were holds for any number.
     fn enough_by_model(&self) -> Option<usize> {
         let ((took, among), (few_took, few)) = (self.seen.mean(), self.few.mean());
         if among < few + 50 {
@@ -252,7 +296,8 @@ impl Window {
         Some((alone * BUSY / ((1000 - BUSY) * each)).min(self.most as u64) as usize)
     }
 
-    /// What an operation takes among few, and what it took in the last period, with how many there were of them in hundredths.
+    /// What an operation takes among few, and what it took in the last period, with how many there
+    /// were of them in hundredths.
     pub fn taken(&self) -> [(u64, u64); 2] {
         [self.few.mean(), self.last.mean()]
     }
@@ -271,15 +316,21 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A closed loop of many operations through a window; how many end, and the sizes of the window seen last.
-    /// `end` says when an operation ends that begins now, by how many are in execution.
+    /// A closed loop of many operations through a window; how many end, and the sizes of the window
+    /// seen last. `end` says when an operation ends that begins now, by how many are in execution.
     fn run(w: &mut Window, seconds: u64, end: impl FnMut(u64, usize) -> u64) -> (u64, Vec<usize>) {
         run_between(w, 0, seconds, end)
     }
 
     /// The same from one second to another; the sizes are those of the last tenth.
-    fn run_between(w: &mut Window, from: u64, to: u64, mut end: impl FnMut(u64, usize) -> u64) -> (u64, Vec<usize>) {
-        let (mut now, mut running, mut done, mut sizes, mut n) = (from * 1_000_000_000, BTreeSet::new(), 0, Vec::new(), 0u64);
+    fn run_between(
+        w: &mut Window,
+        from: u64,
+        to: u64,
+        mut end: impl FnMut(u64, usize) -> u64,
+    ) -> (u64, Vec<usize>) {
+        let (mut now, mut running, mut done, mut sizes, mut n) =
+            (from * 1_000_000_000, BTreeSet::new(), 0, Vec::new(), 0u64);
         while now < to * 1_000_000_000 {
             while running.len() < w.size(now) {
                 n += 1;
@@ -333,7 +384,8 @@ mod tests {
 
     #[test]
     fn one_that_commits_together_what_came_meanwhile_is_kept_busy() {
-        // A commit takes 4 ms and 20 us for each operation; what comes during one goes with the next.
+        // A commit takes 4 ms and 20 us for each operation; what comes during one goes with the
+        // next.
         let (mut until, mut next) = (0u64, 0u64);
         let mut w = Window::new(8, 512, 0);
         let (done, sizes) = run(&mut w, 30, |now, _| {
@@ -359,7 +411,11 @@ mod tests {
             free = now.max(free) + 1_000_000;
             free
         });
-        assert!(before == 256 && sizes.iter().all(|s| *s <= 5), "{before} {:?}", sizes.iter().max());
+        assert!(
+            before == 256 && sizes.iter().all(|s| *s <= 5),
+            "{before} {:?}",
+            sizes.iter().max()
+        );
     }
 
     #[test]
@@ -373,10 +429,22 @@ mod tests {
         };
         let mut sizes = Vec::new();
         // A quarter of its speed, and back; and one that does everything at once, and back.
-        for (from, to, each) in [(0, 20, 100_000), (20, 40, 400_000), (40, 60, 100_000), (60, 80, 0), (80, 100, 400_000), (100, 120, 0)] {
-            let (done, seen) = run_between(&mut w, from, to, |now, _| if each == 0 { at_once(now) } else { one_by_one(now, each) });
+        for (from, to, each) in [
+            (0, 20, 100_000),
+            (20, 40, 400_000),
+            (40, 60, 100_000),
+            (60, 80, 0),
+            (80, 100, 400_000),
+            (100, 120, 0),
+        ] {
+            let (done, seen) = run_between(&mut w, from, to, |now, _| {
+                if each == 0 { at_once(now) } else { one_by_one(now, each) }
+            });
             sizes.push((seen.iter().min().copied(), seen.iter().max().copied()));
-            assert!(each == 0 || done * each >= 19_500_000_000, "{done} of {each} ns from {from} s on");
+            assert!(
+                each == 0 || done * each >= 19_500_000_000,
+                "{done} of {each} ns from {from} s on"
+            );
         }
         for (at, (least, most)) in sizes.iter().enumerate() {
             let fits = if [3, 5].contains(&at) { *least == Some(256) } else { *most <= Some(6) };
@@ -469,7 +537,8 @@ mod tests {
 
     #[test]
     fn windows_of_several_that_pass_through_each_other_are_closed_together() {
-        // Each operation passes one device that all three share, one after the other, and takes 200 us besides.
+        // Each operation passes one device that all three share, one after the other, and takes 200
+        // us besides.
         let run = |walls: [u64; 3]| {
             let mut windows = walls.map(|wall| Window::new(4, 256, wall));
             let mut running: [BTreeSet<(u64, u64)>; 3] = Default::default();

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Weighted priorities (Ceph: `common/WeightedPriorityQueue.h`).
 ///
-/// Operations at or above the cut-off leave strictly by priority. Below it, a priority is drawn with a
-/// probability in proportion to its number, and then accepted with a probability that falls with the
-/// cost of its next operation, down to a tenth for the largest cost seen. Within a priority, tenants take
-/// turns, one operation each.
+/// Operations at or above the cut-off leave strictly by priority. Below it, a priority is drawn
+/// with a probability in proportion to its number, and then accepted with a probability that falls
+/// with the cost of its next operation, down to a tenth for the largest cost seen. Within a
+/// priority, tenants take turns, one operation each.
 #[derive(Clone, Debug)]
 pub struct Wpq<T> {
     cut_off: u32,
@@ -62,9 +62,12 @@ impl<T> Wpq<T> {
         self.strict.queues()
     }
 
-    /// The other priorities, the highest first: how many operations of each, and of how many tenants.
+    /// The other priorities, the highest first: how many operations of each, and of how many
+    /// tenants.
     pub fn queues(&self) -> impl Iterator<Item = (u32, usize, usize)> {
-        self.priorities.iter().rev().map(|(priority, level)| (*priority, level.tenants.values().map(VecDeque::len).sum(), level.tenants.len()))
+        self.priorities.iter().rev().map(|(priority, level)| {
+            (*priority, level.tenants.values().map(VecDeque::len).sum(), level.tenants.len())
+        })
     }
 
     /// A number below `n` (xorshift64*).
@@ -82,16 +85,19 @@ impl<T> Wpq<T> {
         }
         loop {
             let mut left = self.draw(self.total_priority);
-            let drawn = self.priorities.iter().rev().find(|(p, _)| match left.checked_sub(weight(**p)) {
-                Some(rest) => {
-                    left = rest;
-                    false
-                }
-                None => true,
-            });
+            let drawn =
+                self.priorities.iter().rev().find(|(p, _)| match left.checked_sub(weight(**p)) {
+                    Some(rest) => {
+                        left = rest;
+                        false
+                    }
+                    None => true,
+                });
             let (priority, cost) = drawn.map(|(p, level)| (*p, level.next_cost()))?;
             // Accepted with at least a tenth of probability, so this ends.
-            if self.max_cost == 0 || self.draw(self.max_cost) <= self.max_cost - cost.min(self.max_cost) * 9 / 10 {
+            if self.max_cost == 0
+                || self.draw(self.max_cost) <= self.max_cost - cost.min(self.max_cost) * 9 / 10
+            {
                 return Some(priority);
             }
         }
@@ -116,7 +122,11 @@ impl<T> Scheduler<T> for Wpq<T> {
             Level { tenants: BTreeMap::new(), next: 0 }
         });
         let spare = &mut self.spare;
-        level.tenants.entry(tenant).or_insert_with(|| spare.pop().unwrap_or_default()).push_back(op);
+        level
+            .tenants
+            .entry(tenant)
+            .or_insert_with(|| spare.pop().unwrap_or_default())
+            .push_back(op);
         self.len += 1;
     }
 

@@ -1,5 +1,5 @@
-//! Costs and capacity of a device in virtual time, which becomes slow and fast while it is used; and properties of what is
-//! learned, whatever is seen.
+//! Costs and capacity of a device in virtual time, which becomes slow and fast while it is used;
+//! and properties of what is learned, whatever is seen.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -19,7 +19,8 @@ impl Rng {
     }
 }
 
-/// A device that commits what waits together, and reads one after the other; a processor beside it. Times in nanoseconds.
+/// A device that commits what waits together, and reads one after the other; a processor beside it.
+/// Times in nanoseconds.
 struct Device {
     commit: u64,
     write_byte: u64,
@@ -44,10 +45,17 @@ struct World {
 
 impl World {
     fn new(device: Device) -> Self {
-        World { device, model: CostModel::default(), capacity: CapacityEstimator::default(), rng: Rng(7), odd: 0 }
+        World {
+            device,
+            model: CostModel::default(),
+            capacity: CapacityEstimator::default(),
+            rng: Rng(7),
+            odd: 0,
+        }
     }
 
-    /// Runs a mix of operations, `batch` writes committed together, for a time; with `pause` after each round nothing waits.
+    /// Runs a mix of operations, `batch` writes committed together, for a time; with `pause` after
+    /// each round nothing waits.
     fn run(&mut self, seconds: u64, batch: u64, sizes: &[u64], pause: u64) {
         let end = self.device.now + seconds * SECOND;
         while self.device.now < end {
@@ -82,8 +90,16 @@ impl World {
             self.model.learn(&seen);
             let nanos = self.device.now - begun;
             let work = self.model.charges().work(&seen.ops);
-            let cost_nanos = (work as f64 * self.model.charges().reference_nanos() / f64::from(REFERENCE)) as u64;
-            self.capacity.observe(&Period { nanos, work, cost_nanos, device: busy, cpu: cpu * 2, backlogged: pause == 0 });
+            let cost_nanos = (work as f64 * self.model.charges().reference_nanos()
+                / f64::from(REFERENCE)) as u64;
+            self.capacity.observe(&Period {
+                nanos,
+                work,
+                cost_nanos,
+                device: busy,
+                cpu: cpu * 2,
+                backlogged: pause == 0,
+            });
         }
     }
 
@@ -91,16 +107,32 @@ impl World {
     fn truth(&self, access: Access, bytes: u64, batch: u64) -> f64 {
         let d = &self.device;
         match access {
-            Access::Read => (d.read + bytes * d.read_byte / 1000) as f64 * (100 - d.hits) as f64 / 100.0 + 2.0 * CPU[0] as f64,
-            Access::Write => d.commit as f64 / batch as f64 + (bytes * d.write_byte) as f64 / 1000.0 + 2.0 * CPU[1] as f64,
+            Access::Read => {
+                (d.read + bytes * d.read_byte / 1000) as f64 * (100 - d.hits) as f64 / 100.0
+                    + 2.0 * CPU[0] as f64
+            }
+            Access::Write => {
+                d.commit as f64 / batch as f64
+                    + (bytes * d.write_byte) as f64 / 1000.0
+                    + 2.0 * CPU[1] as f64
+            }
         }
     }
 
     fn check(&self, batch: u64, what: &str) {
-        for (access, bytes) in [(Access::Read, 4096), (Access::Read, 65536), (Access::Write, 4096), (Access::Write, 65536)] {
+        for (access, bytes) in [
+            (Access::Read, 4096),
+            (Access::Read, 65536),
+            (Access::Write, 4096),
+            (Access::Write, 65536),
+        ] {
             let (fixed, per_byte) = self.model.line(access);
-            let (found, truth) = (fixed + per_byte * bytes as f64, self.truth(access, bytes, batch));
-            assert!((0.8..1.25).contains(&(found / truth)), "{what}: {access:?} of {bytes}: {found} is not {truth}");
+            let (found, truth) =
+                (fixed + per_byte * bytes as f64, self.truth(access, bytes, batch));
+            assert!(
+                (0.8..1.25).contains(&(found / truth)),
+                "{what}: {access:?} of {bytes}: {found} is not {truth}"
+            );
         }
     }
 }
@@ -118,9 +150,15 @@ fn costs_and_capacity_follow_a_device_that_becomes_slow_and_fast() {
     w.check(16, "at first");
     let fast = w.capacity.trusted().unwrap();
     // What there is to do in a second, by what it costs: the processor works beside the device.
-    let pair = |w: &World| MIX.iter().map(|b| w.truth(Access::Read, *b, 16) + w.truth(Access::Write, *b, 16)).sum::<f64>() / 3.0;
+    let pair = |w: &World| {
+        MIX.iter()
+            .map(|b| w.truth(Access::Read, *b, 16) + w.truth(Access::Write, *b, 16))
+            .sum::<f64>()
+            / 3.0
+    };
     let device = |w: &World| pair(w) - 2.0 * (CPU[0] + CPU[1]) as f64;
-    let expected = |w: &World| SECOND as f64 * pair(w) / device(w) / w.truth(Access::Write, 4096, 16);
+    let expected =
+        |w: &World| SECOND as f64 * pair(w) / device(w) / w.truth(Access::Write, 4096, 16);
     assert!((0.85..1.15).contains(&(fast / expected(&w))), "{fast} {}", expected(&w));
     // Twenty times slower under load: within three seconds both are right again.
     let (commit, read) = (w.device.commit, w.device.read);
@@ -172,11 +210,16 @@ fn of_one_size_alone_a_byte_costs_what_was_expected() {
 
 fn taken() -> impl Strategy<Value = Taken> {
     let wild = prop_oneof![0..10u64, 0..1_000_000u64, Just(u64::MAX), any::<u64>()];
-    (wild.clone(), wild.clone(), wild).prop_map(|(count, bytes, nanos)| Taken { count, bytes, nanos })
+    (wild.clone(), wild.clone(), wild).prop_map(|(count, bytes, nanos)| Taken {
+        count,
+        bytes,
+        nanos,
+    })
 }
 
 proptest! {
-    /// Whatever is seen, costs are finite, above nothing, within their bounds, and rise with the size.
+    /// Whatever is seen, costs are finite, above nothing, within their bounds, and rise with the
+    /// size.
     #[test]
     fn whatever_is_seen_costs_make_sense(all in proptest::collection::vec((taken(), taken(), taken(), taken(), any::<(u64, u64)>()), 1..40)) {
         let mut m = CostModel::default();

@@ -15,9 +15,17 @@ fn iops(n: u64) -> Limits {
 /// One operation that went: when, what, how many bytes.
 type Served = (u64, Access, u64);
 
-/// A client that keeps `depth` operations under way, each of which takes 100 µs once it may go; `late` is how
-/// late the clock wakes up. Returns what was served until `end`.
-fn closed_loop(c: &mut Ceilings<(Access, u64)>, id: TenantId, ops: &[(Access, u64)], depth: usize, late: u64, start: u64, end: u64) -> Vec<Served> {
+/// A client that keeps `depth` operations under way, each of which takes 100 µs once it may go;
+/// `late` is how late the clock wakes up. Returns what was served until `end`.
+fn closed_loop(
+    c: &mut Ceilings<(Access, u64)>,
+    id: TenantId,
+    ops: &[(Access, u64)],
+    depth: usize,
+    late: u64,
+    start: u64,
+    end: u64,
+) -> Vec<Served> {
     let mut served = Vec::new();
     let mut now = start;
     let mut pattern = ops.iter().cycle();
@@ -36,8 +44,16 @@ fn closed_loop(c: &mut Ceilings<(Access, u64)>, id: TenantId, ops: &[(Access, u6
             served.push((now, access, bytes));
             done.push_back(now + MILLI / 10);
         }
-        let next = [done.front().copied(), c.next().map(|at| at + late)].into_iter().flatten().min().unwrap();
-        assert!(next > now || done.front().is_some_and(|at| *at <= now) || c.next().is_some_and(|at| at > now));
+        let next = [done.front().copied(), c.next().map(|at| at + late)]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap();
+        assert!(
+            next > now
+                || done.front().is_some_and(|at| *at <= now)
+                || c.next().is_some_and(|at| at > now)
+        );
         now = next.max(now + 1);
     }
     served
@@ -72,10 +88,22 @@ fn a_busy_tenant_gets_its_ceiling_and_no_more() {
 
 #[test]
 fn bytes_and_both_kinds_of_access_have_ceilings() {
-    let limits = Limits { bps: Rate::new(1 << 20, 0, 1), read_iops: Rate::new(10, 0, 1), ..Limits::default() };
+    let limits = Limits {
+        bps: Rate::new(1 << 20, 0, 1),
+        read_iops: Rate::new(10, 0, 1),
+        ..Limits::default()
+    };
     let mut c = Ceilings::default();
     let id = c.add(limits, 0);
-    let served = closed_loop(&mut c, id, &[(Access::Write, 65536), (Access::Read, 4096)], 16, MILLI, 0, 10 * SECOND);
+    let served = closed_loop(
+        &mut c,
+        id,
+        &[(Access::Write, 65536), (Access::Read, 4096)],
+        16,
+        MILLI,
+        0,
+        10 * SECOND,
+    );
     assert!(most_in_a_second(&served, 0, |s| s.2) <= (1 << 20) * 102 / 100 + 65536);
     assert!(most_in_a_second(&served, 0, |s| u64::from(s.1 == Access::Read)) <= 11);
     // An operation that is larger than what a second allows passes, and is paid for afterwards.
@@ -93,14 +121,20 @@ fn a_ceiling_on_reads_does_not_stop_writes() {
     for i in 0..10 {
         c.offer(id, Demand::new(Access::Read, 1), (Access::Read, i), 0);
     }
-    assert_eq!(c.offer(id, Demand::new(Access::Write, 1), (Access::Write, 0), 0), None, "something of the tenant waits");
+    assert_eq!(
+        c.offer(id, Demand::new(Access::Write, 1), (Access::Write, 0), 0),
+        None,
+        "something of the tenant waits"
+    );
     assert_eq!(c.release(0, |_| true), Some((Access::Write, 0)));
     assert_eq!((c.release(0, |_| true), c.len()), (None, 9));
     // A read that must be in order with writes waits with them, under the ceiling of reads.
     c.offer(id, Demand { ordered: true, ..Demand::new(Access::Read, 1) }, (Access::Read, 10), 0);
     c.offer(id, Demand::new(Access::Write, 1), (Access::Write, 1), 0);
     assert_eq!((c.release(0, |_| true), c.backlog(id, Access::Read).ops), (None, 10));
-    let rest: Vec<_> = (1..=10).flat_map(|s| std::iter::from_fn(|| c.release(s * SECOND, |_| true)).collect::<Vec<_>>()).collect();
+    let rest: Vec<_> = (1..=10)
+        .flat_map(|s| std::iter::from_fn(|| c.release(s * SECOND, |_| true)).collect::<Vec<_>>())
+        .collect();
     let at = |op| rest.iter().position(|r| *r == op);
     assert!(rest.len() == 11 && at((Access::Read, 10)) < at((Access::Write, 1)), "{rest:?}");
 }
@@ -112,7 +146,8 @@ fn bursts_are_spent_at_their_own_rate() {
     let id = c.add(limits, 0);
     // Nothing was saved up at first; six seconds fill it.
     let served = closed_loop(&mut c, id, &[(Access::Read, 1)], 8, 0, 6 * SECOND, 16 * SECOND);
-    let in_second = |n: u64| served.iter().filter(|s| (n * SECOND..(n + 1) * SECOND).contains(&s.0)).count();
+    let in_second =
+        |n: u64| served.iter().filter(|s| (n * SECOND..(n + 1) * SECOND).contains(&s.0)).count();
     assert!((300..=365).contains(&in_second(6)), "{}", in_second(6));
     assert!((295..=305).contains(&in_second(7)), "{}", in_second(7));
     assert!((95..=105).contains(&in_second(15)), "{}", in_second(15));
@@ -142,7 +177,9 @@ fn changes_take_effect_at_once() {
 fn changes_neither_give_nor_take() {
     let whole = Rate::new(100, 0, 1);
     let part = |n: u64| Limits { iops: whole.part(n * 1000), ..Limits::default() };
-    let at_once = |c: &mut Ceilings<()>, id, now| (0..100).filter(|_| c.offer(id, Demand::new(Access::Write, 1), (), now).is_some()).count();
+    let at_once = |c: &mut Ceilings<()>, id, now| {
+        (0..100).filter(|_| c.offer(id, Demand::new(Access::Write, 1), (), now).is_some()).count()
+    };
     let mut c = Ceilings::default();
     let id = c.add(part(10), 0);
     // After a pause a small part has saved up two operations, and has no more when it grows.
@@ -166,7 +203,10 @@ fn what_nobody_wants_costs_nothing() {
     assert_eq!(c.release(SECOND, wanted), Some(60));
     assert_eq!((c.release(SECOND, wanted), c.next()), (None, Some(2 * SECOND)));
     assert_eq!(c.release(2 * SECOND, wanted), Some(80));
-    assert_eq!((c.release(3 * SECOND, wanted), c.len(), c.backlog(id, Access::Write).ops), (None, 0, 0));
+    assert_eq!(
+        (c.release(3 * SECOND, wanted), c.len(), c.backlog(id, Access::Write).ops),
+        (None, 0, 0)
+    );
 }
 
 #[test]
@@ -180,11 +220,22 @@ fn what_is_taken_out_makes_room_for_what_is_behind_it() {
     c.offer(other, Demand::new(Access::Write, 1), 201, 0);
     let mut out = c.take_out(&mut |i| *i < 100 && *i != 60 && *i != 95);
     out.sort_unstable();
-    assert_eq!(out, (1..100).filter(|i| *i != 60 && *i != 95).collect::<Vec<_>>(), "0 went at once");
-    assert_eq!((c.len(), c.backlog(id, Access::Write).ops, c.backlog(id, Access::Read).ops), (3, 1, 1));
+    assert_eq!(
+        out,
+        (1..100).filter(|i| *i != 60 && *i != 95).collect::<Vec<_>>(),
+        "0 went at once"
+    );
+    assert_eq!(
+        (c.len(), c.backlog(id, Access::Write).ops, c.backlog(id, Access::Read).ops),
+        (3, 1, 1)
+    );
     assert_eq!(c.release(0, |_| true), None, "it costs nothing, and gives nothing");
-    let first = [c.release(SECOND, |_| true), c.release(SECOND, |_| true), c.release(SECOND, |_| true)];
-    assert!(first.contains(&Some(60)) && first.contains(&Some(201)) && first.contains(&None), "{first:?}");
+    let first =
+        [c.release(SECOND, |_| true), c.release(SECOND, |_| true), c.release(SECOND, |_| true)];
+    assert!(
+        first.contains(&Some(60)) && first.contains(&Some(201)) && first.contains(&None),
+        "{first:?}"
+    );
     assert_eq!((c.release(2 * SECOND, |_| true), c.len(), c.next()), (Some(95), 0, None));
     assert!(c.take_out(&mut |_| true).is_empty());
 }
@@ -197,13 +248,19 @@ fn idle_tenants_are_forgotten() {
         c.offer(*id, Demand::new(Access::Read, 1), (), SECOND);
         c.offer(*id, Demand::new(Access::Read, 1), (), SECOND);
     }
-    let forget = |c: &mut Ceilings<()>, now| ids.iter().filter(|id| c.forget_idle(**id, 10 * SECOND, now)).count();
+    let forget = |c: &mut Ceilings<()>, now| {
+        ids.iter().filter(|id| c.forget_idle(**id, 10 * SECOND, now)).count()
+    };
     assert_eq!(forget(&mut c, 9 * SECOND), 0);
     assert_eq!((forget(&mut c, 10 * SECOND), c.tenants()), (90, 10));
     assert_eq!(forget(&mut c, 20 * SECOND), 0, "operations wait");
     while c.release(30 * SECOND, |_| true).is_some() {}
     assert_eq!((forget(&mut c, 30 * SECOND), c.tenants()), (10, 0));
-    assert_eq!(c.offer(ids[0], Demand::new(Access::Read, 1), (), 40 * SECOND), Some(()), "who is not known is not held");
+    assert_eq!(
+        c.offer(ids[0], Demand::new(Access::Read, 1), (), 40 * SECOND),
+        Some(()),
+        "who is not known is not held"
+    );
 }
 
 #[test]
@@ -228,13 +285,15 @@ fn any_rate() -> impl Strategy<Value = Rate> {
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
-    prop::collection::vec(any_rate(), 6).prop_map(|r| Limits::from_rates([r[0], r[1], r[2], r[3], r[4], r[5]]))
+    prop::collection::vec(any_rate(), 6)
+        .prop_map(|r| Limits::from_rates([r[0], r[1], r[2], r[3], r[4], r[5]]))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However it is asked for, a ceiling holds over each second, but for what was saved up and one operation.
+    /// However it is asked for, a ceiling holds over each second, but for what was saved up and one
+    /// operation.
     #[test]
     fn ceilings_hold_over_each_second(
         limit in 1u64..2000,
@@ -279,8 +338,8 @@ proptest! {
         prop_assert!(all.len() as u64 <= time * limit / SECOND + limit * qos::SLACK_MILLIS / 1000 + 2);
     }
 
-    /// Tenants do not delay one another, whatever limits they have: who has none never waits, and who has some
-    /// is served at the same times as if he were alone.
+    /// Tenants do not delay one another, whatever limits they have: who has none never waits, and
+    /// who has some is served at the same times as if he were alone.
     #[test]
     fn tenants_do_not_touch_one_another(
         limits in any_limits(),
@@ -351,8 +410,8 @@ proptest! {
         prop_assert_eq!((out, c.len(), c.next()), (steps.len(), 0, None));
     }
 
-    /// Parts never add up to more than the whole, and nearly to all of it; who is asked for everything gets
-    /// nearly all.
+    /// Parts never add up to more than the whole, and nearly to all of it; who is asked for
+    /// everything gets nearly all.
     #[test]
     fn parts_add_up(total in 0u64..=u64::MAX, demand in prop::collection::vec(prop_oneof![Just(0u64), 0u64..1000, 0u64..=u64::MAX], 1..50)) {
         let parts = split(total, &demand);

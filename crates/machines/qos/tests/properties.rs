@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use qos::{
-    Allocations, Capacity, ClassSpec, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, MclockSpec, Op, OpClass, Phase, Scheduler,
-    Wpq, cut_off,
+    Allocations, Capacity, ClassSpec, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile,
+    MclockSpec, Op, OpClass, Phase, Scheduler, Wpq, cut_off,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,11 @@ fn op(item: u64, class: OpClass, tenant: u64, cost: u32) -> Op<u64> {
     Op { item, class, tenant, session: 0, cost, charge: 0, priority: 63 }
 }
 
-fn spec(client: (u64, u32, u64), recovery: (u64, u32, u64), best_effort: (u64, u32, u64)) -> MclockSpec {
+fn spec(
+    client: (u64, u32, u64),
+    recovery: (u64, u32, u64),
+    best_effort: (u64, u32, u64),
+) -> MclockSpec {
     let class = |(reservation, weight, limit)| ClassSpec { reservation, weight, limit };
     MclockSpec {
         client: class(client),
@@ -25,8 +29,8 @@ fn spec(client: (u64, u32, u64), recovery: (u64, u32, u64), best_effort: (u64, u
     }
 }
 
-/// Keeps some classes busy for a while on a device of some bytes per second; returns the bytes served by
-/// class and the time that the device idled.
+/// Keeps some classes busy for a while on a device of some bytes per second; returns the bytes
+/// served by class and the time that the device idled.
 fn saturate(
     s: &mut dyn Scheduler<u64>,
     busy: &[(OpClass, u64, u32)],
@@ -69,10 +73,16 @@ fn near(found: u64, wanted: u64, percent: u64) -> bool {
 #[test]
 fn shares_follow_weights_where_there_are_no_floors() {
     let mut s = Mclock::new(spec((0, 3, 0), (0, 1, 0), (0, 1, 0)));
-    let busy = [(OpClass::Client, 1, 4096), (OpClass::BackgroundRecovery, 2, 65536), (OpClass::BackgroundBestEffort, 3, 8192)];
+    let busy = [
+        (OpClass::Client, 1, 4096),
+        (OpClass::BackgroundRecovery, 2, 65536),
+        (OpClass::BackgroundBestEffort, 3, 8192),
+    ];
     let (served, idle) = saturate(&mut s, &busy, 100 * MIB, 5 * SECOND);
     assert_eq!(idle, 0);
-    for (class, share) in [(OpClass::Client, 3), (OpClass::BackgroundRecovery, 1), (OpClass::BackgroundBestEffort, 1)] {
+    for (class, share) in
+        [(OpClass::Client, 3), (OpClass::BackgroundRecovery, 1), (OpClass::BackgroundBestEffort, 1)]
+    {
         let bytes = by_class(&served, class);
         assert!(near(bytes, 500 * MIB * share / 5, 2), "{class:?}: {bytes}");
     }
@@ -81,7 +91,11 @@ fn shares_follow_weights_where_there_are_no_floors() {
 #[test]
 fn floors_hold_against_any_weight_and_ceilings_against_an_idle_device() {
     let mut s = Mclock::new(spec((30 * MIB, 1, 0), (10 * MIB, 1000, 20 * MIB), (0, 1, 10 * MIB)));
-    let busy = [(OpClass::Client, 1, 4096), (OpClass::BackgroundRecovery, 2, 1 << 20), (OpClass::BackgroundBestEffort, 3, 65536)];
+    let busy = [
+        (OpClass::Client, 1, 4096),
+        (OpClass::BackgroundRecovery, 2, 1 << 20),
+        (OpClass::BackgroundBestEffort, 3, 65536),
+    ];
     let (served, _) = saturate(&mut s, &busy, 50 * MIB, 10 * SECOND);
     assert!(by_class(&served, OpClass::Client) >= 298 * MIB, "{served:?}");
     assert!(by_class(&served, OpClass::BackgroundRecovery) >= 99 * MIB, "{served:?}");
@@ -124,7 +138,10 @@ fn a_pause_earns_nothing() {
             early += 1;
         }
     }
-    assert!((90..=110).contains(&early), "tenant 1 was served {early} of 400 times, its share is a quarter");
+    assert!(
+        (90..=110).contains(&early),
+        "tenant 1 was served {early} of 400 times, its share is a quarter"
+    );
 }
 
 #[test]
@@ -138,7 +155,8 @@ fn profiles_are_those_of_the_release() {
     assert_eq!(s.background_best_effort.limit, 880803840);
     assert_eq!(MclockProfile::from_name("balanced"), Some(MclockProfile::Balanced));
     let best_effort = |of| {
-        let profiles = [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps];
+        let profiles =
+            [MclockProfile::HighClientOps, MclockProfile::Balanced, MclockProfile::HighRecoveryOps];
         profiles.map(|p| p.parts(Allocations::from_name(of).unwrap(), none)[2])
     };
     assert_eq!(best_effort("reef"), [(0.0, 1, 0.7), (0.0, 1, 0.9), (0.0, 1, 0.0)]);
@@ -148,17 +166,26 @@ fn profiles_are_those_of_the_release() {
     assert_eq!((custom.client.weight, custom.client.limit), (5, 251658240));
     // A saturated device gives clients and recovery what the profile says.
     let mut s = Mclock::new(MclockProfile::HighClientOps.spec(ssd, none));
-    let busy = [(OpClass::Client, 1, 65536), (OpClass::BackgroundRecovery, 2, 1 << 20), (OpClass::BackgroundBestEffort, 3, 65536)];
+    let busy = [
+        (OpClass::Client, 1, 65536),
+        (OpClass::BackgroundRecovery, 2, 1 << 20),
+        (OpClass::BackgroundBestEffort, 3, 65536),
+    ];
     let (served, _) = saturate(&mut s, &busy, ssd.bandwidth, 5 * SECOND);
     assert!(by_class(&served, OpClass::Client) >= ssd.bandwidth * 5 * 59 / 100, "{served:?}");
-    assert!(by_class(&served, OpClass::BackgroundRecovery) >= ssd.bandwidth * 5 * 39 / 100, "{served:?}");
+    assert!(
+        by_class(&served, OpClass::BackgroundRecovery) >= ssd.bandwidth * 5 * 39 / 100,
+        "{served:?}"
+    );
 }
 
 #[test]
 fn weighted_priorities_serve_in_proportion() {
     let mut s = Wpq::new(cut_off::HIGH, 7);
     let mut served = BTreeMap::new();
-    let put = |s: &mut Wpq<u64>, priority: u32| s.enqueue(Op { priority, ..op(0, OpClass::Client, 1, 1000) }, 0);
+    let put = |s: &mut Wpq<u64>, priority: u32| {
+        s.enqueue(Op { priority, ..op(0, OpClass::Client, 1, 1000) }, 0)
+    };
     for p in [10, 20, 70] {
         (0..4).for_each(|_| put(&mut s, p));
     }
@@ -167,7 +194,12 @@ fn weighted_priorities_serve_in_proportion() {
         *served.entry(o.priority).or_insert(0u64) += 1;
         put(&mut s, o.priority);
     }
-    assert!(near(served[&10], 10_000, 5) && near(served[&20], 20_000, 5) && near(served[&70], 70_000, 5), "{served:?}");
+    assert!(
+        near(served[&10], 10_000, 5)
+            && near(served[&20], 20_000, 5)
+            && near(served[&70], 70_000, 5),
+        "{served:?}"
+    );
 }
 
 #[test]
@@ -198,8 +230,8 @@ fn any_class() -> impl Strategy<Value = OpClass> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes, everything is served that is not taken out, in order for each class, tenant, session and priority, and a
-    /// scheduler without ceilings never waits.
+    /// Whatever comes, everything is served that is not taken out, in order for each class, tenant,
+    /// session and priority, and a scheduler without ceilings never waits.
     #[test]
     fn everything_is_served_in_order(
         arrivals in prop::collection::vec(

@@ -1,8 +1,11 @@
-//! What tenants of a class are promised, in virtual time: a device serves one operation after the other.
+//! What tenants of a class are promised, in virtual time: a device serves one operation after the
+//! other.
 #![allow(missing_docs)]
 
 use proptest::prelude::*;
-use qos::{ClassSpec, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Phase, Scheduler, TenantSpec};
+use qos::{
+    ClassSpec, Dequeued, Mclock, MclockSpec, Op, OpClass, Pace, Phase, Scheduler, TenantSpec,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 const SECOND: u64 = 1_000_000_000;
@@ -15,7 +18,12 @@ fn op(item: u64, tenant: u64, session: u64, cost: u32) -> Op<u64> {
 
 fn free() -> Mclock<u64> {
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
-    Mclock::new(MclockSpec { client: class, background_recovery: class, background_best_effort: class, cost_per_io: 4096 })
+    Mclock::new(MclockSpec {
+        client: class,
+        background_recovery: class,
+        background_best_effort: class,
+        cost_per_io: 4096,
+    })
 }
 
 fn iops(n: u64) -> Pace {
@@ -43,8 +51,8 @@ fn load(tenant: u64, session: u64, depth: u32) -> Load {
 /// When each operation of a tenant and session was served.
 type Served = BTreeMap<(OpClass, u64, u64), Vec<u64>>;
 
-/// Runs loads on a device that takes `nanos` for each 4 KiB; returns who was served when, and the time in which the
-/// device had nothing to do.
+/// Runs loads on a device that takes `nanos` for each 4 KiB; returns who was served when, and the
+/// time in which the device had nothing to do.
 fn run(s: &mut Mclock<u64>, loads: &[Load], nanos: u64, duration: u64) -> (Served, u64) {
     let (mut served, mut idle, mut now) = (Served::new(), 0, 0);
     for (i, l) in loads.iter().enumerate() {
@@ -96,10 +104,12 @@ fn of(served: &Served, tenant: u64) -> usize {
 fn sixteen_sessions_get_no_more_than_one() {
     for sessions in [1, 16, 64] {
         let mut s = free();
-        let loads: Vec<Load> = [load(1, 0, 16)].into_iter().chain((1..=sessions).map(|n| load(2, n, 16))).collect();
+        let loads: Vec<Load> =
+            [load(1, 0, 16)].into_iter().chain((1..=sessions).map(|n| load(2, n, 16))).collect();
         let (served, _) = run(&mut s, &loads, 10_000, SECOND);
         assert!(of(&served, 1).abs_diff(50_000) <= 2, "{} of 100000", of(&served, 1));
-        let most = served.iter().filter(|((_, t, _), _)| *t == 2).map(|(_, ops)| ops.len()).max().unwrap();
+        let most =
+            served.iter().filter(|((_, t, _), _)| *t == 2).map(|(_, ops)| ops.len()).max().unwrap();
         assert!(most <= 50_000 / sessions as usize + 2, "sessions of a tenant are alike");
     }
 }
@@ -109,7 +119,8 @@ fn a_session_with_small_operations_is_not_behind_one_with_large_ones() {
     let mut s = free();
     let loads = [load(1, 1, 64), Load { cost: 1 << 20, ..load(1, 2, 4) }];
     let (served, _) = run(&mut s, &loads, 1_000, SECOND);
-    let (small, large) = (served[&(OpClass::Client, 1, 1)].len(), served[&(OpClass::Client, 1, 2)].len() * 256);
+    let (small, large) =
+        (served[&(OpClass::Client, 1, 1)].len(), served[&(OpClass::Client, 1, 2)].len() * 256);
     assert!(small.abs_diff(large) < 1000, "{small} {large}");
 }
 
@@ -119,7 +130,12 @@ fn a_floor_holds_against_weights_and_against_background_work() {
     s.set_tenant(OpClass::Client, 1, spec(40_000, 1, 0), 0);
     s.set_tenant(OpClass::Client, 2, spec(0, 10_000, 0), 0);
     let background = |class| Load { class, cost: 65536, ..load(9, 0, 8) };
-    let loads = [load(1, 0, 4), load(2, 0, 64), background(OpClass::BackgroundRecovery), background(OpClass::BackgroundBestEffort)];
+    let loads = [
+        load(1, 0, 4),
+        load(2, 0, 64),
+        background(OpClass::BackgroundRecovery),
+        background(OpClass::BackgroundBestEffort),
+    ];
     let (served, _) = run(&mut s, &loads, 10_000, SECOND);
     assert!((39_200..=40_500).contains(&of(&served, 1)), "{}", of(&served, 1));
     // It is what the tenant gets at least, not something on top of its share.
@@ -131,7 +147,8 @@ fn a_floor_holds_against_weights_and_against_background_work() {
 
 #[test]
 fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
-    // A device that takes a millisecond for each operation, and a neighbour who always has many waiting.
+    // A device that takes a millisecond for each operation, and a neighbour who always has many
+    // waiting.
     let mut s = free();
     s.set_tenant(OpClass::Client, 1, spec(400, 1, 0), 0);
     s.set_tenant(OpClass::Client, 2, spec(0, 10_000, 0), 0);
@@ -164,8 +181,9 @@ fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
     }
 }
 
-/// Parts of a floor go from one OSD to another several times a second. What is owed then is the same amount: a moment that was owed at a
-/// low rate is not paid at a high one, and what was paid at a high one is not forgotten at a low one.
+/// Parts of a floor go from one OSD to another several times a second. What is owed then is the
+/// same amount: a moment that was owed at a low rate is not paid at a high one, and what was paid
+/// at a high one is not forgotten at a low one.
 #[test]
 fn a_floor_that_goes_up_and_down_is_worth_its_mean() {
     let (mut s, mut now, mut had, mut turn) = (free(), 0, 0, 0);
@@ -218,8 +236,8 @@ fn a_new_tenant_is_not_behind_one_that_had_a_floor_nor_ahead() {
     assert!(count[&3].abs_diff(count[&2]) <= 2, "{count:?}");
 }
 
-/// Runs a device that takes a millisecond for each operation, where tenant 2 always has many waiting and tenant 1 asks at these times.
-/// How long each of tenant 1's waited.
+/// Runs a device that takes a millisecond for each operation, where tenant 2 always has many
+/// waiting and tenant 1 asks at these times. How long each of tenant 1's waited.
 fn beside_many(times: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut s = free();
     (0..64).for_each(|n| s.enqueue(op(0, 2, n, 4096), 0));
@@ -241,7 +259,8 @@ fn beside_many(times: impl Iterator<Item = u64>) -> Vec<u64> {
 
 #[test]
 fn who_asks_for_less_than_his_share_is_next() {
-    // A quarter of the device, where half would be his: three at a time, each 12 ms. At the first time he is not known yet.
+    // A quarter of the device, where half would be his: three at a time, each 12 ms. At the first
+    // time he is not known yet.
     let waited = beside_many((1..500).flat_map(|n| [n * 12_000_000 + 1; 3]));
     assert_eq!(waited.len(), 1497);
     assert!(waited[3..].iter().all(|w| *w < 3_000_000), "{:?}", waited[3..].iter().max());
@@ -249,7 +268,8 @@ fn who_asks_for_less_than_his_share_is_next() {
 
 #[test]
 fn a_short_pause_earns_some_operations_and_no_more() {
-    // After half of a tenth of a second without any a hundred at once: thirty-two of them go before others, then they take turns.
+    // After half of a tenth of a second without any a hundred at once: thirty-two of them go before
+    // others, then they take turns.
     let waited = beside_many([1; 20].into_iter().chain([90_000_001; 100]));
     let late = &waited[20..];
     let ahead = late.windows(2).take_while(|w| w[1] - w[0] == 1_000_000).count() + 1;
@@ -260,8 +280,8 @@ fn a_short_pause_earns_some_operations_and_no_more() {
     assert!(waited[21..].windows(2).all(|w| w[1] - w[0] == 2_000_000), "{waited:?}");
 }
 
-/// For ten seconds another tenant has many waiting, and of tenant 1 comes one each so many nanoseconds. How long each of these
-/// waited, and how many of the others were served.
+/// For ten seconds another tenant has many waiting, and of tenant 1 comes one each so many
+/// nanoseconds. How long each of these waited, and how many of the others were served.
 fn beside_many_below_a_ceiling(s: &mut Mclock<u64>, each: u64) -> (Vec<u64>, u64) {
     (0..64).for_each(|n| s.enqueue(op(0, 2, n, 4096), 0));
     let (mut now, mut mine, mut others, mut waited) = (0, 1, 0u64, Vec::new());
@@ -288,10 +308,18 @@ fn beside_many_below_a_ceiling(s: &mut Mclock<u64>, each: u64) -> (Vec<u64>, u64
 
 #[test]
 fn who_asks_for_less_than_his_share_waits_for_no_ceiling_of_all() {
-    // The class may do 500 operations a second, and another tenant has many waiting. Of tenant 1 comes one every 8 ms: a quarter.
+    // The class may do 500 operations a second, and another tenant has many waiting. Of tenant 1
+    // comes one every 8 ms: a quarter.
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
     let limited = ClassSpec { limit: 500 * 4096, ..class };
-    let new = || Mclock::new(MclockSpec { client: limited, background_recovery: class, background_best_effort: class, cost_per_io: 4096 });
+    let new = || {
+        Mclock::new(MclockSpec {
+            client: limited,
+            background_recovery: class,
+            background_best_effort: class,
+            cost_per_io: 4096,
+        })
+    };
     let (waited, others) = beside_many_below_a_ceiling(&mut new(), 8_000_000);
     assert!(waited[1..].iter().all(|w| *w == 0), "{waited:?}");
     let all = others + waited.len() as u64;
@@ -337,17 +365,20 @@ fn only_who_had_less_than_others_goes_beyond_what_is_in_execution() {
     }
     (0..8).for_each(|_| assert!(matches!(s.dequeue(1000), Dequeued::Item(..))));
     (0..3).for_each(|n| s.enqueue(op(n, 1, 0, 4096), 2000));
-    let gone: Vec<u64> = std::iter::from_fn(|| s.dequeue_behind(2000)).map(|(o, phase)| {
-        assert_eq!(phase, Phase::Weight);
-        o.tenant
-    }).collect();
+    let gone: Vec<u64> = std::iter::from_fn(|| s.dequeue_behind(2000))
+        .map(|(o, phase)| {
+            assert_eq!(phase, Phase::Weight);
+            o.tenant
+        })
+        .collect();
     assert_eq!(gone, [1, 1, 1]);
     assert!(s.tenant_len(OpClass::Client, 2) > 0 && s.class_len(OpClass::BackgroundRecovery) == 0);
 }
 
 #[test]
 fn who_had_less_than_others_is_behind_them_also_where_requests_come_alone() {
-    // An OSD that has time: of tenant 2 five come together, then one of tenant 1, which waits for nobody.
+    // An OSD that has time: of tenant 2 five come together, then one of tenant 1, which waits for
+    // nobody.
     let mut s = free();
     for n in 0..20 {
         let at = n * 20_000_000;
@@ -361,7 +392,9 @@ fn who_had_less_than_others_is_behind_them_also_where_requests_come_alone() {
     for tenant in [2, 1] {
         (0..20).for_each(|n| s.enqueue(op(n, tenant, 0, 4096), at));
     }
-    let first: Vec<u64> = (0..20).map(|_| if let Dequeued::Item(o, _) = s.dequeue(at) { o.tenant } else { 0 }).collect();
+    let first: Vec<u64> = (0..20)
+        .map(|_| if let Dequeued::Item(o, _) = s.dequeue(at) { o.tenant } else { 0 })
+        .collect();
     assert!(first[..15].iter().all(|t| *t == 1), "{first:?}");
 }
 
@@ -375,13 +408,18 @@ fn when_all_have_had_their_turn_all_begin_alike() {
     }
     while let Dequeued::Item(..) = s.dequeue(0) {}
     let (served, _) = run(&mut s, &[load(1, 0, 64), load(2, 0, 64)], 1_000_000, SECOND / 10);
-    assert!(of(&served, 1).abs_diff(of(&served, 2)) <= 2 * 16, "{} {}", of(&served, 1), of(&served, 2));
+    assert!(
+        of(&served, 1).abs_diff(of(&served, 2)) <= 2 * 16,
+        "{} {}",
+        of(&served, 1),
+        of(&served, 2)
+    );
 }
 
 #[test]
 fn who_has_few_under_way_on_many_osds_has_his_share() {
-    // Sixteen operations under way over four devices, each goes to any of them when the last one has ended; beside a tenant
-    // with many. Devices work in step.
+    // Sixteen operations under way over four devices, each goes to any of them when the last one
+    // has ended; beside a tenant with many. Devices work in step.
     let mut devices: Vec<Mclock<u64>> = (0..4).map(|_| free()).collect();
     let mut random = 1u64;
     let mut any = || {
@@ -415,7 +453,11 @@ fn idle_tenants_are_forgotten_little_by_little() {
         s.enqueue(op(0, 1 << 40, 1, 4096), 20 * SECOND + i);
         assert!(matches!(s.dequeue(20 * SECOND + i), Dequeued::Item(..)));
     }
-    assert!((4_990..=5_010).contains(&s.tenants(OpClass::Client)), "{}", s.tenants(OpClass::Client));
+    assert!(
+        (4_990..=5_010).contains(&s.tenants(OpClass::Client)),
+        "{}",
+        s.tenants(OpClass::Client)
+    );
     for i in 0..20_000u64 {
         s.enqueue(op(0, 1 << 40, 1, 4096), 21 * SECOND + i);
         assert!(matches!(s.dequeue(21 * SECOND + i), Dequeued::Item(..)));
@@ -436,17 +478,26 @@ fn what_was_drained_keeps_its_order() {
         assert!(last.insert((o.tenant, o.session), o.item).is_none_or(|before| before < o.item));
         s.enqueue(Op { tenant: 5, ..o }, 1);
     }
-    assert_eq!(std::iter::from_fn(|| match s.dequeue(1) { Dequeued::Item(o, _) => Some(o), _ => None }).count(), 1000);
+    assert_eq!(
+        std::iter::from_fn(|| match s.dequeue(1) {
+            Dequeued::Item(o, _) => Some(o),
+            _ => None,
+        })
+        .count(),
+        1000
+    );
 }
 
 fn any_spec() -> impl Strategy<Value = TenantSpec> {
-    (0u64..4000, 1u32..1000, prop_oneof![Just(0u64), 4000u64..9000]).prop_map(|(f, w, c)| spec(f, w, c))
+    (0u64..4000, 1u32..1000, prop_oneof![Just(0u64), 4000u64..9000])
+        .prop_map(|(f, w, c)| spec(f, w, c))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Shares follow weights within 2 percent, whoever has how many sessions and however large operations are.
+    /// Shares follow weights within 2 percent, whoever has how many sessions and however large
+    /// operations are.
     #[test]
     fn shares_follow_weights(tenants in prop::collection::vec((10u32..200, 1u64..20, 4096u32..65536), 2..12)) {
         let mut s = free();
@@ -465,8 +516,8 @@ proptest! {
         }
     }
 
-    /// Floors that fit are met, ceilings are not exceeded in any window, and the device is not idle while
-    /// somebody is below his ceiling.
+    /// Floors that fit are met, ceilings are not exceeded in any window, and the device is not idle
+    /// while somebody is below his ceiling.
     #[test]
     fn floors_and_ceilings(tenants in prop::collection::vec((any_spec(), 1u64..4), 1..12)) {
         let mut s = free();
@@ -505,8 +556,9 @@ proptest! {
         }
     }
 
-    /// Whoever is promised nothing is served all the same, for as long as others ask for more than there is on the strength of
-    /// floors that do not fit: one operation a second is for those, in turns.
+    /// Whoever is promised nothing is served all the same, for as long as others ask for more than
+    /// there is on the strength of floors that do not fit: one operation a second is for those, in
+    /// turns.
     #[test]
     fn nobody_starves_beside_floors_that_do_not_fit(
         floors in prop::collection::vec(500u64..4000, 1..5),
@@ -534,8 +586,8 @@ proptest! {
         prop_assert!(promised >= 20_000 - 25, "{promised}");
     }
 
-    /// Every operation is served within bounded time, whatever others do and however promises change: what was
-    /// before it in its session, and a turn of everybody else for each of those.
+    /// Every operation is served within bounded time, whatever others do and however promises
+    /// change: what was before it in its session, and a turn of everybody else for each of those.
     #[test]
     fn everybody_is_served(
         steps in prop::collection::vec((0u64..6, 0u64..12, 1u32..200_000, 0u32..6, 0usize..40), 1..400),
@@ -586,12 +638,18 @@ proptest! {
     }
 }
 
-/// Whose operations turn out to cost more than they were charged gets fewer of them, and who was charged too much, more.
+/// Whose operations turn out to cost more than they were charged gets fewer of them, and who was
+/// charged too much, more.
 #[test]
 fn what_operations_really_cost_is_settled() {
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
     for (really, expected) in [(3 * 65536, 0.25), (65536, 0.5), (65536 / 4, 0.8)] {
-        let mut s = Mclock::new(MclockSpec { client: class, background_recovery: class, background_best_effort: class, cost_per_io: 1 });
+        let mut s = Mclock::new(MclockSpec {
+            client: class,
+            background_recovery: class,
+            background_best_effort: class,
+            cost_per_io: 1,
+        });
         (0..64u64).for_each(|i| s.enqueue(Op { charge: 65536, ..op(i, i % 2, i % 2, 4096) }, 0));
         let mut served = [0u32; 2];
         for now in 1..20_000 {

@@ -1,10 +1,11 @@
-//! Measures what reading an object in order costs after it was written at random in pieces of 4 KiB.
+//! Measures what reading an object in order costs after it was written at random in pieces of 4
+//! KiB.
 //!
 //! `cargo run --release -p store --example fragments -- [directory]`
 //!
-//! Objects of 4 MiB come about in different ways, the writes to them mixed; then each is read once from the
-//! device, whole and in pieces of 64 KiB. A run is a piece of the device that one read brings. CPU is user and
-//! system time of the whole process.
+//! Objects of 4 MiB come about in different ways, the writes to them mixed; then each is read once
+//! from the device, whole and in pieces of 64 KiB. A run is a piece of the device that one read
+//! brings. CPU is user and system time of the whole process.
 
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ const PIECE: u64 = 4096;
 const COLL: Coll = Coll(1);
 
 fn cpu() -> Duration {
-    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of it.
+    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of
+    // it.
     let u = unsafe {
         let mut u: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut u);
@@ -112,13 +114,21 @@ async fn measure(dir: &std::path::Path, what: &str, way: u32) {
     }
     s.checkpoint().await.unwrap();
     let writes = (OBJECTS * OBJECT / PIECE) as f64;
-    let wrote = ((cpu() - c).as_secs_f64() * 1e6 / writes, t.elapsed().as_secs_f64() * 1e6 / writes);
+    let wrote =
+        ((cpu() - c).as_secs_f64() * 1e6 / writes, t.elapsed().as_secs_f64() * 1e6 / writes);
     s.close().await.unwrap();
     let s = Store::open(dev, opts).await.unwrap();
     let whole = read_all(&s, OBJECT).await;
     let pieces = read_all(&s, 64 << 10).await;
     let mut runs = 0;
-    for o in s.dump(Some(COLL), usize::MAX).await.unwrap().objects.iter().filter(|o| o.key.starts_with(b"object")) {
+    for o in s
+        .dump(Some(COLL), usize::MAX)
+        .await
+        .unwrap()
+        .objects
+        .iter()
+        .filter(|o| o.key.starts_with(b"object"))
+    {
         let mut next = u64::MAX;
         for (_, at, n, _) in &o.extents {
             runs += u64::from(*at != next);
@@ -142,7 +152,9 @@ fn main() {
     let dir = std::env::args().nth(1).map_or_else(|| "/var/tmp".into(), std::path::PathBuf::from);
     let dir = dir.join(format!("fragments.{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    println!("| 4 MiB object | runs | CPU us, read whole | us | CPU us, read by 64 KiB | us | CPU us / us per 4 KiB written |");
+    println!(
+        "| 4 MiB object | runs | CPU us, read whole | us | CPU us, read by 64 KiB | us | CPU us / us per 4 KiB written |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let ways = [
         "written in order",

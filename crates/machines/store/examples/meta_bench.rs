@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p store --example meta_bench -- [tree|store|all] [directory]`
 //!
-//! *tree*: rows of object records of two sizes; random rows are dirtied in batches, as checkpoints do, and
-//! written to this crate's tree and to redb. *store*: 4 KiB overwrites and reads on a file at queue depth 32.
-//! CPU is user and system time of the whole process.
+//! *tree*: rows of object records of two sizes; random rows are dirtied in batches, as checkpoints
+//! do, and written to this crate's tree and to redb. *store*: 4 KiB overwrites and reads on a file
+//! at queue depth 32. CPU is user and system time of the whole process.
 
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, TableDefinition};
@@ -23,7 +23,8 @@ fn cpu() -> Duration {
 
 /// User and system time so far.
 fn cpu_split() -> (Duration, Duration) {
-    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of it.
+    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of
+    // it.
     let u = unsafe {
         let mut u: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut u);
@@ -36,7 +37,10 @@ fn cpu_split() -> (Duration, Duration) {
 /// Bytes that this process caused to be written to storage.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    io.lines().find_map(|l| l.strip_prefix("write_bytes: ")).and_then(|v| v.parse().ok()).unwrap_or(0)
+    io.lines()
+        .find_map(|l| l.strip_prefix("write_bytes: "))
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0)
 }
 
 struct Rng(u64);
@@ -51,7 +55,10 @@ impl Rng {
 }
 
 fn row(i: u64) -> Bytes {
-    Bytes::from(format!("N\0\0\0\0\0\0\0\x07{:08x}.rbd_data.1234567890ab.{i:016x}", (i as u32).wrapping_mul(0x9e37_79b1)))
+    Bytes::from(format!(
+        "N\0\0\0\0\0\0\0\x07{:08x}.rbd_data.1234567890ab.{i:016x}",
+        (i as u32).wrapping_mul(0x9e37_79b1)
+    ))
 }
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
@@ -102,7 +109,14 @@ impl Target for Redb {
     }
 }
 
-fn tree(name: &str, target: &mut dyn Target, rows: u64, value: usize, batch_rows: u64, batches: u64) {
+fn tree(
+    name: &str,
+    target: &mut dyn Target,
+    rows: u64,
+    value: usize,
+    batch_rows: u64,
+    batches: u64,
+) {
     let mut rng = Rng(7);
     let mut body = vec![0u8; value];
     let mut make = |rng: &mut Rng| {
@@ -130,7 +144,11 @@ fn tree(name: &str, target: &mut dyn Target, rows: u64, value: usize, batch_rows
         worst = worst.max(t.elapsed());
     }
     let (c, w, t) = (cpu() - c, written() - w, t.elapsed());
-    let payload: u64 = prepared.iter().flatten().map(|(k, v)| (k.len() + v.as_ref().map_or(0, Bytes::len)) as u64).sum();
+    let payload: u64 = prepared
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.len() + v.as_ref().map_or(0, Bytes::len)) as u64)
+        .sum();
     let g = cpu();
     let mut found = 0;
     for _ in 0..20_000 {
@@ -152,7 +170,12 @@ fn tree(name: &str, target: &mut dyn Target, rows: u64, value: usize, batch_rows
 }
 
 fn trees(dir: &Path) {
-    for (rows, value, batch, n) in [(200_000u64, 300usize, 5_000u64, 10u64), (200_000, 300, 50_000, 4), (50_000, 4400, 5_000, 5), (50_000, 4400, 25_000, 3)] {
+    for (rows, value, batch, n) in [
+        (200_000u64, 300usize, 5_000u64, 10u64),
+        (200_000, 300, 50_000, 4),
+        (50_000, 4400, 5_000, 5),
+        (50_000, 4400, 25_000, 3),
+    ] {
         let path = dir.join("bench.tree");
         tree("own", &mut TreeFile::create(&path, 64 << 20).unwrap(), rows, value, batch, n);
         std::fs::remove_file(&path).unwrap();
@@ -163,7 +186,10 @@ fn trees(dir: &Path) {
         drop(target);
         let t = Instant::now();
         let db = redb::Builder::new().set_cache_size(64 << 20).create(&path).unwrap();
-        println!("      | redb opens in {:.1} ms after a clean end", t.elapsed().as_secs_f64() * 1e3);
+        println!(
+            "      | redb opens in {:.1} ms after a clean end",
+            t.elapsed().as_secs_f64() * 1e3
+        );
         drop(db);
         std::fs::remove_file(&path).unwrap();
     }
@@ -218,7 +244,14 @@ where
         t.await.unwrap();
     }
     let now = cpu_split();
-    Run { name, user: now.0 - c.0, system: now.1 - c.1, wall: t.elapsed(), written: written() - w, ops }
+    Run {
+        name,
+        user: now.0 - c.0,
+        system: now.1 - c.1,
+        wall: t.elapsed(),
+        written: written() - w,
+        ops,
+    }
 }
 
 fn object(i: u64) -> Key {
@@ -228,7 +261,12 @@ fn object(i: u64) -> Key {
 async fn stores(dir: &Path, engine: Engine) {
     let path = dir.join("bench.store");
     let objects = 256u64;
-    let opts = Options { data_cache: 64 << 20, log_size: 256 << 20, dirty_max: 128 << 20, ..Options::default() };
+    let opts = Options {
+        data_cache: 64 << 20,
+        log_size: 256 << 20,
+        dirty_max: 128 << 20,
+        ..Options::default()
+    };
     let dev = match Device::open(&path, engine, Some(4 << 30)) {
         Ok(d) => d,
         Err(e) => return println!("{engine:?} is not available: {e}"),
@@ -272,12 +310,30 @@ async fn stores(dir: &Path, engine: Engine) {
             let (s, big) = (s.clone(), big.clone());
             async move {
                 let mut t = Transaction::new();
-                t.write(c, &key, off, big.slice(off as usize + 0..off as usize + 4096), WriteHint::Normal);
+                t.write(
+                    c,
+                    &key,
+                    off,
+                    big.slice(off as usize + 0..off as usize + 4096),
+                    WriteHint::Normal,
+                );
                 if !plain {
                     let log = Key::from_static(b"pg log");
                     t.set_attr(c, &key, &b"_"[..], vec![n as u8; 250]);
-                    t.omap_set(c, &log, vec![(Bytes::copy_from_slice(&(!n).to_be_bytes()), Bytes::from(vec![1u8; 180]))]);
-                    t.omap_rm_range(c, &log, &b""[..], Some(Bytes::copy_from_slice(&(!n).saturating_sub(3000).to_be_bytes())));
+                    t.omap_set(
+                        c,
+                        &log,
+                        vec![(
+                            Bytes::copy_from_slice(&(!n).to_be_bytes()),
+                            Bytes::from(vec![1u8; 180]),
+                        )],
+                    );
+                    t.omap_rm_range(
+                        c,
+                        &log,
+                        &b""[..],
+                        Some(Bytes::copy_from_slice(&(!n).saturating_sub(3000).to_be_bytes())),
+                    );
                 }
                 loop {
                     match s.submit(t.clone()) {
@@ -321,7 +377,12 @@ async fn stores(dir: &Path, engine: Engine) {
     tokio::task::yield_now().await;
     let t = Instant::now();
     let s = Store::open(dev.clone(), opts.clone()).await.unwrap();
-    println!("{:>34}: {:.1} ms with {} bytes of log", "open after a crash", t.elapsed().as_secs_f64() * 1e3, log.unwrap_or_default());
+    println!(
+        "{:>34}: {:.1} ms with {} bytes of log",
+        "open after a crash",
+        t.elapsed().as_secs_f64() * 1e3,
+        log.unwrap_or_default()
+    );
     s.close().await.unwrap();
     let t = Instant::now();
     let s = Store::open(dev, opts).await.unwrap();

@@ -7,7 +7,8 @@ use bytes::Bytes;
 /// A run of physical blocks: first block and length.
 pub(crate) type Run = (u64, u32);
 
-/// The free blocks, for allocation. One bit a block, set when free, and one bit per word that has any.
+/// The free blocks, for allocation. One bit a block, set when free, and one bit per word that has
+/// any.
 pub(crate) struct Alloc {
     words: Vec<u64>,
     summary: Vec<u64>,
@@ -15,7 +16,8 @@ pub(crate) struct Alloc {
     free: u64,
     /// Where the next search starts: allocations follow each other on the device.
     cursor: u64,
-    /// From here on nothing was ever allocated, as far as this is known; `None` before the first allocation.
+    /// From here on nothing was ever allocated, as far as this is known; `None` before the first
+    /// allocation.
     limit: Option<u64>,
     /// Keep the cursor where it is.
     pub lowest: bool,
@@ -31,7 +33,15 @@ impl Alloc {
     /// All of `blocks` used.
     pub(crate) fn new(blocks: u64) -> Alloc {
         let words = blocks.div_ceil(64) as usize;
-        Alloc { words: vec![0; words], summary: vec![0; words.div_ceil(64)], blocks, free: 0, cursor: 0, limit: None, lowest: false }
+        Alloc {
+            words: vec![0; words],
+            summary: vec![0; words.div_ceil(64)],
+            blocks,
+            free: 0,
+            cursor: 0,
+            limit: None,
+            lowest: false,
+        }
     }
 
     pub(crate) fn free_blocks(&self) -> u64 {
@@ -42,7 +52,8 @@ impl Alloc {
         self.words[(b / 64) as usize] >> (b % 64) & 1 == 1
     }
 
-    /// Marks a run free. Returns how many of its blocks were not used, which is a fault of the caller.
+    /// Marks a run free. Returns how many of its blocks were not used, which is a fault of the
+    /// caller.
     pub(crate) fn release(&mut self, (start, len): Run) -> u32 {
         let mut wrong = 0;
         for_words(start, len, |w, mask| {
@@ -54,7 +65,8 @@ impl Alloc {
         wrong
     }
 
-    /// Marks a run used. Returns how many of its blocks were not free, which is a fault of the caller.
+    /// Marks a run used. Returns how many of its blocks were not free, which is a fault of the
+    /// caller.
     pub(crate) fn take(&mut self, (start, len): Run) -> u32 {
         let mut wrong = 0;
         for_words(start, len, |w, mask| {
@@ -68,7 +80,8 @@ impl Alloc {
         wrong
     }
 
-    /// Allocates `n` blocks in as few runs as a bounded search finds; false when there are not that many.
+    /// Allocates `n` blocks in as few runs as a bounded search finds; false when there are not that
+    /// many.
     pub(crate) fn allocate(&mut self, n: u32, out: &mut impl Extend<Run>) -> bool {
         if u64::from(n) > self.free {
             return false;
@@ -95,8 +108,9 @@ impl Alloc {
         true
     }
 
-    /// Goes back to the start rather than into space that was never used, if a third of what lies before it is
-    /// free: a store in a sparse file takes no more than half as much again as it holds.
+    /// Goes back to the start rather than into space that was never used, if a third of what lies
+    /// before it is free: a store in a sparse file takes no more than half as much again as it
+    /// holds.
     fn turn(&mut self) {
         let limit = *self.limit.get_or_insert_with(|| Self::end_of_use(&self.words, self.blocks));
         if self.cursor < limit {
@@ -113,12 +127,14 @@ impl Alloc {
 
     /// Behind the last used block.
     fn end_of_use(words: &[u64], blocks: u64) -> u64 {
-        let tail = |w: usize| if (w as u64 + 1) * 64 > blocks { u64::MAX << (blocks % 64) } else { 0 };
+        let tail =
+            |w: usize| if (w as u64 + 1) * 64 > blocks { u64::MAX << (blocks % 64) } else { 0 };
         let last = (0..words.len()).rev().find(|&w| words[w] | tail(w) != u64::MAX);
         last.map_or(0, |w| w as u64 * 64 + 64 - u64::from((words[w] | tail(w)).leading_ones()))
     }
 
-    /// The first run of `want` free blocks from `from` on, or the longest one seen (perhaps of length 0).
+    /// The first run of `want` free blocks from `from` on, or the longest one seen (perhaps of
+    /// length 0).
     fn search(&self, from: u64, want: u32) -> Run {
         let mut best: Run = (0, 0);
         let mut run: Run = (0, 0);
@@ -202,9 +218,9 @@ pub(crate) const PAGE_BLOCKS: u64 = (BLOCK - PAGE_HEAD as u64) * 8;
 
 /// The used blocks as the next checkpoint will state them: one bit a block, set when used.
 ///
-/// It differs from [`Alloc`] by what happened since the freeze and by blocks that are free already but may
-/// not be reused yet. On the device every page has two places; a checkpoint writes changed pages to the place
-/// that the last durable checkpoint does not use.
+/// It differs from [`Alloc`] by what happened since the freeze and by blocks that are free already
+/// but may not be reused yet. On the device every page has two places; a checkpoint writes changed
+/// pages to the place that the last durable checkpoint does not use.
 pub(crate) struct Image {
     bits: Vec<u8>,
     blocks: u64,
@@ -273,7 +289,10 @@ impl Image {
                 0xff if whole => at += 8,
                 0 if whole => {
                     let from = at;
-                    while at + 8 <= self.blocks && at - from < 1 << 30 && self.bits[(at / 8) as usize] == 0 {
+                    while at + 8 <= self.blocks
+                        && at - from < 1 << 30
+                        && self.bits[(at / 8) as usize] == 0
+                    {
                         at += 8;
                     }
                     alloc.release((from, (at - from) as u32));
@@ -288,7 +307,8 @@ impl Image {
         }
     }
 
-    /// Takes the changed pages: their place relative to the map's start in bytes, and their content.
+    /// Takes the changed pages: their place relative to the map's start in bytes, and their
+    /// content.
     pub(crate) fn take_dirty(&mut self, generation: u64) -> Vec<(u64, u32, Bytes)> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty
@@ -326,8 +346,9 @@ impl Image {
         buf.freeze()
     }
 
-    /// Takes in both places of page `p` as read from the device; the newest version that belongs to a
-    /// checkpoint not after `generation` counts. A page that was never written has all blocks free.
+    /// Takes in both places of page `p` as read from the device; the newest version that belongs to
+    /// a checkpoint not after `generation` counts. A page that was never written has all blocks
+    /// free.
     pub(crate) fn load(&mut self, p: u32, places: [Bytes; 2], generation: u64) {
         let mut best: Option<(u64, u8, Bytes)> = None;
         for (slot, page) in places.into_iter().enumerate() {

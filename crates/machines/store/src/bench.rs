@@ -114,7 +114,8 @@ impl PageFile {
 
 impl Pages for PageFile {
     async fn load(&mut self, ptr: &NodePtr) -> Result<Rc<Node>, StoreError> {
-        // SAFETY: set by `apply` to the tree next to this, which nobody else uses while the merge runs.
+        // SAFETY: set by `apply` to the tree next to this, which nobody else uses while the merge
+        // runs.
         let tree = unsafe { &mut *self.cache };
         if let Some(node) = tree.cached(ptr) {
             return Ok(node);
@@ -140,7 +141,8 @@ impl Pages for PageFile {
         self.file.write_all_at(&node, at * 4096)?;
         self.written += node.len() as u64;
         let bytes = node.freeze();
-        let ptr = NodePtr { runs: smallvec::smallvec![(at, n as u32)], crc: crc32c::crc32c(&bytes) };
+        let ptr =
+            NodePtr { runs: smallvec::smallvec![(at, n as u32)], crc: crc32c::crc32c(&bytes) };
         // SAFETY: as in `load`.
         unsafe { &mut *self.cache }.insert(&ptr, Rc::new(Node::parse(bytes)?));
         Ok(ptr)

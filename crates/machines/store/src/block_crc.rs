@@ -1,5 +1,6 @@
-//! Checksums of many blocks. A processor has several steps of its checksum instruction under way at a time, but
-//! each step of a checksum needs the one before: three blocks side by side take little longer than one.
+//! Checksums of many blocks. A processor has several steps of its checksum instruction under way at
+//! a time, but each step of a checksum needs the one before: three blocks side by side take little
+//! longer than one.
 
 use crate::types::BLOCK;
 use smallvec::SmallVec;

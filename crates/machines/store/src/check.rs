@@ -1,5 +1,5 @@
-//! The check before a transaction is applied: everything that can fail for the caller's reasons fails here,
-//! before anything has changed.
+//! The check before a transaction is applied: everything that can fail for the caller's reasons
+//! fails here, before anything has changed.
 
 use crate::error::StoreError;
 use crate::txn::{Op, Transaction};
@@ -24,7 +24,13 @@ pub(crate) trait View {
     /// Whether there is an object behind this number: that of an ordinary collection or of a space.
     fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError>;
     /// Calls `f` with each key in `[start, end)` behind this number until it returns false.
-    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError>;
+    fn any_object(
+        &self,
+        place: Coll,
+        start: &Key,
+        end: Option<&Key>,
+        f: &mut dyn FnMut(&Key) -> bool,
+    ) -> Result<(), StoreError>;
 }
 
 /// The effects of the operations checked so far on what exists.
@@ -67,7 +73,10 @@ impl<V: View> Checked<'_, V> {
                 }
                 let bounds = [Some(&window.floor), Some(&window.start), window.end.as_ref()];
                 bounds.into_iter().flatten().try_for_each(name)?;
-                if !window.is_sound() || self.overlaps(window) || (self.has_coll(window.space) && !onto_itself) {
+                if !window.is_sound()
+                    || self.overlaps(window)
+                    || (self.has_coll(window.space) && !onto_itself)
+                {
                     return Err(StoreError::BadWindow(*coll));
                 }
                 self.colls.push((*coll, Some(Some(window.clone()))));
@@ -154,7 +163,10 @@ impl<V: View> Checked<'_, V> {
                 self.note(*to, to_key, true);
             }
             Op::OmapMove { coll, key, range, to, to_key } => {
-                [Some(&range.start), Some(&range.end), Some(&range.lo), range.hi.as_ref()].into_iter().flatten().try_for_each(name)?;
+                [Some(&range.start), Some(&range.end), Some(&range.lo), range.hi.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .try_for_each(name)?;
                 self.need(*coll, key)?;
                 self.need(*to, to_key)?;
             }
@@ -178,8 +190,14 @@ impl<V: View> Checked<'_, V> {
 
     /// Whether a collection, as the operations so far leave it, has keys of this window.
     fn overlaps(&self, window: &Window) -> bool {
-        // What the transaction did to others is looked at conservatively: a range that it freed is not free yet.
-        self.view.overlaps(window) || self.colls.iter().filter_map(|(_, c)| c.as_ref()?.as_ref()).any(|w| w.overlaps(window))
+        // What the transaction did to others is looked at conservatively: a range that it freed is
+        // not free yet.
+        self.view.overlaps(window)
+            || self
+                .colls
+                .iter()
+                .filter_map(|(_, c)| c.as_ref()?.as_ref())
+                .any(|w| w.overlaps(window))
     }
 
     fn coll(&self, coll: Coll) -> Result<(), StoreError> {
@@ -191,7 +209,11 @@ impl<V: View> Checked<'_, V> {
         match self.collection(coll) {
             None => Err(StoreError::NoCollection(coll)),
             Some(Some(w)) if *key >= w.floor => {
-                if w.covers(key) { Ok(w.space) } else { Err(StoreError::NotInWindow { coll, key: key.clone() }) }
+                if w.covers(key) {
+                    Ok(w.space)
+                } else {
+                    Err(StoreError::NotInWindow { coll, key: key.clone() })
+                }
             }
             Some(_) => Ok(coll),
         }
@@ -202,14 +224,21 @@ impl<V: View> Checked<'_, V> {
         if let Some(there) = self.noted(place, key) {
             return Ok(there);
         }
-        // A collection made by this very transaction has nothing of its own but what the transaction puts there.
-        if place != coll || self.view.collection(coll).is_some() { self.view.has_object(place, key) } else { Ok(false) }
+        // A collection made by this very transaction has nothing of its own but what the
+        // transaction puts there.
+        if place != coll || self.view.collection(coll).is_some() {
+            self.view.has_object(place, key)
+        } else {
+            Ok(false)
+        }
     }
 
     fn noted(&self, place: Coll, key: &Key) -> Option<bool> {
         match &self.index {
             Some(index) => index.get(&(place, key.clone())).copied(),
-            None => self.objects.iter().rev().find(|(c, k, _)| *c == place && k == key).map(|o| o.2),
+            None => {
+                self.objects.iter().rev().find(|(c, k, _)| *c == place && k == key).map(|o| o.2)
+            }
         }
     }
 
@@ -225,7 +254,11 @@ impl<V: View> Checked<'_, V> {
     }
 
     fn need(&mut self, coll: Coll, key: &Key) -> Result<(), StoreError> {
-        if self.has_object(coll, key)? { Ok(()) } else { Err(StoreError::NoObject { coll, key: key.clone() }) }
+        if self.has_object(coll, key)? {
+            Ok(())
+        } else {
+            Err(StoreError::NoObject { coll, key: key.clone() })
+        }
     }
 
     fn create(&mut self, coll: Coll, key: &Key) -> Result<(), StoreError> {
@@ -240,7 +273,8 @@ impl<V: View> Checked<'_, V> {
     fn has_any(&self, coll: Coll) -> Result<bool, StoreError> {
         match self.collection(coll).flatten() {
             None => self.any_in(coll, &Key::new(), None),
-            Some(w) => Ok(self.any_in(coll, &Key::new(), Some(&w.floor))? || self.any_in(w.space, &w.start, w.end.as_ref())?),
+            Some(w) => Ok(self.any_in(coll, &Key::new(), Some(&w.floor))?
+                || self.any_in(w.space, &w.start, w.end.as_ref())?),
         }
     }
 
@@ -249,7 +283,10 @@ impl<V: View> Checked<'_, V> {
         let inside = |c: Coll, k: &Key| c == place && k >= start && end.is_none_or(|end| k < end);
         let made_here = match &self.index {
             Some(index) => index.iter().any(|((c, k), there)| inside(*c, k) && *there),
-            None => self.objects.iter().any(|(c, k, _)| inside(*c, k) && self.noted(place, k) == Some(true)),
+            None => self
+                .objects
+                .iter()
+                .any(|(c, k, _)| inside(*c, k) && self.noted(place, k) == Some(true)),
         };
         if made_here {
             return Ok(true);

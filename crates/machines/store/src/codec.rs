@@ -109,7 +109,8 @@ impl<'a> Take<'a> {
         self.var()?.try_into().map_err(|_| corrupt("number out of range"))
     }
 
-    /// A number of things that take at least `each` bytes each, so that it is bounded by what is left.
+    /// A number of things that take at least `each` bytes each, so that it is bounded by what is
+    /// left.
     pub(crate) fn count(&mut self, each: usize) -> Decoded<usize> {
         let n = usize::try_from(self.var()?).map_err(|_| corrupt("count"))?;
         if n.checked_mul(each).is_none_or(|need| need > self.left()) {

@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 type Callback = Box<dyn FnOnce(Result<(), StoreError>)>;
 
-/// Resolves when its transaction is durable. Cheap to make, to drop and to clone; dropping it changes nothing.
+/// Resolves when its transaction is durable. Cheap to make, to drop and to clone; dropping it
+/// changes nothing.
 ///
 /// Either await it or give it a callback. Both are answered in the order of submission.
 #[derive(Clone)]
@@ -20,7 +21,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The position of the transaction in the order of submission, counted from 1 since the store was opened.
+    /// The position of the transaction in the order of submission, counted from 1 since the store
+    /// was opened.
     pub fn seq(&self) -> u64 {
         self.seq
     }
@@ -30,8 +32,8 @@ impl Commit {
         self.line.durable.get() >= self.seq
     }
 
-    /// Calls `f` when the transaction is durable or has failed; at once if that is so already. The callback
-    /// may submit further transactions.
+    /// Calls `f` when the transaction is durable or has failed; at once if that is so already. The
+    /// callback may submit further transactions.
     pub fn then(self, f: impl FnOnce(Result<(), StoreError>) + 'static) {
         if let Some(result) = self.line.state(self.seq) {
             f(result);
@@ -43,7 +45,10 @@ impl Commit {
 
 impl std::fmt::Debug for Commit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Commit").field("seq", &self.seq).field("durable", &self.is_durable()).finish()
+        f.debug_struct("Commit")
+            .field("seq", &self.seq)
+            .field("durable", &self.is_durable())
+            .finish()
     }
 }
 
@@ -146,7 +151,9 @@ impl CommitLine {
     fn insert(&self, seq: u64, w: Waiter) {
         let mut waiters = self.waiters.borrow_mut();
         if let Waiter::Wake(new) = &w {
-            let same = |(s, old): &&(u64, Waiter)| *s == seq && matches!(old, Waiter::Wake(o) if o.will_wake(new));
+            let same = |(s, old): &&(u64, Waiter)| {
+                *s == seq && matches!(old, Waiter::Wake(o) if o.will_wake(new))
+            };
             if waiters.iter().rev().take_while(|(s, _)| *s >= seq).any(|w| same(&w)) {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Decoders of what is read from the device: any bytes give a value or an error, never a panic, a hang or an
-//! allocation out of proportion.
+//! Decoders of what is read from the device: any bytes give a value or an error, never a panic, a
+//! hang or an allocation out of proportion.
 
 use crate::codec::{Put, Take};
 use crate::onode::{Extent, Onode};
@@ -10,23 +10,29 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 fn extent_list() -> impl Strategy<Value = Vec<Extent>> {
-    prop::collection::vec((0u32..50, any::<u32>(), 0u64..3, prop::collection::vec(any::<u32>(), 1..20)), 0..12).prop_map(
-        |parts| {
-            let mut at = 0;
-            parts
-                .into_iter()
-                .map(|(gap, pblk, family, crcs)| {
-                    let e = Extent { lblk: at + gap, pblk: pblk.into(), family, crcs };
-                    at = e.end();
-                    e
-                })
-                .collect()
-        },
+    prop::collection::vec(
+        (0u32..50, any::<u32>(), 0u64..3, prop::collection::vec(any::<u32>(), 1..20)),
+        0..12,
     )
+    .prop_map(|parts| {
+        let mut at = 0;
+        parts
+            .into_iter()
+            .map(|(gap, pblk, family, crcs)| {
+                let e = Extent { lblk: at + gap, pblk: pblk.into(), family, crcs };
+                at = e.end();
+                e
+            })
+            .collect()
+    })
 }
 
 fn onode() -> impl Strategy<Value = Onode> {
-    let attrs = prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..20), prop::collection::vec(any::<u8>(), 0..60), 0..6);
+    let attrs = prop::collection::btree_map(
+        prop::collection::vec(any::<u8>(), 0..20),
+        prop::collection::vec(any::<u8>(), 0..60),
+        0..6,
+    );
     (any::<u64>(), any::<u64>(), any::<(u64, u64, u32)>(), attrs, extent_list()).prop_map(
         |(size, omap, (object_size, write_size, flags), attrs, extents)| Onode {
             size,

@@ -50,7 +50,8 @@ pub enum StoreError {
     /// An argument is beyond what an object can hold. Nothing was changed.
     #[error("{0} is beyond the limit")]
     TooBig(&'static str),
-    /// More is under way than the log can hold; wait for [`crate::Store::admit`]. Nothing was changed.
+    /// More is under way than the log can hold; wait for [`crate::Store::admit`]. Nothing was
+    /// changed.
     #[error("the log is full, a checkpoint is under way")]
     Busy,
     /// The device returned other bytes than were written. Repair from a replica.
@@ -88,10 +89,13 @@ impl StoreError {
             StoreError::NoSpace => libc::ENOSPC,
             StoreError::TooBig(_) => libc::EFBIG,
             StoreError::Busy => libc::EAGAIN,
-            StoreError::Foreign(_) | StoreError::NotInWindow { .. } | StoreError::BadWindow(_) => libc::EINVAL,
-            StoreError::Checksum { .. } | StoreError::Corrupt(_) | StoreError::Io(_) | StoreError::Failed(_) => {
-                libc::EIO
+            StoreError::Foreign(_) | StoreError::NotInWindow { .. } | StoreError::BadWindow(_) => {
+                libc::EINVAL
             }
+            StoreError::Checksum { .. }
+            | StoreError::Corrupt(_)
+            | StoreError::Io(_)
+            | StoreError::Failed(_) => libc::EIO,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The write-ahead log: a ring of batches.
 //!
-//! A batch is what one write to the device makes durable: the records of all transactions that were queued.
-//! It starts on a block boundary and never wraps; what does not fit before the end of the ring starts at its
-//! beginning. A batch is valid if its checksum is right, it is the one expected by sequence number, it names
-//! this store and it repeats the checksum of the batch before. The last condition makes a chain, so that
-//! nothing left over from an earlier lap or from before a crash is ever taken for a continuation.
+//! A batch is what one write to the device makes durable: the records of all transactions that were
+//! queued. It starts on a block boundary and never wraps; what does not fit before the end of the
+//! ring starts at its beginning. A batch is valid if its checksum is right, it is the one expected
+//! by sequence number, it names this store and it repeats the checksum of the batch before. The
+//! last condition makes a chain, so that nothing left over from an earlier lap or from before a
+//! crash is ever taken for a continuation.
 //!
 //! ```text
 //! magic u32 | crc u32 | store id u64 | seq u64 | prev crc u32 | payload length u32 | payload | zeros
@@ -20,8 +21,8 @@ use bytes::Bytes;
 
 /// Batches that may be under way at the same time, at most.
 pub(crate) const AT_ONCE: u64 = 4;
-/// Bytes of the ring that batches under way may have when another one begins, at most. What is left over at the ring's end does
-/// not count.
+/// Bytes of the ring that batches under way may have when another one begins, at most. What is left
+/// over at the ring's end does not count.
 pub(crate) const BYTES_AT_ONCE: u64 = 64 << 10;
 
 const MAGIC: u32 = 0x4c4f_4753;
@@ -108,7 +109,8 @@ impl LogBuf {
     }
 }
 
-/// Where a batch of `len` bytes (padded) goes when the log stands at `at`: the position of its first byte.
+/// Where a batch of `len` bytes (padded) goes when the log stands at `at`: the position of its
+/// first byte.
 pub(crate) fn place(at: u64, len: u64, ring: u64) -> u64 {
     let left = ring - at % ring;
     if len <= left { at } else { at + left }
@@ -119,7 +121,8 @@ fn check(bytes: &[u8], store_id: u64, pos: LogPos) -> Option<(usize, u32)> {
     let head = Bytes::copy_from_slice(bytes.get(..HEAD)?);
     let mut r = Take::new(&head);
     let (magic, crc) = (r.u32().ok()?, r.u32().ok()?);
-    let (id, seq, prev, len) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?, r.u32().ok()? as usize);
+    let (id, seq, prev, len) =
+        (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?, r.u32().ok()? as usize);
     if magic != MAGIC || id != store_id || seq != pos.seq || prev != pos.prev_crc {
         return None;
     }
@@ -135,8 +138,10 @@ fn claimed(bytes: &[u8], store_id: u64, pos: LogPos) -> Option<usize> {
     let head = Bytes::copy_from_slice(bytes.get(..HEAD)?);
     let mut r = Take::new(&head);
     let (magic, _) = (r.u32().ok()?, r.u32().ok()?);
-    let (id, seq, prev, len) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?, r.u32().ok()? as usize);
-    (magic == MAGIC && id == store_id && seq == pos.seq && prev == pos.prev_crc).then_some(len.checked_add(HEAD)?)
+    let (id, seq, prev, len) =
+        (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?, r.u32().ok()? as usize);
+    (magic == MAGIC && id == store_id && seq == pos.seq && prev == pos.prev_crc)
+        .then_some(len.checked_add(HEAD)?)
 }
 
 /// The sequence number in a block that looks like the head of a batch of this store.
@@ -177,7 +182,14 @@ const WINDOW: u64 = 4 << 20;
 impl LogReader {
     pub(crate) fn new(dev: Device, sb: &Superblock) -> LogReader {
         let (pos, tail) = (sb.tail, sb.tail.at);
-        LogReader { dev, ring: sb.log_len, store_id: sb.store_id, pos, tail, window: (0, Bytes::new()) }
+        LogReader {
+            dev,
+            ring: sb.log_len,
+            store_id: sb.store_id,
+            pos,
+            tail,
+            window: (0, Bytes::new()),
+        }
     }
 
     /// Where the log ends, as far as it was read.
@@ -207,9 +219,10 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Heads of batches beyond the end of the log, as offsets in the ring: they were under way with one before them that
-    /// did not become durable, so that none of them was acknowledged. Nothing may ever take them for a continuation: if the
-    /// one that is missing was written again, bit by bit the same, the checksum would say so.
+    /// Heads of batches beyond the end of the log, as offsets in the ring: they were under way with
+    /// one before them that did not become durable, so that none of them was acknowledged. Nothing
+    /// may ever take them for a continuation: if the one that is missing was written again, bit by
+    /// bit the same, the checksum would say so.
     ///
     /// # Errors
     /// `Corrupt` when there is one so far ahead that the missing one must have been durable.
@@ -221,7 +234,10 @@ impl LogReader {
             let end = (start + BYTES_AT_ONCE + BLOCK).min(self.ring);
             let bytes = self.dev.read(LOG_START + start, (end - start) as usize).await?;
             for (i, block) in bytes.chunks_exact(BLOCK as usize).enumerate() {
-                let Some(seq) = sequence(block, self.store_id).filter(|seq| *seq >= self.pos.seq) else { continue };
+                let Some(seq) = sequence(block, self.store_id).filter(|seq| *seq >= self.pos.seq)
+                else {
+                    continue;
+                };
                 if seq >= self.pos.seq + AT_ONCE {
                     return Err(StoreError::Corrupt(format!(
                         "batch {} of the log, at byte {}, cannot be read, but batch {seq} is there, which was written when that one was durable: \

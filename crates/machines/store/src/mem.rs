@@ -1,7 +1,7 @@
 //! A store in memory: the plain statement of what every operation means.
 //!
-//! It is the model that the store on a device is compared with, and a store for simulations. A transaction
-//! is durable as soon as it is submitted.
+//! It is the model that the store on a device is compared with, and a store for simulations. A
+//! transaction is durable as soon as it is submitted.
 
 use crate::check::{self, View};
 use crate::commit::{Commit, CommitLine};
@@ -60,7 +60,10 @@ impl MemStore {
     pub(crate) fn submit(&self, txn: Transaction) -> Result<Commit, StoreError> {
         let mut state = self.state.borrow_mut();
         check::check(&txn, &*state)?;
-        if txn.payload_bytes() > 0 && self.capacity < u64::MAX && state.used() + txn.payload_bytes() > self.capacity {
+        if txn.payload_bytes() > 0
+            && self.capacity < u64::MAX
+            && state.used() + txn.payload_bytes() > self.capacity
+        {
             return Err(StoreError::NoSpace);
         }
         for op in txn.ops {
@@ -76,13 +79,24 @@ impl MemStore {
         self.line.last()
     }
 
-    fn with<T>(&self, coll: Coll, key: &Key, f: impl FnOnce(&Object) -> T) -> Result<T, StoreError> {
+    fn with<T>(
+        &self,
+        coll: Coll,
+        key: &Key,
+        f: impl FnOnce(&Object) -> T,
+    ) -> Result<T, StoreError> {
         let state = self.state.borrow();
         let c = state.colls.get(&coll).ok_or(StoreError::NoCollection(coll))?;
         c.get(key).map(f).ok_or_else(|| StoreError::NoObject { coll, key: key.clone() })
     }
 
-    pub(crate) fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+    pub(crate) fn read(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Buffers, StoreError> {
         self.with(coll, key, |o| o.read(off, len))
     }
 
@@ -102,9 +116,17 @@ impl MemStore {
         self.with(coll, key, |o| o.header.clone())
     }
 
-    pub(crate) fn omap_get(&self, coll: Coll, key: &Key, rows: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    pub(crate) fn omap_get(
+        &self,
+        coll: Coll,
+        key: &Key,
+        rows: &[Bytes],
+    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         self.with(coll, key, |o| {
-            rows.iter().filter_map(|k| o.omap.get_key_value(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
+            rows.iter()
+                .filter_map(|k| o.omap.get_key_value(k))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect()
         })
     }
 
@@ -145,7 +167,10 @@ impl MemStore {
         if end.is_some_and(|e| e <= start) {
             return Ok(page);
         }
-        for k in c.range::<[u8], _>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded))) {
+        for k in c.range::<[u8], _>((
+            Bound::Included(start),
+            end.map_or(Bound::Unbounded, Bound::Excluded),
+        )) {
             if page.keys.len() >= max {
                 page.next = Some(k.0.clone());
                 break;
@@ -155,11 +180,19 @@ impl MemStore {
         Ok(page)
     }
 
-    pub(crate) fn extents(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Vec<Range>, StoreError> {
+    pub(crate) fn extents(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Vec<Range>, StoreError> {
         self.with(coll, key, |o| {
             let end = off.saturating_add(len).min(o.size);
             let mut out = Vec::new();
-            for &lblk in o.blocks.range(off / BLOCK..end.div_ceil(BLOCK).max(off / BLOCK)).map(|(b, _)| b) {
+            for &lblk in
+                o.blocks.range(off / BLOCK..end.div_ceil(BLOCK).max(off / BLOCK)).map(|(b, _)| b)
+            {
                 push_range(&mut out, lblk * BLOCK, (lblk + 1) * BLOCK, off, end);
             }
             out
@@ -194,9 +227,13 @@ impl MemStore {
 
     pub(crate) fn dump(&self, coll: Option<Coll>, max: usize) -> DumpReport {
         let state = self.state.borrow();
-        let mut report = DumpReport { collections: state.colls.keys().copied().collect(), ..DumpReport::default() };
+        let mut report = DumpReport {
+            collections: state.colls.keys().copied().collect(),
+            ..DumpReport::default()
+        };
         report.facts.push(("kind".into(), "memory".into()));
-        for (&c, objects) in state.colls.iter().filter(|(c, _)| coll.is_none_or(|want| want == **c)) {
+        for (&c, objects) in state.colls.iter().filter(|(c, _)| coll.is_none_or(|want| want == **c))
+        {
             for (key, o) in objects.iter().take(max.saturating_sub(report.objects.len())) {
                 report.objects.push(ObjectDump {
                     coll: c,
@@ -212,7 +249,8 @@ impl MemStore {
     }
 }
 
-/// Appends the part of `[start, end)` that lies in `[lo, hi)`, joining it to the last range if they touch.
+/// Appends the part of `[start, end)` that lies in `[lo, hi)`, joining it to the last range if they
+/// touch.
 pub(crate) fn push_range(out: &mut Vec<Range>, start: u64, end: u64, lo: u64, hi: u64) {
     let (start, end) = (start.max(lo), end.min(hi));
     if start >= end {
@@ -234,13 +272,25 @@ impl View for State {
     }
 
     fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError> {
-        Ok(self.at(place, key).and_then(|c| self.colls.get(&c)).is_some_and(|c| c.contains_key(key)))
+        Ok(self
+            .at(place, key)
+            .and_then(|c| self.colls.get(&c))
+            .is_some_and(|c| c.contains_key(key)))
     }
 
-    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+    fn any_object(
+        &self,
+        place: Coll,
+        start: &Key,
+        end: Option<&Key>,
+        f: &mut dyn FnMut(&Key) -> bool,
+    ) -> Result<(), StoreError> {
         let inside = |k: &&Key| *k >= start && end.is_none_or(|e| *k < e);
         // The keys of a collection, in whatever order the collections come.
-        self.colls.iter().flat_map(|(c, o)| o.keys().filter(inside).filter(|k| self.at(place, k) == Some(*c))).all(f);
+        self.colls
+            .iter()
+            .flat_map(|(c, o)| o.keys().filter(inside).filter(|k| self.at(place, k) == Some(*c)))
+            .all(f);
         Ok(())
     }
 }
@@ -248,8 +298,14 @@ impl View for State {
 impl State {
     /// Which collection has a key that stands behind a number.
     fn at(&self, place: Coll, key: &Key) -> Option<Coll> {
-        let own = self.colls.contains_key(&place) && self.windows.get(&place).is_none_or(|w| *key < w.floor);
-        let shared = || self.windows.iter().find(|(_, w)| w.space == place && *key >= w.floor && w.covers(key)).map(|(c, _)| *c);
+        let own = self.colls.contains_key(&place)
+            && self.windows.get(&place).is_none_or(|w| *key < w.floor);
+        let shared = || {
+            self.windows
+                .iter()
+                .find(|(_, w)| w.space == place && *key >= w.floor && w.covers(key))
+                .map(|(c, _)| *c)
+        };
         if own { Some(place) } else { shared() }
     }
 }
@@ -288,20 +344,29 @@ impl State {
             Op::Merge { from, into } => {
                 let objects = self.colls.remove(&from).unwrap_or_default();
                 self.colls.entry(into).or_default().extend(objects);
-                if let (Some(gone), Some(w)) = (self.windows.remove(&from), self.windows.get_mut(&into)) {
+                if let (Some(gone), Some(w)) =
+                    (self.windows.remove(&from), self.windows.get_mut(&into))
+                {
                     w.join(&gone);
                 }
             }
             Op::OmapMove { coll, key, range, to, to_key } => {
                 let source = self.object(coll, key);
-                let moved: Vec<_> = source.omap.iter().filter(|(k, _)| range.has(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+                let moved: Vec<_> = source
+                    .omap
+                    .iter()
+                    .filter(|(k, _)| range.has(k))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect();
                 moved.iter().for_each(|(k, _)| drop(source.omap.remove(k)));
                 self.object(to, to_key).omap.extend(moved);
             }
             Op::Touch { coll, key } => {
                 self.object(coll, key);
             }
-            Op::Write { coll, key, off, data, .. } => self.object(coll, key).write(off, &data.to_bytes()),
+            Op::Write { coll, key, off, data, .. } => {
+                self.object(coll, key).write(off, &data.to_bytes())
+            }
             Op::Zero { coll, key, off, len } => self.object(coll, key).zero(off, len),
             Op::Truncate { coll, key, size } => self.object(coll, key).truncate(size),
             Op::Remove { coll, key } => {
@@ -399,7 +464,8 @@ impl Object {
         if off >= end {
             return;
         }
-        let touched: Vec<u64> = self.blocks.range(off / BLOCK..end.div_ceil(BLOCK)).map(|(b, _)| *b).collect();
+        let touched: Vec<u64> =
+            self.blocks.range(off / BLOCK..end.div_ceil(BLOCK)).map(|(b, _)| *b).collect();
         for lblk in touched {
             let (from, to) = (off.max(lblk * BLOCK), end.min((lblk + 1) * BLOCK));
             if to - from == BLOCK {
@@ -417,8 +483,8 @@ impl Object {
         self.size = size;
     }
 
-    /// Blocks that both ranges cover as a whole at the same offset within a block are taken over as they
-    /// are, absent ones too; the rest is written as bytes.
+    /// Blocks that both ranges cover as a whole at the same offset within a block are taken over as
+    /// they are, absent ones too; the rest is written as bytes.
     fn clone_range(&mut self, source: &Object, off: u64, len: u64, to_off: u64) {
         let mut at = 0;
         while at < len {

@@ -3,8 +3,8 @@
 /// Tunables. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Writes up to this size carry their data in the log and reach their place later; larger ones go to
-    /// fresh extents once.
+    /// Writes up to this size carry their data in the log and reach their place later; larger ones
+    /// go to fresh extents once.
     pub deferred_max: u64,
     /// Budget of the data cache.
     pub data_cache: u64,
@@ -18,12 +18,14 @@ pub struct Options {
     pub log_checkpoint: u64,
     /// Log size at mkfs; 0 chooses by the device size.
     pub log_size: u64,
-    /// Allocate the lowest free blocks instead of going onwards over the device. Blocks are reused at once
-    /// then, which brings faults of reuse to light; meant for tests.
+    /// Allocate the lowest free blocks instead of going onwards over the device. Blocks are reused
+    /// at once then, which brings faults of reuse to light; meant for tests.
     pub reuse_soon: bool,
-    /// For so many microseconds a checkpoint that rests has the processor at a time; for four times as many one that has no time to.
+    /// For so many microseconds a checkpoint that rests has the processor at a time; for four times
+    /// as many one that has no time to.
     pub step_us: u64,
-    /// So many microseconds it rests after that, if checkpoints are seldom, and neither writers will soon have to wait nor anybody waits for it. 0: never.
+    /// So many microseconds it rests after that, if checkpoints are seldom, and neither writers
+    /// will soon have to wait nor anybody waits for it. 0: never.
     pub rest_us: u64,
 }
 

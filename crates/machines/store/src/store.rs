@@ -42,17 +42,23 @@ impl Store {
         Store(Backend::Memory(Rc::new(MemStore::new(u64::MAX))))
     }
 
-    /// Makes an empty store on a device; what was on it is lost. `store_id` should be random; `label` (at most
-    /// 2048 bytes) says whose store it is and is given back by [`Store::label`].
-    pub async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: impl Into<Bytes>) -> Result<(), StoreError> {
+    /// Makes an empty store on a device; what was on it is lost. `store_id` should be random;
+    /// `label` (at most 2048 bytes) says whose store it is and is given back by [`Store::label`].
+    pub async fn mkfs(
+        dev: &Device,
+        opts: &Options,
+        store_id: u64,
+        label: impl Into<Bytes>,
+    ) -> Result<(), StoreError> {
         engine::mkfs(dev, opts, store_id, label.into()).await
     }
 
-    /// Opens the store on a device. Must be called inside a `LocalSet`; background tasks run there until the
-    /// last handle is dropped.
+    /// Opens the store on a device. Must be called inside a `LocalSet`; background tasks run there
+    /// until the last handle is dropped.
     ///
     /// # Errors
-    /// `Foreign` when there is no store on the device or one of another layout version; `Corrupt`; `Io`.
+    /// `Foreign` when there is no store on the device or one of another layout version; `Corrupt`;
+    /// `Io`.
     pub async fn open(dev: Device, opts: Options) -> Result<Store, StoreError> {
         Ok(Store(Backend::Disk(Rc::new(Handle(engine::open(dev, opts).await?)))))
     }
@@ -62,7 +68,8 @@ impl Store {
         Ok(engine::read_superblock(dev).await?.label)
     }
 
-    /// Changes how much memory the store may use, from now on. A store in memory keeps everything anyway.
+    /// Changes how much memory the store may use, from now on. A store in memory keeps everything
+    /// anyway.
     pub fn set_budgets(&self, budgets: Budgets) {
         match &self.0 {
             Backend::Memory(_) => {}
@@ -86,12 +93,12 @@ impl Store {
         }
     }
 
-    /// Checks a transaction and applies it to memory. Later reads see it; the token resolves when it is
-    /// durable. On an error nothing has changed.
+    /// Checks a transaction and applies it to memory. Later reads see it; the token resolves when
+    /// it is durable. On an error nothing has changed.
     ///
     /// # Errors
-    /// What the caller did wrong (`NoCollection`, `NoObject`, `CollectionExists`, ...), `NoSpace`, `Busy`
-    /// (wait for [`Store::admit`]), `Failed` after a device error.
+    /// What the caller did wrong (`NoCollection`, `NoObject`, `CollectionExists`, ...), `NoSpace`,
+    /// `Busy` (wait for [`Store::admit`]), `Failed` after a device error.
     pub fn submit(&self, txn: Transaction) -> Result<Commit, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.submit(txn),
@@ -99,8 +106,9 @@ impl Store {
         }
     }
 
-    /// Brings into memory what [`Store::submit`] of this transaction will look at, so that it need not
-    /// block the thread on the device. Optional; objects that were just read or written are there already.
+    /// Brings into memory what [`Store::submit`] of this transaction will look at, so that it need
+    /// not block the thread on the device. Optional; objects that were just read or written are
+    /// there already.
     pub async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
         match &self.0 {
             Backend::Memory(_) => Ok(()),
@@ -125,7 +133,8 @@ impl Store {
         }
     }
 
-    /// True when there is no room, however far a checkpoint is: what is submitted now may be refused as [`StoreError::Busy`].
+    /// True when there is no room, however far a checkpoint is: what is submitted now may be
+    /// refused as [`StoreError::Busy`].
     pub fn is_full(&self) -> bool {
         match &self.0 {
             Backend::Memory(_) => false,
@@ -141,16 +150,23 @@ impl Store {
         }
     }
 
-    /// Reads up to `len` bytes from `off`: holes read as zeros, the result is short at the end of the object.
+    /// Reads up to `len` bytes from `off`: holes read as zeros, the result is short at the end of
+    /// the object.
     ///
     /// # Errors
     /// `NoObject`; `Checksum` when the device returns other bytes than were written.
-    pub async fn read(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Buffers, StoreError> {
+    pub async fn read(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Buffers, StoreError> {
         Ok(self.read_summed(coll, key, off, len).await?.0)
     }
 
-    /// The same with the checksum of what was read, where it follows from those that the store keeps and has
-    /// just compared with these very bytes.
+    /// The same with the checksum of what was read, where it follows from those that the store
+    /// keeps and has just compared with these very bytes.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -163,18 +179,28 @@ impl Store {
     ) -> Result<(Buffers, Option<Sum>), StoreError> {
         match &self.0 {
             Backend::Memory(m) => Ok((m.read(coll, key, off, len)?, None)),
-            Backend::Disk(d) => d.0.read(coll, key, off, len, false).await.map(|(data, sum)| (data, Some(sum))),
+            Backend::Disk(d) => {
+                d.0.read(coll, key, off, len, false).await.map(|(data, sum)| (data, Some(sum)))
+            }
         }
     }
 
-    /// The same from the device, as far as the device has it: what is only remembered from an earlier read, or
-    /// write, says nothing about the device. The checksum is that of all bytes.
+    /// The same from the device, as far as the device has it: what is only remembered from an
+    /// earlier read, or write, says nothing about the device. The checksum is that of all bytes.
     ///
     /// # Errors
     /// As [`Store::read`].
-    pub async fn verify(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Sum, StoreError> {
+    pub async fn verify(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Sum, StoreError> {
         match &self.0 {
-            Backend::Memory(m) => Ok(m.read(coll, key, off, len)?.iter().fold(Sum::EMPTY, |s, b| s.then(Sum::of(b)))),
+            Backend::Memory(m) => {
+                Ok(m.read(coll, key, off, len)?.iter().fold(Sum::EMPTY, |s, b| s.then(Sum::of(b))))
+            }
             Backend::Disk(d) => Ok(d.0.read(coll, key, off, len, true).await?.1),
         }
     }
@@ -208,7 +234,11 @@ impl Store {
     }
 
     /// All attributes in the order of their names.
-    pub async fn get_attrs(&self, coll: Coll, key: &Key) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    pub async fn get_attrs(
+        &self,
+        coll: Coll,
+        key: &Key,
+    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.attrs(coll, key),
             Backend::Disk(d) => d.0.attrs(coll, key).await,
@@ -224,15 +254,21 @@ impl Store {
     }
 
     /// Those of the omap rows asked for that exist, in the order asked for.
-    pub async fn omap_get(&self, coll: Coll, key: &Key, rows: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    pub async fn omap_get(
+        &self,
+        coll: Coll,
+        key: &Key,
+        rows: &[Bytes],
+    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.omap_get(coll, key, rows),
             Backend::Disk(d) => d.0.omap_get(coll, key, rows).await,
         }
     }
 
-    /// Omap rows in key order from `from` on: at most `max_rows`, and no further row once `max_bytes` of keys
-    /// and values are reached (so that one row is always returned if there is one and both limits are above 0).
+    /// Omap rows in key order from `from` on: at most `max_rows`, and no further row once
+    /// `max_bytes` of keys and values are reached (so that one row is always returned if there is
+    /// one and both limits are above 0).
     pub async fn omap_iter(
         &self,
         coll: Coll,
@@ -261,9 +297,15 @@ impl Store {
         }
     }
 
-    /// The parts of `[off, off + len)` below the object's size that have blocks, in order and joined where
-    /// they touch. The rest reads as zeros.
-    pub async fn extents(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Vec<Range>, StoreError> {
+    /// The parts of `[off, off + len)` below the object's size that have blocks, in order and
+    /// joined where they touch. The rest reads as zeros.
+    pub async fn extents(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Vec<Range>, StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.extents(coll, key, off, len),
             Backend::Disk(d) => d.0.extents(coll, key, off, len).await,
@@ -332,8 +374,9 @@ impl Store {
         }
     }
 
-    /// Makes everything durable, brings the log down to nothing and stops background work. The store must
-    /// not be used afterwards. A store that is dropped without this is as after a crash: it replays its log.
+    /// Makes everything durable, brings the log down to nothing and stops background work. The
+    /// store must not be used afterwards. A store that is dropped without this is as after a crash:
+    /// it replays its log.
     pub async fn close(self) -> Result<(), StoreError> {
         match &self.0 {
             Backend::Memory(m) => m.last().await,
@@ -341,8 +384,8 @@ impl Store {
         }
     }
 
-    /// Brings everything to its place now; the log is empty then as of this moment. Not needed in normal
-    /// operation.
+    /// Brings everything to its place now; the log is empty then as of this moment. Not needed in
+    /// normal operation.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         match &self.0 {
             Backend::Memory(_) => Ok(()),

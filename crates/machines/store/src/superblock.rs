@@ -113,12 +113,17 @@ impl Superblock {
     /// Decodes one copy.
     ///
     /// # Errors
-    /// `Foreign` when this is no superblock or one of another version, `Corrupt` when it is damaged.
+    /// `Foreign` when this is no superblock or one of another version, `Corrupt` when it is
+    /// damaged.
     pub(crate) fn decode(block: &Bytes) -> Decoded<Superblock> {
         let mut r = Take::new(block);
         if r.slice(16)?.as_ref() != MAGIC {
             let empty = block.iter().all(|b| *b == 0);
-            let what = if empty { "the device is empty, there is no store on it" } else { "no store on this device" };
+            let what = if empty {
+                "the device is empty, there is no store on it"
+            } else {
+                "no store on this device"
+            };
             return Err(StoreError::Foreign(what.into()));
         }
         let version = r.u32()?;

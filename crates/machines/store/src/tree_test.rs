@@ -53,7 +53,11 @@ enum Step {
 
 fn name(i: u32) -> Bytes {
     // Keys of several lengths, some of them prefixes of others.
-    Bytes::from(format!("{:04}{}", i / 3, ["", "/a", "/a/long/tail/that/is/shared"][i as usize % 3]))
+    Bytes::from(format!(
+        "{:04}{}",
+        i / 3,
+        ["", "/a", "/a/long/tail/that/is/shared"][i as usize % 3]
+    ))
 }
 
 fn value(i: u32, n: usize) -> Bytes {
@@ -107,7 +111,10 @@ fn check(tree: &mut Tree, pages: &Memory, model: &BTreeMap<Bytes, Bytes>, probes
             }
         };
         let want = model.range::<[u8], _>((Bound::Excluded(&key[..]), Bound::Unbounded)).next();
-        assert_eq!(after.first().map(|r| &r.0), want.map(|r| r.0).filter(|k| k.as_ref() < b"2".as_slice()));
+        assert_eq!(
+            after.first().map(|r| &r.0),
+            want.map(|r| r.0).filter(|k| k.as_ref() < b"2".as_slice())
+        );
     }
 }
 
@@ -153,7 +160,8 @@ proptest! {
                 prop_assert_eq!(layer.get(k), Some(v.clone()));
             }
             root = now(merge(&mut pages, root, &layer)).unwrap().0;
-            // Dropped nodes are gone for good: the new tree must not need them, and each is dropped once.
+            // Dropped nodes are gone for good: the new tree must not need them, and each is dropped
+            // once.
             for ptr in std::mem::take(&mut pages.dropped) {
                 prop_assert!(pages.nodes.remove(&ptr.key()).is_some(), "dropped twice");
             }

@@ -6,9 +6,10 @@ use bytes::Bytes;
 
 /// One change. Later operations of a transaction see the effects of earlier ones.
 ///
-/// Operations that give an object something (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttrs`, `OmapSet`,
-/// `OmapHeader`, `Hint`, the destination of `Clone` and `CloneRange`) create it when it does not exist. All
-/// others fail with [`crate::StoreError::NoObject`] then, and the whole transaction with them.
+/// Operations that give an object something (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttrs`,
+/// `OmapSet`, `OmapHeader`, `Hint`, the destination of `Clone` and `CloneRange`) create it when it
+/// does not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole
+/// transaction with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
 pub enum Op {
@@ -16,19 +17,21 @@ pub enum Op {
     CreateCollection { coll: Coll },
     /// Removes a collection; it must be empty.
     RemoveCollection { coll: Coll },
-    /// Makes a collection that has a range of a space; nothing of the range may be another's. Or makes an ordinary
-    /// collection one whose space has its own number; all its keys from the floor on must be in the range.
+    /// Makes a collection that has a range of a space; nothing of the range may be another's. Or
+    /// makes an ordinary collection one whose space has its own number; all its keys from the floor
+    /// on must be in the range.
     CreateWindow { coll: Coll, window: Window },
-    /// Makes a collection of the keys from `at` on of `coll`, which has a range of a space. No object is moved.
+    /// Makes a collection of the keys from `at` on of `coll`, which has a range of a space. No
+    /// object is moved.
     Split { coll: Coll, at: Key, new: Coll },
-    /// Gives the range of `from` to its neighbour `into`; `from` is gone then. It may have no object below the
-    /// floor. No object is moved, unless they are of different spaces; then no later operation of the transaction may
-    /// be about those.
+    /// Gives the range of `from` to its neighbour `into`; `from` is gone then. It may have no
+    /// object below the floor. No object is moved, unless they are of different spaces; then no
+    /// later operation of the transaction may be about those.
     Merge { from: Coll, into: Coll },
     /// Makes the object exist.
     Touch { coll: Coll, key: Key },
-    /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long as the store
-    /// likes: it should not be a small part of a large buffer.
+    /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long
+    /// as the store likes: it should not be a small part of a large buffer.
     Write { coll: Coll, key: Key, off: u64, data: Buffers, hint: WriteHint },
     /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
     Zero { coll: Coll, key: Key, off: u64, len: u64 },
@@ -90,7 +93,8 @@ impl Transaction {
 
     /// Bytes of data, attributes and omap that the transaction carries.
     pub fn payload_bytes(&self) -> u64 {
-        let rows = |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
+        let rows =
+            |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
         self.ops
             .iter()
             .map(|op| match op {
@@ -129,7 +133,14 @@ impl Transaction {
     }
 
     /// See [`Op::OmapMove`].
-    pub fn omap_move(&mut self, coll: Coll, key: &Key, range: RowRange, to: Coll, to_key: &Key) -> &mut Self {
+    pub fn omap_move(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        range: RowRange,
+        to: Coll,
+        to_key: &Key,
+    ) -> &mut Self {
         self.push(Op::OmapMove { coll, key: key.clone(), range, to, to_key: to_key.clone() })
     }
 
@@ -139,7 +150,14 @@ impl Transaction {
     }
 
     /// See [`Op::Write`].
-    pub fn write(&mut self, coll: Coll, key: &Key, off: u64, data: impl Into<Buffers>, hint: WriteHint) -> &mut Self {
+    pub fn write(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        data: impl Into<Buffers>,
+        hint: WriteHint,
+    ) -> &mut Self {
         self.push(Op::Write { coll, key: key.clone(), off, data: data.into(), hint })
     }
 
@@ -164,12 +182,26 @@ impl Transaction {
     }
 
     /// See [`Op::CloneRange`].
-    pub fn clone_range(&mut self, coll: Coll, from: &Key, off: u64, len: u64, to: &Key, to_off: u64) -> &mut Self {
+    pub fn clone_range(
+        &mut self,
+        coll: Coll,
+        from: &Key,
+        off: u64,
+        len: u64,
+        to: &Key,
+        to_off: u64,
+    ) -> &mut Self {
         self.push(Op::CloneRange { coll, from: from.clone(), off, len, to: to.clone(), to_off })
     }
 
     /// Sets one attribute; see [`Op::SetAttrs`].
-    pub fn set_attr(&mut self, coll: Coll, key: &Key, name: impl Into<Bytes>, value: impl Into<Bytes>) -> &mut Self {
+    pub fn set_attr(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        name: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> &mut Self {
         self.push(Op::SetAttrs { coll, key: key.clone(), attrs: vec![(name.into(), value.into())] })
     }
 
@@ -199,7 +231,13 @@ impl Transaction {
     }
 
     /// See [`Op::OmapRmRange`].
-    pub fn omap_rm_range(&mut self, coll: Coll, key: &Key, start: impl Into<Bytes>, end: Option<Bytes>) -> &mut Self {
+    pub fn omap_rm_range(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        start: impl Into<Bytes>,
+        end: Option<Bytes>,
+    ) -> &mut Self {
         self.push(Op::OmapRmRange { coll, key: key.clone(), start: start.into(), end })
     }
 

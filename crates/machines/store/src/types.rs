@@ -143,7 +143,8 @@ pub enum WriteHint {
     WillNeed,
 }
 
-/// What a client expects of an object (`CEPH_OSD_OP_SETALLOCHINT`). Kept, returned by `stat`, not interpreted.
+/// What a client expects of an object (`CEPH_OSD_OP_SETALLOCHINT`). Kept, returned by `stat`, not
+/// interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AllocHint {
     /// Expected final size in bytes; 0 when unknown.

@@ -1,9 +1,10 @@
 //! Collections that share a space of keys.
 //!
-//! An object of an ordinary collection stands in the metadata tree behind the collection's number. With a [`Window`]
-//! its keys from a floor on stand behind the number of a *space* instead, which several collections share, each with
-//! a range of its own. Cutting a range in two, or joining two neighbours, then moves no row at all: it changes the
-//! rows of two collections, however many objects they have.
+//! An object of an ordinary collection stands in the metadata tree behind the collection's number.
+//! With a [`Window`] its keys from a floor on stand behind the number of a *space* instead, which
+//! several collections share, each with a range of its own. Cutting a range in two, or joining two
+//! neighbours, then moves no row at all: it changes the rows of two collections, however many
+//! objects they have.
 
 use crate::codec::{Decoded, Put, Take, corrupt};
 use crate::types::{Coll, Key};
@@ -106,7 +107,8 @@ impl Window {
     }
 }
 
-/// Which rows of an omap are meant: those in `[start, end)` whose key, from byte `skip` on, lies in `[lo, hi)`.
+/// Which rows of an omap are meant: those in `[start, end)` whose key, from byte `skip` on, lies in
+/// `[lo, hi)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowRange {
     /// First key.
@@ -125,7 +127,10 @@ impl RowRange {
     /// Whether a row with this key is meant.
     pub fn has(&self, key: &[u8]) -> bool {
         let rest = key.get(self.skip..).unwrap_or_default();
-        key >= &self.start[..] && key < &self.end[..] && rest >= &self.lo[..] && self.hi.as_ref().is_none_or(|hi| rest < &hi[..])
+        key >= &self.start[..]
+            && key < &self.end[..]
+            && rest >= &self.lo[..]
+            && self.hi.as_ref().is_none_or(|hi| rest < &hi[..])
     }
 
     pub(crate) fn encode(&self, out: &mut impl Put) {
@@ -149,6 +154,8 @@ impl RowRange {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.start.len() + self.end.len() + self.lo.len() + self.hi.as_ref().map_or(0, Bytes::len)) as u64 + 40
+        (self.start.len() + self.end.len() + self.lo.len() + self.hi.as_ref().map_or(0, Bytes::len))
+            as u64
+            + 40
     }
 }

@@ -1,6 +1,6 @@
-//! Crashes: a random history is recorded on a simulated disk and cut everywhere. Whatever of the writes that
-//! no flush has covered reached the medium, in whole, in part or not at all, the store opens, contains every
-//! acknowledged transaction, and nothing but a prefix of the submitted ones.
+//! Crashes: a random history is recorded on a simulated disk and cut everywhere. Whatever of the
+//! writes that no flush has covered reached the medium, in whole, in part or not at all, the store
+//! opens, contains every acknowledged transaction, and nothing but a prefix of the submitted ones.
 //!
 //! `SIPHON_CRASH_CUTS` sets the number of cuts (default 3000), `SIPHON_CRASH_SEED` the first seed.
 #![allow(missing_docs)]
@@ -82,7 +82,11 @@ async fn record(seed: u64, steps: u64) -> History {
                 let (acked, disk, count) = (acked.clone(), disk.clone(), count.clone());
                 commit.then(move |result| {
                     result.unwrap();
-                    assert_eq!(count.replace(n), n - 1, "commits resolve in the order of submission");
+                    assert_eq!(
+                        count.replace(n),
+                        n - 1,
+                        "commits resolve in the order of submission"
+                    );
                     acked.borrow_mut().push((disk.event_count(), n));
                 });
             }
@@ -107,7 +111,8 @@ fn at(list: &[(usize, usize)], cut: usize) -> usize {
 
 /// The medium after a crash right before event `cut`.
 fn crash(h: &History, cut: usize, r: &mut Rng) -> SimDisk {
-    // A write is certain if it was forced, or done before a flush started that was done before the cut.
+    // A write is certain if it was forced, or done before a flush started that was done before the
+    // cut.
     let mut done = Vec::new();
     let mut certain = std::collections::HashSet::new();
     let mut flushing = BTreeMap::new();
@@ -185,7 +190,8 @@ async fn check_cut(h: &History, seed: u64, cut: usize, r: &mut Rng) {
     match r.below(4) {
         0 => assert_consistent(&s, true, &what).await,
         1 => {
-            // Opening and writing after a crash is no less safe: crash again, with nothing more lost.
+            // Opening and writing after a crash is no less safe: crash again, with nothing more
+            // lost.
             drop(s);
             let disk = disk.fork();
             let s = open(&disk).await.unwrap();
@@ -246,7 +252,9 @@ fn beside_others(events: &[SimEvent]) -> (usize, usize) {
 
 #[test]
 fn every_cut_opens_with_what_was_acknowledged() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    };
     let (mut left, mut seed) = (number("SIPHON_CRASH_CUTS", 3000), number("SIPHON_CRASH_SEED", 1));
     let (mut histories, mut laps, mut partial, mut checkpoints, mut together) = (0, 0, 0, 0, 0);
     while left > 0 {
@@ -271,8 +279,13 @@ fn every_cut_opens_with_what_was_acknowledged() {
         histories += 1;
         seed += 1;
     }
-    eprintln!("{partial} cuts with transactions under way, {checkpoints} checkpoints, {laps} laps of the log, {together} batches begun beside others");
-    assert!(partial > 0 && checkpoints > 0 && laps > histories && together > 0, "the histories must be worth cutting");
+    eprintln!(
+        "{partial} cuts with transactions under way, {checkpoints} checkpoints, {laps} laps of the log, {together} batches begun beside others"
+    );
+    assert!(
+        partial > 0 && checkpoints > 0 && laps > histories && together > 0,
+        "the histories must be worth cutting"
+    );
 }
 
 /// A transaction that allocates nothing.
@@ -363,8 +376,8 @@ fn with_much_to_do_who_waits_shares_a_batch() {
         let (disk, store) = begun().await;
         disk.record();
         disk.set_jitter(9);
-        // How many batches begin beside others, of how many, with so many turns of the thread from one transaction to the next, and so many
-        // transactions under way.
+        // How many batches begin beside others, of how many, with so many turns of the thread from
+        // one transaction to the next, and so many transactions under way.
         let measured = async |turns: usize, under_way: usize, total: usize| {
             let begun = disk.event_count();
             let mut commits = std::collections::VecDeque::new();

@@ -67,7 +67,11 @@ fn a_flipped_bit_is_an_error_and_never_wrong_data() {
             let mut bad = false;
             for i in 0..24 {
                 match describe(&s, C, &key(i)).await {
-                    Ok(d) => assert_eq!(d, describe(&model, C, &key(i)).await.unwrap(), "wrong data after {at}"),
+                    Ok(d) => assert_eq!(
+                        d,
+                        describe(&model, C, &key(i)).await.unwrap(),
+                        "wrong data after {at}"
+                    ),
                     Err(StoreError::Checksum { coll, key: k, off }) => {
                         assert_eq!((coll, &k), (C, &key(i)));
                         assert_eq!(off % 4096, 0);
@@ -86,7 +90,10 @@ fn a_flipped_bit_is_an_error_and_never_wrong_data() {
             }
         }
         eprintln!("{errors} errors, {clean} unaffected");
-        assert!(errors > 20 && clean > 20 && found_by_fsck > 10, "{errors} {clean} {found_by_fsck}");
+        assert!(
+            errors > 20 && clean > 20 && found_by_fsck > 10,
+            "{errors} {clean} {found_by_fsck}"
+        );
     });
 }
 
@@ -131,7 +138,8 @@ fn a_block_that_is_damaged_and_written_in_part_stays_damaged() {
     // Small writes go by way of the log, large ones to their place.
     for deferred_max in [0, 1 << 20] {
         // In the block; over its end; over its beginning; zeros; shorter.
-        for (off, len) in [(4100u64, 10u64), (4100, 5000), (100, 5000), (4200, 0), (5000, u64::MAX)] {
+        for (off, len) in [(4100u64, 10u64), (4100, 5000), (100, 5000), (4200, 0), (5000, u64::MAX)]
+        {
             run(move || async move {
                 let (disk, s, mut content) = damaged_in_the_middle().await;
                 s.close().await.unwrap();
@@ -163,11 +171,23 @@ fn a_block_that_is_damaged_and_written_in_part_stays_damaged() {
                         }
                     };
                     assert_eq!(s.stat(C, &key(0)).await.unwrap().size, size, "{what}");
-                    assert_eq!(s.read(C, &key(0), 0, 4096).await.unwrap().to_bytes(), &content[..4096], "{what}");
+                    assert_eq!(
+                        s.read(C, &key(0), 0, 4096).await.unwrap().to_bytes(),
+                        &content[..4096],
+                        "{what}"
+                    );
                     let e = s.read(C, &key(0), 4096, 100).await.unwrap_err();
-                    assert_eq!(e, StoreError::Checksum { coll: C, key: key(0), off: 4096 }, "{what}");
+                    assert_eq!(
+                        e,
+                        StoreError::Checksum { coll: C, key: key(0), off: 4096 },
+                        "{what}"
+                    );
                     if size > 8192 {
-                        assert_eq!(s.read(C, &key(0), 8192, 4096).await.unwrap().to_bytes(), &content[8192..], "{what}");
+                        assert_eq!(
+                            s.read(C, &key(0), 8192, 4096).await.unwrap().to_bytes(),
+                            &content[8192..],
+                            "{what}"
+                        );
                     }
                 }
                 // A whole block replaces the damage.
@@ -175,7 +195,10 @@ fn a_block_that_is_damaged_and_written_in_part_stays_damaged() {
                 let mut t = Transaction::new();
                 t.write(C, &key(0), 4096, vec![2u8; 4096], WriteHint::Normal);
                 s.submit(t).unwrap().await.unwrap();
-                assert_eq!(s.read(C, &key(0), 4096, 5).await.unwrap().to_bytes(), Bytes::from_static(&[2; 5]));
+                assert_eq!(
+                    s.read(C, &key(0), 4096, 5).await.unwrap().to_bytes(),
+                    Bytes::from_static(&[2; 5])
+                );
                 assert_consistent(&s, true, "repaired").await;
             });
         }
@@ -263,7 +286,8 @@ fn rows_alone_fill_a_store_cleanly() {
         let mut n = 0u64;
         loop {
             let mut t = Transaction::new();
-            let rows = (0..20).map(|i| (Bytes::from(format!("{n:08}{i:03}")), r.bytes(200))).collect();
+            let rows =
+                (0..20).map(|i| (Bytes::from(format!("{n:08}{i:03}")), r.bytes(200))).collect();
             t.omap_set(C, &log, rows);
             match s.submit(t) {
                 Ok(_) => n += 1,
@@ -296,7 +320,10 @@ fn after_a_device_error_nothing_is_acknowledged() {
         let commit = s.submit(t.clone()).unwrap();
         assert!(matches!(commit.await, Err(StoreError::Failed(_))));
         disk.set_broken(false);
-        assert!(matches!(s.submit(t), Err(StoreError::Failed(_))), "a store that failed stays failed");
+        assert!(
+            matches!(s.submit(t), Err(StoreError::Failed(_))),
+            "a store that failed stays failed"
+        );
         drop(s);
         let s = Store::open(Device::sim(disk.fork()), small()).await.unwrap();
         assert!(!s.exists(C, &key(1)).await.unwrap());
@@ -378,8 +405,8 @@ fn the_log_wraps_many_times() {
     });
 }
 
-/// A writer that is faster than checkpoints goes at their speed, and not until everything is full and then, for a
-/// whole checkpoint, not at all.
+/// A writer that is faster than checkpoints goes at their speed, and not until everything is full
+/// and then, for a whole checkpoint, not at all.
 #[test]
 fn writers_go_on_beside_a_checkpoint() {
     writers_go_on(Options { rest_us: 0, ..no_cache() });
@@ -407,29 +434,53 @@ fn writers_go_on(opts: Options) {
             }
             since += 1;
             let mut t = Transaction::new();
-            t.write(C, &key(r.below(8) as usize), r.below(1024) * 4096, r.bytes(4096), WriteHint::Normal);
+            t.write(
+                C,
+                &key(r.below(8) as usize),
+                r.below(1024) * 4096,
+                r.bytes(4096),
+                WriteHint::Normal,
+            );
             s.submit(t).unwrap();
             tokio::task::yield_now().await;
         }
         let facts = s.dump(None, 0).await.unwrap().facts;
-        let checkpoints: u64 = facts.iter().find(|f| f.0 == "checkpoints_since_open").unwrap().1.parse().unwrap();
-        assert!(checkpoints >= 5 && waits > 8 * checkpoints, "{waits} waits in {checkpoints} checkpoints, {most} writes between two");
+        let checkpoints: u64 =
+            facts.iter().find(|f| f.0 == "checkpoints_since_open").unwrap().1.parse().unwrap();
+        assert!(
+            checkpoints >= 5 && waits > 8 * checkpoints,
+            "{waits} waits in {checkpoints} checkpoints, {most} writes between two"
+        );
     });
 }
 
-/// What a checkpoint encodes, merges and gives back is in small steps: all else on its thread waits meanwhile.
+/// What a checkpoint encodes, merges and gives back is in small steps: all else on its thread waits
+/// meanwhile.
 #[test]
 fn a_checkpoint_goes_in_small_steps() {
     const OBJECTS: usize = 4000;
     const ROWS: usize = 20_000;
     run(|| async {
-        let opts = Options { log_size: 64 << 20, log_checkpoint: 0, dirty_max: 64 << 20, onode_cache: 8 << 20, node_cache: 8 << 20, ..no_cache() };
+        let opts = Options {
+            log_size: 64 << 20,
+            log_checkpoint: 0,
+            dirty_max: 64 << 20,
+            onode_cache: 8 << 20,
+            node_cache: 8 << 20,
+            ..no_cache()
+        };
         let (_, s) = fresh(256 << 20, &opts).await;
         s.checkpoint().await.unwrap();
         for i in 0..OBJECTS {
             let mut t = Transaction::new();
             t.set_attr(C, &key(i), &b"a"[..], Bytes::from_static(b"v"));
-            t.omap_set(C, &key(0), (0..ROWS / OBJECTS).map(|n| (key(i * 10 + n), Bytes::from_static(b"row"))).collect());
+            t.omap_set(
+                C,
+                &key(0),
+                (0..ROWS / OBJECTS)
+                    .map(|n| (key(i * 10 + n), Bytes::from_static(b"row")))
+                    .collect(),
+            );
             s.submit(t).unwrap();
             tokio::task::yield_now().await;
         }
@@ -452,7 +503,13 @@ fn a_checkpoint_goes_in_small_steps() {
 #[test]
 fn a_checkpoint_rests_if_nobody_waits_for_it() {
     const OBJECTS: usize = 2000;
-    let opts = Options { log_size: 16 << 20, log_checkpoint: 0, dirty_max: 64 << 20, onode_cache: 8 << 20, ..no_cache() };
+    let opts = Options {
+        log_size: 16 << 20,
+        log_checkpoint: 0,
+        dirty_max: 64 << 20,
+        onode_cache: 8 << 20,
+        ..no_cache()
+    };
     let fill = async |s: &Store| {
         for i in 0..OBJECTS {
             let mut t = Transaction::new();
@@ -517,14 +574,28 @@ fn a_large_write_is_readable_at_once_and_shared_by_clones() {
 fn budgets_change_while_the_store_is_open() {
     run(|| async {
         const MB: u64 = 1 << 20;
-        let roomy = Options { data_cache: 8 * MB, onode_cache: 2 * MB, node_cache: 2 * MB, dirty_max: 8 * MB, log_checkpoint: 0, log_size: 16 * MB, ..small() };
+        let roomy = Options {
+            data_cache: 8 * MB,
+            onode_cache: 2 * MB,
+            node_cache: 2 * MB,
+            dirty_max: 8 * MB,
+            log_checkpoint: 0,
+            log_size: 16 * MB,
+            ..small()
+        };
         let (_disk, s) = fresh(64 << 20, &roomy).await;
         assert_eq!(s.budgets(), Some(roomy.budgets()));
         let fill = |from: usize| {
             let mut t = Transaction::new();
             for i in from..from + 64 {
                 t.write(C, &key(i), 0, vec![i as u8; 64 << 10], WriteHint::Normal);
-                t.omap_set(C, &key(i), (0..64u64).map(|r| (Bytes::from(r.to_string()), Bytes::from(vec![7; 64]))).collect::<Vec<_>>());
+                t.omap_set(
+                    C,
+                    &key(i),
+                    (0..64u64)
+                        .map(|r| (Bytes::from(r.to_string()), Bytes::from(vec![7; 64])))
+                        .collect::<Vec<_>>(),
+                );
             }
             t
         };
@@ -533,17 +604,28 @@ fn budgets_change_while_the_store_is_open() {
         }
         s.checkpoint().await.unwrap();
         for i in 0..128 {
-            assert_eq!(s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(), vec![i as u8; 64 << 10]);
+            assert_eq!(
+                s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(),
+                vec![i as u8; 64 << 10]
+            );
         }
         let before = s.statfs().cached;
         assert!(before > 7 * MB, "{before} bytes are cached");
-        let tight = store::Budgets { data_cache: MB, onode_cache: 16 << 10, node_cache: 64 << 10, dirty_max: MB };
+        let tight = store::Budgets {
+            data_cache: MB,
+            onode_cache: 16 << 10,
+            node_cache: 64 << 10,
+            dirty_max: MB,
+        };
         s.set_budgets(tight);
         assert_eq!(s.budgets(), Some(tight));
         let after = s.statfs().cached;
         assert!(after <= MB + (160 << 10), "{after} bytes are cached with {tight:?}");
         for i in 0..128 {
-            assert_eq!(s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(), vec![i as u8; 64 << 10]);
+            assert_eq!(
+                s.read(C, &key(i), 0, 64 << 10).await.unwrap().to_bytes(),
+                vec![i as u8; 64 << 10]
+            );
         }
         let after = s.statfs().cached;
         assert!(after <= MB + (160 << 10), "{after} bytes are cached after reading");
@@ -607,7 +689,10 @@ fn a_device_that_is_made_to_fail_fails_reads_of_data_and_stops_at_a_write() {
         let mut t = Transaction::new();
         t.write(C, &key(0), 0, vec![8; 3 * 4096], WriteHint::Normal);
         let e = s.submit(t).unwrap().await.unwrap_err();
-        assert!(matches!(&e, StoreError::Failed(why) if why.contains("a write that fails for a test")), "{e}");
+        assert!(
+            matches!(&e, StoreError::Failed(why) if why.contains("a write that fails for a test")),
+            "{e}"
+        );
         s.fail_some_requests(Faults::default());
         assert!(s.submit(Transaction::new()).is_err(), "it must be opened again");
         drop(s);

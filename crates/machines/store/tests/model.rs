@@ -1,4 +1,5 @@
-//! The store on a device does what the model says, across checkpoints and reopening, on every engine.
+//! The store on a device does what the model says, across checkpoints and reopening, on every
+//! engine.
 #![allow(missing_docs)]
 
 mod common;
@@ -52,7 +53,10 @@ async fn exercise(mut medium: SimDisk, seed: u64, rounds: u64, shape: Shape) {
                         disk.read(c, &k, off, len).await.map(|b| b.to_bytes()),
                         model.read(c, &k, off, len).await.map(|b| b.to_bytes())
                     );
-                    assert_eq!(disk.extents(c, &k, off, len).await, model.extents(c, &k, off, len).await);
+                    assert_eq!(
+                        disk.extents(c, &k, off, len).await,
+                        model.extents(c, &k, off, len).await
+                    );
                 }
                 _ => {}
             }
@@ -108,7 +112,8 @@ fn neighbours_of_different_spaces_are_joined() {
     run(|| async {
         let medium = SimDisk::new(64 << 20);
         Store::mkfs(&Device::sim(medium.clone()), &small(), 9, "").await.unwrap();
-        let (disk, model) = (Store::open(Device::sim(medium.clone()), small()).await.unwrap(), Store::memory());
+        let (disk, model) =
+            (Store::open(Device::sim(medium.clone()), small()).await.unwrap(), Store::memory());
         let key = |i: u32| store::Key::from(format!("k{i:03}"));
         let window = |space, start: u32, end: Option<u32>| store::Window {
             space: Coll(space),

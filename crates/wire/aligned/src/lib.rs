@@ -1,13 +1,15 @@
-//! Page-aligned memory: what direct I/O accepts, from the socket to the device without another copy.
+//! Page-aligned memory: what direct I/O accepts, from the socket to the device without another
+//! copy.
 //!
-//! General allocators serve a page-aligned request for a page by taking two and wasting one. Here small
-//! buffers are cut from slabs and recycled: each thread has a list of free ones for every size, and trades
-//! them with the other threads in batches, so that a buffer that is filled by one thread and dropped by
-//! another costs neither of them a lock or a call of the system. Slabs are kept for the life of the process;
-//! their number is what was in use at the busiest moment.
+//! General allocators serve a page-aligned request for a page by taking two and wasting one. Here
+//! small buffers are cut from slabs and recycled: each thread has a list of free ones for every
+//! size, and trades them with the other threads in batches, so that a buffer that is filled by one
+//! thread and dropped by another costs neither of them a lock or a call of the system. Slabs are
+//! kept for the life of the process; their number is what was in use at the busiest moment.
 //!
-//! Buffers above [`SMALL_MAX`] are recycled too, because new memory of that size costs about as much as filling
-//! it: the kernel clears each page when it is first touched. Of those, only so many are kept that are free.
+//! Buffers above [`SMALL_MAX`] are recycled too, because new memory of that size costs about as
+//! much as filling it: the kernel clears each page when it is first touched. Of those, only so many
+//! are kept that are free.
 
 use bytes::Bytes;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -50,10 +52,12 @@ fn batch(class: usize) -> usize {
     (BATCH / (PAGE << class)).max(2)
 }
 
-/// Zeroed memory from the system, a page of it when that is first touched. An allocator may have asked for large pages, and whoever
-/// touches the first byte of one waits until the kernel has cleared all of it: milliseconds, on some machines, in the middle of a request.
+/// Zeroed memory from the system, a page of it when that is first touched. An allocator may have
+/// asked for large pages, and whoever touches the first byte of one waits until the kernel has
+/// cleared all of it: milliseconds, on some machines, in the middle of a request.
 fn new_slab() -> NonNull<u8> {
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping of a size above zero, wherever the kernel puts it.
     let slab = unsafe { libc::mmap(std::ptr::null_mut(), SLAB, access, kind, -1, 0) };
     match NonNull::new(slab) {
@@ -157,8 +161,8 @@ fn take_large(cap: usize) -> NonNull<u8> {
     // SAFETY: the layout has a size above zero.
     let ptr = unsafe { alloc(layout) };
     let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
-    // SAFETY: `cap` bytes, whole pages, were just allocated. The advice changes nothing but speed: devices and
-    // sockets take a large page at once.
+    // SAFETY: `cap` bytes, whole pages, were just allocated. The advice changes nothing but speed:
+    // devices and sockets take a large page at once.
     unsafe { libc::madvise(ptr.as_ptr().cast(), cap, libc::MADV_HUGEPAGE) };
     // SAFETY: as above.
     unsafe { ptr.as_ptr().write_bytes(0, cap) };
@@ -291,7 +295,8 @@ mod tests {
 
     #[test]
     fn live_buffers_never_overlap() {
-        let bufs: Vec<AlignedBuf> = (0..3000).map(|i| AlignedBuf::recycled(PAGE << (i % 3))).collect();
+        let bufs: Vec<AlignedBuf> =
+            (0..3000).map(|i| AlignedBuf::recycled(PAGE << (i % 3))).collect();
         let mut pages = HashSet::new();
         for b in &bufs {
             for at in (0..b.capacity()).step_by(PAGE) {
@@ -302,16 +307,29 @@ mod tests {
 
     #[test]
     fn large_buffers_are_recycled_up_to_a_bound() {
-        let sizes = || [SMALL_MAX + 1, 2 << 20, (4 << 20) + 77, LARGE_MAX, LARGE_MAX + 1].into_iter();
+        let sizes =
+            || [SMALL_MAX + 1, 2 << 20, (4 << 20) + 77, LARGE_MAX, LARGE_MAX + 1].into_iter();
         for _ in 0..20 {
-            let bufs: Vec<AlignedBuf> = sizes().cycle().take(40).map(AlignedBuf::recycled).collect();
-            let mut spans: Vec<_> = bufs.iter().map(|b| (b.as_ptr().addr(), b.capacity())).collect();
+            let bufs: Vec<AlignedBuf> =
+                sizes().cycle().take(40).map(AlignedBuf::recycled).collect();
+            let mut spans: Vec<_> =
+                bufs.iter().map(|b| (b.as_ptr().addr(), b.capacity())).collect();
             spans.sort_unstable();
-            assert!(spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "two live buffers overlap");
+            assert!(
+                spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0),
+                "two live buffers overlap"
+            );
             drop(bufs);
             let large = large();
-            assert_eq!(large.bytes, large.free.iter().enumerate().map(|(n, l)| n * l.len() * LARGE_STEP).sum());
-            assert!((LARGE_KEPT - LARGE_MAX..=LARGE_KEPT).contains(&large.bytes), "{}", large.bytes);
+            assert_eq!(
+                large.bytes,
+                large.free.iter().enumerate().map(|(n, l)| n * l.len() * LARGE_STEP).sum()
+            );
+            assert!(
+                (LARGE_KEPT - LARGE_MAX..=LARGE_KEPT).contains(&large.bytes),
+                "{}",
+                large.bytes
+            );
         }
     }
 
@@ -319,7 +337,8 @@ mod tests {
     #[test]
     fn buffers_return_across_threads() {
         let (send, receive) = std::sync::mpsc::sync_channel::<AlignedBuf>(64);
-        let dropper = std::thread::spawn(move || receive.into_iter().map(|b| b[0] as usize).sum::<usize>());
+        let dropper =
+            std::thread::spawn(move || receive.into_iter().map(|b| b[0] as usize).sum::<usize>());
         let mut seen = HashSet::new();
         for _ in 0..20_000 {
             let mut b = AlignedBuf::recycled(16 << 10);

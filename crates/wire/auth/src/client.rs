@@ -45,12 +45,7 @@ enum State {
 impl ClientConn {
     /// A connection that has not sent a payload.
     pub fn new(peer: EntityType) -> Self {
-        ClientConn {
-            peer,
-            method: None,
-            modes: Vec::new(),
-            state: State::Fresh,
-        }
+        ClientConn { peer, method: None, modes: Vec::new(), state: State::Fresh }
     }
 }
 
@@ -84,8 +79,8 @@ pub enum MauthOutcome {
     RotatingKeys,
 }
 
-/// An entity's tickets (`CephxClientHandler`, `CephXTicketManager`). Shared by all connections of the
-/// entity as `Rc<RefCell<CephxClient>>`, which is a [`ClientAuth`].
+/// An entity's tickets (`CephxClientHandler`, `CephXTicketManager`). Shared by all connections of
+/// the entity as `Rc<RefCell<CephxClient>>`, which is a [`ClientAuth`].
 pub struct CephxClient {
     policy: AuthPolicy,
     name: AuthName,
@@ -174,10 +169,7 @@ impl CephxClient {
         cx: &mut Context<'_>,
         conn: &ClientConn,
     ) -> Result<Option<Bytes>, AuthError> {
-        let State::Mon {
-            challenge: Some(challenge),
-        } = conn.state
-        else {
+        let State::Mon { challenge: Some(challenge) } = conn.state else {
             return Ok(None);
         };
         let need = self.need(cx.now);
@@ -199,9 +191,7 @@ impl CephxClient {
     /// The payload of an `MAuth` message that asks for rotating secrets, if they are due.
     pub fn rotating_request(&self, now: Utime) -> Option<Bytes> {
         let keys = self.rotating.as_ref()?;
-        keys.borrow()
-            .need_new_secrets(now)
-            .then(|| GET_ROTATING_KEY.to_bytes(Features::ALL))
+        keys.borrow().need_new_secrets(now).then(|| GET_ROTATING_KEY.to_bytes(Features::ALL))
     }
 
     /// Takes the result and payload of an `MAuthReply` message.
@@ -313,10 +303,7 @@ impl CephxClient {
             let blob: Bytes = r.get()?;
             let blob = if encrypted {
                 // With the session key of the ticket that this one replaces.
-                let old = self
-                    .tickets
-                    .get(&service)
-                    .ok_or(AuthError::Key(KeyError::Sealed))?;
+                let old = self.tickets.get(&service).ok_or(AuthError::Key(KeyError::Sealed))?;
                 unseal::<Bytes>(&old.session_key, &blob)?
             } else {
                 blob
@@ -351,15 +338,17 @@ impl CephxClient {
 }
 
 impl CephxClient {
-    /// Makes itself a ticket for `service`, whose permanent secret is this entity's own: that is how monitors
-    /// prove to each other who they are, without one that hands out tickets.
+    /// Makes itself a ticket for `service`, whose permanent secret is this entity's own: that is
+    /// how monitors prove to each other who they are, without one that hands out tickets.
     fn issue_own(&mut self, cx: &mut Context<'_>, service: EntityType) -> Result<(), AuthError> {
-        let mut ticket = AuthTicket::new(self.name.clone(), self.global_id, cx.now, OWN_TICKET_LIFE);
+        let mut ticket =
+            AuthTicket::new(self.name.clone(), self.global_id, cx.now, OWN_TICKET_LIFE);
         ticket.caps = AuthCaps { allow_all: true, text: String::new() };
         let session_key = CryptoKey::generate(cx.now, cx.rng);
         let info = ServiceTicketInfo { ticket, session_key: session_key.clone() };
         let blob = TicketBlob { secret_id: u64::MAX, blob: seal(&self.key, &info)? };
-        self.tickets.insert(service.0, Ticket { blob, session_key, valid: true, ..Ticket::default() });
+        self.tickets
+            .insert(service.0, Ticket { blob, session_key, valid: true, ..Ticket::default() });
         Ok(())
     }
 }
@@ -395,11 +384,22 @@ impl ClientAuth for MonPeerAuth {
         Ok(AuthRequest { method, modes, payload: out.freeze() })
     }
 
-    fn bad_method(&self, _: &mut ClientConn, result: i32, _: &[u32], _: &[u32]) -> Result<(), AuthError> {
+    fn bad_method(
+        &self,
+        _: &mut ClientConn,
+        result: i32,
+        _: &[u32],
+        _: &[u32],
+    ) -> Result<(), AuthError> {
         Err(AuthError::Refused(result.saturating_neg()))
     }
 
-    fn more(&self, cx: &mut Context<'_>, conn: &mut ClientConn, payload: Bytes) -> Result<Bytes, AuthError> {
+    fn more(
+        &self,
+        cx: &mut Context<'_>,
+        conn: &mut ClientConn,
+        payload: Bytes,
+    ) -> Result<Bytes, AuthError> {
         self.0.more(cx, conn, payload)
     }
 
@@ -434,10 +434,7 @@ impl ClientAuth for RefCell<CephxClient> {
     fn start(&self, cx: &mut Context<'_>, conn: &mut ClientConn) -> Result<AuthRequest, AuthError> {
         let this = self.borrow();
         let methods = this.policy.methods(conn.peer);
-        let method = conn
-            .method
-            .or(methods.first().copied())
-            .ok_or(AuthError::Unsupported)?;
+        let method = conn.method.or(methods.first().copied()).ok_or(AuthError::Unsupported)?;
         let modes = this.policy.modes(conn.peer, method);
         if modes.is_empty() {
             return Err(AuthError::Unsupported);
@@ -460,17 +457,9 @@ impl ClientAuth for RefCell<CephxClient> {
             let (base, nonce, session_key) = this.authorizer(cx, conn.peer)?;
             out.put_slice(&base);
             put_authorize(&mut out, &session_key, nonce, None)?;
-            conn.state = State::Authorizer {
-                base,
-                nonce,
-                session_key,
-            };
+            conn.state = State::Authorizer { base, nonce, session_key };
         }
-        Ok(AuthRequest {
-            method,
-            modes,
-            payload: out.freeze(),
-        })
+        Ok(AuthRequest { method, modes, payload: out.freeze() })
     }
 
     fn bad_method(
@@ -482,14 +471,8 @@ impl ClientAuth for RefCell<CephxClient> {
     ) -> Result<(), AuthError> {
         let this = self.borrow();
         let methods = this.policy.methods(conn.peer);
-        let tried = methods
-            .iter()
-            .position(|m| Some(*m) == conn.method)
-            .map_or(0, |at| at + 1);
-        let next = methods
-            .iter()
-            .skip(tried)
-            .find(|m| allowed_methods.contains(&(**m as u32)));
+        let tried = methods.iter().position(|m| Some(*m) == conn.method).map_or(0, |at| at + 1);
+        let next = methods.iter().skip(tried).find(|m| allowed_methods.contains(&(**m as u32)));
         conn.method = Some(*next.ok_or(AuthError::Refused(result.saturating_neg()))?);
         conn.state = State::Fresh;
         Ok(())
@@ -509,11 +492,7 @@ impl ClientAuth for RefCell<CephxClient> {
                 // All of them: another monitor may have given this instance another global id.
                 this.authenticate(cx, ch.server_challenge, this.want)
             }
-            State::Authorizer {
-                base,
-                nonce,
-                session_key,
-            } => {
+            State::Authorizer { base, nonce, session_key } => {
                 let ch: Challenge = unseal(session_key, &payload)?;
                 let mut out = BytesMut::from(&base[..]);
                 put_authorize(&mut out, session_key, *nonce, Some(ch.server_challenge))?;
@@ -532,9 +511,7 @@ impl ClientAuth for RefCell<CephxClient> {
         payload: Bytes,
     ) -> Result<ClientDone, AuthError> {
         if !conn.modes.contains(&con_mode) {
-            return Err(AuthError::Denied(
-                "the server chose a mode that was not offered",
-            ));
+            return Err(AuthError::Denied("the server chose a mode that was not offered"));
         }
         let mut this = self.borrow_mut();
         let mut r = Reader::new(payload);
@@ -545,20 +522,16 @@ impl ClientAuth for RefCell<CephxClient> {
                     return Err(AuthError::Unexpected("a reply to another request"));
                 }
                 if this.global_id != global_id {
-                    // Service tickets of another instance are of no use with this one's authorizers.
+                    // Service tickets of another instance are of no use with this one's
+                    // authorizers.
                     this.tickets.retain(|s, _| *s == EntityType::AUTH.0);
                 }
                 let connection_secret = this.take_auth_reply(cx.now, &mut r)?;
                 this.global_id = global_id;
                 let session_key = this.ticket(EntityType::AUTH)?.session_key.clone();
-                ClientDone {
-                    session_key,
-                    connection_secret,
-                }
+                ClientDone { session_key, connection_secret }
             }
-            State::Authorizer {
-                nonce, session_key, ..
-            } => {
+            State::Authorizer { nonce, session_key, .. } => {
                 let sealed: Bytes = r.get()?;
                 let reply: AuthorizeReply = unseal(session_key, &sealed)?;
                 if reply.nonce_plus_one != nonce.wrapping_add(1) {
@@ -573,10 +546,7 @@ impl ClientAuth for RefCell<CephxClient> {
                 if conn.peer == EntityType::MON {
                     this.global_id = global_id;
                 }
-                ClientDone {
-                    session_key: CryptoKey::default(),
-                    connection_secret: Bytes::new(),
-                }
+                ClientDone { session_key: CryptoKey::default(), connection_secret: Bytes::new() }
             }
             _ => return Err(AuthError::Unexpected("done before it began")),
         };
@@ -597,8 +567,8 @@ mod tests {
         CryptoKey::generate(Utime::new(1, 0), &mut rand::rngs::StdRng::seed_from_u64(n))
     }
 
-    /// Lets a monitor with one key prove itself to a monitor with another. No clients are let in meanwhile, and
-    /// there are no rotating secrets yet.
+    /// Lets a monitor with one key prove itself to a monitor with another. No clients are let in
+    /// meanwhile, and there are no rotating secrets yet.
     fn meet(ours: CryptoKey, theirs: CryptoKey) -> Result<AuthName, AuthError> {
         let mut rng = rand::rngs::StdRng::seed_from_u64(7);
         let mut cx = Context { now: Utime::new(1000, 0), rng: &mut rng };
@@ -606,7 +576,8 @@ mod tests {
         let client = MonPeerAuth::new(AuthPolicy::new(EntityType::MON), me.clone(), ours);
         let mut mon = MonAuth::new(Box::new(|| None));
         mon.ready = false;
-        let keyring: Keyring = [(me, EntityAuth { key: theirs, ..EntityAuth::default() })].into_iter().collect();
+        let keyring: Keyring =
+            [(me, EntityAuth { key: theirs, ..EntityAuth::default() })].into_iter().collect();
         mon.keys = KeyServer::default();
         mon.keys.set_extra(keyring);
         let mon = RefCell::new(mon);
@@ -620,7 +591,8 @@ mod tests {
             ServerStep::Done(..) => panic!("nobody is let in without a challenge"),
         };
         let answer = client.more(&mut cx, &mut conn, challenge)?;
-        let ServerStep::Done(payload, who) = mon.request(&mut cx, &mut server, answer, true)? else {
+        let ServerStep::Done(payload, who) = mon.request(&mut cx, &mut server, answer, true)?
+        else {
             panic!("a second challenge");
         };
         let done = client.done(&mut cx, &mut conn, who.global_id, mode, payload)?;

@@ -50,8 +50,8 @@ pub enum ServerStep {
     Done(Bytes, Box<Authenticated>),
 }
 
-/// The server's end of an authentication exchange. State of a connection lives in [`ServerConn`], so one
-/// implementation serves any number of connections.
+/// The server's end of an authentication exchange. State of a connection lives in [`ServerConn`],
+/// so one implementation serves any number of connections.
 pub trait ServerAuth {
     /// The methods that a peer of this kind may use.
     fn methods(&self, peer: EntityType) -> Vec<AuthMethod>;

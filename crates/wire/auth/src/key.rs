@@ -14,9 +14,9 @@ use sha2::Sha256;
 use std::fmt;
 use types::Utime;
 
-/// The only initialisation vector that cephx knows (`CEPH_AES_IV`, `src/auth/Crypto.h`). Every sealed
-/// value starts with the same 9 bytes, so equal values under one key give equal ciphertexts; that is
-/// the protocol's property, not a choice made here.
+/// The only initialisation vector that cephx knows (`CEPH_AES_IV`, `src/auth/Crypto.h`). Every
+/// sealed value starts with the same 9 bytes, so equal values under one key give equal ciphertexts;
+/// that is the protocol's property, not a choice made here.
 const IV: &[u8; 16] = b"cephsageyudagreg";
 const AES_KEY_LEN: usize = 16;
 const BLOCK: usize = 16;
@@ -65,11 +65,7 @@ pub struct CryptoKey {
 
 impl Default for CryptoKey {
     fn default() -> Self {
-        CryptoKey {
-            kind: KeyKind::None,
-            created: Utime::ZERO,
-            secret: Bytes::new(),
-        }
+        CryptoKey { kind: KeyKind::None, created: Utime::ZERO, secret: Bytes::new() }
     }
 }
 
@@ -78,11 +74,7 @@ impl CryptoKey {
     pub fn generate(now: Utime, rng: &mut dyn CryptoRng) -> Self {
         let mut secret = [0; AES_KEY_LEN];
         rng.fill_bytes(&mut secret);
-        CryptoKey {
-            kind: KeyKind::Aes,
-            created: now,
-            secret: Bytes::copy_from_slice(&secret),
-        }
+        CryptoKey { kind: KeyKind::Aes, created: now, secret: Bytes::copy_from_slice(&secret) }
     }
 
     /// An AES key of the given bytes (at least 16).
@@ -90,11 +82,7 @@ impl CryptoKey {
         if secret.len() < AES_KEY_LEN {
             return Err(KeyError::TooShort);
         }
-        Ok(CryptoKey {
-            kind: KeyKind::Aes,
-            created,
-            secret,
-        })
+        Ok(CryptoKey { kind: KeyKind::Aes, created, secret })
     }
 
     /// Whether there is no secret. Such a key seals and opens nothing.
@@ -124,9 +112,7 @@ impl CryptoKey {
 
     /// Reads the form of [`Self::to_base64`]. White space around it is ignored.
     pub fn from_base64(text: &str) -> Result<Self, KeyError> {
-        let raw = BASE64
-            .decode(text.trim())
-            .map_err(|_| KeyError::Malformed)?;
+        let raw = BASE64.decode(text.trim()).map_err(|_| KeyError::Malformed)?;
         if let Some(kind) = raw.first_chunk::<2>().map(|b| u16::from_le_bytes(*b))
             && kind > KeyKind::Aes as u16
         {
@@ -150,17 +136,16 @@ impl CryptoKey {
         Ok(cipher.encrypt_padded_vec::<Pkcs7>(plain).into())
     }
 
-    /// The reverse of [`Self::encrypt`]. As in Ceph the padding is cut off but not verified: whether it
-    /// was well formed must not be observable.
+    /// The reverse of [`Self::encrypt`]. As in Ceph the padding is cut off but not verified:
+    /// whether it was well formed must not be observable.
     pub fn decrypt(&self, sealed: &[u8]) -> Result<Bytes, KeyError> {
         let key = self.aes()?;
         if sealed.len() < BLOCK || !sealed.len().is_multiple_of(BLOCK) {
             return Err(KeyError::Sealed);
         }
         let cipher = cbc::Decryptor::<Aes128>::new(key.into(), IV.into());
-        let mut plain = cipher
-            .decrypt_padded_vec::<NoPadding>(sealed)
-            .map_err(|_| KeyError::Sealed)?;
+        let mut plain =
+            cipher.decrypt_padded_vec::<NoPadding>(sealed).map_err(|_| KeyError::Sealed)?;
         let pad = plain.last().map_or(0, |b| usize::from(*b).min(BLOCK));
         plain.truncate(plain.len() - pad);
         Ok(plain.into())
@@ -200,26 +185,15 @@ impl Decode for CryptoKey {
         let created = r.get()?;
         let len: u16 = r.get()?;
         let secret = r.bytes("CryptoKey secret", len.into())?;
-        let invalid = |found| DecodeError::Invalid {
-            what: "CryptoKey",
-            found,
-        };
+        let invalid = |found| DecodeError::Invalid { what: "CryptoKey", found };
         if secret.is_empty() {
-            return Ok(CryptoKey {
-                kind: KeyKind::None,
-                created,
-                secret,
-            });
+            return Ok(CryptoKey { kind: KeyKind::None, created, secret });
         }
         match kind {
             1 if secret.len() >= AES_KEY_LEN => {
                 // A copy: the key outlives the message that it came in.
                 let secret = Bytes::copy_from_slice(&secret);
-                Ok(CryptoKey {
-                    kind: KeyKind::Aes,
-                    created,
-                    secret,
-                })
+                Ok(CryptoKey { kind: KeyKind::Aes, created, secret })
             }
             1 => Err(invalid(len.into())),
             other => Err(invalid(other.into())),
@@ -228,8 +202,8 @@ impl Decode for CryptoKey {
 }
 
 /// Encrypts a value in the envelope that every encrypted cephx field has: version, magic, value
-/// (`encode_encrypt_enc_bl`). The caller writes the result as a byte string where the protocol wants
-/// its length in front (`encode_encrypt`).
+/// (`encode_encrypt_enc_bl`). The caller writes the result as a byte string where the protocol
+/// wants its length in front (`encode_encrypt`).
 pub fn seal<T: Encode>(key: &CryptoKey, value: &T) -> Result<Bytes, KeyError> {
     let mut plain = BytesMut::new();
     plain.put_u8(1);
@@ -267,10 +241,7 @@ mod tests {
             CryptoKey::from_base64("AgAAAAAAAAAAABAAAQIDBAUGBwgJCgsMDQ4PEA=="),
             Err(KeyError::UnsupportedKind(2))
         );
-        assert_eq!(
-            CryptoKey::from_base64("AQAAAAAAAAAAABAAAQID"),
-            Err(KeyError::Malformed)
-        );
+        assert_eq!(CryptoKey::from_base64("AQAAAAAAAAAAABAAAQID"), Err(KeyError::Malformed));
         assert_eq!(CryptoKey::from_base64("?"), Err(KeyError::Malformed));
     }
 

@@ -54,11 +54,7 @@ impl Decode for EntityAuth {
             let text = Bytes::decode(r)?;
             caps.insert(
                 service,
-                if text.is_empty() {
-                    String::new()
-                } else {
-                    Reader::new(text).get()?
-                },
+                if text.is_empty() { String::new() } else { Reader::new(text).get()? },
             );
         }
         Ok(EntityAuth { key, caps })
@@ -76,20 +72,13 @@ pub struct TicketTtl {
 
 impl Default for TicketTtl {
     fn default() -> Self {
-        TicketTtl {
-            auth: Duration::from_secs(72 * 3600),
-            service: Duration::from_secs(3600),
-        }
+        TicketTtl { auth: Duration::from_secs(72 * 3600), service: Duration::from_secs(3600) }
     }
 }
 
 impl TicketTtl {
     fn of(self, service: EntityType) -> Duration {
-        if service == EntityType::AUTH {
-            self.auth
-        } else {
-            self.service
-        }
+        if service == EntityType::AUTH { self.auth } else { self.service }
     }
 }
 
@@ -102,8 +91,8 @@ pub struct Rotation {
     pub secrets: BTreeMap<u32, RotatingSecrets>,
 }
 
-/// Everything that cephx keeps secret (`KeyServerData`, `src/auth/cephx/CephxKeyServer.h`). Part of the
-/// monitors' replicated state: changing it takes no clock and no randomness except in
+/// Everything that cephx keeps secret (`KeyServerData`, `src/auth/cephx/CephxKeyServer.h`). Part of
+/// the monitors' replicated state: changing it takes no clock and no randomness except in
 /// [`Self::prepare_rotation`], whose result is what gets replicated.
 #[derive(Clone, Debug, Default)]
 pub struct KeyServer {
@@ -116,13 +105,8 @@ pub struct KeyServer {
 }
 
 /// The services that tickets are made for.
-const ROTATING: [EntityType; 5] = [
-    EntityType::AUTH,
-    EntityType::MON,
-    EntityType::OSD,
-    EntityType::MDS,
-    EntityType::MGR,
-];
+const ROTATING: [EntityType; 5] =
+    [EntityType::AUTH, EntityType::MON, EntityType::OSD, EntityType::MDS, EntityType::MGR];
 
 impl KeyServer {
     /// Sets the entities that are known from the local keyring only.
@@ -199,10 +183,7 @@ impl KeyServer {
             .iter()
             .map(|s| secrets.entry(s.0).or_default().rotate(ttl.of(*s), now, rng))
             .sum();
-        (added > 0).then(|| Rotation {
-            version: self.rotating_version + 1,
-            secrets,
-        })
+        (added > 0).then(|| Rotation { version: self.rotating_version + 1, secrets })
     }
 
     /// Applies a rotation. One that was made from an outdated state is ignored.
@@ -215,8 +196,8 @@ impl KeyServer {
         true
     }
 
-    /// The rotating secrets as they are, with numbers of future ones that are greater by `by`: those in between may have been given
-    /// to secrets that are not known here.
+    /// The rotating secrets as they are, with numbers of future ones that are greater by `by`:
+    /// those in between may have been given to secrets that are not known here.
     pub fn skip_secret_ids(&self, by: u64) -> Rotation {
         let mut secrets = self.rotating.clone();
         for s in secrets.values_mut() {
@@ -245,9 +226,7 @@ impl KeyServer {
         ttl: TicketTtl,
         now: Utime,
     ) -> Option<(u64, &CryptoKey, Duration)> {
-        self.rotating
-            .get(&service.0)?
-            .for_ticket(ttl.of(service), now)
+        self.rotating.get(&service.0)?.for_ticket(ttl.of(service), now)
     }
 
     /// A ticket for `service` on behalf of the holder of `parent`.
@@ -282,11 +261,7 @@ impl KeyStore for KeyServer {
     }
 
     fn service_secret(&self, service: EntityType, id: u64) -> Option<CryptoKey> {
-        self.rotating
-            .get(&service.0)?
-            .secrets
-            .get(&id)
-            .map(|k| k.key.clone())
+        self.rotating.get(&service.0)?.secrets.get(&id).map(|k| k.key.clone())
     }
 }
 
@@ -322,10 +297,7 @@ impl Encode for Rotation {
 impl Decode for Rotation {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
         r.get::<u8>()?;
-        Ok(Rotation {
-            version: r.get()?,
-            secrets: r.get()?,
-        })
+        Ok(Rotation { version: r.get()?, secrets: r.get()? })
     }
 }
 
@@ -338,10 +310,7 @@ mod tests {
     fn rotation_keeps_a_window_of_three() {
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
         let ttl = TicketTtl::default();
-        let mut now = Utime {
-            sec: 1_000_000,
-            nsec: 0,
-        };
+        let mut now = Utime { sec: 1_000_000, nsec: 0 };
         let mut keys = KeyServer::default();
         let first = keys.prepare_rotation(ttl, now, &mut rng).unwrap();
         assert!(keys.apply_rotation(first.clone()));
@@ -355,28 +324,16 @@ mod tests {
         now.sec += 2 * 3600;
         let next = keys.prepare_rotation(ttl, now, &mut rng).unwrap();
         assert_eq!(
-            next.secrets[&EntityType::OSD.0]
-                .secrets
-                .keys()
-                .copied()
-                .collect::<Vec<_>>(),
+            next.secrets[&EntityType::OSD.0].secrets.keys().copied().collect::<Vec<_>>(),
             [2, 3, 4]
         );
         assert_eq!(
-            next.secrets[&EntityType::AUTH.0]
-                .secrets
-                .keys()
-                .copied()
-                .collect::<Vec<_>>(),
+            next.secrets[&EntityType::AUTH.0].secrets.keys().copied().collect::<Vec<_>>(),
             [1, 2, 3]
         );
         assert!(keys.apply_rotation(next));
         assert_eq!(keys.ticket_secret(EntityType::OSD, ttl, now).unwrap().0, 3);
-        assert_eq!(
-            keys.service_secret(EntityType::OSD, 2),
-            Some(secret),
-            "old tickets stay good"
-        );
+        assert_eq!(keys.service_secret(EntityType::OSD, 2), Some(secret), "old tickets stay good");
 
         let again = KeyServer::from_bytes(&keys.to_bytes(Features::ALL)).unwrap();
         assert_eq!(again.to_bytes(Features::ALL), keys.to_bytes(Features::ALL));

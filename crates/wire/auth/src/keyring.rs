@@ -85,9 +85,7 @@ impl Keyring {
 
 impl FromIterator<(AuthName, EntityAuth)> for Keyring {
     fn from_iter<I: IntoIterator<Item = (AuthName, EntityAuth)>>(iter: I) -> Self {
-        Keyring {
-            entries: iter.into_iter().collect(),
-        }
+        Keyring { entries: iter.into_iter().collect() }
     }
 }
 
@@ -152,10 +150,7 @@ impl FromStr for Keyring {
                 }
                 ["auid"] => {}
                 _ => {
-                    return Err(KeyringError::Unknown {
-                        line,
-                        setting: setting.trim().to_owned(),
-                    });
+                    return Err(KeyringError::Unknown { line, setting: setting.trim().to_owned() });
                 }
             }
         }
@@ -199,11 +194,7 @@ fn unquote(value: &str) -> String {
             c => out.push(c),
         }
     }
-    if quote.is_none() {
-        out.trim_end().to_owned()
-    } else {
-        out
-    }
+    if quote.is_none() { out.trim_end().to_owned() } else { out }
 }
 
 #[cfg(test)]
@@ -239,14 +230,8 @@ mod tests {
                 "[nobody]",
                 "line 1: 'nobody' is not an entity name: expected TYPE.ID with a type of auth, mon, osd, mds, mgr, client",
             ),
-            (
-                "[client.a]\n\ncolour = red",
-                "line 3: unknown setting 'colour'",
-            ),
-            (
-                "[client.a",
-                "line 1: expected '[TYPE.ID]', 'key = ...' or 'caps SERVICE = ...'",
-            ),
+            ("[client.a]\n\ncolour = red", "line 3: unknown setting 'colour'"),
+            ("[client.a", "line 1: expected '[TYPE.ID]', 'key = ...' or 'caps SERVICE = ...'"),
         ] {
             assert_eq!(text.parse::<Keyring>().unwrap_err().to_string(), want);
         }

@@ -1,7 +1,8 @@
 //! cephx, keyrings and the capability grammar, without I/O.
 //!
 //! * [`CryptoKey`], [`Keyring`], [`KeyServer`]: who may prove to be whom.
-//! * [`ticket`]: the wire structs of cephx; [`server`] and [`client`]: the two ends of the exchange.
+//! * [`ticket`]: the wire structs of cephx; [`server`] and [`client`]: the two ends of the
+//!   exchange.
 //! * [`ServerAuth`], [`ClientAuth`]: what a messenger asks of them, payload in, payload out.
 //! * [`caps`]: what an authenticated entity may do.
 //!

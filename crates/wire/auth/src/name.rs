@@ -6,8 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use types::EntityType;
 
-/// `client.admin`, `osd.3`: C++ `EntityName`, `src/common/entity_name.h` (plain: `u32` type, string id).
-/// Not to be confused with `entity_name_t` (type and number), which is what messages carry.
+/// `client.admin`, `osd.3`: C++ `EntityName`, `src/common/entity_name.h` (plain: `u32` type, string
+/// id). Not to be confused with `entity_name_t` (type and number), which is what messages carry.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuthName {
     /// The kind of entity; one of Ceph's six, or unknown if it came from the wire.
@@ -19,10 +19,7 @@ pub struct AuthName {
 impl AuthName {
     /// A name of its parts.
     pub fn new(kind: EntityType, id: impl Into<String>) -> Self {
-        AuthName {
-            kind,
-            id: id.into(),
-        }
+        AuthName { kind, id: id.into() }
     }
 
     /// `mon.`, whose key all monitors share.
@@ -32,13 +29,7 @@ impl AuthName {
 
     /// Whether the entity is a daemon of the cluster (as opposed to one of its clients).
     pub fn is_daemon(&self) -> bool {
-        [
-            EntityType::MON,
-            EntityType::OSD,
-            EntityType::MDS,
-            EntityType::MGR,
-        ]
-        .contains(&self.kind)
+        [EntityType::MON, EntityType::OSD, EntityType::MDS, EntityType::MGR].contains(&self.kind)
     }
 }
 
@@ -81,9 +72,6 @@ impl Encode for AuthName {
 
 impl Decode for AuthName {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
-        Ok(AuthName {
-            kind: r.get()?,
-            id: r.get()?,
-        })
+        Ok(AuthName { kind: r.get()?, id: r.get()? })
     }
 }

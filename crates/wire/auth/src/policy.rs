@@ -105,9 +105,7 @@ impl AuthPolicy {
             "secure" => Some(ConMode::Secure),
             _ => None,
         };
-        text.split([' ', ',', ';', '\t', '='])
-            .filter_map(known)
-            .collect()
+        text.split([' ', ',', ';', '\t', '=']).filter_map(known).collect()
     }
 
     /// Parses a list of methods as in `auth_client_required`. Unknown words are skipped.
@@ -117,9 +115,7 @@ impl AuthPolicy {
             "cephx" => Some(AuthMethod::Cephx),
             _ => None,
         };
-        text.split([' ', ',', ';', '\t', '='])
-            .filter_map(known)
-            .collect()
+        text.split([' ', ',', ';', '\t', '=']).filter_map(known).collect()
     }
 
     fn is_mon_like(kind: EntityType) -> bool {
@@ -134,28 +130,16 @@ impl AuthPolicy {
         let peer_is_daemon = Self::is_mon_like(peer)
             || (!Self::is_mon_like(self.me)
                 && (peer == EntityType::OSD || peer == EntityType::MDS));
-        if peer_is_daemon {
-            &self.cluster_methods
-        } else {
-            &self.service_methods
-        }
+        if peer_is_daemon { &self.cluster_methods } else { &self.service_methods }
     }
 
-    /// The modes for connections with peers of a kind, most wanted first. An entity that proved nothing
-    /// shares no secret, so there is nothing to encrypt with.
+    /// The modes for connections with peers of a kind, most wanted first. An entity that proved
+    /// nothing shares no secret, so there is nothing to encrypt with.
     pub fn modes(&self, peer: EntityType, method: AuthMethod) -> Vec<ConMode> {
         let modes = if self.me == EntityType::CLIENT {
-            if Self::is_mon_like(peer) {
-                &self.mon_client_modes
-            } else {
-                &self.client_modes
-            }
+            if Self::is_mon_like(peer) { &self.mon_client_modes } else { &self.client_modes }
         } else if Self::is_mon_like(self.me) {
-            if Self::is_mon_like(peer) {
-                &self.mon_cluster_modes
-            } else {
-                &self.mon_service_modes
-            }
+            if Self::is_mon_like(peer) { &self.mon_cluster_modes } else { &self.mon_service_modes }
         } else if Self::is_mon_like(peer) {
             &self.mon_cluster_modes
         } else if peer == EntityType::OSD || peer == EntityType::MDS {
@@ -163,11 +147,7 @@ impl AuthPolicy {
         } else {
             &self.service_modes
         };
-        modes
-            .iter()
-            .copied()
-            .filter(|m| method != AuthMethod::None || *m == ConMode::Crc)
-            .collect()
+        modes.iter().copied().filter(|m| method != AuthMethod::None || *m == ConMode::Crc).collect()
     }
 
     /// The first mode of the peer's list that we allow.
@@ -178,9 +158,6 @@ impl AuthPolicy {
         preferred: &[u32],
     ) -> Option<ConMode> {
         let allowed = self.modes(peer, method);
-        preferred
-            .iter()
-            .filter_map(|n| ConMode::from_wire(*n))
-            .find(|m| allowed.contains(m))
+        preferred.iter().filter_map(|n| ConMode::from_wire(*n)).find(|m| allowed.contains(m))
     }
 }

@@ -20,8 +20,9 @@ pub struct ExpiringKey {
 }
 
 /// `RotatingSecrets`, `src/auth/Auth.h`, struct_v 1. Up to three secrets of one service, by an
-/// ever-increasing id: tickets are made with the middle one, so that a service which has not yet heard
-/// of the newest can still open them, and those made with the oldest stay good until they expire.
+/// ever-increasing id: tickets are made with the middle one, so that a service which has not yet
+/// heard of the newest can still open them, and those made with the oldest stay good until they
+/// expire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RotatingSecrets {
     /// At most three, in order of their ids.
@@ -56,13 +57,7 @@ impl RotatingSecrets {
             let from = newest.map_or(now, |e| e.max(now + ttl));
             let key = CryptoKey::generate(now, rng);
             self.max_ver += 1;
-            self.secrets.insert(
-                self.max_ver,
-                ExpiringKey {
-                    key,
-                    expiration: from + ttl,
-                },
-            );
+            self.secrets.insert(self.max_ver, ExpiringKey { key, expiration: from + ttl });
             while self.secrets.len() > WINDOW {
                 self.secrets.pop_first();
             }
@@ -75,8 +70,8 @@ impl RotatingSecrets {
         added
     }
 
-    /// The secret to make a ticket with, its id, and how long the ticket may last: no longer than the
-    /// newest secret, in case `ttl` was raised meanwhile.
+    /// The secret to make a ticket with, its id, and how long the ticket may last: no longer than
+    /// the newest secret, in case `ttl` was raised meanwhile.
     pub fn for_ticket(&self, ttl: Duration, now: Utime) -> Option<(u64, &CryptoKey, Duration)> {
         let mut secrets = self.secrets.iter();
         let first = secrets.next()?;
@@ -102,10 +97,7 @@ impl Encode for ExpiringKey {
 impl Decode for ExpiringKey {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
         r.get::<u8>()?;
-        Ok(ExpiringKey {
-            key: r.get()?,
-            expiration: r.get()?,
-        })
+        Ok(ExpiringKey { key: r.get()?, expiration: r.get()? })
     }
 }
 impl Encode for RotatingSecrets {
@@ -118,15 +110,12 @@ impl Encode for RotatingSecrets {
 impl Decode for RotatingSecrets {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
         r.get::<u8>()?;
-        Ok(RotatingSecrets {
-            secrets: r.get()?,
-            max_ver: r.get()?,
-        })
+        Ok(RotatingSecrets { secrets: r.get()?, max_ver: r.get()? })
     }
 }
 
-/// What a service verifies authorizers with: its own rotating secrets, learnt from the monitor, and its
-/// keyring (`RotatingKeyRing`, `src/auth/RotatingKeyRing.h`).
+/// What a service verifies authorizers with: its own rotating secrets, learnt from the monitor, and
+/// its keyring (`RotatingKeyRing`, `src/auth/RotatingKeyRing.h`).
 #[derive(Clone, Debug)]
 pub struct RotatingKeyRing {
     service: EntityType,
@@ -137,11 +126,7 @@ pub struct RotatingKeyRing {
 impl RotatingKeyRing {
     /// Without secrets yet: every authorizer is refused until [`Self::set_secrets`].
     pub fn new(service: EntityType, keyring: Keyring) -> Self {
-        RotatingKeyRing {
-            service,
-            secrets: RotatingSecrets::default(),
-            keyring,
-        }
+        RotatingKeyRing { service, secrets: RotatingSecrets::default(), keyring }
     }
 
     /// Takes the secrets that the monitor sent.

@@ -40,12 +40,7 @@ enum State {
 impl ServerConn {
     /// A connection that has not seen a payload.
     pub fn new(peer: EntityType, method: AuthMethod, con_mode: ConMode) -> Self {
-        ServerConn {
-            peer,
-            method,
-            con_mode,
-            state: State::Fresh,
-        }
+        ServerConn { peer, method, con_mode, state: State::Fresh }
     }
 
     /// The monitor's handler of this session, for requests that come in `MAuth` messages.
@@ -57,7 +52,8 @@ impl ServerConn {
     }
 }
 
-/// How much to believe the global id of a session (`global_id_status_t`, `src/auth/AuthServiceHandler.h`).
+/// How much to believe the global id of a session (`global_id_status_t`,
+/// `src/auth/AuthServiceHandler.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum GlobalIdStatus {
     NewPending,
@@ -94,24 +90,10 @@ impl CephxServer {
         is_new: bool,
     ) -> (Self, Bytes) {
         let challenge = cx.nonzero();
-        let status = if is_new {
-            GlobalIdStatus::NewPending
-        } else {
-            GlobalIdStatus::ReclaimPending
-        };
-        let payload = Challenge {
-            server_challenge: challenge,
-        }
-        .to_bytes(Features::ALL);
-        (
-            CephxServer {
-                name,
-                global_id,
-                challenge,
-                status,
-            },
-            payload,
-        )
+        let status =
+            if is_new { GlobalIdStatus::NewPending } else { GlobalIdStatus::ReclaimPending };
+        let payload = Challenge { server_challenge: challenge }.to_bytes(Features::ALL);
+        (CephxServer { name, global_id, challenge, status }, payload)
     }
 
     /// Who the session claims to be; proved once a reply was `done`.
@@ -143,10 +125,7 @@ impl CephxServer {
                 let keys = keys.ok_or(AuthError::Denied("no rotating keys for this entity"))?;
                 let mut out = header(GET_ROTATING_KEY, 0);
                 keys.encode(&mut out, Features::ALL);
-                Ok(CephxReply {
-                    payload: out.freeze(),
-                    done: None,
-                })
+                Ok(CephxReply { payload: out.freeze(), done: None })
             }
             _ => Err(AuthError::Unexpected("unknown cephx request")),
         }
@@ -160,10 +139,7 @@ impl CephxServer {
         secret_len: Option<usize>,
     ) -> Result<CephxReply, AuthError> {
         let req: Authenticate = r.get()?;
-        let auth = mon
-            .keys
-            .lookup(&self.name)
-            .ok_or(AuthError::Denied("no such entity"))?;
+        let auth = mon.keys.lookup(&self.name).ok_or(AuthError::Denied("no such entity"))?;
         if req.key != fold_challenge(&auth.key, self.challenge, req.client_challenge)? {
             return Err(AuthError::Denied("wrong key"));
         }
@@ -182,17 +158,9 @@ impl CephxServer {
             validity: Utime::from_duration(life),
         };
         let mut out = header(GET_AUTH_SESSION_KEY, 0);
-        put_tickets(
-            &mut out,
-            &auth.key,
-            std::slice::from_ref(&info),
-            old_session.as_ref(),
-        )?;
+        put_tickets(&mut out, &auth.key, std::slice::from_ref(&info), old_session.as_ref())?;
 
-        let caps = mon
-            .keys
-            .caps(&self.name, EntityType::MON)
-            .unwrap_or_default();
+        let caps = mon.keys.caps(&self.name, EntityType::MON).unwrap_or_default();
         if caps.text.is_empty() {
             return Err(AuthError::Denied("the entity has no mon caps"));
         }
@@ -224,10 +192,7 @@ impl CephxServer {
             session_key: info.session_key,
             connection_secret,
         };
-        Ok(CephxReply {
-            payload: out.freeze(),
-            done: Some(Box::new(done)),
-        })
+        Ok(CephxReply { payload: out.freeze(), done: Some(Box::new(done)) })
     }
 
     fn service_tickets(
@@ -244,8 +209,8 @@ impl CephxServer {
             .collect()
     }
 
-    /// Decides whether the session may have its global id. Returns the session key of the ticket that
-    /// proves it, under which the new ticket is sealed once more.
+    /// Decides whether the session may have its global id. Returns the session key of the ticket
+    /// that proves it, under which the new ticket is sealed once more.
     fn verify_old_ticket(
         &mut self,
         mon: &MonAuth,
@@ -284,34 +249,21 @@ impl CephxServer {
     ) -> Result<CephxReply, AuthError> {
         let presented = Presented::decode(&mut r, &mon.keys)?;
         if presented.service != EntityType::AUTH {
-            return Err(AuthError::Denied(
-                "tickets are renewed with the auth ticket only",
-            ));
+            return Err(AuthError::Denied("tickets are renewed with the auth ticket only"));
         }
         let req: ServiceTicketRequest = r.get()?;
         let infos = self.service_tickets(cx, mon, &presented.info.ticket, req.keys);
         let wanted = req.keys & !EntityType::AUTH.0;
-        let status = if infos.is_empty() && wanted != 0 {
-            -13
-        } else {
-            0
-        };
+        let status = if infos.is_empty() && wanted != 0 { -13 } else { 0 };
         let mut out = header(GET_PRINCIPAL_SESSION_KEY, status);
         put_tickets(&mut out, &presented.info.session_key, &infos, None)?;
-        Ok(CephxReply {
-            payload: out.freeze(),
-            done: None,
-        })
+        Ok(CephxReply { payload: out.freeze(), done: None })
     }
 }
 
 fn header(request_type: u16, status: i32) -> BytesMut {
     let mut out = BytesMut::new();
-    ResponseHeader {
-        request_type,
-        status,
-    }
-    .encode(&mut out, Features::ALL);
+    ResponseHeader { request_type, status }.encode(&mut out, Features::ALL);
     out
 }
 
@@ -356,16 +308,12 @@ impl Presented {
         let sealed: Bytes = r.get()?;
         let authorize = unseal(&info.session_key, &sealed)
             .map_err(|_| AuthError::Denied("the authorizer is not sealed with the session key"))?;
-        Ok(Presented {
-            service,
-            info,
-            authorize,
-        })
+        Ok(Presented { service, info, authorize })
     }
 }
 
-/// Verifies an authorizer (`cephx_verify_authorizer`). The first one of a connection is answered with a
-/// challenge, so that a recorded one is worth nothing (CVE-2018-1128).
+/// Verifies an authorizer (`cephx_verify_authorizer`). The first one of a connection is answered
+/// with a challenge, so that a recorded one is worth nothing (CVE-2018-1128).
 fn verify_authorizer(
     cx: &mut Context<'_>,
     keys: &dyn KeyStore,
@@ -374,9 +322,7 @@ fn verify_authorizer(
     more: bool,
 ) -> Result<ServerStep, AuthError> {
     let presented = Presented::decode(&mut Reader::new(payload), keys)?;
-    let Presented {
-        info, authorize, ..
-    } = presented;
+    let Presented { info, authorize, .. } = presented;
     let challenge = match std::mem::replace(&mut conn.state, State::Fresh) {
         State::Challenged(c) if more && authorize.have_challenge => c,
         _ if more => return Err(AuthError::Denied("the challenge was not answered")),
@@ -386,9 +332,7 @@ fn verify_authorizer(
             // Sealed without a length in front, unlike everything else.
             return Ok(ServerStep::More(seal(
                 &info.session_key,
-                &Challenge {
-                    server_challenge: challenge,
-                },
+                &Challenge { server_challenge: challenge },
             )?));
         }
     };
@@ -412,16 +356,13 @@ fn verify_authorizer(
     Ok(ServerStep::Done(out.freeze(), Box::new(who)))
 }
 
-/// Method `none`: believes the name (`AuthNoneAuthorizeHandler`). Reached only where the policy lists
-/// the method.
+/// Method `none`: believes the name (`AuthNoneAuthorizeHandler`). Reached only where the policy
+/// lists the method.
 fn believe(name: AuthName, global_id: u64) -> ServerStep {
     let who = Authenticated {
         name,
         global_id,
-        caps: AuthCaps {
-            allow_all: true,
-            text: String::new(),
-        },
+        caps: AuthCaps { allow_all: true, text: String::new() },
         session_key: CryptoKey::default(),
         connection_secret: Bytes::new(),
     };
@@ -429,14 +370,11 @@ fn believe(name: AuthName, global_id: u64) -> ServerStep {
 }
 
 fn mode_byte(payload: &Bytes) -> Result<u8, AuthError> {
-    payload
-        .first()
-        .copied()
-        .ok_or(AuthError::Denied("no payload"))
+    payload.first().copied().ok_or(AuthError::Denied("no payload"))
 }
 
-/// The monitor's server. Shared as `Rc<RefCell<MonAuth>>`; the monitor refreshes `keys` whenever its
-/// replicated state changes.
+/// The monitor's server. Shared as `Rc<RefCell<MonAuth>>`; the monitor refreshes `keys` whenever
+/// its replicated state changes.
 pub struct MonAuth {
     /// What is offered to whom.
     pub policy: AuthPolicy,
@@ -448,7 +386,8 @@ pub struct MonAuth {
     pub allow_insecure_global_id_reclaim: bool,
     /// False while there is no quorum that ever committed keys: clients are told to come back.
     pub ready: bool,
-    /// Makes global ids that no monitor of the cluster ever gave out; `None` if it cannot right now.
+    /// Makes global ids that no monitor of the cluster ever gave out; `None` if it cannot right
+    /// now.
     pub next_global_id: Box<dyn FnMut() -> Option<u64>>,
 }
 
@@ -499,17 +438,15 @@ impl MonAuth {
         Ok(ServerStep::More(challenge))
     }
 
-    /// Handles the payload of an `MAuth` message inside an established session: renewals and rotating
-    /// keys. Returns the payload of the reply.
+    /// Handles the payload of an `MAuth` message inside an established session: renewals and
+    /// rotating keys. Returns the payload of the reply.
     pub fn handle_mauth(
         &self,
         cx: &mut Context<'_>,
         conn: &mut ServerConn,
         payload: Bytes,
     ) -> Result<CephxReply, AuthError> {
-        let session = conn
-            .mon_session()
-            .ok_or(AuthError::Unexpected("no cephx session"))?;
+        let session = conn.mon_session().ok_or(AuthError::Unexpected("no cephx session"))?;
         session.handle_request(cx, self, payload, None)
     }
 }
@@ -572,9 +509,9 @@ impl ServiceAuth {
         Rc::new(ServiceAuth { policy: RefCell::new(policy), keys })
     }
 
-    /// Takes over `ms_service_mode`, and `ms_mon_service_mode` for a manager. It holds for connections
-    /// that are made from now on. A list without any mode that we know changes nothing: nobody could
-    /// connect any more.
+    /// Takes over `ms_service_mode`, and `ms_mon_service_mode` for a manager. It holds for
+    /// connections that are made from now on. A list without any mode that we know changes nothing:
+    /// nobody could connect any more.
     pub fn set_service_modes(&self, service: &str, mon_service: &str) {
         let mut policy = self.policy.borrow_mut();
         let AuthPolicy { service_modes, mon_service_modes, .. } = &mut *policy;
@@ -624,8 +561,8 @@ impl ServerAuth for ServiceAuth {
                 let mut r = Reader::new(payload);
                 r.get::<u8>()?;
                 let (name, global_id): (AuthName, u64) = r.get()?;
-                // The policy was asked about the kind that the peer says it is. The name must not be
-                // of a more trusted kind.
+                // The policy was asked about the kind that the peer says it is. The name must not
+                // be of a more trusted kind.
                 if !self.policy.borrow().methods(name.kind).contains(&AuthMethod::None) {
                     return Err(AuthError::Unsupported);
                 }
@@ -650,13 +587,19 @@ mod tests {
 
     #[test]
     fn modes_of_a_service_follow_its_settings() {
-        let keys = || Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, crate::Keyring::default())));
+        let keys = || {
+            Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, crate::Keyring::default())))
+        };
         let osd = ServiceAuth::new(AuthPolicy::new(EntityType::OSD), keys());
         assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Crc, ConMode::Secure]);
         osd.set_service_modes("secure", "crc");
         assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Secure]);
         assert_eq!(osd.pick_mode(EntityType::CLIENT, AuthMethod::Cephx, &[1]), None);
-        assert_eq!(osd.modes(EntityType::OSD), [ConMode::Crc, ConMode::Secure], "that is ms_cluster_mode");
+        assert_eq!(
+            osd.modes(EntityType::OSD),
+            [ConMode::Crc, ConMode::Secure],
+            "that is ms_cluster_mode"
+        );
         osd.set_service_modes("", "nonsense");
         assert_eq!(osd.modes(EntityType::CLIENT), [ConMode::Secure]);
 

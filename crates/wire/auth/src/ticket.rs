@@ -62,10 +62,7 @@ versioned! {
 
 impl Default for TicketBlob {
     fn default() -> Self {
-        TicketBlob {
-            secret_id: 0,
-            blob: Bytes::new(),
-        }
+        TicketBlob { secret_id: 0, blob: Bytes::new() }
     }
 }
 
@@ -132,10 +129,7 @@ impl Encode for ResponseHeader {
 }
 impl Decode for ResponseHeader {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
-        Ok(ResponseHeader {
-            request_type: r.get()?,
-            status: r.get()?,
-        })
+        Ok(ResponseHeader { request_type: r.get()?, status: r.get()? })
     }
 }
 
@@ -163,11 +157,7 @@ impl Decode for AuthCaps {
         r.get::<u8>()?;
         let allow_all = r.get()?;
         let caps = Bytes::decode(r)?;
-        let text = if caps.is_empty() {
-            String::new()
-        } else {
-            Reader::new(caps).get()?
-        };
+        let text = if caps.is_empty() { String::new() } else { Reader::new(caps).get()? };
         Ok(AuthCaps { allow_all, text })
     }
 }
@@ -274,11 +264,7 @@ pub struct AuthorizeReply {
 }
 impl Encode for AuthorizeReply {
     fn encode(&self, out: &mut BytesMut, f: Features) {
-        out.put_u8(if self.connection_secret.is_empty() {
-            1
-        } else {
-            2
-        });
+        out.put_u8(if self.connection_secret.is_empty() { 1 } else { 2 });
         out.put_u64_le(self.nonce_plus_one);
         if !self.connection_secret.is_empty() {
             self.connection_secret.encode(out, f);
@@ -290,11 +276,7 @@ impl Decode for AuthorizeReply {
         let struct_v: u8 = r.get()?;
         Ok(AuthorizeReply {
             nonce_plus_one: r.get()?,
-            connection_secret: if struct_v >= 2 {
-                r.get()?
-            } else {
-                Bytes::new()
-            },
+            connection_secret: if struct_v >= 2 { r.get()? } else { Bytes::new() },
         })
     }
 }
@@ -323,19 +305,15 @@ pub(crate) fn put_tickets(
     for info in infos {
         out.put_u32_le(info.service.0);
         out.put_u8(1);
-        let theirs = ServiceTicket {
-            session_key: info.session_key.clone(),
-            validity: info.validity,
-        };
+        let theirs =
+            ServiceTicket { session_key: info.session_key.clone(), validity: info.validity };
         seal(principal, &theirs)?.encode(out, Features::ALL);
         let ours = ServiceTicketInfo {
             ticket: info.ticket.clone(),
             session_key: info.session_key.clone(),
         };
-        let blob = TicketBlob {
-            secret_id: info.secret_id,
-            blob: seal(&info.service_secret, &ours)?,
-        };
+        let blob =
+            TicketBlob { secret_id: info.secret_id, blob: seal(&info.service_secret, &ours)? };
         let blob = blob.to_bytes(Features::ALL);
         out.put_u8(u8::from(ticket_key.is_some()));
         match ticket_key {

@@ -55,7 +55,8 @@ impl From<ArgsError> for crate::Refusal {
     }
 }
 
-/// The arguments of one command. Values are strings, numbers, booleans, and arrays of strings or numbers.
+/// The arguments of one command. Values are strings, numbers, booleans, and arrays of strings or
+/// numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Args(Map<String, Value>);
 
@@ -70,7 +71,8 @@ impl Args {
             return Err(ArgsError::Malformed("the command is too long".into()));
         }
         // What follows the object is not looked at: the `rbd` tool sends a quote too many.
-        let Some(Ok(value)) = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next() else {
+        let Some(Ok(value)) = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next()
+        else {
             return Err(ArgsError::Malformed(format!("unparseable JSON {text}")));
         };
         let Value::Object(map) = value else {
@@ -142,7 +144,9 @@ impl Args {
     pub fn flag(&self, name: &str) -> bool {
         match self.0.get(name) {
             Some(Value::Bool(b)) => *b,
-            Some(Value::String(s)) => s.strip_prefix("--").is_some_and(|s| s.replace('-', "_") == name),
+            Some(Value::String(s)) => {
+                s.strip_prefix("--").is_some_and(|s| s.replace('-', "_") == name)
+            }
             _ => false,
         }
     }
@@ -184,7 +188,9 @@ impl Args {
             match self.0.get(arg.name()) {
                 None if arg.optional() || arg.many() => {}
                 None => return Err(ArgsError::Missing(arg.name().to_owned())),
-                Some(Value::Array(items)) if arg.many() => items.iter().try_for_each(|v| check(arg, v))?,
+                Some(Value::Array(items)) if arg.many() => {
+                    items.iter().try_for_each(|v| check(arg, v))?
+                }
                 Some(v) => check(arg, v)?,
             }
         }
@@ -193,7 +199,8 @@ impl Args {
 }
 
 fn check(arg: &Arg, value: &Value) -> Result<(), ArgsError> {
-    let type_error = || ArgsError::Type { name: arg.name().to_owned(), kind: arg.kind().to_owned() };
+    let type_error =
+        || ArgsError::Type { name: arg.name().to_owned(), kind: arg.kind().to_owned() };
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match arg.kind() {
         "CephInt" | "CephFloat" => {
@@ -205,7 +212,10 @@ fn check(arg: &Arg, value: &Value) -> Result<(), ArgsError> {
                 && !(low..=high).contains(&n)
             {
                 let range = arg.pairs.get("range").copied().unwrap_or_default();
-                return Err(ArgsError::Range { value: text, range: format!("[{}]", range.replace('|', ",")) });
+                return Err(ArgsError::Range {
+                    value: text,
+                    range: format!("[{}]", range.replace('|', ",")),
+                });
             }
             Ok(())
         }
@@ -220,7 +230,8 @@ fn check(arg: &Arg, value: &Value) -> Result<(), ArgsError> {
                 choices: arg.pairs.get("strings").copied().unwrap_or_default().to_owned(),
             }),
         },
-        // An OSD's id comes as a number from the stock tool, as `osd.3` from a person's own program.
+        // An OSD's id comes as a number from the stock tool, as `osd.3` from a person's own
+        // program.
         "CephOsdName" => Ok(()),
         _ => {
             if value.is_boolean() {
@@ -243,7 +254,9 @@ fn in_class(class: &str, c: char) -> bool {
     let mut i = 0;
     while let Some(&low) = inner.get(i) {
         match (inner.get(i + 1), inner.get(i + 2)) {
-            (Some('-'), Some(&high)) if low <= high && low.is_alphanumeric() && high.is_alphanumeric() => {
+            (Some('-'), Some(&high))
+                if low <= high && low.is_alphanumeric() && high.is_alphanumeric() =>
+            {
                 if (low..=high).contains(&c) {
                     return true;
                 }

@@ -12,9 +12,9 @@ pub struct Description<'a> {
     flags: u64,
 }
 
-/// `get_command_descriptions` (Ceph: `dump_cmddesc_to_json`, `src/common/cmdparse.cc`): an object of
-/// `cmdNNN` entries. Peers older than Nautilus do not know `CephBool`: they are told of a choice with
-/// the single value `--the-name`.
+/// `get_command_descriptions` (Ceph: `dump_cmddesc_to_json`, `src/common/cmdparse.cc`): an object
+/// of `cmdNNN` entries. Peers older than Nautilus do not know `CephBool`: they are told of a choice
+/// with the single value `--the-name`.
 pub fn descriptions<'a, H: 'static>(
     tables: impl IntoIterator<Item = &'a [Command<H>]>,
     peer_knows_bool: bool,
@@ -27,11 +27,20 @@ pub fn describe_all<'a, H: 'static>(commands: impl IntoIterator<Item = &'a Comma
     numbered(commands, true)
 }
 
-fn numbered<'a, H: 'static>(commands: impl IntoIterator<Item = &'a Command<H>>, peer_knows_bool: bool) -> Value {
+fn numbered<'a, H: 'static>(
+    commands: impl IntoIterator<Item = &'a Command<H>>,
+    peer_knows_bool: bool,
+) -> Value {
     let mut out = Map::new();
     for (n, c) in commands.into_iter().enumerate() {
         let signature = Signature::parse(c.signature);
-        let d = Description { signature: &signature, help: c.help, module: c.module, perm: c.perm, flags: c.flags };
+        let d = Description {
+            signature: &signature,
+            help: c.help,
+            module: c.module,
+            perm: c.perm,
+            flags: c.flags,
+        };
         out.insert(format!("cmd{n:03}"), describe(&d, peer_knows_bool));
     }
     Value::Object(out)
@@ -49,7 +58,10 @@ fn describe(d: &Description<'_>, peer_knows_bool: bool) -> Value {
                     a.pairs.iter().map(|(k, v)| (k.to_string(), json!(v))).collect();
                 if !peer_knows_bool && a.kind() == "CephBool" {
                     pairs.insert("type".into(), json!("CephChoices"));
-                    pairs.insert("strings".into(), json!(format!("--{}", a.name().replace('_', "-"))));
+                    pairs.insert(
+                        "strings".into(),
+                        json!(format!("--{}", a.name().replace('_', "-"))),
+                    );
                 }
                 Value::Object(pairs)
             }
@@ -61,7 +73,8 @@ fn describe(d: &Description<'_>, peer_knows_bool: bool) -> Value {
 /// The reference page: a Markdown table of every command that is shown to operators.
 pub fn markdown<'a, H: 'static>(tables: impl IntoIterator<Item = &'a [Command<H>]>) -> String {
     let mut out = String::from("| Command | Needs | What it does |\n| --- | --- | --- |\n");
-    let mut rows: Vec<_> = tables.into_iter().flatten().filter(|c| c.flags & flags::OBSOLETE == 0).collect();
+    let mut rows: Vec<_> =
+        tables.into_iter().flatten().filter(|c| c.flags & flags::OBSOLETE == 0).collect();
     rows.sort_by_key(|c| c.signature);
     for c in rows {
         let mut usage = String::new();
@@ -83,7 +96,12 @@ pub fn markdown<'a, H: 'static>(tables: impl IntoIterator<Item = &'a [Command<H>
             }
             usage.push_str(&word);
         }
-        out.push_str(&format!("| `{usage}` | {} {} | {} |\n", c.module, c.perm, c.help.replace('|', "\\|")));
+        out.push_str(&format!(
+            "| `{usage}` | {} {} | {} |\n",
+            c.module,
+            c.perm,
+            c.help.replace('|', "\\|")
+        ));
     }
     out
 }

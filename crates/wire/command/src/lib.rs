@@ -1,8 +1,8 @@
 //! The command interface: how commands are declared, described to clients, parsed and answered.
 //!
-//! A command is one [`Command`] value in a table. Its signature, in Ceph's compact notation, answers
-//! `get_command_descriptions` (from which the stock `ceph` tool builds its own parser), validates the
-//! arguments that arrive, and prints the reference page.
+//! A command is one [`Command`] value in a table. Its signature, in Ceph's compact notation,
+//! answers `get_command_descriptions` (from which the stock `ceph` tool builds its own parser),
+//! validates the arguments that arrive, and prints the reference page.
 
 mod args;
 mod describe;
@@ -11,10 +11,11 @@ mod signature;
 
 pub use args::{Args, ArgsError};
 pub use describe::{describe_all, descriptions, markdown};
-pub use reply::{Format, Reply, Refusal};
+pub use reply::{Format, Refusal, Reply};
 pub use signature::{Arg, Signature, Word};
 
-/// Flags of a command (Ceph: `MonCommand::FLAG_*`, `src/mon/MonCommand.h`). The stock tool reads them.
+/// Flags of a command (Ceph: `MonCommand::FLAG_*`, `src/mon/MonCommand.h`). The stock tool reads
+/// them.
 pub mod flags {
     /// Nothing special.
     pub const NONE: u64 = 0;

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 use types::errno::Errno;
 
-/// A successful answer: a status line (which `ceph` prints to standard error) and data (standard output).
+/// A successful answer: a status line (which `ceph` prints to standard error) and data (standard
+/// output).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// The status line.
@@ -79,8 +80,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the arguments ask for. Formats that are not known give indented JSON, like the
-    /// stock monitor's fallback.
+    /// The format that the arguments ask for. Formats that are not known give indented JSON, like
+    /// the stock monitor's fallback.
     pub fn of(args: &Args) -> Format {
         match args.str("format") {
             None | Some("plain" | "") => Format::Plain,
@@ -97,7 +98,8 @@ impl Format {
             Format::Json => serde_json::to_writer(&mut out, value),
             _ => {
                 let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-                let done = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, indent));
+                let done =
+                    value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, indent));
                 out.push(b'\n');
                 done
             }

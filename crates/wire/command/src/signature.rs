@@ -1,5 +1,6 @@
-//! Ceph's compact notation of a command: words separated by spaces, each either a literal or a list of
-//! `key=value` pairs separated by commas (`ceph:src/mon/MonCommands.h`, `src/common/cmdparse.cc`).
+//! Ceph's compact notation of a command: words separated by spaces, each either a literal or a list
+//! of `key=value` pairs separated by commas (`ceph:src/mon/MonCommands.h`,
+//! `src/common/cmdparse.cc`).
 
 use std::collections::BTreeMap;
 
@@ -66,7 +67,9 @@ impl Signature {
                     if !w.contains(['=', ',']) {
                         return Word::Literal(w);
                     }
-                    Word::Arg(Arg { pairs: w.split(',').filter_map(|kv| kv.split_once('=')).collect() })
+                    Word::Arg(Arg {
+                        pairs: w.split(',').filter_map(|kv| kv.split_once('=')).collect(),
+                    })
                 })
                 .collect(),
         )

@@ -1,11 +1,14 @@
 use super::*;
 use serde_json::json;
 
-const RENAME: &str = "osd pool rename name=srcpool,type=CephPoolname name=destpool,type=CephPoolname";
-const REWEIGHT: &str = "osd reweight name=id,type=CephOsdName type=CephFloat,name=weight,range=0.0|1.0";
+const RENAME: &str =
+    "osd pool rename name=srcpool,type=CephPoolname name=destpool,type=CephPoolname";
+const REWEIGHT: &str =
+    "osd reweight name=id,type=CephOsdName type=CephFloat,name=weight,range=0.0|1.0";
 const TREE: &str = "osd tree name=epoch,type=CephInt,range=0,req=false \
     name=states,type=CephChoices,strings=up|down|in|out,n=N,req=false";
-const SURE: &str = "osd lost name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false";
+const SURE: &str =
+    "osd lost name=id,type=CephOsdName name=yes_i_really_mean_it,type=CephBool,req=false";
 
 fn command(signature: &'static str) -> Command<()> {
     Command { signature, help: "Help.", module: "osd", perm: "rw", flags: 0, handler: () }
@@ -39,9 +42,14 @@ fn descriptions_have_the_shape_the_tool_expects() {
 
 #[test]
 fn validation() {
-    let check = |sig: &'static str, text: &str| parse(text).validate(&Signature::parse(sig)).map_err(|e| e.to_string());
+    let check = |sig: &'static str, text: &str| {
+        parse(text).validate(&Signature::parse(sig)).map_err(|e| e.to_string())
+    };
     assert_eq!(check(RENAME, r#"{"srcpool":"a","destpool":"b"}"#), Ok(()));
-    assert_eq!(check(RENAME, r#"{"srcpool":"a"}"#), Err("missing required parameter: 'destpool'".into()));
+    assert_eq!(
+        check(RENAME, r#"{"srcpool":"a"}"#),
+        Err("missing required parameter: 'destpool'".into())
+    );
     assert!(check(REWEIGHT, r#"{"id":1,"weight":1.5}"#).is_err());
     assert!(check(REWEIGHT, r#"{"id":1,"weight":0.5}"#).is_ok());
     assert!(check(TREE, r#"{"epoch":-1}"#).is_err());
@@ -54,9 +62,14 @@ fn validation() {
 
 #[test]
 fn typed_access() {
-    let a = parse(r#"{"prefix":"x y","i":3,"t":"4","f":2.5,"b":true,"yes_it":"--yes-it","l":["a","b"],"one":"z"}"#);
+    let a = parse(
+        r#"{"prefix":"x y","i":3,"t":"4","f":2.5,"b":true,"yes_it":"--yes-it","l":["a","b"],"one":"z"}"#,
+    );
     assert_eq!(a.prefix(), "x y");
-    assert_eq!((a.int("i"), a.int("t"), a.float("f"), a.float("i")), (Some(3), Some(4), Some(2.5), Some(3.0)));
+    assert_eq!(
+        (a.int("i"), a.int("t"), a.float("f"), a.float("i")),
+        (Some(3), Some(4), Some(2.5), Some(3.0))
+    );
     assert!(a.flag("b") && a.flag("yes_it") && !a.flag("l"));
     assert_eq!(a.strs("l"), ["a", "b"]);
     assert_eq!(a.strs("one"), ["z"]);
@@ -67,7 +80,10 @@ fn typed_access() {
 
 #[test]
 fn pretty_json_is_indented_by_four() {
-    assert_eq!(Format::JsonPretty.json(&json!({"a": [1]})), "{\n    \"a\": [\n        1\n    ]\n}\n");
+    assert_eq!(
+        Format::JsonPretty.json(&json!({"a": [1]})),
+        "{\n    \"a\": [\n        1\n    ]\n}\n"
+    );
     assert_eq!(Format::Json.json(&json!({"a": 1})), "{\"a\":1}");
 }
 

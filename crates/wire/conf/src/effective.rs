@@ -83,15 +83,19 @@ impl Config {
         Ok(changed)
     }
 
-    /// From now on the daemon has read the options that are read at its start: what the monitors say of these later holds
-    /// for the next one (Ceph: `md_config_t::set_mon_vals`), and what is shown is what holds.
+    /// From now on the daemon has read the options that are read at its start: what the monitors
+    /// say of these later holds for the next one (Ceph: `md_config_t::set_mon_vals`), and what is
+    /// shown is what holds.
     pub fn set_started(&mut self) {
         self.started = true;
     }
 
-    /// Replaces everything that came from the monitors. Settings that this version does not know are
-    /// returned, so that the caller can log them.
-    pub fn set_from_mon<'a>(&mut self, settings: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<ConfError> {
+    /// Replaces everything that came from the monitors. Settings that this version does not know
+    /// are returned, so that the caller can log them.
+    pub fn set_from_mon<'a>(
+        &mut self,
+        settings: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Vec<ConfError> {
         let started = self.started;
         let stays = |name: &str| started && schema::find(name).is_some_and(|spec| !spec.runtime);
         for (_, slot) in self.values.iter_mut().filter(|(name, _)| !stays(name)) {
@@ -99,7 +103,10 @@ impl Config {
         }
         self.values.retain(|_, s| !s.is_empty());
         self.revision += 1;
-        settings.filter(|(name, _)| !stays(name)).filter_map(|(n, v)| self.set(Source::Mon, n, v).err()).collect()
+        settings
+            .filter(|(name, _)| !stays(name))
+            .filter_map(|(n, v)| self.set(Source::Mon, n, v).err())
+            .collect()
     }
 
     /// The value that holds and where it came from.
@@ -169,13 +176,15 @@ impl Config {
         Ok(Self::spec(name)?.parse(text)?.to_string())
     }
 
-    /// The options of `injectargs`: `--name value` or `--name=value`. Nothing is wrong with any of them.
+    /// The options of `injectargs`: `--name value` or `--name=value`. Nothing is wrong with any of
+    /// them.
     pub fn injected(text: &str) -> Result<Vec<(String, String)>, ConfError> {
         let mut words = text.split_whitespace();
         let mut set = Vec::new();
         while let Some(word) = words.next() {
             let bad = |why: &str| ConfError::Argument(word.to_owned(), why.to_owned());
-            let option = word.strip_prefix("--").ok_or_else(|| bad("is not of the form --option value"))?;
+            let option =
+                word.strip_prefix("--").ok_or_else(|| bad("is not of the form --option value"))?;
             let (name, value) = match option.split_once('=') {
                 Some(both) => both,
                 None => (option, words.next().ok_or_else(|| bad("has no value"))?),
@@ -197,10 +206,23 @@ mod tests {
 
     #[test]
     fn injected_arguments_are_options_with_values() {
-        let set = |text| Config::injected(text).map(|all| all.into_iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "));
-        assert_eq!(set("--mon-max-osd 5  --osd_max_scrubs=2").as_deref(), Ok("mon_max_osd=5 osd_max_scrubs=2"));
+        let set = |text| {
+            Config::injected(text).map(|all| {
+                all.into_iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" ")
+            })
+        };
+        assert_eq!(
+            set("--mon-max-osd 5  --osd_max_scrubs=2").as_deref(),
+            Ok("mon_max_osd=5 osd_max_scrubs=2")
+        );
         assert_eq!(set("").as_deref(), Ok(""));
-        for bad in ["mon_max_osd 5", "--mon_max_osd", "--nothing 5", "--mon_max_osd many", "--osd_max_scrubs 2 --mon_max_osd 0"] {
+        for bad in [
+            "mon_max_osd 5",
+            "--mon_max_osd",
+            "--nothing 5",
+            "--mon_max_osd many",
+            "--osd_max_scrubs 2 --mon_max_osd 0",
+        ] {
             assert!(set(bad).is_err(), "{bad}");
         }
     }
@@ -221,7 +243,9 @@ mod tests {
     #[test]
     fn what_is_read_at_the_start_stays() {
         let mut c = Config::new();
-        let mon = |queue, complaint| [("osd_op_queue", queue), ("osd_op_complaint_time", complaint)].into_iter();
+        let mon = |queue, complaint| {
+            [("osd_op_queue", queue), ("osd_op_complaint_time", complaint)].into_iter()
+        };
         assert!(c.set_from_mon(mon("wpq", "20")).is_empty());
         c.set_started();
         assert!(c.set_from_mon(mon("mclock_scheduler", "10")).is_empty());
@@ -234,8 +258,17 @@ mod tests {
     fn refuses_nonsense() {
         let mut c = Config::new();
         assert!(matches!(c.set(Source::Mon, "osd_nonsense", "1"), Err(ConfError::Unknown(_))));
-        assert!(matches!(c.set(Source::Mon, "osd_pool_default_size", "x"), Err(ConfError::Parse { .. })));
-        assert!(matches!(c.set(Source::Mon, "osd_pool_default_size", "0"), Err(ConfError::Range { .. })));
-        assert!(matches!(c.set(Source::Mon, "osd_op_queue", "lottery"), Err(ConfError::Range { .. })));
+        assert!(matches!(
+            c.set(Source::Mon, "osd_pool_default_size", "x"),
+            Err(ConfError::Parse { .. })
+        ));
+        assert!(matches!(
+            c.set(Source::Mon, "osd_pool_default_size", "0"),
+            Err(ConfError::Range { .. })
+        ));
+        assert!(matches!(
+            c.set(Source::Mon, "osd_op_queue", "lottery"),
+            Err(ConfError::Range { .. })
+        ));
     }
 }

@@ -1,5 +1,5 @@
-//! The `ceph.conf` format: INI sections, `;` and `#` comments, continuation lines ending in `\`, quotes,
-//! and option names in which spaces, dashes and underscores are the same.
+//! The `ceph.conf` format: INI sections, `;` and `#` comments, continuation lines ending in `\`,
+//! quotes, and option names in which spaces, dashes and underscores are the same.
 
 use crate::ConfError;
 use std::path::Path;
@@ -32,7 +32,9 @@ impl ConfFile {
                 continue;
             }
             if let Some(rest) = body.strip_prefix('[') {
-                let name = rest.strip_suffix(']').ok_or_else(|| err("a section header must end with ]"))?;
+                let name = rest
+                    .strip_suffix(']')
+                    .ok_or_else(|| err("a section header must end with ]"))?;
                 section = name.trim().to_string();
                 if section.is_empty() {
                     return Err(err("a section needs a name"));
@@ -52,12 +54,20 @@ impl ConfFile {
     /// Reads and parses a file.
     pub fn read(path: &Path) -> std::io::Result<ConfFile> {
         let text = std::fs::read_to_string(path)?;
-        Self::parse(&text).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{}: {e}", path.display())))
+        Self::parse(&text).map_err(|e| {
+            std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{}: {e}", path.display()))
+        })
     }
 
     /// The last value of `name` in the first of `sections` that has it.
     pub fn get(&self, sections: &[&str], name: &str) -> Option<&str> {
-        sections.iter().find_map(|s| self.entries.iter().rev().find(|(es, en, _)| es == s && en == name).map(|e| e.2.as_str()))
+        sections.iter().find_map(|s| {
+            self.entries
+                .iter()
+                .rev()
+                .find(|(es, en, _)| es == s && en == name)
+                .map(|e| e.2.as_str())
+        })
     }
 }
 

@@ -1,10 +1,10 @@
 //! Configuration options: what exists, what values it takes, and which value holds for whom.
 //!
-//! * [`schema`]: every option with its type, default, bounds and the daemons that read it. An option
-//!   that is not in the table does not exist: setting it is refused.
+//! * [`schema`]: every option with its type, default, bounds and the daemons that read it. An
+//!   option that is not in the table does not exist: setting it is refused.
 //! * [`value`]: Ceph's notation of numbers, sizes, durations and booleans.
-//! * [`sections`]: `global`, `osd`, `osd.3`, `client.admin`, with masks (`osd/class:ssd`), and the rule
-//!   for which of several settings wins.
+//! * [`sections`]: `global`, `osd`, `osd.3`, `client.admin`, with masks (`osd/class:ssd`), and the
+//!   rule for which of several settings wins.
 //! * [`file`]: the `ceph.conf` format.
 //! * [`mclock`]: what options of mClock mean together.
 //! * [`effective`]: the values that hold in one running daemon, with change notification.
@@ -48,7 +48,9 @@ pub enum ConfError {
         why: String,
     },
     /// Not the name of a section.
-    #[error("unrecognized config target '{0}': expected global, mon, mgr, osd, mds, client or TYPE.ID, with masks host:NAME, class:NAME or LOCATION:NAME")]
+    #[error(
+        "unrecognized config target '{0}': expected global, mon, mgr, osd, mds, client or TYPE.ID, with masks host:NAME, class:NAME or LOCATION:NAME"
+    )]
     Section(String),
     /// A line of a configuration file that cannot be read.
     #[error("line {line}: {why}")]

@@ -18,12 +18,13 @@ pub fn reserves(name: &str) -> bool {
     CLASSES.iter().any(|class| option(class, "res") == name)
 }
 
-/// Why the reservations of the profile `custom` cannot be kept together, if that is so: more than 100 % of an OSD. `value` gives
-/// what an option is set to.
+/// Why the reservations of the profile `custom` cannot be kept together, if that is so: more than
+/// 100 % of an OSD. `value` gives what an option is set to.
 pub fn overcommitted(value: impl Fn(&str) -> Option<f64>) -> Option<String> {
     let of = |class: &str| {
         let name = option(class, "res");
-        value(&name).unwrap_or_else(|| find(&name).and_then(|o| o.default.parse().ok()).unwrap_or(0.0))
+        value(&name)
+            .unwrap_or_else(|| find(&name).and_then(|o| o.default.parse().ok()).unwrap_or(0.0))
     };
     let parts = CLASSES.map(|class| (class, of(class)));
     let sum: f64 = parts.iter().map(|(_, part)| part).sum();
@@ -44,11 +45,22 @@ mod tests {
 
     #[test]
     fn reservations_fit_together_or_the_sum_is_said() {
-        let of = |parts: [f64; 3]| overcommitted(|name| Some(parts[CLASSES.iter().position(|c| option(c, "res") == name)?]));
+        let of = |parts: [f64; 3]| {
+            overcommitted(|name| {
+                Some(parts[CLASSES.iter().position(|c| option(c, "res") == name)?])
+            })
+        };
         assert_eq!(of([0.5, 0.3, 0.2]), None);
         assert_eq!(of([0.1, 0.2, 0.7]), None, "0.1 + 0.2 is a little more than 0.3");
-        assert_eq!(of([0.8, 0.3, 0.005]).unwrap(), "reservations add up to 110.5 %: client 80 %, background_recovery 30 %, background_best_effort 0.5 %");
-        assert_eq!(overcommitted(|name| name.contains("client").then_some(1.0)), None, "the others have none by default");
+        assert_eq!(
+            of([0.8, 0.3, 0.005]).unwrap(),
+            "reservations add up to 110.5 %: client 80 %, background_recovery 30 %, background_best_effort 0.5 %"
+        );
+        assert_eq!(
+            overcommitted(|name| name.contains("client").then_some(1.0)),
+            None,
+            "the others have none by default"
+        );
         for class in CLASSES {
             for part in PARTS {
                 let name = option(class, part);

@@ -1,9 +1,9 @@
 //! Every option that exists.
 //!
-//! Three groups: what our daemons read (declared below, each with the daemons that read it; an option
-//! stands here only if the code honours it), what the client libraries and tools read (a table of facts
-//! in `library_options.tsv`; the monitors keep the values and hand them to those clients), and the log
-//! levels `debug_*`.
+//! Three groups: what our daemons read (declared below, each with the daemons that read it; an
+//! option stands here only if the code honours it), what the client libraries and tools read (a
+//! table of facts in `library_options.tsv`; the monitors keep the values and hand them to those
+//! clients), and the log levels `debug_*`.
 
 use crate::ConfError;
 use crate::value::{self, Kind, Value};
@@ -60,8 +60,13 @@ pub struct OptionSpec {
 impl OptionSpec {
     /// Reads a value and checks it against bounds and allowed words.
     pub fn parse(&self, text: &str) -> Result<Value, ConfError> {
-        let v = value::parse(self.kind, text).map_err(|why| ConfError::Parse { name: self.name.into(), value: text.into(), why })?;
-        let range = |why: String| ConfError::Range { name: self.name.into(), value: text.into(), why };
+        let v = value::parse(self.kind, text).map_err(|why| ConfError::Parse {
+            name: self.name.into(),
+            value: text.into(),
+            why,
+        })?;
+        let range =
+            |why: String| ConfError::Range { name: self.name.into(), value: text.into(), why };
         let number = match &v {
             Value::Uint(n) => Some(*n as f64),
             Value::Int(n) => Some(*n as f64),
@@ -113,13 +118,18 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("osd_mclock_force_run_benchmark_on_init", NO_BENCHMARK),
     ("osd_mclock_iops_capacity_low_threshold_hdd", NO_LEAST),
     ("osd_mclock_iops_capacity_low_threshold_ssd", NO_LEAST),
-    ("osd_mclock_scheduler_anticipation_timeout", "the scheduler does not wait for operations that may come"),
+    (
+        "osd_mclock_scheduler_anticipation_timeout",
+        "the scheduler does not wait for operations that may come",
+    ),
     ("osd_mclock_skip_benchmark", NO_BENCHMARK),
     ("osd_recovery_max_active_hdd", "osd_recovery_max_active holds whatever the device"),
 ];
-const NO_BENCHMARK: &str = "OSDs run no benchmark when they start; what they can do is learned under load";
+const NO_BENCHMARK: &str =
+    "OSDs run no benchmark when they start; what they can do is learned under load";
 const NO_COSTS: &str = "what operations cost is learned, or follows from osd_mclock_max_capacity_iops_* and osd_mclock_max_sequential_bandwidth_*";
-const NO_LEAST: &str = "what an OSD can do is learned while it does all it can: a low figure is one of a slow device";
+const NO_LEAST: &str =
+    "what an OSD can do is learned while it does all it can: a low figure is one of a slow device";
 
 /// Why an option of Ceph is not there, if that is known.
 pub fn why_not(name: &str) -> Option<&'static str> {
@@ -133,8 +143,8 @@ pub fn all() -> Vec<&'static OptionSpec> {
     v
 }
 
-/// `name type level default [min..max | word,word] r|s services: description`, columns separated by `|`.
-/// `r`: a change takes effect at once; `s`: at the next start.
+/// `name type level default [min..max | word,word] r|s services: description`, columns separated by
+/// `|`. `r`: a change takes effect at once; `s`: at the next start.
 const SERVER_OPTIONS: &str = "
 fsid|uuid|basic|||s|mon,mgr,osd,client|Identity of the cluster.
 mon_host|str|basic|||s|mon,mgr,osd,client|Addresses of the monitors.
@@ -326,7 +336,9 @@ fn parse_table() -> HashMap<&'static str, OptionSpec> {
     let mut table = HashMap::new();
     for line in include_str!("library_options.tsv").lines().filter(|l| !l.starts_with('#')) {
         let c: Vec<&str> = line.split('\t').collect();
-        let [name, kind, level, default, min, max, allowed, when] = c[..] else { panic!("library_options.tsv: {line:?}") };
+        let [name, kind, level, default, min, max, allowed, when] = c[..] else {
+            panic!("library_options.tsv: {line:?}")
+        };
         table.insert(
             name,
             OptionSpec {
@@ -362,7 +374,9 @@ fn parse_table() -> HashMap<&'static str, OptionSpec> {
     }
     for line in SERVER_OPTIONS.lines().filter(|l| !l.is_empty()) {
         let c: Vec<&str> = line.split('|').collect();
-        let [name, kind, level, default, bounds, when, services, description] = c[..] else { panic!("option table: {line:?}") };
+        let [name, kind, level, default, bounds, when, services, description] = c[..] else {
+            panic!("option table: {line:?}")
+        };
         let (min, max, allowed) = match bounds.split_once("..") {
             Some((a, b)) => (bound(a), bound(b), vec![]),
             None => (None, None, bounds.split(',').filter(|w| !w.is_empty()).collect()),
@@ -371,7 +385,8 @@ fn parse_table() -> HashMap<&'static str, OptionSpec> {
             name,
             OptionSpec {
                 name,
-                kind: Kind::by_name(kind).unwrap_or_else(|| panic!("option table: type of {line:?}")),
+                kind: Kind::by_name(kind)
+                    .unwrap_or_else(|| panic!("option table: type of {line:?}")),
                 level: level_by_name(level),
                 default,
                 min,
@@ -464,11 +479,22 @@ mod tests {
         assert!(find("osd_no_such").is_none());
         for (name, why) in REFUSED {
             assert!(find(name).is_none(), "{name} is there");
-            assert!(ConfError::Unknown((*name).into()).to_string().ends_with(&format!("'{name}': {why}")));
+            assert!(
+                ConfError::Unknown((*name).into())
+                    .to_string()
+                    .ends_with(&format!("'{name}': {why}"))
+            );
         }
-        assert_eq!(ConfError::Unknown("osd_no_such".into()).to_string(), "unrecognized config option 'osd_no_such'");
+        assert_eq!(
+            ConfError::Unknown("osd_no_such".into()).to_string(),
+            "unrecognized config option 'osd_no_such'"
+        );
         let chunk = find("osd_recovery_max_chunk").unwrap();
         assert_eq!((chunk.min, chunk.max), (Some(65536.0), Some(67108864.0)));
-        assert!(chunk.parse("32K").is_err() && chunk.parse("64K").is_ok() && chunk.parse("65M").is_err());
+        assert!(
+            chunk.parse("32K").is_err()
+                && chunk.parse("64K").is_ok()
+                && chunk.parse("65M").is_err()
+        );
     }
 }

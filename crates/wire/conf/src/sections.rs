@@ -1,7 +1,7 @@
 //! Who a setting is for, and which of several settings wins.
 //!
-//! A more specific section beats a more general one: `global` < `osd` < `osd.3`; among settings for the
-//! same section, one with a mask beats one without (Ceph 16.2: `src/mon/ConfigMap.cc`).
+//! A more specific section beats a more general one: `global` < `osd` < `osd.3`; among settings for
+//! the same section, one with a mask beats one without (Ceph 16.2: `src/mon/ConfigMap.cc`).
 
 use crate::ConfError;
 use std::collections::BTreeMap;
@@ -48,8 +48,15 @@ impl Section {
             parts.collect()
         };
         for mask in rest {
-            let (k, v) = mask.split_once(':').filter(|(k, v)| !k.is_empty() && !v.is_empty()).ok_or_else(err)?;
-            let taken = if k == "class" { s.device_class.replace(v.into()).is_some() } else { s.location.replace((k.into(), v.into())).is_some() };
+            let (k, v) = mask
+                .split_once(':')
+                .filter(|(k, v)| !k.is_empty() && !v.is_empty())
+                .ok_or_else(err)?;
+            let taken = if k == "class" {
+                s.device_class.replace(v.into()).is_some()
+            } else {
+                s.location.replace((k.into(), v.into())).is_some()
+            };
             if taken {
                 return Err(err());
             }
@@ -64,7 +71,11 @@ impl Section {
     pub fn applies(&self, who: &Who) -> bool {
         let named = self.name == "global"
             || self.name == who.entity_type
-            || self.name.strip_prefix(&who.entity_type).and_then(|r| r.strip_prefix('.')).is_some_and(|id| self.id_matches(id, &who.id));
+            || self
+                .name
+                .strip_prefix(&who.entity_type)
+                .and_then(|r| r.strip_prefix('.'))
+                .is_some_and(|id| self.id_matches(id, &who.id));
         named
             && self.device_class.as_ref().is_none_or(|c| who.device_class.as_ref() == Some(c))
             && self.location.as_ref().is_none_or(|(k, v)| who.location.get(k) == Some(v))
@@ -130,12 +141,24 @@ mod tests {
     use super::*;
 
     fn who(t: &str, id: &str) -> Who {
-        Who { entity_type: t.into(), id: id.into(), location: [("host".into(), "a".into())].into(), device_class: Some("ssd".into()) }
+        Who {
+            entity_type: t.into(),
+            id: id.into(),
+            location: [("host".into(), "a".into())].into(),
+            device_class: Some("ssd".into()),
+        }
     }
 
     #[test]
     fn parses_and_prints() {
-        for t in ["global", "osd", "osd.3", "osd/class:ssd", "client.admin/host:b", "osd/rack:x/class:hdd"] {
+        for t in [
+            "global",
+            "osd",
+            "osd.3",
+            "osd/class:ssd",
+            "client.admin/host:b",
+            "osd/rack:x/class:hdd",
+        ] {
             assert_eq!(Section::parse(t).unwrap().to_string(), t);
         }
         for t in ["", "osb", "osd.", "osd/class", "osd/class:", "osd/class:a/class:b", "3"] {
@@ -145,11 +168,23 @@ mod tests {
 
     #[test]
     fn the_specific_wins() {
-        let s: Vec<(Section, &str)> = [("osd.3", "e"), ("global", "a"), ("osd", "b"), ("osd/host:a", "d"), ("osd/class:ssd", "c"), ("osd/class:hdd", "z"), ("mon", "y")]
-            .into_iter()
-            .map(|(s, v)| (Section::parse(s).unwrap(), v))
-            .collect();
-        let get = |skip: usize, w: &Who| resolve(s.iter().skip(skip).map(|(s, v)| (s, "o", *v)), w).get("o").map(|v| v.0.to_string());
+        let s: Vec<(Section, &str)> = [
+            ("osd.3", "e"),
+            ("global", "a"),
+            ("osd", "b"),
+            ("osd/host:a", "d"),
+            ("osd/class:ssd", "c"),
+            ("osd/class:hdd", "z"),
+            ("mon", "y"),
+        ]
+        .into_iter()
+        .map(|(s, v)| (Section::parse(s).unwrap(), v))
+        .collect();
+        let get = |skip: usize, w: &Who| {
+            resolve(s.iter().skip(skip).map(|(s, v)| (s, "o", *v)), w)
+                .get("o")
+                .map(|v| v.0.to_string())
+        };
         assert_eq!(get(0, &who("osd", "3")).as_deref(), Some("e"));
         assert_eq!(get(0, &who("osd", "4")).as_deref(), Some("d"));
         assert_eq!(get(4, &who("osd", "4")).as_deref(), Some("c"));

@@ -50,7 +50,9 @@ impl Kind {
     /// The type with that name.
     pub fn by_name(name: &str) -> Option<Kind> {
         use Kind::*;
-        [Uint, Int, Str, Float, Bool, Addr, Addrvec, Uuid, Size, Secs, Millisecs].into_iter().find(|k| k.name() == name)
+        [Uint, Int, Str, Float, Bool, Addr, Addrvec, Uuid, Size, Secs, Millisecs]
+            .into_iter()
+            .find(|k| k.name() == name)
     }
 }
 
@@ -88,8 +90,12 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::Uint => scaled(t, 1000).map(Value::Uint),
         Kind::Size => scaled(t, 1024).map(Value::Uint),
         Kind::Int => match t.strip_prefix('-') {
-            Some(rest) => scaled(rest, 1000).and_then(|v| i64::try_from(v).map_err(|_| too_large(t))).map(|v| Value::Int(-v)),
-            None => scaled(t, 1000).and_then(|v| i64::try_from(v).map_err(|_| too_large(t))).map(Value::Int),
+            Some(rest) => scaled(rest, 1000)
+                .and_then(|v| i64::try_from(v).map_err(|_| too_large(t)))
+                .map(|v| Value::Int(-v)),
+            None => scaled(t, 1000)
+                .and_then(|v| i64::try_from(v).map_err(|_| too_large(t)))
+                .map(Value::Int),
         },
         Kind::Float => match t.parse::<f64>() {
             Ok(v) if v.is_finite() => Ok(Value::Float(v)),
@@ -99,14 +105,21 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, String> {
             "true" | "yes" | "on" | "1" => Ok(Value::Bool(true)),
             "false" | "no" | "off" | "0" => Ok(Value::Bool(false)),
             // Any other number than zero is true, as for Ceph.
-            number => number.parse::<i64>().map(|n| Value::Bool(n != 0)).map_err(|_| "expected true or false".into()),
+            number => number
+                .parse::<i64>()
+                .map(|n| Value::Bool(n != 0))
+                .map_err(|_| "expected true or false".into()),
         },
         Kind::Secs => span(t).map(Value::Uint),
         Kind::Millisecs => scaled(t, 1000).map(Value::Uint),
         Kind::Uuid => {
             let hex = t.bytes().filter(|b| *b != b'-').all(|b| b.is_ascii_hexdigit());
             let shape = t.len() == 36 && [8, 13, 18, 23].iter().all(|&i| t.as_bytes()[i] == b'-');
-            if hex && shape { Ok(Value::Str(t.to_ascii_lowercase())) } else { Err("expected a UUID".into()) }
+            if hex && shape {
+                Ok(Value::Str(t.to_ascii_lowercase()))
+            } else {
+                Err("expected a UUID".into())
+            }
         }
         Kind::Str | Kind::Addr | Kind::Addrvec => Ok(Value::Str(text.to_string())),
     }
@@ -123,7 +136,9 @@ fn scaled(t: &str, base: u64) -> Result<u64, String> {
     }
     let digits = t.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = t.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| if digits == 0 { format!("expected a number, found {t:?}") } else { too_large(t) })?;
+    let number: u64 = number.parse().map_err(|_| {
+        if digits == 0 { format!("expected a number, found {t:?}") } else { too_large(t) }
+    })?;
     let suffix = suffix.trim();
     let (unit, base) = match suffix.strip_suffix("iB").or(suffix.strip_suffix('i')) {
         Some(u) if !u.is_empty() => (u, 1024),
@@ -171,7 +186,10 @@ fn span(t: &str) -> Result<u64, String> {
             "y" | "yr" | "year" | "years" => 365 * 86400,
             _ => return Err(err()),
         };
-        total = number.checked_mul(unit).and_then(|v| total.checked_add(v)).ok_or_else(|| too_large(t))?;
+        total = number
+            .checked_mul(unit)
+            .and_then(|v| total.checked_add(v))
+            .ok_or_else(|| too_large(t))?;
         rest = rest[letters..].trim_start();
     }
     if t.is_empty() { Err(err()) } else { Ok(total) }

@@ -1,5 +1,5 @@
-//! An option that a daemon is said to read stands somewhere in the daemons' code. Without that it would be
-//! accepted and ignored.
+//! An option that a daemon is said to read stands somewhere in the daemons' code. Without that it
+//! would be accepted and ignored.
 
 use std::fs;
 use std::path::Path;

@@ -166,9 +166,9 @@ impl Bucket {
         }
         let w = match &self.body {
             Body::Uniform { item_weight } => return *item_weight,
-            Body::List { item_weights, .. } | Body::Straw { item_weights, .. } | Body::Straw2 { item_weights } => {
-                item_weights.get(position)
-            }
+            Body::List { item_weights, .. }
+            | Body::Straw { item_weights, .. }
+            | Body::Straw2 { item_weights } => item_weights.get(position),
             Body::Tree { node_weights } => node_weights.get(2 * position + 1),
         };
         w.copied().unwrap_or(0)
@@ -185,7 +185,12 @@ impl Bucket {
     }
 
     /// Appends an item.
-    pub(crate) fn add_item(&mut self, item: i32, weight: u32, straw_calc_version: u8) -> Result<(), CrushError> {
+    pub(crate) fn add_item(
+        &mut self,
+        item: i32,
+        weight: u32,
+        straw_calc_version: u8,
+    ) -> Result<(), CrushError> {
         let total = add(self.weight, weight)?;
         match &mut self.body {
             Body::Uniform { item_weight } => {
@@ -208,7 +213,8 @@ impl Bucket {
                 node_weights.resize(1 << depth, 0);
                 let mut node = 2 * n - 1;
                 node_weights[node] = weight;
-                // A new right half gets its root's weight from the left half, which was the whole tree.
+                // A new right half gets its root's weight from the left half, which was the whole
+                // tree.
                 let root = node_weights.len() / 2;
                 if depth >= 2 && node - 1 == root {
                     node_weights[root] = node_weights[root / 2];
@@ -230,7 +236,11 @@ impl Bucket {
     }
 
     /// Removes the first occurrence of an item.
-    pub(crate) fn remove_item(&mut self, item: i32, straw_calc_version: u8) -> Result<(), CrushError> {
+    pub(crate) fn remove_item(
+        &mut self,
+        item: i32,
+        straw_calc_version: u8,
+    ) -> Result<(), CrushError> {
         let at = self.position(item).ok_or_else(|| CrushError::NotFound(format!("item {item}")))?;
         let weight = self.item_weight(at);
         self.weight = self.weight.saturating_sub(weight);
@@ -314,9 +324,14 @@ impl Bucket {
         }
     }
 
-    /// Takes over the weights of child buckets, given by position, and sums up again. The sums inside
-    /// list and tree buckets stay as they were: Ceph leaves them too, and placement depends on them.
-    pub(crate) fn reweight(&mut self, children: &[Option<u32>], straw_calc_version: u8) -> Result<(), CrushError> {
+    /// Takes over the weights of child buckets, given by position, and sums up again. The sums
+    /// inside list and tree buckets stay as they were: Ceph leaves them too, and placement depends
+    /// on them.
+    pub(crate) fn reweight(
+        &mut self,
+        children: &[Option<u32>],
+        straw_calc_version: u8,
+    ) -> Result<(), CrushError> {
         if let Body::Uniform { item_weight } = &mut self.body {
             let (mut sum, mut n) = (0u32, 0u32);
             for w in children.iter().flatten() {
@@ -350,9 +365,10 @@ impl Bucket {
     }
 }
 
-/// Straw lengths for weights (Ceph: `crush_calc_straw`). Lighter items come first; each heavier item's
-/// straw is longer by a factor derived from the share of weight below it. The formula is known to be
-/// wrong in general; straw2 replaced it. Version 0 treats equal and zero weights differently.
+/// Straw lengths for weights (Ceph: `crush_calc_straw`). Lighter items come first; each heavier
+/// item's straw is longer by a factor derived from the share of weight below it. The formula is
+/// known to be wrong in general; straw2 replaced it. Version 0 treats equal and zero weights
+/// differently.
 fn straw_lengths(weights: &[u32], version: u8) -> Vec<u32> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by_key(|i| weights[*i]); // stable: equal weights keep their order

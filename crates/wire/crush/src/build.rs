@@ -1,6 +1,7 @@
 //! Adding, moving and removing items, as a monitor does on behalf of OSDs and operators (Ceph:
-//! `CrushWrapper::insert_item` and its neighbours). Each function leaves the device-class shadow trees
-//! rebuilt. A location is a map from bucket type to bucket name, such as `host=a, root=default`.
+//! `CrushWrapper::insert_item` and its neighbours). Each function leaves the device-class shadow
+//! trees rebuilt. A location is a map from bucket type to bucket name, such as `host=a,
+//! root=default`.
 
 use crate::map::index_of;
 use crate::weights::fixed;
@@ -11,7 +12,11 @@ type Result<T> = std::result::Result<T, CrushError>;
 type Loc = BTreeMap<String, String>;
 
 fn check_name(name: &str) -> Result<()> {
-    if is_valid_name(name) { Ok(()) } else { Err(CrushError::Invalid(format!("'{name}' is not a valid CRUSH name"))) }
+    if is_valid_name(name) {
+        Ok(())
+    } else {
+        Err(CrushError::Invalid(format!("'{name}' is not a valid CRUSH name")))
+    }
 }
 
 fn check_loc(loc: &Loc) -> Result<()> {
@@ -24,8 +29,8 @@ fn through_f32(weight: u32) -> Result<u32> {
 }
 
 impl CrushMap {
-    /// Adds a bucket without a parent. Without an id the first free one is taken, without an algorithm
-    /// the best allowed. Returns its id.
+    /// Adds a bucket without a parent. Without an id the first free one is taken, without an
+    /// algorithm the best allowed. Returns its id.
     pub fn add_bucket(
         &mut self,
         id: Option<i32>,
@@ -55,11 +60,14 @@ impl CrushMap {
         let id = match id {
             Some(id) => id,
             None => {
-                let free = self.buckets.iter().position(Option::is_none).unwrap_or(self.buckets.len());
+                let free =
+                    self.buckets.iter().position(Option::is_none).unwrap_or(self.buckets.len());
                 -1 - i32::try_from(free).map_err(|_| CrushError::NoSpace("bucket id"))?
             }
         };
-        let index = index_of(id).ok_or_else(|| CrushError::Invalid(format!("{id} is not a bucket id")))? as usize;
+        let index = index_of(id)
+            .ok_or_else(|| CrushError::Invalid(format!("{id} is not a bucket id")))?
+            as usize;
         if index >= BUCKETS_MAX {
             return Err(CrushError::NoSpace("bucket id"));
         }
@@ -115,23 +123,36 @@ impl CrushMap {
         Ok(())
     }
 
-    /// Whether the item is in the most specific bucket that the location names; with its weight there.
+    /// Whether the item is in the most specific bucket that the location names; with its weight
+    /// there.
     pub fn check_item_loc(&self, item: i32, loc: &Loc) -> Option<u32> {
-        let (_, bucket) =
-            self.types.iter().filter(|(id, _)| *id != 0).find_map(|(id, name)| Some((id, loc.get(name)?)))?;
+        let (_, bucket) = self
+            .types
+            .iter()
+            .filter(|(id, _)| *id != 0)
+            .find_map(|(id, name)| Some((id, loc.get(name)?)))?;
         let b = self.bucket(self.names.id(bucket)?)?;
         b.position(item).map(|at| b.item_weight(at))
     }
 
     /// Inserts an item below the most specific bucket of a location, and creates the buckets of the
-    /// location that do not exist yet. `init_weight_sets` gives a device its weight in existing weight
-    /// sets too; otherwise it is zero there.
-    pub fn insert_item(&mut self, item: i32, weight: u32, name: &str, loc: &Loc, init_weight_sets: bool) -> Result<()> {
+    /// location that do not exist yet. `init_weight_sets` gives a device its weight in existing
+    /// weight sets too; otherwise it is zero there.
+    pub fn insert_item(
+        &mut self,
+        item: i32,
+        weight: u32,
+        name: &str,
+        loc: &Loc,
+        init_weight_sets: bool,
+    ) -> Result<()> {
         check_name(name)?;
         check_loc(loc)?;
         self.ensure_acyclic()?;
         match self.names.id(name) {
-            Some(id) if id != item => return Err(CrushError::Exists(format!("name '{name}' (item {id})"))),
+            Some(id) if id != item => {
+                return Err(CrushError::Exists(format!("name '{name}' (item {id})")));
+            }
             Some(_) => {}
             None => self.set_item_name(item, name)?,
         }
@@ -143,7 +164,8 @@ impl CrushMap {
             .collect();
         let mut current = item;
         for (kind, bucket_name) in levels {
-            let kind = u16::try_from(kind).map_err(|_| CrushError::Invalid(format!("type {kind} is out of range")))?;
+            let kind = u16::try_from(kind)
+                .map_err(|_| CrushError::Invalid(format!("type {kind} is out of range")))?;
             let Some(id) = self.names.id(&bucket_name) else {
                 current = self.add_bucket(None, None, kind, &[(current, 0)])?;
                 self.set_item_name(current, &bucket_name)?;
@@ -153,7 +175,9 @@ impl CrushMap {
                 return Err(CrushError::Invalid(format!("'{bucket_name}' is not a bucket")));
             };
             if self.subtree_contains(id, current) {
-                return Err(CrushError::Invalid(format!("item {current} is already below '{bucket_name}'")));
+                return Err(CrushError::Invalid(format!(
+                    "item {current} is already below '{bucket_name}'"
+                )));
             }
             if b.kind != kind {
                 return Err(CrushError::Invalid(format!(
@@ -168,7 +192,8 @@ impl CrushMap {
             self.bucket_add_item(id, current, 0)?;
             break;
         }
-        if self.adjust_item_weight_in_loc(item, weight, loc, item >= 0 && init_weight_sets).is_err() {
+        if self.adjust_item_weight_in_loc(item, weight, loc, item >= 0 && init_weight_sets).is_err()
+        {
             return Err(CrushError::Invalid(format!("the location has no place for item {item}")));
         }
         if item >= self.max_devices {
@@ -177,9 +202,9 @@ impl CrushMap {
         self.rebuild_roots_with_classes()
     }
 
-    /// Makes sure that the item is at the location: leaves it if it is, moves it with the weight it has
-    /// if it is elsewhere, and creates it with the given weight if it is new. Returns whether the map
-    /// changed.
+    /// Makes sure that the item is at the location: leaves it if it is, moves it with the weight it
+    /// has if it is elsewhere, and creates it with the given weight if it is new. Returns whether
+    /// the map changed.
     pub fn create_or_move_item(
         &mut self,
         item: i32,
@@ -201,8 +226,8 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// Makes sure that the item is at the location, has that weight and that name. Returns whether the
-    /// map changed.
+    /// Makes sure that the item is at the location, has that weight and that name. Returns whether
+    /// the map changed.
     pub fn update_item(&mut self, item: i32, weight: u32, name: &str, loc: &Loc) -> Result<bool> {
         check_name(name)?;
         check_loc(loc)?;
@@ -255,14 +280,16 @@ impl CrushMap {
     /// Exchanges the contents and names of two buckets that do not contain each other.
     pub fn swap_bucket(&mut self, a: i32, b: i32) -> Result<()> {
         self.ensure_acyclic()?;
-        let ((name_a, weight_a), (name_b, weight_b)) = (self.named_bucket(a)?, self.named_bucket(b)?);
+        let ((name_a, weight_a), (name_b, weight_b)) =
+            (self.named_bucket(a)?, self.named_bucket(b)?);
         if a == b || self.subtree_contains(a, b) || self.subtree_contains(b, a) {
             return Err(CrushError::Invalid("one bucket contains the other".into()));
         }
         self.adjust_everywhere(a, weight_b, true);
         self.adjust_everywhere(b, weight_a, true);
-        let contents =
-            |map: &Self, id| map.bucket(id).map(|b| b.weighted_items().collect::<Vec<_>>()).unwrap_or_default();
+        let contents = |map: &Self, id| {
+            map.bucket(id).map(|b| b.weighted_items().collect::<Vec<_>>()).unwrap_or_default()
+        };
         let (of_a, of_b) = (contents(self, a), contents(self, b));
         for (item, _) in &of_a {
             self.bucket_remove_item(a, *item)?;
@@ -283,7 +310,8 @@ impl CrushMap {
 
     /// Renames a bucket.
     pub fn rename_bucket(&mut self, from: &str, to: &str) -> Result<()> {
-        let id = self.names.id(from).ok_or_else(|| CrushError::NotFound(format!("bucket '{from}'")))?;
+        let id =
+            self.names.id(from).ok_or_else(|| CrushError::NotFound(format!("bucket '{from}'")))?;
         if self.names.id(to).is_some() {
             return Err(CrushError::Exists(format!("'{to}'")));
         }
@@ -294,8 +322,8 @@ impl CrushMap {
         self.set_item_name(id, to)
     }
 
-    /// Removes the item wherever it is. With `unlink_only` a bucket's contents, and a device's class,
-    /// survive; otherwise a bucket must be empty and unused.
+    /// Removes the item wherever it is. With `unlink_only` a bucket's contents, and a device's
+    /// class, survive; otherwise a bucket must be empty and unused.
     pub fn remove_item(&mut self, item: i32, unlink_only: bool) -> Result<()> {
         self.ensure_acyclic()?;
         if item < 0 && !unlink_only {
@@ -348,10 +376,11 @@ impl CrushMap {
         }
     }
 
-    /// Takes an item out of one bucket; returns whether it was there. It is counted before, because an
-    /// empty place in a tree bucket looks like device 0.
+    /// Takes an item out of one bucket; returns whether it was there. It is counted before, because
+    /// an empty place in a tree bucket looks like device 0.
     fn unlink_from(&mut self, bucket: i32, item: i32) -> Result<bool> {
-        let times = self.bucket(bucket).map_or(0, |b| b.items.iter().filter(|i| **i == item).count());
+        let times =
+            self.bucket(bucket).map_or(0, |b| b.items.iter().filter(|i| **i == item).count());
         for _ in 0..times {
             if self.bucket(bucket).is_some_and(|b| b.position(item).is_some()) {
                 self.adjust_in_bucket(item, 0, bucket, true);

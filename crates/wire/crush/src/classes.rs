@@ -2,9 +2,9 @@
 //! `device_class_clone`).
 //!
 //! For each root and class there is a copy of the tree with only that class's devices, named
-//! `bucket~class`; rules that ask for a class start from it. The copies are rebuilt after every change.
-//! A copy keeps the id it had before, because rules refer to it and placement hashes ids; new copies
-//! take the free id nearest to zero that no previous copy had.
+//! `bucket~class`; rules that ask for a class start from it. The copies are rebuilt after every
+//! change. A copy keeps the id it had before, because rules refer to it and placement hashes ids;
+//! new copies take the free id nearest to zero that no previous copy had.
 
 use crate::map::index_of;
 use crate::{Bucket, ChooseArg, CrushError, CrushMap, is_valid_name};
@@ -51,7 +51,10 @@ impl CrushMap {
             .map(|c| c.0)
             .filter(|class| {
                 !self.class_map.iter().any(|(item, c)| *item >= 0 && c == class)
-                    && !self.class_bucket.values().any(|m| m.get(class).is_some_and(|id| takes.contains(id)))
+                    && !self
+                        .class_bucket
+                        .values()
+                        .any(|m| m.get(class).is_some_and(|id| takes.contains(id)))
             })
             .collect();
         for class in dead {
@@ -59,7 +62,8 @@ impl CrushMap {
         }
     }
 
-    /// Removes a bucket and the buckets below it. Trees may share parts, so what is gone is skipped.
+    /// Removes a bucket and the buckets below it. Trees may share parts, so what is gone is
+    /// skipped.
     fn remove_tree(&mut self, id: i32) {
         let Some(b) = self.bucket(id) else { return };
         for item in b.items.clone() {
@@ -71,15 +75,26 @@ impl CrushMap {
         self.destroy_bucket(id);
     }
 
-    fn clone_for_class(&mut self, original_id: i32, class: i32, state: &mut Rebuild) -> Result<i32> {
+    fn clone_for_class(
+        &mut self,
+        original_id: i32,
+        class: i32,
+        state: &mut Rebuild,
+    ) -> Result<i32> {
         let unnamed = || CrushError::NotFound(format!("name of bucket {original_id}"));
-        let class_name = self.class_names.name(class).ok_or_else(|| CrushError::NotFound(format!("class {class}")))?;
-        let copy_name = format!("{}~{class_name}", self.names.name(original_id).ok_or_else(unnamed)?);
+        let class_name = self
+            .class_names
+            .name(class)
+            .ok_or_else(|| CrushError::NotFound(format!("class {class}")))?;
+        let copy_name =
+            format!("{}~{class_name}", self.names.name(original_id).ok_or_else(unnamed)?);
         if let Some(id) = self.names.id(&copy_name) {
             return Ok(id);
         }
-        let original =
-            self.bucket(original_id).ok_or_else(|| CrushError::NotFound(format!("bucket {original_id}")))?.clone();
+        let original = self
+            .bucket(original_id)
+            .ok_or_else(|| CrushError::NotFound(format!("bucket {original_id}")))?
+            .clone();
         let version = self.tunables.straw_calc_version;
         let mut copy = Bucket::new(original.algorithm(), original.kind);
         copy.hash = original.hash;
@@ -119,7 +134,14 @@ impl CrushMap {
 
     /// Gives a copied bucket the weight sets of its original. The sums passed up hold only the last
     /// position; stock Ceph computes them so, and clients must agree with it bit for bit.
-    fn clone_choose_args(&mut self, from: i32, to: i32, items: &[i32], positions: &[usize], state: &mut Rebuild) {
+    fn clone_choose_args(
+        &mut self,
+        from: i32,
+        to: i32,
+        items: &[i32],
+        positions: &[usize],
+        state: &mut Rebuild,
+    ) {
         let (Some(from), Some(to_index)) = (index_of(from), index_of(to)) else { return };
         for (key, cmap) in &mut self.choose_args {
             let sets = cmap.args.get(&from).map(|a| a.weight_set.clone()).unwrap_or_default();
@@ -134,7 +156,11 @@ impl CrushMap {
                 sums = vec![0; sets.len()];
                 let mut weights = Vec::with_capacity(items.len());
                 for (item, at) in items.iter().zip(positions) {
-                    let w = if *item >= 0 { set.get(*at) } else { below.get(item).and_then(|w| w.get(s)) };
+                    let w = if *item >= 0 {
+                        set.get(*at)
+                    } else {
+                        below.get(item).and_then(|w| w.get(s))
+                    };
                     let w = w.copied().unwrap_or(0);
                     sums[s] = sums[s].wrapping_add(w);
                     weights.push(w);
@@ -162,7 +188,8 @@ impl CrushMap {
         Ok(id)
     }
 
-    /// Binds a device to a class. Returns whether that is news; a device in another class is refused.
+    /// Binds a device to a class. Returns whether that is news; a device in another class is
+    /// refused.
     pub fn set_device_class(&mut self, id: i32, class: &str) -> Result<bool> {
         if id < 0 || !self.names.contains(id) {
             return Err(CrushError::NotFound(format!("osd.{id}")));
@@ -183,10 +210,11 @@ impl CrushMap {
         Ok(true)
     }
 
-    /// Puts all devices below a bucket into a class, whatever class they were in. The shadow trees are
-    /// left to the caller, who may have more to change.
+    /// Puts all devices below a bucket into a class, whatever class they were in. The shadow trees
+    /// are left to the caller, who may have more to change.
     pub fn set_subtree_class(&mut self, bucket: &str, class: &str) -> Result<()> {
-        let id = self.names.id(bucket).ok_or_else(|| CrushError::NotFound(format!("'{bucket}'")))?;
+        let id =
+            self.names.id(bucket).ok_or_else(|| CrushError::NotFound(format!("'{bucket}'")))?;
         let class = self.get_or_create_class(class)?;
         for device in self.leaves(id) {
             self.class_map.insert(device, class);
@@ -209,14 +237,18 @@ impl CrushMap {
 
     /// Renames a class and its shadow buckets.
     pub fn rename_class(&mut self, from: &str, to: &str) -> Result<()> {
-        let class = self.class_names.id(from).ok_or_else(|| CrushError::NotFound(format!("class '{from}'")))?;
+        let class = self
+            .class_names
+            .id(from)
+            .ok_or_else(|| CrushError::NotFound(format!("class '{from}'")))?;
         if self.class_names.id(to).is_some() {
             return Err(CrushError::Exists(format!("class '{to}'")));
         }
         if !is_valid_name(to) {
             return Err(CrushError::Invalid(format!("'{to}' is not a valid class name")));
         }
-        let shadows: Vec<i32> = self.class_map.iter().filter(|(i, c)| **i < 0 && **c == class).map(|p| *p.0).collect();
+        let shadows: Vec<i32> =
+            self.class_map.iter().filter(|(i, c)| **i < 0 && **c == class).map(|p| *p.0).collect();
         for id in shadows {
             if let Some((original, _)) = self.names.name(id).and_then(|n| n.split_once('~')) {
                 let name = format!("{original}~{to}");
@@ -231,7 +263,9 @@ impl CrushMap {
     pub fn rules_by_class(&self, class: &str) -> Vec<i32> {
         let Some(class) = self.class_names.id(class) else { return Vec::new() };
         self.rules()
-            .filter(|(_, r)| r.takes().any(|t| self.split_shadow(t).is_some_and(|s| s.1 == Some(class))))
+            .filter(|(_, r)| {
+                r.takes().any(|t| self.split_shadow(t).is_some_and(|s| s.1 == Some(class)))
+            })
             .map(|(id, _)| id)
             .collect()
     }

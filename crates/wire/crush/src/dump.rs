@@ -116,8 +116,9 @@ impl CrushMap {
     pub fn dump_tunables(&self) -> Value {
         let t = &self.tunables;
         let profile = t.profile();
-        let tunables1 =
-            t.choose_local_tries != 2 || t.choose_local_fallback_tries != 5 || t.choose_total_tries != 19;
+        let tunables1 = t.choose_local_tries != 2
+            || t.choose_local_fallback_tries != 5
+            || t.choose_total_tries != 19;
         json!({
             "choose_local_tries": t.choose_local_tries as i32,
             "choose_local_fallback_tries": t.choose_local_fallback_tries as i32,
@@ -173,8 +174,11 @@ impl CrushMap {
                     let mut d = Map::new();
                     d.insert("bucket_id".into(), (-1 - *index as i32).into());
                     if !arg.weight_set.is_empty() {
-                        let sets: Vec<Vec<Value>> =
-                            arg.weight_set.iter().map(|set| set.iter().map(|w| unsigned_weight(*w)).collect()).collect();
+                        let sets: Vec<Vec<Value>> = arg
+                            .weight_set
+                            .iter()
+                            .map(|set| set.iter().map(|w| unsigned_weight(*w)).collect())
+                            .collect();
                         d.insert("weight_set".into(), json!(sets));
                     }
                     if !arg.ids.is_empty() {

@@ -2,7 +2,8 @@
 //! tells which of the later parts are there.
 
 use crate::{
-    Algorithm, Body, Bucket, ChooseArg, ChooseArgs, CrushMap, MAX_RULES, Names, Rule, Step, Tunables,
+    Algorithm, Body, Bucket, ChooseArg, ChooseArgs, CrushMap, MAX_RULES, Names, Rule, Step,
+    Tunables,
 };
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader, Result};
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ impl Encode for CrushMap {
         out.put_i32_le(self.buckets.len() as i32);
         out.put_u32_le(self.rules.len() as u32);
         out.put_i32_le(self.max_devices);
-        // A peer that does not know choose_args gets the compatible weight set as the buckets' weights.
+        // A peer that does not know choose_args gets the compatible weight set as the buckets'
+        // weights.
         let compat = if f.has(LUMINOUS) { None } else { self.choose_args.values().next() };
         for slot in &self.buckets {
             match slot {
@@ -119,8 +121,8 @@ fn encode_choose_args(cmap: &ChooseArgs, out: &mut BytesMut, f: Features) {
 }
 
 impl Decode for CrushMap {
-    /// Reads to the end of the reader, as the format demands. What is read is well-formed, which does
-    /// not make it fit for use: see [`CrushMap::validate`].
+    /// Reads to the end of the reader, as the format demands. What is read is well-formed, which
+    /// does not make it fit for use: see [`CrushMap::validate`].
     fn decode(r: &mut Reader) -> Result<Self> {
         let magic: u32 = r.get()?;
         if magic != MAGIC {
@@ -203,7 +205,8 @@ fn decode_tail(map: &mut CrushMap, r: &mut Reader) -> Result<()> {
             if !arg.ids.is_empty() && arg.ids.len() != size {
                 return Err(invalid("crush_choose_arg.ids_size", arg.ids.len() as u64));
             }
-            // Weight sets are fitted to the bucket later; that must not let a few bytes grow into many.
+            // Weight sets are fitted to the bucket later; that must not let a few bytes grow into
+            // many.
             growth += arg.weight_set.iter().map(|w| size.saturating_sub(w.len())).sum::<usize>();
             if growth > GROWTH_MAX {
                 return Err(invalid("crush_weight_set.size", growth as u64));
@@ -219,8 +222,8 @@ fn decode_tail(map: &mut CrushMap, r: &mut Reader) -> Result<()> {
 const GROWTH_MAX: usize = 1 << 20;
 
 impl CrushMap {
-    /// Recomputes `max_devices` from the items and names (Ceph: `CrushWrapper::finalize`). Decoding does
-    /// it; a map under construction needs it before its devices can be mapped to.
+    /// Recomputes `max_devices` from the items and names (Ceph: `CrushWrapper::finalize`). Decoding
+    /// does it; a map under construction needs it before its devices can be mapped to.
     pub fn finalize(&mut self) {
         let items = self.buckets().flat_map(|b| b.items.iter().copied()).max().unwrap_or(-1);
         let named = self.names.last_id().unwrap_or(-1);
@@ -237,7 +240,8 @@ fn decode_bucket(index: u32, r: &mut Reader) -> Result<Option<Bucket>> {
     if alg == 0 {
         return Ok(None);
     }
-    let algorithm = Algorithm::from_wire(alg).ok_or_else(|| invalid("bucket algorithm", u64::from(alg)))?;
+    let algorithm =
+        Algorithm::from_wire(alg).ok_or_else(|| invalid("bucket algorithm", u64::from(alg)))?;
     let id: i32 = r.get()?;
     if i64::from(id) != -1 - i64::from(index) {
         return Err(invalid("bucket id", id as u32 as u64));
@@ -310,8 +314,10 @@ fn decode_names(r: &mut Reader) -> Result<Names> {
             len = r.get()?;
         }
         let bytes = r.bytes("crush name", len as usize)?;
-        let name = std::str::from_utf8(&bytes)
-            .map_err(|e| DecodeError::Invalid { what: "crush name", found: e.valid_up_to() as u64 })?;
+        let name = std::str::from_utf8(&bytes).map_err(|e| DecodeError::Invalid {
+            what: "crush name",
+            found: e.valid_up_to() as u64,
+        })?;
         names.insert(id, name.to_owned());
     }
     Ok(names.into_iter().collect())

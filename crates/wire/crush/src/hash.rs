@@ -1,5 +1,5 @@
-//! The integer hash that CRUSH draws from (Ceph: `crush/hash.c`, `CRUSH_HASH_RJENKINS1`), after Robert
-//! Jenkins' 96-bit mix. All arithmetic wraps.
+//! The integer hash that CRUSH draws from (Ceph: `crush/hash.c`, `CRUSH_HASH_RJENKINS1`), after
+//! Robert Jenkins' 96-bit mix. All arithmetic wraps.
 
 /// The only hash function ever defined; anything else hashes to zero.
 pub const RJENKINS1: u8 = 0;

@@ -4,7 +4,8 @@
 //! daemons compute where data lives from it, each on its own, so every number here must come out
 //! exactly as in Ceph's implementation (`src/crush`, release 16.2), its oddities included.
 //!
-//! * [`CrushMap`], [`Bucket`], [`Rule`], [`Tunables`], [`ChooseArgs`]: the data, with Ceph's binary form.
+//! * [`CrushMap`], [`Bucket`], [`Rule`], [`Tunables`], [`ChooseArgs`]: the data, with Ceph's binary
+//!   form.
 //! * [`CrushMap::do_rule`]: the mapper, with a [`Workspace`] that bounds its effort.
 //! * `build`, `classes`, `rules`: what a monitor does to a map.
 //! * `dump`, [`tree`]: the JSON and text views of the command line.
@@ -30,7 +31,8 @@ pub use bucket::{Algorithm, Body, Bucket};
 pub use dump::float;
 pub use error::CrushError;
 pub use map::{
-    ChooseArg, ChooseArgs, CrushMap, DEFAULT_CHOOSE_ARGS, MAX_DEPTH, MAX_RULES, Rule, Step, Tunables, op,
+    ChooseArg, ChooseArgs, CrushMap, DEFAULT_CHOOSE_ARGS, MAX_DEPTH, MAX_RULES, Rule, Step,
+    Tunables, op,
 };
 pub use mapper::{ITEM_NONE, ITEM_UNDEF, Workspace, is_out};
 pub use names::{Names, is_valid_name};

@@ -2,9 +2,9 @@
 //! `crush/crush_ln_table.h`).
 //!
 //! The input is normalised to 16 significant bits. Its upper seven fraction bits select a
-//! reciprocal and a logarithm, the product with the reciprocal leaves a small remainder, and the low
-//! eight bits of that select a correction. Every client computes placement from these very numbers,
-//! so their rounding errors are part of the protocol and must never be "improved".
+//! reciprocal and a logarithm, the product with the reciprocal leaves a small remainder, and the
+//! low eight bits of that select a correction. Every client computes placement from these very
+//! numbers, so their rounding errors are part of the protocol and must never be "improved".
 
 /// `ceil(2^48 / (1 + k/128))` for `k` in `0..=128`.
 const RECIPROCAL: [u64; 129] = {

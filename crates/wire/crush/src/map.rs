@@ -127,7 +127,8 @@ impl Tunables {
     /// Hammer.
     pub const HAMMER: Tunables = Tunables { allowed_bucket_algs: HAMMER_ALGS, ..Tunables::FIREFLY };
     /// Jewel: what new clusters use.
-    pub const JEWEL: Tunables = Tunables { chooseleaf_stable: 1, straw_calc_version: 1, ..Tunables::HAMMER };
+    pub const JEWEL: Tunables =
+        Tunables { chooseleaf_stable: 1, straw_calc_version: 1, ..Tunables::HAMMER };
 
     /// The tunables of a named profile, with `straw_calc_version` as it is now unless the profile
     /// (`legacy`, `optimal`, `default`) says otherwise, as `ceph osd crush tunables` does.
@@ -147,7 +148,8 @@ impl Tunables {
 
     /// Name of the profile that these are, apart from `straw_calc_version`.
     pub fn profile(&self) -> &'static str {
-        let is = |t: Tunables| *self == Tunables { straw_calc_version: self.straw_calc_version, ..t };
+        let is =
+            |t: Tunables| *self == Tunables { straw_calc_version: self.straw_calc_version, ..t };
         if is(Tunables::JEWEL) {
             "jewel"
         } else if is(Tunables::HAMMER) {
@@ -335,13 +337,16 @@ impl CrushMap {
     pub fn split_shadow(&self, id: i32) -> Option<(i32, Option<i32>)> {
         match self.names.name(id)?.split_once('~') {
             None => Some((id, None)),
-            Some((original, class)) => Some((self.names.id(original)?, Some(self.class_names.id(class)?))),
+            Some((original, class)) => {
+                Some((self.names.id(original)?, Some(self.class_names.id(class)?)))
+            }
         }
     }
 
     /// Buckets that no bucket contains, in ascending order of their ids.
     pub fn roots(&self) -> BTreeSet<i32> {
-        let children: BTreeSet<i32> = self.buckets().flat_map(|b| b.items.iter().copied()).collect();
+        let children: BTreeSet<i32> =
+            self.buckets().flat_map(|b| b.items.iter().copied()).collect();
         self.buckets().map(|b| b.id).filter(|id| !children.contains(id)).collect()
     }
 
@@ -462,7 +467,12 @@ impl CrushMap {
 
     /// Whether a rule uses indep or the steps that came with it.
     pub fn has_v2_rules(&self) -> bool {
-        self.any_step(&[op::CHOOSE_INDEP, op::CHOOSELEAF_INDEP, op::SET_CHOOSE_TRIES, op::SET_CHOOSELEAF_TRIES])
+        self.any_step(&[
+            op::CHOOSE_INDEP,
+            op::CHOOSELEAF_INDEP,
+            op::SET_CHOOSE_TRIES,
+            op::SET_CHOOSELEAF_TRIES,
+        ])
     }
 
     /// Whether a rule sets vary_r.
@@ -489,7 +499,10 @@ impl CrushMap {
             (Some(_), Some(_)) => true,
             (Some((key, args)), None) => {
                 *key != DEFAULT_CHOOSE_ARGS
-                    || args.args.values().any(|a| !a.is_empty() && (a.weight_set.len() != 1 || !a.ids.is_empty()))
+                    || args
+                        .args
+                        .values()
+                        .any(|a| !a.is_empty() && (a.weight_set.len() != 1 || !a.ids.is_empty()))
             }
         }
     }

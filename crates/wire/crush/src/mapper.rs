@@ -1,14 +1,14 @@
 //! The mapper: which devices a rule gives for an input (Ceph: `crush/mapper.c`).
 //!
-//! A rule keeps a working set of items. `take` sets it to one item. Each `choose` replaces every item
-//! of it by items of a type, found by descending from it: in each bucket on the way the bucket's
-//! algorithm picks one item by hashing the input, the item's id and the attempt number `r`. A pick is
-//! retried with another `r` when it was chosen before (a collision) or when the device is out. `emit`
-//! appends the working set to the result.
+//! A rule keeps a working set of items. `take` sets it to one item. Each `choose` replaces every
+//! item of it by items of a type, found by descending from it: in each bucket on the way the
+//! bucket's algorithm picks one item by hashing the input, the item's id and the attempt number
+//! `r`. A pick is retried with another `r` when it was chosen before (a collision) or when the
+//! device is out. `emit` appends the working set to the result.
 //!
 //! * *firstn* fills one position after the other; a position that fails is left out.
-//! * *indep* fills all positions in rounds; a position that fails holds [`ITEM_NONE`], and what other
-//!   positions hold does not depend on it.
+//! * *indep* fills all positions in rounds; a position that fails holds [`ITEM_NONE`], and what
+//!   other positions hold does not depend on it.
 //!
 //! The effort is bounded by the [`Workspace`], so that no map can keep the caller busy for ever.
 
@@ -60,12 +60,17 @@ impl Workspace {
 
     /// A workspace that gives up after so many draws, as if nothing more could be found.
     pub fn with_budget(draws: u64) -> Self {
-        Workspace { perms: Vec::new(), touched: Vec::new(), sets: Default::default(), budget: draws }
+        Workspace {
+            perms: Vec::new(),
+            touched: Vec::new(),
+            sets: Default::default(),
+            budget: draws,
+        }
     }
 }
 
-/// Whether a device rejects an input, by its reweight (16.16 fixed point, full from 0x10000 up). Devices
-/// beyond the vector are out.
+/// Whether a device rejects an input, by its reweight (16.16 fixed point, full from 0x10000 up).
+/// Devices beyond the vector are out.
 #[inline]
 pub fn is_out(weights: &[u32], item: i32, x: i32) -> bool {
     let Some(&w) = usize::try_from(item).ok().and_then(|i| weights.get(i)) else { return true };
@@ -98,8 +103,8 @@ struct Mapper<'a> {
 }
 
 impl CrushMap {
-    /// Maps the input `x` by a rule to at most `result_max` items, which replace the contents of `out`.
-    /// `weights` are the devices' reweights.
+    /// Maps the input `x` by a rule to at most `result_max` items, which replace the contents of
+    /// `out`. `weights` are the devices' reweights.
     #[allow(clippy::too_many_arguments)] // Output and scratch memory are the caller's, so that mapping allocates nothing.
     pub fn do_rule(
         &self,
@@ -150,10 +155,15 @@ impl CrushMap {
                 op::SET_CHOOSE_TRIES => tries = positive().unwrap_or(tries),
                 op::SET_CHOOSELEAF_TRIES => leaf_tries = positive().unwrap_or(leaf_tries),
                 op::SET_CHOOSE_LOCAL_TRIES => local = not_negative().unwrap_or(local),
-                op::SET_CHOOSE_LOCAL_FALLBACK_TRIES => fallback = not_negative().unwrap_or(fallback),
+                op::SET_CHOOSE_LOCAL_FALLBACK_TRIES => {
+                    fallback = not_negative().unwrap_or(fallback)
+                }
                 op::SET_CHOOSELEAF_VARY_R => vary_r = not_negative().unwrap_or(vary_r),
                 op::SET_CHOOSELEAF_STABLE => stable = not_negative().map_or(stable, |n| n != 0),
-                op::CHOOSE_FIRSTN | op::CHOOSELEAF_FIRSTN | op::CHOOSE_INDEP | op::CHOOSELEAF_INDEP => {
+                op::CHOOSE_FIRSTN
+                | op::CHOOSELEAF_FIRSTN
+                | op::CHOOSE_INDEP
+                | op::CHOOSELEAF_INDEP => {
                     if size == 0 {
                         continue;
                     }
@@ -166,20 +176,44 @@ impl CrushMap {
                             numrep += result_max as i64;
                         }
                         let Ok(numrep) = u32::try_from(numrep) else { continue };
-                        let Some(bucket) = self.bucket(*from).filter(|_| numrep > 0) else { continue };
+                        let Some(bucket) = self.bucket(*from).filter(|_| numrep > 0) else {
+                            continue;
+                        };
                         let (o, c) = (&mut o[chosen..], &mut c[chosen..]);
                         let room = result_max - chosen;
-                        let mut t = Tries { total: tries, leaf: 1, local, fallback, vary_r, stable };
+                        let mut t =
+                            Tries { total: tries, leaf: 1, local, fallback, vary_r, stable };
                         if leaf_tries > 0 {
                             t.leaf = leaf_tries;
                         } else if firstn && self.tunables.chooseleaf_descend_once == 0 {
                             t.leaf = tries;
                         }
                         chosen += if firstn {
-                            m.firstn(bucket, numrep, step.arg2, o, 0, room, t, to_leaf.then_some(c), 0)
+                            m.firstn(
+                                bucket,
+                                numrep,
+                                step.arg2,
+                                o,
+                                0,
+                                room,
+                                t,
+                                to_leaf.then_some(c),
+                                0,
+                            )
                         } else {
                             let n = room.min(numrep as usize);
-                            m.indep(bucket, n, numrep, step.arg2, o, 0, t, to_leaf, to_leaf.then_some(c), 0);
+                            m.indep(
+                                bucket,
+                                n,
+                                numrep,
+                                step.arg2,
+                                o,
+                                0,
+                                t,
+                                to_leaf,
+                                to_leaf.then_some(c),
+                                0,
+                            );
                             n
                         };
                     }
@@ -211,8 +245,8 @@ impl Mapper<'_> {
         }
     }
 
-    /// Fills positions from `outpos` on with distinct items of a type below `top`; returns the position
-    /// after the last one filled. `leaves` receives a device for each if asked for.
+    /// Fills positions from `outpos` on with distinct items of a type below `top`; returns the
+    /// position after the last one filled. `leaves` receives a device for each if asked for.
     #[allow(clippy::too_many_arguments)] // The state of a recursion that Ceph defines by these values.
     fn firstn(
         &mut self,
@@ -267,10 +301,13 @@ impl Mapper<'_> {
                         let mut rejected = false;
                         if !collide && let Some(leaves) = leaves.as_deref_mut() {
                             if let Some(below) = map.bucket(item) {
-                                let sub_r = if t.vary_r > 0 { r.wrapping_shr(t.vary_r - 1) } else { 0 };
+                                let sub_r =
+                                    if t.vary_r > 0 { r.wrapping_shr(t.vary_r - 1) } else { 0 };
                                 let inner = Tries { total: t.leaf, leaf: 0, ..t };
                                 let want = if t.stable { 1 } else { outpos as u32 + 1 };
-                                let got = self.firstn(below, want, 0, leaves, outpos, count, inner, None, sub_r);
+                                let got = self.firstn(
+                                    below, want, 0, leaves, outpos, count, inner, None, sub_r,
+                                );
                                 rejected = got <= outpos;
                             } else {
                                 leaves[outpos] = item;
@@ -346,13 +383,20 @@ impl Mapper<'_> {
                         break;
                     }
                     let size = bucket.items.len() as u32;
-                    // A uniform bucket whose size is a multiple of the number of positions would meet
-                    // the same items again in every round.
+                    // A uniform bucket whose size is a multiple of the number of positions would
+                    // meet the same items again in every round.
                     let uniform = matches!(bucket.body, Body::Uniform { .. });
-                    let stride = if uniform && size.is_multiple_of(numrep) { numrep.wrapping_add(1) } else { numrep };
-                    let r = (rep as i32).wrapping_add(parent_r).wrapping_add(stride.wrapping_mul(ftotal) as i32);
+                    let stride = if uniform && size.is_multiple_of(numrep) {
+                        numrep.wrapping_add(1)
+                    } else {
+                        numrep
+                    };
+                    let r = (rep as i32)
+                        .wrapping_add(parent_r)
+                        .wrapping_add(stride.wrapping_mul(ftotal) as i32);
                     let item = self.choose(bucket, r, outpos);
-                    let kind_of_item = if item >= map.max_devices { None } else { map.item_type(item) };
+                    let kind_of_item =
+                        if item >= map.max_devices { None } else { map.item_type(item) };
                     let Some(item_kind) = kind_of_item else {
                         give_up(out, &mut leaves, rep, &mut left);
                         break;
@@ -409,7 +453,9 @@ impl Mapper<'_> {
     fn choose(&mut self, bucket: &Bucket, r: i32, position: usize) -> i32 {
         match &bucket.body {
             Body::Uniform { .. } => self.perm_choose(bucket, r),
-            Body::List { item_weights, sum_weights } => list_choose(bucket, item_weights, sum_weights, self.x, r),
+            Body::List { item_weights, sum_weights } => {
+                list_choose(bucket, item_weights, sum_weights, self.x, r)
+            }
             Body::Tree { node_weights } => tree_choose(bucket, node_weights, self.x, r),
             Body::Straw { straws, .. } => straw_choose(bucket, straws, self.x, r),
             Body::Straw2 { item_weights } => {
@@ -465,7 +511,8 @@ fn hash_with(kind: u8, hash: impl FnOnce() -> u32) -> u32 {
 
 fn list_choose(bucket: &Bucket, weights: &[u32], sums: &[u32], x: i32, r: i32) -> i32 {
     for ((item, weight), sum) in bucket.items.iter().zip(weights).zip(sums).rev() {
-        let h = hash_with(bucket.hash, || hash4(x as u32, *item as u32, r as u32, bucket.id as u32));
+        let h =
+            hash_with(bucket.hash, || hash4(x as u32, *item as u32, r as u32, bucket.id as u32));
         let draw = (u64::from(h & 0xffff) * u64::from(*sum)) >> 16;
         if draw < u64::from(*weight) {
             return *item;
@@ -499,7 +546,14 @@ fn straw_choose(bucket: &Bucket, straws: &[u32], x: i32, r: i32) -> i32 {
     best.0
 }
 
-fn straw2_choose(bucket: &Bucket, own: &[u32], arg: Option<&ChooseArg>, position: usize, x: i32, r: i32) -> i32 {
+fn straw2_choose(
+    bucket: &Bucket,
+    own: &[u32],
+    arg: Option<&ChooseArg>,
+    position: usize,
+    x: i32,
+    r: i32,
+) -> i32 {
     let mut weights = own;
     let mut ids = &bucket.items[..];
     if let Some(arg) = arg {

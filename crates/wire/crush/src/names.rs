@@ -3,11 +3,12 @@ use std::collections::BTreeMap;
 /// Whether a name may be given by an operator. Names of device-class shadow buckets contain `~` on
 /// purpose, so that they can never be one of these.
 pub fn is_valid_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Numbers with names, looked up either way. Two numbers may carry one name in a map from outside; the
-/// largest number then answers for the name.
+/// Numbers with names, looked up either way. Two numbers may carry one name in a map from outside;
+/// the largest number then answers for the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     by_id: BTreeMap<i32, String>,

@@ -34,8 +34,10 @@ impl CrushMap {
             return Err(CrushError::Exists(format!("rule {name}")));
         }
         let number = self.free_rule_number(number)?;
-        let mut root =
-            self.names.id(root_name).ok_or_else(|| CrushError::NotFound(format!("root item {root_name}")))?;
+        let mut root = self
+            .names
+            .id(root_name)
+            .ok_or_else(|| CrushError::NotFound(format!("root item {root_name}")))?;
         let kind = if failure_domain.is_empty() {
             0
         } else {
@@ -44,12 +46,13 @@ impl CrushMap {
                 .ok_or_else(|| CrushError::Invalid(format!("unknown type {failure_domain}")))?
         };
         if !device_class.is_empty() {
-            let class = self
-                .class_names
-                .id(device_class)
-                .ok_or_else(|| CrushError::Invalid(format!("device class {device_class} does not exist")))?;
+            let class = self.class_names.id(device_class).ok_or_else(|| {
+                CrushError::Invalid(format!("device class {device_class} does not exist"))
+            })?;
             root = *self.class_bucket.get(&root).and_then(|m| m.get(&class)).ok_or_else(|| {
-                CrushError::Invalid(format!("root {root_name} has no devices with class {device_class}"))
+                CrushError::Invalid(format!(
+                    "root {root_name} has no devices with class {device_class}"
+                ))
             })?;
         }
         let mut steps = Vec::with_capacity(5);
@@ -64,7 +67,11 @@ impl CrushMap {
         steps.push(Step::new(op::TAKE, root, 0));
         steps.push(Step::new(if kind == 0 { choose } else { chooseleaf }, 0, kind));
         steps.push(Step::new(op::EMIT, 0, 0));
-        self.place_rule(number, name, Rule { ruleset: number, kind: pool_type, min_size, max_size, steps });
+        self.place_rule(
+            number,
+            name,
+            Rule { ruleset: number, kind: pool_type, min_size, max_size, steps },
+        );
         Ok(i32::from(number))
     }
 
@@ -80,13 +87,14 @@ impl CrushMap {
     }
 
     fn free_rule_number(&self, wanted: Option<u8>) -> Result<u8> {
-        let taken = |n: u8| {
-            self.rule(i32::from(n)).is_some() || self.rules().any(|(_, r)| r.ruleset == n)
-        };
+        let taken =
+            |n: u8| self.rule(i32::from(n)).is_some() || self.rules().any(|(_, r)| r.ruleset == n);
         match wanted {
             Some(n) if taken(n) => Err(CrushError::Exists(format!("rule with ruleno {n}"))),
             Some(n) => Ok(n),
-            None => (0..=(MAX_RULES - 1) as u8).find(|n| !taken(*n)).ok_or(CrushError::NoSpace("rule number")),
+            None => (0..=(MAX_RULES - 1) as u8)
+                .find(|n| !taken(*n))
+                .ok_or(CrushError::NoSpace("rule number")),
         }
     }
 
@@ -112,7 +120,10 @@ impl CrushMap {
 
     /// Renames a rule.
     pub fn rename_rule(&mut self, from: &str, to: &str) -> Result<()> {
-        let id = self.rule_names.id(from).ok_or_else(|| CrushError::NotFound(format!("rule '{from}'")))?;
+        let id = self
+            .rule_names
+            .id(from)
+            .ok_or_else(|| CrushError::NotFound(format!("rule '{from}'")))?;
         if self.rule_names.id(to).is_some() {
             return Err(CrushError::Exists(format!("rule '{to}'")));
         }
@@ -123,7 +134,8 @@ impl CrushMap {
     /// Whether a placement (made by hand) keeps to the rule's failure domains and root
     /// (`CrushWrapper::verify_upmap`).
     pub fn verify_upmap(&self, rule_id: i32, pool_size: u32, up: &[i32]) -> Result<()> {
-        let rule = self.rule(rule_id).ok_or_else(|| CrushError::NotFound(format!("rule {rule_id}")))?;
+        let rule =
+            self.rule(rule_id).ok_or_else(|| CrushError::NotFound(format!("rule {rule_id}")))?;
         let mut root = 0;
         let mut at = 0;
         // Number chosen by type; the first step of a type counts.
@@ -131,7 +143,10 @@ impl CrushMap {
         for step in &rule.steps {
             match step.op {
                 op::TAKE => root = step.arg1,
-                op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP | op::CHOOSE_FIRSTN | op::CHOOSE_INDEP => {
+                op::CHOOSELEAF_FIRSTN
+                | op::CHOOSELEAF_INDEP
+                | op::CHOOSE_FIRSTN
+                | op::CHOOSE_INDEP => {
                     let mut n = i64::from(step.arg1);
                     if n <= 0 {
                         n += i64::from(pool_size);
@@ -148,19 +163,30 @@ impl CrushMap {
                         }
                     }
                     let leaf = matches!(step.op, op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP);
-                    if leaf && let Some((parent, osds)) = by_parent.iter().find(|(_, osds)| osds.len() > 1) {
-                        return Err(CrushError::Invalid(format!("osds {osds:?} share failure domain {parent}")));
+                    if leaf
+                        && let Some((parent, osds)) =
+                            by_parent.iter().find(|(_, osds)| osds.len() > 1)
+                    {
+                        return Err(CrushError::Invalid(format!(
+                            "osds {osds:?} share failure domain {parent}"
+                        )));
                     }
                     if !leaf && by_parent.len() as i64 > n {
-                        return Err(CrushError::Invalid(format!("{} buckets exceed {n}", by_parent.len())));
+                        return Err(CrushError::Invalid(format!(
+                            "{} buckets exceed {n}",
+                            by_parent.len()
+                        )));
                     }
                 }
                 op::EMIT => {
                     if root < 0 {
-                        let n = chosen.values().fold(1i64, |a, b| a.saturating_mul(*b)).max(0) as usize;
+                        let n =
+                            chosen.values().fold(1i64, |a, b| a.saturating_mul(*b)).max(0) as usize;
                         for osd in up.iter().skip(at).take(n) {
                             if !self.subtree_contains(root, *osd) {
-                                return Err(CrushError::Invalid(format!("osd {osd} is not in bucket {root}")));
+                                return Err(CrushError::Invalid(format!(
+                                    "osd {osd} is not in bucket {root}"
+                                )));
                             }
                             at += 1;
                         }

@@ -47,8 +47,8 @@ impl Default for Filter<'_> {
 const ITEMS_MAX: usize = 1 << 20;
 
 impl CrushMap {
-    /// The items in the order in which they are printed: depth first, children by class and name. A map
-    /// with loops has none.
+    /// The items in the order in which they are printed: depth first, children by class and name. A
+    /// map with loops has none.
     pub fn walk(&self, filter: &Filter) -> Vec<TreeItem> {
         if self.ensure_acyclic().is_err() {
             return Vec::new();
@@ -63,7 +63,8 @@ impl CrushMap {
         let mut items = Vec::new();
         for root in roots.into_iter().filter(|r| show(*r)) {
             let weight = self.bucket(root).map_or(0, |b| b.weight);
-            let mut stack = vec![TreeItem { id: root, parent: 0, depth: 0, weight, children: Vec::new() }];
+            let mut stack =
+                vec![TreeItem { id: root, parent: 0, depth: 0, weight, children: Vec::new() }];
             while let Some(mut item) = stack.pop() {
                 if items.len() >= ITEMS_MAX {
                     return items;
@@ -103,7 +104,8 @@ impl CrushMap {
             }
         }
         let mut shown = BTreeSet::new();
-        let mut queue: Vec<i32> = parents.keys().copied().filter(|i| *i >= 0 && (filter.leaf)(*i)).collect();
+        let mut queue: Vec<i32> =
+            parents.keys().copied().filter(|i| *i >= 0 && (filter.leaf)(*i)).collect();
         while let Some(id) = queue.pop() {
             if shown.insert(id) {
                 queue.extend(parents.get(&id).into_iter().flatten());
@@ -124,7 +126,8 @@ impl CrushMap {
     pub fn dump_tree(&self, pools: &PoolNames, shadow: bool) -> Value {
         let items = self.walk(&Filter { shadow, ..Filter::default() });
         let touched: BTreeSet<i32> = items.iter().map(|i| i.id).collect();
-        let nodes: Vec<Value> = items.iter().map(|i| self.dump_tree_item(i, pools, Map::new())).collect();
+        let nodes: Vec<Value> =
+            items.iter().map(|i| self.dump_tree_item(i, pools, Map::new())).collect();
         let strays: Vec<Value> = self
             .names
             .iter()
@@ -135,7 +138,12 @@ impl CrushMap {
     }
 
     /// One node of a tree; `extra` fields come after the common ones and before the children.
-    pub fn dump_tree_item(&self, item: &TreeItem, pools: &PoolNames, extra: Map<String, Value>) -> Value {
+    pub fn dump_tree_item(
+        &self,
+        item: &TreeItem,
+        pools: &PoolNames,
+        extra: Map<String, Value>,
+    ) -> Value {
         let mut d = Map::new();
         d.insert("id".into(), item.id.into());
         if let Some(class) = self.item_class(item.id) {
@@ -171,7 +179,8 @@ impl CrushMap {
             } else {
                 pools.get(&key).cloned().unwrap_or_else(|| key.to_string())
             };
-            let weights: Vec<Value> = weights.into_iter().map(|w| float(f64::from(w as f32 / 65536.0))).collect();
+            let weights: Vec<Value> =
+                weights.into_iter().map(|w| float(f64::from(w as f32 / 65536.0))).collect();
             all.insert(name, weights.into());
         }
         Value::Object(all)
@@ -180,9 +189,13 @@ impl CrushMap {
     /// The item's weights by position in each weight set of its parent.
     fn pool_weights(&self, item: &TreeItem) -> BTreeMap<i64, Vec<u32>> {
         let mut all = BTreeMap::new();
-        let Some(position) = self.bucket(item.parent).and_then(|b| b.position(item.id)) else { return all };
+        let Some(position) = self.bucket(item.parent).and_then(|b| b.position(item.id)) else {
+            return all;
+        };
         for (key, cmap) in &self.choose_args {
-            let arg = index_of(item.parent).and_then(|i| cmap.args.get(&i)).filter(|a| !a.weight_set.is_empty());
+            let arg = index_of(item.parent)
+                .and_then(|i| cmap.args.get(&i))
+                .filter(|a| !a.weight_set.is_empty());
             if let Some(arg) = arg {
                 let of = |set: &Vec<u32>| set.get(position).copied().unwrap_or(0);
                 all.insert(*key, arg.weight_set.iter().map(of).collect());
@@ -208,7 +221,12 @@ impl CrushMap {
             let name = row.pop();
             let weights = self.pool_weights(&item);
             for key in self.choose_args.keys() {
-                row.push(weights.get(key).and_then(|w| w.first()).map_or(String::new(), |w| print_weight(*w)));
+                row.push(
+                    weights
+                        .get(key)
+                        .and_then(|w| w.first())
+                        .map_or(String::new(), |w| print_weight(*w)),
+                );
             }
             row.extend(name);
             table.row(row);
@@ -262,7 +280,10 @@ pub struct TextTable {
 impl TextTable {
     /// A table with columns, each with its heading and whether its cells are aligned to the right.
     pub fn new(columns: &[(&str, bool)]) -> Self {
-        TextTable { columns: columns.iter().map(|(h, r)| ((*h).to_owned(), *r)).collect(), rows: Vec::new() }
+        TextTable {
+            columns: columns.iter().map(|(h, r)| ((*h).to_owned(), *r)).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a column.

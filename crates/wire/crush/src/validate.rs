@@ -7,9 +7,9 @@ const TRIES_MAX: u32 = 10_000;
 const DEVICES_MAX: i32 = 1 << 20;
 
 impl CrushMap {
-    /// Whether a map from outside may be used by a cluster: what is referred to exists, buckets form
-    /// trees of bounded depth, names are unique, tables fit their buckets, and tries are bounded. The
-    /// first fault found is returned.
+    /// Whether a map from outside may be used by a cluster: what is referred to exists, buckets
+    /// form trees of bounded depth, names are unique, tables fit their buckets, and tries are
+    /// bounded. The first fault found is returned.
     pub fn validate(&self) -> Result<(), CrushError> {
         let bad = |text: String| Err(CrushError::Invalid(text));
         self.ensure_acyclic()?;
@@ -38,14 +38,18 @@ impl CrushMap {
                     return bad(format!("bucket {id} contains item {item} twice"));
                 }
                 if *item < 0 && self.bucket(*item).is_none() {
-                    return bad(format!("bucket {id} contains bucket {item}, which does not exist"));
+                    return bad(format!(
+                        "bucket {id} contains bucket {item}, which does not exist"
+                    ));
                 }
             }
             if self.depth_below(id) > MAX_DEPTH {
                 return bad(format!("bucket {id} is the root of more than {MAX_DEPTH} levels"));
             }
         }
-        for (what, names) in [("item", &self.names), ("type", &self.types), ("rule", &self.rule_names)] {
+        for (what, names) in
+            [("item", &self.names), ("type", &self.types), ("rule", &self.rule_names)]
+        {
             if names.has_duplicates() {
                 return bad(format!("two {what}s have the same name"));
             }
@@ -54,17 +58,28 @@ impl CrushMap {
             for step in &rule.steps {
                 match step.op {
                     op::TAKE if step.arg1 < 0 && self.bucket(step.arg1).is_none() => {
-                        return bad(format!("rule {n} takes bucket {}, which does not exist", step.arg1));
+                        return bad(format!(
+                            "rule {n} takes bucket {}, which does not exist",
+                            step.arg1
+                        ));
                     }
                     op::TAKE if step.arg1 >= self.max_devices => {
-                        return bad(format!("rule {n} takes device {}, which does not exist", step.arg1));
+                        return bad(format!(
+                            "rule {n} takes device {}, which does not exist",
+                            step.arg1
+                        ));
                     }
-                    op::CHOOSE_FIRSTN | op::CHOOSE_INDEP | op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP
+                    op::CHOOSE_FIRSTN
+                    | op::CHOOSE_INDEP
+                    | op::CHOOSELEAF_FIRSTN
+                    | op::CHOOSELEAF_INDEP
                         if step.arg2 != 0 && self.types.name(step.arg2).is_none() =>
                     {
                         return bad(format!("rule {n} chooses unknown type {}", step.arg2));
                     }
-                    op::SET_CHOOSE_TRIES..=op::SET_CHOOSE_LOCAL_FALLBACK_TRIES if step.arg1 > TRIES_MAX as i32 => {
+                    op::SET_CHOOSE_TRIES..=op::SET_CHOOSE_LOCAL_FALLBACK_TRIES
+                        if step.arg1 > TRIES_MAX as i32 =>
+                    {
                         return bad(format!("rule {n} asks for {} tries", step.arg1));
                     }
                     _ => {}
@@ -80,8 +95,13 @@ impl CrushMap {
         for (key, cmap) in &self.choose_args {
             for (index, arg) in &cmap.args {
                 let size = self.bucket(-1 - *index as i32).map_or(0, |b| b.items.len());
-                if arg.weight_set.iter().any(|w| w.len() != size) || !(arg.ids.is_empty() || arg.ids.len() == size) {
-                    return bad(format!("choose_args {key} do not fit bucket {}", -1 - *index as i32));
+                if arg.weight_set.iter().any(|w| w.len() != size)
+                    || !(arg.ids.is_empty() || arg.ids.len() == size)
+                {
+                    return bad(format!(
+                        "choose_args {key} do not fit bucket {}",
+                        -1 - *index as i32
+                    ));
                 }
             }
         }

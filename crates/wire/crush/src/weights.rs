@@ -32,8 +32,8 @@ impl CrushMap {
         })
     }
 
-    /// Relative weight of each device that a rule can choose: for each of its starting points they sum up
-    /// to one (Ceph: `CrushWrapper::get_rule_weight_osd_map`).
+    /// Relative weight of each device that a rule can choose: for each of its starting points they
+    /// sum up to one (Ceph: `CrushWrapper::get_rule_weight_osd_map`).
     pub fn rule_weights(&self, rule: i32) -> BTreeMap<i32, f64> {
         let mut all = BTreeMap::new();
         for take in self.rule(rule).into_iter().flat_map(|r| r.takes()) {
@@ -65,7 +65,12 @@ impl CrushMap {
 
     /// Sets the item's weight in every bucket that holds it, and the sums above. Returns how many
     /// buckets held it.
-    pub fn adjust_item_weight(&mut self, id: i32, weight: u32, update_weight_sets: bool) -> Result<usize> {
+    pub fn adjust_item_weight(
+        &mut self,
+        id: i32,
+        weight: u32,
+        update_weight_sets: bool,
+    ) -> Result<usize> {
         self.ensure_acyclic()?;
         match self.adjust_everywhere(id, weight, update_weight_sets) {
             0 => Err(CrushError::NotFound(format!("item {id}"))),
@@ -90,11 +95,20 @@ impl CrushMap {
                 changed += 1;
             }
         }
-        if changed == 0 { Err(CrushError::NotFound(format!("item {id} in that location"))) } else { Ok(changed) }
+        if changed == 0 {
+            Err(CrushError::NotFound(format!("item {id} in that location")))
+        } else {
+            Ok(changed)
+        }
     }
 
     /// Sets the weight of every device below a bucket. Returns how many places changed.
-    pub fn adjust_subtree_weight(&mut self, id: i32, weight: u32, update_weight_sets: bool) -> Result<usize> {
+    pub fn adjust_subtree_weight(
+        &mut self,
+        id: i32,
+        weight: u32,
+        update_weight_sets: bool,
+    ) -> Result<usize> {
         self.ensure_acyclic()?;
         if self.bucket(id).is_none() {
             return Err(CrushError::NotFound(format!("bucket {id}")));
@@ -149,7 +163,10 @@ impl CrushMap {
         let items = b.items.clone();
         let Some(index) = index_of(id) else { return vec![0; want] };
         let positions = |map: &CrushMap| {
-            map.choose_args.get(&key).and_then(|c| c.args.get(&index)).map_or(0, |a| a.weight_set.len())
+            map.choose_args
+                .get(&key)
+                .and_then(|c| c.args.get(&index))
+                .map_or(0, |a| a.weight_set.len())
         };
         let n = positions(self);
         let mut sums = vec![0u32; n];
@@ -190,11 +207,17 @@ impl CrushMap {
     }
 
     /// As [`CrushMap::adjust_item_weight`] for a map known to have no loop; 0 if nothing holds it.
-    pub(crate) fn adjust_everywhere(&mut self, id: i32, weight: u32, update_weight_sets: bool) -> usize {
-        // With choose_args Ceph sums up the weight sets of every bucket on the way, and gives those that
-        // have none a weight set of their own; without, only the item's holders need a visit.
+    pub(crate) fn adjust_everywhere(
+        &mut self,
+        id: i32,
+        weight: u32,
+        update_weight_sets: bool,
+    ) -> usize {
+        // With choose_args Ceph sums up the weight sets of every bucket on the way, and gives those
+        // that have none a weight set of their own; without, only the item's holders need a visit.
         let all = !self.choose_args.is_empty();
-        let holders: Vec<i32> = self.buckets().filter(|b| all || b.items.contains(&id)).map(|b| b.id).collect();
+        let holders: Vec<i32> =
+            self.buckets().filter(|b| all || b.items.contains(&id)).map(|b| b.id).collect();
         let mut changed = 0;
         for b in holders {
             changed += usize::from(self.adjust_in_bucket(id, weight, b, update_weight_sets));
@@ -203,7 +226,13 @@ impl CrushMap {
     }
 
     /// Sets the item's weight in one bucket. Returns whether the bucket holds it.
-    pub(crate) fn adjust_in_bucket(&mut self, id: i32, weight: u32, bucket: i32, update_weight_sets: bool) -> bool {
+    pub(crate) fn adjust_in_bucket(
+        &mut self,
+        id: i32,
+        weight: u32,
+        bucket: i32,
+        update_weight_sets: bool,
+    ) -> bool {
         let version = self.tunables.straw_calc_version;
         let Some(index) = index_of(bucket) else { return false };
         let Some(b) = self.bucket_mut(bucket) else { return false };
@@ -240,13 +269,20 @@ impl CrushMap {
         let mut changed = 0;
         for index in 0..self.buckets.len() {
             if self.buckets[index].is_some() {
-                changed += usize::from(self.choose_args_adjust_in_bucket(key, index as u32, id, weights));
+                changed +=
+                    usize::from(self.choose_args_adjust_in_bucket(key, index as u32, id, weights));
             }
         }
         changed
     }
 
-    fn choose_args_adjust_in_bucket(&mut self, key: i64, index: u32, id: i32, weights: &[u32]) -> bool {
+    fn choose_args_adjust_in_bucket(
+        &mut self,
+        key: i64,
+        index: u32,
+        id: i32,
+        weights: &[u32],
+    ) -> bool {
         let Some(Some(b)) = self.buckets.get(index as usize) else { return false };
         let Some(cmap) = self.choose_args.get_mut(&key) else { return false };
         let positions = cmap.positions();
@@ -276,8 +312,8 @@ impl CrushMap {
         changed
     }
 
-    /// Drops choose_args of buckets that are gone or not straw2, and fits weight sets to the buckets'
-    /// sizes (`CrushWrapper::update_choose_args`).
+    /// Drops choose_args of buckets that are gone or not straw2, and fits weight sets to the
+    /// buckets' sizes (`CrushWrapper::update_choose_args`).
     pub(crate) fn update_choose_args(&mut self) {
         let buckets = &self.buckets;
         for cmap in self.choose_args.values_mut() {

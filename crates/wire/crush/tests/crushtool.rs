@@ -33,15 +33,20 @@ fn a_thousand_random_maps_map_alike() {
         let mut weights: Vec<u32> =
             (0..map.max_devices).map(|d| if map.has_parent(d) { 0x10000 } else { 0 }).collect();
         let numrep = 1 + rng.below(6) as usize;
-        let mut args: Vec<String> =
-            ["--test", "--show-mappings", "--min-x", "0", "--max-x", "23"].map(str::to_owned).into();
+        let mut args: Vec<String> = ["--test", "--show-mappings", "--min-x", "0", "--max-x", "23"]
+            .map(str::to_owned)
+            .into();
         args.extend(["--num-rep".into(), numrep.to_string()]);
         for _ in 0..rng.below(6) {
             if map.max_devices > 0 {
                 let d = rng.below(map.max_devices as u64) as usize;
                 let sixteenths = rng.below(17) as u32;
                 weights[d] = sixteenths << 12;
-                args.extend(["--weight".into(), d.to_string(), (f64::from(sixteenths) / 16.0).to_string()]);
+                args.extend([
+                    "--weight".into(),
+                    d.to_string(),
+                    (f64::from(sixteenths) / 16.0).to_string(),
+                ]);
             }
         }
         if weights.iter().all(|w| *w == 0) {
@@ -59,9 +64,11 @@ fn a_thousand_random_maps_map_alike() {
                 mine += &format!("CRUSH rule {rule} x {x} [{}]\n", items.join(","));
             }
         }
-        let theirs: String = text.lines().filter(|l| l.starts_with("CRUSH")).map(|l| format!("{l}\n")).collect();
+        let theirs: String =
+            text.lines().filter(|l| l.starts_with("CRUSH")).map(|l| format!("{l}\n")).collect();
         lines += mine.lines().count();
-        let differ: Vec<_> = mine.lines().zip(theirs.lines()).filter(|(a, b)| a != b).take(3).collect();
+        let differ: Vec<_> =
+            mine.lines().zip(theirs.lines()).filter(|(a, b)| a != b).take(3).collect();
         assert!(mine == theirs, "seed {seed}, {args:?}: {differ:?}");
     }
     assert!(lines > 100_000, "only {lines} mappings were compared");
@@ -76,19 +83,29 @@ fn compiled_maps_encode_to_the_same_bytes_and_decompile() {
     let (ours, text, theirs) = (dir.path().join("a"), dir.path().join("t"), dir.path().join("b"));
     for seed in 5000..5100 {
         let mut map = random_map(&mut Rng::new(seed));
-        // The text form has no place for shadowless classes or more; the binary form of ours comes first.
+        // The text form has no place for shadowless classes or more; the binary form of ours comes
+        // first.
         let first = bytes(&map);
-        assert_eq!(CrushMap::decode(&mut denc::Reader::new(first.clone())), Ok(map.clone()), "seed {seed}");
+        assert_eq!(
+            CrushMap::decode(&mut denc::Reader::new(first.clone())),
+            Ok(map.clone()),
+            "seed {seed}"
+        );
         std::fs::write(&ours, &first).expect("the map is written");
         let version = map.tunables.straw_calc_version.to_string();
-        let (ok, log) =
-            crushtool(&["--set-straw-calc-version", &version, "-o", theirs.to_str().expect("a path")], &ours);
+        let (ok, log) = crushtool(
+            &["--set-straw-calc-version", &version, "-o", theirs.to_str().expect("a path")],
+            &ours,
+        );
         assert!(ok, "{log}");
         assert_eq!(read(&theirs), first, "seed {seed}: rewritten by crushtool");
 
         // Local tries above zero need a flag, and steps without a name are not in the text form.
         let run = |args: &[&std::ffi::OsStr]| {
-            let out = std::process::Command::new("crushtool").args(args).output().expect("crushtool runs");
+            let out = std::process::Command::new("crushtool")
+                .args(args)
+                .output()
+                .expect("crushtool runs");
             assert!(out.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&out.stderr));
         };
         run(&["-d".as_ref(), ours.as_ref(), "-o".as_ref(), text.as_ref()]);
@@ -120,11 +137,16 @@ fn dumps_are_equal() {
         }
         std::fs::write(&path, bytes(&map)).expect("the map is written");
         let json = |args: &[&str]| {
-            let out = std::process::Command::new("crushtool").arg("-i").arg(&path).args(args).output().expect("runs");
+            let out = std::process::Command::new("crushtool")
+                .arg("-i")
+                .arg(&path)
+                .args(args)
+                .output()
+                .expect("runs");
             out.stdout
         };
-        let theirs: serde_json::Value =
-            serde_json::from_slice(&json(&["--dump", "-f", "json"])).expect("crushtool prints JSON");
+        let theirs: serde_json::Value = serde_json::from_slice(&json(&["--dump", "-f", "json"]))
+            .expect("crushtool prints JSON");
         let (mine, theirs) = (normal(map.dump()), normal(theirs));
         for (part, value) in mine.as_object().expect("an object") {
             assert!(*value == theirs[part], "seed {seed}: {part}: {value} {}", theirs[part]);
@@ -136,8 +158,8 @@ fn dumps_are_equal() {
     }
 }
 
-/// All numbers as floats (Ceph prints whole floats without a fraction), rounded as coarsely as a JSON
-/// reader may.
+/// All numbers as floats (Ceph prints whole floats without a fraction), rounded as coarsely as a
+/// JSON reader may.
 fn normal(v: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match v {
@@ -178,7 +200,8 @@ fn changes_come_out_as_with_stock_tools() {
         let mut rng = Rng::new(seed);
         // Stock tools leave memory uninitialised in tree buckets that grow.
         let others = [Algorithm::List, Algorithm::Straw, Algorithm::Uniform];
-        let mut map = random_map_of(&mut rng, if seed % 2 == 0 { &[Algorithm::Straw2] } else { &others });
+        let mut map =
+            random_map_of(&mut rng, if seed % 2 == 0 { &[Algorithm::Straw2] } else { &others });
         if rng.one_in(2) {
             classified += usize::from(classify(&mut map, &mut rng));
         }
@@ -193,7 +216,8 @@ fn changes_come_out_as_with_stock_tools() {
             let (_, text) = crushtool(&args, &a);
             let context = format!("seed {seed} step {step}: {args:?}: {result:?}: {text}");
             if text.starts_with("aborted") {
-                // Stock tools assert in places, uniform and tree buckets above all. No answer to compare with.
+                // Stock tools assert in places, uniform and tree buckets above all. No answer to
+                // compare with.
                 *done.entry("aborted").or_default() += 1;
                 map = before;
                 continue;
@@ -201,11 +225,24 @@ fn changes_come_out_as_with_stock_tools() {
             assert_eq!(result.is_ok(), b.exists(), "{context}");
             if result.is_ok() {
                 let theirs = CrushMap::from_bytes(&read(&b)).expect("decodes");
-                let (mine, theirs) = (format!("{:#?}", CrushMap::from_bytes(&bytes(&map))), format!("{:#?}", Ok::<_, ()>(theirs)));
+                let (mine, theirs) = (
+                    format!("{:#?}", CrushMap::from_bytes(&bytes(&map))),
+                    format!("{:#?}", Ok::<_, ()>(theirs)),
+                );
                 let differ = mine.lines().zip(theirs.lines()).position(|(a, b)| a != b);
                 if let Some(at) = differ {
-                    let part = |s: &str| s.lines().skip(at.saturating_sub(25)).take(40).collect::<Vec<_>>().join("\n");
-                    panic!("{context}\nline {at}\nmine:\n{}\ntheirs:\n{}", part(&mine), part(&theirs));
+                    let part = |s: &str| {
+                        s.lines()
+                            .skip(at.saturating_sub(25))
+                            .take(40)
+                            .collect::<Vec<_>>()
+                            .join("\n")
+                    };
+                    panic!(
+                        "{context}\nline {at}\nmine:\n{}\ntheirs:\n{}",
+                        part(&mine),
+                        part(&theirs)
+                    );
                 }
                 assert!(bytes(&map) == read(&b), "{context}: the bytes differ");
                 map = CrushMap::from_bytes(&bytes(&map)).expect("our own bytes decode");
@@ -225,14 +262,27 @@ fn random_change(
     map: &mut CrushMap,
     rng: &mut Rng,
 ) -> (&'static str, Vec<String>, Result<(), crush::CrushError>) {
-    let hosts: Vec<String> =
-        map.buckets().filter(|b| b.kind == 1 && !map.is_shadow(b.id)).map(|b| map.names.name(b.id).unwrap().into()).collect();
-    let racks: Vec<String> =
-        map.buckets().filter(|b| b.kind == 3 && !map.is_shadow(b.id)).map(|b| map.names.name(b.id).unwrap().into()).collect();
+    let hosts: Vec<String> = map
+        .buckets()
+        .filter(|b| b.kind == 1 && !map.is_shadow(b.id))
+        .map(|b| map.names.name(b.id).unwrap().into())
+        .collect();
+    let racks: Vec<String> = map
+        .buckets()
+        .filter(|b| b.kind == 3 && !map.is_shadow(b.id))
+        .map(|b| map.names.name(b.id).unwrap().into())
+        .collect();
     let devices: Vec<i32> = (0..map.max_devices).filter(|d| map.names.contains(*d)).collect();
     let mut loc = BTreeMap::new();
     loc.insert("root".to_owned(), "default".to_owned());
-    loc.insert("rack".to_owned(), if rng.one_in(4) || racks.is_empty() { format!("new{}", rng.below(3)) } else { rng.pick(&racks).clone() });
+    loc.insert(
+        "rack".to_owned(),
+        if rng.one_in(4) || racks.is_empty() {
+            format!("new{}", rng.below(3))
+        } else {
+            rng.pick(&racks).clone()
+        },
+    );
     let eighths = rng.below(40) as f32;
     let weight = CrushMap::weight_from_f32(eighths / 8.0).unwrap();
     let weight_text = (eighths / 8.0).to_string();
@@ -245,7 +295,11 @@ fn random_change(
     };
     let host_loc = |rng: &mut Rng, loc: &BTreeMap<String, String>| {
         let mut loc = loc.clone();
-        let host = if rng.one_in(3) || hosts.is_empty() { format!("newhost{}", rng.below(4)) } else { rng.pick(&hosts).clone() };
+        let host = if rng.one_in(3) || hosts.is_empty() {
+            format!("newhost{}", rng.below(4))
+        } else {
+            rng.pick(&hosts).clone()
+        };
         loc.insert("host".into(), host);
         loc
     };
@@ -254,14 +308,16 @@ fn random_change(
             let id = map.max_devices + rng.below(2) as i32;
             let loc = host_loc(rng, &loc);
             let name = format!("osd.{id}");
-            let args = with_loc(strings(&["--add-item", &id.to_string(), &weight_text, &name]), &loc);
+            let args =
+                with_loc(strings(&["--add-item", &id.to_string(), &weight_text, &name]), &loc);
             ("add-item", args, map.insert_item(id, weight, &name, &loc, true))
         }
         1 | 2 if !devices.is_empty() => {
             let id = *rng.pick(&devices);
             let loc = host_loc(rng, &loc);
             let name = format!("osd.{id}");
-            let args = with_loc(strings(&["--update-item", &id.to_string(), &weight_text, &name]), &loc);
+            let args =
+                with_loc(strings(&["--update-item", &id.to_string(), &weight_text, &name]), &loc);
             ("update-item", args, map.update_item(id, weight, &name, &loc).map(drop))
         }
         3 if !devices.is_empty() => {
@@ -292,14 +348,22 @@ fn random_change(
         8 => {
             let name = format!("simple{}", rng.below(1000));
             let args = strings(&["--create-simple-rule", &name, "default", "rack", "indep"]);
-            let r = map.add_simple_rule(&name, "default", "rack", "", crush::RuleMode::Indep, 1, None);
+            let r =
+                map.add_simple_rule(&name, "default", "rack", "", crush::RuleMode::Indep, 1, None);
             ("create-simple-rule", args, r.map(drop))
         }
         9 => {
-            let name = map.rule_names.iter().next_back().map(|r| r.1.to_owned()).unwrap_or_default();
-            let Some(id) = map.rule_names.id(&name) else { return ("reweight", strings(&["--reweight"]), map.reweight()) };
+            let name =
+                map.rule_names.iter().next_back().map(|r| r.1.to_owned()).unwrap_or_default();
+            let Some(id) = map.rule_names.id(&name) else {
+                return ("reweight", strings(&["--reweight"]), map.reweight());
+            };
             ("remove-rule", strings(&["--remove-rule", &name]), map.remove_rule(id))
         }
-        _ => ("rebuild-class-roots", strings(&["--rebuild-class-roots"]), map.rebuild_roots_with_classes()),
+        _ => (
+            "rebuild-class-roots",
+            strings(&["--rebuild-class-roots"]),
+            map.rebuild_roots_with_classes(),
+        ),
     }
 }

@@ -23,13 +23,17 @@ fn exercise(map: &CrushMap) {
         map.dump();
         map.print_tree(&BTreeMap::new(), true);
     }
-    let loc = BTreeMap::from([("host".to_owned(), "h".to_owned()), ("root".to_owned(), "default".to_owned())]);
+    let loc = BTreeMap::from([
+        ("host".to_owned(), "h".to_owned()),
+        ("root".to_owned(), "default".to_owned()),
+    ]);
     let _ = map.clone().insert_item(3, 0x10000, "osd.3", &loc, true);
     let _ = map.clone().remove_item(0, false);
     let _ = map.clone().reweight();
     let _ = map.clone().rebuild_roots_with_classes();
     if valid {
-        let again = CrushMap::from_bytes(&map.to_bytes(Features::ALL)).expect("a valid map decodes");
+        let again =
+            CrushMap::from_bytes(&map.to_bytes(Features::ALL)).expect("a valid map decodes");
         assert_eq!(again.to_bytes(Features::ALL), map.to_bytes(Features::ALL));
     }
 }
@@ -66,7 +70,8 @@ proptest! {
 #[test]
 fn a_loop_ends() {
     let mut map = random_map(&mut Rng::new(3));
-    let (host, root) = (map.names.id("host0-0").expect("a host"), map.names.id("default").expect("the root"));
+    let (host, root) =
+        (map.names.id("host0-0").expect("a host"), map.names.id("default").expect("the root"));
     let mut other = map.buckets[(-1 - host) as usize].clone().expect("the host");
     other.items = vec![root];
     other.body = crush::Body::Straw2 { item_weights: vec![1] };

@@ -145,7 +145,9 @@ fn expand_struct(input: &DeriveInput, attrs: &ContainerAttrs, fields: &Fields) -
             continue;
         }
         let (write, read) = match &fa.with {
-            Some(path) => (quote!(#path::encode(&self.#member, out, features);), quote!(#path::decode(r)?)),
+            Some(path) => {
+                (quote!(#path::encode(&self.#member, out, features);), quote!(#path::decode(r)?))
+            }
             None => (
                 quote!(::denc::Encode::encode(&self.#member, out, features);),
                 quote!(<#ty as ::denc::Decode>::decode(r)?),
@@ -158,7 +160,10 @@ fn expand_struct(input: &DeriveInput, attrs: &ContainerAttrs, fields: &Fields) -
                     return Err(Error::new(field.span(), "`since` needs a struct with `version`"));
                 };
                 if since > version || since < last_since {
-                    return Err(Error::new(field.span(), "`since` must rise with the fields, up to `version`"));
+                    return Err(Error::new(
+                        field.span(),
+                        "`since` must rise with the fields, up to `version`",
+                    ));
                 }
                 last_since = since;
                 reads.push(quote! {
@@ -171,7 +176,10 @@ fn expand_struct(input: &DeriveInput, attrs: &ContainerAttrs, fields: &Fields) -
             }
             None => {
                 if last_since > 0 {
-                    return Err(Error::new(field.span(), "a field after one with `since` needs `since` too"));
+                    return Err(Error::new(
+                        field.span(),
+                        "a field after one with `since` needs `since` too",
+                    ));
                 }
                 reads.push(quote!(let #binding: #ty = #read;));
             }
@@ -214,7 +222,11 @@ fn expand_struct(input: &DeriveInput, attrs: &ContainerAttrs, fields: &Fields) -
     Ok(implement(input, encode_body, decode_body))
 }
 
-fn expand_enum(input: &DeriveInput, attrs: &ContainerAttrs, data: &syn::DataEnum) -> Result<Tokens> {
+fn expand_enum(
+    input: &DeriveInput,
+    attrs: &ContainerAttrs,
+    data: &syn::DataEnum,
+) -> Result<Tokens> {
     let Some(repr) = &attrs.repr else {
         return Err(Error::new(input.span(), "an enum needs `#[denc(repr = \"...\")]`"));
     };

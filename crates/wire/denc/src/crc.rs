@@ -1,4 +1,5 @@
-//! CRC-32C in Ceph's convention: a plain running register, with neither initial nor final inversion.
+//! CRC-32C in Ceph's convention: a plain running register, with neither initial nor final
+//! inversion.
 
 /// Continues `crc` over `data`. Ceph's usual seed is `u32::MAX` (`-1`), frame preambles use 0.
 pub fn crc32c(crc: u32, data: &[u8]) -> u32 {
@@ -22,7 +23,8 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// `x` to the power of 8, 16, 32, ...: what a register is multiplied with by 1, 2, 4, ... zero bytes.
+/// `x` to the power of 8, 16, 32, ...: what a register is multiplied with by 1, 2, 4, ... zero
+/// bytes.
 const BYTES: [u32; 64] = {
     let mut out = [0; 64];
     // x to the power of 8.
@@ -73,11 +75,14 @@ static SHIFTED: [[u32; 256]; 4] = {
 
 fn shift_block(crc: u32) -> u32 {
     let [a, b, c, d] = crc.to_le_bytes();
-    SHIFTED[0][usize::from(a)] ^ SHIFTED[1][usize::from(b)] ^ SHIFTED[2][usize::from(c)] ^ SHIFTED[3][usize::from(d)]
+    SHIFTED[0][usize::from(a)]
+        ^ SHIFTED[1][usize::from(b)]
+        ^ SHIFTED[2][usize::from(c)]
+        ^ SHIFTED[3][usize::from(d)]
 }
 
-/// The checksum of some bytes and their number. The sum of a whole follows from those of its parts, without
-/// another look at the bytes.
+/// The checksum of some bytes and their number. The sum of a whole follows from those of its parts,
+/// without another look at the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sum {
     /// From a register of all ones.
@@ -107,8 +112,8 @@ impl Sum {
     /// The sum of these bytes with `next` behind them.
     #[must_use]
     pub fn then(self, next: Sum) -> Sum {
-        // The register is linear: what it held before the second part only adds to what that part makes of
-        // zero; `next` was made with all ones, which are taken out again.
+        // The register is linear: what it held before the second part only adds to what that part
+        // makes of zero; `next` was made with all ones, which are taken out again.
         Sum { crc: shift(self.crc ^ u32::MAX, next.len) ^ next.crc, len: self.len + next.len }
     }
 

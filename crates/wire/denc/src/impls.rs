@@ -46,7 +46,8 @@ fn put_len(out: &mut BytesMut, len: usize) {
     out.put_u32_le(u32::try_from(len).expect("a container has under 2^32 elements"));
 }
 
-/// A byte string of the given length: `u32` length, then the bytes (Ceph: `bufferlist`, `std::string`).
+/// A byte string of the given length: `u32` length, then the bytes (Ceph: `bufferlist`,
+/// `std::string`).
 impl Encode for Bytes {
     fn encode(&self, out: &mut BytesMut, _: Features) {
         put_len(out, self.len());
@@ -71,8 +72,8 @@ impl Encode for String {
     }
 }
 impl Decode for String {
-    /// Strings on the wire are bytes; names must be UTF-8 here. Fields that may hold anything (object
-    /// names, omap keys) are declared as [`Bytes`] or a type of their own.
+    /// Strings on the wire are bytes; names must be UTF-8 here. Fields that may hold anything
+    /// (object names, omap keys) are declared as [`Bytes`] or a type of their own.
     fn decode(r: &mut Reader) -> Result<Self> {
         let b = Bytes::decode(r)?;
         String::from_utf8(b.into()).map_err(|e| DecodeError::Invalid {
@@ -220,7 +221,9 @@ impl<K: Encode, V: Encode, S> Encode for std::collections::HashMap<K, V, S> {
         }
     }
 }
-impl<K: Decode + Hash + Eq, V: Decode, S: BuildHasher + Default> Decode for std::collections::HashMap<K, V, S> {
+impl<K: Decode + Hash + Eq, V: Decode, S: BuildHasher + Default> Decode
+    for std::collections::HashMap<K, V, S>
+{
     fn decode(r: &mut Reader) -> Result<Self> {
         let n = r.count("map", 1)?;
         let mut m = Self::default();

@@ -1,8 +1,8 @@
 //! Ceph's binary encoding.
 //!
 //! Everything is little-endian. A value is either *plain* (its fields one after the other) or
-//! *enveloped*: `struct_v: u8, struct_compat: u8, length: u32`, then `length` bytes, so that an older
-//! reader can skip what a newer writer appended (Ceph: `ENCODE_START`/`DECODE_START`,
+//! *enveloped*: `struct_v: u8, struct_compat: u8, length: u32`, then `length` bytes, so that an
+//! older reader can skip what a newer writer appended (Ceph: `ENCODE_START`/`DECODE_START`,
 //! `src/include/encoding.h`).
 //!
 //! * [`Encode`] writes into a [`BytesMut`]; what it writes may depend on the peer's [`Features`].

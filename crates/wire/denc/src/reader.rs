@@ -72,9 +72,9 @@ impl Reader {
         T::decode(self)
     }
 
-    /// Reads a `u32` element count and checks that `count * min_bytes` can still be there, so that a
-    /// hostile count cannot make the caller reserve memory. `min_bytes` is the smallest encoding of
-    /// one element (at least 1).
+    /// Reads a `u32` element count and checks that `count * min_bytes` can still be there, so that
+    /// a hostile count cannot make the caller reserve memory. `min_bytes` is the smallest encoding
+    /// of one element (at least 1).
     pub fn count(&mut self, what: &'static str, min_bytes: usize) -> Result<usize> {
         let n = u32::from_le_bytes(self.array(what)?) as usize;
         self.need(what, n.saturating_mul(min_bytes.max(1)))?;

@@ -88,7 +88,10 @@ fn versioned_structs_have_an_envelope() {
 
 #[test]
 fn older_writers_leave_defaults_and_newer_ones_are_skipped() {
-    assert_eq!(read::<Versioned>(&[2, 2, 1, 0, 0, 0, 5]).unwrap(), Versioned { a: 5, cache: None, b: 0 });
+    assert_eq!(
+        read::<Versioned>(&[2, 2, 1, 0, 0, 0, 5]).unwrap(),
+        Versioned { a: 5, cache: None, b: 0 }
+    );
     let later = bytes(&VersionedLater { a: 1, b: 2, c: vec![3, 4] });
     assert_eq!(read::<Versioned>(&later).unwrap(), Versioned { a: 1, cache: None, b: 2 });
 }
@@ -107,7 +110,10 @@ fn versions_out_of_range_are_refused() {
 
 #[test]
 fn a_field_cannot_leave_its_envelope() {
-    assert!(matches!(read::<Versioned>(&[3, 2, 2, 0, 0, 0, 1, 2, 3]), Err(DecodeError::Short { .. })));
+    assert!(matches!(
+        read::<Versioned>(&[3, 2, 2, 0, 0, 0, 1, 2, 3]),
+        Err(DecodeError::Short { .. })
+    ));
 }
 
 #[test]

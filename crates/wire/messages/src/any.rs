@@ -19,8 +19,8 @@ macro_rules! registry {
             /// Numbers and names of all messages.
             pub const TYPES: &[(u16, &str)] = &[$( ($name::TYPE, $name::NAME) ),*];
 
-            /// Decodes `m` by the number in its header. A number that is not known is no error: peers
-            /// may be newer.
+            /// Decodes `m` by the number in its header. A number that is not known is no error:
+            /// peers may be newer.
             pub fn decode(m: &Message) -> Result<Self, MessageError> {
                 Ok(match m.msg_type {
                     $( $name::TYPE => AnyMessage::$name($name::decode(m)?), )*

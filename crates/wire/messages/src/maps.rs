@@ -113,7 +113,9 @@ impl crate::Payload for OsdMapMsg {
         crate::Parts { version: 4, compat: 3, front: out.freeze(), ..crate::Parts::default() }
     }
 
-    fn decode_parts(crate::Received { version, front: mut r, .. }: crate::Received) -> denc::Result<Self> {
+    fn decode_parts(
+        crate::Received { version, front: mut r, .. }: crate::Received,
+    ) -> denc::Result<Self> {
         let (fsid, incremental_maps, maps) = (r.get()?, r.get()?, r.get()?);
         let (oldest, newest) = if version >= 2 { (r.get()?, r.get()?) } else { Default::default() };
         Ok(OsdMapMsg { fsid, incremental_maps, maps, oldest, newest })

@@ -1,6 +1,6 @@
 //! Sessions of clients and daemons with the mgr.
 
-use crate::payload::{Parts, Payload, Paxos, Received, message};
+use crate::payload::{Parts, Paxos, Payload, Received, message};
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;
@@ -63,8 +63,8 @@ impl Payload for MgrOpen {
     }
 }
 
-/// A manager lives, and would serve (Ceph: `MMgrBeacon`, version 10 of 16.2). Modules and descriptions of commands
-/// are written as none and skipped.
+/// A manager lives, and would serve (Ceph: `MMgrBeacon`, version 10 of 16.2). Modules and
+/// descriptions of commands are written as none and skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MgrBeacon {
     /// Version header.
@@ -124,7 +124,10 @@ impl Payload for MgrBeacon {
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
         if version < 8 {
-            return Err(denc::DecodeError::Invalid { what: "version of MMgrBeacon", found: version.into() });
+            return Err(denc::DecodeError::Invalid {
+                what: "version of MMgrBeacon",
+                found: version.into(),
+            });
         }
         let (paxos, addrs, gid, available) = (r.get()?, r.get()?, r.get()?, r.get()?);
         let (name, fsid) = (r.get()?, r.get()?);
@@ -134,12 +137,23 @@ impl Payload for MgrBeacon {
         r.get::<Vec<Skipped>>()?;
         let features = if version >= 9 { r.get()? } else { 0 };
         let clients = if version >= 10 { r.get()? } else { Vec::new() };
-        Ok(MgrBeacon { paxos, addrs, gid, available, name, fsid, metadata, services, features, clients })
+        Ok(MgrBeacon {
+            paxos,
+            addrs,
+            gid,
+            available,
+            name,
+            fsid,
+            metadata,
+            services,
+            features,
+            clients,
+        })
     }
 }
 
-/// What the mgr wants to be told (Ceph: `MMgrConfigure`). Queries for per-object OSD metrics and for
-/// MDS metrics are written as none and skipped.
+/// What the mgr wants to be told (Ceph: `MMgrConfigure`). Queries for per-object OSD metrics and
+/// for MDS metrics are written as none and skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MgrConfigure {
     /// Seconds between two reports.

@@ -47,7 +47,8 @@ message! {
         hostname: String = since 3,
     }
 
-    /// Answer to a subscriber that cannot keep subscriptions in its session (Ceph: `MMonSubscribeAck`).
+    /// Answer to a subscriber that cannot keep subscriptions in its session (Ceph:
+    /// `MMonSubscribeAck`).
     MonSubscribeAck = 16, "mon_subscribe_ack", version 1, compat 1 {
         /// Seconds after which the subscription has to be renewed.
         interval: u32,
@@ -143,8 +144,8 @@ message! {
         per_pool: bool = since 2,
     }
 
-    /// Proves that the peer is alive (Ceph: `MPing`). A monitor answers, even without a session, with
-    /// its state for `ceph ping`.
+    /// Proves that the peer is alive (Ceph: `MPing`). A monitor answers, even without a session,
+    /// with its state for `ceph ping`.
     Ping = 2, "ping", version 1, compat 1 {
         /// Nothing, or the answer: an encoded string of JSON.
         body: crate::Rest,
@@ -245,7 +246,9 @@ impl crate::Payload for PoolOp {
         crate::Parts { version: 4, compat: 2, front: out.freeze(), ..crate::Parts::default() }
     }
 
-    fn decode_parts(crate::Received { version, front: mut r, .. }: crate::Received) -> denc::Result<Self> {
+    fn decode_parts(
+        crate::Received { version, front: mut r, .. }: crate::Received,
+    ) -> denc::Result<Self> {
         let (paxos, fsid, pool) = (r.get()?, r.get()?, r.get()?);
         let old_name = if version < 2 { Some(r.get()?) } else { None };
         let op = r.get()?;

@@ -1,7 +1,7 @@
 //! The operations inside an [`OsdOp`](crate::OsdOp) message.
 //!
-//! [`table`] is the single list of operations; everything that needs their names, their arguments or
-//! whether we support them is generated from it.
+//! [`table`] is the single list of operations; everything that needs their names, their arguments
+//! or whether we support them is generated from it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::crc::Sum;
@@ -203,7 +203,8 @@ pub enum OpArgs {
         name_len: u32,
         /// Length of the value.
         value_len: u32,
-        /// `CEPH_OSD_CMPXATTR_OP_*`: 1 equal, 2 not equal, 3 greater, 4 not less, 5 less, 6 not greater.
+        /// `CEPH_OSD_CMPXATTR_OP_*`: 1 equal, 2 not equal, 3 greater, 4 not less, 5 less, 6 not
+        /// greater.
         cmp_op: u8,
         /// `CEPH_OSD_CMPXATTR_MODE_*`: 1 string, 2 number.
         cmp_mode: u8,
@@ -407,12 +408,18 @@ impl OpArgs {
                 truncate_size: r.get()?,
                 truncate_seq: r.get()?,
             },
-            ArgsKind::Xattr => {
-                OpArgs::Xattr { name_len: r.get()?, value_len: r.get()?, cmp_op: r.get()?, cmp_mode: r.get()? }
-            }
-            ArgsKind::Call => {
-                OpArgs::Call { class_len: r.get()?, method_len: r.get()?, argc: r.get()?, indata_len: r.get()? }
-            }
+            ArgsKind::Xattr => OpArgs::Xattr {
+                name_len: r.get()?,
+                value_len: r.get()?,
+                cmp_op: r.get()?,
+                cmp_mode: r.get()?,
+            },
+            ArgsKind::Call => OpArgs::Call {
+                class_len: r.get()?,
+                method_len: r.get()?,
+                argc: r.get()?,
+                indata_len: r.get()?,
+            },
             ArgsKind::Pgls => OpArgs::Pgls { count: r.get()?, start_epoch: r.get()? },
             ArgsKind::Snap => OpArgs::Snap { snapid: SnapId(r.get()?) },
             ArgsKind::Watch => OpArgs::Watch {
@@ -521,7 +528,10 @@ impl Op {
         match self.args {
             OpArgs::Xattr { name_len, value_len, .. } => {
                 let mut r = Reader::new(self.indata.clone());
-                Ok((r.bytes("xattr name", name_len as usize)?, r.bytes("xattr value", value_len as usize)?))
+                Ok((
+                    r.bytes("xattr name", name_len as usize)?,
+                    r.bytes("xattr value", value_len as usize)?,
+                ))
             }
             _ => Err(self.wrong_args()),
         }
@@ -610,7 +620,10 @@ mod tests {
 
     #[test]
     fn packed_members_have_no_padding() {
-        let watch = Op::new(OpCode::WATCH, OpArgs::Watch { cookie: 1, ver: 2, op: 3, gen_: 4, timeout: 30 });
+        let watch = Op::new(
+            OpCode::WATCH,
+            OpArgs::Watch { cookie: 1, ver: 2, op: 3, gen_: 4, timeout: 30 },
+        );
         let raw = wire(&watch);
         assert_eq!(raw[6 + 16], 3);
         assert_eq!(raw[6 + 17..6 + 21], 4u32.to_le_bytes());

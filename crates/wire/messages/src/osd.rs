@@ -6,10 +6,13 @@ use bytes::{Bytes, BytesMut};
 use denc::crc::Sum;
 use denc::{Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
-use types::{Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapContext, SnapId, SpgId, Utime, features, rados::OsdFlags};
+use types::{
+    Epoch, Eversion, ObjectId, ObjectLocator, PgId, ReqId, SnapContext, SnapId, SpgId, Utime,
+    features, rados::OsdFlags,
+};
 
-/// A request on one object or placement group (Ceph: `MOSDOp`). Read in versions 7, 8 and 9; written
-/// as 8, or as 9 to peers since 19.2. Older clients than 10.2 are not understood.
+/// A request on one object or placement group (Ceph: `MOSDOp`). Read in versions 7, 8 and 9;
+/// written as 8, or as 9 to peers since 19.2. Older clients than 10.2 are not understood.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OsdOp {
     /// The placement group (in version 7: without its shard, and with the raw hash as seed).
@@ -62,7 +65,11 @@ fn split(ops: Vec<(Op, u32)>, data: Bytes, input: bool) -> denc::Result<Vec<Op>>
     let mut r = Reader::new(data);
     ops.into_iter()
         .map(|(mut op, len)| {
-            let payload = if len == 0 { Bytes::new() } else { r.bytes("payload of an operation", len as usize)? };
+            let payload = if len == 0 {
+                Bytes::new()
+            } else {
+                r.bytes("payload of an operation", len as usize)?
+            };
             if input {
                 op.indata = payload;
             } else {
@@ -106,7 +113,9 @@ impl Payload for OsdOp {
         self.mtime.encode(&mut out, f);
         self.locator.encode(&mut out, f);
         self.object.encode(&mut out, f);
-        u16::try_from(self.ops.len()).expect("a request has under 65536 operations").encode(&mut out, f);
+        u16::try_from(self.ops.len())
+            .expect("a request has under 65536 operations")
+            .encode(&mut out, f);
         for op in &self.ops {
             op.put(op.indata.len(), &mut out);
         }
@@ -115,7 +124,12 @@ impl Payload for OsdOp {
         self.snapc.snaps.encode(&mut out, f);
         self.retry_attempt.encode(&mut out, f);
         self.features.encode(&mut out, f);
-        let data = self.ops.iter().filter(|op| !op.indata.is_empty()).map(|op| op.indata.clone()).collect();
+        let data = self
+            .ops
+            .iter()
+            .filter(|op| !op.indata.is_empty())
+            .map(|op| op.indata.clone())
+            .collect();
         Parts { version, compat: 3, front: out.freeze(), data, data_sum: None }
     }
 
@@ -248,7 +262,9 @@ impl Payload for OsdOpReply {
         self.result.encode(&mut out, f);
         self.bad_replay_version.encode(&mut out, f);
         self.epoch.encode(&mut out, f);
-        u32::try_from(self.ops.len()).expect("a request has under 65536 operations").encode(&mut out, f);
+        u32::try_from(self.ops.len())
+            .expect("a request has under 65536 operations")
+            .encode(&mut out, f);
         for op in &self.ops {
             op.put(op.outdata.len(), &mut out);
         }
@@ -262,7 +278,8 @@ impl Payload for OsdOpReply {
         out.resize(out.len() + TRACE_SIZE, 0);
         let with_output = || self.ops.iter().filter(|op| !op.outdata.is_empty());
         let data = with_output().map(|op| op.outdata.clone()).collect();
-        let data_sum = with_output().try_fold(Sum::EMPTY, |sum, op| op.out_sum.map(|next| sum.then(next)));
+        let data_sum =
+            with_output().try_fold(Sum::EMPTY, |sum, op| op.out_sum.map(|next| sum.then(next)));
         Parts { version: 8, compat: 2, front: out.freeze(), data, data_sum }
     }
 

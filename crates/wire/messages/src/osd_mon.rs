@@ -1,6 +1,6 @@
 //! Between OSDs, and from OSDs to the monitors.
 
-use crate::payload::{Parts, Payload, Paxos, Received, message};
+use crate::payload::{Parts, Paxos, Payload, Received, message};
 use bytes::BytesMut;
 use denc::{Encode, Features};
 use denc_derive::Denc;
@@ -218,7 +218,8 @@ pub struct OsdPing {
     pub mono_ping_stamp: (i32, i32),
     /// When this message was sent, by its sender's monotonic clock.
     pub mono_send_stamp: (i32, i32),
-    /// Upper bound of the difference of the two monotonic clocks, as the sender of the ping knows it.
+    /// Upper bound of the difference of the two monotonic clocks, as the sender of the ping knows
+    /// it.
     pub delta_ub: Option<(i32, i32)>,
     /// Epoch in which the sender was marked up.
     pub up_from: Epoch,

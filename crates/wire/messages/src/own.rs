@@ -71,8 +71,8 @@ message! {
         health: HealthChecks,
         /// `ServiceMap`; empty if unchanged.
         service_map: Bytes,
-        /// Descriptions of the commands that it serves, as the JSON of `get_command_descriptions`; empty
-        /// if unchanged. The monitors hand them to clients with their own.
+        /// Descriptions of the commands that it serves, as the JSON of `get_command_descriptions`;
+        /// empty if unchanged. The monitors hand them to clients with their own.
         commands: Bytes,
     }
 
@@ -96,8 +96,9 @@ message! {
         peer: Bytes,
         /// The message.
         message: Embedded,
-        /// In which term the follower follows the receiver. A leader of a later term must not act on it: the follower
-        /// has sent it again since, and later messages of the session may be done.
+        /// In which term the follower follows the receiver. A leader of a later term must not act
+        /// on it: the follower has sent it again since, and later messages of the session may be
+        /// done.
         term: u64 = since 2,
     }, data data
 
@@ -107,7 +108,8 @@ message! {
         session: u64,
         /// For the session's peer; `None` says that the message is dealt with.
         message: Option<Embedded>,
-        /// Up to which entry of the log the leader had applied: the answer must not overtake what it tells of.
+        /// Up to which entry of the log the leader had applied: the answer must not overtake what
+        /// it tells of.
         applied: u64 = since 2,
         /// Instead of an answer: there is none. The follower ends the session.
         ends: bool = since 3,
@@ -133,18 +135,19 @@ message! {
         osd: OsdId,
         /// Images in use whose limits are not known, and those whose demand is other than nothing.
         images: Vec<ImageDemand>,
-        /// Specified tenants for whom more or less is asked than was told last, and all others once a second.
+        /// Specified tenants for whom more or less is asked than was told last, and all others once
+        /// a second.
         tenants: Vec<TenantDemand> = since 2,
     }
 }
 
-/// Names a tenant that a specification describes. It is made from the tenant's name, so that every manager has the
-/// same ones.
+/// Names a tenant that a specification describes. It is made from the tenant's name, so that every
+/// manager has the same ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Denc)]
 pub struct TenantNumber(pub u64);
 
-/// A tenant that a specification describes, and what it is promised. An operation belongs to it if everything that
-/// is said here of whose it is fits.
+/// A tenant that a specification describes, and what it is promised. An operation belongs to it if
+/// everything that is said here of whose it is fits.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct TenantShare {
@@ -162,7 +165,8 @@ pub struct TenantShare {
     pub client: Option<String>,
     /// Its share of what floors leave.
     pub weight: u32,
-    /// How many OSDs the rates are divided over, or a few more. An OSD has its standing part until it is told another.
+    /// How many OSDs the rates are divided over, or a few more. An OSD has its standing part until
+    /// it is told another.
     pub osds: u32,
     /// Ceilings: operations, bytes; the whole of them, and no parts. Empty for none.
     pub ceilings: Vec<ShareOfRate>,
@@ -332,8 +336,8 @@ pub struct ImageShare {
     pub data: ImageData,
     /// How many OSDs the limits are divided over.
     pub osds: u32,
-    /// All operations, all bytes, operations that read, that write, bytes read, written. Empty if there are
-    /// no limits.
+    /// All operations, all bytes, operations that read, that write, bytes read, written. Empty if
+    /// there are no limits.
     pub rates: Vec<ShareOfRate>,
 }
 
@@ -413,7 +417,8 @@ impl Embedded {
 
     /// The message, with the outer one's data.
     pub fn into_message(self, data: Bytes) -> msgr::Message {
-        let data = if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
+        let data =
+            if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
         msgr::Message {
             msg_type: self.msg_type,
             version: self.version,

@@ -1,4 +1,5 @@
-//! What all messages share: the [`Payload`] trait, its error, and the macro that declares a message.
+//! What all messages share: the [`Payload`] trait, its error, and the macro that declares a
+//! message.
 
 use bytes::{Bytes, BytesMut};
 use denc::crc::Sum;

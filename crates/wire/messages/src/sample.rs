@@ -39,7 +39,20 @@ ints!(i8, u8, u16, u32, u64, i16, i32, i64);
 macro_rules! newtypes {
     ($($t:ident),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { $t(Sample::sample(g)) } } )*};
 }
-newtypes!(TenantNumber, EntityType, Epoch, OsdId, PoolId, SnapId, Fsid, Paxos, PoolOpCode, OpFlags, OsdFlags, ShardId);
+newtypes!(
+    TenantNumber,
+    EntityType,
+    Epoch,
+    OsdId,
+    PoolId,
+    SnapId,
+    Fsid,
+    Paxos,
+    PoolOpCode,
+    OpFlags,
+    OsdFlags,
+    ShardId
+);
 
 impl Sample for bool {
     fn sample(g: &mut Gen) -> Self {
@@ -237,13 +250,21 @@ impl Sample for EntityAddrVec {
     fn sample(g: &mut Gen) -> Self {
         let addrs: Vec<u16> = Sample::sample(g);
         EntityAddrVec(
-            addrs.into_iter().map(|port| EntityAddr::msgr2(([127, 0, 0, 1], port).into(), u32::from(port))).collect(),
+            addrs
+                .into_iter()
+                .map(|port| EntityAddr::msgr2(([127, 0, 0, 1], port).into(), u32::from(port)))
+                .collect(),
         )
     }
 }
 impl Sample for ObjectLocator {
     fn sample(g: &mut Gen) -> Self {
-        ObjectLocator { pool: Sample::sample(g), key: Sample::sample(g), namespace: Sample::sample(g), hash: -1 }
+        ObjectLocator {
+            pool: Sample::sample(g),
+            key: Sample::sample(g),
+            namespace: Sample::sample(g),
+            hash: -1,
+        }
     }
 }
 impl Sample for ObjectId {

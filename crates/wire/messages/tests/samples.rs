@@ -10,7 +10,8 @@ fn unhex(text: &str) -> Bytes {
     if text == "-" {
         return Bytes::new();
     }
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).expect("a hexadecimal digit") as u8).collect();
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).expect("a hexadecimal digit") as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect::<Vec<_>>().into()
 }
 
@@ -41,9 +42,29 @@ macro_rules! encode_any {
 
 fn encode(any: &AnyMessage, features: Features) -> Message {
     encode_any!(
-        any, features, MonMapMsg, MonGetMap, Statfs, StatfsReply, MonSubscribe, MonGetVersion, MonGetVersionReply,
-        OsdMapMsg, OsdOp, OsdOpReply, WatchNotify, MonCommand, MonCommandAck, GetPoolStats, GetPoolStatsReply,
-        Config, Command, CommandReply, MgrMapMsg, MgrCommand, MgrCommandReply
+        any,
+        features,
+        MonMapMsg,
+        MonGetMap,
+        Statfs,
+        StatfsReply,
+        MonSubscribe,
+        MonGetVersion,
+        MonGetVersionReply,
+        OsdMapMsg,
+        OsdOp,
+        OsdOpReply,
+        WatchNotify,
+        MonCommand,
+        MonCommandAck,
+        GetPoolStats,
+        GetPoolStatsReply,
+        Config,
+        Command,
+        CommandReply,
+        MgrMapMsg,
+        MgrCommand,
+        MgrCommandReply
     )
 }
 
@@ -67,12 +88,17 @@ fn messages_of_pacific_are_understood_completely() {
     let samples = samples(include_str!("samples/pacific.txt"));
     let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
     for sample in &samples {
-        let any = AnyMessage::decode(sample).unwrap_or_else(|e| panic!("type {}: {e:?}", sample.msg_type));
+        let any = AnyMessage::decode(sample)
+            .unwrap_or_else(|e| panic!("type {}: {e:?}", sample.msg_type));
         let again = encode(&any, types::features::PACIFIC);
         let what = format!("{any:?}");
         assert_eq!(used(&any, &again.front), used(&any, &sample.front), "{what}");
         assert_eq!(again.data.concat(), sample.data.concat(), "{what}");
-        assert_eq!((again.version, again.compat_version), (sample.version, sample.compat_version), "{what}");
+        assert_eq!(
+            (again.version, again.compat_version),
+            (sample.version, sample.compat_version),
+            "{what}"
+        );
         *seen.entry(sample.msg_type).or_default() += 1;
     }
     assert!(seen.len() >= 20 && seen[&42] > 10 && seen[&43] > 10, "{seen:?}");

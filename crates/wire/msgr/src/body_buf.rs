@@ -6,9 +6,9 @@ use bytes::{BufMut, Bytes};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// A fixed-size buffer for one frame body, placed so that byte `data_at` of the body has an address that
-/// is a multiple of [`ALIGN`]. `BytesMut` cannot be told where to begin; hence this type and its unsafe
-/// code.
+/// A fixed-size buffer for one frame body, placed so that byte `data_at` of the body has an address
+/// that is a multiple of [`ALIGN`]. `BytesMut` cannot be told where to begin; hence this type and
+/// its unsafe code.
 ///
 /// Invariant: `start <= len <= start + size`, `start + size` bytes were allocated at `ptr`, and the
 /// bytes from `start` to `len` are initialised.
@@ -32,12 +32,7 @@ impl BodyBuf {
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc(layout) };
         let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        BodyBuf {
-            ptr,
-            layout,
-            start,
-            len: start,
-        }
+        BodyBuf { ptr, layout, start, len: start }
     }
 
     /// Bytes that are still missing.
@@ -75,24 +70,21 @@ impl Drop for BodyBuf {
     }
 }
 
-// SAFETY: `chunk_mut` returns exactly the allocated bytes behind `len`, and `advance_mut` moves `len`
-// only as far as there are any.
+// SAFETY: `chunk_mut` returns exactly the allocated bytes behind `len`, and `advance_mut` moves
+// `len` only as far as there are any.
 unsafe impl BufMut for BodyBuf {
     fn remaining_mut(&self) -> usize {
         self.missing()
     }
 
     fn chunk_mut(&mut self) -> &mut UninitSlice {
-        // SAFETY: `len` is within the allocation, `missing` bytes follow it, and they are borrowed with
-        // self. They may be uninitialised, which `UninitSlice` is for.
+        // SAFETY: `len` is within the allocation, `missing` bytes follow it, and they are borrowed
+        // with self. They may be uninitialised, which `UninitSlice` is for.
         unsafe { UninitSlice::from_raw_parts_mut(self.ptr.as_ptr().add(self.len), self.missing()) }
     }
 
     unsafe fn advance_mut(&mut self, n: usize) {
-        assert!(
-            n <= self.missing(),
-            "advanced past the end of a receive buffer"
-        );
+        assert!(n <= self.missing(), "advanced past the end of a receive buffer");
         self.len += n;
     }
 }

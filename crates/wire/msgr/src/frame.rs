@@ -8,7 +8,8 @@
 //! epilogue            13             epilogue                                   16 + tag 16
 //! ```
 //!
-//! The last two lines exist only if there is more than one segment, the second only if it is not empty.
+//! The last two lines exist only if there is more than one segment, the second only if it is not
+//! empty.
 
 use crate::body_buf::BodyBuf;
 use crate::out::OutBuf;
@@ -113,8 +114,8 @@ const STATUS_MASK: u8 = 0xf;
 const DEFAULT_ALIGNMENT: u16 = 8;
 const DATA_ALIGNMENT: u16 = 4096;
 
-/// Frames with data segments from this size on are received into a buffer of their own. Smaller ones are slices of
-/// the buffer that the socket was read into: one allocation for many messages.
+/// Frames with data segments from this size on are received into a buffer of their own. Smaller
+/// ones are slices of the buffer that the socket was read into: one allocation for many messages.
 const OWN_BUFFER_FROM: usize = 32 << 10;
 /// How much to read at once.
 const READ_CHUNK: usize = 64 << 10;
@@ -141,7 +142,8 @@ impl std::fmt::Debug for Gcm {
 }
 
 impl Gcm {
-    /// Splits a connection secret into the ciphers for receiving and sending; `server` crosses them.
+    /// Splits a connection secret into the ciphers for receiving and sending; `server` crosses
+    /// them.
     pub fn pair(secret: &[u8], server: bool) -> Option<(Gcm, Gcm)> {
         let key: [u8; 16] = secret.get(..16)?.try_into().ok()?;
         let new = |nonce: &[u8]| {
@@ -173,9 +175,7 @@ impl Gcm {
 
     fn encrypt(&mut self, buf: &mut [u8]) -> Result<[u8; TAG_LEN], FrameError> {
         let nonce = self.nonce()?;
-        let tag = self
-            .cipher
-            .encrypt_inout_detached(&nonce.into(), b"", buf.into());
+        let tag = self.cipher.encrypt_inout_detached(&nonce.into(), b"", buf.into());
         Ok(tag.map_err(|_| FrameError::Nonces)?.into())
     }
 
@@ -213,8 +213,9 @@ impl Encoder {
         self.frame(tag, payload, &[], None, out)
     }
 
-    /// Appends a frame of a first segment and up to three more, each in pieces. Empty ones at the end
-    /// are left out, as the protocol demands. `last` is the checksum of the fourth segment, if it is known.
+    /// Appends a frame of a first segment and up to three more, each in pieces. Empty ones at the
+    /// end are left out, as the protocol demands. `last` is the checksum of the fourth segment, if
+    /// it is known.
     pub fn frame(
         &mut self,
         tag: Tag,
@@ -237,11 +238,7 @@ impl Encoder {
         for (i, len) in lens.iter().enumerate().take(count) {
             let at = 2 + 6 * i;
             let len = u32::try_from(*len).map_err(|_| FrameError::Segments)?;
-            let align = if i == 3 {
-                DATA_ALIGNMENT
-            } else {
-                DEFAULT_ALIGNMENT
-            };
+            let align = if i == 3 { DATA_ALIGNMENT } else { DEFAULT_ALIGNMENT };
             preamble[at..at + 4].copy_from_slice(&len.to_le_bytes());
             preamble[at + 4..at + 6].copy_from_slice(&align.to_le_bytes());
         }
@@ -258,11 +255,18 @@ impl Encoder {
                 if count > 1 {
                     let mut epilogue = [0u8; EPILOGUE_CRC];
                     epilogue[0] = STATUS_COMPLETE;
-                    for (i, (slot, pieces)) in epilogue[1..].chunks_exact_mut(CRC).zip(rest).enumerate() {
+                    for (i, (slot, pieces)) in
+                        epilogue[1..].chunks_exact_mut(CRC).zip(rest).enumerate()
+                    {
                         let read = || pieces.iter().fold(u32::MAX, |crc, p| crc32c(crc, p));
-                        let known = last.filter(|sum| i == MAX_SEGMENTS - 2 && sum.len() == lens[i + 1] as u64);
+                        let known = last
+                            .filter(|sum| i == MAX_SEGMENTS - 2 && sum.len() == lens[i + 1] as u64);
                         let crc = known.map_or_else(read, Sum::crc);
-                        debug_assert_eq!(crc, read(), "the sender's checksum is not that of its data");
+                        debug_assert_eq!(
+                            crc,
+                            read(),
+                            "the sender's checksum is not that of its data"
+                        );
                         pieces.iter().for_each(|p| out.put_bytes(p));
                         slot.copy_from_slice(&crc.to_le_bytes());
                     }
@@ -359,11 +363,7 @@ impl Head {
     }
 
     fn segment_onwire(&self, i: usize, secure: bool) -> usize {
-        if secure {
-            padded(self.len(i))
-        } else {
-            self.len(i)
-        }
+        if secure { padded(self.len(i)) } else { self.len(i) }
     }
 
     fn epilogue_onwire(&self, secure: bool) -> usize {
@@ -376,9 +376,7 @@ impl Head {
 
     /// Bytes on the wire behind the preamble.
     fn body_onwire(&self, secure: bool) -> usize {
-        let rest: usize = (1..self.count)
-            .map(|i| self.segment_onwire(i, secure))
-            .sum();
+        let rest: usize = (1..self.count).map(|i| self.segment_onwire(i, secure)).sum();
         self.first_onwire(secure) + rest + self.epilogue_onwire(secure)
     }
 }
@@ -497,11 +495,7 @@ impl Decoder {
         loop {
             match &mut self.stage {
                 Stage::Preamble => {
-                    let need = if secure {
-                        PREAMBLE + INLINE + TAG_LEN
-                    } else {
-                        PREAMBLE
-                    };
+                    let need = if secure { PREAMBLE + INLINE + TAG_LEN } else { PREAMBLE };
                     if self.buf.len() < need {
                         return Ok(Progress::Starved);
                     }
@@ -529,22 +523,14 @@ impl Decoder {
                             t.extend_from_slice(&body);
                         }
                         self.stage = Stage::Preamble;
-                        return self
-                            .finish(head, &inline, Body::Common(body))
-                            .map(Progress::Frame);
+                        return self.finish(head, &inline, Body::Common(body)).map(Progress::Frame);
                     }
                     if head.len(3) >= OWN_BUFFER_FROM {
                         let data_at: usize = head.first_onwire(secure)
-                            + (1..3)
-                                .map(|i| head.segment_onwire(i, secure))
-                                .sum::<usize>();
+                            + (1..3).map(|i| head.segment_onwire(i, secure)).sum::<usize>();
                         let mut body = BodyBuf::new(need, data_at);
                         body.put_slice(&self.buf.split());
-                        self.stage = Stage::Own {
-                            head: *head,
-                            inline: *inline,
-                            body,
-                        };
+                        self.stage = Stage::Own { head: *head, inline: *inline, body };
                         continue;
                     }
                     return Ok(Progress::Starved);
@@ -558,9 +544,7 @@ impl Decoder {
                     else {
                         unreachable!("matched above")
                     };
-                    return self
-                        .finish(head, &inline, Body::Own(body))
-                        .map(Progress::Frame);
+                    return self.finish(head, &inline, Body::Own(body)).map(Progress::Frame);
                 }
             }
         }
@@ -575,10 +559,8 @@ impl Decoder {
     ) -> Result<Frame, FrameError> {
         let secure = self.cipher.is_some();
         let first_end = head.first_onwire(secure);
-        let epilogue_at: usize = first_end
-            + (1..head.count)
-                .map(|i| head.segment_onwire(i, secure))
-                .sum::<usize>();
+        let epilogue_at: usize =
+            first_end + (1..head.count).map(|i| head.segment_onwire(i, secure)).sum::<usize>();
         let mut segments: [Bytes; MAX_SEGMENTS] = Default::default();
 
         if let Some(gcm) = &mut self.cipher {
@@ -607,11 +589,7 @@ impl Decoder {
             segments[0] = first;
         }
         if head.count == 1 {
-            return Ok(Frame {
-                tag: head.tag,
-                segments,
-                aborted: false,
-            });
+            return Ok(Frame { tag: head.tag, segments, aborted: false });
         }
         let status = body[epilogue_at] & STATUS_MASK;
         if status != STATUS_COMPLETE && status != STATUS_ABORTED {
@@ -621,8 +599,8 @@ impl Decoder {
         for (i, slot) in segments.iter_mut().enumerate().take(head.count).skip(1) {
             let mut segment = body.slice(at..at + head.lens[i]);
             if i == 3 && common && segment.len() >= aligned::PAGE {
-                // Data of a page or more may be kept for long and written to a device: in memory of its own,
-                // aligned, while it is in the cache for its checksum.
+                // Data of a page or more may be kept for long and written to a device: in memory of
+                // its own, aligned, while it is in the cache for its checksum.
                 segment = aligned::AlignedBuf::copy_of(&segment).freeze();
             }
             let crc_at = epilogue_at + 1 + (i - 1) * CRC;
@@ -632,11 +610,7 @@ impl Decoder {
             *slot = segment;
             at += head.segment_onwire(i, secure);
         }
-        Ok(Frame {
-            tag: head.tag,
-            segments,
-            aborted: status == STATUS_ABORTED,
-        })
+        Ok(Frame { tag: head.tag, segments, aborted: status == STATUS_ABORTED })
     }
 }
 
@@ -670,8 +644,8 @@ enum Slot<'a> {
     Own(&'a mut BodyBuf),
 }
 
-// SAFETY: forwards to implementations that keep the contract; `Common` reports less room than `BytesMut`
-// would, which the contract allows.
+// SAFETY: forwards to implementations that keep the contract; `Common` reports less room than
+// `BytesMut` would, which the contract allows.
 unsafe impl BufMut for ReadSlot<'_> {
     fn remaining_mut(&self) -> usize {
         match &self.0 {

@@ -40,20 +40,15 @@ pub struct Message {
     pub middle: Bytes,
     /// Bulk data, in pieces when it is sent, in at most one piece when it was received.
     pub data: SmallVec<[Bytes; 2]>,
-    /// The checksum of the data, if the sender knows it already; one of another length is not believed.
+    /// The checksum of the data, if the sender knows it already; one of another length is not
+    /// believed.
     pub data_sum: Option<Sum>,
 }
 
 impl Message {
     /// A message of default priority with only a front.
     pub fn new(msg_type: u16, front: Bytes) -> Self {
-        Message {
-            msg_type,
-            priority: priority::DEFAULT,
-            version: 1,
-            front,
-            ..Message::default()
-        }
+        Message { msg_type, priority: priority::DEFAULT, version: 1, front, ..Message::default() }
     }
 
     /// Total length of the data pieces.

@@ -4,8 +4,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Pieces up to this length are copied behind their neighbours: a vector entry and a reference count
-/// cost more than moving a few cache lines.
+/// Pieces up to this length are copied behind their neighbours: a vector entry and a reference
+/// count cost more than moving a few cache lines.
 const COPY_BELOW: usize = 1024;
 /// Size of the buffers that small pieces collect in.
 const BLOCK: usize = 16 << 10;
@@ -57,11 +57,7 @@ impl OutBuf {
 
     /// Fills `slices` with what comes next; returns how many were used.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let parts = self
-            .sealed
-            .iter()
-            .map(|b| &b[..])
-            .chain(std::iter::once(&self.tail[..]));
+        let parts = self.sealed.iter().map(|b| &b[..]).chain(std::iter::once(&self.tail[..]));
         let mut used = 0;
         for (slot, part) in slices.iter_mut().zip(parts.filter(|p| !p.is_empty())) {
             *slot = IoSlice::new(part);
@@ -104,11 +100,7 @@ impl OutBuf {
     /// Appends everything from byte `from` on to `to`, without taking it out.
     pub(crate) fn copy_from(&self, from: usize, to: &mut BytesMut) {
         let mut skip = from;
-        let parts = self
-            .sealed
-            .iter()
-            .map(|b| &b[..])
-            .chain(std::iter::once(&self.tail[..]));
+        let parts = self.sealed.iter().map(|b| &b[..]).chain(std::iter::once(&self.tail[..]));
         for part in parts {
             let n = skip.min(part.len());
             skip -= n;
@@ -128,11 +120,7 @@ mod tests {
         for i in 0..50usize {
             let piece = vec![i as u8; i * 97 % 2500];
             want.extend_from_slice(&piece);
-            if i % 3 == 0 {
-                out.put_slice(&piece)
-            } else {
-                out.put_bytes(&piece.into())
-            }
+            if i % 3 == 0 { out.put_slice(&piece) } else { out.put_bytes(&piece.into()) }
         }
         let mut got = Vec::new();
         let mut step = 1;

@@ -8,8 +8,8 @@ use types::{EntityType, features};
 /// Behaviour of connections with one kind of peer (`Policy`, `src/msg/Policy.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A fault ends the connection and what was in flight is lost. Otherwise the session outlives the
-    /// socket: unacknowledged messages are sent again, once each.
+    /// A fault ends the connection and what was in flight is lost. Otherwise the session outlives
+    /// the socket: unacknowledged messages are sent again, once each.
     pub lossy: bool,
     /// Never connects by itself; waits for the peer to come back.
     pub server: bool,
@@ -17,7 +17,8 @@ pub struct Policy {
     pub standby: bool,
     /// A peer that lost its session makes us drop ours, rather than send into the void.
     pub resetcheck: bool,
-    /// Whether a lossy client is known by its addresses, so that a second connection replaces the first.
+    /// Whether a lossy client is known by its addresses, so that a second connection replaces the
+    /// first.
     pub register_lossy_clients: bool,
     /// What we offer.
     pub supported: Features,
@@ -97,10 +98,7 @@ pub struct PolicySet {
 impl PolicySet {
     /// One policy for all.
     pub fn new(default: Policy) -> Self {
-        PolicySet {
-            default,
-            by_type: BTreeMap::new(),
-        }
+        PolicySet { default, by_type: BTreeMap::new() }
     }
 
     /// Another one for a kind of peer.
@@ -119,8 +117,8 @@ impl PolicySet {
 /// otherwise.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// A control frame before the peer has authenticated. Tickets are the largest thing in one; a few
-    /// hundred bytes each.
+    /// A control frame before the peer has authenticated. Tickets are the largest thing in one; a
+    /// few hundred bytes each.
     pub handshake_frame: usize,
     /// All frames together before the peer has authenticated; they are kept for the signature.
     pub handshake_total: usize,
@@ -132,8 +130,8 @@ pub struct Limits {
     pub middle: usize,
     /// The data of a message. Ceph's clients split at `osd_max_write_size`, 90 MiB.
     pub data: usize,
-    /// Messages of one connection that the dispatcher has not released; reading pauses above. A single
-    /// message may exceed it, if it is alone.
+    /// Messages of one connection that the dispatcher has not released; reading pauses above. A
+    /// single message may exceed it, if it is alone.
     pub receive_unreleased: usize,
     /// Messages queued for a peer that does not read. Above it the connection is closed.
     pub send_queue: usize,

@@ -1,4 +1,5 @@
-//! One socket's worth of msgr v2.1, as a state machine (`ProtocolV2`, `src/msg/async/ProtocolV2.cc`).
+//! One socket's worth of msgr v2.1, as a state machine (`ProtocolV2`,
+//! `src/msg/async/ProtocolV2.cc`).
 //!
 //! ```text
 //!  client                                     server
@@ -13,8 +14,8 @@
 //!  Ready  ◄──────────── messages, acks, keepalives ────────────►  Ready
 //! ```
 //!
-//! Bytes go in through [`Protocol::read_slot`], events come out of [`Protocol::poll`], bytes come out of
-//! [`Protocol::out`]. The [`Session`] is passed in, because it outlives the socket.
+//! Bytes go in through [`Protocol::read_slot`], events come out of [`Protocol::poll`], bytes come
+//! out of [`Protocol::out`]. The [`Session`] is passed in, because it outlives the socket.
 
 use crate::frame::{Decoder, Encoder, Frame, FrameError, Gcm, Head, Progress, ReadSlot, Tag};
 use crate::out::OutBuf;
@@ -32,7 +33,8 @@ use types::{AddrType, EntityAddr, EntityAddrVec, EntityName, EntityType, Utime, 
 
 /// Both ends send this first (`CEPH_BANNER_V2_PREFIX`), then a length and two sets of features.
 const BANNER: &[u8] = b"ceph v2\n";
-/// `CEPH_MSGR2_FEATURE_REVISION_1`. Offered and required: version 2.0 had flaws that 2.1 was made for.
+/// `CEPH_MSGR2_FEATURE_REVISION_1`. Offered and required: version 2.0 had flaws that 2.1 was made
+/// for.
 const REVISION_1: u64 = 1;
 /// No real banner is longer than its 16 bytes; later releases may append.
 const BANNER_PAYLOAD_MAX: usize = 1024;
@@ -128,7 +130,8 @@ impl GlobalSeq {
 pub enum Event {
     /// The peer sees us at this address, and ours was blank.
     Learned(EntityAddr),
-    /// The peer is authenticated and wants a session: [`Protocol::answer`] before anything else happens.
+    /// The peer is authenticated and wants a session: [`Protocol::answer`] before anything else
+    /// happens.
     Asked(Opening),
     /// Messages can flow.
     Ready,
@@ -151,16 +154,8 @@ enum State {
 }
 
 enum Side {
-    Client {
-        auth: Rc<dyn ClientAuth>,
-        conn: ClientConn,
-        target: EntityAddr,
-    },
-    Server {
-        auth: Option<Rc<dyn ServerAuth>>,
-        conn: Option<ServerConn>,
-        policies: PolicySet,
-    },
+    Client { auth: Rc<dyn ClientAuth>, conn: ClientConn, target: EntityAddr },
+    Server { auth: Option<Rc<dyn ServerAuth>>, conn: Option<ServerConn>, policies: PolicySet },
 }
 
 /// See the module's description.
@@ -245,11 +240,7 @@ impl Protocol {
         session: &mut Session,
     ) -> Self {
         session.global_seq = local.global_seq.next(0);
-        let side = Side::Client {
-            auth,
-            conn: ClientConn::new(peer),
-            target,
-        };
+        let side = Side::Client { auth, conn: ClientConn::new(peer), target };
         let mut this = Protocol::new(side, local, limits, policy, target);
         this.peer_type = peer;
         this
@@ -265,11 +256,7 @@ impl Protocol {
     ) -> Self {
         let policy = policies.get(EntityType(0));
         Protocol::new(
-            Side::Server {
-                auth,
-                conn: None,
-                policies,
-            },
+            Side::Server { auth, conn: None, policies },
             local,
             limits,
             policy,
@@ -287,8 +274,8 @@ impl Protocol {
         matches!(self.state, State::Ident | State::Asked | State::Ready)
     }
 
-    /// The policy in force; final when [`Self::is_authenticated`], except that a server may decide that
-    /// the connection is lossy.
+    /// The policy in force; final when [`Self::is_authenticated`], except that a server may decide
+    /// that the connection is lossy.
     pub fn policy(&self) -> Policy {
         self.policy
     }
@@ -305,10 +292,7 @@ impl Protocol {
 
     /// Who the peer is; its number is -1 until it said so.
     pub fn peer_name(&self) -> EntityName {
-        EntityName {
-            kind: self.peer_type,
-            num: self.peer_num,
-        }
+        EntityName { kind: self.peer_type, num: self.peer_num }
     }
 
     /// What the peer says about where it is.
@@ -373,8 +357,8 @@ impl Protocol {
         self.keepalive_due = true;
     }
 
-    /// Moves what is queued into [`Self::out`] until that holds `budget` bytes. Messages wait in their
-    /// queues as long as possible, so that urgent ones can overtake.
+    /// Moves what is queued into [`Self::out`] until that holds `budget` bytes. Messages wait in
+    /// their queues as long as possible, so that urgent ones can overtake.
     pub fn fill(
         &mut self,
         session: &mut Session,
@@ -416,10 +400,7 @@ impl Protocol {
         at.put_u8(FOOTER_FLAGS);
         at.put_u16_le(m.compat_version);
         at.put_u16_le(0);
-        let (front, middle) = (
-            std::slice::from_ref(&m.front),
-            std::slice::from_ref(&m.middle),
-        );
+        let (front, middle) = (std::slice::from_ref(&m.front), std::slice::from_ref(&m.middle));
         Ok(self.enc.frame(
             Tag::Message,
             &header,
@@ -508,9 +489,7 @@ impl Protocol {
             return Err(ProtocolError::Banner("the peer does not support msgr v2.1"));
         }
         if required & !REVISION_1 != 0 {
-            return Err(ProtocolError::Banner(
-                "the peer requires messenger features that we lack",
-            ));
+            return Err(ProtocolError::Banner("the peer requires messenger features that we lack"));
         }
         Ok(true)
     }
@@ -535,17 +514,11 @@ impl Protocol {
         let limit = if self.is_authenticated() {
             self.limits.control_frame
         } else {
-            self.limits.handshake_frame.min(
-                self.limits
-                    .handshake_total
-                    .saturating_sub(self.dec.transcript_len()),
-            )
+            self.limits
+                .handshake_frame
+                .min(self.limits.handshake_total.saturating_sub(self.dec.transcript_len()))
         };
-        if head.total() > limit {
-            too_large
-        } else {
-            Ok(())
-        }
+        if head.total() > limit { too_large } else { Ok(()) }
     }
 
     fn handle(
@@ -658,21 +631,13 @@ impl Protocol {
         let kind = EntityType(u32::from(r.get::<u8>()?));
         let seen_as: EntityAddr = r.get()?;
         let mut event = None;
-        if self
-            .local
-            .addrs
-            .0
-            .first()
-            .is_none_or(EntityAddr::is_blank_ip)
+        if self.local.addrs.0.first().is_none_or(EntityAddr::is_blank_ip)
             && let Some(mut addr) = seen_as.addr
         {
             // Keep the port that we listen on, if we do: the peer sees that of this socket.
             addr.set_port(self.local.addrs.0.first().map_or(0, EntityAddr::port));
-            let learned = EntityAddr {
-                kind: AddrType::MSGR2,
-                nonce: self.local.nonce,
-                addr: Some(addr),
-            };
+            let learned =
+                EntityAddr { kind: AddrType::MSGR2, nonce: self.local.nonce, addr: Some(addr) };
             self.local.addrs = EntityAddrVec::one(learned);
             event = Some(Event::Learned(learned));
         }
@@ -719,12 +684,7 @@ impl Protocol {
     ) -> Result<(), ProtocolError> {
         let (method, modes, payload): (u32, Vec<u32>, Bytes) = r.get()?;
         self.auth_attempts += 1;
-        let Side::Server {
-            auth: Some(auth),
-            conn,
-            ..
-        } = &mut self.side
-        else {
+        let Side::Server { auth: Some(auth), conn, .. } = &mut self.side else {
             return Err(AuthError::Unsupported.into());
         };
         let peer = self.peer_type;
@@ -745,28 +705,14 @@ impl Protocol {
         if matches!(why, AuthError::Busy(_)) || self.auth_attempts >= AUTH_ATTEMPTS {
             return Err(why.into());
         }
-        let Side::Server {
-            auth: Some(auth), ..
-        } = &self.side
-        else {
+        let Side::Server { auth: Some(auth), .. } = &self.side else {
             return Err(why.into());
         };
-        let methods: Vec<u32> = auth
-            .methods(self.peer_type)
-            .iter()
-            .map(|m| *m as u32)
-            .collect();
-        let modes: Vec<u32> = auth
-            .modes(self.peer_type)
-            .iter()
-            .map(|m| *m as u32)
-            .collect();
+        let methods: Vec<u32> = auth.methods(self.peer_type).iter().map(|m| *m as u32).collect();
+        let modes: Vec<u32> = auth.modes(self.peer_type).iter().map(|m| *m as u32).collect();
         tracing::debug!(peer = %self.peer_socket, %why, "authentication refused");
         self.state = State::Auth;
-        self.send(
-            Tag::AuthBadMethod,
-            &((method, -why.errno()), (methods, modes)),
-        )
+        self.send(Tag::AuthBadMethod, &((method, -why.errno()), (methods, modes)))
     }
 
     fn authenticate(
@@ -775,12 +721,7 @@ impl Protocol {
         more: bool,
         cx: &mut Context<'_>,
     ) -> Result<(), ProtocolError> {
-        let Side::Server {
-            auth: Some(auth),
-            conn: Some(conn),
-            ..
-        } = &mut self.side
-        else {
+        let Side::Server { auth: Some(auth), conn: Some(conn), .. } = &mut self.side else {
             return Err(AuthError::Unsupported.into());
         };
         match auth.request(cx, conn, payload, more) {
@@ -932,15 +873,12 @@ impl Protocol {
         session.client_cookie = client_cookie;
         session.peer_global_seq = global_seq;
         self.state = State::Asked;
-        Ok(Some(Event::Asked(Opening::New {
-            client_cookie,
-            global_seq,
-        })))
+        Ok(Some(Event::Asked(Opening::New { client_cookie, global_seq })))
     }
 
-    /// Answers [`Event::Asked`]. For [`Verdict::Adopt`] and [`Verdict::Resume`] `session` is that of the
-    /// registered connection, whose sent messages were requeued. Returns [`Event::Ready`] if that is what
-    /// the answer makes of the connection.
+    /// Answers [`Event::Asked`]. For [`Verdict::Adopt`] and [`Verdict::Resume`] `session` is that
+    /// of the registered connection, whose sent messages were requeued. Returns [`Event::Ready`] if
+    /// that is what the answer makes of the connection.
     pub fn answer(
         &mut self,
         opening: &Opening,
@@ -955,10 +893,7 @@ impl Protocol {
         match (verdict, opening) {
             (
                 Verdict::Accept | Verdict::Replace | Verdict::Adopt { .. },
-                Opening::New {
-                    client_cookie,
-                    global_seq,
-                },
+                Opening::New { client_cookie, global_seq },
             ) => {
                 if verdict == (Verdict::Adopt { reset: true }) {
                     session.reset();
@@ -972,26 +907,12 @@ impl Protocol {
                 }
                 let flags = if self.policy.lossy { FLAG_LOSSY } else { 0 };
                 let required = self.policy.required.0 | features::MSG_ADDR2;
-                let ours = (
-                    self.local.addrs.clone(),
-                    self.local.name.num,
-                    self.local.global_seq.next(0),
-                );
-                let rest = (
-                    (self.policy.supported.0, required),
-                    (flags, session.server_cookie),
-                );
+                let ours =
+                    (self.local.addrs.clone(), self.local.name.num, self.local.global_seq.next(0));
+                let rest = ((self.policy.supported.0, required), (flags, session.server_cookie));
                 self.send(Tag::ServerIdent, &(ours, rest.0, rest.1))?;
             }
-            (
-                Verdict::Resume,
-                Opening::Resume {
-                    global_seq,
-                    connect_seq,
-                    msg_seq,
-                    ..
-                },
-            ) => {
+            (Verdict::Resume, Opening::Resume { global_seq, connect_seq, msg_seq, .. }) => {
                 session.peer_global_seq = *global_seq;
                 session.connect_seq = *connect_seq;
                 session.resumed(*msg_seq);
@@ -1020,8 +941,8 @@ impl Protocol {
         Ok(Some(Event::Ready))
     }
 
-    /// A socket that takes over a connection keeps what that connection knew of its peer: a peer that
-    /// resumes does not repeat it.
+    /// A socket that takes over a connection keeps what that connection knew of its peer: a peer
+    /// that resumes does not repeat it.
     pub fn inherit(&mut self, peer: EntityName, features: Features) {
         self.peer_num = peer.num;
         self.features = features;
@@ -1049,14 +970,12 @@ impl Protocol {
         }
         session.in_seq = seq;
         session.unacked_in += 1;
-        // A frame with much data has a buffer of its own. Names and keys are slices of the front, and live
-        // longer than the request: they must not hold the data.
-        let front = if data.len() > FRONT_APART_ABOVE { Bytes::copy_from_slice(&front) } else { front };
-        let data = if data.is_empty() {
-            Default::default()
-        } else {
-            std::iter::once(data).collect()
-        };
+        // A frame with much data has a buffer of its own. Names and keys are slices of the front,
+        // and live longer than the request: they must not hold the data.
+        let front =
+            if data.len() > FRONT_APART_ABOVE { Bytes::copy_from_slice(&front) } else { front };
+        let data =
+            if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
         let message = Message {
             msg_type,
             priority,

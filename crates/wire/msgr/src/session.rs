@@ -3,8 +3,8 @@
 use crate::Message;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Sequence numbers, cookies and queues of one connection. With a lossless policy it outlives sockets:
-/// what was sent and not acknowledged is sent again, in order, exactly once.
+/// Sequence numbers, cookies and queues of one connection. With a lossless policy it outlives
+/// sockets: what was sent and not acknowledged is sent again, in order, exactly once.
 #[derive(Debug, Default)]
 pub struct Session {
     /// Chosen by the end that connected; zero for lossy sessions.
@@ -36,10 +36,7 @@ impl Session {
     /// Queues a message behind those of its priority.
     pub fn push(&mut self, message: Message) {
         self.queued_bytes += cost(&message);
-        self.queue
-            .entry(message.priority)
-            .or_default()
-            .push_back(message);
+        self.queue.entry(message.priority).or_default().push_back(message);
     }
 
     /// Bytes of messages that are waiting to be sent, for the first time or again, or to be
@@ -97,11 +94,7 @@ impl Session {
     /// The session is resumed and the peer has everything up to `seq`.
     pub(crate) fn resumed(&mut self, seq: u64) {
         // Those that were never sent have no number.
-        while self
-            .again
-            .front()
-            .is_some_and(|m| m.seq != 0 && m.seq <= seq)
-        {
+        while self.again.front().is_some_and(|m| m.seq != 0 && m.seq <= seq) {
             if let Some(m) = self.again.pop_front() {
                 self.queued_bytes = self.queued_bytes.saturating_sub(cost(&m));
                 self.out_seq += 1;
@@ -111,10 +104,7 @@ impl Session {
 
     /// The peer has forgotten the session: so do we, with everything that was queued.
     pub fn reset(&mut self) {
-        *self = Session {
-            global_seq: self.global_seq,
-            ..Session::default()
-        };
+        *self = Session { global_seq: self.global_seq, ..Session::default() };
     }
 
     /// The peer never completed the session; what is queued goes to the next one.
@@ -180,8 +170,8 @@ pub enum Verdict {
     Accept,
     /// The registered connection goes; give it a new one.
     Replace,
-    /// The registered connection takes the new socket and starts a new session on it; with `reset` it
-    /// forgets the old one.
+    /// The registered connection takes the new socket and starts a new session on it; with `reset`
+    /// it forgets the old one.
     Adopt {
         /// Drop what was queued.
         reset: bool,
@@ -209,10 +199,10 @@ pub enum Verdict {
     Stale,
 }
 
-/// Decides between a peer's request and the registered connection with the same peer, if there is one
-/// (`ProtocolV2::handle_existing_connection`, `handle_reconnect`). Two processes that connect to each
-/// other at the same time must decide alike, so the tie is broken by address: `peer_is_lower` says that
-/// the peer's address sorts before ours.
+/// Decides between a peer's request and the registered connection with the same peer, if there is
+/// one (`ProtocolV2::handle_existing_connection`, `handle_reconnect`). Two processes that connect
+/// to each other at the same time must decide alike, so the tie is broken by address:
+/// `peer_is_lower` says that the peer's address sorts before ours.
 pub fn decide(
     opening: &Opening,
     existing: Option<&Existing>,
@@ -221,13 +211,7 @@ pub fn decide(
 ) -> Verdict {
     match (*opening, existing) {
         (Opening::New { .. }, None) => Verdict::Accept,
-        (
-            Opening::New {
-                client_cookie,
-                global_seq,
-            },
-            Some(e),
-        ) => {
+        (Opening::New { client_cookie, global_seq }, Some(e)) => {
             if e.peer_global_seq > global_seq {
                 Verdict::Stale
             } else if e.lossy {
@@ -244,27 +228,15 @@ pub fn decide(
             }
         }
         (Opening::Resume { .. }, None) => Verdict::Reset { full: true },
-        (
-            Opening::Resume {
-                client_cookie,
-                global_seq,
-                connect_seq,
-                ..
-            },
-            Some(e),
-        ) => {
+        (Opening::Resume { client_cookie, global_seq, connect_seq, .. }, Some(e)) => {
             if e.client_cookie != client_cookie {
                 Verdict::Reset { full: resetcheck }
             } else if e.server_cookie == 0 {
                 Verdict::Reset { full: false }
             } else if e.peer_global_seq > global_seq {
-                Verdict::RetryGlobal {
-                    global_seq: e.peer_global_seq,
-                }
+                Verdict::RetryGlobal { global_seq: e.peer_global_seq }
             } else if e.connect_seq > connect_seq {
-                Verdict::Retry {
-                    connect_seq: e.connect_seq,
-                }
+                Verdict::Retry { connect_seq: e.connect_seq }
             } else if e.connect_seq == connect_seq && !peer_is_lower && !e.server {
                 Verdict::Wait
             } else {
@@ -280,11 +252,7 @@ mod tests {
     use bytes::Bytes;
 
     fn msg(n: u64, priority: u16) -> Message {
-        Message {
-            tid: n,
-            priority,
-            ..Message::new(1, Bytes::new())
-        }
+        Message { tid: n, priority, ..Message::new(1, Bytes::new()) }
     }
 
     #[test]
@@ -297,9 +265,7 @@ mod tests {
         s.acked(1);
         s.requeue_sent();
         s.resumed(2); // the peer got 2, only its acknowledgement was lost
-        let rest: Vec<_> = std::iter::from_fn(|| s.pop(true))
-            .map(|m| (m.seq, m.tid))
-            .collect();
+        let rest: Vec<_> = std::iter::from_fn(|| s.pop(true)).map(|m| (m.seq, m.tid)).collect();
         assert_eq!(rest, [(3, 2), (4, 3), (5, 4), (6, 5)]);
         s.acked(6);
         assert_eq!(s.queued_bytes(), 0);
@@ -337,16 +303,10 @@ mod tests {
             settled: false,
             ..SESSION
         };
-        let open = Opening::New {
-            client_cookie: 3,
-            global_seq: 1,
-        };
+        let open = Opening::New { client_cookie: 3, global_seq: 1 };
         let low = decide(&open, Some(&racing), false, false);
         let high = decide(&open, Some(&racing), false, true);
-        assert_eq!(
-            (low, high),
-            (Verdict::Wait, Verdict::Adopt { reset: false })
-        );
+        assert_eq!((low, high), (Verdict::Wait, Verdict::Adopt { reset: false }));
     }
 
     #[test]
@@ -362,46 +322,20 @@ mod tests {
         assert_eq!(d(resume(7, 4, 3)), Verdict::RetryGlobal { global_seq: 5 });
         assert_eq!(d(resume(7, 5, 1)), Verdict::Retry { connect_seq: 2 });
         assert_eq!(d(resume(1, 5, 3)), Verdict::Reset { full: true });
-        assert_eq!(
-            decide(&resume(7, 5, 3), None, true, true),
-            Verdict::Reset { full: true }
-        );
-        let fresh = Existing {
-            server_cookie: 0,
-            ..SESSION
-        };
+        assert_eq!(decide(&resume(7, 5, 3), None, true, true), Verdict::Reset { full: true });
+        let fresh = Existing { server_cookie: 0, ..SESSION };
         assert_eq!(
             decide(&resume(7, 5, 3), Some(&fresh), true, true),
             Verdict::Reset { full: false }
         );
+        assert_eq!(d(Opening::New { client_cookie: 1, global_seq: 4 }), Verdict::Stale);
         assert_eq!(
-            d(Opening::New {
-                client_cookie: 1,
-                global_seq: 4
-            }),
-            Verdict::Stale
-        );
-        assert_eq!(
-            d(Opening::New {
-                client_cookie: 1,
-                global_seq: 6
-            }),
+            d(Opening::New { client_cookie: 1, global_seq: 6 }),
             Verdict::Adopt { reset: true }
         );
-        let lossy = Existing {
-            lossy: true,
-            ..SESSION
-        };
+        let lossy = Existing { lossy: true, ..SESSION };
         assert_eq!(
-            decide(
-                &Opening::New {
-                    client_cookie: 0,
-                    global_seq: 6
-                },
-                Some(&lossy),
-                true,
-                true
-            ),
+            decide(&Opening::New { client_cookie: 0, global_seq: 6 }, Some(&lossy), true, true),
             Verdict::Replace
         );
     }

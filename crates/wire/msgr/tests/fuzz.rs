@@ -13,10 +13,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(default)
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 fn mutate(bytes: &mut Vec<u8>, r: &mut StdRng) {
@@ -72,9 +69,7 @@ fn frames(stream: &[u8]) -> Vec<(u8, Vec<u8>)> {
             break;
         };
         all.push((head[0], payload.to_vec()));
-        rest = rest
-            .get(32 + len + if len > 0 { 4 } else { 0 }..)
-            .unwrap_or_default();
+        rest = rest.get(32 + len + if len > 0 { 4 } else { 0 }..).unwrap_or_default();
     }
     all
 }
@@ -126,24 +121,15 @@ fn frames_with_wild_contents() {
             };
             let mut out = OutBuf::default();
             let extra = [Bytes::from(vec![7; r.random_range(0..100)])];
-            let rest: &[&[Bytes]] = if r.random_range(0..8) == 0 {
-                &[&extra]
-            } else {
-                &[]
-            };
-            Encoder::default()
-                .frame(tag, &payload, rest, None, &mut out)
-                .unwrap();
+            let rest: &[&[Bytes]] = if r.random_range(0..8) == 0 { &[&extra] } else { &[] };
+            Encoder::default().frame(tag, &payload, rest, None, &mut out).unwrap();
             let victim = if r.random() { &mut m } else { &mut c };
             victim.receive(&out.take());
             let reply = victim.take();
             assert!(reply.len() < 1 << 20, "seed {seed}");
         }
     }
-    assert!(
-        ready * 10 > iterations,
-        "established connections were tried, too: {ready}"
-    );
+    assert!(ready * 10 > iterations, "established connections were tried, too: {ready}");
 }
 
 /// Streams with random damage, in pieces of random size.

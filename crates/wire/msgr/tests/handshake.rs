@@ -21,9 +21,8 @@ fn client_and_monitor_in_both_modes() {
         let s = secrets(NOW, &mut rng(1));
         let client_auth = admin(&s, mode);
         let (mut c, mut m) = admin_and_mon_as(&s, client_auth.clone());
-        let to_mon: Vec<_> = (0..20)
-            .map(|n| message(n, n as usize * 37, n as usize * 1000))
-            .collect();
+        let to_mon: Vec<_> =
+            (0..20).map(|n| message(n, n as usize * 37, n as usize * 1000)).collect();
         let to_client: Vec<_> = (20..30).map(|n| message(n, 10, n as usize)).collect();
         to_mon.iter().for_each(|x| c.s.push(x.clone()));
         c.p.keepalive();
@@ -33,21 +32,10 @@ fn client_and_monitor_in_both_modes() {
         assert_eq!((&c.failed, &m.failed), (&None, &None));
         assert!(c.ready && m.ready);
         assert_eq!((c.p.con_mode(), m.p.con_mode()), (mode, mode));
-        assert_eq!(
-            m.got,
-            to_mon
-                .iter()
-                .zip(1..)
-                .map(|(x, seq)| flat(x, seq))
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(m.got, to_mon.iter().zip(1..).map(|(x, seq)| flat(x, seq)).collect::<Vec<_>>());
         assert_eq!(
             c.got,
-            to_client
-                .iter()
-                .zip(1..)
-                .map(|(x, seq)| flat(x, seq))
-                .collect::<Vec<_>>()
+            to_client.iter().zip(1..).map(|(x, seq)| flat(x, seq)).collect::<Vec<_>>()
         );
         assert_eq!(c.p.last_keepalive_ack(), Some(NOW));
         let who = m.p.authenticated().unwrap();
@@ -56,12 +44,7 @@ fn client_and_monitor_in_both_modes() {
             ("client.admin", "allow *")
         );
         assert_eq!(client_auth.borrow().global_id(), who.global_id);
-        for service in [
-            EntityType::AUTH,
-            EntityType::MON,
-            EntityType::OSD,
-            EntityType::MGR,
-        ] {
+        for service in [EntityType::AUTH, EntityType::MON, EntityType::OSD, EntityType::MGR] {
             assert!(client_auth.borrow().has_ticket(service, NOW), "{service}");
         }
         assert_eq!(c.p.features(), types::features::SUPPORTED);
@@ -74,34 +57,21 @@ fn bytes_may_come_one_by_one() {
         let s = secrets(NOW, &mut rng(1));
         for step in 0..4u64 {
             let (mut c, mut m) = admin_and_mon(&s, mode);
-            let sent = [
-                message(1, 100, 0),
-                message(2, 0, 70_000),
-                message(3, 5000, 33_000),
-            ];
+            let sent = [message(1, 100, 0), message(2, 0, 70_000), message(3, 5000, 33_000)];
             sent.iter().for_each(|x| c.s.push(x.clone()));
             let mut random = rng(step);
-            pump(&mut c, &mut m, |n| {
-                if step == 0 {
-                    1
-                } else {
-                    random.random_range(1..=n)
-                }
-            });
+            pump(&mut c, &mut m, |n| if step == 0 { 1 } else { random.random_range(1..=n) });
             assert_eq!((&c.failed, &m.failed), (&None, &None));
             assert_eq!(
                 m.got,
-                sent.iter()
-                    .zip(1..)
-                    .map(|(x, seq)| flat(x, seq))
-                    .collect::<Vec<_>>()
+                sent.iter().zip(1..).map(|(x, seq)| flat(x, seq)).collect::<Vec<_>>()
             );
         }
     }
 }
 
-/// Runs a handshake and a message in which byte `at` of what one end sends is changed. Returns how many
-/// bytes that end sent, and whether anybody noticed.
+/// Runs a handshake and a message in which byte `at` of what one end sends is changed. Returns how
+/// many bytes that end sent, and whether anybody noticed.
 fn corrupted(s: &Secrets, mode: ConMode, from_client: bool, at: usize, flip: u8) -> (usize, bool) {
     let (mut c, mut m) = admin_and_mon(s, mode);
     let sent = message(1, 40, 100);
@@ -124,8 +94,8 @@ fn corrupted(s: &Secrets, mode: ConMode, from_client: bool, at: usize, flip: u8)
             to.receive(&bytes);
         }
     }
-    // It notices, or waits for bytes that never come; or the other one notices. What it must never do is
-    // take the wrong thing for the right one.
+    // It notices, or waits for bytes that never come; or the other one notices. What it must never
+    // do is take the wrong thing for the right one.
     let (victim, other) = if from_client { (&m, &c) } else { (&c, &m) };
     let noticed = victim.failed.is_some() || other.failed.is_some() || victim.got.is_empty();
     assert!(m.got.iter().chain(&c.got).all(|x| *x == flat(&sent, 1)));
@@ -157,10 +127,7 @@ fn strangers_are_refused() {
     let wrong = admin(&secrets(NOW, &mut rng(99)), ConMode::Crc);
     let (mut c, mut m) = admin_and_mon_as(&s, wrong);
     pump(&mut c, &mut m, |n| n);
-    assert_eq!(
-        c.failed,
-        Some(ProtocolError::Auth(auth::AuthError::Refused(13)))
-    );
+    assert_eq!(c.failed, Some(ProtocolError::Auth(auth::AuthError::Refused(13))));
     assert!(!m.ready && !m.p.is_authenticated());
 
     // Somebody who would rather not authenticate.
@@ -170,10 +137,7 @@ fn strangers_are_refused() {
     let nobody = std::rc::Rc::new(std::cell::RefCell::new(nobody));
     let (mut c, mut m) = admin_and_mon_as(&s, nobody.clone());
     pump(&mut c, &mut m, |n| n);
-    assert_eq!(
-        c.failed,
-        Some(ProtocolError::Auth(auth::AuthError::Refused(95)))
-    );
+    assert_eq!(c.failed, Some(ProtocolError::Auth(auth::AuthError::Refused(95))));
     assert!(!m.ready);
 
     // It is welcome where the policy says so, with crc only.
@@ -188,10 +152,7 @@ fn strangers_are_refused() {
     s.mon.borrow_mut().policy = only(AuthPolicy::new(EntityType::MON), ConMode::Secure);
     let (mut c, mut m) = admin_and_mon(&s, ConMode::Crc);
     pump(&mut c, &mut m, |n| n);
-    assert_eq!(
-        c.failed,
-        Some(ProtocolError::Auth(auth::AuthError::Refused(95)))
-    );
+    assert_eq!(c.failed, Some(ProtocolError::Auth(auth::AuthError::Refused(95))));
     assert!(!m.ready);
 }
 
@@ -210,20 +171,12 @@ fn a_global_id_is_kept_by_whoever_has_its_ticket() {
     assert_eq!(client.borrow().global_id(), id, "reclaimed");
     // The ticket's secret is gone: the client must start anew.
     s.mon.borrow_mut().keys.wipe_rotating(EntityType::AUTH);
-    let again = s
-        .mon
-        .borrow()
-        .keys
-        .prepare_rotation(Default::default(), NOW, &mut rng(5))
-        .unwrap();
+    let again = s.mon.borrow().keys.prepare_rotation(Default::default(), NOW, &mut rng(5)).unwrap();
     assert!(s.mon.borrow_mut().keys.apply_rotation(again));
     // Ids start over, so the secret's id is known again, but it is another secret.
     assert_eq!(
         connect(client.clone()),
-        (
-            false,
-            Some(ProtocolError::Auth(auth::AuthError::Refused(13)))
-        )
+        (false, Some(ProtocolError::Auth(auth::AuthError::Refused(13))))
     );
     client.borrow_mut().forget_session();
     assert!(connect(client.clone()).0);
@@ -243,28 +196,15 @@ fn client_and_service_with_tickets_and_renewal() {
             let conn = m.p.server_auth().unwrap();
             s.mon
                 .borrow()
-                .handle_mauth(
-                    &mut Context {
-                        now,
-                        rng: &mut rng(4),
-                    },
-                    conn,
-                    request,
-                )
+                .handle_mauth(&mut Context { now, rng: &mut rng(4) }, conn, request)
                 .unwrap()
                 .payload
         };
         let request = osd_client.borrow().rotating_request(NOW).unwrap();
         let reply = mauth(&mut m, NOW, request);
         let mut r = rng(6);
-        let mut cx = Context {
-            now: NOW,
-            rng: &mut r,
-        };
-        let outcome = osd_client
-            .borrow_mut()
-            .handle_mauth_reply(&mut cx, 0, reply)
-            .unwrap();
+        let mut cx = Context { now: NOW, rng: &mut r };
+        let outcome = osd_client.borrow_mut().handle_mauth_reply(&mut cx, 0, reply).unwrap();
         assert_eq!(outcome, MauthOutcome::RotatingKeys);
         assert_eq!(osd_client.borrow().rotating_request(NOW), None);
 
@@ -288,10 +228,7 @@ fn client_and_service_with_tickets_and_renewal() {
         let (mut c, mut o) = to_osd(&client);
         pump(&mut c, &mut o, |n| n);
         assert!(
-            matches!(
-                c.failed,
-                Some(ProtocolError::Auth(auth::AuthError::Denied(_)))
-            ),
+            matches!(c.failed, Some(ProtocolError::Auth(auth::AuthError::Denied(_)))),
             "no ticket yet"
         );
 
@@ -315,28 +252,19 @@ fn client_and_service_with_tickets_and_renewal() {
         );
         for _ in 0..2 {
             let rotation =
-                s.mon
-                    .borrow()
-                    .keys
-                    .prepare_rotation(Default::default(), later, &mut rng(7));
+                s.mon.borrow().keys.prepare_rotation(Default::default(), later, &mut rng(7));
             if let Some(rotation) = rotation {
                 assert!(s.mon.borrow_mut().keys.apply_rotation(rotation));
             }
             let mut r = rng(8);
-            let mut cx = Context {
-                now: later,
-                rng: &mut r,
-            };
+            let mut cx = Context { now: later, rng: &mut r };
             let request = client
                 .borrow_mut()
                 .mauth_request(&mut cx, c.p.client_auth().unwrap())
                 .unwrap()
                 .unwrap();
             let reply = mauth(&mut m, later, request);
-            let outcome = client
-                .borrow_mut()
-                .handle_mauth_reply(&mut cx, 0, reply)
-                .unwrap();
+            let outcome = client.borrow_mut().handle_mauth_reply(&mut cx, 0, reply).unwrap();
             assert_eq!(outcome, MauthOutcome::Tickets);
             assert_eq!(client.borrow().need(later), 0);
             // The second time everything is due, even the auth ticket.
@@ -353,56 +281,33 @@ fn a_recorded_authorizer_is_worth_nothing() {
     pump(&mut c, &mut m, |n| n);
     let request = osd_client.borrow().rotating_request(NOW).unwrap();
     let mut r = rng(3);
-    let mut cx = Context {
-        now: NOW,
-        rng: &mut r,
-    };
-    let reply = s
-        .mon
-        .borrow()
-        .handle_mauth(&mut cx, m.p.server_auth().unwrap(), request)
-        .unwrap()
-        .payload;
-    osd_client
-        .borrow_mut()
-        .handle_mauth_reply(&mut cx, 0, reply)
-        .unwrap();
+    let mut cx = Context { now: NOW, rng: &mut r };
+    let reply =
+        s.mon.borrow().handle_mauth(&mut cx, m.p.server_auth().unwrap(), request).unwrap().payload;
+    osd_client.borrow_mut().handle_mauth_reply(&mut cx, 0, reply).unwrap();
 
     let mut mine = ClientConn::new(EntityType::OSD);
     let open = osd_client.start(&mut cx, &mut mine).unwrap();
     let server = || auth::ServerConn::new(EntityType::OSD, AuthMethod::Cephx, ConMode::Crc);
     let mut first = server();
-    let auth::ServerStep::More(challenge) = service
-        .request(&mut cx, &mut first, open.payload.clone(), false)
-        .unwrap()
+    let auth::ServerStep::More(challenge) =
+        service.request(&mut cx, &mut first, open.payload.clone(), false).unwrap()
     else {
         panic!("the first authorizer must be challenged")
     };
     let answer = osd_client.more(&mut cx, &mut mine, challenge).unwrap();
     // Both payloads played to another connection: it has another challenge.
     let mut second = server();
-    service
-        .request(&mut cx, &mut second, open.payload.clone(), false)
-        .unwrap();
-    assert!(
-        service
-            .request(&mut cx, &mut second, answer.clone(), true)
-            .is_err()
-    );
+    service.request(&mut cx, &mut second, open.payload.clone(), false).unwrap();
+    assert!(service.request(&mut cx, &mut second, answer.clone(), true).is_err());
     // The answer out of the blue, and twice the opening.
     assert!(matches!(
         service.request(&mut cx, &mut server(), answer.clone(), false),
         Ok(auth::ServerStep::More(_))
     ));
     let mut third = server();
-    service
-        .request(&mut cx, &mut third, open.payload.clone(), false)
-        .unwrap();
-    assert!(
-        service
-            .request(&mut cx, &mut third, open.payload, true)
-            .is_err()
-    );
+    service.request(&mut cx, &mut third, open.payload.clone(), false).unwrap();
+    assert!(service.request(&mut cx, &mut third, open.payload, true).is_err());
     // On its own connection it is good.
     assert!(matches!(
         service.request(&mut cx, &mut first, answer, true),
@@ -452,11 +357,8 @@ fn nothing_is_lost_or_doubled_over_reconnects() {
             m.existing = existing;
             m.resetcheck = false;
             // How many bytes this socket carries before it breaks.
-            let mut left: usize = if rounds % 3 == 0 {
-                200_000
-            } else {
-                random.random_range(0..6_000)
-            };
+            let mut left: usize =
+                if rounds % 3 == 0 { 200_000 } else { random.random_range(0..6_000) };
             loop {
                 for (end, sent) in [&mut c, &mut m].into_iter().zip(&mut sent) {
                     if *sent < total as u64 && random.random_range(0..3) == 0 {
@@ -487,7 +389,8 @@ fn nothing_is_lost_or_doubled_over_reconnects() {
             if established {
                 b.requeue_sent();
             } else {
-                // A connection that never was: what was queued on this end is tried on the next one.
+                // A connection that never was: what was queued on this end is tried on the next
+                // one.
                 let again = std::mem::take(&mut sent[1]);
                 b = Session::default();
                 assert!(b_got.is_empty() && a_got.is_empty() || again == 0);
@@ -503,13 +406,7 @@ fn a_peer_that_restarted_is_told_to_start_anew() {
     let s = secrets(NOW, &mut rng(1));
     let auth = admin(&s, ConMode::Crc);
     let policy = Policy::lossless_peer_reuse();
-    let mut c = End::client(
-        auth.clone(),
-        CLIENT,
-        EntityType::MON,
-        policy,
-        Session::default(),
-    );
+    let mut c = End::client(auth.clone(), CLIENT, EntityType::MON, policy, Session::default());
     let mut m = End::server(s.mon.clone(), MON, policy, Session::default());
     pump(&mut c, &mut m, |n| n);
     assert!(c.ready && c.s.server_cookie != 0);
@@ -520,26 +417,16 @@ fn a_peer_that_restarted_is_told_to_start_anew() {
     let mut m = End::server(s.mon.clone(), MON, policy, Session::default());
     pump(&mut c, &mut m, |n| n);
     assert!(c.ready && c.remote_reset && m.ready);
-    assert!(
-        m.got.is_empty(),
-        "what was queued for the lost session is dropped"
-    );
+    assert!(m.got.is_empty(), "what was queued for the lost session is dropped");
 }
 
 #[test]
 fn missing_features_are_told() {
     let s = secrets(NOW, &mut rng(1));
-    let policy = Policy::lossy_client().with_features(
-        denc::Features(types::features::MSG_ADDR2),
-        denc::Features(0),
-    );
-    let mut c = End::client(
-        admin(&s, ConMode::Crc),
-        CLIENT,
-        EntityType::MON,
-        policy,
-        Session::default(),
-    );
+    let policy = Policy::lossy_client()
+        .with_features(denc::Features(types::features::MSG_ADDR2), denc::Features(0));
+    let mut c =
+        End::client(admin(&s, ConMode::Crc), CLIENT, EntityType::MON, policy, Session::default());
     let need = denc::Features(types::features::SERVER_NAUTILUS);
     let policy = Policy::stateless_server().with_features(types::features::SUPPORTED, need);
     let mut m = End::server(s.mon.clone(), MON, policy, Session::default());

@@ -17,7 +17,8 @@ fn now() -> Utime {
     Utime::from_duration(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
 }
 
-/// Whether a stock program is there; without it the test is skipped, or fails if oracles are required.
+/// Whether a stock program is there; without it the test is skipped, or fails if oracles are
+/// required.
 fn have(program: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .any(|d| d.join(program).is_file());
@@ -32,10 +33,7 @@ fn have(program: &str) -> bool {
 }
 
 fn local<T>(f: impl Future<Output = T>) -> T {
-    let rt = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&rt, f)
 }
 
@@ -53,12 +51,7 @@ struct Recorder {
 impl Dispatcher for Recorder {
     fn on_accept(&self, conn: &Rc<Connection>) -> bool {
         let name = conn.auth_name().map(|n| n.to_string()).unwrap_or_default();
-        self.seen
-            .send(Seen::Accepted {
-                name,
-                mode: conn.con_mode(),
-            })
-            .is_ok()
+        self.seen.send(Seen::Accepted { name, mode: conn.con_mode() }).is_ok()
     }
     fn on_connect(&self, conn: &Rc<Connection>) {
         self.connected.replace(Some(conn.clone()));
@@ -92,10 +85,7 @@ fn cli_reaches_its_first_message(mode: ConMode) {
                 server_auth: Some(s.mon.clone()),
                 client_auth: admin(&s, mode),
             },
-            Rc::new(Recorder {
-                seen: tx,
-                connected: RefCell::default(),
-            }),
+            Rc::new(Recorder { seen: tx, connected: RefCell::default() }),
         );
         let addr = m.bind(IpAddr::V4(Ipv4Addr::LOCALHOST), 0..=0).unwrap();
         let mut child = tokio::process::Command::new("ceph")
@@ -107,13 +97,7 @@ fn cli_reaches_its_first_message(mode: ConMode) {
                 "-n",
                 "client.admin",
             ])
-            .args([
-                "--key",
-                &s.admin_key.to_base64(),
-                "--connect-timeout",
-                "20",
-                "status",
-            ])
+            .args(["--key", &s.admin_key.to_base64(), "--connect-timeout", "20", "status"])
             .arg(match mode {
                 ConMode::Crc => "--ms-mon-client-mode=crc",
                 ConMode::Secure => "--ms-mon-client-mode=secure",

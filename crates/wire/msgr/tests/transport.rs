@@ -19,15 +19,9 @@ use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Utime};
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn local<T>(f: impl Future<Output = T>) -> T {
-    let rt = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let all = async {
-        tokio::time::timeout(Duration::from_secs(100), f)
-            .await
-            .expect("the test hangs")
-    };
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let all =
+        async { tokio::time::timeout(Duration::from_secs(100), f).await.expect("the test hangs") };
     tokio::task::LocalSet::new().block_on(&rt, all)
 }
 
@@ -112,20 +106,13 @@ fn node(s: &Secrets, name: EntityName, mode: ConMode, policy: Policy, limits: Li
     let inbox = Rc::new(Inbox::default());
     let config = MessengerConfig {
         name,
-        nonce: if name.kind == EntityType::CLIENT {
-            NONCE.get()
-        } else {
-            0
-        },
+        nonce: if name.kind == EntityType::CLIENT { NONCE.get() } else { 0 },
         policies: PolicySet::new(policy),
         limits,
         server_auth: Some(s.mon.clone()),
         client_auth: admin(s, mode),
     };
-    Node {
-        m: Messenger::new(config, inbox.clone()),
-        inbox,
-    }
+    Node { m: Messenger::new(config, inbox.clone()), inbox }
 }
 
 fn mon(s: &Secrets, limits: Limits) -> (Node, EntityAddrVec) {
@@ -160,19 +147,7 @@ fn messages_of_all_sizes_both_ways() {
             let c = client(&s, mode);
             let conn = c.m.connect(EntityType::MON, addr.clone());
             assert_eq!(c.m.connect(EntityType::MON, addr).id(), conn.id());
-            let sizes = [
-                0,
-                1,
-                100,
-                4096,
-                16 << 10,
-                32 << 10,
-                100_000,
-                1 << 20,
-                0,
-                65_536,
-                40,
-            ];
+            let sizes = [0, 1, 100, 4096, 16 << 10, 32 << 10, 100_000, 1 << 20, 0, 65_536, 40];
             let sent: Vec<_> = (0..11)
                 .map(|n| message(n, n as usize % 7 * 300, sizes[n as usize % sizes.len()]))
                 .collect();
@@ -194,11 +169,7 @@ fn messages_of_all_sizes_both_ways() {
             assert_eq!(theirs.auth_name().unwrap().to_string(), "client.admin");
             assert_eq!(theirs.auth_caps().text, "allow *");
             assert!(theirs.global_id() > 0 && theirs.is_incoming());
-            assert_eq!(
-                c.m.addrs().0[0].addr.unwrap().ip(),
-                LOCALHOST,
-                "learnt from the peer"
-            );
+            assert_eq!(c.m.addrs().0[0].addr.unwrap().ip(), LOCALHOST, "learnt from the peer");
 
             conn.mark_down();
             server.inbox.until(|i| i.resets.get() == 1).await;
@@ -212,13 +183,7 @@ fn messages_of_all_sizes_both_ways() {
 fn a_dispatcher_that_keeps_messages_stops_the_reading() {
     local(async {
         let s = secrets(now(), &mut rng(1));
-        let (server, addr) = mon(
-            &s,
-            Limits {
-                receive_unreleased: 1 << 20,
-                ..Limits::default()
-            },
-        );
+        let (server, addr) = mon(&s, Limits { receive_unreleased: 1 << 20, ..Limits::default() });
         server.inbox.keep_guards.set(true);
         let (c, other) = (client(&s, ConMode::Crc), client(&s, ConMode::Crc));
         let conn = c.m.connect(EntityType::MON, addr.clone());
@@ -228,22 +193,10 @@ fn a_dispatcher_that_keeps_messages_stops_the_reading() {
         let free = other.m.connect(EntityType::MON, addr);
         for n in 0..100 {
             free.send(message(1000 + n, 10, 0));
-            server
-                .inbox
-                .until(|i| i.got.borrow().iter().any(|m| m.tid == 1000 + n))
-                .await;
+            server.inbox.until(|i| i.got.borrow().iter().any(|m| m.tid == 1000 + n)).await;
         }
-        let held = server
-            .inbox
-            .got
-            .borrow()
-            .iter()
-            .filter(|m| m.tid < 1000)
-            .count();
-        assert!(
-            (4..=5).contains(&held),
-            "{held} messages of 256 KiB with a limit of 1 MiB"
-        );
+        let held = server.inbox.got.borrow().iter().filter(|m| m.tid < 1000).count();
+        assert!((4..=5).contains(&held), "{held} messages of 256 KiB with a limit of 1 MiB");
         server.inbox.keep_guards.set(false);
         server.inbox.guards.take();
         server.inbox.until(|i| i.count() == 164).await;
@@ -254,22 +207,13 @@ fn a_dispatcher_that_keeps_messages_stops_the_reading() {
 fn a_client_that_does_not_read_is_closed() {
     local(async {
         let s = secrets(now(), &mut rng(1));
-        let (server, addr) = mon(
-            &s,
-            Limits {
-                send_queue: 8 << 20,
-                ..Limits::default()
-            },
-        );
+        let (server, addr) = mon(&s, Limits { send_queue: 8 << 20, ..Limits::default() });
         let c = node(
             &s,
             EntityName::new(EntityType::CLIENT, -1),
             ConMode::Crc,
             Policy::lossy_client(),
-            Limits {
-                receive_unreleased: 1,
-                ..Limits::default()
-            },
+            Limits { receive_unreleased: 1, ..Limits::default() },
         );
         c.inbox.keep_guards.set(true);
         c.m.connect(EntityType::MON, addr);
@@ -291,13 +235,7 @@ fn a_client_that_does_not_read_is_closed() {
 fn thousands_of_silent_connections_harm_nobody() {
     local(async {
         let s = secrets(now(), &mut rng(1));
-        let (server, addr) = mon(
-            &s,
-            Limits {
-                half_open: 50,
-                ..Limits::default()
-            },
-        );
+        let (server, addr) = mon(&s, Limits { half_open: 50, ..Limits::default() });
         let at = addr.0[0].addr.unwrap();
         let c = client(&s, ConMode::Crc);
         let early = c.m.connect(EntityType::MON, addr.clone());
@@ -311,11 +249,7 @@ fn thousands_of_silent_connections_harm_nobody() {
         conn.send(message(1, 1, 1));
         early.send(message(2, 1, 1));
         server.inbox.until(|i| i.count() == 2).await;
-        assert!(
-            server.m.connections().len() <= 52,
-            "{}",
-            server.m.connections().len()
-        );
+        assert!(server.m.connections().len() <= 52, "{}", server.m.connections().len());
         // The oldest went first.
         let mut byte = [0; 64];
         while silent[0].read(&mut byte).await.is_ok_and(|n| n > 0) {}
@@ -326,13 +260,8 @@ fn thousands_of_silent_connections_harm_nobody() {
 fn slow_and_wild_handshakes_are_cut_off() {
     local(async {
         let s = secrets(now(), &mut rng(1));
-        let (server, addr) = mon(
-            &s,
-            Limits {
-                handshake_time: Duration::from_millis(100),
-                ..Limits::default()
-            },
-        );
+        let (server, addr) =
+            mon(&s, Limits { handshake_time: Duration::from_millis(100), ..Limits::default() });
         let at = addr.0[0].addr.unwrap();
         let closed = async |bytes: &[u8]| {
             let mut t = TcpStream::connect(at).await.unwrap();
@@ -347,10 +276,7 @@ fn slow_and_wild_handshakes_are_cut_off() {
         closed(b"GET / HTTP/1.1\r\n\r\n").await;
         closed(b"ceph v027........").await;
         closed(&[b"ceph v2\n\x10\0".as_slice(), &[0xff; 4096]].concat()).await;
-        assert_eq!(
-            (server.inbox.accepts.get(), server.inbox.resets.get()),
-            (0, 0)
-        );
+        assert_eq!((server.inbox.accepts.get(), server.inbox.resets.get()), (0, 0));
         assert!(server.m.connections().is_empty());
     });
 }
@@ -369,10 +295,7 @@ fn a_dispatcher_may_refuse_and_a_port_may_be_taken() {
 
         let port = addr.0[0].port();
         let (other, _) = mon(&s, Limits::default());
-        assert!(matches!(
-            other.m.bind(LOCALHOST, port..=port),
-            Err(BindError::Io { .. })
-        ));
+        assert!(matches!(other.m.bind(LOCALHOST, port..=port), Err(BindError::Io { .. })));
         #[allow(clippy::reversed_empty_ranges, reason = "the point of it")]
         let empty = other.m.bind(LOCALHOST, 2..=1);
         assert!(matches!(empty, Err(BindError::NoPorts)));
@@ -386,13 +309,7 @@ fn peers(s: &Secrets, mode: ConMode) -> (Node, Node) {
         ..Limits::default()
     };
     let peer = |n| {
-        node(
-            s,
-            EntityName::new(EntityType::MON, n),
-            mode,
-            Policy::lossless_peer(),
-            limits.clone(),
-        )
+        node(s, EntityName::new(EntityType::MON, n), mode, Policy::lossless_peer(), limits.clone())
     };
     let (a, b) = (peer(0), peer(1));
     a.m.bind(LOCALHOST, 0..=0).unwrap();

@@ -43,7 +43,8 @@ impl Digest {
         let stat = self.pools.get(&p.id).copied().unwrap_or_default();
         let sum = &stat.stats.sum;
         let rate = if sum.num_object_copies > 0 {
-            p.raw_used_rate * (sum.num_object_copies - sum.num_objects_degraded).max(0) as f64 / sum.num_object_copies as f64
+            p.raw_used_rate * (sum.num_object_copies - sum.num_objects_degraded).max(0) as f64
+                / sum.num_object_copies as f64
         } else {
             p.raw_used_rate
         };
@@ -74,7 +75,11 @@ impl Digest {
             used_data,
             used_omap,
             ratio,
-            max_avail: if p.raw_used_rate > 0.0 { (avail_raw as f64 / p.raw_used_rate) as u64 } else { 0 },
+            max_avail: if p.raw_used_rate > 0.0 {
+                (avail_raw as f64 / p.raw_used_rate) as u64
+            } else {
+                0
+            },
             stored_raw: ((stored_data + stored_omap) as f64 * rate) as u64,
             avail_raw,
         }
@@ -101,7 +106,11 @@ impl Digest {
         stats.insert("num_osds".into(), self.osd_sum.num_osds.into());
         stats.insert("num_per_pool_osds".into(), self.osd_sum.num_per_pool_osds.into());
         stats.insert("num_per_pool_omap_osds".into(), self.osd_sum.num_per_pool_omap_osds.into());
-        let classes: Map<String, Value> = self.osd_sum_by_class.iter().map(|(c, s)| (c.clone(), Value::Object(fs(&s.statfs)))).collect();
+        let classes: Map<String, Value> = self
+            .osd_sum_by_class
+            .iter()
+            .map(|(c, s)| (c.clone(), Value::Object(fs(&s.statfs))))
+            .collect();
         let rows = pools.iter().map(|p| {
             let f = self.figures(p);
             let sum = self.pools.get(&p.id).copied().unwrap_or_default().stats.sum;
@@ -148,9 +157,18 @@ impl Digest {
             raw.column(h, Align::Right, Align::Right);
         }
         let total = ("TOTAL".to_string(), self.osd_sum.statfs);
-        for (name, s) in self.osd_sum_by_class.iter().map(|(c, s)| (c.clone(), s.statfs)).chain([total]) {
+        for (name, s) in
+            self.osd_sum_by_class.iter().map(|(c, s)| (c.clone(), s.statfs)).chain([total])
+        {
             let ratio = if s.total > 0 { s.used_raw() as f64 / s.total as f64 } else { 0.0 };
-            raw.row([name, bytes(s.total), bytes(s.available), bytes(s.used()), bytes(s.used_raw()), percent(ratio * 100.0)]);
+            raw.row([
+                name,
+                bytes(s.total),
+                bytes(s.available),
+                bytes(s.used()),
+                bytes(s.used_raw()),
+                percent(ratio * 100.0),
+            ]);
         }
         let mut t = Table::new();
         t.column("POOL", Align::Left, Align::Left);
@@ -172,7 +190,12 @@ impl Digest {
         }
         for p in pools {
             let f = self.figures(p);
-            let mut row = vec![p.name.clone(), p.id.0.to_string(), p.pg_num.to_string(), bytes(f.stored_data + f.stored_omap)];
+            let mut row = vec![
+                p.name.clone(),
+                p.id.0.to_string(),
+                p.pg_num.to_string(),
+                bytes(f.stored_data + f.stored_omap),
+            ];
             if detail {
                 row.extend([bytes(f.stored_data), bytes(f.stored_omap)]);
             }
@@ -183,7 +206,13 @@ impl Digest {
             row.extend([percent(f.ratio * 100.0), bytes(f.max_avail)]);
             if detail {
                 let quota = |v: u64, shown: String| if v == 0 { "N/A".to_string() } else { shown };
-                row.extend([quota(p.quota_objects, si(p.quota_objects)), quota(p.quota_bytes, bytes(p.quota_bytes)), "N/A".into(), bytes(0), bytes(0)]);
+                row.extend([
+                    quota(p.quota_objects, si(p.quota_objects)),
+                    quota(p.quota_bytes, bytes(p.quota_bytes)),
+                    "N/A".into(),
+                    bytes(0),
+                    bytes(0),
+                ]);
             }
             t.row(row);
         }
@@ -206,10 +235,21 @@ mod tests {
         s.store_stats.data_stored = 300_000;
         s.num_store_stats = 3;
         d.pools.insert(PoolId(1), s);
-        let p = PoolRow { id: PoolId(1), name: "p".into(), pg_num: 8, raw_used_rate: 3.0, rule: 0, quota_objects: 0, quota_bytes: 5 };
+        let p = PoolRow {
+            id: PoolId(1),
+            name: "p".into(),
+            pg_num: 8,
+            raw_used_rate: 3.0,
+            rule: 0,
+            quota_objects: 0,
+            quota_bytes: 5,
+        };
         let j = d.df_json(std::slice::from_ref(&p), true);
         let stats = &j["pools"][0]["stats"];
-        assert_eq!((stats["stored"].as_u64(), stats["max_avail"].as_u64(), stats["bytes_used"].as_u64()), (Some(100_000), Some(1000), Some(122_880)));
+        assert_eq!(
+            (stats["stored"].as_u64(), stats["max_avail"].as_u64(), stats["bytes_used"].as_u64()),
+            (Some(100_000), Some(1000), Some(122_880))
+        );
         let text = d.df_text(&[p], true);
         assert!(text.contains("--- POOLS ---") && text.contains("N/A"), "{text}");
     }

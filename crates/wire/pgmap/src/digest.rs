@@ -2,8 +2,8 @@
 
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::stats::{ObjectStatSum, OsdStat, PoolStat};
 use types::pool::PgPool;
+use types::stats::{ObjectStatSum, OsdStat, PoolStat};
 use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
 
 /// Work per second over the last few reports.
@@ -27,10 +27,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The rate from two sums that were `seconds` apart. A sum that went back (a group whose new primary
-    /// reports less) counts as no work.
+    /// The rate from two sums that were `seconds` apart. A sum that went back (a group whose new
+    /// primary reports less) counts as no work.
     pub fn between(before: &ObjectStatSum, after: &ObjectStatSum, seconds: f64) -> Rates {
-        let per = |a: i64, b: i64, unit: f64| if seconds > 0.0 { ((b - a).max(0) as f64 * unit / seconds) as u64 } else { 0 };
+        let per = |a: i64, b: i64, unit: f64| {
+            if seconds > 0.0 { ((b - a).max(0) as f64 * unit / seconds) as u64 } else { 0 }
+        };
         Rates {
             read_bytes: per(before.num_rd_kb, after.num_rd_kb, 1024.0),
             write_bytes: per(before.num_wr_kb, after.num_wr_kb, 1024.0),
@@ -123,9 +125,13 @@ impl Digest {
         self.pools.get(&pool).map(|p| &p.stats.sum)
     }
 
-    /// (total, used, available) KiB and the number of objects, as `statfs` answers: of the whole cluster,
-    /// or of one pool, where space counts once for all replicas.
-    pub fn statfs(&self, pools: &BTreeMap<PoolId, PgPool>, pool: Option<PoolId>) -> (u64, u64, u64, u64) {
+    /// (total, used, available) KiB and the number of objects, as `statfs` answers: of the whole
+    /// cluster, or of one pool, where space counts once for all replicas.
+    pub fn statfs(
+        &self,
+        pools: &BTreeMap<PoolId, PgPool>,
+        pool: Option<PoolId>,
+    ) -> (u64, u64, u64, u64) {
         let objects = |s: &ObjectStatSum| s.num_objects.max(0) as u64;
         if let Some((id, p)) = pool.and_then(|id| Some((id, pools.get(&id)?))) {
             let stat = self.pools.get(&id).copied().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Health checks that follow from the states of placement groups (Ceph: `PGMap::get_health_checks`).
+//! Health checks that follow from the states of placement groups (Ceph:
+//! `PGMap::get_health_checks`).
 
 use crate::map::{OsdReport, PgMap};
 use messages::{HealthCheck, HealthChecks};
@@ -6,7 +7,8 @@ use std::collections::BTreeMap;
 use types::stats::{PgStat, PgState};
 use types::{PgId, PoolId, Utime};
 
-/// How long a group may be in passing before it counts as stuck, in seconds (`mon_pg_stuck_threshold`).
+/// How long a group may be in passing before it counts as stuck, in seconds
+/// (`mon_pg_stuck_threshold`).
 const STUCK_AFTER_SECS: f64 = 60.0;
 /// Detail lines per check (`mon_health_max_detail`).
 const DETAIL_MAX: usize = 50;
@@ -24,10 +26,20 @@ enum Consequence {
 impl Consequence {
     fn check(self) -> (&'static str, u8, &'static str) {
         match self {
-            Consequence::Unavailable => ("PG_AVAILABILITY", HealthCheck::WARN, "Reduced data availability: "),
-            Consequence::Degraded => ("PG_DEGRADED", HealthCheck::WARN, "Degraded data redundancy: "),
-            Consequence::RecoveryFull => ("PG_RECOVERY_FULL", HealthCheck::ERR, "Full OSDs blocking recovery: "),
-            Consequence::BackfillFull => ("PG_BACKFILL_FULL", HealthCheck::WARN, "Low space hindering backfill (add storage if this doesn't resolve itself): "),
+            Consequence::Unavailable => {
+                ("PG_AVAILABILITY", HealthCheck::WARN, "Reduced data availability: ")
+            }
+            Consequence::Degraded => {
+                ("PG_DEGRADED", HealthCheck::WARN, "Degraded data redundancy: ")
+            }
+            Consequence::RecoveryFull => {
+                ("PG_RECOVERY_FULL", HealthCheck::ERR, "Full OSDs blocking recovery: ")
+            }
+            Consequence::BackfillFull => (
+                "PG_BACKFILL_FULL",
+                HealthCheck::WARN,
+                "Low space hindering backfill (add storage if this doesn't resolve itself): ",
+            ),
             Consequence::Damaged => ("PG_DAMAGED", HealthCheck::ERR, "Possible data damage: "),
         }
     }
@@ -71,20 +83,38 @@ pub struct ScrubLimits {
 impl Default for ScrubLimits {
     fn default() -> Self {
         const WEEK: f64 = 7.0 * 86400.0;
-        ScrubLimits { max_interval: WEEK, late: 0.5, deep_interval: WEEK, deep_late: 0.75, repaired: 10 }
+        ScrubLimits {
+            max_interval: WEEK,
+            late: 0.5,
+            deep_interval: WEEK,
+            deep_late: 0.75,
+            repaired: 10,
+        }
     }
 }
 
 impl PgMap {
-    /// The checks that scrubs and repairs give at `now`. `pool` tells the pool's own intervals, light and deep.
-    pub fn scrub_checks(&self, now: Utime, limits: &ScrubLimits, pool: impl Fn(PoolId) -> (Option<f64>, Option<f64>)) -> HealthChecks {
+    /// The checks that scrubs and repairs give at `now`. `pool` tells the pool's own intervals,
+    /// light and deep.
+    pub fn scrub_checks(
+        &self,
+        now: Utime,
+        limits: &ScrubLimits,
+        pool: impl Fn(PoolId) -> (Option<f64>, Option<f64>),
+    ) -> HealthChecks {
         let mut checks = HealthChecks::default();
         let mut add = |code: &str, severity, summary, detail, count| {
             checks.checks.insert(code.into(), HealthCheck { severity, summary, detail, count });
         };
         let errors: i64 = self.pgs.values().map(|s| s.stats.sum.num_scrub_errors).sum();
         if errors > 0 {
-            add("OSD_SCRUB_ERRORS", HealthCheck::ERR, format!("{errors} scrub errors"), vec![], errors);
+            add(
+                "OSD_SCRUB_ERRORS",
+                HealthCheck::ERR,
+                format!("{errors} scrub errors"),
+                vec![],
+                errors,
+            );
         }
         let repaired: Vec<String> = self
             .osds
@@ -94,12 +124,26 @@ impl PgMap {
             .collect();
         if !repaired.is_empty() {
             let n = repaired.len();
-            add("OSD_TOO_MANY_REPAIRS", HealthCheck::WARN, format!("Too many repaired reads on {n} OSDs"), repaired, n as i64);
+            add(
+                "OSD_TOO_MANY_REPAIRS",
+                HealthCheck::WARN,
+                format!("Too many repaired reads on {n} OSDs"),
+                repaired,
+                n as i64,
+            );
         }
         let large: i64 = self.pgs.values().map(|s| s.stats.sum.num_large_omap_objects).sum();
         if large > 0 {
-            let detail = vec!["Search the cluster log for 'Large omap object found' for more details.".to_owned()];
-            add("LARGE_OMAP_OBJECTS", HealthCheck::WARN, format!("{large} large omap objects"), detail, large);
+            let detail = vec![
+                "Search the cluster log for 'Large omap object found' for more details.".to_owned(),
+            ];
+            add(
+                "LARGE_OMAP_OBJECTS",
+                HealthCheck::WARN,
+                format!("{large} large omap objects"),
+                detail,
+                large,
+            );
         }
         for (code, what, late, deep) in [
             ("PG_NOT_SCRUBBED", "scrubbed", limits.late, false),
@@ -117,7 +161,9 @@ impl PgMap {
                     true => (stat.last_deep_scrub_stamp, own_deep.unwrap_or(limits.deep_interval)),
                 };
                 // Of a group that was not reported yet, nothing is known.
-                if stamp.is_zero() || stamp.as_secs_f64() >= now.as_secs_f64() - interval * (1.0 + late) {
+                if stamp.is_zero()
+                    || stamp.as_secs_f64() >= now.as_secs_f64() - interval * (1.0 + late)
+                {
                     continue;
                 }
                 total += 1;
@@ -129,7 +175,13 @@ impl PgMap {
                 if total > DETAIL_MAX {
                     detail.push(format!("{} more pgs... ", total - DETAIL_MAX));
                 }
-                add(code, HealthCheck::WARN, format!("{total} pgs not {what} in time"), detail, total as i64);
+                add(
+                    code,
+                    HealthCheck::WARN,
+                    format!("{total} pgs not {what} in time"),
+                    detail,
+                    total as i64,
+                );
             }
         }
         checks
@@ -137,12 +189,16 @@ impl PgMap {
 
     /// The checks of what OSDs say of their capacity, and of floors.
     fn capacity_checks(&self, checks: &mut HealthChecks) {
-        let counter = |counters: &BTreeMap<String, u64>, name| counters.get(name).copied().unwrap_or(0);
+        let counter =
+            |counters: &BTreeMap<String, u64>, name| counters.get(name).copied().unwrap_or(0);
         let mut add = |code: &str, summary: &str, detail: Vec<String>| {
             if !detail.is_empty() {
                 let (count, summary) = (detail.len() as i64, format!("{} {summary}", detail.len()));
                 let detail = detail.into_iter().take(DETAIL_MAX).collect();
-                checks.checks.insert(code.into(), HealthCheck { severity: HealthCheck::WARN, summary, detail, count });
+                checks.checks.insert(
+                    code.into(),
+                    HealthCheck { severity: HealthCheck::WARN, summary, detail, count },
+                );
             }
         };
         let all = || self.osds.iter().map(|(o, r)| (o.0, &r.counters));
@@ -152,10 +208,15 @@ impl PgMap {
             let kind = if counter(c, "qos_rotational") > 0 { "hdd" } else { "ssd" };
             wrong.then(|| format!("osd.{osd} does about {learned} IOPS, and osd_mclock_max_capacity_iops_{kind} says {set}"))
         });
-        add("OSD_CAPACITY_MISMATCH", "OSDs do less than half of what is configured", mismatch.collect());
+        add(
+            "OSD_CAPACITY_MISMATCH",
+            "OSDs do less than half of what is configured",
+            mismatch.collect(),
+        );
         let floors = all().filter_map(|(osd, c)| {
             let kept = c.get("qos_floors_scaled").copied().unwrap_or(1000);
-            (kept < 1000).then(|| format!("osd.{osd} keeps {}% of the floors of tenants", kept / 10))
+            (kept < 1000)
+                .then(|| format!("osd.{osd} keeps {}% of the floors of tenants", kept / 10))
         });
         add("OSD_FLOORS_OVERCOMMITTED", "OSDs cannot keep the floors of tenants", floors.collect());
     }
@@ -163,7 +224,8 @@ impl PgMap {
     /// The checks that the groups' states give at `now`.
     pub fn health_checks(&self, now: Utime) -> HealthChecks {
         let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
-        let mut found: BTreeMap<Consequence, (BTreeMap<String, u32>, BTreeMap<PgId, String>)> = BTreeMap::new();
+        let mut found: BTreeMap<Consequence, (BTreeMap<String, u32>, BTreeMap<PgId, String>)> =
+            BTreeMap::new();
         for (pgid, stat) in &self.pgs {
             for (state, consequence, since, inverted) in RESPONSES {
                 if stat.state.has(*state) == *inverted {
@@ -174,25 +236,50 @@ impl PgMap {
                     None => format!("pg {pgid} is {}", stat.state),
                     Some(since) => {
                         let since = since(stat);
-                        if since.is_zero() && stat.last_change.as_secs_f64() >= cutoff || since.as_secs_f64() >= cutoff {
+                        if since.is_zero() && stat.last_change.as_secs_f64() >= cutoff
+                            || since.as_secs_f64() >= cutoff
+                        {
                             continue;
                         }
-                        let age = if since.is_zero() { "forever".into() } else { format!("{:.0}s", now.as_secs_f64() - since.as_secs_f64()) };
+                        let age = if since.is_zero() {
+                            "forever".into()
+                        } else {
+                            format!("{:.0}s", now.as_secs_f64() - since.as_secs_f64())
+                        };
                         format!("pg {pgid} is stuck {name} for {age}, current state {}", stat.state)
                     }
                 };
                 let (states, pgs) = found.entry(*consequence).or_default();
                 *states.entry(name).or_default() += 1;
-                pgs.insert(*pgid, format!("{message}, last acting {:?}", stat.acting.iter().map(|o| o.0).collect::<Vec<_>>()));
+                pgs.insert(
+                    *pgid,
+                    format!(
+                        "{message}, last acting {:?}",
+                        stat.acting.iter().map(|o| o.0).collect::<Vec<_>>()
+                    ),
+                );
             }
         }
         let mut checks = HealthChecks::default();
         for (consequence, (states, pgs)) in found {
             let (code, severity, prefix) = consequence.check();
-            let mut parts: Vec<String> = states.iter().map(|(s, n)| format!("{n} pg{} {s}", if *n == 1 { "" } else { "s" })).collect();
-            let sum = self.pgs.values().fold((0, 0), |(d, c), s| (d + s.stats.sum.num_objects_degraded, c + s.stats.sum.num_object_copies));
+            let mut parts: Vec<String> = states
+                .iter()
+                .map(|(s, n)| format!("{n} pg{} {s}", if *n == 1 { "" } else { "s" }))
+                .collect();
+            let sum = self.pgs.values().fold((0, 0), |(d, c), s| {
+                (d + s.stats.sum.num_objects_degraded, c + s.stats.sum.num_object_copies)
+            });
             if consequence == Consequence::Degraded && sum.0 > 0 && sum.1 > 0 {
-                parts.insert(0, format!("{}/{} objects degraded ({:.3}%)", sum.0, sum.1, sum.0 as f64 / sum.1 as f64 * 100.0));
+                parts.insert(
+                    0,
+                    format!(
+                        "{}/{} objects degraded ({:.3}%)",
+                        sum.0,
+                        sum.1,
+                        sum.0 as f64 / sum.1 as f64 * 100.0
+                    ),
+                );
             }
             checks.checks.insert(
                 code.into(),
@@ -204,25 +291,55 @@ impl PgMap {
                 },
             );
         }
-        let sum = self.pgs.values().fold((0, 0), |(u, n), s| (u + s.stats.sum.num_objects_unfound, n + s.stats.sum.num_objects));
+        let sum = self.pgs.values().fold((0, 0), |(u, n), s| {
+            (u + s.stats.sum.num_objects_unfound, n + s.stats.sum.num_objects)
+        });
         if sum.0 > 0 && sum.1 > 0 {
             let some = self.pgs.iter().filter(|(_, s)| s.stats.sum.num_objects_unfound > 0);
-            let mut detail: Vec<String> = some.map(|(pgid, s)| format!("pg {pgid} has {} unfound objects", s.stats.sum.num_objects_unfound)).collect();
+            let mut detail: Vec<String> = some
+                .map(|(pgid, s)| {
+                    format!("pg {pgid} has {} unfound objects", s.stats.sum.num_objects_unfound)
+                })
+                .collect();
             if detail.len() > DETAIL_MAX {
                 detail.truncate(DETAIL_MAX);
                 detail.push("(additional pgs left out for brevity)".into());
             }
-            let summary = format!("{}/{} objects unfound ({:.3}%)", sum.0, sum.1, sum.0 as f64 / sum.1 as f64 * 100.0);
-            checks.checks.insert("OBJECT_UNFOUND".into(), HealthCheck { severity: HealthCheck::WARN, summary, detail, count: sum.0 });
+            let summary = format!(
+                "{}/{} objects unfound ({:.3}%)",
+                sum.0,
+                sum.1,
+                sum.0 as f64 / sum.1 as f64 * 100.0
+            );
+            checks.checks.insert(
+                "OBJECT_UNFOUND".into(),
+                HealthCheck { severity: HealthCheck::WARN, summary, detail, count: sum.0 },
+            );
         }
         let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
         if slow > 0 {
             let slow_on = |r: &OsdReport| r.counters.get("slow_ops").copied().unwrap_or(0);
-            let who: Vec<String> = self.osds.iter().filter(|(_, r)| slow_on(r) > 0).map(|(o, _)| format!("osd.{}", o.0)).collect();
-            let oldest = self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_ms")).max().copied().unwrap_or(0) / 1000;
-            // Ceph names the daemons only; where the operations are says whether it is they, their peers or their queues.
+            let who: Vec<String> = self
+                .osds
+                .iter()
+                .filter(|(_, r)| slow_on(r) > 0)
+                .map(|(o, _)| format!("osd.{}", o.0))
+                .collect();
+            let oldest = self
+                .osds
+                .values()
+                .filter_map(|r| r.counters.get("slow_ops_oldest_ms"))
+                .max()
+                .copied()
+                .unwrap_or(0)
+                / 1000;
+            // Ceph names the daemons only; where the operations are says whether it is they, their
+            // peers or their queues.
             let points = |r: &OsdReport| {
-                let at = r.counters.iter().filter_map(|(name, n)| Some((name.strip_prefix("slow_ops: ")?, *n)));
+                let at = r
+                    .counters
+                    .iter()
+                    .filter_map(|(name, n)| Some((name.strip_prefix("slow_ops: ")?, *n)));
                 at.map(|(point, n)| format!("{n} {point}")).collect::<Vec<_>>().join(", ")
             };
             let detail = self.osds.iter().filter(|(_, r)| slow_on(r) > 0);
@@ -250,13 +367,23 @@ mod tests {
     #[test]
     fn slow_operations_are_told_with_their_age() {
         let mut m = PgMap::default();
-        m.osds.entry(OsdId(2)).or_default().counters = [("slow_ops".to_owned(), 4), ("slow_ops_oldest_ms".to_owned(), 31_500)].into();
-        let more = [("slow_ops: queued for pg".to_owned(), 1), ("slow_ops: waiting for sub ops".to_owned(), 3)];
+        m.osds.entry(OsdId(2)).or_default().counters =
+            [("slow_ops".to_owned(), 4), ("slow_ops_oldest_ms".to_owned(), 31_500)].into();
+        let more = [
+            ("slow_ops: queued for pg".to_owned(), 1),
+            ("slow_ops: waiting for sub ops".to_owned(), 3),
+        ];
         m.osds.entry(OsdId(2)).or_default().counters.extend(more);
         m.osds.entry(OsdId(3)).or_default();
         let checks = m.health_checks(Utime::new(1, 0)).checks;
-        assert_eq!(checks["SLOW_OPS"].detail, ["osd.2 has 4 slow ops: 1 queued for pg, 3 waiting for sub ops"]);
-        assert_eq!(checks["SLOW_OPS"].summary, "4 slow ops, oldest one blocked for 31 sec, daemons [osd.2] have slow ops.");
+        assert_eq!(
+            checks["SLOW_OPS"].detail,
+            ["osd.2 has 4 slow ops: 1 queued for pg, 3 waiting for sub ops"]
+        );
+        assert_eq!(
+            checks["SLOW_OPS"].summary,
+            "4 slow ops, oldest one blocked for 31 sec, daemons [osd.2] have slow ops."
+        );
     }
 
     #[test]
@@ -265,23 +392,44 @@ mod tests {
         let mut checks = |counters: &[(&str, u64)]| {
             let counters = counters.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
             m.osds.entry(OsdId(3)).or_default().counters = counters;
-            m.health_checks(Utime::new(1, 0)).checks.into_iter().map(|(code, c)| (code, c.detail.concat())).collect::<Vec<_>>()
+            m.health_checks(Utime::new(1, 0))
+                .checks
+                .into_iter()
+                .map(|(code, c)| (code, c.detail.concat()))
+                .collect::<Vec<_>>()
         };
         for fine in [
             &[][..],
             &[("qos_capacity_set", 9000)],
             &[("qos_capacity_learned", 10)],
-            &[("qos_capacity_set", 200), ("qos_capacity_learned", 100), ("qos_floors_scaled", 1000)],
+            &[
+                ("qos_capacity_set", 200),
+                ("qos_capacity_learned", 100),
+                ("qos_floors_scaled", 1000),
+            ],
             &[("qos_capacity_set", 200), ("qos_capacity_learned", 9000)],
         ] {
             assert_eq!(checks(fine), []);
         }
         let wrong = "osd.3 does about 100 IOPS, and osd_mclock_max_capacity_iops_ssd says 201";
-        assert_eq!(checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100)]), [("OSD_CAPACITY_MISMATCH".to_owned(), wrong.to_owned())]);
+        assert_eq!(
+            checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100)]),
+            [("OSD_CAPACITY_MISMATCH".to_owned(), wrong.to_owned())]
+        );
         let kept = "osd.3 keeps 45% of the floors of tenants";
         let wrong = wrong.replace("_ssd", "_hdd");
-        assert_eq!(checks(&[("qos_capacity_set", 201), ("qos_capacity_learned", 100), ("qos_rotational", 1)]), [("OSD_CAPACITY_MISMATCH".to_owned(), wrong)]);
-        assert_eq!(checks(&[("qos_floors_scaled", 450)]), [("OSD_FLOORS_OVERCOMMITTED".to_owned(), kept.to_owned())]);
+        assert_eq!(
+            checks(&[
+                ("qos_capacity_set", 201),
+                ("qos_capacity_learned", 100),
+                ("qos_rotational", 1)
+            ]),
+            [("OSD_CAPACITY_MISMATCH".to_owned(), wrong)]
+        );
+        assert_eq!(
+            checks(&[("qos_floors_scaled", 450)]),
+            [("OSD_FLOORS_OVERCOMMITTED".to_owned(), kept.to_owned())]
+        );
     }
 
     #[test]
@@ -289,23 +437,43 @@ mod tests {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
         let day = 86400;
-        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(
+            Epoch(1),
+            [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(),
+            |_| true,
+            |_| true,
+            t(0),
+        );
         let limits = ScrubLimits::default();
-        let checks = |m: &PgMap, now, pool: (Option<f64>, Option<f64>)| m.scrub_checks(now, &limits, |_| pool).checks;
+        let checks = |m: &PgMap, now, pool: (Option<f64>, Option<f64>)| {
+            m.scrub_checks(now, &limits, |_| pool).checks
+        };
         assert!(checks(&m, t(0), (None, None)).is_empty(), "nothing was reported yet");
         for stat in m.pgs.values_mut() {
             (stat.last_scrub_stamp, stat.last_deep_scrub_stamp) = (t(0), t(0));
         }
         assert!(checks(&m, t(10 * day), (None, None)).is_empty());
-        assert_eq!(checks(&m, t(11 * day), (None, None))["PG_NOT_SCRUBBED"].summary, "2 pgs not scrubbed in time");
+        assert_eq!(
+            checks(&m, t(11 * day), (None, None))["PG_NOT_SCRUBBED"].summary,
+            "2 pgs not scrubbed in time"
+        );
         let c = checks(&m, t(13 * day), (None, None));
         assert_eq!(c["PG_NOT_DEEP_SCRUBBED"].summary, "2 pgs not deep-scrubbed in time");
-        assert!(c["PG_NOT_DEEP_SCRUBBED"].detail[0].starts_with("pg 1.0 not deep-scrubbed since "), "{c:?}");
-        assert!(checks(&m, t(13 * day), (Some(1e9), Some(1e9))).is_empty(), "the pool says otherwise");
+        assert!(
+            c["PG_NOT_DEEP_SCRUBBED"].detail[0].starts_with("pg 1.0 not deep-scrubbed since "),
+            "{c:?}"
+        );
+        assert!(
+            checks(&m, t(13 * day), (Some(1e9), Some(1e9))).is_empty(),
+            "the pool says otherwise"
+        );
         m.pgs.values_mut().next().unwrap().stats.sum.num_scrub_errors = 3;
         m.osds.entry(OsdId(4)).or_default().stat.num_shards_repaired = 11;
         let c = checks(&m, t(0), (None, None));
-        assert_eq!((c["OSD_SCRUB_ERRORS"].summary.as_str(), c["OSD_SCRUB_ERRORS"].severity), ("3 scrub errors", HealthCheck::ERR));
+        assert_eq!(
+            (c["OSD_SCRUB_ERRORS"].summary.as_str(), c["OSD_SCRUB_ERRORS"].severity),
+            ("3 scrub errors", HealthCheck::ERR)
+        );
         assert_eq!(c["OSD_TOO_MANY_REPAIRS"].detail, ["osd.4 had 11 reads repaired"]);
     }
 
@@ -313,11 +481,20 @@ mod tests {
     fn unfound_objects_are_named_by_group() {
         let mut m = PgMap::default();
         let t = Utime::new(1_000_000_000, 0);
-        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(), |_| true, |_| true, t);
+        m.handle_osd_map(
+            Epoch(1),
+            [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(),
+            |_| true,
+            |_| true,
+            t,
+        );
         let stat = m.pgs.values_mut().next().unwrap();
         (stat.stats.sum.num_objects, stat.stats.sum.num_objects_unfound) = (8, 2);
         let c = &m.health_checks(t).checks["OBJECT_UNFOUND"];
-        assert_eq!((c.summary.as_str(), c.severity), ("2/8 objects unfound (25.000%)", HealthCheck::WARN));
+        assert_eq!(
+            (c.summary.as_str(), c.severity),
+            ("2/8 objects unfound (25.000%)", HealthCheck::WARN)
+        );
         assert_eq!(c.detail, ["pg 1.0 has 2 unfound objects"]);
     }
 
@@ -325,7 +502,13 @@ mod tests {
     fn passing_states_are_not_reported_at_once() {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
-        m.handle_osd_map(Epoch(1), [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(
+            Epoch(1),
+            [(PoolId(1), PoolShape { pg_num: 1, pg_num_target: 1 })].into(),
+            |_| true,
+            |_| true,
+            t(0),
+        );
         assert!(m.health_checks(t(10)).checks.is_empty());
         let c = m.health_checks(t(100)).checks;
         assert!(c["PG_AVAILABILITY"].summary.contains("1 pg inactive"), "{c:?}");

@@ -1,11 +1,13 @@
-//! Background work of the cluster as jobs: recovery, backfill, rebalance, snapshot trimming, scrub, deletion of groups. Each
-//! has objects and bytes that are done and left, a rate, and a time that it may still take.
+//! Background work of the cluster as jobs: recovery, backfill, rebalance, snapshot trimming, scrub,
+//! deletion of groups. Each has objects and bytes that are done and left, a rate, and a time that
+//! it may still take.
 //!
-//! What is left of recovery, backfill and rebalance, the groups' statistics say; what was done is what they report from one
-//! time to the next, as far as their states tell for which job it was. OSDs count the rest (counters `job_...`). What was
-//! done is counted since the manager began.
+//! What is left of recovery, backfill and rebalance, the groups' statistics say; what was done is
+//! what they report from one time to the next, as far as their states tell for which job it was.
+//! OSDs count the rest (counters `job_...`). What was done is counted since the manager began.
 //!
-//! A job that has something to do is an event, as of Ceph's module `progress` (`src/pybind/mgr/progress/module.py`).
+//! A job that has something to do is an event, as of Ceph's module `progress`
+//! (`src/pybind/mgr/progress/module.py`).
 
 use crate::map::OsdReport;
 use crate::units::{bytes, si};
@@ -78,7 +80,8 @@ impl Job {
         if done + left == 0 { 0.0 } else { done as f64 / (done + left) as f64 }
     }
 
-    /// Seconds until it has nothing left if it goes on as it does. `None` if it does not move, or not all is counted.
+    /// Seconds until it has nothing left if it goes on as it does. `None` if it does not move, or
+    /// not all is counted.
     pub fn remaining(&self) -> Option<u64> {
         let (left, rate) = (self.objects_left, self.objects_rate);
         (left > 0 && rate > 0.0 && self.uncounted == 0).then(|| (left as f64 / rate).ceil() as u64)
@@ -94,12 +97,21 @@ impl Job {
             (true, None) => String::new(),
         };
         let bar = format!("[{}{}]", "=".repeat(done), ".".repeat(inner - done));
-        format!("{} ({})\n{}{bar} {remaining}", title(name), pretty(now.since(self.since).as_secs()), " ".repeat(indent))
+        format!(
+            "{} ({})\n{}{bar} {remaining}",
+            title(name),
+            pretty(now.since(self.since).as_secs()),
+            " ".repeat(indent)
+        )
     }
 
     /// One line of numbers.
     pub fn numbers(&self) -> String {
-        let snaps = if self.snaps_left > 0 { format!("{} snapshots, ", si(self.snaps_left)) } else { String::new() };
+        let snaps = if self.snaps_left > 0 {
+            format!("{} snapshots, ", si(self.snaps_left))
+        } else {
+            String::new()
+        };
         let more = if self.uncounted > 0 { "or more " } else { "" };
         format!(
             "{} groups; {snaps}{} objects, {} {more}left; {} objects, {} done; {} objects/s, {}/s",
@@ -164,7 +176,8 @@ pub fn shown_in_status(name: &str) -> bool {
 
 /// `12s`, `5m`, `3h`, `2d` (Ceph: `to_pretty_timedelta`, `src/pybind/mgr/mgr_util.py`).
 pub fn pretty(seconds: u64) -> String {
-    const UNITS: [(u64, u64, &str); 4] = [(120, 1, "s"), (7_200, 60, "m"), (172_800, 3_600, "h"), (1_209_600, 86_400, "d")];
+    const UNITS: [(u64, u64, &str); 4] =
+        [(120, 1, "s"), (7_200, 60, "m"), (172_800, 3_600, "h"), (1_209_600, 86_400, "d")];
     let unit = UNITS.iter().find(|(below, ..)| seconds < *below);
     let (_, size, name) = unit.unwrap_or(&(0, 604_800, "w"));
     format!("{}{name}", seconds / size)
@@ -208,8 +221,18 @@ fn count(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }
 
-const BACKFILLS: [PgState; 4] = [PgState::BACKFILLING, PgState::BACKFILL_WAIT, PgState::BACKFILL_TOOFULL, PgState::BACKFILL_UNFOUND];
-const RECOVERIES: [PgState; 4] = [PgState::RECOVERING, PgState::RECOVERY_WAIT, PgState::RECOVERY_TOOFULL, PgState::RECOVERY_UNFOUND];
+const BACKFILLS: [PgState; 4] = [
+    PgState::BACKFILLING,
+    PgState::BACKFILL_WAIT,
+    PgState::BACKFILL_TOOFULL,
+    PgState::BACKFILL_UNFOUND,
+];
+const RECOVERIES: [PgState; 4] = [
+    PgState::RECOVERING,
+    PgState::RECOVERY_WAIT,
+    PgState::RECOVERY_TOOFULL,
+    PgState::RECOVERY_UNFOUND,
+];
 
 /// For which job a group's degraded objects are copied, if one goes on or waits.
 fn degraded_job(state: PgState) -> Option<&'static str> {
@@ -243,23 +266,32 @@ impl Jobs {
         // What it has just begun or ended, one of the two states tells.
         let recovers = [before, after].iter().any(|s| degraded_job(s.state) == Some("recovery"));
         let degraded = [before, after].iter().any(|s| s.state.has(PgState::DEGRADED));
-        let name = if recovers || !BACKFILLS.iter().any(|s| before.state.has(*s) || after.state.has(*s)) {
-            "recovery"
-        } else if degraded {
-            "backfill"
-        } else {
-            "rebalance"
-        };
+        let name =
+            if recovers || !BACKFILLS.iter().any(|s| before.state.has(*s) || after.state.has(*s)) {
+                "recovery"
+            } else if degraded {
+                "backfill"
+            } else {
+                "rebalance"
+            };
         self.done(name, objects, bytes);
     }
 
-    /// An OSD reports; of a process that the manager has not heard before, it counts what came since it began.
-    pub(crate) fn note_osd(&mut self, before: &OsdReport, known: bool, same_process: bool, after: &BTreeMap<String, u64>) {
+    /// An OSD reports; of a process that the manager has not heard before, it counts what came
+    /// since it began.
+    pub(crate) fn note_osd(
+        &mut self,
+        before: &OsdReport,
+        known: bool,
+        same_process: bool,
+        after: &BTreeMap<String, u64>,
+    ) {
         if !known {
             return;
         }
         let since = |name: &str| {
-            let old = if same_process { before.counters.get(name).copied().unwrap_or(0) } else { 0 };
+            let old =
+                if same_process { before.counters.get(name).copied().unwrap_or(0) } else { 0 };
             after.get(name).copied().unwrap_or(0).saturating_sub(old)
         };
         self.done("trim", since("job_trim_objects"), since("job_trim_bytes"));
@@ -269,7 +301,12 @@ impl Jobs {
     }
 
     /// Works out what is left, rates, and which events begin and end.
-    pub(crate) fn digest(&mut self, now: Utime, pgs: &BTreeMap<PgId, PgStat>, osds: &BTreeMap<OsdId, OsdReport>) -> BTreeMap<String, Job> {
+    pub(crate) fn digest(
+        &mut self,
+        now: Utime,
+        pgs: &BTreeMap<PgId, PgStat>,
+        osds: &BTreeMap<OsdId, OsdReport>,
+    ) -> BTreeMap<String, Job> {
         let mut left: BTreeMap<&'static str, (u32, u64, u64, u64)> = BTreeMap::new();
         for stat in pgs.values() {
             let sum = &stat.stats.sum;
@@ -309,7 +346,8 @@ impl Jobs {
             if let Some((_, o, b, _)) = left.get_mut("trim") {
                 *o += n("job_trim_objects_left");
                 *b += n("job_trim_bytes_left");
-                uncounted = uncounted.saturating_add(u32::try_from(n("job_trim_uncounted")).unwrap_or(u32::MAX));
+                uncounted = uncounted
+                    .saturating_add(u32::try_from(n("job_trim_uncounted")).unwrap_or(u32::MAX));
             }
         }
         let earlier = self.samples.front().cloned();
@@ -317,13 +355,20 @@ impl Jobs {
         let mut done = BTreeMap::new();
         for (name, _) in JOBS {
             let job = self.jobs.entry(name).or_default();
-            (job.groups, job.objects_left, job.bytes_left, job.snaps_left) = left.get(name).copied().unwrap_or_default();
+            (job.groups, job.objects_left, job.bytes_left, job.snaps_left) =
+                left.get(name).copied().unwrap_or_default();
             job.uncounted = if name == "trim" { uncounted } else { 0 };
             let counts = [job.objects_done, job.bytes_done, job.snaps_done];
             if let Some((then, before)) = &earlier {
                 let seconds = now.as_secs_f64() - then.as_secs_f64();
                 let before = before.get(name).copied().unwrap_or_default();
-                let rate = |i: usize| if seconds > 0.0 { counts[i].saturating_sub(before[i]) as f64 / seconds } else { 0.0 };
+                let rate = |i: usize| {
+                    if seconds > 0.0 {
+                        counts[i].saturating_sub(before[i]) as f64 / seconds
+                    } else {
+                        0.0
+                    }
+                };
                 (job.objects_rate, job.bytes_rate, job.snaps_rate) = (rate(0), rate(1), rate(2));
             }
             done.insert(name, counts);
@@ -334,7 +379,8 @@ impl Jobs {
                 job.since = Utime::default();
             } else if !job.is_active() {
                 job.since = now;
-                let before = last.as_ref().and_then(|(_, d)| d.get(name).copied()).unwrap_or_default();
+                let before =
+                    last.as_ref().and_then(|(_, d)| d.get(name).copied()).unwrap_or_default();
                 job.done_before = before[0];
             }
         }
@@ -385,12 +431,18 @@ mod tests {
         let mut jobs = Jobs::default();
         let clean = group(PgState::CLEAN, 0, 0, 7);
         let d = jobs.digest(at(0), &one(&clean), &BTreeMap::new());
-        assert!(JOBS.iter().all(|(name, _)| d.get(*name).is_some_and(|j| !j.is_active())), "all are there, and idle: {d:?}");
+        assert!(
+            JOBS.iter().all(|(name, _)| d.get(*name).is_some_and(|j| !j.is_active())),
+            "all are there, and idle: {d:?}"
+        );
         let waits = PgState::BACKFILL_WAIT | PgState::DEGRADED | PgState::REMAPPED;
         let begun = group(waits, 100, 0, 7);
         jobs.note_group(&clean, &begun);
         let d = jobs.digest(at(5), &one(&begun), &BTreeMap::new());
-        assert_eq!((d["backfill"].objects_left, d["backfill"].bytes_left, d["backfill"].remaining()), (100, 400_000, None));
+        assert_eq!(
+            (d["backfill"].objects_left, d["backfill"].bytes_left, d["backfill"].remaining()),
+            (100, 400_000, None)
+        );
         assert!(!d["recovery"].is_active());
         let half = group(PgState::BACKFILLING | PgState::DEGRADED | PgState::REMAPPED, 60, 0, 47);
         jobs.note_group(&begun, &half);
@@ -400,7 +452,10 @@ mod tests {
         assert_eq!((job.objects_rate, job.remaining()), (4.0, Some(15)));
         let lines = job.two_lines("backfill", at(10), 4);
         assert_eq!(lines, "Backfill (5s)\n    [===========.................] (remaining: 15s)");
-        assert_eq!(job.numbers(), "1 groups; 60 objects, 234 KiB left; 40 objects, 156 KiB done; 4 objects/s, 16 KiB/s");
+        assert_eq!(
+            job.numbers(),
+            "1 groups; 60 objects, 234 KiB left; 40 objects, 156 KiB done; 4 objects/s, 16 KiB/s"
+        );
         // The last copies are reported with the end.
         let end = group(PgState::CLEAN, 0, 0, 107);
         jobs.note_group(&half, &end);
@@ -421,18 +476,34 @@ mod tests {
             let stat = group(state, degraded, misplaced, 3);
             jobs.note_group(&group(PgState::PEERING, 0, 0, 0), &stat);
             let d = jobs.digest(at(0), &one(&stat), &BTreeMap::new());
-            let active: Vec<String> = d.iter().filter(|(_, j)| j.is_active()).map(|(n, _)| n.clone()).collect();
-            let done: Vec<String> = d.iter().filter(|(_, j)| j.objects_done > 0).map(|(n, _)| n.clone()).collect();
+            let active: Vec<String> =
+                d.iter().filter(|(_, j)| j.is_active()).map(|(n, _)| n.clone()).collect();
+            let done: Vec<String> =
+                d.iter().filter(|(_, j)| j.objects_done > 0).map(|(n, _)| n.clone()).collect();
             (active.join(" "), done.join(" "))
         };
         let text = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(of(PgState::RECOVERING | PgState::DEGRADED, 5, 0), text("recovery", "recovery"));
-        assert_eq!(of(PgState::BACKFILLING | PgState::REMAPPED, 0, 5), text("rebalance", "rebalance"));
-        assert_eq!(of(PgState::BACKFILLING | PgState::REMAPPED | PgState::DEGRADED, 5, 5), text("backfill rebalance", "backfill"));
-        assert_eq!(of(PgState::UNDERSIZED | PgState::DEGRADED, 5, 0).0, "", "nobody can be given a copy");
+        assert_eq!(
+            of(PgState::BACKFILLING | PgState::REMAPPED, 0, 5),
+            text("rebalance", "rebalance")
+        );
+        assert_eq!(
+            of(PgState::BACKFILLING | PgState::REMAPPED | PgState::DEGRADED, 5, 5),
+            text("backfill rebalance", "backfill")
+        );
+        assert_eq!(
+            of(PgState::UNDERSIZED | PgState::DEGRADED, 5, 0).0,
+            "",
+            "nobody can be given a copy"
+        );
         let mut jobs = Jobs::default();
         jobs.note_group(&PgStat::default(), &group(PgState::CLEAN, 0, 0, 1_000));
-        assert_eq!(jobs.digest(at(0), &BTreeMap::new(), &BTreeMap::new())["recovery"].objects_done, 0, "that was before");
+        assert_eq!(
+            jobs.digest(at(0), &BTreeMap::new(), &BTreeMap::new())["recovery"].objects_done,
+            0,
+            "that was before"
+        );
     }
 
     #[test]
@@ -440,24 +511,49 @@ mod tests {
         let mut jobs = Jobs::default();
         let group = |snaps| PgStat { snaptrimq_len: snaps, ..group(PgState::CLEAN, 0, 0, 0) };
         let report = |done: u64, left: u64, uncounted: u64| {
-            let counters = [("job_trim_objects", done), ("job_trim_bytes", done * 10), ("job_trim_objects_left", left), ("job_trim_bytes_left", left * 10), ("job_trim_uncounted", uncounted)];
-            OsdReport { counters: counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), ..OsdReport::default() }
+            let counters = [
+                ("job_trim_objects", done),
+                ("job_trim_bytes", done * 10),
+                ("job_trim_objects_left", left),
+                ("job_trim_bytes_left", left * 10),
+                ("job_trim_uncounted", uncounted),
+            ];
+            OsdReport {
+                counters: counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+                ..OsdReport::default()
+            }
         };
         let mut last = report(100, 0, 0);
         let mut tell = |t, snaps, next: OsdReport| {
             jobs.note_osd(&last, true, true, &next.counters);
             last = next.clone();
-            jobs.digest(at(t), &one(&group(snaps)), &BTreeMap::from([(OsdId(1), next)]))["trim"].clone()
+            jobs.digest(at(t), &one(&group(snaps)), &BTreeMap::from([(OsdId(1), next)]))["trim"]
+                .clone()
         };
         assert!(!tell(0, 0, report(100, 0, 0)).is_active());
         // The counting is not at its end: nobody knows how long it takes.
         let job = tell(5, 2, report(110, 300, 1));
-        assert_eq!((job.groups, job.snaps_left, job.objects_left, job.uncounted, job.remaining()), (1, 2, 300, 1, None));
-        assert!(job.numbers().starts_with("1 groups; 2 snapshots, 300 objects, 2.9 KiB or more left; 10 objects"), "{}", job.numbers());
+        assert_eq!(
+            (job.groups, job.snaps_left, job.objects_left, job.uncounted, job.remaining()),
+            (1, 2, 300, 1, None)
+        );
+        assert!(
+            job.numbers().starts_with(
+                "1 groups; 2 snapshots, 300 objects, 2.9 KiB or more left; 10 objects"
+            ),
+            "{}",
+            job.numbers()
+        );
         let job = tell(10, 1, report(200, 400, 0));
-        assert_eq!((job.objects_done, job.bytes_done, job.objects_left, job.bytes_left), (100, 1_000, 400, 4_000));
+        assert_eq!(
+            (job.objects_done, job.bytes_done, job.objects_left, job.bytes_left),
+            (100, 1_000, 400, 4_000)
+        );
         assert_eq!((job.progress(), job.objects_rate, job.remaining()), (0.2, 10.0, Some(40)));
-        assert_eq!((job.dump()["objects_left"].as_u64(), job.dump()["groups_uncounted"].as_u64()), (Some(400), Some(0)));
+        assert_eq!(
+            (job.dump()["objects_left"].as_u64(), job.dump()["groups_uncounted"].as_u64()),
+            (Some(400), Some(0))
+        );
         assert!(!tell(15, 0, report(600, 0, 0)).is_active());
     }
 
@@ -465,17 +561,29 @@ mod tests {
     fn osds_count_the_rest() {
         let mut jobs = Jobs::default();
         let counters = |n: u64, left: u64| -> BTreeMap<String, u64> {
-            let all = [("job_delete_objects", n), ("job_delete_bytes", n * 10), ("job_delete_groups", u64::from(left > 0)), ("job_delete_objects_left", left), ("job_trim_snaps", n)];
+            let all = [
+                ("job_delete_objects", n),
+                ("job_delete_bytes", n * 10),
+                ("job_delete_groups", u64::from(left > 0)),
+                ("job_delete_objects_left", left),
+                ("job_trim_snaps", n),
+            ];
             all.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
         };
         let report = |n, left| OsdReport { counters: counters(n, left), ..OsdReport::default() };
         let osds = |r: &OsdReport| BTreeMap::from([(OsdId(1), r.clone())]);
         jobs.note_osd(&OsdReport::default(), false, false, &counters(50, 100));
         let d = jobs.digest(at(0), &BTreeMap::new(), &osds(&report(50, 100)));
-        assert_eq!((d["delete"].objects_done, d["delete"].objects_left, d["delete"].groups), (0, 100, 1));
+        assert_eq!(
+            (d["delete"].objects_done, d["delete"].objects_left, d["delete"].groups),
+            (0, 100, 1)
+        );
         jobs.note_osd(&report(50, 100), true, true, &counters(80, 70));
         let d = jobs.digest(at(10), &BTreeMap::new(), &osds(&report(80, 70)));
-        assert_eq!((d["delete"].objects_done, d["delete"].bytes_done, d["delete"].remaining()), (30, 300, Some(24)));
+        assert_eq!(
+            (d["delete"].objects_done, d["delete"].bytes_done, d["delete"].remaining()),
+            (30, 300, Some(24))
+        );
         assert_eq!((d["delete"].progress(), d["trim"].snaps_done), (0.3, 30));
         // It was started again.
         jobs.note_osd(&report(80, 70), true, false, &counters(5, 65));

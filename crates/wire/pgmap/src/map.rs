@@ -23,7 +23,8 @@ pub struct PoolShape {
 /// One OSD's last report.
 #[derive(Clone, Debug, Default)]
 pub struct OsdReport {
-    /// Epoch in which the reporting process was marked up: reports of earlier processes are ignored.
+    /// Epoch in which the reporting process was marked up: reports of earlier processes are
+    /// ignored.
     pub up_from: Epoch,
     /// Counts the reports of that process.
     pub seq: u64,
@@ -61,8 +62,8 @@ pub struct PgMap {
 }
 
 impl PgMap {
-    /// Follows the OSD map: forgets pools and OSDs that are gone, adds groups of new pools as unknown, and
-    /// marks groups whose primary is down as stale.
+    /// Follows the OSD map: forgets pools and OSDs that are gone, adds groups of new pools as
+    /// unknown, and marks groups whose primary is down as stale.
     pub fn handle_osd_map(
         &mut self,
         epoch: Epoch,
@@ -76,19 +77,31 @@ impl PgMap {
         self.pgs.retain(|id, _| pools.get(&id.pool).is_some_and(|p| id.seed < p.pg_num));
         for (pool, shape) in &pools {
             for seed in 0..shape.pg_num {
-                self.pgs.entry(PgId { pool: *pool, seed }).or_insert_with(|| PgStat { last_change: now, last_fresh: now, ..PgStat::default() });
+                self.pgs.entry(PgId { pool: *pool, seed }).or_insert_with(|| PgStat {
+                    last_change: now,
+                    last_fresh: now,
+                    ..PgStat::default()
+                });
             }
         }
         for (pgid, stat) in std::mem::take(&mut self.early) {
             match self.pgs.get_mut(&pgid) {
-                Some(slot) if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq) => *slot = stat,
+                Some(slot)
+                    if (stat.reported_epoch, stat.reported_seq)
+                        >= (slot.reported_epoch, slot.reported_seq) =>
+                {
+                    *slot = stat
+                }
                 None if stat.reported_epoch > epoch => drop(self.early.insert(pgid, stat)),
                 _ => {}
             }
         }
         self.pools = pools;
         for stat in self.pgs.values_mut() {
-            if stat.state != PgState(0) && !stat.state.has(PgState::STALE) && !is_up(stat.acting_primary) {
+            if stat.state != PgState(0)
+                && !stat.state.has(PgState::STALE)
+                && !is_up(stat.acting_primary)
+            {
                 stat.state.set(PgState::STALE, true);
                 stat.last_change = now;
             }
@@ -102,8 +115,11 @@ impl PgMap {
             return false;
         }
         let Ok(stat) = OsdStat::from_bytes(&report.osd_stat) else { return false };
-        let statfs = |(pool, bytes): &(i64, Bytes)| Some((PoolId(*pool), StoreStatfs::from_bytes(bytes).ok()?));
-        let pools: BTreeMap<PoolId, StoreStatfs> = report.pool_statfs.iter().filter_map(statfs).collect();
+        let statfs = |(pool, bytes): &(i64, Bytes)| {
+            Some((PoolId(*pool), StoreStatfs::from_bytes(bytes).ok()?))
+        };
+        let pools: BTreeMap<PoolId, StoreStatfs> =
+            report.pool_statfs.iter().filter_map(statfs).collect();
         if report.full {
             known.pools = pools;
         } else {
@@ -120,13 +136,15 @@ impl PgMap {
         for (pgid, bytes) in &report.pg_stats {
             let Ok(stat) = PgStat::from_bytes(bytes) else { continue };
             let Some(slot) = self.pgs.get_mut(pgid) else {
-                // A group that our map does not have yet: what does not change is not reported again.
+                // A group that our map does not have yet: what does not change is not reported
+                // again.
                 if report.epoch > self.osdmap_epoch {
                     self.early.insert(*pgid, stat);
                 }
                 continue;
             };
-            if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq) {
+            if (stat.reported_epoch, stat.reported_seq) >= (slot.reported_epoch, slot.reported_seq)
+            {
                 self.jobs.note_group(slot, &stat);
                 *slot = stat;
             }
@@ -151,7 +169,8 @@ impl PgMap {
 
     /// Sums by pool; every pool of the OSD map is there.
     pub fn pool_stats(&self) -> BTreeMap<PoolId, PoolStat> {
-        let mut sums: BTreeMap<PoolId, PoolStat> = self.pools.keys().map(|p| (*p, PoolStat::default())).collect();
+        let mut sums: BTreeMap<PoolId, PoolStat> =
+            self.pools.keys().map(|p| (*p, PoolStat::default())).collect();
         for (pgid, stat) in &self.pgs {
             sums.entry(pgid.pool).or_default().add_pg(stat);
         }
@@ -185,8 +204,8 @@ impl PgMap {
         n
     }
 
-    /// Makes the monitors' digest, and a sample for the rates. `class_of` gives an OSD's device class;
-    /// `rule_avail` is filled in by the caller, who knows CRUSH.
+    /// Makes the monitors' digest, and a sample for the rates. `class_of` gives an OSD's device
+    /// class; `rule_avail` is filled in by the caller, who knows CRUSH.
     pub fn digest(&mut self, now: Utime, class_of: impl Fn(OsdId) -> Option<String>) -> Digest {
         self.version += 1;
         self.stamp = now;
@@ -207,7 +226,11 @@ impl PgMap {
             osd_sum: self.osd_sum(|_| true),
             pgs_by_osd: self.pgs_by_osd(),
             osd_epochs: self.osds.iter().map(|(id, r)| (*id, r.epoch)).collect(),
-            usage_by_osd: self.osds.iter().map(|(id, r)| (*id, (r.stat.statfs.total, r.stat.statfs.available))).collect(),
+            usage_by_osd: self
+                .osds
+                .iter()
+                .map(|(id, r)| (*id, (r.stat.statfs.total, r.stat.statfs.available)))
+                .collect(),
             ..Digest::default()
         };
         for (pgid, stat) in &self.pgs {
@@ -222,7 +245,13 @@ impl PgMap {
             let target = source.merge_target(shape.pg_num, shape.pg_num - 1);
             for pgid in [Some(source), target].into_iter().flatten() {
                 if let Some(s) = self.pgs.get(&pgid) {
-                    let joining = Joining { state: s.state.0, version: s.version, epoch: s.reported_epoch, acting: s.acting.clone(), clean: s.last_epoch_clean };
+                    let joining = Joining {
+                        state: s.state.0,
+                        version: s.version,
+                        epoch: s.reported_epoch,
+                        acting: s.acting.clone(),
+                        clean: s.last_epoch_clean,
+                    };
                     d.joining.insert(pgid, joining);
                 }
             }
@@ -292,7 +321,13 @@ mod tests {
     }
 
     fn stat(seq: u64, writes: i64) -> PgStat {
-        let mut s = PgStat { state: PgState::ACTIVE | PgState::CLEAN, reported_seq: seq, acting: vec![OsdId(0), OsdId(1)], acting_primary: OsdId(0), ..PgStat::default() };
+        let mut s = PgStat {
+            state: PgState::ACTIVE | PgState::CLEAN,
+            reported_seq: seq,
+            acting: vec![OsdId(0), OsdId(1)],
+            acting_primary: OsdId(0),
+            ..PgStat::default()
+        };
         s.stats.sum.num_wr = writes;
         s.stats.sum.num_wr_kb = writes * 4;
         s
@@ -302,9 +337,18 @@ mod tests {
     fn gathers_and_digests() {
         let mut m = PgMap::default();
         let t = |s: u32| Utime::new(1_000_000_000 + s, 0);
-        m.handle_osd_map(Epoch(5), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |_| true, t(0));
+        m.handle_osd_map(
+            Epoch(5),
+            [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(),
+            |_| true,
+            |_| true,
+            t(0),
+        );
         assert_eq!(m.digest(t(0), |_| None).pgs_by_state, [(0, 2)].into());
-        assert!(m.handle_report(&report(0, 1, vec![(pg(1, 0), stat(1, 100)), (pg(9, 0), stat(1, 7))]), t(1)));
+        assert!(m.handle_report(
+            &report(0, 1, vec![(pg(1, 0), stat(1, 100)), (pg(9, 0), stat(1, 7))]),
+            t(1)
+        ));
         assert!(!m.pgs.contains_key(&pg(9, 0)), "groups of unknown pools are not kept");
         let d = m.digest(t(10), |_| Some("ssd".into()));
         assert_eq!(d.pgs_by_state[&(PgState::ACTIVE | PgState::CLEAN).0], 1);
@@ -317,7 +361,13 @@ mod tests {
         m.handle_report(&report(1, 1, vec![(pg(1, 0), stat(0, 1))]), t(11));
         assert_eq!(m.pgs[&pg(1, 0)].stats.sum.num_wr, 100);
         assert!(!m.handle_report(&report(0, 0, vec![]), t(12)), "an older report of the same OSD");
-        m.handle_osd_map(Epoch(6), [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(), |_| true, |o| o != OsdId(0), t(13));
+        m.handle_osd_map(
+            Epoch(6),
+            [(PoolId(1), PoolShape { pg_num: 2, pg_num_target: 2 })].into(),
+            |_| true,
+            |o| o != OsdId(0),
+            t(13),
+        );
         assert!(m.pgs[&pg(1, 0)].state.has(PgState::STALE));
         m.handle_osd_map(Epoch(7), BTreeMap::new(), |o| o != OsdId(0), |_| true, t(14));
         assert!(m.pgs.is_empty() && m.osds.len() == 1);

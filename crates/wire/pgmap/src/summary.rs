@@ -65,7 +65,8 @@ fn recovery_io(r: &Rates, json: &mut Map<String, Value>) -> String {
 impl Digest {
     /// States with their counts, most frequent first.
     fn states(&self) -> Vec<(PgState, u32)> {
-        let mut v: Vec<(PgState, u32)> = self.pgs_by_state.iter().map(|(s, n)| (PgState(*s), *n)).collect();
+        let mut v: Vec<(PgState, u32)> =
+            self.pgs_by_state.iter().map(|(s, n)| (PgState(*s), *n)).collect();
         v.sort_by_key(|(s, n)| std::cmp::Reverse((*n, *s)));
         v
     }
@@ -78,7 +79,10 @@ impl Digest {
     /// `pgmap` of `ceph status -f json`.
     pub fn status_json(&self) -> Value {
         let mut m = Map::new();
-        let states = self.states().into_iter().map(|(s, n)| json!({"state_name": s.to_string(), "count": n}));
+        let states = self
+            .states()
+            .into_iter()
+            .map(|(s, n)| json!({"state_name": s.to_string(), "count": n}));
         m.insert("pgs_by_state".into(), states.collect());
         m.insert("num_pgs".into(), self.num_pgs().into());
         m.insert("num_pools".into(), self.pools.len().into());
@@ -148,7 +152,10 @@ impl Digest {
     pub fn oneline_json(&self) -> Value {
         let fs = &self.osd_sum.statfs;
         let mut m = Map::new();
-        let states = self.pgs_by_state.iter().map(|(s, n)| json!({"name": PgState(*s).to_string(), "num": n}));
+        let states = self
+            .pgs_by_state
+            .iter()
+            .map(|(s, n)| json!({"name": PgState(*s).to_string(), "num": n}));
         m.insert("num_pg_by_state".into(), states.collect());
         m.insert("num_pgs".into(), self.num_pgs().into());
         m.insert("num_bytes".into(), self.pg_sum.stats.sum.num_bytes.into());
@@ -174,7 +181,8 @@ impl Digest {
     /// `ceph pg stat`.
     pub fn oneline_text(&self) -> String {
         let fs = &self.osd_sum.statfs;
-        let states: Vec<String> = self.pgs_by_state.iter().map(|(s, n)| format!("{n} {}", PgState(*s))).collect();
+        let states: Vec<String> =
+            self.pgs_by_state.iter().map(|(s, n)| format!("{n} {}", PgState(*s))).collect();
         let mut out = format!(
             "{} pgs: {}; {} data, {} used, {} / {} avail",
             self.num_pgs(),
@@ -247,7 +255,10 @@ mod tests {
 
     #[test]
     fn status_of_an_idle_and_a_busy_cluster() {
-        let mut d = Digest { pgs_by_state: [((PgState::ACTIVE | PgState::CLEAN).0, 33), (0, 3)].into(), ..Digest::default() };
+        let mut d = Digest {
+            pgs_by_state: [((PgState::ACTIVE | PgState::CLEAN).0, 33), (0, 3)].into(),
+            ..Digest::default()
+        };
         d.osd_sum.statfs.total = 60 << 30;
         d.osd_sum.statfs.available = 57 << 30;
         let text = d.status_text();
@@ -255,9 +266,16 @@ mod tests {
         assert!(text.contains("pgs:     8.333% pgs unknown\n             33 active+clean\n             3  unknown\n"), "{text}");
         assert!(!text.contains("io:"));
         assert_eq!(d.status_json()["num_pgs"], 36);
-        assert_eq!(d.oneline_text(), "36 pgs: 3 unknown, 33 active+clean; 0 B data, 3 GiB used, 57 GiB / 60 GiB avail");
+        assert_eq!(
+            d.oneline_text(),
+            "36 pgs: 3 unknown, 33 active+clean; 0 B data, 3 GiB used, 57 GiB / 60 GiB avail"
+        );
         d.rates = Rates { write_ops: 1500, write_bytes: 6 << 20, ..Rates::default() };
-        assert!(d.status_text().contains("    client:   6 MiB/s wr, 0 op/s rd, 1.50k op/s wr\n"), "{}", d.status_text());
+        assert!(
+            d.status_text().contains("    client:   6 MiB/s wr, 0 op/s rd, 1.50k op/s wr\n"),
+            "{}",
+            d.status_text()
+        );
         assert_eq!(d.status_json()["write_op_per_sec"], 1500);
     }
 }

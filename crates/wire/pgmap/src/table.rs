@@ -1,5 +1,5 @@
-//! Plain-text tables (Ceph: `TextTable`, `src/common/TextTable.cc`): every column as wide as its widest
-//! cell, two spaces between columns.
+//! Plain-text tables (Ceph: `TextTable`, `src/common/TextTable.cc`): every column as wide as its
+//! widest cell, two spaces between columns.
 
 /// Which side cells stick to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,15 @@ impl std::fmt::Display for Table {
             .columns
             .iter()
             .enumerate()
-            .map(|(i, (h, ..))| self.rows.iter().filter_map(|r| r.get(i)).map(|c| len(c)).max().unwrap_or(0).max(len(h)))
+            .map(|(i, (h, ..))| {
+                self.rows
+                    .iter()
+                    .filter_map(|r| r.get(i))
+                    .map(|c| len(c))
+                    .max()
+                    .unwrap_or(0)
+                    .max(len(h))
+            })
             .collect();
         let pad = |f: &mut std::fmt::Formatter<'_>, i: usize, text: &str, align: Align| {
             if i > 0 {

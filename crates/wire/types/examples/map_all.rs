@@ -1,14 +1,16 @@
-//! Prints how long it takes to map all placement groups of a cluster, to look one up, and to encode and
-//! decode its map. `cargo run --release -p types --example map_all [osds] [groups]`
+//! Prints how long it takes to map all placement groups of a cluster, to look one up, and to encode
+//! and decode its map. `cargo run --release -p types --example map_all [osds] [groups]`
 
+use denc::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::time::Instant;
-use denc::{Decode, Encode};
 use types::rados::osd_state;
 use types::{OsdId, OsdMap, OsdMapMapping, PgId, PgPool, PoolId, Release, features};
 
 fn main() {
-    let arg = |n: usize, default: u32| std::env::args().nth(n).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let arg = |n: usize, default: u32| {
+        std::env::args().nth(n).and_then(|a| a.parse().ok()).unwrap_or(default)
+    };
     let (osds, groups) = (arg(1, 1000), arg(2, 32_768));
     let mut crush = crush::CrushMap::with_default_types();
     for o in 0..osds as i32 {
@@ -19,12 +21,16 @@ fn main() {
         ]);
         crush.insert_item(o, 0x10000, &format!("osd.{o}"), &loc, true).expect("a place");
     }
-    crush.add_simple_rule("replicated", "default", "host", "", crush::RuleMode::Firstn, 1, None).expect("a rule");
-    let mut map = OsdMap { crush: crush.into(), require_osd_release: Release::SQUID, ..OsdMap::default() };
+    crush
+        .add_simple_rule("replicated", "default", "host", "", crush::RuleMode::Firstn, 1, None)
+        .expect("a rule");
+    let mut map =
+        OsdMap { crush: crush.into(), require_osd_release: Release::SQUID, ..OsdMap::default() };
     map.set_max_osd(osds as usize);
     map.weights.fill(OsdMap::ONE);
     map.osds.iter_mut().for_each(|o| o.state = osd_state::EXISTS | osd_state::UP);
-    let mut pool = PgPool { size: 3, min_size: 2, pg_num: groups, pgp_num: groups, ..PgPool::default() };
+    let mut pool =
+        PgPool { size: 3, min_size: 2, pg_num: groups, pgp_num: groups, ..PgPool::default() };
     pool.flags = types::pool::flag::HASHPSPOOL;
     map.pools.insert(PoolId(1), pool);
 
@@ -42,7 +48,11 @@ fn main() {
         sum += table.get(pg).map_or(0, |p| p.acting_primary.0 as u64);
     }
     println!("look-up: {:.1} ns (sum {sum})", start.elapsed().as_nanos() as f64 / rounds as f64);
-    assert!(table.get(PgId::new(PoolId(1), 0)).is_some_and(|p| p.acting.iter().all(|o| *o != OsdId::NONE)));
+    assert!(
+        table
+            .get(PgId::new(PoolId(1), 0))
+            .is_some_and(|p| p.acting.iter().all(|o| *o != OsdId::NONE))
+    );
 
     let start = Instant::now();
     let bytes = map.to_bytes(features::SQUID);

@@ -7,8 +7,8 @@ use denc_derive::Denc;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Features by number from 1 to 63 (Ceph: `CompatSet::FeatureSet`, `include/CompatSet.h`; a mask, then
-/// the names).
+/// Features by number from 1 to 63 (Ceph: `CompatSet::FeatureSet`, `include/CompatSet.h`; a mask,
+/// then the names).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct FeatureSet {
     /// Names by number.
@@ -89,7 +89,10 @@ mod tests {
     #[test]
     fn one_needs_all_incompat_features() {
         let old = CompatSet { incompat: FeatureSet::new(&[(1, "one")]), ..Default::default() };
-        let new = CompatSet { incompat: FeatureSet::new(&[(1, "one"), (2, "two")]), ..Default::default() };
+        let new = CompatSet {
+            incompat: FeatureSet::new(&[(1, "one"), (2, "two")]),
+            ..Default::default()
+        };
         assert!(new.readable(&old) && new.writeable(&old) && !old.readable(&new));
         assert_eq!(CompatSet::from_bytes(&new.to_bytes(Features::ALL)).unwrap(), new);
         let reads = CompatSet { ro_compat: FeatureSet::new(&[(3, "three")]), ..Default::default() };
@@ -99,6 +102,9 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_dropped() {
         let wild = FeatureSet::new(&[(0, "zero"), (64, "x"), (u64::MAX, "y"), (5, "five")]);
-        assert_eq!(FeatureSet::from_bytes(&wild.to_bytes(Features::ALL)).unwrap(), FeatureSet::new(&[(5, "five")]));
+        assert_eq!(
+            FeatureSet::from_bytes(&wild.to_bytes(Features::ALL)).unwrap(),
+            FeatureSet::new(&[(5, "five")])
+        );
     }
 }

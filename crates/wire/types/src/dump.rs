@@ -5,8 +5,8 @@ use serde_json::Value;
 
 pub use crush::float;
 
-/// A type that `ceph ... -f json` or `ceph-dencoder dump_json` shows. Field names, nesting and order
-/// are Ceph's.
+/// A type that `ceph ... -f json` or `ceph-dencoder dump_json` shows. Field names, nesting and
+/// order are Ceph's.
 pub trait Dump {
     /// The value as Ceph's `JSONFormatter` would render it.
     fn dump(&self) -> Value;

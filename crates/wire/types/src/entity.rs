@@ -45,7 +45,9 @@ impl EntityType {
 
     /// The type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::MON, Self::MDS, Self::OSD, Self::CLIENT, Self::MGR, Self::AUTH].into_iter().find(|t| t.name() == name)
+        [Self::MON, Self::MDS, Self::OSD, Self::CLIENT, Self::MGR, Self::AUTH]
+            .into_iter()
+            .find(|t| t.name() == name)
     }
 }
 
@@ -188,8 +190,8 @@ const AF_INET6: u16 = 10;
 /// A process's network address (Ceph: `entity_addr_t`, `msg/msg_types.h`). The nonce tells apart
 /// processes that used the same port one after the other.
 ///
-/// Peers without the `MSG_ADDR2` feature get the form of the old protocol: a zero word, the nonce and
-/// a whole `sockaddr_storage`.
+/// Peers without the `MSG_ADDR2` feature get the form of the old protocol: a zero word, the nonce
+/// and a whole `sockaddr_storage`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct EntityAddr {
     /// Protocol.
@@ -229,8 +231,8 @@ impl EntityAddr {
         format!("{}/{}", Sockaddr(self.addr), self.nonce)
     }
 
-    /// The body of `sockaddr_in` or `sockaddr_in6` behind the family; a blank address is all zero and
-    /// as long as the longer of the two.
+    /// The body of `sockaddr_in` or `sockaddr_in6` behind the family; a blank address is all zero
+    /// and as long as the longer of the two.
     fn put_sockaddr(&self, out: &mut BytesMut) {
         match self.addr {
             Some(SocketAddr::V4(a)) => {
@@ -347,7 +349,9 @@ impl Decode for EntityAddr {
         match r.get::<u8>()? {
             0 => Self::decode_legacy(r),
             1 => Self::decode_msgr2(r),
-            marker => Err(DecodeError::Invalid { what: "entity_addr_t marker", found: marker.into() }),
+            marker => {
+                Err(DecodeError::Invalid { what: "entity_addr_t marker", found: marker.into() })
+            }
         }
     }
 }
@@ -475,7 +479,10 @@ impl Decode for EntityAddrVec {
             1 => Self::one(EntityAddr::decode_msgr2(r)?),
             2 => EntityAddrVec(r.get()?),
             marker => {
-                return Err(DecodeError::Invalid { what: "entity_addrvec_t marker", found: marker.into() });
+                return Err(DecodeError::Invalid {
+                    what: "entity_addrvec_t marker",
+                    found: marker.into(),
+                });
             }
         })
     }
@@ -505,7 +512,8 @@ impl FromStr for EntityAddrVec {
             return Ok(Self::one(addr));
         }
         let inner = s.strip_prefix('[').and_then(|s| s.strip_suffix(']'));
-        let inner = inner.ok_or_else(|| ParseEntityError(s.to_owned(), "an address or [address,address]"))?;
+        let inner = inner
+            .ok_or_else(|| ParseEntityError(s.to_owned(), "an address or [address,address]"))?;
         Ok(EntityAddrVec(inner.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?))
     }
 }
@@ -544,7 +552,10 @@ mod tests {
         assert_eq!(EntityAddr::from_bytes(&bytes).unwrap(), addr("v1:1.2.3.4:5/6"));
         let both: EntityAddrVec = "[v2:1.2.3.4:3300/6,v1:1.2.3.4:5/6]".parse().unwrap();
         assert_eq!(both.to_bytes(Features(0)), bytes);
-        assert_eq!(EntityAddrVec::from_bytes(&bytes).unwrap(), EntityAddrVec::one(addr("v1:1.2.3.4:5/6")));
+        assert_eq!(
+            EntityAddrVec::from_bytes(&bytes).unwrap(),
+            EntityAddrVec::one(addr("v1:1.2.3.4:5/6"))
+        );
     }
 
     #[test]
@@ -574,7 +585,10 @@ mod tests {
     fn names() {
         assert_eq!("osd.3".parse::<EntityName>().unwrap(), EntityName::osd(3));
         assert_eq!(EntityName::client(-1).to_string(), "client.?");
-        assert_eq!(EntityName::client(4100).to_bytes(Features::ALL).as_ref(), [8, 4, 16, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            EntityName::client(4100).to_bytes(Features::ALL).as_ref(),
+            [8, 4, 16, 0, 0, 0, 0, 0, 0]
+        );
         assert!("foo.3".parse::<EntityName>().is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Feature bits (Ceph: `include/ceph_features.h`, as of 20.2).
 //!
-//! Bits were reused over the years. Each constant here is the *mask* (Ceph: `CEPH_FEATUREMASK_*`): the
-//! bit itself and the marker of its incarnation, so that `features.has(SERVER_NAUTILUS)` is false for
-//! an ancient peer that sets the same bit with its old meaning.
+//! Bits were reused over the years. Each constant here is the *mask* (Ceph: `CEPH_FEATUREMASK_*`):
+//! the bit itself and the marker of its incarnation, so that `features.has(SERVER_NAUTILUS)` is
+//! false for an ancient peer that sets the same bit with its old meaning.
 
 use denc::Features;
 
@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn releases_have_their_features() {
-        for older in [SERVER_LUMINOUS, SERVER_MIMIC, SERVER_NAUTILUS, SERVER_OCTOPUS, SERVER_PACIFIC] {
+        for older in
+            [SERVER_LUMINOUS, SERVER_MIMIC, SERVER_NAUTILUS, SERVER_OCTOPUS, SERVER_PACIFIC]
+        {
             assert!(PACIFIC.has(older));
         }
         assert!(!PACIFIC.has(SERVER_QUINCY) && REEF.has(SERVER_QUINCY) && REEF.has(SERVER_REEF));
@@ -170,7 +172,14 @@ mod tests {
 
     #[test]
     fn pacific_is_the_sum_of_its_features() {
-        let new = ["SERVER_REEF", "SERVER_QUINCY", "CRUSH_MSR", "NVMEOFHA", "SERVER_SQUID", "SERVER_TENTACLE"];
+        let new = [
+            "SERVER_REEF",
+            "SERVER_QUINCY",
+            "CRUSH_MSR",
+            "NVMEOFHA",
+            "SERVER_SQUID",
+            "SERVER_TENTACLE",
+        ];
         // Bit 17 is known but not advertised; bit 31 was still advertised with its first meaning.
         let sum = NAMES
             .iter()

@@ -141,7 +141,8 @@ impl Dump for FsMap {
     }
 }
 
-/// What can be shown of a file system (Ceph: `Filesystem`, version 2: its number, its map, mirroring).
+/// What can be shown of a file system (Ceph: `Filesystem`, version 2: its number, its map,
+/// mirroring).
 fn dump_filesystem(fs: &Opaque) -> Value {
     let mut r = Reader::new(fs.0.clone());
     let mut parts = || -> Result<(i32, MdsMap)> {
@@ -329,7 +330,8 @@ impl Encode for MdsMap {
             self.tableserver.encode(out, f);
             self.ranks_in.encode(out, f);
             // Incarnations, which are the epoch since long.
-            let inc: BTreeMap<i32, u32> = self.ranks_in.iter().map(|&rank| (rank, self.epoch.0)).collect();
+            let inc: BTreeMap<i32, u32> =
+                self.ranks_in.iter().map(|&rank| (rank, self.epoch.0)).collect();
             inc.encode(out, f);
             self.up.encode(out, f);
             self.failed.encode(out, f);
@@ -405,7 +407,8 @@ impl Decode for MdsMap {
 }
 impl Dump for MdsMap {
     fn dump(&self) -> Value {
-        let up: serde_json::Map<_, _> = self.up.iter().map(|(rank, gid)| (format!("mds_{rank}"), json!(gid))).collect();
+        let up: serde_json::Map<_, _> =
+            self.up.iter().map(|(rank, gid)| (format!("mds_{rank}"), json!(gid))).collect();
         json!({
             "epoch": self.epoch,
             "flags": self.flags,
@@ -456,7 +459,11 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_kept() {
         let strange = Opaque(Bytes::from_static(&[9, 1, 3, 0, 0, 0, 7, 8, 9]));
-        let map = FsMap { filesystems: vec![strange.clone()], standby_daemons: [(5, strange)].into(), ..Default::default() };
+        let map = FsMap {
+            filesystems: vec![strange.clone()],
+            standby_daemons: [(5, strange)].into(),
+            ..Default::default()
+        };
         assert_eq!(FsMap::from_bytes(&map.to_bytes(Features::ALL)).unwrap(), map);
         assert!(Opaque::from_bytes(&Bytes::from_static(&[9, 1, 3, 0, 0, 0, 7])).is_err());
     }

@@ -1,5 +1,5 @@
-//! Hashes of object names (Ceph: `common/ceph_hash.cc`). The pool's `object_hash` chooses; the result
-//! decides the placement group, so every bit matters.
+//! Hashes of object names (Ceph: `common/ceph_hash.cc`). The pool's `object_hash` chooses; the
+//! result decides the placement group, so every bit matters.
 
 /// `CEPH_STR_HASH_LINUX`.
 pub const LINUX: u8 = 1;

@@ -68,8 +68,8 @@ impl PoolId {
     pub const META: PoolId = PoolId(-1);
 }
 
-/// A snapshot's number (Ceph: `snapid_t`, `include/object.h`). Shown in hexadecimal, or as `head` or
-/// `snapdir`.
+/// A snapshot's number (Ceph: `snapid_t`, `include/object.h`). Shown in hexadecimal, or as `head`
+/// or `snapdir`.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc, Serialize, Deserialize,
 )]
@@ -105,9 +105,11 @@ impl From<SnapId> for serde_json::Value {
     }
 }
 
-/// Position in a placement group's log (Ceph: `eversion_t`, `osd/osd_types.h`). Ordered by epoch, then
-/// version; on the wire the version comes first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+/// Position in a placement group's log (Ceph: `eversion_t`, `osd/osd_types.h`). Ordered by epoch,
+/// then version; on the wire the version comes first.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
+)]
 pub struct Eversion {
     /// The epoch in which the entry was made.
     pub epoch: Epoch,
@@ -242,7 +244,12 @@ mod tests {
         let id: Fsid = text.parse().unwrap();
         assert_eq!(id.to_string(), text);
         assert_eq!(id.0[15], 0xff);
-        for bad in ["", "00112233-4455-6677-8899-aabbccddeef", "0011223304455-6677-8899-aabbccddeeff", "zz112233-4455-6677-8899-aabbccddeeff"] {
+        for bad in [
+            "",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "0011223304455-6677-8899-aabbccddeeff",
+            "zz112233-4455-6677-8899-aabbccddeeff",
+        ] {
             assert!(bad.parse::<Fsid>().is_err(), "{bad}");
         }
     }

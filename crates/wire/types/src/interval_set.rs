@@ -5,8 +5,9 @@ use denc::{Decode, DecodeError, Encode, Features, Reader, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Disjoint ranges of `u64`, as start and length (Ceph: `interval_set<T>`, `include/interval_set.h`;
-/// on the wire a map from start to length). Neighbouring ranges are merged; no range is empty.
+/// Disjoint ranges of `u64`, as start and length (Ceph: `interval_set<T>`,
+/// `include/interval_set.h`; on the wire a map from start to length). Neighbouring ranges are
+/// merged; no range is empty.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct IntervalSet {
     ranges: BTreeMap<u64, u64>,
@@ -49,10 +50,14 @@ impl IntervalSet {
             0 => return false,
             _ => start.saturating_add(len - 1),
         };
-        self.ranges.range(..=last).next_back().is_some_and(|(&s, &l)| s.saturating_add(l - 1) >= start)
+        self.ranges
+            .range(..=last)
+            .next_back()
+            .is_some_and(|(&s, &l)| s.saturating_add(l - 1) >= start)
     }
 
-    /// Adds `start .. start + len`; parts that are there already stay. The range is cut at `u64::MAX`.
+    /// Adds `start .. start + len`; parts that are there already stay. The range is cut at
+    /// `u64::MAX`.
     pub fn insert(&mut self, start: u64, len: u64) {
         let len = len.min(u64::MAX - start);
         if len == 0 {

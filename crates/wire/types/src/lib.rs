@@ -1,7 +1,7 @@
 //! The shared vocabulary: identifiers, objects, placement groups and the cluster maps.
 //!
-//! Types that stock clients see encode to exactly the bytes that Ceph 16.2 to 19 write. Each names its
-//! C++ counterpart. [`Dump`] gives the JSON that `ceph ... -f json` shows for it.
+//! Types that stock clients see encode to exactly the bytes that Ceph 16.2 to 19 write. Each names
+//! its C++ counterpart. [`Dump`] gives the JSON that `ceph ... -f json` shows for it.
 
 pub mod compat_set;
 pub mod dencode;
@@ -49,13 +49,13 @@ pub use monmap::{MonFeatures, MonInfo, MonMap};
 pub use object::{ObjectId, ObjectLocator};
 pub use object_info::ObjectInfo;
 pub use osdmap::{OsdMap, OsdMapIncremental, OsdMapMapping};
-pub use release::Release;
 pub use pg_info::{PgHistory, PgInfo};
 pub use pg_log::{LogOp, PgLogDup, PgLogEntry};
 pub use pg_stat::{PgStat, PgState};
 pub use pgid::{PgId, PgShard, ShardId, SpgId};
 pub use pgmap::PgMapDigest;
 pub use pool::{PgPool, PoolOpts, PoolSnapInfo};
+pub use release::Release;
 pub use replies::{ListObject, PgNlsResponse};
 pub use service_map::ServiceMap;
 pub use snap::{SnapContext, SnapSet};

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who wrote an entry, by its authenticated name (Ceph: `EntityName`, `common/entity_name.h`, plain).
+/// Who wrote an entry, by its authenticated name (Ceph: `EntityName`, `common/entity_name.h`,
+/// plain).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc)]
 pub struct LogName {
     /// The type.
@@ -107,7 +108,8 @@ pub struct LogEntry {
 impl Encode for LogEntry {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         if !f.has(features::SERVER_NAUTILUS) {
-            let addr = crate::EntityAddr { kind: crate::AddrType::LEGACY, ..self.addrs.legacy_or_front() };
+            let addr =
+                crate::EntityAddr { kind: crate::AddrType::LEGACY, ..self.addrs.legacy_or_front() };
             envelope(out, 4, 2, |out| {
                 self.rank.encode(out, f);
                 addr.encode(out, f);
@@ -162,7 +164,11 @@ impl Decode for LogEntry {
 }
 impl fmt::Display for LogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ({}) {} : {} {} {}", self.stamp, self.name, self.rank, self.seq, self.channel, self.prio, self.msg)
+        write!(
+            f,
+            "{} {} ({}) {} : {} {} {}",
+            self.stamp, self.name, self.rank, self.seq, self.channel, self.prio, self.msg
+        )
     }
 }
 impl Dump for LogEntry {
@@ -213,7 +219,8 @@ impl LogSummary {
 impl Dump for LogSummary {
     fn dump(&self) -> Value {
         let channel = |(name, tail): (&String, &Vec<(u64, LogEntry)>)| {
-            let entries: Map<_, _> = tail.iter().map(|(seq, e)| (seq.to_string(), e.dump())).collect();
+            let entries: Map<_, _> =
+                tail.iter().map(|(seq, e)| (seq.to_string(), e.dump())).collect();
             (name.clone(), Value::Object(entries))
         };
         json!({
@@ -245,7 +252,8 @@ mod tests {
         let e = entry("cluster", "hello");
         assert_eq!(LogEntry::from_bytes(&e.to_bytes(Features::ALL)).unwrap(), e);
         assert_eq!(LogEntry::from_bytes(&e.to_bytes(Features(features::MSG_ADDR2))).unwrap(), e);
-        let text = "2020-09-13T12:26:40.000000+0000 client.admin (client.4100) 3 : cluster [WRN] hello";
+        let text =
+            "2020-09-13T12:26:40.000000+0000 client.admin (client.4100) 3 : cluster [WRN] hello";
         assert_eq!(e.to_string(), text);
     }
 

@@ -46,7 +46,8 @@ const OPTION_LEVELS: [&str; 3] = ["basic", "advanced", "dev"];
 
 impl Dump for ModuleOption {
     fn dump(&self) -> Value {
-        let named = |names: &[&'static str], n: u8| names.get(usize::from(n)).copied().unwrap_or("unknown");
+        let named =
+            |names: &[&'static str], n: u8| names.get(usize::from(n)).copied().unwrap_or("unknown");
         json!({
             "name": self.name,
             "type": named(&OPTION_TYPES, self.kind),
@@ -81,7 +82,8 @@ pub struct ModuleInfo {
 
 impl Dump for ModuleInfo {
     fn dump(&self) -> Value {
-        let options: Map<_, _> = self.module_options.iter().map(|(n, o)| (n.clone(), o.dump())).collect();
+        let options: Map<_, _> =
+            self.module_options.iter().map(|(n, o)| (n.clone(), o.dump())).collect();
         json!({
             "name": self.name,
             "can_run": self.can_run,
@@ -211,7 +213,8 @@ impl Encode for MgrMap {
             self.active_mgr_features.encode(out, f);
             self.last_failure_osd_epoch.encode(out, f);
             // Addresses first: until version 12 there were no names.
-            let (names, addrs): (Vec<&String>, Vec<&EntityAddrVec>) = self.clients.iter().map(|(n, a)| (n, a)).unzip();
+            let (names, addrs): (Vec<&String>, Vec<&EntityAddrVec>) =
+                self.clients.iter().map(|(n, a)| (n, a)).unzip();
             addrs.encode(out, f);
             names.encode(out, f);
         });
@@ -261,12 +264,14 @@ impl Decode for MgrMap {
 }
 impl Dump for MgrMap {
     fn dump(&self) -> Value {
-        let standby = |s: &StandbyInfo| json!({
-            "gid": s.gid as i64,
-            "name": s.name,
-            "mgr_features": s.mgr_features,
-            "available_modules": crate::dump::list(&s.available_modules),
-        });
+        let standby = |s: &StandbyInfo| {
+            json!({
+                "gid": s.gid as i64,
+                "name": s.name,
+                "mgr_features": s.mgr_features,
+                "available_modules": crate::dump::list(&s.available_modules),
+            })
+        };
         let always_on: Map<String, Value> = self
             .always_on_modules
             .iter()
@@ -275,9 +280,7 @@ impl Dump for MgrMap {
                 (release.name().to_owned(), json!(modules))
             })
             .collect();
-        let client = |(name, addrs): &(String, EntityAddrVec)| {
-            json!({"name": name, "addrvec": crate::dump::list(&addrs.0)})
-        };
+        let client = |(name, addrs): &(String, EntityAddrVec)| json!({"name": name, "addrvec": crate::dump::list(&addrs.0)});
         json!({
             "epoch": self.epoch,
             "active_gid": self.active_gid as i64,
@@ -312,7 +315,15 @@ mod tests {
             available: true,
             active_name: "x".into(),
             always_on_modules: [(16, ["balancer".to_owned()].into())].into(),
-            standbys: [(7, StandbyInfo { gid: 7, available_modules: vec![module.clone()], ..Default::default() })].into(),
+            standbys: [(
+                7,
+                StandbyInfo {
+                    gid: 7,
+                    available_modules: vec![module.clone()],
+                    ..Default::default()
+                },
+            )]
+            .into(),
             available_modules: vec![module],
             clients: vec![("volumes".into(), "v2:127.0.0.1:0/7".parse().unwrap())],
             ..Default::default()

@@ -187,8 +187,11 @@ impl Encode for MonMap {
             envelope(out, 5, 3, |out| {
                 self.fsid.encode(out, f);
                 self.epoch.encode(out, f);
-                let addrs: BTreeMap<_, _> =
-                    self.mon_info.iter().map(|(n, m)| (n, m.public_addrs.of_type(crate::AddrType::LEGACY))).collect();
+                let addrs: BTreeMap<_, _> = self
+                    .mon_info
+                    .iter()
+                    .map(|(n, m)| (n, m.public_addrs.of_type(crate::AddrType::LEGACY)))
+                    .collect();
                 addrs.encode(out, f);
                 self.last_changed.encode(out, f);
                 self.created.encode(out, f);
@@ -294,9 +297,20 @@ mod tests {
     use super::*;
 
     fn map() -> MonMap {
-        let mut map = MonMap { epoch: Epoch(3), strategy: 1, min_mon_release: Release::SQUID, ..Default::default() };
-        for (name, addr) in [("b", "v2:127.0.0.1:3301/0"), ("a", "[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]")] {
-            map.add(MonInfo { name: name.into(), public_addrs: addr.parse().unwrap(), ..Default::default() });
+        let mut map = MonMap {
+            epoch: Epoch(3),
+            strategy: 1,
+            min_mon_release: Release::SQUID,
+            ..Default::default()
+        };
+        for (name, addr) in
+            [("b", "v2:127.0.0.1:3301/0"), ("a", "[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]")]
+        {
+            map.add(MonInfo {
+                name: name.into(),
+                public_addrs: addr.parse().unwrap(),
+                ..Default::default()
+            });
         }
         map
     }

@@ -13,9 +13,9 @@ use std::str::FromStr;
 
 /// An object's full name (Ceph: `hobject_t`, `common/hobject.h`, version 4).
 ///
-/// The order is the order in which placement groups list, scan and backfill: pool, bit-reversed hash,
-/// namespace, locator key (the name if there is none), name, snapshot. Because the hash is compared
-/// with its bits reversed, the objects of a group are one range, before and after a split.
+/// The order is the order in which placement groups list, scan and backfill: pool, bit-reversed
+/// hash, namespace, locator key (the name if there is none), name, snapshot. Because the hash is
+/// compared with its bits reversed, the objects of a group are one range, before and after a split.
 ///
 /// Decoded byte strings share the message's buffer; what lives longer than the message should be
 /// [detached](ObjectId::detached).
@@ -87,7 +87,14 @@ impl ObjectId {
     }
 
     /// An object whose hash is known.
-    pub fn with_hash(pool: PoolId, namespace: Bytes, name: Bytes, key: Bytes, snap: SnapId, hash: u32) -> Self {
+    pub fn with_hash(
+        pool: PoolId,
+        namespace: Bytes,
+        name: Bytes,
+        key: Bytes,
+        snap: SnapId,
+        hash: u32,
+    ) -> Self {
         let key = if key == name { EMPTY } else { key };
         ObjectId { pool, hash, namespace, key, name, snap, max: false }
     }
@@ -151,15 +158,23 @@ impl ObjectId {
     }
 
     fn order(&self) -> (bool, PoolId, u32, &[u8], &[u8], &[u8], SnapId) {
-        (self.max, self.pool, self.bitwise_hash(), &self.namespace, self.effective_key(), &self.name, self.snap)
+        (
+            self.max,
+            self.pool,
+            self.bitwise_hash(),
+            &self.namespace,
+            self.effective_key(),
+            &self.name,
+            self.snap,
+        )
     }
 
     /// A key whose byte order is the order of objects.
     ///
-    /// One byte (1 for the maximum, which is all of its key), pool with its sign bit flipped, reversed
-    /// hash, namespace, locator key, how the name compares to the locator key (and the name itself
-    /// unless they are equal), snapshot. Numbers are big-endian; strings end in `00 00` and have `00`
-    /// written as `00 ff`.
+    /// One byte (1 for the maximum, which is all of its key), pool with its sign bit flipped,
+    /// reversed hash, namespace, locator key, how the name compares to the locator key (and the
+    /// name itself unless they are equal), snapshot. Numbers are big-endian; strings end in `00 00`
+    /// and have `00` written as `00 ff`.
     pub fn to_key(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.key_len_hint());
         self.put_key(&mut out);
@@ -181,7 +196,8 @@ impl ObjectId {
         out.put_u32(self.bitwise_hash());
         put_escaped(out, &self.namespace);
         put_escaped(out, self.effective_key());
-        // With equal locator keys, names below the key come first, then the key itself, then the rest.
+        // With equal locator keys, names below the key come first, then the key itself, then the
+        // rest.
         match self.name.cmp(self.effective_key()) {
             Ordering::Less => {
                 out.put_u8(0);
@@ -501,7 +517,10 @@ impl Decode for ObjectLocator {
         let namespace = if struct_v >= 5 { r.get()? } else { EMPTY };
         let hash = if struct_v >= 6 { r.get()? } else { -1 };
         if hash != -1 && !key.is_empty() {
-            return Err(DecodeError::Invalid { what: "object_locator_t with key and hash", found: hash as u64 });
+            return Err(DecodeError::Invalid {
+                what: "object_locator_t with key and hash",
+                found: hash as u64,
+            });
         }
         Ok(ObjectLocator { pool, key, namespace, hash })
     }
@@ -523,15 +542,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn string() -> impl Strategy<Value = Bytes> {
-        prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', b'b', b':', b'%', 0xff]), 0..4)
-            .prop_map(Bytes::from)
+        prop::collection::vec(
+            prop::sample::select(vec![0u8, 1, b'a', b'b', b':', b'%', 0xff]),
+            0..4,
+        )
+        .prop_map(Bytes::from)
     }
 
     fn object() -> impl Strategy<Value = ObjectId> {
         let hash = prop::sample::select(vec![0u32, 1, 0x8000_0000, 0x1234_5678]);
-        let snap = prop::sample::select(vec![SnapId(1), SnapId(0x100), SnapId::NOSNAP, SnapId::SNAPDIR]);
-        let some = (-2i64..3, string(), string(), string(), snap, hash)
-            .prop_map(|(p, ns, name, key, s, h)| ObjectId::with_hash(PoolId(p), ns, name, key, s, h));
+        let snap =
+            prop::sample::select(vec![SnapId(1), SnapId(0x100), SnapId::NOSNAP, SnapId::SNAPDIR]);
+        let some = (-2i64..3, string(), string(), string(), snap, hash).prop_map(
+            |(p, ns, name, key, s, h)| ObjectId::with_hash(PoolId(p), ns, name, key, s, h),
+        );
         prop_oneof![20 => some, 1 => Just(ObjectId::MIN), 1 => Just(ObjectId::MAX)]
     }
 

@@ -7,8 +7,8 @@ use denc_derive::Denc;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A watch on an object that outlives the OSD (Ceph: `watch_info_t`). Keyed by watcher and cookie in
-/// [`ObjectInfo::watchers`].
+/// A watch on an object that outlives the OSD (Ceph: `watch_info_t`). Keyed by watcher and cookie
+/// in [`ObjectInfo::watchers`].
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 1)]
 pub struct WatchInfo {
@@ -22,8 +22,8 @@ pub struct WatchInfo {
 
 /// Facts about one version of an object (the role of Ceph's `object_info_t`).
 ///
-/// This is our own, smaller form: it never leaves the servers, and the object's name is its key in the
-/// store already. Fields are added at the end under a new version.
+/// This is our own, smaller form: it never leaves the servers, and the object's name is its key in
+/// the store already. Fields are added at the end under a new version.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 1)]
 pub struct ObjectInfo {
@@ -87,12 +87,14 @@ impl Dump for ObjectInfo {
         let watchers: Vec<Value> = self
             .watchers
             .iter()
-            .map(|((_, name), w)| json!({
-                "watcher": shown(name),
-                "cookie": w.cookie,
-                "timeout_seconds": w.timeout_seconds,
-                "addr": w.addr.dump(),
-            }))
+            .map(|((_, name), w)| {
+                json!({
+                    "watcher": shown(name),
+                    "cookie": w.cookie,
+                    "timeout_seconds": w.timeout_seconds,
+                    "addr": w.addr.dump(),
+                })
+            })
             .collect();
         json!({
             "version": shown(self.version),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 pub use crate::pg_log::{CleanRegions, LogOp, ModDesc, OpReturn, PgLogDup, PgLogEntry};
 
-/// A group's past, shared as widely as possible (Ceph: `pg_history_t`, `osd/osd_types.h`, version 10,
-/// compat 4).
+/// A group's past, shared as widely as possible (Ceph: `pg_history_t`, `osd/osd_types.h`, version
+/// 10, compat 4).
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 10, compat = 4, oldest = 9)]
 pub struct PgHistory {
@@ -128,7 +128,12 @@ pub struct PgHitSetInfo {
 
 impl Default for PgHitSetInfo {
     fn default() -> Self {
-        PgHitSetInfo { begin: Utime::ZERO, end: Utime::ZERO, version: Eversion::ZERO, using_gmt: true }
+        PgHitSetInfo {
+            begin: Utime::ZERO,
+            end: Utime::ZERO,
+            version: Eversion::ZERO,
+            using_gmt: true,
+        }
     }
 }
 
@@ -298,7 +303,8 @@ impl Decode for PgInfo {
         info.pgid.shard = r.get()?;
         info.last_backfill = r.get::<ObjectId>()?.detached();
         r.get::<bool>()?;
-        info.last_interval_started = if struct_v >= 32 { r.get()? } else { info.last_epoch_started };
+        info.last_interval_started =
+            if struct_v >= 32 { r.get()? } else { info.last_epoch_started };
         Ok(info)
     }
 }
@@ -329,10 +335,21 @@ mod tests {
 
     #[test]
     fn histories_learn_the_later() {
-        let mut mine = PgHistory { last_epoch_started: Epoch(5), last_epoch_clean: Epoch(5), ..Default::default() };
-        let theirs = PgHistory { last_epoch_started: Epoch(7), epoch_created: Epoch(1), ..Default::default() };
+        let mut mine = PgHistory {
+            last_epoch_started: Epoch(5),
+            last_epoch_clean: Epoch(5),
+            ..Default::default()
+        };
+        let theirs = PgHistory {
+            last_epoch_started: Epoch(7),
+            epoch_created: Epoch(1),
+            ..Default::default()
+        };
         assert!(mine.merge(&theirs));
-        assert_eq!((mine.last_epoch_started, mine.last_epoch_clean, mine.epoch_created), (Epoch(7), Epoch(5), Epoch(1)));
+        assert_eq!(
+            (mine.last_epoch_started, mine.last_epoch_clean, mine.epoch_created),
+            (Epoch(7), Epoch(5), Epoch(1))
+        );
         assert!(!mine.merge(&theirs));
     }
 }

@@ -55,7 +55,12 @@ impl LogOp {
     pub fn is_update(self) -> bool {
         matches!(
             self,
-            Self::CLONE | Self::MODIFY | Self::PROMOTE | Self::CLEAN | Self::LOST_REVERT | Self::LOST_MARK
+            Self::CLONE
+                | Self::MODIFY
+                | Self::PROMOTE
+                | Self::CLEAN
+                | Self::LOST_REVERT
+                | Self::LOST_MARK
         )
     }
 
@@ -92,7 +97,12 @@ pub struct ModDesc {
 
 impl Default for ModDesc {
     fn default() -> Self {
-        ModDesc { required_version: 1, can_local_rollback: true, rollback_info_completed: false, ops: Bytes::new() }
+        ModDesc {
+            required_version: 1,
+            can_local_rollback: true,
+            rollback_info_completed: false,
+            ops: Bytes::new(),
+        }
     }
 }
 
@@ -144,7 +154,11 @@ const CLEAN_RANGES_MAX: usize = 10;
 impl Default for CleanRegions {
     /// Nothing changed.
     fn default() -> Self {
-        CleanRegions { clean_offsets: [(0, u64::MAX)].into_iter().collect(), clean_omap: true, new_object: false }
+        CleanRegions {
+            clean_offsets: [(0, u64::MAX)].into_iter().collect(),
+            clean_omap: true,
+            new_object: false,
+        }
     }
 }
 
@@ -158,7 +172,9 @@ impl CleanRegions {
     pub fn mark_data_dirty(&mut self, offset: u64, len: u64) {
         self.clean_offsets.remove(offset, len);
         while self.clean_offsets.range_count() > CLEAN_RANGES_MAX {
-            let Some((start, len)) = self.clean_offsets.iter().min_by_key(|&(_, len)| len) else { break };
+            let Some((start, len)) = self.clean_offsets.iter().min_by_key(|&(_, len)| len) else {
+                break;
+            };
             self.clean_offsets.remove(start, len);
         }
     }
@@ -182,7 +198,8 @@ impl CleanRegions {
 impl Dump for CleanRegions {
     fn dump(&self) -> Value {
         // Offsets are shown in decimal, unlike snapshots.
-        let ranges: Vec<String> = self.clean_offsets.iter().map(|(s, l)| format!("{s}~{l}")).collect();
+        let ranges: Vec<String> =
+            self.clean_offsets.iter().map(|(s, l)| format!("{s}~{l}")).collect();
         json!({"object_clean_regions": {
             "clean_offsets": format!("[{}]", ranges.join(",")),
             "clean_omap": self.clean_omap,
@@ -253,7 +270,8 @@ impl PgLogEntry {
 
     /// Whether the entry's request is to be found when it is sent again.
     pub fn reqid_is_indexed(&self) -> bool {
-        self.reqid != ReqId::default() && matches!(self.op, LogOp::MODIFY | LogOp::DELETE | LogOp::ERROR)
+        self.reqid != ReqId::default()
+            && matches!(self.op, LogOp::MODIFY | LogOp::DELETE | LogOp::ERROR)
     }
 }
 
@@ -363,18 +381,21 @@ impl Dump for PgLogEntry {
         if !self.snaps.is_empty() {
             put("snaps", json!(self.snap_list().unwrap_or_default()));
         }
-        put("mod_desc", json!({"object_mod_desc": {
-            "can_local_rollback": self.mod_desc.can_local_rollback,
-            "rollback_info_completed": self.mod_desc.rollback_info_completed,
-            "ops": [],
-        }}));
+        put(
+            "mod_desc",
+            json!({"object_mod_desc": {
+                "can_local_rollback": self.mod_desc.can_local_rollback,
+                "rollback_info_completed": self.mod_desc.rollback_info_completed,
+                "ops": [],
+            }}),
+        );
         put("clean_regions", self.clean_regions.dump());
         Value::Object(map)
     }
 }
 
-/// A request older than the log, remembered to answer it when it is sent again (Ceph: `pg_log_dup_t`,
-/// version 2, compat 1).
+/// A request older than the log, remembered to answer it when it is sent again (Ceph:
+/// `pg_log_dup_t`, version 2, compat 1).
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 2, compat = 1)]
 pub struct PgLogDup {

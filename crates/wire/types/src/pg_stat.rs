@@ -20,8 +20,8 @@ macro_rules! state_bits {
     };
 }
 
-/// What a placement group is doing (Ceph: `PG_STATE_*`, `osd/osd_types.h`). No bit at all is shown as
-/// `unknown`.
+/// What a placement group is doing (Ceph: `PG_STATE_*`, `osd/osd_types.h`). No bit at all is shown
+/// as `unknown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PgState(pub u64);
 
@@ -455,7 +455,11 @@ mod tests {
 
     #[test]
     fn states_have_cephs_names_in_cephs_order() {
-        let state = PgState::CLEAN | PgState::ACTIVE | PgState::LAGGY | PgState::DEEP_SCRUB | PgState::SCRUBBING;
+        let state = PgState::CLEAN
+            | PgState::ACTIVE
+            | PgState::LAGGY
+            | PgState::DEEP_SCRUB
+            | PgState::SCRUBBING;
         assert_eq!(state.to_string(), "active+clean+scrubbing+deep+laggy");
         assert_eq!(PgState(0).to_string(), "unknown");
         assert_eq!(PgState::from_name("peering"), Some(PgState::PEERING));
@@ -469,7 +473,11 @@ mod tests {
 
     #[test]
     fn the_upper_half_of_the_state_travels_apart() {
-        let stat = PgStat { state: PgState::LAGGY | PgState::ACTIVE, up: vec![OsdId(1)], ..Default::default() };
+        let stat = PgStat {
+            state: PgState::LAGGY | PgState::ACTIVE,
+            up: vec![OsdId(1)],
+            ..Default::default()
+        };
         assert_eq!(PgStat::from_bytes(&stat.to_bytes(Features::ALL)).unwrap(), stat);
     }
 }

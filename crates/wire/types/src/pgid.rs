@@ -29,8 +29,8 @@ pub fn mask_of(count: u32) -> u32 {
     1u32.checked_shl(bits).map_or(u32::MAX, |n| n - 1)
 }
 
-/// A placement group (Ceph: `pg_t`, `osd/osd_types.h`): a version byte, pool, seed, and a field that is
-/// -1 since "preferred" OSDs are gone.
+/// A placement group (Ceph: `pg_t`, `osd/osd_types.h`): a version byte, pool, seed, and a field
+/// that is -1 since "preferred" OSDs are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PgId {
     /// The pool.
@@ -110,9 +110,12 @@ impl PgId {
         let start = u64::from(self.seed.reverse_bits());
         let end = (start | (0xffff_ffff_u64 >> bits)) + 1;
         match u32::try_from(end) {
-            Ok(end) => {
-                ObjectId { pool: self.pool, hash: end.reverse_bits(), snap: SnapId::NOSNAP, ..ObjectId::MIN }
-            }
+            Ok(end) => ObjectId {
+                pool: self.pool,
+                hash: end.reverse_bits(),
+                snap: SnapId::NOSNAP,
+                ..ObjectId::MIN
+            },
             Err(_) => ObjectId::MAX,
         }
     }
@@ -308,7 +311,10 @@ mod tests {
         assert_eq!(bytes.as_ref(), [1, 3, 0, 0, 0, 0, 0, 0, 0, 0x1f, 0, 0, 0, 255, 255, 255, 255]);
         assert_eq!(PgId::from_bytes(&bytes).unwrap(), pg);
         let shard: SpgId = "3.1fs2".parse().unwrap();
-        assert_eq!((shard.pgid, shard.shard, shard.to_string().as_str()), (pg, ShardId(2), "3.1fs2"));
+        assert_eq!(
+            (shard.pgid, shard.shard, shard.to_string().as_str()),
+            (pg, ShardId(2), "3.1fs2")
+        );
         for bad in ["", "3", "3.", ".1", "3.g", "3.+1", "-1.0"] {
             assert!(bad.parse::<PgId>().is_err(), "{bad}");
         }

@@ -86,9 +86,14 @@ impl Dump for PgMapDigest {
             }
             Value::Object(map)
         };
-        let by_class: Map<_, _> = self.osd_sum_by_class.iter().map(|(c, s)| (c.clone(), s.dump())).collect();
-        let seqs = self.osd_last_seq.iter().enumerate().map(|(osd, seq)| json!({"osd": osd, "seq": seq}));
-        let states = self.num_pg_by_state.iter().map(|(s, n)| json!({"state": shown(PgState(*s)), "num": n}));
+        let by_class: Map<_, _> =
+            self.osd_sum_by_class.iter().map(|(c, s)| (c.clone(), s.dump())).collect();
+        let seqs =
+            self.osd_last_seq.iter().enumerate().map(|(osd, seq)| json!({"osd": osd, "seq": seq}));
+        let states = self
+            .num_pg_by_state
+            .iter()
+            .map(|(s, n)| json!({"state": shown(PgState(*s)), "num": n}));
         let osds = self.num_pg_by_osd.iter().map(|(osd, n)| {
             json!({
                 "osd": osd,
@@ -97,7 +102,10 @@ impl Dump for PgMapDigest {
                 "num_up_not_acting_pg": n.up_not_acting,
             })
         });
-        let purged = self.purged_snaps.iter().map(|(p, s)| json!({"pool": p, "purged_snaps": dump_intervals(s)}));
+        let purged = self
+            .purged_snaps
+            .iter()
+            .map(|(p, s)| json!({"pool": p, "purged_snaps": dump_intervals(s)}));
         json!({
             "num_pg": self.num_pg,
             "num_pg_active": self.num_pg_active,

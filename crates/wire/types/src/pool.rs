@@ -187,7 +187,8 @@ impl AutoscaleMode {
 }
 
 /// Cache modes by number (Ceph: `pg_pool_t::cache_mode_t`).
-const CACHE_MODES: [&str; 7] = ["none", "writeback", "forward", "readonly", "readforward", "readproxy", "proxy"];
+const CACHE_MODES: [&str; 7] =
+    ["none", "writeback", "forward", "readonly", "readforward", "readproxy", "proxy"];
 
 /// Applications of a pool and their metadata.
 pub type ApplicationMetadata = BTreeMap<String, BTreeMap<String, String>>;
@@ -651,7 +652,8 @@ impl Decode for PgPool {
         r.skip("pg_pool_t crash replay interval", 4)?;
         if p.snap_seq.0 > 0 && p.flags & (flag::SELFMANAGED_SNAPS | flag::POOL_SNAPS) == 0 {
             // Writers before Mimic tell the two kinds apart by whether snapshots were ever removed.
-            p.flags |= if p.removed_snaps.is_empty() { flag::POOL_SNAPS } else { flag::SELFMANAGED_SNAPS };
+            p.flags |=
+                if p.removed_snaps.is_empty() { flag::POOL_SNAPS } else { flag::SELFMANAGED_SNAPS };
         }
         p.min_size = r.get()?;
         p.quota_max_bytes = r.get()?;
@@ -707,7 +709,11 @@ impl Decode for PgPool {
             p.last_force_op_resend = r.get()?;
             p.pg_autoscale_mode = r.get()?;
             p.last_pg_merge_meta = match struct_v {
-                28 => PgMergeMeta { last_epoch_started: started, last_epoch_clean: clean, ..Default::default() },
+                28 => PgMergeMeta {
+                    last_epoch_started: started,
+                    last_epoch_clean: clean,
+                    ..Default::default()
+                },
                 _ => r.get()?,
             };
         } else {
@@ -813,7 +819,8 @@ mod tests {
     use super::*;
 
     fn pool() -> PgPool {
-        let mut pool = PgPool { size: 3, min_size: 2, pg_num: 12, pgp_num: 8, ..Default::default() };
+        let mut pool =
+            PgPool { size: 3, min_size: 2, pg_num: 12, pgp_num: 8, ..Default::default() };
         pool.opts.set("pg_num_min", PoolOptValue::Int(1 << 40));
         pool.application_metadata.insert("rbd".into(), [("key".into(), "value".into())].into());
         pool.pg_num_target = 12;
@@ -839,7 +846,10 @@ mod tests {
         }
         // What older peers are told can be read as well, with defaults for the rest.
         let old = PgPool::from_bytes(&pool().to_bytes(without(1 << 21))).unwrap();
-        assert_eq!((old.pg_num, old.pg_num_target, old.pg_autoscale_mode), (12, 12, AutoscaleMode::WARN));
+        assert_eq!(
+            (old.pg_num, old.pg_num_target, old.pg_autoscale_mode),
+            (12, 12, AutoscaleMode::WARN)
+        );
     }
 
     #[test]

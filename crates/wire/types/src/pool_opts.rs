@@ -87,7 +87,9 @@ impl PoolOpts {
         let fits = |kind| {
             matches!(
                 (kind, &value),
-                (Str, PoolOptValue::Str(_)) | (Int, PoolOptValue::Int(_)) | (Double, PoolOptValue::Double(_))
+                (Str, PoolOptValue::Str(_))
+                    | (Int, PoolOptValue::Int(_))
+                    | (Double, PoolOptValue::Double(_))
             )
         };
         match Self::by_name(name) {
@@ -145,7 +147,12 @@ impl Decode for PoolOpts {
                 1 if struct_v >= 2 => PoolOptValue::Int(r.get()?),
                 1 => PoolOptValue::Int(r.get::<i32>()?.into()),
                 2 => PoolOptValue::Double(r.get()?),
-                other => return Err(DecodeError::Invalid { what: "pool option type", found: other as u64 }),
+                other => {
+                    return Err(DecodeError::Invalid {
+                        what: "pool option type",
+                        found: other as u64,
+                    });
+                }
             };
             opts.insert(key, value);
         }
@@ -157,7 +164,9 @@ impl Dump for PoolOpts {
     fn dump(&self) -> Value {
         let mut sorted = BTreeMap::new();
         for (key, value) in &self.0 {
-            let Some((name, _)) = usize::try_from(*key).ok().and_then(|k| POOL_OPTS.get(k)) else { continue };
+            let Some((name, _)) = usize::try_from(*key).ok().and_then(|k| POOL_OPTS.get(k)) else {
+                continue;
+            };
             let value = match value {
                 PoolOptValue::Str(s) => json!(s),
                 PoolOptValue::Int(n) => json!(n),
@@ -230,7 +239,9 @@ impl Decode for HitSetParams {
                 let (_, mut r) = r.envelope("BloomHitSet::Params", 1)?;
                 Self::Bloom { fpp_micro: r.get()?, target_size: r.get()?, seed: r.get()? }
             }
-            other => return Err(DecodeError::Invalid { what: "hit set type", found: other.into() }),
+            other => {
+                return Err(DecodeError::Invalid { what: "hit set type", found: other.into() });
+            }
         })
     }
 }

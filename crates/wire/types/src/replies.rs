@@ -170,7 +170,8 @@ impl Dump for CloneInfo {
             SnapId(n) => json!(n),
         };
         let snapshots: Vec<Value> = self.snaps.iter().map(|s| json!({"id": s.0})).collect();
-        let overlaps: Vec<Value> = self.overlap.iter().map(|(o, l)| json!({"offset": o, "length": l})).collect();
+        let overlaps: Vec<Value> =
+            self.overlap.iter().map(|(o, l)| json!({"offset": o, "length": l})).collect();
         json!({"cloneid": cloneid, "snapshots": snapshots, "overlaps": overlaps, "size": self.size})
     }
 }

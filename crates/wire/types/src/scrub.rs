@@ -1,4 +1,5 @@
-//! What scrubs find, as clients ask for it (Ceph: `include/rados/rados_types.hpp`, `common/scrub_types.h`).
+//! What scrubs find, as clients ask for it (Ceph: `include/rados/rados_types.hpp`,
+//! `common/scrub_types.h`).
 
 use crate::{ObjectId, ObjectInfo, ObjectLocator, OsdId, ReqId, SnapId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -89,12 +90,17 @@ pub struct ScrubObjectId {
 impl ScrubObjectId {
     /// Of this object.
     pub fn of(oid: &ObjectId) -> Self {
-        Self { name: oid.name.clone(), namespace: oid.namespace.clone(), locator: oid.key.clone(), snap: oid.snap }
+        Self {
+            name: oid.name.clone(),
+            namespace: oid.namespace.clone(),
+            locator: oid.key.clone(),
+            snap: oid.snap,
+        }
     }
 }
 
-/// One copy of an inconsistent object (Ceph: `librados::shard_info_t`, struct_v 3). Of a copy that is not there
-/// only errors and `primary` are told.
+/// One copy of an inconsistent object (Ceph: `librados::shard_info_t`, struct_v 3). Of a copy that
+/// is not there only errors and `primary` are told.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ShardInfo {
     /// See [`shard_error`].
@@ -174,7 +180,8 @@ pub struct InconsistentObject {
     pub union_errors: u64,
 }
 
-/// An object whose clones are not what its snap set says (Ceph: `inconsistent_snapset_wrapper`, struct_v 2).
+/// An object whose clones are not what its snap set says (Ceph: `inconsistent_snapset_wrapper`,
+/// struct_v 2).
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 2, compat = 1)]
 pub struct InconsistentSnapset {
@@ -219,8 +226,8 @@ pub struct ScrubLsResult {
     pub vals: Vec<Bytes>,
 }
 
-/// An object's info as clients decode it (Ceph: `object_info_t`, struct_v 17, compat 8). Our own form stays on the
-/// servers.
+/// An object's info as clients decode it (Ceph: `object_info_t`, struct_v 17, compat 8). Our own
+/// form stays on the servers.
 pub fn object_info_for_clients(oid: &ObjectId, oi: &ObjectInfo) -> Bytes {
     const DATA_DIGEST: u32 = 1 << 4;
     const OMAP_DIGEST: u32 = 1 << 5;
@@ -273,19 +280,50 @@ mod tests {
     #[test]
     fn what_scrubs_find_comes_back() {
         let f = Features::ALL;
-        let here = ShardInfo { size: 7, omap_digest: Some(3), selected_oi: true, attrs: [(Bytes::from_static(b"_"), Bytes::new())].into(), ..ShardInfo::default() };
-        let gone = ShardInfo { errors: shard_error::MISSING, primary: true, ..ShardInfo::default() };
-        let shards = [(OsdShard { osd: OsdId(0), shard: -1 }, here), (OsdShard { osd: OsdId(2), shard: -1 }, gone)].into();
-        let object = ScrubObjectId { name: Bytes::from_static(b"o"), snap: SnapId::NOSNAP, ..ScrubObjectId::default() };
-        let found = InconsistentObject { object: object.clone(), version: 4, shards, union_errors: shard_error::MISSING, ..InconsistentObject::default() };
+        let here = ShardInfo {
+            size: 7,
+            omap_digest: Some(3),
+            selected_oi: true,
+            attrs: [(Bytes::from_static(b"_"), Bytes::new())].into(),
+            ..ShardInfo::default()
+        };
+        let gone =
+            ShardInfo { errors: shard_error::MISSING, primary: true, ..ShardInfo::default() };
+        let shards = [
+            (OsdShard { osd: OsdId(0), shard: -1 }, here),
+            (OsdShard { osd: OsdId(2), shard: -1 }, gone),
+        ]
+        .into();
+        let object = ScrubObjectId {
+            name: Bytes::from_static(b"o"),
+            snap: SnapId::NOSNAP,
+            ..ScrubObjectId::default()
+        };
+        let found = InconsistentObject {
+            object: object.clone(),
+            version: 4,
+            shards,
+            union_errors: shard_error::MISSING,
+            ..InconsistentObject::default()
+        };
         let bytes = found.to_bytes(f);
         assert_eq!(InconsistentObject::from_bytes(&bytes).as_ref(), Ok(&found));
         for n in 0..bytes.len() {
             assert!(InconsistentObject::from_bytes(&bytes.slice(..n)).is_err());
         }
-        let snaps = InconsistentSnapset { errors: snapset_error::CLONE_MISSING, object, missing: vec![SnapId(3)], ..InconsistentSnapset::default() };
+        let snaps = InconsistentSnapset {
+            errors: snapset_error::CLONE_MISSING,
+            object,
+            missing: vec![SnapId(3)],
+            ..InconsistentSnapset::default()
+        };
         assert_eq!(InconsistentSnapset::from_bytes(&snaps.to_bytes(f)), Ok(snaps));
-        let arg = ScrubLsArg { interval: 3, after_name: Bytes::from_static(b"a"), max_return: 5, ..ScrubLsArg::default() };
+        let arg = ScrubLsArg {
+            interval: 3,
+            after_name: Bytes::from_static(b"a"),
+            max_return: 5,
+            ..ScrubLsArg::default()
+        };
         assert_eq!(ScrubLsArg::from_bytes(&arg.to_bytes(f)), Ok(arg));
         let result = ScrubLsResult { interval: 3, vals: vec![bytes] };
         assert_eq!(ScrubLsResult::from_bytes(&result.to_bytes(f)), Ok(result));
@@ -293,7 +331,14 @@ mod tests {
 
     #[test]
     fn infos_are_made_for_clients() {
-        let oid = ObjectId::with_hash(crate::PoolId(1), Bytes::new(), Bytes::from_static(b"o"), Bytes::new(), SnapId::NOSNAP, 7);
+        let oid = ObjectId::with_hash(
+            crate::PoolId(1),
+            Bytes::new(),
+            Bytes::from_static(b"o"),
+            Bytes::new(),
+            SnapId::NOSNAP,
+            7,
+        );
         let plain = object_info_for_clients(&oid, &ObjectInfo::default());
         assert_eq!(&plain[..2], &[17, 8]);
         let clone = object_info_for_clients(&oid.at(SnapId(2)), &ObjectInfo::default());

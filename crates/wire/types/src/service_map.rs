@@ -72,7 +72,8 @@ pub struct ServiceMap {
 
 impl Dump for ServiceMap {
     fn dump(&self) -> Value {
-        let services: Map<_, _> = self.services.iter().map(|(name, s)| (name.clone(), s.dump())).collect();
+        let services: Map<_, _> =
+            self.services.iter().map(|(name, s)| (name.clone(), s.dump())).collect();
         json!({"epoch": self.epoch, "modified": shown(self.modified), "services": services})
     }
 }

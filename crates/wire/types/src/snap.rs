@@ -33,7 +33,8 @@ impl Dump for SnapContext {
     }
 }
 
-/// An object's clones, kept with its head (Ceph: `SnapSet`, `osd/osd_types.h`, version 3, compat 2).
+/// An object's clones, kept with its head (Ceph: `SnapSet`, `osd/osd_types.h`, version 3, compat
+/// 2).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SnapSet {
     /// Newest snapshot that any write knew.
@@ -102,7 +103,10 @@ impl Dump for SnapSet {
         let clone = |snap: &SnapId| {
             let mut map = Map::new();
             map.insert("snap".into(), (*snap).into());
-            map.insert("size".into(), self.clone_size.get(snap).map_or(json!("????"), |n| json!(n)));
+            map.insert(
+                "size".into(),
+                self.clone_size.get(snap).map_or(json!("????"), |n| json!(n)),
+            );
             let overlap = self.clone_overlap.get(snap).map(|set| {
                 let ranges: Vec<String> = set.iter().map(|(s, l)| format!("{s}~{l}")).collect();
                 format!("[{}]", ranges.join(","))
@@ -141,11 +145,19 @@ mod tests {
             seq: SnapId(20),
             clones: vec![SnapId(4), SnapId(10)],
             clone_size: [(SnapId(4), 100), (SnapId(10), 50)].into(),
-            clone_overlap: [(SnapId(4), [(0, 30)].into_iter().collect()), (SnapId(10), IntervalSet::new())].into(),
-            clone_snaps: [(SnapId(4), vec![SnapId(4), SnapId(2)]), (SnapId(10), vec![SnapId(10)])].into(),
+            clone_overlap: [
+                (SnapId(4), [(0, 30)].into_iter().collect()),
+                (SnapId(10), IntervalSet::new()),
+            ]
+            .into(),
+            clone_snaps: [(SnapId(4), vec![SnapId(4), SnapId(2)]), (SnapId(10), vec![SnapId(10)])]
+                .into(),
             ..Default::default()
         };
-        assert_eq!((set.clone_bytes(SnapId(4)), set.clone_bytes(SnapId(10)), set.clone_bytes(SnapId(5))), (70, 50, 0));
+        assert_eq!(
+            (set.clone_bytes(SnapId(4)), set.clone_bytes(SnapId(10)), set.clone_bytes(SnapId(5))),
+            (70, 50, 0)
+        );
         assert_eq!(set.context_as_of(SnapId(5)).snaps, [SnapId(4), SnapId(2)]);
         assert_eq!(SnapSet::from_bytes(&set.to_bytes(Features::ALL)).unwrap(), set);
     }

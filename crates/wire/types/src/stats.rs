@@ -12,8 +12,8 @@ pub use crate::pg_stat::{PgStat, PgState};
 
 macro_rules! object_stats {
     ($($(#[since($since:literal)])? $field:ident: $ty:ty, $doc:literal;)*) => {
-        /// Counters over a set of objects (Ceph: `object_stat_sum_t`, `osd/osd_types.h`, version 20,
-        /// compat 14). All are signed: differences are statistics too.
+        /// Counters over a set of objects (Ceph: `object_stat_sum_t`, `osd/osd_types.h`, version
+        /// 20, compat 14). All are signed: differences are statistics too.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct ObjectStatSum {
             $(#[doc = $doc] pub $field: $ty,)*
@@ -229,8 +229,10 @@ impl StoreStatfs {
         self.allocated = self.allocated.wrapping_add(other.allocated);
         self.data_stored = self.data_stored.wrapping_add(other.data_stored);
         self.data_compressed = self.data_compressed.wrapping_add(other.data_compressed);
-        self.data_compressed_allocated = self.data_compressed_allocated.wrapping_add(other.data_compressed_allocated);
-        self.data_compressed_original = self.data_compressed_original.wrapping_add(other.data_compressed_original);
+        self.data_compressed_allocated =
+            self.data_compressed_allocated.wrapping_add(other.data_compressed_allocated);
+        self.data_compressed_original =
+            self.data_compressed_original.wrapping_add(other.data_compressed_original);
         self.omap_allocated = self.omap_allocated.wrapping_add(other.omap_allocated);
         self.internal_metadata = self.internal_metadata.wrapping_add(other.internal_metadata);
     }
@@ -442,12 +444,15 @@ impl OsdStat {
         for (bin, n) in bins.iter_mut().zip(&other.op_queue_age_hist.bins) {
             *bin = bin.wrapping_add(*n);
         }
-        self.perf_stat.commit_latency_ns = self.perf_stat.commit_latency_ns.wrapping_add(other.perf_stat.commit_latency_ns);
-        self.perf_stat.apply_latency_ns = self.perf_stat.apply_latency_ns.wrapping_add(other.perf_stat.apply_latency_ns);
+        self.perf_stat.commit_latency_ns =
+            self.perf_stat.commit_latency_ns.wrapping_add(other.perf_stat.commit_latency_ns);
+        self.perf_stat.apply_latency_ns =
+            self.perf_stat.apply_latency_ns.wrapping_add(other.perf_stat.apply_latency_ns);
         self.num_pgs = self.num_pgs.wrapping_add(other.num_pgs);
         self.num_osds = self.num_osds.wrapping_add(other.num_osds);
         self.num_per_pool_osds = self.num_per_pool_osds.wrapping_add(other.num_per_pool_osds);
-        self.num_per_pool_omap_osds = self.num_per_pool_omap_osds.wrapping_add(other.num_per_pool_omap_osds);
+        self.num_per_pool_omap_osds =
+            self.num_per_pool_omap_osds.wrapping_add(other.num_per_pool_omap_osds);
         for (osd, alerts) in &other.alerts {
             self.alerts.entry(*osd).or_default().extend(alerts.clone());
         }
@@ -531,7 +536,9 @@ impl OsdStat {
         let alerts: Vec<String> = self
             .alerts
             .iter()
-            .flat_map(|(osd, list)| list.iter().map(move |(name, text)| format!(" osd: {osd} {name}:{text}")))
+            .flat_map(|(osd, list)| {
+                list.iter().map(move |(name, text)| format!(" osd: {osd} {name}:{text}"))
+            })
             .collect();
         json!({
             "up_from": self.up_from,
@@ -602,13 +609,21 @@ mod tests {
     fn latencies_are_milliseconds_to_old_peers() {
         let stat = PerfStat { commit_latency_ns: 2_500_000, apply_latency_ns: 1_000_000 };
         assert_eq!(stat.to_bytes(Features(0)).as_ref(), [1, 1, 8, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(PerfStat::from_bytes(&stat.to_bytes(features::PACIFIC)).unwrap().commit_latency_ns, 2_000_000);
+        assert_eq!(
+            PerfStat::from_bytes(&stat.to_bytes(features::PACIFIC)).unwrap().commit_latency_ns,
+            2_000_000
+        );
         assert_eq!(PerfStat::from_bytes(&stat.to_bytes(Features::ALL)).unwrap(), stat);
     }
 
     #[test]
     fn sums_subtract_what_they_added() {
-        let one = ObjectStatSum { num_bytes: 5, num_flush_mode_high: 1, num_objects_repaired: 2, ..Default::default() };
+        let one = ObjectStatSum {
+            num_bytes: 5,
+            num_flush_mode_high: 1,
+            num_objects_repaired: 2,
+            ..Default::default()
+        };
         let mut sum = one;
         sum.add(&one);
         assert_eq!(sum.num_bytes, 10);

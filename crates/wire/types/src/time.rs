@@ -69,7 +69,12 @@ impl Utime {
         let s = self.sec % 86_400;
         let week_day = DAYS[(days % 7) as usize];
         let month = MONTHS[(month - 1) as usize];
-        format!("{week_day} {month} {day:2} {:02}:{:02}:{:02} {year}", s / 3600, s / 60 % 60, s % 60)
+        format!(
+            "{week_day} {month} {day:2} {:02}:{:02}:{:02} {year}",
+            s / 3600,
+            s / 60 % 60,
+            s % 60
+        )
     }
 
     /// Time from `earlier` to this, zero if it is not later.
@@ -126,7 +131,10 @@ mod tests {
     #[test]
     fn dates_and_spans() {
         assert_eq!(Utime::new(3, 4_000).to_string(), "3.000004");
-        assert_eq!(Utime::new(1_600_000_000, 123_456_789).to_string(), "2020-09-13T12:26:40.123456+0000");
+        assert_eq!(
+            Utime::new(1_600_000_000, 123_456_789).to_string(),
+            "2020-09-13T12:26:40.123456+0000"
+        );
         assert_eq!(Utime::new(951_827_696, 0).to_string(), "2000-02-29T12:34:56.000000+0000");
         assert_eq!(Utime::new(u32::MAX, 0).to_string(), "2106-02-07T06:28:15.000000+0000");
     }
@@ -140,6 +148,9 @@ mod tests {
     fn durations_saturate() {
         assert_eq!(Utime::from_duration(Duration::MAX).sec, u32::MAX);
         assert_eq!(Utime::new(5, 0).since(Utime::new(7, 0)), Duration::ZERO);
-        assert_eq!(Utime::new(5, 900_000_000) + Duration::from_millis(200), Utime::new(6, 100_000_000));
+        assert_eq!(
+            Utime::new(5, 900_000_000) + Duration::from_millis(200),
+            Utime::new(6, 100_000_000)
+        );
     }
 }

@@ -7,4 +7,5 @@ pub const RELEASE: &str = "squid";
 pub const SHORT: &str = "19.2.0-siphon";
 
 /// The long form: `ceph version 19.2.0-siphon (siphon 0.1.0) squid (stable)`.
-pub const LONG: &str = concat!("ceph version 19.2.0-siphon (siphon ", env!("CARGO_PKG_VERSION"), ") squid (stable)");
+pub const LONG: &str =
+    concat!("ceph version 19.2.0-siphon (siphon ", env!("CARGO_PKG_VERSION"), ") squid (stable)");

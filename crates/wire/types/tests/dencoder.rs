@@ -1,8 +1,8 @@
 //! Every registered type against `ceph-dencoder`.
 //!
-//! For each of its test values the program says which bytes and which JSON it has for it. Here those
-//! bytes are decoded and encoded again: they must be the same, or, where the form has grown since
-//! that release, the program must read our bytes as the same value. The JSON must agree too.
+//! For each of its test values the program says which bytes and which JSON it has for it. Here
+//! those bytes are decoded and encoded again: they must be the same, or, where the form has grown
+//! since that release, the program must read our bytes as the same value. The JSON must agree too.
 //!
 //! The program is found through `SIPHON_CEPH_DENCODER`, or in `target/oracle`, where
 //! `tests/oracle/fetch-dencoder.sh` puts it. Without it the test is skipped, unless
@@ -13,16 +13,17 @@ use denc::Features;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use types::Release;
 use types::dencode::{Decoded, NamedType, TYPES};
 use types::features;
 use types::monmap::{MonFeatures, MonInfo};
 use types::pgmap::PgCount;
 use types::pool::{AutoscaleMode, HitSetParams, PoolOptValue, PoolType, flag as pool_flag};
-use types::Release;
 use types::replies::{ListWatchersResponse, WatchItem};
 use types::{
-    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, ListObject, LogEntry, LogName, LogPriority, MonMap,
-    ObjectId, OsdId, PgMapDigest, PgNlsResponse, PgPool, PgStat, PgState, PoolId, PoolStat, SnapId, SnapSet, Utime,
+    EntityAddr, EntityAddrVec, EntityName, EntityType, Epoch, ListObject, LogEntry, LogName,
+    LogPriority, MonMap, ObjectId, OsdId, PgMapDigest, PgNlsResponse, PgPool, PgStat, PgState,
+    PoolId, PoolStat, SnapId, SnapSet, Utime,
 };
 
 /// Types whose form is newer than the program's (14.2), with what is new. `mon_info_t` has its new
@@ -39,8 +40,8 @@ const GROWN: &[(&str, &str)] = &[
     ("pg_log_entry_t", "version 14: return codes and clean regions"),
 ];
 
-/// Types that stay between servers of one release, so that forms for older peers are neither read nor
-/// written.
+/// Types that stay between servers of one release, so that forms for older peers are neither read
+/// nor written.
 const SERVERS_ONLY: &[&str] = &["LogSummary", "PGMapDigest"];
 
 /// Fields that the program shows in another way than 16.2 does, by type and end of path, with the
@@ -53,8 +54,16 @@ const JSON_DIFFERS: &[(&str, &str, &str)] = &[
     ("OSDMap::Incremental", ".old_blacklist", "blocklist since 16.2"),
     ("OSDMap::Incremental", ".new_require_min_compat_client", "signed before 16.2"),
     ("OSDMap::Incremental", ".new_require_osd_release", "signed before 16.2"),
-    ("OSDMap::Incremental", ".new_purged_snaps", "Ceph leaves the list open and puts what follows into it"),
-    ("PGMapDigest", ".purged_snaps.purged_snaps", "ranges under one repeated name there, an array here"),
+    (
+        "OSDMap::Incremental",
+        ".new_purged_snaps",
+        "Ceph leaves the list open and puts what follows into it",
+    ),
+    (
+        "PGMapDigest",
+        ".purged_snaps.purged_snaps",
+        "ranges under one repeated name there, an array here",
+    ),
     ("SnapSet", ".snap_context", "gone since 15.2"),
     ("pg_info_t", ".last_backfill_bitwise", "always true since 16.2, and not shown"),
     ("pg_info_t", ".reported_seq", "text before 16.2, a number since"),
@@ -70,14 +79,16 @@ struct Dencoder(PathBuf);
 
 impl Dencoder {
     fn find() -> Option<Self> {
-        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/oracle/ceph-dencoder");
+        let fetched =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/oracle/ceph-dencoder");
         let path = std::env::var_os("SIPHON_CEPH_DENCODER").map_or(fetched, PathBuf::from);
         let works = Command::new(&path).arg("version").output().is_ok_and(|o| o.status.success());
         works.then_some(Dencoder(path))
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        let out = Command::new(&self.0).args(args).env("TZ", "UTC").output().expect("the program starts");
+        let out =
+            Command::new(&self.0).args(args).env("TZ", "UTC").output().expect("the program starts");
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         match out.status.success() && out.stderr.is_empty() {
             true => Ok(text(&out.stdout)),
@@ -86,7 +97,11 @@ impl Dencoder {
     }
 
     fn types(&self) -> Vec<String> {
-        self.run(&["list_types"]).expect("lists types").lines().map(|l| l.trim().to_owned()).collect()
+        self.run(&["list_types"])
+            .expect("lists types")
+            .lines()
+            .map(|l| l.trim().to_owned())
+            .collect()
     }
 }
 
@@ -117,7 +132,8 @@ fn differences(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>
                 found.push(format!("{path}: {o}, should be {t}"));
             }
         }
-        (Value::String(t), Value::String(o)) if *t == o.replace(BLANK_ADDR, ":") || *t == old_time(o) => {}
+        (Value::String(t), Value::String(o))
+            if *t == o.replace(BLANK_ADDR, ":") || *t == old_time(o) => {}
         (t, o) if t == o => {}
         (t, o) => found.push(format!("{path}: {o}, should be {t}")),
     }
@@ -170,7 +186,8 @@ impl Sample<'_> {
     }
 
     fn check(&mut self) {
-        let shown = self.dencoder.run(&["type", self.t.name, "select_test", &self.n, "dump_json"]).unwrap();
+        let shown =
+            self.dencoder.run(&["type", self.t.name, "select_test", &self.n, "dump_json"]).unwrap();
         let expected = json(&shown);
         for (peer, f) in peers() {
             if peer != "pacific" && SERVERS_ONLY.contains(&self.t.name) {
@@ -184,7 +201,17 @@ impl Sample<'_> {
         let (theirs, mine) = (self.dir.join("theirs"), self.dir.join("mine"));
         let (theirs_arg, mine_arg) = (theirs.to_str().unwrap(), mine.to_str().unwrap());
         let (d, t, features_arg) = (self.dencoder, self.t, f.0.to_string());
-        let made = d.run(&["set_features", &features_arg, "type", t.name, "select_test", &self.n, "encode", "export", theirs_arg]);
+        let made = d.run(&[
+            "set_features",
+            &features_arg,
+            "type",
+            t.name,
+            "select_test",
+            &self.n,
+            "encode",
+            "export",
+            theirs_arg,
+        ]);
         made.unwrap();
         let bytes = Bytes::from(std::fs::read(&theirs).unwrap());
         let value = match t.decode(&bytes) {
@@ -195,7 +222,9 @@ impl Sample<'_> {
         if again != bytes {
             self.differs = true;
             if !GROWN.iter().any(|(name, _)| *name == t.name) {
-                self.problem(format!("{peer}: encodes differently:\n  theirs {bytes:?}\n  ours   {again:?}"));
+                self.problem(format!(
+                    "{peer}: encodes differently:\n  theirs {bytes:?}\n  ours   {again:?}"
+                ));
             }
         }
         if peer != "pacific" {
@@ -220,7 +249,10 @@ impl Sample<'_> {
 #[test]
 fn bytes_and_json_are_those_of_ceph_dencoder() {
     let Some(d) = Dencoder::find() else {
-        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "no ceph-dencoder; run tests/oracle/fetch-dencoder.sh");
+        assert!(
+            std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(),
+            "no ceph-dencoder; run tests/oracle/fetch-dencoder.sh"
+        );
         eprintln!("skipped: no ceph-dencoder; tests/oracle/fetch-dencoder.sh fetches one");
         return;
     };
@@ -236,7 +268,14 @@ fn bytes_and_json_are_those_of_ceph_dencoder() {
         for n in 1..=count {
             samples += 1;
             let n = n.to_string();
-            let mut sample = Sample { dencoder: &d, t, n, dir: dir.path(), problems: Vec::new(), differs: false };
+            let mut sample = Sample {
+                dencoder: &d,
+                t,
+                n,
+                dir: dir.path(),
+                problems: Vec::new(),
+                differs: false,
+            };
             sample.check();
             differs |= sample.differs;
             problems.append(&mut sample.problems);
@@ -280,7 +319,10 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
     assert!(pool.opts.set("target_size_ratio", PoolOptValue::Double(0.25)));
     pool.application_metadata.insert("rbd".into(), Default::default());
 
-    let mut stat = PgStat { state: PgState::ACTIVE | PgState::CLEAN | PgState::SNAPTRIM, ..Default::default() };
+    let mut stat = PgStat {
+        state: PgState::ACTIVE | PgState::CLEAN | PgState::SNAPTRIM,
+        ..Default::default()
+    };
     stat.purged_snaps = [(10, 6)].into_iter().collect();
     stat.up = vec![OsdId(2), OsdId(0)];
     stat.stats.sum.num_bytes = -5;
@@ -289,11 +331,20 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
     let mut monmap = MonMap { epoch: Epoch(7), strategy: 1, ..Default::default() };
     monmap.min_mon_release = Release::NAUTILUS;
     monmap.persistent_features = MonFeatures(0b11111);
-    for (name, at) in [("b", "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]"), ("a", "v1:[fd00::1]:6789/0")] {
-        monmap.add(MonInfo { name: name.into(), public_addrs: addrs(at), priority: 3, weight: 10, ..Default::default() });
+    for (name, at) in
+        [("b", "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]"), ("a", "v1:[fd00::1]:6789/0")]
+    {
+        monmap.add(MonInfo {
+            name: name.into(),
+            public_addrs: addrs(at),
+            priority: 3,
+            weight: 10,
+            ..Default::default()
+        });
     }
 
-    let mut snaps = SnapSet { seq: SnapId(20), clones: vec![SnapId(4), SnapId(10)], ..Default::default() };
+    let mut snaps =
+        SnapSet { seq: SnapId(20), clones: vec![SnapId(4), SnapId(10)], ..Default::default() };
     snaps.clone_size = [(SnapId(4), 100), (SnapId(10), 4096)].into();
     snaps.clone_overlap = [(SnapId(4), [(0, 30), (64, 36)].into_iter().collect())].into();
     snaps.clone_snaps = [(SnapId(4), vec![SnapId(4), SnapId(2)])].into();
@@ -315,7 +366,8 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
         msg: "a \"quoted\" message".into(),
         channel: "audit".into(),
     };
-    let mut digest = PgMapDigest { num_pg: 4, num_osd: 2, osd_last_seq: vec![5, 6], ..Default::default() };
+    let mut digest =
+        PgMapDigest { num_pg: 4, num_osd: 2, osd_last_seq: vec![5, 6], ..Default::default() };
     digest.num_pg_by_state = [((PgState::ACTIVE | PgState::CLEAN).0, 4)].into();
     digest.pg_pool_sum = [(1, PoolStat { log_size: 9, up: 8, ..Default::default() })].into();
     digest.num_pg_by_pool = [(PoolId(1), 4)].into();
@@ -327,13 +379,23 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
         ("MonMap", Box::new(monmap)),
         ("SnapSet", Box::new(snaps)),
         ("hobject_t", Box::new(object.clone())),
-        ("pg_nls_response_t", Box::new(PgNlsResponse {
-            handle: object,
-            entries: vec![ListObject { namespace: "n".into(), name: "o".into(), locator: "k".into() }],
-        })),
+        (
+            "pg_nls_response_t",
+            Box::new(PgNlsResponse {
+                handle: object,
+                entries: vec![ListObject {
+                    namespace: "n".into(),
+                    name: "o".into(),
+                    locator: "k".into(),
+                }],
+            }),
+        ),
         ("obj_list_watch_response_t", Box::new(ListWatchersResponse { entries: vec![watch] })),
         ("entity_addr_t", Box::new(addr("v1:[fe80::1]:6800/4294967295"))),
-        ("entity_addrvec_t", Box::new(addrs("[v2:10.0.0.1:3300/1,v1:10.0.0.1:6789/2,any:10.9.0.0:0/0]"))),
+        (
+            "entity_addrvec_t",
+            Box::new(addrs("[v2:10.0.0.1:3300/1,v1:10.0.0.1:6789/2,any:10.9.0.0:0/0]")),
+        ),
         ("LogEntry", Box::new(entry)),
         ("PGMapDigest", Box::new(digest)),
     ]
@@ -342,7 +404,10 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
 #[test]
 fn rich_values_are_read_and_written_back_alike() {
     let Some(d) = Dencoder::find() else {
-        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "no ceph-dencoder; run tests/oracle/fetch-dencoder.sh");
+        assert!(
+            std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(),
+            "no ceph-dencoder; run tests/oracle/fetch-dencoder.sh"
+        );
         eprintln!("skipped: no ceph-dencoder; tests/oracle/fetch-dencoder.sh fetches one");
         return;
     };
@@ -363,8 +428,19 @@ fn rich_values_are_read_and_written_back_alike() {
                 continue;
             }
             // The program decodes the full form and writes it again for the older peer.
-            d.run(&["set_features", &f.0.to_string(), "type", name, "import", mine_arg, "decode", "encode", "export", theirs_arg])
-                .unwrap();
+            d.run(&[
+                "set_features",
+                &f.0.to_string(),
+                "type",
+                name,
+                "import",
+                mine_arg,
+                "decode",
+                "encode",
+                "export",
+                theirs_arg,
+            ])
+            .unwrap();
             let expected = Bytes::from(std::fs::read(&theirs).unwrap());
             let ours = value.encode_for(f);
             let grown = GROWN.iter().any(|(n, _)| *n == name);

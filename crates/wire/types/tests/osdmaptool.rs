@@ -1,4 +1,5 @@
-//! What stock `osdmaptool` makes of the same bytes decides whether maps, mappings and views are right.
+//! What stock `osdmaptool` makes of the same bytes decides whether maps, mappings and views are
+//! right.
 #![allow(missing_docs)]
 
 use denc::{Bytes, Decode, Encode};
@@ -9,14 +10,17 @@ use std::sync::Arc;
 use types::osdmap::{StretchMode, TreeFilter};
 use types::rados::{osd_state, osdmap_flag};
 use types::{
-    Dump, EntityAddr, EntityAddrVec, Epoch, Fsid, OsdId, OsdMap, OsdMapIncremental, OsdMapMapping, PgId, PoolId,
-    Release, Utime, features,
+    Dump, EntityAddr, EntityAddrVec, Epoch, Fsid, OsdId, OsdMap, OsdMapIncremental, OsdMapMapping,
+    PgId, PoolId, Release, Utime, features,
 };
 
 fn have_tool() -> bool {
     let found = Command::new("osdmaptool").arg("--help").output().is_ok();
     if !found {
-        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "osdmaptool is required and not installed");
+        assert!(
+            std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(),
+            "osdmaptool is required and not installed"
+        );
         eprintln!("skipped: osdmaptool is not installed");
     }
     found
@@ -46,7 +50,17 @@ impl Rng {
 
 fn create(dir: &Path, osds: usize) -> (std::path::PathBuf, OsdMap) {
     let path = dir.join("map");
-    tool(&["--createsimple", &osds.to_string(), "--clobber", "--with-default-pool", "--pg-bits", "4"], &path);
+    tool(
+        &[
+            "--createsimple",
+            &osds.to_string(),
+            "--clobber",
+            "--with-default-pool",
+            "--pg-bits",
+            "4",
+        ],
+        &path,
+    );
     let bytes: Bytes = std::fs::read(&path).expect("the tool wrote a map").into();
     let map = OsdMap::from_bytes(&bytes).expect("a stock map decodes");
     assert_eq!(map.to_bytes(features::PACIFIC), bytes, "a stock map encodes to its bytes");
@@ -66,12 +80,16 @@ fn hosts(map: &OsdMap, osds: i32) -> crush::CrushMap {
             ("rack".to_owned(), format!("rack{}", o / 9)),
             ("host".to_owned(), format!("host{}", o / 3)),
         ]);
-        crush.update_item(o, 0x10000 + (o as u32 % 3) * 0x8000, &format!("osd.{o}"), &loc).expect("a place");
+        crush
+            .update_item(o, 0x10000 + (o as u32 % 3) * 0x8000, &format!("osd.{o}"), &loc)
+            .expect("a place");
         crush.set_device_class(o, if o % 2 == 0 { "ssd" } else { "hdd" }).expect("a class");
     }
     let indep = crush::RuleMode::Indep;
     crush.add_simple_rule("ec", "default", "host", "", indep, 3, None).expect("a rule");
-    crush.add_simple_rule("fast", "default", "osd", "ssd", crush::RuleMode::Firstn, 1, None).expect("a rule");
+    crush
+        .add_simple_rule("fast", "default", "osd", "ssd", crush::RuleMode::Firstn, 1, None)
+        .expect("a rule");
     crush
 }
 
@@ -84,22 +102,31 @@ fn random_increment(map: &OsdMap, rng: &mut Rng) -> OsdMapIncremental {
     for o in 0..n as i32 {
         let id = OsdId(o);
         if !map.exists(id) && !rng.one_in(20) {
-            let addr = |port| addrs(&format!("[v2:10.0.0.{o}:{port}/7,v1:10.0.0.{o}:{}/7]", port + 1));
+            let addr =
+                |port| addrs(&format!("[v2:10.0.0.{o}:{port}/7,v1:10.0.0.{o}:{}/7]", port + 1));
             inc.new_up_client.insert(id, addr(6800));
             inc.new_up_cluster.insert(id, addr(6802));
             inc.new_hb_back_up.insert(id, addr(6804));
             inc.new_hb_front_up.insert(id, addr(6806));
-            inc.new_weight.insert(id, if rng.one_in(4) { rng.below(0x10001) as u32 } else { 0x10000 });
+            inc.new_weight
+                .insert(id, if rng.one_in(4) { rng.below(0x10001) as u32 } else { 0x10000 });
             inc.new_uuid.insert(id, Fsid([o as u8 + 1; 16]));
             inc.new_xinfo.entry(id).or_default().features = features::PACIFIC.0;
         } else if rng.one_in(8) && map.exists(id) {
-            let bits = [osd_state::UP, osd_state::NEARFULL, osd_state::NOOUT, osd_state::UP, osd_state::AUTOOUT];
+            let bits = [
+                osd_state::UP,
+                osd_state::NEARFULL,
+                osd_state::NOOUT,
+                osd_state::UP,
+                osd_state::AUTOOUT,
+            ];
             inc.new_state.insert(id, bits[rng.below(5) as usize]);
         } else if rng.one_in(10) {
             inc.new_weight.insert(id, [0, 0x8000, 0x10000, 0x4321][rng.below(4) as usize]);
         }
         if rng.one_in(9) {
-            inc.new_primary_affinity.insert(id, [0, 0x4000, 0x10000, 0xc123][rng.below(4) as usize]);
+            inc.new_primary_affinity
+                .insert(id, [0, 0x4000, 0x10000, 0xc123][rng.below(4) as usize]);
         }
         if rng.one_in(9) {
             inc.new_up_thru.insert(id, map.epoch);
@@ -118,7 +145,8 @@ fn random_increment(map: &OsdMap, rng: &mut Rng) -> OsdMapIncremental {
         }
         for _ in 0..rng.below(5) {
             let pg = pg(rng);
-            inc.new_pg_upmap_items.insert(pg, (0..1 + rng.below(3)).map(|_| (osd(rng), osd(rng))).collect());
+            inc.new_pg_upmap_items
+                .insert(pg, (0..1 + rng.below(3)).map(|_| (osd(rng), osd(rng))).collect());
         }
         if let Some(pg) = map.pg_upmap_items.keys().next().filter(|_| rng.one_in(3)) {
             inc.old_pg_upmap_items.insert(*pg);
@@ -129,7 +157,9 @@ fn random_increment(map: &OsdMap, rng: &mut Rng) -> OsdMapIncremental {
         }
     }
     if rng.one_in(3) {
-        let a: EntityAddr = format!("any:10.1.{}.1:0/{}", rng.below(9), rng.below(99999)).parse().expect("an address");
+        let a: EntityAddr = format!("any:10.1.{}.1:0/{}", rng.below(9), rng.below(99999))
+            .parse()
+            .expect("an address");
         inc.new_blocklist.insert(a, Utime::new(1_800_000_000, 5));
     }
     let first = *map.pools.keys().next().expect("a pool");
@@ -163,10 +193,13 @@ fn grow(mut map: OsdMap, osds: i32, rng: &mut Rng, steps: usize) -> OsdMap {
     first.new_nearfull_ratio = 0.85;
     first.new_backfillfull_ratio = 0.9;
     first.new_full_ratio = 0.95;
-    let profile = BTreeMap::from([("k".to_owned(), "4".to_owned()), ("m".to_owned(), "2".to_owned())]);
+    let profile =
+        BTreeMap::from([("k".to_owned(), "4".to_owned()), ("m".to_owned(), "2".to_owned())]);
     first.new_erasure_code_profiles.insert("p42".into(), profile);
     let base = map.pools.values().next().expect("the default pool").clone();
-    for (id, name, rule, kind, size) in [(2, "ec", 1, types::pool::PoolType::Erasure, 6), (3, "fast", 2, base.kind, 2)] {
+    for (id, name, rule, kind, size) in
+        [(2, "ec", 1, types::pool::PoolType::Erasure, 6), (3, "fast", 2, base.kind, 2)]
+    {
         let mut pool = base.clone();
         pool.crush_rule = rule;
         pool.kind = kind;
@@ -183,7 +216,12 @@ fn grow(mut map: OsdMap, osds: i32, rng: &mut Rng, steps: usize) -> OsdMap {
     for step in 0..=steps {
         let mut inc = incs.pop().unwrap_or_else(|| random_increment(&map, rng));
         if step == 3 {
-            inc.new_stretch = Some(StretchMode { enabled: rng.one_in(2), bucket_count: 2, bucket: 8, ..Default::default() });
+            inc.new_stretch = Some(StretchMode {
+                enabled: rng.one_in(2),
+                bucket_count: 2,
+                bucket: 8,
+                ..Default::default()
+            });
         }
         let mut next = map.clone();
         next.apply_incremental(&inc).expect("our increment applies");
@@ -200,7 +238,10 @@ fn grow(mut map: OsdMap, osds: i32, rng: &mut Rng, steps: usize) -> OsdMap {
         assert!(map == next);
         again.full_crc = Some(1);
         again.epoch = Epoch(again.epoch.0 + 1);
-        assert!(map.clone().apply_incremental_checked(&again).is_err(), "a wrong checksum is found");
+        assert!(
+            map.clone().apply_incremental_checked(&again).is_err(),
+            "a wrong checksum is found"
+        );
     }
     map
 }
@@ -209,7 +250,9 @@ fn grow(mut map: OsdMap, osds: i32, rng: &mut Rng, steps: usize) -> OsdMap {
 fn normal(v: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match v {
-        Value::Number(n) if n.is_f64() => Value::from((n.as_f64().expect("a finite number") * 1e9).round()),
+        Value::Number(n) if n.is_f64() => {
+            Value::from((n.as_f64().expect("a finite number") * 1e9).round())
+        }
         Value::Number(n) => Value::from((n.as_f64().expect("a finite number") * 1e9).round()),
         Value::Array(a) => a.into_iter().map(normal).collect(),
         Value::Object(o) => o.into_iter().map(|(k, v)| (k, normal(v))).collect(),
@@ -244,7 +287,9 @@ fn maps_are_alike_in_every_respect() {
         for (part, value) in theirs.as_object().expect("an object") {
             assert!(mine[part] == *value, "seed {seed}: {part}:\n{}\n{value}", mine[part]);
         }
-        let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        let keys = |v: &serde_json::Value| {
+            v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>()
+        };
         assert_eq!(keys(&mine), keys(&theirs), "seed {seed}");
 
         let sorted = |text: &str| {
@@ -265,10 +310,14 @@ fn maps_are_alike_in_every_respect() {
         let text = tool(&["--test-map-pgs-dump-all"], &path);
         let theirs: BTreeMap<String, String> = text
             .lines()
-            .filter_map(|l| l.split_once(" raw ").map(|(pg, rest)| (pg.trim().to_owned(), rest.to_owned())))
+            .filter_map(|l| {
+                l.split_once(" raw ").map(|(pg, rest)| (pg.trim().to_owned(), rest.to_owned()))
+            })
             .collect();
         for (pg, placed) in table.iter() {
-            let list = |v: &[OsdId]| format!("[{}]", v.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(","));
+            let list = |v: &[OsdId]| {
+                format!("[{}]", v.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(","))
+            };
             let raw = map.pg_to_raw_osds(pg);
             let raw_primary = raw.iter().copied().find(|o| o.is_some()).unwrap_or(OsdId(-1));
             let mine = format!(

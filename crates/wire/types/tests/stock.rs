@@ -50,7 +50,8 @@ fn the_file_system_map_of_a_new_cluster_is_the_same() {
 
 #[test]
 fn statistics_have_the_same_fields() {
-    // One element each of `ceph pg dump -f json`, where the name of what they are about comes first.
+    // One element each of `ceph pg dump -f json`, where the name of what they are about comes
+    // first.
     let stock = answer(include_str!("data/pg_dump.json"));
     for (name, ours, about) in [
         ("pg_stat", PgStat::default().dump(), &["pgid"][..]),

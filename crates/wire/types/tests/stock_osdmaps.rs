@@ -22,7 +22,12 @@ fn each_increment_leads_to_the_monitors_next_map() {
         map.apply_incremental(&inc).unwrap();
         let (ours, crc) = map.to_bytes_with_crc(f);
         let at = ours.iter().zip(&map_bytes).position(|(a, b)| a != b);
-        assert!(ours == map_bytes, "map {epoch} (lengths {} and {}) differs at {at:?}", ours.len(), map_len);
+        assert!(
+            ours == map_bytes,
+            "map {epoch} (lengths {} and {}) differs at {at:?}",
+            ours.len(),
+            map_len
+        );
         assert_eq!(inc.full_crc, Some(crc), "checksum of map {epoch}");
         let theirs = OsdMap::from_bytes(&map_bytes).unwrap();
         assert!(map == theirs, "map {epoch}");

@@ -1,5 +1,5 @@
-//! Text from command lines and configuration: whatever it is, reading it ends in a value or an error,
-//! and what was read prints as something that reads as the same value.
+//! Text from command lines and configuration: whatever it is, reading it ends in a value or an
+//! error, and what was read prints as something that reads as the same value.
 
 use proptest::prelude::*;
 use std::fmt::{Debug, Display};

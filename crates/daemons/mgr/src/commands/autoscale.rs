@@ -1,8 +1,8 @@
-//! `ceph osd pool autoscale-status`: how many groups each pool should have for what it holds
-//! (Ceph 17.2: `src/pybind/mgr/pg_autoscaler/module.py`; the JSON and the columns are those of 16.2.15).
+//! `ceph osd pool autoscale-status`: how many groups each pool should have for what it holds (Ceph
+//! 17.2: `src/pybind/mgr/pg_autoscaler/module.py`; the JSON and the columns are those of 16.2.15).
 //!
-//! This is the proposal; [`crate::autoscaler`] acts on it for pools whose `pg_autoscale_mode` is `on`. Where statistics are
-//! absent or stale there is no proposal at all, only what is.
+//! This is the proposal; [`crate::autoscaler`] acts on it for pools whose `pg_autoscale_mode` is
+//! `on`. Where statistics are absent or stale there is no proposal at all, only what is.
 
 use super::{Answer, Context};
 use crate::autoscaler::{Goals, Proposal};
@@ -68,13 +68,20 @@ fn root_of(map: &OsdMap, p: &PgPool) -> Option<i32> {
     map.crush.rule(i32::from(p.crush_rule))?.takes().next()
 }
 
-/// Whether everything that matters for a pool has been reported, and is not stale. An OSD that is down may come back: while
-/// it is not known what it holds, sizes and capacity are not.
+/// Whether everything that matters for a pool has been reported, and is not stale. An OSD that is
+/// down may come back: while it is not known what it holds, sizes and capacity are not.
 fn is_known(state: &MgrState, map: &OsdMap, id: PoolId, p: &PgPool, osds: &BTreeSet<i32>) -> bool {
-    let groups = state.pg_map.pgs.range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
-    let told = groups.filter(|(_, s)| s.state != PgState(0) && !s.state.has(PgState::STALE)).count();
-    let reported = |o: &i32| state.pg_map.osds.get(&OsdId(*o)).is_some_and(|r| r.stat.statfs.total > 0);
-    told == p.pg_num as usize && osds.iter().filter(|o| map.is_up(OsdId(**o)) || map.weight(OsdId(**o)) > 0.0).all(reported)
+    let groups =
+        state.pg_map.pgs.range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
+    let told =
+        groups.filter(|(_, s)| s.state != PgState(0) && !s.state.has(PgState::STALE)).count();
+    let reported =
+        |o: &i32| state.pg_map.osds.get(&OsdId(*o)).is_some_and(|r| r.stat.statfs.total > 0);
+    told == p.pg_num as usize
+        && osds
+            .iter()
+            .filter(|o| map.is_up(OsdId(**o)) || map.weight(OsdId(**o)) > 0.0)
+            .all(reported)
 }
 
 fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
@@ -84,12 +91,17 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
         let Some(at) = root_of(map, p) else { continue };
         let osds = map.crush.leaves(at);
         let root = roots.entry(at).or_insert_with(|| Root {
-            capacity: osds.iter().filter_map(|o| state.pg_map.osds.get(&OsdId(*o))).map(|r| r.stat.statfs.total).sum(),
+            capacity: osds
+                .iter()
+                .filter_map(|o| state.pg_map.osds.get(&OsdId(*o)))
+                .map(|r| r.stat.statfs.total)
+                .sum(),
             left: osds.len() as f64 * goals.per_osd,
             ..Root::default()
         });
         let rate = f64::from(p.size);
-        let (target_ratio, bytes) = (option(p, "target_size_ratio"), option(p, "target_size_bytes"));
+        let (target_ratio, bytes) =
+            (option(p, "target_size_ratio"), option(p, "target_size_bytes"));
         let target_bytes = if target_ratio == 0.0 { bytes as u64 } else { 0 };
         root.pools += 1.0;
         root.ratios += target_ratio;
@@ -109,7 +121,11 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
             effective_ratio: 0.0,
             ideal: f64::from(p.pg_num_target),
             last: p.pg_num_target,
-            bias: if p.opts.get("pg_autoscale_bias").is_some() { option(p, "pg_autoscale_bias") } else { 1.0 },
+            bias: if p.opts.get("pg_autoscale_bias").is_some() {
+                option(p, "pg_autoscale_bias")
+            } else {
+                1.0
+            },
             bulk: p.has_flag(flag::BULK),
             adjust: false,
         });
@@ -118,11 +134,14 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
     for l in &mut lines {
         let Some(root) = roots.get(&l.root) else { continue };
         let capacity = l.capacity as f64;
-        l.effective_ratio = if root.ratios > 0.0 { l.target_ratio / root.ratios } else { l.target_ratio };
+        l.effective_ratio =
+            if root.ratios > 0.0 { l.target_ratio / root.ratios } else { l.target_ratio };
         l.effective_ratio *= 1.0 - (root.bytes / capacity).min(1.0);
-        l.capacity_ratio = (l.stored.max(l.target_bytes) as f64 * l.rate / capacity).max(l.effective_ratio);
+        l.capacity_ratio =
+            (l.stored.max(l.target_bytes) as f64 * l.rate / capacity).max(l.effective_ratio);
     }
-    // Pools get what they use; bulk pools share the rest, those first that use more than an equal share.
+    // Pools get what they use; bulk pools share the rest, those first that use more than an equal
+    // share.
     let mut even = Vec::new();
     for pass in 0..3 {
         for (i, l) in lines.iter_mut().enumerate() {
@@ -158,7 +177,8 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
                 most => l.last = l.last.min(most),
             }
             let (last, now) = (f64::from(l.last), f64::from(l.pg_num_target));
-            l.adjust = (last > now * goals.threshold || last < now / goals.threshold) && (0.0..=1.0).contains(&ratio);
+            l.adjust = (last > now * goals.threshold || last < now / goals.threshold)
+                && (0.0..=1.0).contains(&ratio);
         }
     }
     lines
@@ -167,7 +187,15 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
 /// What pools should have instead of what they have.
 pub(crate) fn proposals(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Proposal> {
     let wrong = lines(state, map, goals).into_iter().filter(|l| l.adjust);
-    wrong.map(|l| Proposal { pool: l.id, name: l.name, mode: l.mode, pg_num: l.pg_num_target, should: l.last }).collect()
+    wrong
+        .map(|l| Proposal {
+            pool: l.id,
+            name: l.name,
+            mode: l.mode,
+            pg_num: l.pg_num_target,
+            should: l.last,
+        })
+        .collect()
 }
 
 impl Line {
@@ -226,7 +254,8 @@ fn size(n: u64) -> String {
     if unit == 0 {
         return format!("{n:5} ");
     }
-    let mut text: String = format!("{:.6}", n as f64 / (1u64 << (10 * unit)) as f64).chars().take(5).collect();
+    let mut text: String =
+        format!("{:.6}", n as f64 / (1u64 << (10 * unit)) as f64).chars().take(5).collect();
     if text.ends_with('.') {
         text = format!(" {}", &text[..4]);
     }
@@ -237,15 +266,32 @@ pub(super) fn status(cx: &Context<'_>) -> Answer {
     let lines = lines(cx.state, cx.map, cx.state.goals);
     let text = || {
         let head = [
-            "POOL", "SIZE", "TARGET SIZE", "RATE", "RAW CAPACITY", "RATIO", "TARGET RATIO", "EFFECTIVE RATIO", "BIAS", "PG_NUM",
-            "NEW PG_NUM", "AUTOSCALE", "BULK",
+            "POOL",
+            "SIZE",
+            "TARGET SIZE",
+            "RATE",
+            "RAW CAPACITY",
+            "RATIO",
+            "TARGET RATIO",
+            "EFFECTIVE RATIO",
+            "BIAS",
+            "PG_NUM",
+            "NEW PG_NUM",
+            "AUTOSCALE",
+            "BULK",
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(lines.iter().map(Line::cells));
         let width = |i: usize| rows.iter().map(|r| r[i].len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..head.len()).map(width).collect();
         let line = |r: &Vec<String>| {
-            let cell = |(i, c): (usize, &String)| if matches!(i, 0 | 11 | 12) { format!("{c:<w$}  ", w = widths[i]) } else { format!("{c:>w$}  ", w = widths[i]) };
+            let cell = |(i, c): (usize, &String)| {
+                if matches!(i, 0 | 11 | 12) {
+                    format!("{c:<w$}  ", w = widths[i])
+                } else {
+                    format!("{c:>w$}  ", w = widths[i])
+                }
+            };
             r.iter().enumerate().map(cell).collect::<String>()
         };
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -259,14 +305,23 @@ mod tests {
 
     #[test]
     fn sizes_take_six_columns() {
-        for (n, text) in [(0, "    0 "), (99_999, "99999 "), (100_000, "97.65k"), (1 << 30, " 1024M"), (12 << 30, "12288M"), (300 << 30, "300.0G")] {
+        for (n, text) in [
+            (0, "    0 "),
+            (99_999, "99999 "),
+            (100_000, "97.65k"),
+            (1 << 30, " 1024M"),
+            (12 << 30, "12288M"),
+            (300 << 30, "300.0G"),
+        ] {
             assert_eq!(size(n), text);
         }
     }
 
     #[test]
     fn powers_of_two_are_the_nearest() {
-        for (n, power) in [(0.0, 0), (1.0, 1), (3.0, 4), (5.0, 4), (6.1, 8), (95.0, 64), (97.0, 128)] {
+        for (n, power) in
+            [(0.0, 0), (1.0, 1), (3.0, 4), (5.0, 4), (6.1, 8), (95.0, 64), (97.0, 128)]
+        {
             assert_eq!(nearest_power_of_two(n), power, "{n}");
         }
     }

@@ -1,4 +1,5 @@
-//! `pg force-recovery` and its neighbours: the manager finds out for which groups that makes sense, and tells their primaries.
+//! `pg force-recovery` and its neighbours: the manager finds out for which groups that makes sense,
+//! and tells their primaries.
 
 use super::Context;
 use command::{Refusal, Reply};
@@ -24,20 +25,39 @@ pub struct Order {
 
 /// What a command does, by its last word.
 fn options(what: &str) -> u8 {
-    let of = if what.ends_with("backfill") { OsdForceRecovery::BACKFILL } else { OsdForceRecovery::RECOVERY };
+    let of = if what.ends_with("backfill") {
+        OsdForceRecovery::BACKFILL
+    } else {
+        OsdForceRecovery::RECOVERY
+    };
     if what.starts_with("cancel-") { of | OsdForceRecovery::CANCEL } else { of }
 }
 
-/// Why a group in this state is left out, and whether that is an error: scripts may race with the cluster.
+/// Why a group in this state is left out, and whether that is an error: scripts may race with the
+/// cluster.
 fn pointless(state: PgState, options: u8) -> Option<(&'static str, bool)> {
     let any = |bits: &[PgState]| bits.iter().any(|b| state.has(*b));
     match options {
-        OsdForceRecovery::RECOVERY if !any(&[PgState::DEGRADED, PgState::RECOVERY_WAIT, PgState::RECOVERING]) => Some(("doesn't require recovery", false)),
-        OsdForceRecovery::RECOVERY if any(&[PgState::FORCED_RECOVERY]) => Some(("recovery already forced", true)),
-        OsdForceRecovery::BACKFILL if !any(&[PgState::DEGRADED, PgState::BACKFILL_WAIT, PgState::BACKFILLING]) => Some(("doesn't require backfilling", false)),
-        OsdForceRecovery::BACKFILL if any(&[PgState::FORCED_BACKFILL]) => Some(("backfill already forced", true)),
+        OsdForceRecovery::RECOVERY
+            if !any(&[PgState::DEGRADED, PgState::RECOVERY_WAIT, PgState::RECOVERING]) =>
+        {
+            Some(("doesn't require recovery", false))
+        }
+        OsdForceRecovery::RECOVERY if any(&[PgState::FORCED_RECOVERY]) => {
+            Some(("recovery already forced", true))
+        }
+        OsdForceRecovery::BACKFILL
+            if !any(&[PgState::DEGRADED, PgState::BACKFILL_WAIT, PgState::BACKFILLING]) =>
+        {
+            Some(("doesn't require backfilling", false))
+        }
+        OsdForceRecovery::BACKFILL if any(&[PgState::FORCED_BACKFILL]) => {
+            Some(("backfill already forced", true))
+        }
         OsdForceRecovery::RECOVERY | OsdForceRecovery::BACKFILL => None,
-        o if o & OsdForceRecovery::BACKFILL != 0 => (!any(&[PgState::FORCED_BACKFILL])).then_some(("backfill not forced", false)),
+        o if o & OsdForceRecovery::BACKFILL != 0 => {
+            (!any(&[PgState::FORCED_BACKFILL])).then_some(("backfill not forced", false))
+        }
         _ => (!any(&[PgState::FORCED_RECOVERY])).then_some(("recovery not forced", false)),
     }
 }
@@ -71,10 +91,14 @@ fn order(cx: &Context<'_>, candidates: BTreeSet<PgId>) -> Order {
     Order { what, options, groups, remarks, refused }
 }
 
-/// `pg force-recovery`, `pg force-backfill`, `pg cancel-force-recovery`, `pg cancel-force-backfill`.
+/// `pg force-recovery`, `pg force-backfill`, `pg cancel-force-recovery`, `pg
+/// cancel-force-backfill`.
 pub fn groups(cx: &Context<'_>) -> Result<Order, Refusal> {
-    let parse = |text: &String| text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'; ")));
-    let candidates: Result<BTreeSet<PgId>, Refusal> = cx.args.strs("pgid").iter().map(parse).collect();
+    let parse = |text: &String| {
+        text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'; ")))
+    };
+    let candidates: Result<BTreeSet<PgId>, Refusal> =
+        cx.args.strs("pgid").iter().map(parse).collect();
     Ok(order(cx, candidates?))
 }
 
@@ -87,8 +111,10 @@ pub fn pools(cx: &Context<'_>) -> Result<Order, Refusal> {
     let mut candidates = BTreeSet::new();
     for name in names {
         let found = cx.map.pool_names.iter().find(|(_, n)| **n == name).map(|(id, _)| *id);
-        let pool = found.ok_or_else(|| Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'")))?;
-        candidates.extend((0..cx.map.pool(pool).map_or(0, |p| p.pg_num)).map(|seed| PgId { pool, seed }));
+        let pool = found
+            .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'")))?;
+        candidates
+            .extend((0..cx.map.pool(pool).map_or(0, |p| p.pg_num)).map(|seed| PgId { pool, seed }));
     }
     Ok(order(cx, candidates))
 }
@@ -105,7 +131,12 @@ impl Order {
                 continue;
             }
             let list: Vec<String> = groups.iter().map(PgId::to_string).collect();
-            text += &format!("instructing pg(s) [{}] on osd.{} to {}; ", list.join(","), osd.0, self.what);
+            text += &format!(
+                "instructing pg(s) [{}] on osd.{} to {}; ",
+                list.join(","),
+                osd.0,
+                self.what
+            );
         }
         match refused {
             Some(errno) => Err(Refusal::new(errno, text)),
@@ -123,13 +154,20 @@ mod tests {
         let r = OsdForceRecovery::RECOVERY;
         let b = OsdForceRecovery::BACKFILL;
         let cancel = OsdForceRecovery::CANCEL;
-        assert_eq!(["force-recovery", "force-backfill", "cancel-force-recovery", "cancel-force-backfill"].map(options), [r, b, r | cancel, b | cancel]);
+        assert_eq!(
+            ["force-recovery", "force-backfill", "cancel-force-recovery", "cancel-force-backfill"]
+                .map(options),
+            [r, b, r | cancel, b | cancel]
+        );
         let clean = PgState::ACTIVE | PgState::CLEAN;
         let waits = PgState::ACTIVE | PgState::BACKFILL_WAIT;
         assert_eq!(pointless(clean, r), Some(("doesn't require recovery", false)));
         assert_eq!(pointless(waits, r), Some(("doesn't require recovery", false)));
         assert_eq!(pointless(waits, b), None);
-        assert_eq!(pointless(waits | PgState::FORCED_BACKFILL, b), Some(("backfill already forced", true)));
+        assert_eq!(
+            pointless(waits | PgState::FORCED_BACKFILL, b),
+            Some(("backfill already forced", true))
+        );
         assert_eq!(pointless(waits | PgState::FORCED_BACKFILL, b | cancel), None);
         assert_eq!(pointless(PgState::ACTIVE | PgState::DEGRADED, r), None);
         assert_eq!(pointless(waits, r | cancel), Some(("recovery not forced", false)));
@@ -139,10 +177,22 @@ mod tests {
     fn who_cannot_be_reached_is_named() {
         let pg = |seed| PgId { pool: types::PoolId(1), seed };
         let groups = [(OsdId(0), vec![pg(0), pg(2)]), (OsdId(3), vec![pg(1)])].into();
-        let order = Order { what: "force-recovery".into(), options: 1, groups, remarks: "pg 1.5 doesn't require recovery; ".into(), refused: None };
+        let order = Order {
+            what: "force-recovery".into(),
+            options: 1,
+            groups,
+            remarks: "pg 1.5 doesn't require recovery; ".into(),
+            refused: None,
+        };
         let said = order.answer(&BTreeSet::new()).unwrap().status;
-        assert_eq!(said, "pg 1.5 doesn't require recovery; instructing pg(s) [1.0,1.2] on osd.0 to force-recovery; instructing pg(s) [1.1] on osd.3 to force-recovery; ");
+        assert_eq!(
+            said,
+            "pg 1.5 doesn't require recovery; instructing pg(s) [1.0,1.2] on osd.0 to force-recovery; instructing pg(s) [1.1] on osd.3 to force-recovery; "
+        );
         let refused = order.answer(&[OsdId(3)].into()).unwrap_err();
-        assert_eq!((refused.errno, refused.message.ends_with("osd.3 is not currently connected")), (Errno::EAGAIN, true));
+        assert_eq!(
+            (refused.errno, refused.message.ends_with("osd.3 is not currently connected")),
+            (Errno::EAGAIN, true)
+        );
     }
 }

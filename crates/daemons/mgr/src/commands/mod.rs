@@ -44,7 +44,8 @@ pub enum Run {
     Rbd(fn(rbd::Ask) -> rbd::Later),
     /// By the monitors, whom the manager asks with the command that this function makes.
     Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
-    /// By the OSDs that lead the groups that this function names: the manager tells them, and does not wait.
+    /// By the OSDs that lead the groups that this function names: the manager tells them, and does
+    /// not wait.
     Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
     /// The same for what is to be recovered or filled first.
     Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
@@ -55,24 +56,56 @@ pub enum Run {
 /// An entry of the table.
 pub type Entry = Command<Run>;
 
-const fn read(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Answer) -> Entry {
+const fn read(
+    signature: &'static str,
+    help: &'static str,
+    module: &'static str,
+    handler: fn(&Context<'_>) -> Answer,
+) -> Entry {
     Command { signature, help, module, perm: "r", flags: flags::MGR, handler: Run::Read(handler) }
 }
 
-const fn asking(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<Value, Refusal>) -> Entry {
+const fn asking(
+    signature: &'static str,
+    help: &'static str,
+    module: &'static str,
+    handler: fn(&Context<'_>) -> Result<Value, Refusal>,
+) -> Entry {
     Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Ask(handler) }
 }
 
-const fn scrubbing(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<scrub::Order, Refusal>) -> Entry {
+const fn scrubbing(
+    signature: &'static str,
+    help: &'static str,
+    module: &'static str,
+    handler: fn(&Context<'_>) -> Result<scrub::Order, Refusal>,
+) -> Entry {
     Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Scrub(handler) }
 }
 
-const fn forcing(signature: &'static str, help: &'static str, module: &'static str, handler: fn(&Context<'_>) -> Result<force::Order, Refusal>) -> Entry {
+const fn forcing(
+    signature: &'static str,
+    help: &'static str,
+    module: &'static str,
+    handler: fn(&Context<'_>) -> Result<force::Order, Refusal>,
+) -> Entry {
     Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Force(handler) }
 }
 
-const fn unsupported(signature: &'static str, help: &'static str, module: &'static str, why: &'static str) -> Entry {
-    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Unsupported(why) }
+const fn unsupported(
+    signature: &'static str,
+    help: &'static str,
+    module: &'static str,
+    why: &'static str,
+) -> Entry {
+    Command {
+        signature,
+        help,
+        module,
+        perm: "rw",
+        flags: flags::MGR,
+        handler: Run::Unsupported(why),
+    }
 }
 
 /// The tables, one per family.
@@ -102,14 +135,20 @@ pub enum Done {
 }
 
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
-pub fn check(args: &Args, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<&'static Entry, Refusal> {
+pub fn check(
+    args: &Args,
+    allowed: impl Fn(&Entry, &Args) -> bool,
+) -> Result<&'static Entry, Refusal> {
     let Some(entry) = find(args) else {
         return Err(Refusal::invalid(format!("No handler found for '{}'", args.prefix())));
     };
     if !allowed(entry, args) {
         return Err(Refusal::new(
             Errno::EACCES,
-            format!("access denied: does your client key have mgr caps? See http://docs.ceph.com/en/latest/mgr/administrator/#client-authentication ('{}')", entry.prefix()),
+            format!(
+                "access denied: does your client key have mgr caps? See http://docs.ceph.com/en/latest/mgr/administrator/#client-authentication ('{}')",
+                entry.prefix()
+            ),
         ));
     }
     let signature = Signature::parse(entry.signature);
@@ -118,7 +157,12 @@ pub fn check(args: &Args, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<&'s
 }
 
 /// Runs a command, or as much of it as the manager can do at once.
-pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&Entry, &Args) -> bool) -> Result<Done, Refusal> {
+pub fn run(
+    state: &MgrState,
+    pieces: &[String],
+    now: Utime,
+    allowed: impl Fn(&Entry, &Args) -> bool,
+) -> Result<Done, Refusal> {
     let args = Args::parse(pieces)?;
     let entry = check(&args, allowed)?;
     if let Run::Unsupported(why) = entry.handler {
@@ -133,7 +177,9 @@ pub fn run(state: &MgrState, pieces: &[String], now: Utime, allowed: impl Fn(&En
         Run::Ask(handler) => handler(&cx).map(Done::AskMon),
         Run::Scrub(handler) => handler(&cx).map(Done::Scrub),
         Run::Force(handler) => handler(&cx).map(Done::Force),
-        Run::Rbd(_) => Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix()))),
+        Run::Rbd(_) => {
+            Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix())))
+        }
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
     }
 }

@@ -20,26 +20,126 @@ pub(super) const COMMANDS: &[Entry] = &[
         "osd",
         df,
     ),
-    read("osd blocked-by", "print histogram of which OSDs are blocking their peers", "osd", blocked_by),
-    read("osd pool stats name=pool_name,type=CephPoolname,req=false", "obtain stats from all pools, or from specified pool", "osd", pool_stats),
-    read("osd ok-to-stop name=ids,type=CephString,n=N name=max,type=CephInt,req=false", "check whether osd(s) can be safely stopped without reducing immediate data availability", "osd", ok_to_stop),
-    read("osd safe-to-destroy name=ids,type=CephString,n=N", "check whether osd(s) can be safely destroyed without reducing data durability", "osd", safe_to_destroy),
-    asking("osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "mark an osd as destroyed if nothing is lost by it: its keys go, its number stays", "osd", destroy),
-    asking("osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false", "remove an osd from the osd map, the CRUSH map and the keys if nothing is lost by it", "osd", destroy),
-    read("osd status name=bucket,type=CephString,req=false", "Show the status of OSDs within a bucket, or all", "osd", status),
-    read("osd pool autoscale-status", "report on pool pg_num sizing recommendation and intent", "osd", super::autoscale::status),
-    unsupported("osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false", "reweight OSDs by utilization", "osd", "balancing is not there yet"),
-    unsupported("osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false", "dry run of reweight OSDs by utilization", "osd", "balancing is not there yet"),
-    scrubbing("osd pool scrub name=who,type=CephPoolname,n=N", "initiate scrub on pool <who>", "osd", super::scrub::pools),
-    scrubbing("osd pool deep-scrub name=who,type=CephPoolname,n=N", "initiate deep-scrub on pool <who>", "osd", super::scrub::pools),
-    scrubbing("osd pool repair name=who,type=CephPoolname,n=N", "initiate repair on pool <who>", "osd", super::scrub::pools),
-    forcing("osd pool force-recovery name=who,type=CephPoolname,n=N", "force recovery of pool <who> first", "osd", super::force::pools),
-    forcing("osd pool force-backfill name=who,type=CephPoolname,n=N", "force backfill of pool <who> first", "osd", super::force::pools),
-    forcing("osd pool cancel-force-recovery name=who,type=CephPoolname,n=N", "restore normal recovery priority of pool <who>", "osd", super::force::pools),
-    forcing("osd pool cancel-force-backfill name=who,type=CephPoolname,n=N", "restore normal backfill priority of pool <who>", "osd", super::force::pools),
-    scrubbing("osd scrub name=who,type=CephString", "initiate scrub on osd <who>, or use <all|any> to scrub all", "osd", super::scrub::osds),
-    scrubbing("osd deep-scrub name=who,type=CephString", "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all", "osd", super::scrub::osds),
-    scrubbing("osd repair name=who,type=CephString", "initiate repair on osd <who>, or use <all|any> to repair all", "osd", super::scrub::osds),
+    read(
+        "osd blocked-by",
+        "print histogram of which OSDs are blocking their peers",
+        "osd",
+        blocked_by,
+    ),
+    read(
+        "osd pool stats name=pool_name,type=CephPoolname,req=false",
+        "obtain stats from all pools, or from specified pool",
+        "osd",
+        pool_stats,
+    ),
+    read(
+        "osd ok-to-stop name=ids,type=CephString,n=N name=max,type=CephInt,req=false",
+        "check whether osd(s) can be safely stopped without reducing immediate data availability",
+        "osd",
+        ok_to_stop,
+    ),
+    read(
+        "osd safe-to-destroy name=ids,type=CephString,n=N",
+        "check whether osd(s) can be safely destroyed without reducing data durability",
+        "osd",
+        safe_to_destroy,
+    ),
+    asking(
+        "osd destroy name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false",
+        "mark an osd as destroyed if nothing is lost by it: its keys go, its number stays",
+        "osd",
+        destroy,
+    ),
+    asking(
+        "osd purge name=id,type=CephOsdName name=force,type=CephBool,req=false name=yes_i_really_mean_it,type=CephBool,req=false",
+        "remove an osd from the osd map, the CRUSH map and the keys if nothing is lost by it",
+        "osd",
+        destroy,
+    ),
+    read(
+        "osd status name=bucket,type=CephString,req=false",
+        "Show the status of OSDs within a bucket, or all",
+        "osd",
+        status,
+    ),
+    read(
+        "osd pool autoscale-status",
+        "report on pool pg_num sizing recommendation and intent",
+        "osd",
+        super::autoscale::status,
+    ),
+    unsupported(
+        "osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false",
+        "reweight OSDs by utilization",
+        "osd",
+        "balancing is not there yet",
+    ),
+    unsupported(
+        "osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false",
+        "dry run of reweight OSDs by utilization",
+        "osd",
+        "balancing is not there yet",
+    ),
+    scrubbing(
+        "osd pool scrub name=who,type=CephPoolname,n=N",
+        "initiate scrub on pool <who>",
+        "osd",
+        super::scrub::pools,
+    ),
+    scrubbing(
+        "osd pool deep-scrub name=who,type=CephPoolname,n=N",
+        "initiate deep-scrub on pool <who>",
+        "osd",
+        super::scrub::pools,
+    ),
+    scrubbing(
+        "osd pool repair name=who,type=CephPoolname,n=N",
+        "initiate repair on pool <who>",
+        "osd",
+        super::scrub::pools,
+    ),
+    forcing(
+        "osd pool force-recovery name=who,type=CephPoolname,n=N",
+        "force recovery of pool <who> first",
+        "osd",
+        super::force::pools,
+    ),
+    forcing(
+        "osd pool force-backfill name=who,type=CephPoolname,n=N",
+        "force backfill of pool <who> first",
+        "osd",
+        super::force::pools,
+    ),
+    forcing(
+        "osd pool cancel-force-recovery name=who,type=CephPoolname,n=N",
+        "restore normal recovery priority of pool <who>",
+        "osd",
+        super::force::pools,
+    ),
+    forcing(
+        "osd pool cancel-force-backfill name=who,type=CephPoolname,n=N",
+        "restore normal backfill priority of pool <who>",
+        "osd",
+        super::force::pools,
+    ),
+    scrubbing(
+        "osd scrub name=who,type=CephString",
+        "initiate scrub on osd <who>, or use <all|any> to scrub all",
+        "osd",
+        super::scrub::osds,
+    ),
+    scrubbing(
+        "osd deep-scrub name=who,type=CephString",
+        "initiate deep scrub on osd <who>, or use <all|any> to deep scrub all",
+        "osd",
+        super::scrub::osds,
+    ),
+    scrubbing(
+        "osd repair name=who,type=CephString",
+        "initiate repair on osd <who>, or use <all|any> to repair all",
+        "osd",
+        super::scrub::osds,
+    ),
 ];
 
 fn perf(cx: &Context<'_>) -> Answer {
@@ -122,18 +222,36 @@ fn utilization(cx: &Context<'_>, tree: bool) -> Result<Utilization, Refusal> {
             (Some(id), _) => Some(if id >= 0 { [id].into() } else { crush.leaves(id) }),
             (None, Some(pool)) => {
                 let rule = cx.map.pools.get(&pool).map_or(0, |p| i32::from(p.crush_rule));
-                Some(crush.rule(rule).map(|r| r.takes().flat_map(|t| crush.leaves(t)).collect()).unwrap_or_default())
+                Some(
+                    crush
+                        .rule(rule)
+                        .map(|r| r.takes().flat_map(|t| crush.leaves(t)).collect())
+                        .unwrap_or_default(),
+                )
             }
-            (None, None) => return Err(Refusal::invalid(format!("'{name}' not a pool, crush node or device class name"))),
+            (None, None) => {
+                return Err(Refusal::invalid(format!(
+                    "'{name}' not a pool, crush node or device class name"
+                )));
+            }
         },
     };
     let shown = |id: i32| selected.as_ref().is_none_or(|s| s.contains(&id));
     let in_use = |o: OsdId| cx.map.exists(o) && shown(o.0);
     let average = ratio(&cx.state.pg_map.osd_sum(|o| in_use(o) && cx.map.weight(o) > 0.0).statfs);
     let leaf = |id: i32| shown(id);
-    let mut u = Utilization { rows: vec![], average, min_var: -1.0, max_var: -1.0, dev: 0.0, sum: cx.state.pg_map.osd_sum(in_use) };
+    let mut u = Utilization {
+        rows: vec![],
+        average,
+        min_var: -1.0,
+        max_var: -1.0,
+        dev: 0.0,
+        sum: cx.state.pg_map.osd_sum(in_use),
+    };
     let (mut squares, mut weights) = (0.0f64, 0.0);
-    for item in crush.walk(&Filter { leaf: &leaf, empty_buckets: selected.is_none(), ..Filter::default() }) {
+    for item in
+        crush.walk(&Filter { leaf: &leaf, empty_buckets: selected.is_none(), ..Filter::default() })
+    {
         if item.id < 0 && !tree {
             continue;
         }
@@ -201,12 +319,23 @@ fn df_json(cx: &Context<'_>, u: &Utilization, count: impl Fn(i32) -> u32) -> Val
 
 fn df_text(cx: &Context<'_>, u: &Utilization, tree: bool, count: impl Fn(i32) -> u32) -> String {
     let mut t = Table::new();
-    t.right(&["ID", "CLASS", "WEIGHT", "REWEIGHT", "SIZE", "RAW USE", "DATA", "OMAP", "META", "AVAIL", "%USE", "VAR", "PGS", "STATUS"]);
+    t.right(&[
+        "ID", "CLASS", "WEIGHT", "REWEIGHT", "SIZE", "RAW USE", "DATA", "OMAP", "META", "AVAIL",
+        "%USE", "VAR", "PGS", "STATUS",
+    ]);
     if tree {
         t.column("TYPE NAME", Align::Left, Align::Left);
     }
     let sizes = |fs: &StoreStatfs| {
-        [fs.total, fs.used_raw(), fs.allocated.max(0) as u64, fs.omap_allocated.max(0) as u64, fs.internal_metadata.max(0) as u64, fs.available].map(bytes)
+        [
+            fs.total,
+            fs.used_raw(),
+            fs.allocated.max(0) as u64,
+            fs.omap_allocated.max(0) as u64,
+            fs.internal_metadata.max(0) as u64,
+            fs.available,
+        ]
+        .map(bytes)
     };
     for (item, fs, util, var) in &u.rows {
         let mut cells = cx.map.crush.tree_cells(item);
@@ -214,7 +343,11 @@ fn df_text(cx: &Context<'_>, u: &Utilization, tree: bool, count: impl Fn(i32) ->
         cells.push(if item.id < 0 { "-".into() } else { weight(cx.map.weight(OsdId(item.id))) });
         cells.extend(sizes(fs));
         cells.extend([low_precision(*util), low_precision(*var)]);
-        cells.extend(if item.id < 0 { ["-".into(), String::new()] } else { [count(item.id).to_string(), state_of(cx, item.id).into()] });
+        cells.extend(if item.id < 0 {
+            ["-".into(), String::new()]
+        } else {
+            [count(item.id).to_string(), state_of(cx, item.id).into()]
+        });
         if tree {
             cells.push(name);
         }
@@ -224,7 +357,12 @@ fn df_text(cx: &Context<'_>, u: &Utilization, tree: bool, count: impl Fn(i32) ->
     total.extend(sizes(&u.sum.statfs));
     total.extend([low_precision(u.average), String::new()]);
     t.row(total);
-    format!("{t}MIN/MAX VAR: {}/{}  STDDEV: {}\n", low_precision(u.min_var), low_precision(u.max_var), low_precision(u.dev))
+    format!(
+        "{t}MIN/MAX VAR: {}/{}  STDDEV: {}\n",
+        low_precision(u.min_var),
+        low_precision(u.max_var),
+        low_precision(u.dev)
+    )
 }
 
 fn blocked_by(cx: &Context<'_>) -> Answer {
@@ -248,7 +386,9 @@ fn blocked_by(cx: &Context<'_>) -> Answer {
 fn pool_stats(cx: &Context<'_>) -> Answer {
     let pools: Vec<(PoolId, String)> = match cx.args.str("pool_name") {
         Some(name) => {
-            let id = cx.map.pool_by_name(name).ok_or_else(|| Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'")))?;
+            let id = cx.map.pool_by_name(name).ok_or_else(|| {
+                Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'"))
+            })?;
             vec![(id, name.to_string())]
         }
         None => cx.map.pool_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
@@ -256,7 +396,13 @@ fn pool_stats(cx: &Context<'_>) -> Answer {
     let d = &cx.state.digest;
     Ok(cx.format.reply(
         || pools.iter().map(|(id, n)| d.pool_io_json(n, *id)).collect(),
-        || if pools.is_empty() { "there are no pools!\n".into() } else { pools.iter().map(|(id, n)| d.pool_io_text(n, *id)).collect() },
+        || {
+            if pools.is_empty() {
+                "there are no pools!\n".into()
+            } else {
+                pools.iter().map(|(id, n)| d.pool_io_text(n, *id)).collect()
+            }
+        },
     ))
 }
 
@@ -268,7 +414,11 @@ fn ids(cx: &Context<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
             out.extend(cx.map.osd_ids());
             continue;
         }
-        let id: i32 = word.strip_prefix("osd.").unwrap_or(&word).parse().map_err(|_| Refusal::invalid(format!("invalid osd id '{word}'")))?;
+        let id: i32 = word
+            .strip_prefix("osd.")
+            .unwrap_or(&word)
+            .parse()
+            .map_err(|_| Refusal::invalid(format!("invalid osd id '{word}'")))?;
         out.insert(OsdId(id));
     }
     if out.is_empty() {
@@ -290,7 +440,11 @@ fn ok_to_stop(cx: &Context<'_>) -> Answer {
         }
         let left = s.acting.iter().filter(|o| o.0 >= 0 && !stopped.contains(o)).count();
         let needed = cx.map.pools.get(&pgid.pool).map_or(1, |p| usize::from(p.min_size));
-        if left >= needed && s.state.has(PgState::ACTIVE) { ok.push(pgid.to_string()) } else { bad.push(pgid.to_string()) }
+        if left >= needed && s.state.has(PgState::ACTIVE) {
+            ok.push(pgid.to_string())
+        } else {
+            bad.push(pgid.to_string())
+        }
     }
     let fine = bad.is_empty() && unknown.is_empty();
     let report = json!({
@@ -298,13 +452,20 @@ fn ok_to_stop(cx: &Context<'_>) -> Answer {
         "bad_become_inactive": bad, "ok_become_degraded": ok, "unknown": unknown,
     });
     // People get the report as one line, as from Ceph.
-    let data = if cx.format == Format::Plain { Bytes::from(format!("{report}\n")) } else { cx.format.json(&report) };
+    let data = if cx.format == Format::Plain {
+        Bytes::from(format!("{report}\n"))
+    } else {
+        cx.format.json(&report)
+    };
     if fine {
         return Ok(Reply::data(data));
     }
     let mut r = Refusal::new(
         Errno::EBUSY,
-        format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", bad.len() + unknown.len()),
+        format!(
+            "unsafe to stop osd(s) at this time ({} PGs are or would become offline)",
+            bad.len() + unknown.len()
+        ),
     );
     r.data = data;
     Err(r)
@@ -333,9 +494,13 @@ impl Safety {
         let pgs = &cx.state.pg_map.pgs;
         let unknown = pgs.values().filter(|s| s.state == PgState(0)).count();
         if unknown > 0 {
-            return Err(Refusal::new(Errno::EAGAIN, format!("{unknown} pgs have unknown state; cannot draw any conclusions")));
+            return Err(Refusal::new(
+                Errno::EAGAIN,
+                format!("{unknown} pgs have unknown state; cannot draw any conclusions"),
+            ));
         }
-        let all_clean = pgs.values().all(|s| s.state.has(PgState::ACTIVE) && s.state.has(PgState::CLEAN));
+        let all_clean =
+            pgs.values().all(|s| s.state.has(PgState::ACTIVE) && s.state.has(PgState::CLEAN));
         let mut out = Safety::default();
         for o in named {
             let mapped = pgs.values().filter(|s| s.acting.contains(o) || s.up.contains(o)).count();
@@ -368,15 +533,29 @@ impl Safety {
             why += &format!("{} ", Self::safe_text(&self.safe));
         }
         if !self.active.is_empty() {
-            why += &format!("OSD(s) {} have {} pgs currently mapped to them. ", join(&self.active), self.mapped);
+            why += &format!(
+                "OSD(s) {} have {} pgs currently mapped to them. ",
+                join(&self.active),
+                self.mapped
+            );
         }
         if !self.missing.is_empty() {
-            why += &format!("OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions. ", join(&self.missing));
+            why += &format!(
+                "OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot draw any conclusions. ",
+                join(&self.missing)
+            );
         }
         if !self.stored.is_empty() {
-            why += &format!("OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed.", join(&self.stored));
+            why += &format!(
+                "OSD(s) {} last reported they still store some PG data, and not all PGs are active+clean; we cannot be sure they aren't still needed.",
+                join(&self.stored)
+            );
         }
-        let errno = if self.active.is_empty() && self.stored.is_empty() { Errno::EAGAIN } else { Errno::EBUSY };
+        let errno = if self.active.is_empty() && self.stored.is_empty() {
+            Errno::EAGAIN
+        } else {
+            Errno::EBUSY
+        };
         Err(Refusal::new(errno, why))
     }
 }
@@ -394,7 +573,8 @@ fn safe_to_destroy(cx: &Context<'_>) -> Answer {
     Ok(Reply::status(Safety::safe_text(&named)))
 }
 
-/// `osd destroy` and `osd purge`: the monitors do it, if nothing is lost by it or the caller insists.
+/// `osd destroy` and `osd purge`: the monitors do it, if nothing is lost by it or the caller
+/// insists.
 fn destroy(cx: &Context<'_>) -> Result<Value, Refusal> {
     let text = cx.args.strs("id").join(" ");
     let id = text.strip_prefix("osd.").unwrap_or(&text).parse::<i32>().ok().filter(|n| *n >= 0);
@@ -407,13 +587,27 @@ fn destroy(cx: &Context<'_>) -> Result<Value, Refusal> {
         refusal.message += "\nYou can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.";
         return Err(refusal);
     }
-    Ok(json!({"prefix": format!("{}-actual", cx.args.prefix()), "id": id, "yes_i_really_mean_it": true}))
+    Ok(
+        json!({"prefix": format!("{}-actual", cx.args.prefix()), "id": id, "yes_i_really_mean_it": true}),
+    )
 }
 
 fn status(cx: &Context<'_>) -> Answer {
     let map = &cx.state.pg_map;
-    let host = |id: OsdId| cx.map.crush.full_location(id.0).into_iter().find(|(k, _)| k == "host").map(|(_, v)| v).unwrap_or_default();
-    let wanted = |id: OsdId| cx.args.str("bucket").is_none_or(|b| cx.map.crush.full_location(id.0).iter().any(|(_, v)| v == b));
+    let host = |id: OsdId| {
+        cx.map
+            .crush
+            .full_location(id.0)
+            .into_iter()
+            .find(|(k, _)| k == "host")
+            .map(|(_, v)| v)
+            .unwrap_or_default()
+    };
+    let wanted = |id: OsdId| {
+        cx.args
+            .str("bucket")
+            .is_none_or(|b| cx.map.crush.full_location(id.0).iter().any(|(_, v)| v == b))
+    };
     let states = |id: OsdId| {
         let mut s = vec![];
         if cx.map.exists(id) {
@@ -422,7 +616,13 @@ fn status(cx: &Context<'_>) -> Answer {
         s.push(if cx.map.is_up(id) { "up" } else { "down" });
         s.join(",")
     };
-    let rows: Vec<_> = cx.map.osd_ids().into_iter().filter(|o| wanted(*o)).map(|o| (o, map.osds.get(&o).map(|r| r.stat.statfs).unwrap_or_default())).collect();
+    let rows: Vec<_> = cx
+        .map
+        .osd_ids()
+        .into_iter()
+        .filter(|o| wanted(*o))
+        .map(|o| (o, map.osds.get(&o).map(|r| r.stat.statfs).unwrap_or_default()))
+        .collect();
     Ok(cx.format.reply(
         || {
             let v: Vec<Value> = rows

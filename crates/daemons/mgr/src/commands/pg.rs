@@ -18,9 +18,19 @@ pub(super) const COMMANDS: &[Entry] = &[
         "pg",
         dump,
     ),
-    read("pg dump_json name=dumpcontents,type=CephChoices,strings=all|summary|sum|pools|osds|pgs,n=N,req=false", "show human-readable version of pg map in json only", "pg", dump_json),
+    read(
+        "pg dump_json name=dumpcontents,type=CephChoices,strings=all|summary|sum|pools|osds|pgs,n=N,req=false",
+        "show human-readable version of pg map in json only",
+        "pg",
+        dump_json,
+    ),
     read("pg dump_pools_json", "show pg pools info in json only", "pg", dump_pools),
-    read("pg ls-by-pool name=poolstr,type=CephString name=states,type=CephString,n=N,req=false", "list pg with pool = [poolname]", "pg", ls_by_pool),
+    read(
+        "pg ls-by-pool name=poolstr,type=CephString name=states,type=CephString,n=N,req=false",
+        "list pg with pool = [poolname]",
+        "pg",
+        ls_by_pool,
+    ),
     read(
         "pg ls-by-primary name=osd,type=CephOsdName name=pool,type=CephInt,req=false name=states,type=CephString,n=N,req=false",
         "list pg with primary = [osd]",
@@ -33,26 +43,74 @@ pub(super) const COMMANDS: &[Entry] = &[
         "pg",
         ls_by_osd,
     ),
-    read("pg ls name=pool,type=CephInt,req=false name=states,type=CephString,n=N,req=false", "list pg with specific pool, osd, state", "pg", ls),
+    read(
+        "pg ls name=pool,type=CephInt,req=false name=states,type=CephString,n=N,req=false",
+        "list pg with specific pool, osd, state",
+        "pg",
+        ls,
+    ),
     read(
         "pg dump_stuck name=stuckops,type=CephChoices,strings=inactive|unclean|stale|undersized|degraded,n=N,req=false name=threshold,type=CephInt,req=false",
         "show information about stuck pgs",
         "pg",
         dump_stuck,
     ),
-    read("pg debug name=debugop,type=CephChoices,strings=unfound_objects_exist|degraded_pgs_exist", "show debug info about pgs", "pg", debug),
-    scrubbing("pg scrub name=pgid,type=CephPgid", "start scrub on <pgid>", "pg", super::scrub::group),
-    scrubbing("pg deep-scrub name=pgid,type=CephPgid", "start deep-scrub on <pgid>", "pg", super::scrub::group),
-    scrubbing("pg repair name=pgid,type=CephPgid", "start repair on <pgid>", "pg", super::scrub::group),
-    forcing("pg force-recovery name=pgid,type=CephPgid,n=N", "force recovery of <pgid> first", "pg", super::force::groups),
-    forcing("pg force-backfill name=pgid,type=CephPgid,n=N", "force backfill of <pgid> first", "pg", super::force::groups),
-    forcing("pg cancel-force-recovery name=pgid,type=CephPgid,n=N", "restore normal recovery priority of <pgid>", "pg", super::force::groups),
-    forcing("pg cancel-force-backfill name=pgid,type=CephPgid,n=N", "restore normal backfill priority of <pgid>", "pg", super::force::groups),
+    read(
+        "pg debug name=debugop,type=CephChoices,strings=unfound_objects_exist|degraded_pgs_exist",
+        "show debug info about pgs",
+        "pg",
+        debug,
+    ),
+    scrubbing(
+        "pg scrub name=pgid,type=CephPgid",
+        "start scrub on <pgid>",
+        "pg",
+        super::scrub::group,
+    ),
+    scrubbing(
+        "pg deep-scrub name=pgid,type=CephPgid",
+        "start deep-scrub on <pgid>",
+        "pg",
+        super::scrub::group,
+    ),
+    scrubbing(
+        "pg repair name=pgid,type=CephPgid",
+        "start repair on <pgid>",
+        "pg",
+        super::scrub::group,
+    ),
+    forcing(
+        "pg force-recovery name=pgid,type=CephPgid,n=N",
+        "force recovery of <pgid> first",
+        "pg",
+        super::force::groups,
+    ),
+    forcing(
+        "pg force-backfill name=pgid,type=CephPgid,n=N",
+        "force backfill of <pgid> first",
+        "pg",
+        super::force::groups,
+    ),
+    forcing(
+        "pg cancel-force-recovery name=pgid,type=CephPgid,n=N",
+        "restore normal recovery priority of <pgid>",
+        "pg",
+        super::force::groups,
+    ),
+    forcing(
+        "pg cancel-force-backfill name=pgid,type=CephPgid,n=N",
+        "restore normal backfill priority of <pgid>",
+        "pg",
+        super::force::groups,
+    ),
 ];
 
 fn stat(cx: &Context<'_>) -> Answer {
     let d = &cx.state.digest;
-    Ok(cx.format.reply(|| json!({"pg_ready": true, "pg_summary": d.oneline_json()}), || d.oneline_text() + "\n"))
+    Ok(cx.format.reply(
+        || json!({"pg_ready": true, "pg_summary": d.oneline_json()}),
+        || d.oneline_text() + "\n",
+    ))
 }
 
 /// An OSD set as Ceph streams it: `[0,1,2]`.
@@ -76,9 +134,22 @@ fn pg_stats<'a>(pgs: impl Iterator<Item = (&'a PgId, &'a PgStat)>) -> Value {
 
 fn brief_table<'a>(pgs: impl Iterator<Item = (&'a PgId, &'a PgStat)>) -> String {
     let mut t = Table::new();
-    t.column("PG_STAT", Align::Left, Align::Left).right(&["STATE", "UP", "UP_PRIMARY", "ACTING", "ACTING_PRIMARY"]);
+    t.column("PG_STAT", Align::Left, Align::Left).right(&[
+        "STATE",
+        "UP",
+        "UP_PRIMARY",
+        "ACTING",
+        "ACTING_PRIMARY",
+    ]);
     for (id, s) in pgs {
-        t.row([id.to_string(), s.state.to_string(), osds(&s.up), s.up_primary.0.to_string(), osds(&s.acting), s.acting_primary.0.to_string()]);
+        t.row([
+            id.to_string(),
+            s.state.to_string(),
+            osds(&s.up),
+            s.up_primary.0.to_string(),
+            osds(&s.acting),
+            s.acting_primary.0.to_string(),
+        ]);
     }
     t.to_string()
 }
@@ -144,7 +215,15 @@ fn full_table<'a>(pgs: impl Iterator<Item = (&'a PgId, &'a PgStat)>) -> String {
 
 fn osd_table(cx: &Context<'_>) -> String {
     let mut t = Table::new();
-    t.column("OSD_STAT", Align::Left, Align::Left).right(&["USED", "AVAIL", "USED_RAW", "TOTAL", "HB_PEERS", "PG_SUM", "PRIMARY_PG_SUM"]);
+    t.column("OSD_STAT", Align::Left, Align::Left).right(&[
+        "USED",
+        "AVAIL",
+        "USED_RAW",
+        "TOTAL",
+        "HB_PEERS",
+        "PG_SUM",
+        "PRIMARY_PG_SUM",
+    ]);
     let by_osd = cx.state.pg_map.pgs_by_osd();
     for (id, r) in &cx.state.pg_map.osds {
         let fs = &r.stat.statfs;
@@ -161,7 +240,13 @@ fn osd_table(cx: &Context<'_>) -> String {
         ]);
     }
     let fs = cx.state.pg_map.osd_sum(|_| true).statfs;
-    t.row(["sum".to_string(), bytes(fs.used()), bytes(fs.available), bytes(fs.used_raw()), bytes(fs.total)]);
+    t.row([
+        "sum".to_string(),
+        bytes(fs.used()),
+        bytes(fs.available),
+        bytes(fs.used_raw()),
+        bytes(fs.total),
+    ]);
     t.to_string()
 }
 
@@ -308,7 +393,10 @@ fn dump_value(cx: &Context<'_>, what: &BTreeSet<String>) -> Value {
     if all || what.contains("pgs") {
         m.insert("pg_stats".into(), pg_stats(cx.state.pg_map.pgs.iter()));
     } else if what.contains("pgs_brief") {
-        m.insert("pg_stats".into(), cx.state.pg_map.pgs.iter().map(|(id, s)| with_id(id, s.dump_brief())).collect());
+        m.insert(
+            "pg_stats".into(),
+            cx.state.pg_map.pgs.iter().map(|(id, s)| with_id(id, s.dump_brief())).collect(),
+        );
     }
     if all || what.contains("pools") {
         m.insert("pool_stats".into(), pool_stats(cx));
@@ -337,7 +425,10 @@ fn dump(cx: &Context<'_>) -> Answer {
     let mut out = String::new();
     let all = what.is_empty() || what.contains("all");
     if all {
-        out += &format!("version {}\nstamp {}\nlast_osdmap_epoch {}\nlast_pg_scan 0\n", map.version, map.stamp, map.osdmap_epoch.0);
+        out += &format!(
+            "version {}\nstamp {}\nlast_osdmap_epoch {}\nlast_pg_scan 0\n",
+            map.version, map.stamp, map.osdmap_epoch.0
+        );
     }
     if all || what.contains("pgs") {
         out += &full_table(map.pgs.iter());
@@ -359,7 +450,8 @@ fn dump(cx: &Context<'_>) -> Answer {
 }
 
 fn dumped(what: &BTreeSet<String>) -> String {
-    let names: Vec<&str> = if what.is_empty() { vec!["all"] } else { what.iter().map(String::as_str).collect() };
+    let names: Vec<&str> =
+        if what.is_empty() { vec!["all"] } else { what.iter().map(String::as_str).collect() };
     format!("dumped {}", names.join(","))
 }
 
@@ -389,7 +481,11 @@ fn states(cx: &Context<'_>) -> Result<Vec<PgState>, Refusal> {
         if name == "all" {
             return Ok(vec![]);
         }
-        let state = PgState::from_name(&name).ok_or_else(|| Refusal::invalid(format!("'{name}' is not a valid pg state, available choices: active, clean, peering, ...")))?;
+        let state = PgState::from_name(&name).ok_or_else(|| {
+            Refusal::invalid(format!(
+                "'{name}' is not a valid pg state, available choices: active, clean, peering, ..."
+            ))
+        })?;
         out.push(state);
     }
     Ok(out)
@@ -405,7 +501,10 @@ fn list(cx: &Context<'_>, f: Filter) -> Answer {
             f.pool.is_none_or(|p| id.pool == p)
                 && f.osd.is_none_or(|o| s.acting.contains(&o) || s.up.contains(&o))
                 && f.primary.is_none_or(|o| s.acting_primary == o)
-                && (f.states.is_empty() || f.states.iter().any(|st| if *st == PgState(0) { s.state == *st } else { s.state.has(*st) }))
+                && (f.states.is_empty()
+                    || f.states.iter().any(|st| {
+                        if *st == PgState(0) { s.state == *st } else { s.state.has(*st) }
+                    }))
         })
         .collect();
     Ok(cx.format.reply(
@@ -481,7 +580,9 @@ fn span(seconds: f64) -> String {
 }
 
 fn pool_named(cx: &Context<'_>, name: &str) -> Result<PoolId, Refusal> {
-    cx.map.pool_by_name(name).ok_or_else(|| Refusal::new(Errno::ENOENT, format!("pool {name} does not exist")))
+    cx.map
+        .pool_by_name(name)
+        .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("pool {name} does not exist")))
 }
 
 fn pool_numbered(cx: &Context<'_>) -> Result<Option<PoolId>, Refusal> {
@@ -494,8 +595,16 @@ fn pool_numbered(cx: &Context<'_>) -> Result<Option<PoolId>, Refusal> {
 }
 
 fn osd_named(cx: &Context<'_>) -> Result<OsdId, Refusal> {
-    let text = cx.args.get("osd").map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).unwrap_or_default();
-    let id: i32 = text.strip_prefix("osd.").unwrap_or(&text).parse().map_err(|_| Refusal::invalid(format!("unable to parse osd id '{text}'")))?;
+    let text = cx
+        .args
+        .get("osd")
+        .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+        .unwrap_or_default();
+    let id: i32 = text
+        .strip_prefix("osd.")
+        .unwrap_or(&text)
+        .parse()
+        .map_err(|_| Refusal::invalid(format!("unable to parse osd id '{text}'")))?;
     if !cx.map.is_up(OsdId(id)) {
         return Err(Refusal::new(Errno::EAGAIN, format!("osd {id} is not up")));
     }
@@ -508,11 +617,27 @@ fn ls_by_pool(cx: &Context<'_>) -> Answer {
 }
 
 fn ls_by_primary(cx: &Context<'_>) -> Answer {
-    list(cx, Filter { pool: pool_numbered(cx)?, osd: None, primary: Some(osd_named(cx)?), states: states(cx)? })
+    list(
+        cx,
+        Filter {
+            pool: pool_numbered(cx)?,
+            osd: None,
+            primary: Some(osd_named(cx)?),
+            states: states(cx)?,
+        },
+    )
 }
 
 fn ls_by_osd(cx: &Context<'_>) -> Answer {
-    list(cx, Filter { pool: pool_numbered(cx)?, osd: Some(osd_named(cx)?), primary: None, states: states(cx)? })
+    list(
+        cx,
+        Filter {
+            pool: pool_numbered(cx)?,
+            osd: Some(osd_named(cx)?),
+            primary: None,
+            states: states(cx)?,
+        },
+    )
 }
 
 fn ls(cx: &Context<'_>) -> Answer {
@@ -521,7 +646,17 @@ fn ls(cx: &Context<'_>) -> Answer {
 
 fn dump_stuck(cx: &Context<'_>) -> Answer {
     let kinds = cx.args.strs("stuckops");
-    let kinds = if kinds.is_empty() { vec!["inactive".into(), "unclean".into(), "stale".into(), "undersized".into(), "degraded".into()] } else { kinds };
+    let kinds = if kinds.is_empty() {
+        vec![
+            "inactive".into(),
+            "unclean".into(),
+            "stale".into(),
+            "undersized".into(),
+            "degraded".into(),
+        ]
+    } else {
+        kinds
+    };
     let cutoff = cx.now.as_secs_f64() - cx.args.int("threshold").unwrap_or(60).max(0) as f64;
     let stuck = |s: &PgStat| {
         kinds.iter().any(|k| {
@@ -536,7 +671,8 @@ fn dump_stuck(cx: &Context<'_>) -> Answer {
             applies && since.as_secs_f64() < cutoff
         })
     };
-    let selected: Vec<(&PgId, &PgStat)> = cx.state.pg_map.pgs.iter().filter(|(_, s)| stuck(s)).collect();
+    let selected: Vec<(&PgId, &PgStat)> =
+        cx.state.pg_map.pgs.iter().filter(|(_, s)| stuck(s)).collect();
     let reply = cx.format.reply(
         || json!({"pg_ready": true, "stuck_pg_stats": pg_stats(selected.iter().copied())}),
         || if selected.is_empty() { String::new() } else { brief_table(selected.iter().copied()) },

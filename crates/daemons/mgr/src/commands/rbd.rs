@@ -29,7 +29,12 @@ pub struct Ask {
 /// An answer that takes time.
 pub type Later = Pin<Box<dyn Future<Output = Answer>>>;
 
-const fn ask(signature: &'static str, help: &'static str, perm: &'static str, handler: fn(Ask) -> Later) -> Entry {
+const fn ask(
+    signature: &'static str,
+    help: &'static str,
+    perm: &'static str,
+    handler: fn(Ask) -> Later,
+) -> Entry {
     Command { signature, help, module: "mgr", perm, flags: flags::MGR, handler: Run::Rbd(handler) }
 }
 
@@ -67,11 +72,36 @@ pub(super) const COMMANDS: &[Entry] = &[
         "w",
         |a| Box::pin(task_add(a, Action::TrashRemove)),
     ),
-    unsupported("rbd task add migration execute name=image_spec,type=CephString", "Execute an image migration asynchronously in the background", "mgr", MIGRATION),
-    unsupported("rbd task add migration commit name=image_spec,type=CephString", "Commit an executed migration asynchronously in the background", "mgr", MIGRATION),
-    unsupported("rbd task add migration abort name=image_spec,type=CephString", "Abort a prepared migration asynchronously in the background", "mgr", MIGRATION),
-    ask("rbd task cancel name=task_id,type=CephString", "Cancel a pending or running asynchronous task", "r", |a| Box::pin(task_cancel(a))),
-    ask("rbd task list name=task_id,type=CephString,req=false", "List pending or running asynchronous tasks", "r", |a| Box::pin(task_list(a))),
+    unsupported(
+        "rbd task add migration execute name=image_spec,type=CephString",
+        "Execute an image migration asynchronously in the background",
+        "mgr",
+        MIGRATION,
+    ),
+    unsupported(
+        "rbd task add migration commit name=image_spec,type=CephString",
+        "Commit an executed migration asynchronously in the background",
+        "mgr",
+        MIGRATION,
+    ),
+    unsupported(
+        "rbd task add migration abort name=image_spec,type=CephString",
+        "Abort a prepared migration asynchronously in the background",
+        "mgr",
+        MIGRATION,
+    ),
+    ask(
+        "rbd task cancel name=task_id,type=CephString",
+        "Cancel a pending or running asynchronous task",
+        "r",
+        |a| Box::pin(task_cancel(a)),
+    ),
+    ask(
+        "rbd task list name=task_id,type=CephString,req=false",
+        "List pending or running asynchronous tasks",
+        "r",
+        |a| Box::pin(task_list(a)),
+    ),
     ask(
         "rbd trash purge schedule add name=level_spec,type=CephString name=interval,type=CephString name=start_time,type=CephString,req=false",
         "Add rbd trash purge schedule",
@@ -84,7 +114,12 @@ pub(super) const COMMANDS: &[Entry] = &[
         "w",
         |a| Box::pin(schedule_remove(a)),
     ),
-    ask("rbd trash purge schedule list name=level_spec,type=CephString,req=false", "List rbd trash purge schedule", "r", |a| Box::pin(schedule_list(a))),
+    ask(
+        "rbd trash purge schedule list name=level_spec,type=CephString,req=false",
+        "List rbd trash purge schedule",
+        "r",
+        |a| Box::pin(schedule_list(a)),
+    ),
     ask(
         "rbd trash purge schedule status name=level_spec,type=CephString,req=false",
         "Show rbd trash purge schedule status",
@@ -103,8 +138,18 @@ pub(super) const COMMANDS: &[Entry] = &[
         "mgr",
         MIRROR,
     ),
-    unsupported("rbd mirror snapshot schedule list name=level_spec,type=CephString,req=false", "List rbd mirror snapshot schedule", "mgr", MIRROR),
-    unsupported("rbd mirror snapshot schedule status name=level_spec,type=CephString,req=false", "Show rbd mirror snapshot schedule status", "mgr", MIRROR),
+    unsupported(
+        "rbd mirror snapshot schedule list name=level_spec,type=CephString,req=false",
+        "List rbd mirror snapshot schedule",
+        "mgr",
+        MIRROR,
+    ),
+    unsupported(
+        "rbd mirror snapshot schedule status name=level_spec,type=CephString,req=false",
+        "Show rbd mirror snapshot schedule status",
+        "mgr",
+        MIRROR,
+    ),
 ];
 
 impl Ask {
@@ -112,7 +157,10 @@ impl Ask {
         if (self.allowed)(pool, namespace) {
             return Ok(());
         }
-        Err(Refusal::new(Errno::EACCES, format!("not authorized on pool={pool}, namespace={namespace}")))
+        Err(Refusal::new(
+            Errno::EACCES,
+            format!("not authorized on pool={pool}, namespace={namespace}"),
+        ))
     }
 
     /// The level that the command names.
@@ -133,7 +181,8 @@ async fn perf(a: Ask, kind: Kind) -> Answer {
         PoolKey::All => a.authorize("", "")?,
         PoolKey::Pool { pool, namespace } => a.authorize(pool, namespace)?,
     }
-    let report = a.rbd.perf_report(&key, kind, a.args.str("sort_by").unwrap_or("write_ops")).await?;
+    let report =
+        a.rbd.perf_report(&key, kind, a.args.str("sort_by").unwrap_or("write_ops")).await?;
     Ok(Reply::data(Format::Json.json(&report)))
 }
 
@@ -148,7 +197,8 @@ async fn task_cancel(a: Ask) -> Answer {
     a.rbd.ready().await?;
     let id = a.args.req("task_id");
     let found = a.rbd.tasks.borrow().by_id(id).map(|t| t.stored.clone());
-    let Some(task) = found.filter(|t| (a.allowed)(&t.refs.pool_name, &t.refs.pool_namespace)) else {
+    let Some(task) = found.filter(|t| (a.allowed)(&t.refs.pool_name, &t.refs.pool_namespace))
+    else {
         return Err(Refusal::new(Errno::ENOENT, format!("No such task {id}")));
     };
     a.rbd.cancel_task(&task).await?;
@@ -158,7 +208,9 @@ async fn task_cancel(a: Ask) -> Answer {
 async fn task_list(a: Ask) -> Answer {
     a.rbd.ready().await?;
     let tasks = a.rbd.tasks.borrow();
-    let allowed = |t: &&crate::rbd::task::Task| (a.allowed)(&t.stored.refs.pool_name, &t.stored.refs.pool_namespace);
+    let allowed = |t: &&crate::rbd::task::Task| {
+        (a.allowed)(&t.stored.refs.pool_name, &t.stored.refs.pool_namespace)
+    };
     if let Some(id) = a.args.str("task_id").filter(|id| !id.is_empty()) {
         let task = tasks.by_id(id).filter(allowed);
         let task = task.ok_or_else(|| Refusal::new(Errno::ENOENT, format!("No such task {id}")))?;
@@ -170,9 +222,13 @@ async fn task_list(a: Ask) -> Answer {
 
 fn item(a: &Ask) -> Result<Option<(Interval, Option<StartTime>)>, Refusal> {
     let Some(text) = a.args.str("interval").filter(|t| !t.is_empty()) else { return Ok(None) };
-    let interval = Interval::parse(text).ok_or_else(|| Refusal::invalid(format!("Invalid interval ({text})")))?;
+    let interval = Interval::parse(text)
+        .ok_or_else(|| Refusal::invalid(format!("Invalid interval ({text})")))?;
     let start = match a.args.str("start_time").filter(|t| !t.is_empty()) {
-        Some(text) => Some(StartTime::parse(text).ok_or_else(|| Refusal::invalid(format!("Invalid start time {text}")))?),
+        Some(text) => Some(
+            StartTime::parse(text)
+                .ok_or_else(|| Refusal::invalid(format!("Invalid start time {text}")))?,
+        ),
         None => None,
     };
     Ok(Some((interval, start)))

@@ -49,7 +49,8 @@ fn by_primary(map: &OsdMap, pools: impl IntoIterator<Item = PoolId>) -> BTreeMap
 /// `pg scrub`, `pg deep-scrub`, `pg repair`.
 pub fn group(cx: &Context<'_>) -> Result<Order, Refusal> {
     let text = cx.args.req("pgid");
-    let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))?;
+    let pgid: PgId =
+        text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))?;
     if cx.map.pool(pgid.pool).is_none_or(|p| pgid.seed >= p.pg_num) {
         return Err(Refusal::new(Errno::ENOENT, format!("pg {pgid} does not exist")));
     }
@@ -81,7 +82,11 @@ pub fn pools(cx: &Context<'_>) -> Result<Order, Refusal> {
     let mut pools = BTreeSet::new();
     for name in cx.args.strs("who") {
         let found = cx.map.pool_names.iter().find(|(_, n)| **n == name).map(|(id, _)| *id);
-        pools.insert(found.ok_or_else(|| Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'")))?);
+        pools.insert(
+            found.ok_or_else(|| {
+                Refusal::new(Errno::ENOENT, format!("unrecognized pool '{name}'"))
+            })?,
+        );
     }
     if pools.is_empty() {
         return Err(Refusal::invalid("must specify one or more pool names".to_string()));
@@ -99,12 +104,20 @@ impl Order {
         let what = &self.what;
         let first = self.groups.keys().next().copied().unwrap_or(OsdId(-1));
         match self.whose {
-            Whose::Group(pgid) if unreached.contains(&first) => Err(again(format!("pg {pgid} primary osd.{} is not currently connected", first.0))),
-            Whose::Group(pgid) => Ok(Reply::status(format!("instructing pg {pgid} on osd.{} to {what}", first.0))),
+            Whose::Group(pgid) if unreached.contains(&first) => {
+                Err(again(format!("pg {pgid} primary osd.{} is not currently connected", first.0)))
+            }
+            Whose::Group(pgid) => {
+                Ok(Reply::status(format!("instructing pg {pgid} on osd.{} to {what}", first.0)))
+            }
             Whose::Osds => {
-                let reached: BTreeSet<OsdId> = self.groups.keys().copied().filter(|o| !unreached.contains(o)).collect();
+                let reached: BTreeSet<OsdId> =
+                    self.groups.keys().copied().filter(|o| !unreached.contains(o)).collect();
                 if reached.is_empty() {
-                    return Err(again(format!("failed to instruct osd(s) {} to {what} (not connected)", list(unreached))));
+                    return Err(again(format!(
+                        "failed to instruct osd(s) {} to {what} (not connected)",
+                        list(unreached)
+                    )));
                 }
                 let mut text = format!("instructed osd(s) {} to {what}", list(&reached));
                 if !unreached.is_empty() {

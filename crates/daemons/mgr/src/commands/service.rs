@@ -9,12 +9,27 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("service status", "dump service state", "service", service_status),
     read("progress", "Show progress of recovery operations", "mgr", progress),
     read("progress json", "Show machine readable progress information", "mgr", progress_json),
-    read("balancer status name=detail,type=CephChoices,strings=detail,req=false", "Show balancer status", "mgr", balancer_status),
+    read(
+        "balancer status name=detail,type=CephChoices,strings=detail,req=false",
+        "Show balancer status",
+        "mgr",
+        balancer_status,
+    ),
     read("crash ls", "Show new and archived crash dumps", "mgr", crash_ls),
     read("crash stat", "Summarize recorded crashes", "mgr", crash_stat),
     unsupported("balancer on", "Enable automatic balancing", "mgr", "balancing is not there yet"),
-    unsupported("orch status name=detail,type=CephBool,req=false", "Report configured backend and its status", "mgr", "no orchestrator is configured"),
-    unsupported("telemetry on", "Enable telemetry reports from this cluster", "mgr", "telemetry is not there yet"),
+    unsupported(
+        "orch status name=detail,type=CephBool,req=false",
+        "Report configured backend and its status",
+        "mgr",
+        "no orchestrator is configured",
+    ),
+    unsupported(
+        "telemetry on",
+        "Enable telemetry reports from this cluster",
+        "mgr",
+        "telemetry is not there yet",
+    ),
     unsupported("device ls", "Show devices", "mgr", "device tracking is not there yet"),
 ];
 
@@ -49,9 +64,11 @@ fn progress(cx: &Context<'_>) -> Answer {
 fn progress_json(cx: &Context<'_>) -> Answer {
     let now = cx.state.pg_map.stamp;
     let all = &cx.state.digest.jobs;
-    let events: Vec<_> = all.iter().filter(|(_, j)| j.is_active()).map(|(name, j)| j.event(name, now)).collect();
+    let events: Vec<_> =
+        all.iter().filter(|(_, j)| j.is_active()).map(|(name, j)| j.event(name, now)).collect();
     let completed: Vec<_> = cx.state.pg_map.jobs.completed().map(jobs::Completed::dump).collect();
-    let jobs: serde_json::Map<_, _> = all.iter().map(|(name, j)| (name.clone(), j.dump())).collect();
+    let jobs: serde_json::Map<_, _> =
+        all.iter().map(|(name, j)| (name.clone(), j.dump())).collect();
     json(cx, &json!({"events": events, "completed": completed, "jobs": jobs}))
 }
 

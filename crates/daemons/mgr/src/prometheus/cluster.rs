@@ -1,5 +1,5 @@
-//! What Ceph's module exports, under its names (Ceph 16.2: `pybind/mgr/prometheus/module.py`), as far as it is known
-//! here; and jobs.
+//! What Ceph's module exports, under its names (Ceph 16.2: `pybind/mgr/prometheus/module.py`), as
+//! far as it is known here; and jobs.
 
 use super::text::{Kind, Text};
 use crate::state::MgrState;
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use types::osdmap::flag_names;
 use types::{OsdId, OsdMap, PgState, PoolId};
 
-/// What the monitors told of themselves: `health detail`, `mon dump`, `quorum_status`, `osd metadata`.
+/// What the monitors told of themselves: `health detail`, `mon dump`, `quorum_status`, `osd
+/// metadata`.
 #[derive(Default)]
 pub struct FromMonitors {
     /// Health with its checks.
@@ -21,12 +22,49 @@ pub struct FromMonitors {
 }
 
 /// Flags that Ceph's module shows.
-const FLAGS: [&str; 9] = ["noup", "nodown", "noout", "noin", "nobackfill", "norebalance", "norecover", "noscrub", "nodeep-scrub"];
+const FLAGS: [&str; 9] = [
+    "noup",
+    "nodown",
+    "noout",
+    "noin",
+    "nobackfill",
+    "norebalance",
+    "norecover",
+    "noscrub",
+    "nodeep-scrub",
+];
 /// States of groups that have a metric each.
 const STATES: [&str; 30] = [
-    "active", "activating", "backfill_toofull", "backfill_unfound", "backfill_wait", "backfilling", "clean", "creating", "deep", "degraded",
-    "down", "forced_backfill", "forced_recovery", "incomplete", "inconsistent", "laggy", "peered", "peering", "premerge", "recovering",
-    "recovery_toofull", "recovery_unfound", "recovery_wait", "remapped", "repair", "scrubbing", "snaptrim", "snaptrim_wait", "stale", "undersized",
+    "active",
+    "activating",
+    "backfill_toofull",
+    "backfill_unfound",
+    "backfill_wait",
+    "backfilling",
+    "clean",
+    "creating",
+    "deep",
+    "degraded",
+    "down",
+    "forced_backfill",
+    "forced_recovery",
+    "incomplete",
+    "inconsistent",
+    "laggy",
+    "peered",
+    "peering",
+    "premerge",
+    "recovering",
+    "recovery_toofull",
+    "recovery_unfound",
+    "recovery_wait",
+    "remapped",
+    "repair",
+    "scrubbing",
+    "snaptrim",
+    "snaptrim_wait",
+    "stale",
+    "undersized",
 ];
 /// Of pools, of `df detail`.
 const OF_POOLS: [(&str, Kind); 15] = [
@@ -57,10 +95,30 @@ const OF_OSDS: [(&str, &str); 5] = [
 
 /// Of OSDs, of the same: counter, how many of it are one, name, and what it says.
 const CAPACITY: [(&str, f64, &str, &str); 4] = [
-    ("qos_capacity", 1.0, "capacity_iops", "Random writes of 4 KiB each second of which promises are parts"),
-    ("qos_capacity_learned", 1.0, "capacity_learned_iops", "Random writes of 4 KiB each second that the OSD does, as it learned"),
-    ("qos_capacity_set", 1.0, "capacity_set_iops", "Random writes of 4 KiB each second that the OSD does, as an operator says"),
-    ("qos_floors_scaled", 1000.0, "floors_scaled", "The part of tenants' floors that is kept (1 for all)"),
+    (
+        "qos_capacity",
+        1.0,
+        "capacity_iops",
+        "Random writes of 4 KiB each second of which promises are parts",
+    ),
+    (
+        "qos_capacity_learned",
+        1.0,
+        "capacity_learned_iops",
+        "Random writes of 4 KiB each second that the OSD does, as it learned",
+    ),
+    (
+        "qos_capacity_set",
+        1.0,
+        "capacity_set_iops",
+        "Random writes of 4 KiB each second that the OSD does, as an operator says",
+    ),
+    (
+        "qos_floors_scaled",
+        1000.0,
+        "floors_scaled",
+        "The part of tenants' floors that is kept (1 for all)",
+    ),
 ];
 
 /// Writes all of it.
@@ -74,7 +132,15 @@ pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Te
     out.metric("ceph_mgr_status", Kind::Gauge, "MGR status (0=standby, 1=active)");
     out.value("ceph_mgr_status", &[("ceph_daemon", &format!("mgr.{name}"))], 1.0);
     out.metric("ceph_mgr_metadata", Kind::Untyped, "MGR metadata");
-    out.value("ceph_mgr_metadata", &[("ceph_daemon", &format!("mgr.{name}")), ("hostname", ""), ("ceph_version", types::version::LONG)], 1.0);
+    out.value(
+        "ceph_mgr_metadata",
+        &[
+            ("ceph_daemon", &format!("mgr.{name}")),
+            ("hostname", ""),
+            ("ceph_version", types::version::LONG),
+        ],
+        1.0,
+    );
 }
 
 fn text<'a>(v: &'a Value, key: &str) -> &'a str {
@@ -92,22 +158,57 @@ fn health(m: &FromMonitors, out: &mut Text) {
     if let Some(number) = number {
         out.value("ceph_health_status", &[], number);
     }
-    out.metric("ceph_health_detail", Kind::Gauge, "healthcheck status by type (0=inactive, 1=active)");
+    out.metric(
+        "ceph_health_detail",
+        Kind::Gauge,
+        "healthcheck status by type (0=inactive, 1=active)",
+    );
     for (name, check) in m.health.get("checks").and_then(Value::as_object).into_iter().flatten() {
-        out.value("ceph_health_detail", &[("name", name), ("severity", text(check, "severity"))], 1.0);
+        out.value(
+            "ceph_health_detail",
+            &[("name", name), ("severity", text(check, "severity"))],
+            1.0,
+        );
     }
-    let quorum: Vec<i64> = m.quorum.get("quorum").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect();
-    let mons = || m.quorum.get("monmap").and_then(|m| m.get("mons")).and_then(Value::as_array).into_iter().flatten();
+    let quorum: Vec<i64> = m
+        .quorum
+        .get("quorum")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_i64)
+        .collect();
+    let mons = || {
+        m.quorum
+            .get("monmap")
+            .and_then(|m| m.get("mons"))
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
     out.metric("ceph_mon_metadata", Kind::Untyped, "MON Metadata");
     for mon in mons() {
-        let (daemon, rank) = (format!("mon.{}", text(mon, "name")), mon.get("rank").map(Value::to_string).unwrap_or_default());
-        let labels = [("ceph_daemon", &*daemon), ("hostname", ""), ("public_addr", text(mon, "public_addr")), ("rank", &rank), ("ceph_version", types::version::LONG)];
+        let (daemon, rank) = (
+            format!("mon.{}", text(mon, "name")),
+            mon.get("rank").map(Value::to_string).unwrap_or_default(),
+        );
+        let labels = [
+            ("ceph_daemon", &*daemon),
+            ("hostname", ""),
+            ("public_addr", text(mon, "public_addr")),
+            ("rank", &rank),
+            ("ceph_version", types::version::LONG),
+        ];
         out.value("ceph_mon_metadata", &labels, 1.0);
     }
     out.metric("ceph_mon_quorum_status", Kind::Gauge, "Monitors in quorum");
     for mon in mons() {
         let there = mon.get("rank").and_then(Value::as_i64).is_some_and(|r| quorum.contains(&r));
-        out.value("ceph_mon_quorum_status", &[("ceph_daemon", &format!("mon.{}", text(mon, "name")))], f64::from(u8::from(there)));
+        out.value(
+            "ceph_mon_quorum_status",
+            &[("ceph_daemon", &format!("mon.{}", text(mon, "name")))],
+            f64::from(u8::from(there)),
+        );
     }
 }
 
@@ -115,13 +216,26 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
     let set = flag_names(map.flags);
     for flag in FLAGS {
         let name = format!("ceph_osd_flag_{}", flag.replace('-', "_"));
-        out.one(&name, Kind::Untyped, &format!("OSD Flag {flag}"), f64::from(u8::from(set.split(',').any(|f| f == flag))));
+        out.one(
+            &name,
+            Kind::Untyped,
+            &format!("OSD Flag {flag}"),
+            f64::from(u8::from(set.split(',').any(|f| f == flag))),
+        );
     }
-    let all: Vec<(OsdId, String)> = (0..map.max_osd()).map(OsdId).filter(|o| map.exists(*o)).map(|o| (o, format!("osd.{}", o.0))).collect();
+    let all: Vec<(OsdId, String)> = (0..map.max_osd())
+        .map(OsdId)
+        .filter(|o| map.exists(*o))
+        .map(|o| (o, format!("osd.{}", o.0)))
+        .collect();
     out.metric("ceph_osd_metadata", Kind::Untyped, "OSD Metadata");
     for (id, daemon) in &all {
         let rows = m.osds.as_array().into_iter().flatten();
-        let Some(row) = rows.into_iter().find(|r| r.get("id").and_then(Value::as_i64) == Some(i64::from(id.0))) else { continue };
+        let Some(row) =
+            rows.into_iter().find(|r| r.get("id").and_then(Value::as_i64) == Some(i64::from(id.0)))
+        else {
+            continue;
+        };
         let class = map.crush.item_class(id.0).unwrap_or_default().to_owned();
         let labels = [
             ("back_iface", text(row, "back_iface")),
@@ -145,40 +259,74 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
         }
     };
     each("ceph_osd_weight", Kind::Untyped, "OSD status weight", &|o| Some(map.weight(o)));
-    each("ceph_osd_up", Kind::Untyped, "OSD status up", &|o| Some(f64::from(u8::from(map.is_up(o)))));
-    each("ceph_osd_in", Kind::Untyped, "OSD status in", &|o| Some(f64::from(u8::from(map.weight(o) > 0.0))));
+    each("ceph_osd_up", Kind::Untyped, "OSD status up", &|o| {
+        Some(f64::from(u8::from(map.is_up(o))))
+    });
+    each("ceph_osd_in", Kind::Untyped, "OSD status in", &|o| {
+        Some(f64::from(u8::from(map.weight(o) > 0.0)))
+    });
     let report = |o: OsdId| state.pg_map.osds.get(&o);
-    each("ceph_osd_stat_bytes", Kind::Gauge, "Bytes of the device", &|o| Some(report(o)?.stat.statfs.total as f64));
-    each("ceph_osd_stat_bytes_used", Kind::Gauge, "Bytes of the device that are in use", &|o| Some(report(o)?.stat.statfs.used_raw() as f64));
-    each("ceph_osd_numpg", Kind::Gauge, "Placement groups", &|o| Some(f64::from(report(o)?.stat.num_pgs)));
+    each("ceph_osd_stat_bytes", Kind::Gauge, "Bytes of the device", &|o| {
+        Some(report(o)?.stat.statfs.total as f64)
+    });
+    each("ceph_osd_stat_bytes_used", Kind::Gauge, "Bytes of the device that are in use", &|o| {
+        Some(report(o)?.stat.statfs.used_raw() as f64)
+    });
+    each("ceph_osd_numpg", Kind::Gauge, "Placement groups", &|o| {
+        Some(f64::from(report(o)?.stat.num_pgs))
+    });
     for (counter, help) in OF_OSDS {
-        each(&format!("ceph_osd_{counter}"), Kind::Counter, help, &|o| Some(*report(o)?.counters.get(counter)? as f64));
+        each(&format!("ceph_osd_{counter}"), Kind::Counter, help, &|o| {
+            Some(*report(o)?.counters.get(counter)? as f64)
+        });
     }
     for (counter, unit, name, help) in CAPACITY {
-        each(&format!("siphon_osd_{name}"), Kind::Gauge, help, &|o| Some(*report(o)?.counters.get(counter)? as f64 / unit));
+        each(&format!("siphon_osd_{name}"), Kind::Gauge, help, &|o| {
+            Some(*report(o)?.counters.get(counter)? as f64 / unit)
+        });
     }
     let slow: u64 = state.pg_map.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
-    out.one("ceph_healthcheck_slow_ops", Kind::Gauge, "OSD or Monitor requests taking a long time to process", slow as f64);
+    out.one(
+        "ceph_healthcheck_slow_ops",
+        Kind::Gauge,
+        "OSD or Monitor requests taking a long time to process",
+        slow as f64,
+    );
 }
 
 fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
     let fs = &state.digest.osd_sum.statfs;
-    for (name, bytes) in [("total_bytes", fs.total), ("total_used_bytes", fs.used()), ("total_used_raw_bytes", fs.used_raw())] {
+    for (name, bytes) in [
+        ("total_bytes", fs.total),
+        ("total_used_bytes", fs.used()),
+        ("total_used_raw_bytes", fs.used_raw()),
+    ] {
         out.one(&format!("ceph_cluster_{name}"), Kind::Gauge, &format!("DF {name}"), bytes as f64);
     }
     let name = |id: &PoolId| map.pool_names.get(id).cloned().unwrap_or_default();
-    let rows: Vec<PoolRow> = map.pools.iter().filter(|(id, _)| state.digest.pools.contains_key(id)).map(|(id, p)| PoolRow {
-        id: *id,
-        name: name(id),
-        pg_num: p.pg_num,
-        raw_used_rate: f64::from(p.size),
-        rule: u32::from(p.crush_rule),
-        quota_objects: p.quota_max_objects,
-        quota_bytes: p.quota_max_bytes,
-    }).collect();
+    let rows: Vec<PoolRow> = map
+        .pools
+        .iter()
+        .filter(|(id, _)| state.digest.pools.contains_key(id))
+        .map(|(id, p)| PoolRow {
+            id: *id,
+            name: name(id),
+            pg_num: p.pg_num,
+            raw_used_rate: f64::from(p.size),
+            rule: u32::from(p.crush_rule),
+            quota_objects: p.quota_max_objects,
+            quota_bytes: p.quota_max_bytes,
+        })
+        .collect();
     out.metric("ceph_pool_metadata", Kind::Untyped, "POOL Metadata");
     for (id, p) in &map.pools {
-        let labels = [("pool_id", &*id.0.to_string()), ("name", &name(id)), ("type", "replicated"), ("description", &format!("replica:{}", p.size)), ("compression_mode", "none")];
+        let labels = [
+            ("pool_id", &*id.0.to_string()),
+            ("name", &name(id)),
+            ("type", "replicated"),
+            ("description", &format!("replica:{}", p.size)),
+            ("compression_mode", "none"),
+        ];
         out.value("ceph_pool_metadata", &labels, 1.0);
     }
     let df = state.digest.df_json(&rows, true);
@@ -186,7 +334,12 @@ fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
         let metric = format!("ceph_pool_{key}");
         out.metric(&metric, kind, &format!("DF pool {key}"));
         for pool in df.get("pools").and_then(Value::as_array).into_iter().flatten() {
-            let (Some(id), Some(v)) = (pool.get("id").and_then(Value::as_i64), pool.get("stats").and_then(|s| s.get(key)).and_then(Value::as_f64)) else { continue };
+            let (Some(id), Some(v)) = (
+                pool.get("id").and_then(Value::as_i64),
+                pool.get("stats").and_then(|s| s.get(key)).and_then(Value::as_f64),
+            ) else {
+                continue;
+            };
             out.value(&metric, &[("pool_id", &id.to_string())], v);
         }
     }
@@ -198,11 +351,36 @@ fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
     };
     let rates = |id: &PoolId| state.digest.pool_rates.get(id).copied().unwrap_or_default();
     let sum = |id: &PoolId| state.digest.pool_sum(*id).copied().unwrap_or_default();
-    each("ceph_pool_recovering_objects_per_sec", Kind::Gauge, "OSD pool stats: recovering_objects_per_sec", &|p| rates(p).recovered_objects as f64);
-    each("ceph_pool_recovering_bytes_per_sec", Kind::Gauge, "OSD pool stats: recovering_bytes_per_sec", &|p| rates(p).recovered_bytes as f64);
-    each("ceph_pool_recovering_keys_per_sec", Kind::Gauge, "OSD pool stats: recovering_keys_per_sec", &|p| rates(p).recovered_keys as f64);
-    each("ceph_pool_num_objects_recovered", Kind::Gauge, "OSD pool stats: num_objects_recovered", &|p| sum(p).num_objects_recovered as f64);
-    each("ceph_pool_num_bytes_recovered", Kind::Gauge, "OSD pool stats: num_bytes_recovered", &|p| sum(p).num_bytes_recovered as f64);
+    each(
+        "ceph_pool_recovering_objects_per_sec",
+        Kind::Gauge,
+        "OSD pool stats: recovering_objects_per_sec",
+        &|p| rates(p).recovered_objects as f64,
+    );
+    each(
+        "ceph_pool_recovering_bytes_per_sec",
+        Kind::Gauge,
+        "OSD pool stats: recovering_bytes_per_sec",
+        &|p| rates(p).recovered_bytes as f64,
+    );
+    each(
+        "ceph_pool_recovering_keys_per_sec",
+        Kind::Gauge,
+        "OSD pool stats: recovering_keys_per_sec",
+        &|p| rates(p).recovered_keys as f64,
+    );
+    each(
+        "ceph_pool_num_objects_recovered",
+        Kind::Gauge,
+        "OSD pool stats: num_objects_recovered",
+        &|p| sum(p).num_objects_recovered as f64,
+    );
+    each(
+        "ceph_pool_num_bytes_recovered",
+        Kind::Gauge,
+        "OSD pool stats: num_bytes_recovered",
+        &|p| sum(p).num_bytes_recovered as f64,
+    );
 }
 
 fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
@@ -211,13 +389,26 @@ fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
         *by_pool.entry(pgid.pool).or_default().entry(stat.state.0).or_default() += 1;
     }
     let count = |pool: &PoolId, bits: u64| -> u32 {
-        by_pool.get(pool).into_iter().flatten().filter(|(s, _)| if bits == 0 { **s == 0 } else { **s & bits == bits }).map(|(_, n)| n).sum()
+        by_pool
+            .get(pool)
+            .into_iter()
+            .flatten()
+            .filter(|(s, _)| if bits == 0 { **s == 0 } else { **s & bits == bits })
+            .map(|(_, n)| n)
+            .sum()
     };
     out.metric("ceph_pg_total", Kind::Gauge, "PG Total Count per Pool");
     for id in map.pools.keys() {
-        out.value("ceph_pg_total", &[("pool_id", &id.0.to_string())], f64::from(by_pool.get(id).map_or(0, |s| s.values().sum())));
+        out.value(
+            "ceph_pg_total",
+            &[("pool_id", &id.0.to_string())],
+            f64::from(by_pool.get(id).map_or(0, |s| s.values().sum())),
+        );
     }
-    let states = STATES.into_iter().filter_map(|name| Some((name, PgState::from_name(name)?.0))).chain([("unknown", 0)]);
+    let states = STATES
+        .into_iter()
+        .filter_map(|name| Some((name, PgState::from_name(name)?.0)))
+        .chain([("unknown", 0)]);
     for (name, bits) in states {
         let metric = format!("ceph_pg_{name}");
         out.metric(&metric, Kind::Gauge, &format!("PG {name} per pool"));
@@ -226,8 +417,17 @@ fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
         }
     }
     let sum = &state.digest.pg_sum.stats.sum;
-    for (name, n) in [("degraded", sum.num_objects_degraded), ("misplaced", sum.num_objects_misplaced), ("unfound", sum.num_objects_unfound)] {
-        out.one(&format!("ceph_num_objects_{name}"), Kind::Gauge, &format!("Number of {name} objects"), n as f64);
+    for (name, n) in [
+        ("degraded", sum.num_objects_degraded),
+        ("misplaced", sum.num_objects_misplaced),
+        ("unfound", sum.num_objects_unfound),
+    ] {
+        out.one(
+            &format!("ceph_num_objects_{name}"),
+            Kind::Gauge,
+            &format!("Number of {name} objects"),
+            n as f64,
+        );
     }
 }
 
@@ -236,16 +436,54 @@ fn jobs(state: &MgrState, out: &mut Text) {
     use pgmap::Job;
     type Value = fn(&Job) -> Option<f64>;
     let metrics: [(&str, Kind, &str, Value); 10] = [
-        ("siphon_job_groups", Kind::Gauge, "Groups in which a kind of background work goes on or waits", |j| Some(f64::from(j.groups))),
-        ("siphon_job_objects_left", Kind::Gauge, "Objects, or copies of objects, that it has before it", |j| Some(j.objects_left as f64)),
-        ("siphon_job_bytes_left", Kind::Gauge, "About how many bytes that is: the mean size of objects is used", |j| Some(j.bytes_left as f64)),
-        ("siphon_job_snapshots_left", Kind::Gauge, "Removed snapshots of groups that it has before it", |j| Some(j.snaps_left as f64)),
-        ("siphon_job_objects_done_total", Kind::Counter, "Objects, or copies of objects, that it has done", |j| Some(j.objects_done as f64)),
-        ("siphon_job_bytes_done_total", Kind::Counter, "Their bytes", |j| Some(j.bytes_done as f64)),
-        ("siphon_job_objects_per_second", Kind::Gauge, "Objects that it does in a second", |j| Some(j.objects_rate)),
-        ("siphon_job_bytes_per_second", Kind::Gauge, "Bytes that it does in a second", |j| Some(j.bytes_rate)),
-        ("siphon_job_eta_seconds", Kind::Gauge, "How long it takes yet if it goes on like this; absent if it does not move", |j| Some(j.remaining()? as f64)),
-        ("siphon_job_paused", Kind::Gauge, "Whether a flag or an option holds it up", |j| Some(f64::from(u8::from(!j.paused.is_empty())))),
+        (
+            "siphon_job_groups",
+            Kind::Gauge,
+            "Groups in which a kind of background work goes on or waits",
+            |j| Some(f64::from(j.groups)),
+        ),
+        (
+            "siphon_job_objects_left",
+            Kind::Gauge,
+            "Objects, or copies of objects, that it has before it",
+            |j| Some(j.objects_left as f64),
+        ),
+        (
+            "siphon_job_bytes_left",
+            Kind::Gauge,
+            "About how many bytes that is: the mean size of objects is used",
+            |j| Some(j.bytes_left as f64),
+        ),
+        (
+            "siphon_job_snapshots_left",
+            Kind::Gauge,
+            "Removed snapshots of groups that it has before it",
+            |j| Some(j.snaps_left as f64),
+        ),
+        (
+            "siphon_job_objects_done_total",
+            Kind::Counter,
+            "Objects, or copies of objects, that it has done",
+            |j| Some(j.objects_done as f64),
+        ),
+        ("siphon_job_bytes_done_total", Kind::Counter, "Their bytes", |j| {
+            Some(j.bytes_done as f64)
+        }),
+        ("siphon_job_objects_per_second", Kind::Gauge, "Objects that it does in a second", |j| {
+            Some(j.objects_rate)
+        }),
+        ("siphon_job_bytes_per_second", Kind::Gauge, "Bytes that it does in a second", |j| {
+            Some(j.bytes_rate)
+        }),
+        (
+            "siphon_job_eta_seconds",
+            Kind::Gauge,
+            "How long it takes yet if it goes on like this; absent if it does not move",
+            |j| Some(j.remaining()? as f64),
+        ),
+        ("siphon_job_paused", Kind::Gauge, "Whether a flag or an option holds it up", |j| {
+            Some(f64::from(u8::from(!j.paused.is_empty())))
+        }),
     ];
     for (metric, kind, help, value) in metrics {
         out.metric(metric, kind, help);
@@ -293,8 +531,10 @@ mod tests {
         let up = Osd { state: osd_state::EXISTS | osd_state::UP, ..Osd::default() };
         let map = OsdMap { osds: vec![up.clone(), up], ..OsdMap::default() };
         let mut state = MgrState { osd_map: Some(std::rc::Rc::new(map)), ..MgrState::default() };
-        let counters = [("qos_capacity", 5000), ("qos_capacity_learned", 5000), ("qos_floors_scaled", 450)];
-        state.pg_map.osds.entry(OsdId(1)).or_default().counters = counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        let counters =
+            [("qos_capacity", 5000), ("qos_capacity_learned", 5000), ("qos_floors_scaled", 450)];
+        state.pg_map.osds.entry(OsdId(1)).or_default().counters =
+            counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
         let mut out = Text::default();
         write(&state, &FromMonitors::default(), "x", &mut out);
         let out = out.finish();

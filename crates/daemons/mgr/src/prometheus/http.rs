@@ -1,5 +1,5 @@
-//! An HTTP server for one page. A connection is answered once and closed; what a peer may send, how long it may take,
-//! and how many there are is bounded.
+//! An HTTP server for one page. A connection is answered once and closed; what a peer may send, how
+//! long it may take, and how many there are is bounded.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,12 +31,17 @@ pub enum Asked {
     Bad,
 }
 
-/// Reads the first line of a request's head; whether only the head of the answer is wanted comes with it.
+/// Reads the first line of a request's head; whether only the head of the answer is wanted comes
+/// with it.
 pub fn read_head(head: &[u8]) -> (Asked, bool) {
     let line = head.split(|b| *b == b'\n').next().unwrap_or_default();
-    let Ok(line) = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)) else { return (Asked::Bad, false) };
+    let Ok(line) = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)) else {
+        return (Asked::Bad, false);
+    };
     let mut words = line.split(' ');
-    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else {
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
         return (Asked::Bad, false);
     };
     if !version.starts_with("HTTP/1.") {
@@ -65,15 +70,22 @@ pub fn listen(addr: &str, port: u16) -> std::io::Result<TcpListener> {
         socket.bind(addr)?;
         socket.listen(128)
     };
-    let ip = addr.trim_matches(['[', ']']).parse().map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("'{addr}' is no address")))?;
+    let ip = addr.trim_matches(['[', ']']).parse().map_err(|_| {
+        std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("'{addr}' is no address"))
+    })?;
     match bind(SocketAddr::new(ip, port)) {
-        Err(e) if addr == "::" && e.kind() != std::io::ErrorKind::AddrInUse => bind(SocketAddr::from(([0, 0, 0, 0], port))),
+        Err(e) if addr == "::" && e.kind() != std::io::ErrorKind::AddrInUse => {
+            bind(SocketAddr::from(([0, 0, 0, 0], port)))
+        }
         other => other,
     }
 }
 
 /// Serves until it is dropped. `page` makes the metrics.
-pub async fn serve<F: Future<Output = String> + 'static>(listener: TcpListener, page: impl Fn() -> F + 'static) {
+pub async fn serve<F: Future<Output = String> + 'static>(
+    listener: TcpListener,
+    page: impl Fn() -> F + 'static,
+) {
     let (page, peers) = (Rc::new(page), Rc::new(Cell::new(0usize)));
     // They end with this.
     let mut under_way = tokio::task::JoinSet::new();
@@ -112,16 +124,24 @@ async fn head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
         let mut piece = [0; 1024];
         let n = stream.read(&mut piece).await?;
         head.extend_from_slice(piece.get(..n).unwrap_or_default());
-        if n == 0 || head.len() > MOST_HEAD || head.windows(4).any(|w| w == b"\r\n\r\n") || head.windows(2).any(|w| w == b"\n\n") {
+        if n == 0
+            || head.len() > MOST_HEAD
+            || head.windows(4).any(|w| w == b"\r\n\r\n")
+            || head.windows(2).any(|w| w == b"\n\n")
+        {
             return Ok(head);
         }
     }
 }
 
-async fn answer<F: Future<Output = String>>(mut stream: TcpStream, page: &impl Fn() -> F) -> std::io::Result<()> {
+async fn answer<F: Future<Output = String>>(
+    mut stream: TcpStream,
+    page: &impl Fn() -> F,
+) -> std::io::Result<()> {
     let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
     let head = tokio::time::timeout(PATIENCE, head(&mut stream)).await.map_err(late)??;
-    let (asked, only_head) = if head.len() > MOST_HEAD { (Asked::Bad, false) } else { read_head(&head) };
+    let (asked, only_head) =
+        if head.len() > MOST_HEAD { (Asked::Bad, false) } else { read_head(&head) };
     let (status, kind, body) = match asked {
         Asked::Metrics => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", page().await),
         Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX.to_owned()),
@@ -130,14 +150,17 @@ async fn answer<F: Future<Output = String>>(mut stream: TcpStream, page: &impl F
         Asked::Bad => ("400 Bad Request", "text/plain", "bad request\n".to_owned()),
     };
     let length = body.len();
-    let mut out = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let mut out = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     if !only_head {
         out.push_str(&body);
     }
     let send = async {
         stream.write_all(out.as_bytes()).await?;
         stream.shutdown().await?;
-        // What it still sends is read, for a moment: closing over it could take the answer away from it.
+        // What it still sends is read, for a moment: closing over it could take the answer away
+        // from it.
         let mut rest = [0; 1024];
         for _ in 0..16 {
             if stream.read(&mut rest).await? == 0 {
@@ -161,7 +184,14 @@ mod tests {
         assert_eq!(of("GET / HTTP/1.1\r\n\r\n").0, Asked::Index);
         assert_eq!(of("GET /etc/passwd HTTP/1.1\r\n\r\n").0, Asked::Unknown);
         assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n").0, Asked::Method);
-        for bad in ["", "GET", "GET /metrics", "GET /metrics SPDY/1", "GET /metrics HTTP/1.1 x", "\u{0}\n\n"] {
+        for bad in [
+            "",
+            "GET",
+            "GET /metrics",
+            "GET /metrics SPDY/1",
+            "GET /metrics HTTP/1.1 x",
+            "\u{0}\n\n",
+        ] {
             assert_eq!(of(bad).0, Asked::Bad, "{bad:?}");
         }
         assert_eq!(read_head(&[0xff, 0xfe, b'\n']).0, Asked::Bad);
@@ -174,7 +204,8 @@ mod tests {
             .run_until(async {
                 let listener = listen("127.0.0.1", 0).unwrap();
                 let addr = listener.local_addr().unwrap();
-                let server = tokio::task::spawn_local(serve(listener, || async { "up 1.0\n".to_owned() }));
+                let server =
+                    tokio::task::spawn_local(serve(listener, || async { "up 1.0\n".to_owned() }));
                 let mut silent = Vec::new();
                 for _ in 0..MOST_PEERS - 2 {
                     silent.push(TcpStream::connect(addr).await.unwrap());
@@ -188,7 +219,10 @@ mod tests {
                     String::from_utf8_lossy(&answer).into_owned()
                 };
                 let page = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()).await;
-                assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("\r\n\r\nup 1.0\n"), "{page}");
+                assert!(
+                    page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("\r\n\r\nup 1.0\n"),
+                    "{page}"
+                );
                 assert!(ask(b"\0\0\0\n\n".to_vec()).await.starts_with("HTTP/1.1 400"));
                 assert!(!ask([b'a'; 2 * MOST_HEAD].to_vec()).await.contains("200 OK"));
                 let page = ask(b"HEAD /metrics HTTP/1.1\r\n\r\n".to_vec()).await;

@@ -1,8 +1,8 @@
 //! What classes and tenants are promised and get, summed over OSDs.
 //!
-//! There may be very many tenants, and each has a dozen numbers. Only some are shown by name; what the others get is
-//! added up in one that is called `others`. Who is shown stays so for a while, and a tenant that goes takes its numbers
-//! to the others: counters never go down.
+//! There may be very many tenants, and each has a dozen numbers. Only some are shown by name; what
+//! the others get is added up in one that is called `others`. Who is shown stays so for a while,
+//! and a tenant that goes takes its numbers to the others: counters never go down.
 
 use super::text::{Kind, Text};
 use crate::qos::Shown;
@@ -21,7 +21,8 @@ const OTHERS: &str = "others";
 /// Quantiles of waiting times.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
 
-/// Waiting times of late: half of them are forgotten again and again. Bucket n ends at 2^n microseconds.
+/// Waiting times of late: half of them are forgotten again and again. Bucket n ends at 2^n
+/// microseconds.
 #[derive(Clone, Debug, Default)]
 struct Recent(Vec<f64>);
 
@@ -45,7 +46,8 @@ impl Recent {
         let mut below = 0.0;
         for (n, count) in self.0.iter().enumerate() {
             if below + count >= q * all {
-                let (from, to) = (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
+                let (from, to) =
+                    (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
                 return (from + (to - from) * (q * all - below) / count.max(1e-9)) / 1e6;
             }
             below += count;
@@ -119,7 +121,8 @@ impl Tenants {
                     counts.add(&t);
                     continue;
                 }
-                if self.candidates.len() < MOST_CANDIDATES || self.candidates.contains_key(&t.name) {
+                if self.candidates.len() < MOST_CANDIDATES || self.candidates.contains_key(&t.name)
+                {
                     *self.candidates.entry(t.name.clone()).or_default() += t.offered as f64;
                 }
             }
@@ -134,7 +137,8 @@ impl Tenants {
     fn take_classes(&mut self, osd: OsdId, classes: Vec<ClassSeen>, work: Vec<ClassWork>) {
         // One of the release before tells less.
         let work = work.into_iter().chain(std::iter::repeat_with(ClassWork::default));
-        let classes: Vec<(ClassSeen, ClassWork)> = classes.into_iter().zip(work).take(MOST_CLASSES).collect();
+        let classes: Vec<(ClassSeen, ClassWork)> =
+            classes.into_iter().zip(work).take(MOST_CLASSES).collect();
         let before = self.classes.insert(osd, classes);
         for (c, work) in self.classes.get(&osd).into_iter().flatten() {
             if self.waits.len() >= MOST_CLASSES && !self.waits.contains_key(&c.name) {
@@ -147,7 +151,11 @@ impl Tenants {
             let was = before.iter().find(|(b, _)| b.name == c.name).map_or(0, |(_, b)| b.waited);
             waits.count += work.waits.iter().map(|n| u64::from(*n)).sum::<u64>();
             // It has started again if it says less than before.
-            waits.sum = waits.sum.saturating_add(if work.waited < was { work.waited } else { work.waited - was });
+            waits.sum = waits.sum.saturating_add(if work.waited < was {
+                work.waited
+            } else {
+                work.waited - was
+            });
         }
     }
 
@@ -158,13 +166,20 @@ impl Tenants {
 
     /// Shows who is far busier than one that is shown, in its place.
     fn choose(&mut self, most: usize) {
-        let mut busiest: Vec<(String, f64)> = std::mem::take(&mut self.candidates).into_iter().collect();
+        let mut busiest: Vec<(String, f64)> =
+            std::mem::take(&mut self.candidates).into_iter().collect();
         busiest.sort_by(|a, b| a.1.total_cmp(&b.1));
         while let Some((name, activity)) = busiest.pop() {
-            let idlest = self.shown.iter().min_by(|a, b| a.1.activity.total_cmp(&b.1.activity)).map(|(n, c)| (n.clone(), c.activity));
+            let idlest = self
+                .shown
+                .iter()
+                .min_by(|a, b| a.1.activity.total_cmp(&b.1.activity))
+                .map(|(n, c)| (n.clone(), c.activity));
             match idlest {
                 _ if self.shown.len() < most => {}
-                Some((idle, than)) if self.shown.len() == most && activity > 2.0 * than => self.hide(&idle),
+                Some((idle, than)) if self.shown.len() == most && activity > 2.0 * than => {
+                    self.hide(&idle)
+                }
                 _ => {
                     busiest.push((name, activity));
                     break;
@@ -177,7 +192,8 @@ impl Tenants {
             self.hide(&name);
         }
         self.waits.values_mut().for_each(|w| w.recent.forget_half());
-        self.candidates = busiest.into_iter().map(|(n, a)| (n, a / 2.0)).filter(|(_, a)| *a >= 1.0).collect();
+        self.candidates =
+            busiest.into_iter().map(|(n, a)| (n, a / 2.0)).filter(|(_, a)| *a >= 1.0).collect();
         for c in self.shown.values_mut().chain([&mut self.others]) {
             c.activity /= 2.0;
             c.recent.forget_half();
@@ -192,30 +208,64 @@ impl Tenants {
 
     /// Writes everything. `promised` are those with specifications.
     pub fn write(&self, promised: &[Shown], out: &mut Text) {
-        let both = || self.classes.iter().flat_map(|(osd, classes)| classes.iter().map(move |(c, work)| (format!("osd.{}", osd.0), c, work)));
+        let both = || {
+            self.classes.iter().flat_map(|(osd, classes)| {
+                classes.iter().map(move |(c, work)| (format!("osd.{}", osd.0), c, work))
+            })
+        };
         let classes = || both().map(|(osd, c, _)| (osd, c));
-        out.metric("siphon_qos_class_waiting", Kind::Gauge, "Operations that wait in the scheduler");
+        out.metric(
+            "siphon_qos_class_waiting",
+            Kind::Gauge,
+            "Operations that wait in the scheduler",
+        );
         for (osd, c) in classes() {
-            out.value("siphon_qos_class_waiting", &[("ceph_daemon", &osd), ("class", &c.name)], c.waiting as f64);
+            out.value(
+                "siphon_qos_class_waiting",
+                &[("ceph_daemon", &osd), ("class", &c.name)],
+                c.waiting as f64,
+            );
         }
         out.metric("siphon_qos_class_served_total", Kind::Counter, "Operations that the scheduler let in: for the class's reservation, for a tenant's floor, by weight");
         for (osd, c) in classes() {
             let by_weight = c.served.saturating_sub(c.by_reservation + c.by_floor);
-            for (phase, n) in [("reservation", c.by_reservation), ("floor", c.by_floor), ("weight", by_weight)] {
-                out.value("siphon_qos_class_served_total", &[("ceph_daemon", &osd), ("class", &c.name), ("phase", phase)], n as f64);
+            for (phase, n) in
+                [("reservation", c.by_reservation), ("floor", c.by_floor), ("weight", by_weight)]
+            {
+                out.value(
+                    "siphon_qos_class_served_total",
+                    &[("ceph_daemon", &osd), ("class", &c.name), ("phase", phase)],
+                    n as f64,
+                );
             }
         }
         out.metric("siphon_qos_class_served_bytes_total", Kind::Counter, "Their bytes");
         for (osd, c) in classes() {
-            out.value("siphon_qos_class_served_bytes_total", &[("ceph_daemon", &osd), ("class", &c.name)], c.served_bytes as f64);
+            out.value(
+                "siphon_qos_class_served_bytes_total",
+                &[("ceph_daemon", &osd), ("class", &c.name)],
+                c.served_bytes as f64,
+            );
         }
         type Of = fn(&ClassWork) -> f64;
         let more: [(&str, Kind, &str, Of); 5] = [
             ("offered_total", Kind::Counter, "Operations that came", |w| w.offered as f64),
             ("offered_bytes_total", Kind::Counter, "Their bytes", |w| w.offered_bytes as f64),
-            ("throttled_total", Kind::Counter, "Operations held back in front of the scheduler: by limits of images, ceilings of tenants, or clients", |w| w.throttled as f64),
-            ("throttled_seconds_total", Kind::Counter, "How long they were together", |w| w.throttled_time as f64 / 1e9),
-            ("at_ceiling_seconds_total", Kind::Counter, "How long the class waited at its own ceiling", |w| w.at_ceiling as f64 / 1e9),
+            (
+                "throttled_total",
+                Kind::Counter,
+                "Operations held back in front of the scheduler: by limits of images, ceilings of tenants, or clients",
+                |w| w.throttled as f64,
+            ),
+            ("throttled_seconds_total", Kind::Counter, "How long they were together", |w| {
+                w.throttled_time as f64 / 1e9
+            }),
+            (
+                "at_ceiling_seconds_total",
+                Kind::Counter,
+                "How long the class waited at its own ceiling",
+                |w| w.at_ceiling as f64 / 1e9,
+            ),
         ];
         for (name, kind, help, of) in more {
             let name = format!("siphon_qos_class_{name}");
@@ -225,7 +275,11 @@ impl Tenants {
             }
         }
         let of_classes: [(&str, &str, Of); 3] = [
-            ("reservation_iops", "What the class is promised at least, in random writes of 4 KiB each second", |w| w.reservation as f64 / 1000.0),
+            (
+                "reservation_iops",
+                "What the class is promised at least, in random writes of 4 KiB each second",
+                |w| w.reservation as f64 / 1000.0,
+            ),
             ("limit_iops", "What it gets at most, in the same", |w| w.limit as f64 / 1000.0),
             ("weight", "Its share of the rest", |w| f64::from(w.weight)),
         ];
@@ -236,15 +290,24 @@ impl Tenants {
                 out.value(&name, &[("ceph_daemon", &osd), ("class", &c.name)], of(work));
             }
         }
-        out.metric("siphon_qos_class_wait_seconds", Kind::Summary, "How long operations waited in the schedulers; quantiles of about the last minutes");
+        out.metric(
+            "siphon_qos_class_wait_seconds",
+            Kind::Summary,
+            "How long operations waited in the schedulers; quantiles of about the last minutes",
+        );
         for (class, w) in &self.waits {
             for (q, name) in QUANTILES {
-                out.value("siphon_qos_class_wait_seconds", &[("class", class), ("quantile", name)], w.recent.quantile(q));
+                out.value(
+                    "siphon_qos_class_wait_seconds",
+                    &[("class", class), ("quantile", name)],
+                    w.recent.quantile(q),
+                );
             }
             out.value("siphon_qos_class_wait_seconds_sum", &[("class", class)], w.sum as f64 / 1e9);
             out.value("siphon_qos_class_wait_seconds_count", &[("class", class)], w.count as f64);
         }
-        let all = || self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)]);
+        let all =
+            || self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)]);
         let mut counter = |name: &str, help: &str, of: &dyn Fn(&TenantSeen) -> f64| {
             out.metric(name, Kind::Counter, help);
             for (tenant, c) in all() {
@@ -252,26 +315,71 @@ impl Tenants {
             }
         };
         counter("siphon_qos_tenant_offered_total", "Operations that came", &|s| s.offered as f64);
-        counter("siphon_qos_tenant_offered_bytes_total", "Bytes of operations that came", &|s| s.offered_bytes as f64);
-        counter("siphon_qos_tenant_served_bytes_total", "Bytes of operations that were let in", &|s| s.served_bytes as f64);
-        counter("siphon_qos_tenant_throttled_total", "Operations that waited for the tenant's ceiling", &|s| s.throttled as f64);
-        counter("siphon_qos_tenant_throttled_seconds_total", "How long operations waited for the tenant's ceiling", &|s| s.throttled_time as f64 / 1e9);
-        out.metric("siphon_qos_tenant_served_total", Kind::Counter, "Operations that were let in: for the tenant's floor, by weight");
+        counter("siphon_qos_tenant_offered_bytes_total", "Bytes of operations that came", &|s| {
+            s.offered_bytes as f64
+        });
+        counter(
+            "siphon_qos_tenant_served_bytes_total",
+            "Bytes of operations that were let in",
+            &|s| s.served_bytes as f64,
+        );
+        counter(
+            "siphon_qos_tenant_throttled_total",
+            "Operations that waited for the tenant's ceiling",
+            &|s| s.throttled as f64,
+        );
+        counter(
+            "siphon_qos_tenant_throttled_seconds_total",
+            "How long operations waited for the tenant's ceiling",
+            &|s| s.throttled_time as f64 / 1e9,
+        );
+        out.metric(
+            "siphon_qos_tenant_served_total",
+            Kind::Counter,
+            "Operations that were let in: for the tenant's floor, by weight",
+        );
         for (tenant, c) in all() {
-            for (phase, n) in [("floor", c.sum.by_floor), ("weight", c.sum.served.saturating_sub(c.sum.by_floor))] {
-                out.value("siphon_qos_tenant_served_total", &[("tenant", tenant), ("phase", phase)], n as f64);
+            for (phase, n) in
+                [("floor", c.sum.by_floor), ("weight", c.sum.served.saturating_sub(c.sum.by_floor))]
+            {
+                out.value(
+                    "siphon_qos_tenant_served_total",
+                    &[("tenant", tenant), ("phase", phase)],
+                    n as f64,
+                );
             }
         }
-        out.metric("siphon_qos_tenant_wait_seconds", Kind::Summary, "How long operations waited in the scheduler; quantiles of about the last minutes");
+        out.metric(
+            "siphon_qos_tenant_wait_seconds",
+            Kind::Summary,
+            "How long operations waited in the scheduler; quantiles of about the last minutes",
+        );
         for (tenant, c) in all() {
             for (q, name) in QUANTILES {
-                out.value("siphon_qos_tenant_wait_seconds", &[("tenant", tenant), ("quantile", name)], c.recent.quantile(q));
+                out.value(
+                    "siphon_qos_tenant_wait_seconds",
+                    &[("tenant", tenant), ("quantile", name)],
+                    c.recent.quantile(q),
+                );
             }
-            out.value("siphon_qos_tenant_wait_seconds_sum", &[("tenant", tenant)], c.sum.waited as f64 / 1e9);
-            out.value("siphon_qos_tenant_wait_seconds_count", &[("tenant", tenant)], c.sum.served as f64);
+            out.value(
+                "siphon_qos_tenant_wait_seconds_sum",
+                &[("tenant", tenant)],
+                c.sum.waited as f64 / 1e9,
+            );
+            out.value(
+                "siphon_qos_tenant_wait_seconds_count",
+                &[("tenant", tenant)],
+                c.sum.served as f64,
+            );
         }
-        let promised: Vec<&Shown> = promised.iter().filter(|p| self.shown.contains_key(&p.name)).collect();
-        out.metric("siphon_qos_tenant_weight", Kind::Gauge, "The tenant's weight, from its specification");
+        let promised: Vec<&Shown> =
+            promised.iter().filter(|p| self.shown.contains_key(&p.name)).collect();
+        out.metric(
+            "siphon_qos_tenant_weight",
+            Kind::Gauge,
+            "The tenant's weight, from its specification",
+        );
         for p in &promised {
             out.value("siphon_qos_tenant_weight", &[("tenant", &p.name)], f64::from(p.weight));
         }
@@ -284,8 +392,16 @@ impl Tenants {
                 }
             }
         };
-        rates("siphon_qos_tenant_floor", "What the tenant is promised at least, by all OSDs together, each second", &|p| p.floors);
-        rates("siphon_qos_tenant_ceiling", "What the tenant gets at most, from all OSDs together, each second", &|p| p.ceilings);
+        rates(
+            "siphon_qos_tenant_floor",
+            "What the tenant is promised at least, by all OSDs together, each second",
+            &|p| p.floors,
+        );
+        rates(
+            "siphon_qos_tenant_ceiling",
+            "What the tenant gets at most, from all OSDs together, each second",
+            &|p| p.ceilings,
+        );
     }
 }
 
@@ -302,8 +418,13 @@ mod tests {
             waits: vec![0, 0, 0, *n as u32],
             ..TenantSeen::default()
         };
-        let client = ClassSeen { name: "client".into(), served: 9, by_floor: 4, ..ClassSeen::default() };
-        QosSeen { classes: vec![client], tenants: tenants.iter().map(tenant).collect(), work: Vec::new() }
+        let client =
+            ClassSeen { name: "client".into(), served: 9, by_floor: 4, ..ClassSeen::default() };
+        QosSeen {
+            classes: vec![client],
+            tenants: tenants.iter().map(tenant).collect(),
+            work: Vec::new(),
+        }
     }
 
     fn text(t: &Tenants) -> String {
@@ -374,11 +495,23 @@ mod tests {
         }
         // One that is far busier takes the place of another, who goes to the others.
         for n in 0..5 {
-            t.take(OsdId(1), seen(&[("a", 10), ("b", 1), ("c", 300)]), 2, 70.0 + f64::from(n) * CHOOSE);
+            t.take(
+                OsdId(1),
+                seen(&[("a", 10), ("b", 1), ("c", 300)]),
+                2,
+                70.0 + f64::from(n) * CHOOSE,
+            );
         }
         let out = text(&t);
-        assert!(out.contains(r#"offered_total{tenant="c"}"#) && !out.contains(r#"tenant="b""#), "{out}");
-        let sum: f64 = out.lines().filter(|l| l.starts_with("siphon_qos_tenant_offered_total")).filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        assert!(
+            out.contains(r#"offered_total{tenant="c"}"#) && !out.contains(r#"tenant="b""#),
+            "{out}"
+        );
+        let sum: f64 = out
+            .lines()
+            .filter(|l| l.starts_with("siphon_qos_tenant_offered_total"))
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum();
         assert_eq!(sum, 65.0 + 5.0 * 311.0);
         assert!(t.shown.len() == 2);
         t.choose(1);

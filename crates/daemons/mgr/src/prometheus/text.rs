@@ -79,7 +79,17 @@ mod tests {
         t.value("x", &[("a", "say \"hi\"\n"), ("b", "c\\d")], 0.25);
         t.value("x", &[], f64::NAN);
         let lines: Vec<String> = t.finish().lines().map(str::to_owned).collect();
-        assert_eq!(lines[..3], ["# HELP ceph_health_status Health, as 0 to 2", "# TYPE ceph_health_status gauge", "ceph_health_status 1.0"]);
-        assert_eq!(lines[3..], ["# HELP x a\\nb", "# TYPE x counter", r#"x{a="say \"hi\"\n",b="c\\d"} 0.25"#, "x NaN"]);
+        assert_eq!(
+            lines[..3],
+            [
+                "# HELP ceph_health_status Health, as 0 to 2",
+                "# TYPE ceph_health_status gauge",
+                "ceph_health_status 1.0"
+            ]
+        );
+        assert_eq!(
+            lines[3..],
+            ["# HELP x a\\nb", "# TYPE x counter", r#"x{a="say \"hi\"\n",b="c\\d"} 0.25"#, "x NaN"]
+        );
     }
 }

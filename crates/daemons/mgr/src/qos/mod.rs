@@ -2,17 +2,17 @@
 //!
 //! What decides is here; reading specifications and looking for images is in [`resolve`].
 //!
-//! With many tenants on many OSDs, what is done and said must not grow with the product of both. OSDs are told once
-//! what tenants there are. Parts are worked out only for OSDs that are asked for something ([`Member`]); the others
-//! have a standing part, which they know by themselves. Only tenants of whom an OSD told something are looked at, and
-//! only parts that became others are told.
+//! With many tenants on many OSDs, what is done and said must not grow with the product of both.
+//! OSDs are told once what tenants there are. Parts are worked out only for OSDs that are asked for
+//! something ([`Member`]); the others have a standing part, which they know by themselves. Only
+//! tenants of whom an OSD told something are looked at, and only parts that became others are told.
 
 pub mod resolve;
 pub mod spec;
 
 use crate::rbd::ceiling::SIGN_OF_LIFE;
-use messages::{QosShares, ShareOfRate, TenantDemand, TenantNumber, TenantPart, TenantShare};
 use ::qos::Fraction;
+use messages::{QosShares, ShareOfRate, TenantDemand, TenantNumber, TenantPart, TenantShare};
 use spec::Promise;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{OsdId, PoolId};
@@ -23,26 +23,31 @@ const FRESH: f64 = 2.0;
 const SERVING: f64 = 1.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
-/// A floor is missed, as far as dividing it goes, when its tenant gets less than so many times of it: it is to be kept in each second.
+/// A floor is missed, as far as dividing it goes, when its tenant gets less than so many times of
+/// it: it is to be kept in each second.
 const KEPT: f64 = 1.15;
 /// What waits for a floor that is missed altogether is to be done within so many seconds.
 const DRAIN: f64 = 0.1;
-/// OSDs tell what they are asked for at least once a second; who did not for so long is asked for nothing.
+/// OSDs tell what they are asked for at least once a second; who did not for so long is asked for
+/// nothing.
 const STALE: f64 = 2.5;
-/// Of an OSD that is asked for nothing while others are, what it counts for floors fades within about so many seconds. Who stop
-/// within this time stop together.
+/// Of an OSD that is asked for nothing while others are, what it counts for floors fades within
+/// about so many seconds. Who stop within this time stop together.
 const FADING: f64 = 0.1;
 const TOGETHER: f64 = 0.3;
-/// An OSD that rests is left out when it counts for less than this part of all that a tenant's floor is divided by.
+/// An OSD that rests is left out when it counts for less than this part of all that a tenant's
+/// floor is divided by.
 const FADED: f64 = 0.005;
-/// An OSD that had to do with groups of a pool and is gone is expected back for so long: it is told of the pool's tenants when it comes, ...
+/// An OSD that had to do with groups of a pool and is gone is expected back for so long: it is told
+/// of the pool's tenants when it comes, ...
 const EXPECTED: f64 = 600.0;
 /// ... and has so long, once it is up, to be part of groups again.
 const BACK: f64 = 10.0;
-/// A manager that has just begun listens for so long: parts that OSDs have from another one hold meanwhile, and those
-/// that were heard first do not get everything.
+/// A manager that has just begun listens for so long: parts that OSDs have from another one hold
+/// meanwhile, and those that were heard first do not get everything.
 const LISTEN: f64 = 1.3;
-/// Once all OSDs that are up are there, they have told what they are asked for within so long, and it need not listen for longer.
+/// Once all OSDs that are up are there, they have told what they are asked for within so long, and
+/// it need not listen for longer.
 const HEARD: f64 = 0.3;
 /// What OSDs tell before specifications were read is remembered, for so many tenants of OSDs.
 const EARLY: usize = 1 << 18;
@@ -77,7 +82,10 @@ pub struct Resolved {
 
 /// The number of a tenant, from its name (FNV-1a).
 pub fn number_of(name: &str) -> TenantNumber {
-    TenantNumber(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)))
+    TenantNumber(
+        name.bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)),
+    )
 }
 
 /// An OSD that is asked for something for a tenant.
@@ -87,7 +95,8 @@ struct Member {
     came: [f64; 2],
     waits: [f64; 2],
     queued: f64,
-    /// Nothing is asked of it now. It counts for floors as it did, less and less while others are asked.
+    /// Nothing is asked of it now. It counts for floors as it did, less and less while others are
+    /// asked.
     rests: bool,
     /// For so long others were asked since.
     faded: f64,
@@ -112,11 +121,16 @@ impl Member {
         self.heard = now;
     }
 
-    /// What counts for ceilings of operations, for those of bytes, and for floors, of which so much is missed ([`Tenant::missed`]).
+    /// What counts for ceilings of operations, for those of bytes, and for floors, of which so much
+    /// is missed ([`Tenant::missed`]).
     fn asked(&self, missed: f64) -> [f64; 3] {
         let [ops, bytes] = [0, 1].map(|i| self.came[i] + self.waits[i]);
         let floor = ops + self.queued * missed / DRAIN;
-        if self.rests { [0.0, 0.0, floor * (-self.faded / FADING).exp()] } else { [ops, bytes, floor] }
+        if self.rests {
+            [0.0, 0.0, floor * (-self.faded / FADING).exp()]
+        } else {
+            [ops, bytes, floor]
+        }
     }
 }
 
@@ -125,7 +139,8 @@ struct Tenant {
     /// When it became what it is.
     version: u64,
     members: BTreeMap<OsdId, Member>,
-    /// Members that are asked for nothing any more and were not told yet that their part is a standing one.
+    /// Members that are asked for nothing any more and were not told yet that their part is a
+    /// standing one.
     left: BTreeSet<OsdId>,
 }
 
@@ -138,19 +153,31 @@ impl Tenant {
         self.resolved.promise.floors != [0, 0]
     }
 
-    /// The part of its floor that it does not get on OSDs that count, from 0 to 1. Where it gets its floor, parts are as what comes: clients keep what they
-    /// have under way, so what has gathered on the slowest OSD is no sign that more is due there, and with all of the floor there they
-    /// would get a multiple of it, from the others by share. Where it is missed, more is due where requests wait.
+    /// The part of its floor that it does not get on OSDs that count, from 0 to 1. Where it gets
+    /// its floor, parts are as what comes: clients keep what they have under way, so what has
+    /// gathered on the slowest OSD is no sign that more is due there, and with all of the floor
+    /// there they would get a multiple of it, from the others by share. Where it is missed, more is
+    /// due where requests wait.
     fn missed(&self, counts: impl Fn(&OsdId) -> bool) -> f64 {
-        let came = self.members.iter().filter(|(osd, m)| !m.rests && counts(osd)).fold([0.0; 2], |sum, (_, m)| [0, 1].map(|i| sum[i] + m.came[i]));
+        let came = self
+            .members
+            .iter()
+            .filter(|(osd, m)| !m.rests && counts(osd))
+            .fold([0.0; 2], |sum, (_, m)| [0, 1].map(|i| sum[i] + m.came[i]));
         let floors = self.resolved.promise.floors.map(|f| f as f64 / 1000.0 * KEPT);
         // If both are given, the lower one decides.
-        let kept = floors.iter().zip(came).filter(|(floor, _)| **floor > 0.0).map(|(floor, came)| came / floor).fold(0.0, f64::max);
+        let kept = floors
+            .iter()
+            .zip(came)
+            .filter(|(floor, _)| **floor > 0.0)
+            .map(|(floor, came)| came / floor)
+            .fold(0.0, f64::max);
         (1.0 - kept).max(0.0)
     }
 
-    /// Nothing is asked of an OSD any more. A tenant that stops everywhere finds its floor as it left it: whoever begins again
-    /// would else wait until all his OSDs have told so, and been told. True if it is news.
+    /// Nothing is asked of an OSD any more. A tenant that stops everywhere finds its floor as it
+    /// left it: whoever begins again would else wait until all his OSDs have told so, and been
+    /// told. True if it is news.
     fn rest(&mut self, osd: OsdId, now: f64) -> bool {
         let keeps = self.has_floor();
         match self.members.get_mut(&osd) {
@@ -168,7 +195,8 @@ impl Tenant {
     /// Those that rest fade while others are asked, until nothing is left that counts.
     fn fade(&mut self, now: f64) {
         if self.members.values().all(|m| m.rests) {
-            // They stopped together, and told one after the other. Time in which nobody asks does not count.
+            // They stopped together, and told one after the other. Time in which nobody asks does
+            // not count.
             for m in self.members.values_mut() {
                 m.heard = now;
                 m.faded = if m.faded < TOGETHER { 0.0 } else { m.faded };
@@ -193,9 +221,12 @@ impl Tenant {
     fn share(&self, number: TenantNumber, osds: u32) -> TenantShare {
         let p = &self.resolved.promise;
         let whole = |each_second, saved, peak| ShareOfRate { each_second, saved, peak, part: 0 };
-        let mut share = TenantShare { number, weight: p.weight, osds, ..self.resolved.whose.clone() };
+        let mut share =
+            TenantShare { number, weight: p.weight, osds, ..self.resolved.whose.clone() };
         if !p.ceilings.is_unlimited() {
-            share.ceilings = [p.ceilings.iops, p.ceilings.bps].map(|r| whole(r.each_second, r.saved, r.peak)).into();
+            share.ceilings = [p.ceilings.iops, p.ceilings.bps]
+                .map(|r| whole(r.each_second, r.saved, r.peak))
+                .into();
         }
         if p.floors != [0, 0] {
             share.floors = p.floors.map(|f| whole(f, 0, 0)).into();
@@ -209,7 +240,8 @@ impl Tenant {
 pub struct Serving {
     /// They lead groups of it: rates are divided over them.
     pub leads: BTreeSet<OsdId>,
-    /// They have to do with its groups, leading ones among them. Each of them may lead one in a moment, so it knows the pool's tenants.
+    /// They have to do with its groups, leading ones among them. Each of them may lead one in a
+    /// moment, so it knows the pool's tenants.
     pub acts: BTreeSet<OsdId>,
 }
 
@@ -219,7 +251,8 @@ impl From<BTreeSet<OsdId>> for Serving {
     }
 }
 
-/// Tenants of a pool, or those that may be anywhere: the OSDs that may be asked for them are the same.
+/// Tenants of a pool, or those that may be anywhere: the OSDs that may be asked for them are the
+/// same.
 #[derive(Default)]
 struct Group {
     serving: Serving,
@@ -236,9 +269,17 @@ struct Group {
 }
 
 impl Group {
-    /// Takes who serves now; true if those are others than before. One that is down but still there stops, and may be back soon.
-    fn serve(&mut self, mut now_serving: Serving, is_there: impl Fn(&OsdId) -> bool, now: f64) -> bool {
-        for osd in self.serving.acts.iter().filter(|osd| !now_serving.acts.contains(osd) && !is_there(osd)) {
+    /// Takes who serves now; true if those are others than before. One that is down but still there
+    /// stops, and may be back soon.
+    fn serve(
+        &mut self,
+        mut now_serving: Serving,
+        is_there: impl Fn(&OsdId) -> bool,
+        now: f64,
+    ) -> bool {
+        for osd in
+            self.serving.acts.iter().filter(|osd| !now_serving.acts.contains(osd) && !is_there(osd))
+        {
             self.expected.entry(*osd).or_insert(now + EXPECTED);
         }
         self.expected.retain(|osd, until| {
@@ -247,13 +288,15 @@ impl Group {
             }
             now < *until && !now_serving.acts.contains(osd)
         });
-        now_serving.leads.extend(self.expected.keys().filter(|osd| self.serving.leads.contains(osd)));
+        now_serving
+            .leads
+            .extend(self.expected.keys().filter(|osd| self.serving.leads.contains(osd)));
         now_serving.acts.extend(self.expected.keys());
         std::mem::replace(&mut self.serving, now_serving) != self.serving
     }
 
-    /// The number of OSDs that rates are divided over. With many it says a few more than there are, and stays the same
-    /// while some come and go: all tenants would have to be told again.
+    /// The number of OSDs that rates are divided over. With many it says a few more than there are,
+    /// and stays the same while some come and go: all tenants would have to be told again.
     fn count(&mut self) -> bool {
         let real = self.serving.leads.len() as u32;
         if real <= self.members && u64::from(real) * 4 >= u64::from(self.members) * 3 {
@@ -309,7 +352,8 @@ impl Tenants {
         due
     }
 
-    /// Takes what was read, or nothing if it could not be: then what was known holds. True if it is news.
+    /// Takes what was read, or nothing if it could not be: then what was known holds. True if it is
+    /// news.
     pub fn take(&mut self, resolved: Option<Vec<Resolved>>, now: f64) -> bool {
         self.reading = false;
         self.due = now + FRESH;
@@ -378,7 +422,12 @@ impl Tenants {
         let shown = self.tenants.values().map(|t| {
             let p = &t.resolved.promise;
             let ceilings = [p.ceilings.iops.each_second, p.ceilings.bps.each_second];
-            Shown { name: t.resolved.whose.name.clone(), weight: p.weight, floors: p.floors, ceilings }
+            Shown {
+                name: t.resolved.whose.name.clone(),
+                weight: p.weight,
+                floors: p.floors,
+                ceilings,
+            }
         });
         shown.collect()
     }
@@ -400,7 +449,8 @@ impl Tenants {
         for d in demand {
             let Some(t) = self.tenants.get_mut(&d.number) else { continue };
             if d.ops == 0 && d.waiting_ops == 0 && d.queued_ops == 0 {
-                // Whoever writes with one operation at a time goes from OSD to OSD: the next one needs the part at once.
+                // Whoever writes with one operation at a time goes from OSD to OSD: the next one
+                // needs the part at once.
                 t.fade(now);
                 if t.rest(osd, now) {
                     urgent |= t.members.values().any(|m| !m.rests && m.waits[0] > 0.0);
@@ -424,9 +474,13 @@ impl Tenants {
 
     /// Whether enough was heard to divide anything.
     fn has_listened(&mut self, now: f64) -> bool {
-        let all_there = self.known_to_me && !self.missed_some && !self.up.is_empty() && self.up.is_subset(&self.here);
+        let all_there = self.known_to_me
+            && !self.missed_some
+            && !self.up.is_empty()
+            && self.up.is_subset(&self.here);
         self.complete = if all_there { self.complete.or(Some(now)) } else { None };
-        self.listened |= self.begun.is_some_and(|begun| now - begun >= LISTEN) || self.complete.is_some_and(|at| now - at >= HEARD);
+        self.listened |= self.begun.is_some_and(|begun| now - begun >= LISTEN)
+            || self.complete.is_some_and(|at| now - at >= HEARD);
         self.listened
     }
 
@@ -449,8 +503,9 @@ impl Tenants {
             let changed = match pool {
                 Some(pool) => group.serve(serving(*pool).into(), is_there, now),
                 None => {
-                    // All that are up are divided over, connected or not: after a failover they come one after the other, and
-                    // with each other number of them all would have to be told anew.
+                    // All that are up are divided over, connected or not: after a failover they
+                    // come one after the other, and with each other number of them all would have
+                    // to be told anew.
                     let leads = if up.is_empty() { here } else { up };
                     let all = Serving { leads: leads.clone(), acts: here | leads };
                     let changed = all != group.serving;
@@ -475,7 +530,12 @@ impl Tenants {
         // Who knew of tenants of a pool that nobody serves is told all anew.
         self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.acts.is_empty());
         for (number, t) in &mut self.tenants {
-            let silent: Vec<OsdId> = t.members.iter().filter(|(_, m)| !m.rests && now - m.heard >= STALE).map(|(osd, _)| *osd).collect();
+            let silent: Vec<OsdId> = t
+                .members
+                .iter()
+                .filter(|(_, m)| !m.rests && now - m.heard >= STALE)
+                .map(|(osd, _)| *osd)
+                .collect();
             for osd in &silent {
                 t.rest(*osd, now);
             }
@@ -493,28 +553,43 @@ impl Tenants {
     fn tell_tenants(&mut self, tell: &mut BTreeMap<OsdId, QosShares>) {
         self.news = false;
         for osd in &self.here {
-            let wanted: BTreeMap<Option<PoolId>, u64> =
-                self.groups.iter().filter(|(_, g)| g.serving.acts.contains(osd)).map(|(pool, g)| (*pool, g.version)).collect();
+            let wanted: BTreeMap<Option<PoolId>, u64> = self
+                .groups
+                .iter()
+                .filter(|(_, g)| g.serving.acts.contains(osd))
+                .map(|(pool, g)| (*pool, g.version))
+                .collect();
             let known = self.known.get(osd);
             if known == Some(&wanted) {
                 continue;
             }
             let all = known.is_none_or(|k| {
-                k.iter().any(|(pool, version)| !wanted.contains_key(pool) || self.groups.get(pool).is_some_and(|g| g.since > *version))
+                k.iter().any(|(pool, version)| {
+                    !wanted.contains_key(pool)
+                        || self.groups.get(pool).is_some_and(|g| g.since > *version)
+                })
             });
             let message = tell.entry(*osd).or_default();
             message.all_tenants = all;
             for (pool, version) in &wanted {
                 let Some(group) = self.groups.get(pool) else { continue };
-                let from = if all { 0 } else { known.and_then(|k| k.get(pool)).copied().unwrap_or(0) };
+                let from =
+                    if all { 0 } else { known.and_then(|k| k.get(pool)).copied().unwrap_or(0) };
                 if from >= *version {
                     continue;
                 }
-                let changed = group.tenants.iter().filter_map(|n| Some((*n, self.tenants.get(n)?))).filter(|(_, t)| t.version > from);
+                let changed = group
+                    .tenants
+                    .iter()
+                    .filter_map(|n| Some((*n, self.tenants.get(n)?)))
+                    .filter(|(_, t)| t.version > from);
                 message.tenants.extend(changed.map(|(number, t)| t.share(number, group.members)));
                 if !all {
                     // One that is there again is not gone.
-                    let gone = group.gone.iter().filter(|(v, n)| *v > from && !self.tenants.contains_key(n));
+                    let gone = group
+                        .gone
+                        .iter()
+                        .filter(|(v, n)| *v > from && !self.tenants.contains_key(n));
                     message.gone.extend(gone.map(|(_, n)| *n));
                 }
             }
@@ -538,30 +613,45 @@ impl Tenants {
             for osd in std::mem::take(&mut t.left) {
                 if self.here.contains(&osd) {
                     let floor = Fraction::even(members).0;
-                    tell.entry(osd).or_default().parts.push(TenantPart { number, ops: standing.0, bytes: standing.0, floor });
+                    tell.entry(osd).or_default().parts.push(TenantPart {
+                        number,
+                        ops: standing.0,
+                        bytes: standing.0,
+                        floor,
+                    });
                 }
             }
-            // An OSD that is gone may still be there for clients, so of ceilings it keeps its part for a while. A floor that nobody asks for
-            // takes nothing from anybody: others have it at once. What waits where nobody leads any more is asked for elsewhere.
+            // An OSD that is gone may still be there for clients, so of ceilings it keeps its part
+            // for a while. A floor that nobody asks for takes nothing from anybody: others have it
+            // at once. What waits where nobody leads any more is asked for elsewhere.
             let counts = |osd: &OsdId| self.here.contains(osd) && group.serving.leads.contains(osd);
             let missed = t.missed(counts);
             let all = t.members.iter().fold([0.0; 3], |[ops, bytes, floor], (osd, m)| {
                 let asked = m.asked(missed);
                 [ops + asked[0], bytes + asked[1], floor + if counts(osd) { asked[2] } else { 0.0 }]
             });
-            let divided = t.members.iter().filter(|(osd, _)| self.here.contains(osd)).map(|(osd, m)| {
-                let asked = m.asked(missed);
-                let [ops, bytes] = [0, 1].map(|i| Fraction::of_demand(members, asked[i], all[i]));
-                let part = [ops, bytes, Fraction::of_floor(members, asked[2], all[2])];
-                let news = m.told.is_none_or(|told| part.iter().zip(told).any(|(p, t)| p.differs(t, differs)));
-                (*osd, part, news)
-            });
+            let divided =
+                t.members.iter().filter(|(osd, _)| self.here.contains(osd)).map(|(osd, m)| {
+                    let asked = m.asked(missed);
+                    let [ops, bytes] =
+                        [0, 1].map(|i| Fraction::of_demand(members, asked[i], all[i]));
+                    let part = [ops, bytes, Fraction::of_floor(members, asked[2], all[2])];
+                    let news = m.told.is_none_or(|told| {
+                        part.iter().zip(told).any(|(p, t)| p.differs(t, differs))
+                    });
+                    (*osd, part, news)
+                });
             let parts: Vec<(OsdId, [Fraction; 3], bool)> = divided.collect();
-            // Who is told that it has more has it from others. They must know, or they have more than the ceiling together.
-            let exceed = [0, 1].map(|i| {
-                let told = |osd: &OsdId| t.members.get(osd).and_then(|m| m.told).map(|told| told[i]);
-                Fraction::exceed(parts.iter().filter_map(|(osd, part, news)| if *news { Some(part[i]) } else { told(osd) }))
-            });
+            // Who is told that it has more has it from others. They must know, or they have more
+            // than the ceiling together.
+            let exceed =
+                [0, 1].map(|i| {
+                    let told =
+                        |osd: &OsdId| t.members.get(osd).and_then(|m| m.told).map(|told| told[i]);
+                    Fraction::exceed(parts.iter().filter_map(|(osd, part, news)| {
+                        if *news { Some(part[i]) } else { told(osd) }
+                    }))
+                });
             for (osd, part, news) in parts {
                 let Some(m) = t.members.get_mut(&osd) else { continue };
                 let gives = |i: usize| exceed[i] && m.told.is_some_and(|told| told[i] > part[i]);
@@ -577,19 +667,33 @@ impl Tenants {
                     _ => {
                         m.told = Some(part);
                         let [ops, bytes, floor] = part.map(|p| p.0);
-                        tell.entry(osd).or_default().parts.push(TenantPart { number, ops, bytes, floor });
+                        tell.entry(osd).or_default().parts.push(TenantPart {
+                            number,
+                            ops,
+                            bytes,
+                            floor,
+                        });
                     }
                 }
             }
         }
     }
 
-    /// Divides anew; what there is to tell the OSDs that can be told. `serving` says who serves a pool.
-    pub fn round<S: Into<Serving>>(&mut self, now: f64, here: &BTreeSet<OsdId>, serving: impl FnMut(PoolId) -> S) -> BTreeMap<OsdId, QosShares> {
+    /// Divides anew; what there is to tell the OSDs that can be told. `serving` says who serves a
+    /// pool.
+    pub fn round<S: Into<Serving>>(
+        &mut self,
+        now: f64,
+        here: &BTreeSet<OsdId>,
+        serving: impl FnMut(PoolId) -> S,
+    ) -> BTreeMap<OsdId, QosShares> {
         let mut tell = BTreeMap::new();
         if self.here != *here {
             let gone: Vec<OsdId> = self.here.difference(here).copied().collect();
-            let affected = self.tenants.iter().filter(|(_, t)| gone.iter().any(|osd| t.members.contains_key(osd)));
+            let affected = self
+                .tenants
+                .iter()
+                .filter(|(_, t)| gone.iter().any(|osd| t.members.contains_key(osd)));
             self.touched.extend(affected.map(|(number, _)| *number));
             self.here.clone_from(here);
             self.known.retain(|o, _| here.contains(o));
@@ -624,7 +728,9 @@ impl Tenants {
         }
         for osd in here {
             let knows = self.known.get(osd).is_some_and(|k| !k.is_empty());
-            if tell.contains_key(osd) || (knows && self.spoken.get(osd).is_none_or(|at| now - at >= SIGN_OF_LIFE)) {
+            if tell.contains_key(osd)
+                || (knows && self.spoken.get(osd).is_none_or(|at| now - at >= SIGN_OF_LIFE))
+            {
                 tell.entry(*osd).or_default();
                 self.spoken.insert(*osd, now);
             }
@@ -639,7 +745,8 @@ mod tests {
     use spec::Spec;
 
     fn resolved(name: &str, json: &str) -> Resolved {
-        let whose = TenantShare { name: name.into(), pool: Some(PoolId(3)), ..TenantShare::default() };
+        let whose =
+            TenantShare { name: name.into(), pool: Some(PoolId(3)), ..TenantShare::default() };
         Resolved { whose, promise: Spec::parse(json).unwrap().promise(None) }
     }
 
@@ -648,7 +755,13 @@ mod tests {
     }
 
     fn asked(name: &str, ops: u32) -> TenantDemand {
-        TenantDemand { number: number_of(name), millis: 100, ops, bytes: u64::from(ops) * 4096, ..TenantDemand::default() }
+        TenantDemand {
+            number: number_of(name),
+            millis: 100,
+            ops,
+            bytes: u64::from(ops) * 4096,
+            ..TenantDemand::default()
+        }
     }
 
     /// What part of a thousand an OSD was told of operations.
@@ -678,18 +791,31 @@ mod tests {
         let mut t = Tenants::default();
         let here: BTreeSet<OsdId> = [0, 1, 2, 3].map(OsdId).into();
         assert!(t.due(1.0) && !t.due(1.0));
-        assert!(t.take(Some(vec![resolved("a", r#"{"weight": 7, "floor_iops": 90, "ceiling_iops": 300}"#)]), 1.0));
+        assert!(t.take(
+            Some(vec![resolved("a", r#"{"weight": 7, "floor_iops": 90, "ceiling_iops": 300}"#)]),
+            1.0
+        ));
         let told = t.round(1.0, &here, osds);
         assert_eq!(told.len(), 4);
-        assert!(told[&OsdId(3)].tenants.is_empty() && told[&OsdId(3)].all_tenants, "it is told that there is nothing for it");
+        assert!(
+            told[&OsdId(3)].tenants.is_empty() && told[&OsdId(3)].all_tenants,
+            "it is told that there is nothing for it"
+        );
         let a = &told[&OsdId(0)].tenants[0];
-        assert_eq!((a.weight, a.osds, a.ceilings[0].each_second, a.floors[0].each_second), (7, 3, 300_000, 90_000));
+        assert_eq!(
+            (a.weight, a.osds, a.ceilings[0].each_second, a.floors[0].each_second),
+            (7, 3, 300_000, 90_000)
+        );
         assert!(t.round(1.1, &here, osds).is_empty());
         // At first it listens.
         t.handle_demand(OsdId(1), &[asked("a", 10)], 1.2);
         assert!(t.round(1.2, &here, osds).is_empty());
         let told = t.round(2.4, &here, osds);
-        assert_eq!((part(&told, 1), part(&told, 0)), (Some(956), None), "whoever is not asked has a standing part");
+        assert_eq!(
+            (part(&told, 1), part(&told, 0)),
+            (Some(956), None),
+            "whoever is not asked has a standing part"
+        );
         // Another one is asked for as much.
         t.handle_demand(OsdId(0), &[asked("a", 10)], 2.5);
         let told = t.round(2.5, &here, osds);
@@ -698,12 +824,17 @@ mod tests {
         t.handle_demand(OsdId(0), &[TenantDemand { millis: 1000, ..asked("a", 104) }], 2.6);
         assert!(t.round(2.6, &here, osds).is_empty());
         assert!(part(&t.round(3.5, &here, osds), 0).is_some_and(|p| (487..515).contains(&p)));
-        // Who says that he is asked for nothing gives his part back at once, and who says nothing, soon.
+        // Who says that he is asked for nothing gives his part back at once, and who says nothing,
+        // soon.
         t.handle_demand(OsdId(1), &[asked("a", 0)], 3.6);
         let told = t.round(3.6, &here, osds);
         assert_eq!((part(&told, 0), part(&told, 1)), (Some(956), Some(16)));
         let told = t.round(6.0, &here, osds);
-        assert_eq!((part(&told, 0), told[&OsdId(1)].parts.len()), (Some(16), 0), "and a sign of life for the others");
+        assert_eq!(
+            (part(&told, 0), told[&OsdId(1)].parts.len()),
+            (Some(16), 0),
+            "and a sign of life for the others"
+        );
     }
 
     #[test]
@@ -713,7 +844,8 @@ mod tests {
         t.take(Some(vec![resolved("a", r#"{"ceiling_iops": 300}"#)]), 1.0);
         t.round(1.0, &here, osds);
         let (mut now, mut last, mut told) = (2.5, BTreeMap::from([(0, 16), (1, 16), (2, 16)]), 0);
-        // What comes moves to one OSD, less and less from the others: what each of them has less is small news, what it has more is not.
+        // What comes moves to one OSD, less and less from the others: what each of them has less is
+        // small news, what it has more is not.
         for turn in 0..200u32 {
             now += 0.1;
             let more = (turn % 50) * 10;
@@ -736,7 +868,11 @@ mod tests {
             let mut t = Tenants::default();
             t.map_changed(up.iter().copied().map(OsdId).collect());
             let mut told = (10..40).map(|tenth| f64::from(tenth) / 10.0).filter(|now| {
-                let here: BTreeSet<OsdId> = if *now < comes { [0, 1].map(OsdId).into() } else { [0, 1, 2].map(OsdId).into() };
+                let here: BTreeSet<OsdId> = if *now < comes {
+                    [0, 1].map(OsdId).into()
+                } else {
+                    [0, 1, 2].map(OsdId).into()
+                };
                 // It is told once, and knows of tenants a little later.
                 if *now == 1.0 {
                     t.handle_demand(OsdId(0), &[asked("a", 10)], *now);
@@ -763,17 +899,18 @@ mod tests {
         let mut now = 2.5;
         let mut all = [(0, 60), (1, 30), (2, 10)];
         let mut last = BTreeMap::new();
-        let mut turn = |t: &mut Tenants, last: &mut BTreeMap<i32, (u64, u64)>, all: &[(i32, u32)]| {
-            now += 0.1;
-            for (osd, ops) in all {
-                t.handle_demand(OsdId(*osd), &[asked("a", *ops)], now);
-            }
-            for (osd, s) in t.round(now, &here, osds) {
-                for p in s.parts {
-                    last.insert(osd.0, (Fraction(p.floor).of(1000), Fraction(p.ops).of(1000)));
+        let mut turn =
+            |t: &mut Tenants, last: &mut BTreeMap<i32, (u64, u64)>, all: &[(i32, u32)]| {
+                now += 0.1;
+                for (osd, ops) in all {
+                    t.handle_demand(OsdId(*osd), &[asked("a", *ops)], now);
                 }
-            }
-        };
+                for (osd, s) in t.round(now, &here, osds) {
+                    for p in s.parts {
+                        last.insert(osd.0, (Fraction(p.floor).of(1000), Fraction(p.ops).of(1000)));
+                    }
+                }
+            };
         for _ in 0..30 {
             turn(&mut t, &mut last, &all);
         }
@@ -788,7 +925,10 @@ mod tests {
         }
         for (at, (floor, ops)) in &last {
             let was = [600, 300, 100][*at as usize];
-            assert!((was * 3 / 4..=was * 4 / 3).contains(floor), "osd.{at} has {floor} of its floor, had {was}");
+            assert!(
+                (was * 3 / 4..=was * 4 / 3).contains(floor),
+                "osd.{at} has {floor} of its floor, had {was}"
+            );
             assert_eq!(*ops, 16, "of ceilings it has its standing part");
         }
         assert!((980..=1000).contains(&last.values().map(|p| p.0).sum::<u64>()));
@@ -797,13 +937,16 @@ mod tests {
             turn(&mut t, &mut last, &[(2, 50)]);
         }
         assert!(last[&2].0 >= 995, "{last:?}");
-        // That an OSD has a floor that nobody asks it for takes nothing from anybody; it begins with an even part.
+        // That an OSD has a floor that nobody asks it for takes nothing from anybody; it begins
+        // with an even part.
         assert_eq!((last[&0].0, last[&1].0), (333, 333));
     }
 
     /// What parts of a thousand OSDs were told of a floor.
     fn floors(told: &BTreeMap<OsdId, QosShares>) -> BTreeMap<i32, u64> {
-        told.iter().flat_map(|(osd, s)| s.parts.iter().map(|p| (osd.0, Fraction(p.floor).of(1000)))).collect()
+        told.iter()
+            .flat_map(|(osd, s)| s.parts.iter().map(|p| (osd.0, Fraction(p.floor).of(1000))))
+            .collect()
     }
 
     #[test]
@@ -814,11 +957,16 @@ mod tests {
         t.round(1.0, &here, osds);
         let turn = |t: &mut Tenants, now: f64, ops: [u32; 3], queued: [u32; 3]| {
             for (osd, (ops, queued_ops)) in ops.into_iter().zip(queued).enumerate() {
-                t.handle_demand(OsdId(osd as i32), &[TenantDemand { queued_ops, ..asked("a", ops) }], now);
+                t.handle_demand(
+                    OsdId(osd as i32),
+                    &[TenantDemand { queued_ops, ..asked("a", ops) }],
+                    now,
+                );
             }
             floors(&t.round(now, &here, osds))
         };
-        // It gets more than its floor, although most of what its clients have under way lies on one OSD.
+        // It gets more than its floor, although most of what its clients have under way lies on one
+        // OSD.
         let told = turn(&mut t, 3.0, [20, 10, 10], [100, 0, 0]);
         assert_eq!(told.values().copied().collect::<Vec<_>>(), [500, 250, 250]);
         // It gets half of it: what waits counts.
@@ -845,7 +993,10 @@ mod tests {
         let leads = |_| BTreeSet::from([0, 2].map(OsdId));
         let told = t.round(3.1, &others, leads);
         assert_eq!(floors(&told), [(0, 500), (2, 500)].into());
-        assert!(told.values().all(|s| s.parts.iter().all(|p| Fraction(p.ops).of(1000) < 340)), "clients may still reach it: {told:?}");
+        assert!(
+            told.values().all(|s| s.parts.iter().all(|p| Fraction(p.ops).of(1000) < 340)),
+            "clients may still reach it: {told:?}"
+        );
         // It is told of the tenant before it has said that it leads anything, ...
         t.round(4.2, &others, leads);
         let told = t.round(5.0, &here, leads);
@@ -860,13 +1011,23 @@ mod tests {
         let mut t = Tenants::default();
         let here: BTreeSet<OsdId> = [0, 1, 2, 3].map(OsdId).into();
         t.take(Some(vec![resolved("a", r#"{"floor_iops": 300}"#)]), 1.0);
-        let told = t.round(1.0, &here, |_| Serving { leads: [OsdId(2)].into(), acts: [0, 1, 2].map(OsdId).into() });
+        let told = t.round(1.0, &here, |_| Serving {
+            leads: [OsdId(2)].into(),
+            acts: [0, 1, 2].map(OsdId).into(),
+        });
         for osd in [0, 1, 2] {
-            assert_eq!(told[&OsdId(osd)].tenants.iter().map(|t| t.osds).collect::<Vec<_>>(), [1], "osd.{osd}");
+            assert_eq!(
+                told[&OsdId(osd)].tenants.iter().map(|t| t.osds).collect::<Vec<_>>(),
+                [1],
+                "osd.{osd}"
+            );
         }
         assert!(told[&OsdId(3)].tenants.is_empty());
         // Another one leads: nobody has to be told of anything.
-        let told = t.round(2.5, &here, |_| Serving { leads: [OsdId(1)].into(), acts: [0, 1, 2].map(OsdId).into() });
+        let told = t.round(2.5, &here, |_| Serving {
+            leads: [OsdId(1)].into(),
+            acts: [0, 1, 2].map(OsdId).into(),
+        });
         assert!(told.values().all(|s| !s.all_tenants && s.tenants.is_empty()), "{told:?}");
     }
 
@@ -879,7 +1040,8 @@ mod tests {
         t.take(Some(vec![resolved("a", r#"{"floor_iops": 300}"#)]), 1.0);
         t.round(1.0, &here, osds);
         let leads = |_| BTreeSet::from(others);
-        // It says that it goes, and is there for a moment longer; then it is away for longer than it has to lead again when it is back.
+        // It says that it goes, and is there for a moment longer; then it is away for longer than
+        // it has to lead again when it is back.
         t.map_changed(without.clone());
         for now in [2.0, 2.1] {
             let told = t.round(now, &here, leads);
@@ -902,36 +1064,59 @@ mod tests {
     fn changes_are_told_and_nothing_else() {
         let mut t = Tenants::default();
         let here: BTreeSet<OsdId> = [0, 1, 2].map(OsdId).into();
-        let spec = |n: u64, weight: u64| resolved(&format!("t{n}"), &format!(r#"{{"weight": {weight}}}"#));
+        let spec =
+            |n: u64, weight: u64| resolved(&format!("t{n}"), &format!(r#"{{"weight": {weight}}}"#));
         t.take(Some((0..100).map(|n| spec(n, 10)).collect()), 1.0);
         assert!(t.round(1.0, &here, osds).values().all(|s| s.tenants.len() == 100));
         // One changes, one goes, one comes.
-        let next: Vec<Resolved> = (1..101).map(|n| spec(n, if n == 50 { 11 } else { 10 })).collect();
+        let next: Vec<Resolved> =
+            (1..101).map(|n| spec(n, if n == 50 { 11 } else { 10 })).collect();
         assert!(t.take(Some(next.clone()), 3.0) && !t.take(Some(next), 4.0));
         let told = t.round(4.0, &here, osds);
         let s = &told[&OsdId(2)];
         let names: BTreeSet<&str> = s.tenants.iter().map(|t| t.name.as_str()).collect();
-        assert_eq!((names, &s.gone[..], s.all_tenants), (["t50", "t100"].into(), &[number_of("t0")][..], false));
+        assert_eq!(
+            (names, &s.gone[..], s.all_tenants),
+            (["t50", "t100"].into(), &[number_of("t0")][..], false)
+        );
         // What cannot be read leaves all as it was.
         assert!(!t.take(None, 5.0) && !t.is_empty());
         // Who has begun anew is told everything.
         t.forget_told(OsdId(1));
         let told = t.round(5.0, &here, osds);
-        assert!(told.len() == 1 && told[&OsdId(1)].tenants.len() == 100 && told[&OsdId(1)].all_tenants);
+        assert!(
+            told.len() == 1 && told[&OsdId(1)].tenants.len() == 100 && told[&OsdId(1)].all_tenants
+        );
         // A pool that is served elsewhere now.
         let told = t.round(7.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)));
         assert!(told[&OsdId(2)].all_tenants && told[&OsdId(2)].tenants.is_empty());
-        assert!(told[&OsdId(0)].tenants.iter().all(|t| t.osds == 2), "there are fewer, and rates are divided anew");
+        assert!(
+            told[&OsdId(0)].tenants.iter().all(|t| t.osds == 2),
+            "there are fewer, and rates are divided anew"
+        );
         assert!(t.take(Some(Vec::new()), 9.0));
-        assert_eq!(t.round(9.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)))[&OsdId(0)].gone.len(), 100);
+        assert_eq!(
+            t.round(9.0, &here, |_| BTreeSet::from([0, 1].map(OsdId)))[&OsdId(0)].gone.len(),
+            100
+        );
     }
 
     #[test]
     fn each_osd_is_told_once_of_tenants_that_may_be_anywhere_while_they_come() {
         let mut t = Tenants::default();
         t.map_changed((0..100).map(OsdId).collect());
-        let whose = TenantShare { name: "client.a".into(), client: Some("client.a".into()), ..TenantShare::default() };
-        t.take(Some(vec![Resolved { whose, promise: Spec::parse(r#"{"weight": 7}"#).unwrap().promise(None) }]), 1.0);
+        let whose = TenantShare {
+            name: "client.a".into(),
+            client: Some("client.a".into()),
+            ..TenantShare::default()
+        };
+        t.take(
+            Some(vec![Resolved {
+                whose,
+                promise: Spec::parse(r#"{"weight": 7}"#).unwrap().promise(None),
+            }]),
+            1.0,
+        );
         let mut told = 0;
         for n in 1..=100 {
             let here: BTreeSet<OsdId> = (0..n).map(OsdId).collect();

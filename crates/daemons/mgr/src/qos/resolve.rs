@@ -39,12 +39,19 @@ struct ImagePlace {
 impl Resolver {
     /// Asks through this client.
     pub fn new(rados: Rados) -> Self {
-        Resolver { rados, images: RefCell::default(), since: Cell::new(0), complained: RefCell::default() }
+        Resolver {
+            rados,
+            images: RefCell::default(),
+            since: Cell::new(0),
+            complained: RefCell::default(),
+        }
     }
 
     /// All tenants that specifications describe now.
     pub async fn read(&self) -> Result<Vec<Resolved>, ClientError> {
-        let command = serde_json::json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"}).to_string();
+        let command =
+            serde_json::json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"})
+                .to_string();
         let output = self.rados.mon_command(&command, Bytes::new()).await?.ok()?;
         let rows: BTreeMap<String, String> = serde_json::from_slice(&output).unwrap_or_default();
         let (all, bad) = read_all(rows.iter().map(|(k, v)| (k.as_str(), v.as_str())));
@@ -57,7 +64,10 @@ impl Resolver {
     }
 
     /// The tenants that these specifications describe.
-    pub async fn resolve(&self, all: &BTreeMap<Selector, Spec>) -> Result<Vec<Resolved>, ClientError> {
+    pub async fn resolve(
+        &self,
+        all: &BTreeMap<Selector, Spec>,
+    ) -> Result<Vec<Resolved>, ClientError> {
         self.since.set(self.since.get() + 1);
         if self.since.get() >= IMAGES_EVERY {
             self.since.set(0);
@@ -75,16 +85,22 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Finds images of selectors that have not been looked for, several at a time: on a busy cluster each takes a while.
-    async fn find_images(&self, selectors: impl Iterator<Item = &Selector>) -> Result<(), ClientError> {
+    /// Finds images of selectors that have not been looked for, several at a time: on a busy
+    /// cluster each takes a while.
+    async fn find_images(
+        &self,
+        selectors: impl Iterator<Item = &Selector>,
+    ) -> Result<(), ClientError> {
         let known = |s: &Selector| self.images.borrow().contains_key(s);
-        let wanted: Vec<Selector> = selectors.filter(|s| matches!(s, Selector::Image(..)) && !known(s)).cloned().collect();
+        let wanted: Vec<Selector> =
+            selectors.filter(|s| matches!(s, Selector::Image(..)) && !known(s)).cloned().collect();
         for some in wanted.chunks(AT_A_TIME) {
             let mut under_way = tokio::task::JoinSet::new();
             for selector in some {
                 let Selector::Image(pool, namespace, pattern) = selector.clone() else { continue };
                 let Some(id) = self.pool(&pool) else { continue };
-                let ctx = self.rados.ioctx_of(id).with_namespace(&namespace).with_timeout(OSD_TIMEOUT);
+                let ctx =
+                    self.rados.ioctx_of(id).with_namespace(&namespace).with_timeout(OSD_TIMEOUT);
                 let selector = selector.clone();
                 under_way.spawn_local(async move { (selector, images_like(&ctx, &pattern).await) });
             }
@@ -106,7 +122,10 @@ impl Resolver {
         let promise = spec.promise(None);
         match selector {
             Selector::Template(_) => {}
-            Selector::Client(name) => out.push(Resolved { whose: TenantShare { client: Some(name.clone()), ..whose }, promise }),
+            Selector::Client(name) => out.push(Resolved {
+                whose: TenantShare { client: Some(name.clone()), ..whose },
+                promise,
+            }),
             Selector::Pool(pool) => {
                 let Some(pool) = self.pool(pool) else { return };
                 out.push(Resolved { whose: TenantShare { pool: Some(pool), ..whose }, promise });
@@ -114,7 +133,10 @@ impl Resolver {
             Selector::Namespace(pool, namespace) => {
                 let Some(pool) = self.pool(pool) else { return };
                 let namespace = Some(Bytes::copy_from_slice(namespace.as_bytes()));
-                out.push(Resolved { whose: TenantShare { pool: Some(pool), namespace, ..whose }, promise });
+                out.push(Resolved {
+                    whose: TenantShare { pool: Some(pool), namespace, ..whose },
+                    promise,
+                });
             }
             Selector::Image(pool, namespace, _) => {
                 let places = self.images.borrow().get(selector).cloned().unwrap_or_default();
@@ -139,8 +161,8 @@ impl Resolver {
     }
 }
 
-/// The images of a pool and namespace that a pattern fits. One that cannot be read has no promise; one that could not be read in time
-/// is an error: what was promised to it holds.
+/// The images of a pool and namespace that a pattern fits. One that cannot be read has no promise;
+/// one that could not be read in time is an error: what was promised to it holds.
 async fn images_like(ctx: &IoCtx, pattern: &str) -> Result<Vec<ImagePlace>, ClientError> {
     let found: Vec<(String, String)> = if pattern.contains(['*', '?']) {
         let names = image::names(ctx).await?;
@@ -161,7 +183,10 @@ async fn images_like(ctx: &IoCtx, pattern: &str) -> Result<Vec<ImagePlace>, Clie
                     let (pool, prefix, size) = image.place();
                     places.push(ImagePlace { name, pool, prefix: prefix.to_owned(), size });
                 }
-                Ok((_, Err(ImageError::Cluster(e @ (ClientError::Timeout(_) | ClientError::Shutdown))))) => return Err(e),
+                Ok((
+                    _,
+                    Err(ImageError::Cluster(e @ (ClientError::Timeout(_) | ClientError::Shutdown))),
+                )) => return Err(e),
                 Ok((_, Ok(None))) => {}
                 Ok((name, Err(e))) => tracing::debug!("image {name} has no promise: {e}"),
                 Err(_) => return Err(ClientError::Shutdown),

@@ -1,6 +1,7 @@
 //! Specifications of quality of service: what operators write, and what it means.
 //!
-//! A specification is kept with the monitors under `qos/spec/SELECTOR`, as JSON. The selector says whose it is:
+//! A specification is kept with the monitors under `qos/spec/SELECTOR`, as JSON. The selector says
+//! whose it is:
 //!
 //! | selector | tenant |
 //! | --- | --- |
@@ -61,11 +62,19 @@ impl Selector {
         let own = |s: &&str| (*s).to_owned();
         match &parts[..] {
             _ if !plain => Err(bad()),
-            [one] if one.starts_with('@') && one.len() > 1 => Ok(Selector::Template(one[1..].to_owned())),
-            [one] if one.strip_prefix("client.").is_some_and(|n| !n.is_empty()) => Ok(Selector::Client(own(one))),
+            [one] if one.starts_with('@') && one.len() > 1 => {
+                Ok(Selector::Template(one[1..].to_owned()))
+            }
+            [one] if one.strip_prefix("client.").is_some_and(|n| !n.is_empty()) => {
+                Ok(Selector::Client(own(one)))
+            }
             [pool] if !pool.is_empty() && !pool.starts_with('@') => Ok(Selector::Pool(own(pool))),
-            [pool, namespace] if !pool.is_empty() && !namespace.is_empty() => Ok(Selector::Namespace(own(pool), own(namespace))),
-            [pool, namespace, image] if !pool.is_empty() && !image.is_empty() => Ok(Selector::Image(own(pool), own(namespace), own(image))),
+            [pool, namespace] if !pool.is_empty() && !namespace.is_empty() => {
+                Ok(Selector::Namespace(own(pool), own(namespace)))
+            }
+            [pool, namespace, image] if !pool.is_empty() && !image.is_empty() => {
+                Ok(Selector::Image(own(pool), own(namespace), own(image)))
+            }
             _ => Err(bad()),
         }
     }
@@ -196,7 +205,8 @@ impl Spec {
     /// Whether it can hold, for this selector. Templates must have been applied.
     pub fn validate(&self, selector: &Selector) -> Result<(), SpecError> {
         let bad = |what| Err(SpecError::Value(what));
-        let above = |a: Option<u64>, b: Option<u64>| matches!((a, b), (Some(a), Some(b)) if b > 0 && a > b);
+        let above =
+            |a: Option<u64>, b: Option<u64>| matches!((a, b), (Some(a), Some(b)) if b > 0 && a > b);
         let image = matches!(selector, Selector::Image(..) | Selector::Template(_));
         if matches!(selector, Selector::Template(_)) && self.like.is_some() {
             return bad("a template cannot be like another");
@@ -207,10 +217,15 @@ impl Spec {
         if !image && (self.floor_iops_per_gib.is_some() || self.ceiling_iops_per_gib.is_some()) {
             return bad("only images have a size for rates per GiB");
         }
-        if above(self.floor_iops, self.ceiling_iops) || above(self.floor_bps, self.ceiling_bps) || above(self.floor_iops_per_gib, self.ceiling_iops_per_gib) {
+        if above(self.floor_iops, self.ceiling_iops)
+            || above(self.floor_bps, self.ceiling_bps)
+            || above(self.floor_iops_per_gib, self.ceiling_iops_per_gib)
+        {
             return bad("the floor is above the ceiling");
         }
-        if (self.burst_iops.is_some() && self.ceiling_iops.is_none() && self.ceiling_iops_per_gib.is_none())
+        if (self.burst_iops.is_some()
+            && self.ceiling_iops.is_none()
+            && self.ceiling_iops_per_gib.is_none())
             || (self.burst_bps.is_some() && self.ceiling_bps.is_none())
         {
             return bad("a burst needs a ceiling");
@@ -246,7 +261,9 @@ impl Spec {
 }
 
 /// Reads everything that is kept under [`PREFIX`]; and what could not be read, with the reason.
-pub fn read_all<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> (BTreeMap<Selector, Spec>, Vec<(String, SpecError)>) {
+pub fn read_all<'a>(
+    rows: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> (BTreeMap<Selector, Spec>, Vec<(String, SpecError)>) {
     let (mut all, mut bad) = (BTreeMap::new(), Vec::new());
     for (key, value) in rows {
         let Some(name) = key.strip_prefix(PREFIX) else { continue };
@@ -259,7 +276,8 @@ pub fn read_all<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> (BTre
     }
     // What was valid when it was written may not be with the template of today.
     let check = |s: &Selector, spec: &Spec| spec.effective(&all).and_then(|e| e.validate(s)).err();
-    let broken: Vec<(Selector, SpecError)> = all.iter().filter_map(|(s, spec)| Some((s.clone(), check(s, spec)?))).collect();
+    let broken: Vec<(Selector, SpecError)> =
+        all.iter().filter_map(|(s, spec)| Some((s.clone(), check(s, spec)?))).collect();
     for (selector, e) in broken {
         all.remove(&selector);
         bad.push((selector.to_string(), e));
@@ -286,8 +304,17 @@ mod tests {
     #[test]
     fn patterns() {
         for (pattern, name, fit) in [
-            ("*", "", true), ("a*", "abc", true), ("a*c", "abcbc", true), ("a*d", "abc", false), ("a?c", "abc", true), ("a?c", "ac", false),
-            ("abc", "abc", true), ("abc", "abcd", false), ("", "a", false), ("*b*", "abc", true), ("**x", "yyx", true),
+            ("*", "", true),
+            ("a*", "abc", true),
+            ("a*c", "abcbc", true),
+            ("a*d", "abc", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("", "a", false),
+            ("*b*", "abc", true),
+            ("**x", "yyx", true),
         ] {
             assert_eq!(fits(pattern, name), fit, "{pattern} {name}");
         }
@@ -295,12 +322,22 @@ mod tests {
 
     #[test]
     fn what_is_not_valid_is_refused() {
-        let check = |selector: &str, json: &str| Spec::parse(json).and_then(|s| s.validate(&Selector::parse(selector)?));
+        let check = |selector: &str, json: &str| {
+            Spec::parse(json).and_then(|s| s.validate(&Selector::parse(selector)?))
+        };
         assert!(check("a", r#"{"weight": 200, "floor_iops": 10, "ceiling_iops": 10}"#).is_ok());
         for (selector, json) in [
-            ("a", "{}"), ("a", r#"{"weight": 0}"#), ("a", r#"{"weight": 10001}"#), ("a", r#"{"floor_iops": 11, "ceiling_iops": 10}"#),
-            ("a", r#"{"burst_iops": 5}"#), ("a", r#"{"ceiling_iops": 10, "burst_iops": 5}"#), ("a", r#"{"flor_iops": 5}"#),
-            ("a", r#"{"floor_iops": -5}"#), ("a", r#"{"floor_iops_per_gib": 5}"#), ("a", "[]"), ("a", "x"),
+            ("a", "{}"),
+            ("a", r#"{"weight": 0}"#),
+            ("a", r#"{"weight": 10001}"#),
+            ("a", r#"{"floor_iops": 11, "ceiling_iops": 10}"#),
+            ("a", r#"{"burst_iops": 5}"#),
+            ("a", r#"{"ceiling_iops": 10, "burst_iops": 5}"#),
+            ("a", r#"{"flor_iops": 5}"#),
+            ("a", r#"{"floor_iops": -5}"#),
+            ("a", r#"{"floor_iops_per_gib": 5}"#),
+            ("a", "[]"),
+            ("a", "x"),
         ] {
             assert!(check(selector, json).is_err(), "{selector} {json}");
         }
@@ -322,7 +359,13 @@ mod tests {
         assert_eq!(bad.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["r", "p", "q"]);
         let vm = Selector::parse("p//vm").unwrap();
         let promise = all[&vm].effective(&all).unwrap().promise(Some(3 << 29));
-        assert_eq!((promise.weight, promise.ceilings.iops, promise.floors), (400, Rate::new(15, 0, 1), [0, 0]));
-        assert_eq!(all[&vm].effective(&all).unwrap().promise(Some(1)).ceilings.iops, Rate::new(1, 0, 1));
+        assert_eq!(
+            (promise.weight, promise.ceilings.iops, promise.floors),
+            (400, Rate::new(15, 0, 1), [0, 0])
+        );
+        assert_eq!(
+            all[&vm].effective(&all).unwrap().promise(Some(1)).ceilings.iops,
+            Rate::new(1, 0, 1)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Limits of images (librbd's `rbd_qos_*` options), read here and split over the OSDs that serve them.
+//! Limits of images (librbd's `rbd_qos_*` options), read here and split over the OSDs that serve
+//! them.
 //!
-//! OSDs say what an image's data is asked for. For the images in use the settings of the image, of its pool
-//! and for all clients are read again and again; each OSD is told its part of what they mean. Here is what
-//! decides; the reading is in [`super`].
+//! OSDs say what an image's data is asked for. For the images in use the settings of the image, of
+//! its pool and for all clients are read again and again; each OSD is told its part of what they
+//! mean. Here is what decides; the reading is in [`super`].
 
 use messages::{DemandCount, ImageData, ImageDemand, ImageShare, QosShares, ShareOfRate};
 use qos::{Limits, Rate};
@@ -19,7 +20,8 @@ const FRESH: f64 = 2.0;
 const RETRY: f64 = 1.0;
 /// An image is in use for so long after it was asked for anything.
 const IN_USE: f64 = 60.0;
-/// An OSD hears something at least after so many seconds: without word from us it does not keep its part.
+/// An OSD hears something at least after so many seconds: without word from us it does not keep its
+/// part.
 pub(crate) const SIGN_OF_LIFE: f64 = 2.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
@@ -63,7 +65,11 @@ pub fn image_ref(data: &ImageData) -> Option<ImageRef> {
         None => (None, rest),
     };
     let plain = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric());
-    plain.then(|| ImageRef { pool: pool.unwrap_or(data.pool), id: id.to_owned(), elsewhere: pool.is_some() })
+    plain.then(|| ImageRef {
+        pool: pool.unwrap_or(data.pool),
+        id: id.to_owned(),
+        elsewhere: pool.is_some(),
+    })
 }
 
 /// What settings mean. The first that has a value for an option wins.
@@ -77,7 +83,11 @@ pub fn limits(sources: &[&Settings]) -> Limits {
     };
     Limits::from_rates(Limits::NAMES.map(|kind| {
         let burst = number(format!("{QOS}{kind}_burst"), 0);
-        Rate::new(number(format!("{QOS}{kind}_limit"), 0), burst, number(format!("{QOS}{kind}_burst_seconds"), 1))
+        Rate::new(
+            number(format!("{QOS}{kind}_limit"), 0),
+            burst,
+            number(format!("{QOS}{kind}_burst_seconds"), 1),
+        )
     }))
 }
 
@@ -110,9 +120,16 @@ pub(crate) struct Rates {
 
 impl Rates {
     /// Takes a report; true if nothing is asked for any more.
-    pub(crate) fn take(&mut self, millis: u64, reads: &DemandCount, writes: &DemandCount, now: f64) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        millis: u64,
+        reads: &DemandCount,
+        writes: &DemandCount,
+        now: f64,
+    ) -> bool {
         if *reads == DemandCount::default() && *writes == DemandCount::default() {
-            // Whoever writes through an image goes from OSD to OSD: the next one needs the part at once.
+            // Whoever writes through an image goes from OSD to OSD: the next one needs the part at
+            // once.
             let was = self.came.iter().any(|c| *c > 0.0);
             *self = Rates { told: now, ..Rates::default() };
             return was;
@@ -137,7 +154,8 @@ impl Rates {
         let fade = if silent > 0.0 { (-silent / SMOOTHING).exp() } else { 1.0 };
         let at = |i: usize| (self.came[i] + self.waits[i]) * fade;
         let [r_ops, r_bytes, w_ops, w_bytes] = [0, 1, 2, 3].map(at);
-        [r_ops + w_ops, r_bytes + w_bytes, r_ops, w_ops, r_bytes, w_bytes].map(|n| (n * 1000.0) as u64)
+        [r_ops + w_ops, r_bytes + w_bytes, r_ops, w_ops, r_bytes, w_bytes]
+            .map(|n| (n * 1000.0) as u64)
     }
 }
 
@@ -170,7 +188,11 @@ impl Ceilings {
                 new = true;
                 // The name belongs to a message.
                 let own = |b: &bytes::Bytes| bytes::Bytes::copy_from_slice(b);
-                let data = ImageData { pool: d.data.pool, namespace: own(&d.data.namespace), prefix: own(&d.data.prefix) };
+                let data = ImageData {
+                    pool: d.data.pool,
+                    namespace: own(&d.data.namespace),
+                    prefix: own(&d.data.prefix),
+                };
                 self.need(&data);
                 self.images.insert(data, Image::default());
             }
@@ -189,7 +211,9 @@ impl Ceilings {
 
     fn need(&mut self, data: &ImageData) {
         let pool = image_ref(data).map(|i| Source::Pool(i.pool));
-        for source in [Some(Source::Global), pool, Some(Source::Image(data.clone()))].into_iter().flatten() {
+        for source in
+            [Some(Source::Global), pool, Some(Source::Image(data.clone()))].into_iter().flatten()
+        {
             self.sources.entry(source).or_default();
         }
     }
@@ -202,10 +226,19 @@ impl Ceilings {
     /// What is to be read now. Each is answered with [`Ceilings::read`].
     pub fn due(&mut self, now: f64) -> Vec<Source> {
         let under_way = self.sources.values().filter(|k| k.reading).count();
-        let mut due: Vec<(f64, &Source)> = self.sources.iter().filter(|(_, k)| !k.reading && k.due <= now).map(|(s, k)| (k.due, s)).collect();
+        let mut due: Vec<(f64, &Source)> = self
+            .sources
+            .iter()
+            .filter(|(_, k)| !k.reading && k.due <= now)
+            .map(|(s, k)| (k.due, s))
+            .collect();
         // Who waits for longest; new ones first.
         due.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let due: Vec<Source> = due.into_iter().take(MOST_READS.saturating_sub(under_way)).map(|(_, s)| s.clone()).collect();
+        let due: Vec<Source> = due
+            .into_iter()
+            .take(MOST_READS.saturating_sub(under_way))
+            .map(|(_, s)| s.clone())
+            .collect();
         for source in &due {
             if let Some(known) = self.sources.get_mut(source) {
                 known.reading = true;
@@ -214,7 +247,8 @@ impl Ceilings {
         due
     }
 
-    /// Takes what was read; nothing if it could not be. Then what was known holds. True if it is news.
+    /// Takes what was read; nothing if it could not be. Then what was known holds. True if it is
+    /// news.
     pub fn read(&mut self, source: &Source, settings: Option<Settings>, now: f64) -> bool {
         let Some(known) = self.sources.get_mut(source) else { return false };
         known.reading = false;
@@ -231,7 +265,8 @@ impl Ceilings {
         // What is not the data of an image is not limited, whatever holds for all images.
         let Some(image) = image_ref(data) else { return Some(Limits::default()) };
         let sources = [Source::Image(data.clone()), Source::Pool(image.pool), Source::Global];
-        let [image, pool, global] = sources.map(|s| self.sources.get(&s).and_then(|k| k.settings.as_ref()));
+        let [image, pool, global] =
+            sources.map(|s| self.sources.get(&s).and_then(|k| k.settings.as_ref()));
         let image = image?;
         if image.contains_key(NO_IMAGE) {
             return Some(Limits::default());
@@ -240,13 +275,18 @@ impl Ceilings {
     }
 
     /// Splits anew; what there is to tell. `serving` are the OSDs that lead groups of a pool.
-    pub fn round(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>) -> BTreeMap<OsdId, QosShares> {
+    pub fn round(
+        &mut self,
+        now: f64,
+        mut serving: impl FnMut(PoolId) -> BTreeSet<OsdId>,
+    ) -> BTreeMap<OsdId, QosShares> {
         self.images.retain(|_, i| now - i.used <= IN_USE);
         self.forget_sources();
         let mut pools: BTreeMap<PoolId, BTreeSet<OsdId>> = BTreeMap::new();
         let mut tell: BTreeMap<OsdId, QosShares> = BTreeMap::new();
         let mut limited: BTreeSet<OsdId> = BTreeSet::new();
-        let limits: Vec<Option<Limits>> = self.images.keys().map(|data| self.limits_of(data)).collect();
+        let limits: Vec<Option<Limits>> =
+            self.images.keys().map(|data| self.limits_of(data)).collect();
         for ((data, image), limits) in self.images.iter_mut().zip(limits) {
             let Some(limits) = limits else { continue };
             let shares: BTreeMap<OsdId, ImageShare> = if limits.is_unlimited() {
@@ -255,8 +295,10 @@ impl Ceilings {
             } else {
                 let serving = pools.entry(data.pool).or_insert_with(|| serving(data.pool));
                 image.rates.retain(|o, r| serving.contains(o) || now - r.told < SILENT);
-                let osds: BTreeSet<OsdId> = serving.iter().chain(image.rates.keys()).copied().collect();
-                let rates: Vec<Rates> = osds.iter().map(|o| image.rates.get(o).copied().unwrap_or_default()).collect();
+                let osds: BTreeSet<OsdId> =
+                    serving.iter().chain(image.rates.keys()).copied().collect();
+                let rates: Vec<Rates> =
+                    osds.iter().map(|o| image.rates.get(o).copied().unwrap_or_default()).collect();
                 split(data, &limits, &osds, &rates, now)
             };
             for (osd, share) in shares {
@@ -290,7 +332,8 @@ impl Ceilings {
     fn forget_sources(&mut self) {
         if self.sources.len() > 2 * self.images.len() + 1 || self.images.is_empty() {
             let images = &self.images;
-            let pools: BTreeSet<PoolId> = images.keys().filter_map(image_ref).map(|i| i.pool).collect();
+            let pools: BTreeSet<PoolId> =
+                images.keys().filter_map(image_ref).map(|i| i.pool).collect();
             self.sources.retain(|source, _| match source {
                 Source::Global => !images.is_empty(),
                 Source::Pool(pool) => pools.contains(pool),
@@ -300,17 +343,29 @@ impl Ceilings {
     }
 }
 
-/// Stands among the settings of an image that does not exist, or whose data is not where its name says.
+/// Stands among the settings of an image that does not exist, or whose data is not where its name
+/// says.
 pub const NO_IMAGE: &str = "no image";
 
-fn split(data: &ImageData, limits: &Limits, osds: &BTreeSet<OsdId>, rates: &[Rates], now: f64) -> BTreeMap<OsdId, ImageShare> {
+fn split(
+    data: &ImageData,
+    limits: &Limits,
+    osds: &BTreeSet<OsdId>,
+    rates: &[Rates],
+    now: f64,
+) -> BTreeMap<OsdId, ImageShare> {
     let demand: Vec<[u64; 6]> = rates.iter().map(|r| r.demand(now)).collect();
     let empty = ImageShare { data: data.clone(), osds: osds.len() as u32, rates: Vec::new() };
     let mut shares = vec![empty; osds.len()];
     for (i, rate) in limits.rates().into_iter().enumerate() {
         let asked: Vec<u64> = demand.iter().map(|d| d[i]).collect();
         for (share, part) in shares.iter_mut().zip(qos::split(rate.each_second, &asked)) {
-            share.rates.push(ShareOfRate { each_second: rate.each_second, saved: rate.saved, peak: rate.peak, part });
+            share.rates.push(ShareOfRate {
+                each_second: rate.each_second,
+                saved: rate.saved,
+                peak: rate.peak,
+                part,
+            });
         }
     }
     osds.iter().copied().zip(shares).collect()
@@ -329,8 +384,19 @@ mod tests {
     }
 
     fn writes(data: &ImageData, ops: u64, waiting: u64) -> ImageDemand {
-        let writes = DemandCount { ops, bytes: ops * 4096, waiting_ops: waiting, waiting_bytes: waiting * 4096 };
-        ImageDemand { data: data.clone(), known: true, millis: 200, writes, reads: DemandCount::default() }
+        let writes = DemandCount {
+            ops,
+            bytes: ops * 4096,
+            waiting_ops: waiting,
+            waiting_bytes: waiting * 4096,
+        };
+        ImageDemand {
+            data: data.clone(),
+            known: true,
+            millis: 200,
+            writes,
+            reads: DemandCount::default(),
+        }
     }
 
     fn osds(_: PoolId) -> BTreeSet<OsdId> {
@@ -339,19 +405,31 @@ mod tests {
 
     #[test]
     fn images_are_found_by_their_data() {
-        let found = |pool, prefix| image_ref(&data(pool, prefix)).map(|i| (i.pool.0, i.id, i.elsewhere));
+        let found =
+            |pool, prefix| image_ref(&data(pool, prefix)).map(|i| (i.pool.0, i.id, i.elsewhere));
         assert_eq!(found(3, "rbd_data.10ab"), Some((3, "10ab".into(), false)));
         assert_eq!(found(3, "rbd_data.2.10ab"), Some((2, "10ab".into(), true)));
-        for prefix in ["rbd_data.", "rbd_data.x.10ab", "rbd_data.2.10.ab", "rbd_header.10ab", "rbd_data.a/b"] {
+        for prefix in
+            ["rbd_data.", "rbd_data.x.10ab", "rbd_data.2.10.ab", "rbd_header.10ab", "rbd_data.a/b"]
+        {
             assert_eq!(found(3, prefix), None, "{prefix}");
         }
     }
 
     #[test]
     fn the_first_setting_wins() {
-        let image = settings(&[("iops_limit", "100"), ("write_bps_limit", "0"), ("read_iops_limit", "word")]);
-        let pool = settings(&[("iops_limit", "200"), ("write_bps_limit", "1000"), ("read_iops_limit", "5")]);
-        let global = settings(&[("bps_limit", "7000"), ("bps_burst", "9000"), ("bps_burst_seconds", "2")]);
+        let image = settings(&[
+            ("iops_limit", "100"),
+            ("write_bps_limit", "0"),
+            ("read_iops_limit", "word"),
+        ]);
+        let pool = settings(&[
+            ("iops_limit", "200"),
+            ("write_bps_limit", "1000"),
+            ("read_iops_limit", "5"),
+        ]);
+        let global =
+            settings(&[("bps_limit", "7000"), ("bps_burst", "9000"), ("bps_burst_seconds", "2")]);
         let l = limits(&[&image, &pool, &global]);
         assert_eq!(l.iops, Rate::new(100, 0, 1));
         assert!(l.write_bps.is_unlimited(), "nothing is a value, too");
@@ -363,7 +441,8 @@ mod tests {
     fn answered(c: &mut Ceilings, now: f64, image: &[(&str, &str)]) -> Vec<Source> {
         let due = c.due(now);
         for s in &due {
-            let known = if matches!(s, Source::Image(_)) { settings(image) } else { Settings::new() };
+            let known =
+                if matches!(s, Source::Image(_)) { settings(image) } else { Settings::new() };
             c.read(s, Some(known), now);
         }
         due
@@ -375,7 +454,10 @@ mod tests {
         let mut c = Ceilings::default();
         assert!(c.handle_demand(OsdId(0), &[writes(&d, 50, 8)], 1.0));
         assert!(c.round(1.0, osds).is_empty(), "nothing is known yet");
-        assert_eq!(answered(&mut c, 1.0, &[("iops_limit", "100")]), [Source::Global, Source::Pool(PoolId(2)), Source::Image(d.clone())]);
+        assert_eq!(
+            answered(&mut c, 1.0, &[("iops_limit", "100")]),
+            [Source::Global, Source::Pool(PoolId(2)), Source::Image(d.clone())]
+        );
         // What the OSDs know: the last that each was told.
         let mut parts = [0; 3];
         let mut round = |c: &mut Ceilings, now: f64| {
@@ -398,7 +480,10 @@ mod tests {
             round(&mut c, now);
         }
         let [a, b, other] = round(&mut c, 4.9);
-        assert!(a.abs_diff(49_166) < 1500 && other.abs_diff(49_166) < 1500 && b == 1_666, "{a} {b} {other}");
+        assert!(
+            a.abs_diff(49_166) < 1500 && other.abs_diff(49_166) < 1500 && b == 1_666,
+            "{a} {b} {other}"
+        );
         // Who says that he is asked for nothing any more gives his part back at once.
         assert!(c.handle_demand(OsdId(0), &[writes(&d, 0, 0)], 4.9));
         assert_eq!(round(&mut c, 4.9), [1_666, 1_666, 96_666]);
@@ -428,12 +513,22 @@ mod tests {
         assert!(told.len() == 3 && told.values().all(|t| t.images[0].rates.is_empty()), "{told:?}");
         assert!(c.round(4.2, osds).is_empty());
         c.forget_told(OsdId(2));
-        assert_eq!(c.round(4.3, osds).keys().copied().collect::<Vec<_>>(), [] as [OsdId; 0], "it did not ask");
+        assert_eq!(
+            c.round(4.3, osds).keys().copied().collect::<Vec<_>>(),
+            [] as [OsdId; 0],
+            "it did not ask"
+        );
         // Who does not know is told again.
-        assert!(c.handle_demand(OsdId(1), &[ImageDemand { known: false, ..writes(&d, 1, 0) }], 6.0));
+        assert!(c.handle_demand(
+            OsdId(1),
+            &[ImageDemand { known: false, ..writes(&d, 1, 0) }],
+            6.0
+        ));
         assert_eq!(c.round(6.0, osds).keys().copied().collect::<Vec<_>>(), [OsdId(1)]);
         // Nothing is kept of images that are not in use.
-        assert!(c.round(6.0 + IN_USE + 0.1, osds).is_empty() && c.is_empty() && c.sources.is_empty());
+        assert!(
+            c.round(6.0 + IN_USE + 0.1, osds).is_empty() && c.is_empty() && c.sources.is_empty()
+        );
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! What is done to images without a client: removing them and making clones independent (Ceph: librbd's
-//! `RemoveRequest`, `FlattenRequest`), through the object class and the data objects.
+//! What is done to images without a client: removing them and making clones independent (Ceph:
+//! librbd's `RemoveRequest`, `FlattenRequest`), through the object class and the data objects.
 //!
-//! The manager takes no lock of an image and is not among its watchers. An image that somebody has open is
-//! therefore left alone, and tried again later. Copying up is safe even if somebody opens the image
-//! meanwhile: the object class writes an object only if it is not there. The object map is not: it is
-//! declared invalid before anything is copied, so that whoever opens the image does not trust it.
+//! The manager takes no lock of an image and is not among its watchers. An image that somebody has
+//! open is therefore left alone, and tried again later. Copying up is safe even if somebody opens
+//! the image meanwhile: the object class writes an object only if it is not there. The object map
+//! is not: it is declared invalid before anything is copied, so that whoever opens the image does
+//! not trust it.
 
 use super::ceiling::{self, ImageRef, Settings};
 use bytes::Bytes;
 use client::{ClientError, IoCtx, Operation};
 use cls::rbd::features;
-use cls::rbd::types::{ChildImageSpec, GroupSpec, MirrorImage, ParentImageSpec, TrashImageSpec, TrashImageState};
+use cls::rbd::types::{
+    ChildImageSpec, GroupSpec, MirrorImage, ParentImageSpec, TrashImageSpec, TrashImageState,
+};
 use denc::{Decode, Encode, Features};
 use messages::{Op, OpArgs};
 use std::collections::BTreeMap;
@@ -67,7 +70,9 @@ fn is_absent(e: &ClientError) -> bool {
     e.errno() == Errno::ENOENT
 }
 
-fn or_absent<T>(r: std::result::Result<T, ClientError>) -> std::result::Result<Option<T>, ClientError> {
+fn or_absent<T>(
+    r: std::result::Result<T, ClientError>,
+) -> std::result::Result<Option<T>, ClientError> {
     match r {
         Ok(v) => Ok(Some(v)),
         Err(e) if is_absent(&e) => Ok(None),
@@ -79,12 +84,22 @@ fn text(b: &[u8]) -> String {
     String::from_utf8_lossy(b).into_owned()
 }
 
-async fn get<T: Decode>(ctx: &IoCtx, object: &str, method: &str, input: impl Encode) -> std::result::Result<T, ClientError> {
+async fn get<T: Decode>(
+    ctx: &IoCtx,
+    object: &str,
+    method: &str,
+    input: impl Encode,
+) -> std::result::Result<T, ClientError> {
     let out = ctx.exec(object, "rbd", method, &input.to_bytes(Features::ALL), false).await?;
     Ok(T::from_bytes(&out)?)
 }
 
-async fn set(ctx: &IoCtx, object: &str, method: &str, input: impl Encode) -> std::result::Result<(), ClientError> {
+async fn set(
+    ctx: &IoCtx,
+    object: &str,
+    method: &str,
+    input: impl Encode,
+) -> std::result::Result<(), ClientError> {
     ctx.exec(object, "rbd", method, &input.to_bytes(Features::ALL), true).await.map(|_| ())
 }
 
@@ -93,7 +108,10 @@ pub async fn names(ctx: &IoCtx) -> std::result::Result<BTreeMap<String, String>,
     let mut all = BTreeMap::new();
     let mut after = Bytes::new();
     loop {
-        let page = or_absent(get::<BTreeMap<Bytes, Bytes>>(ctx, DIRECTORY, "dir_list", (after, PAGE)).await)?.unwrap_or_default();
+        let page = or_absent(
+            get::<BTreeMap<Bytes, Bytes>>(ctx, DIRECTORY, "dir_list", (after, PAGE)).await,
+        )?
+        .unwrap_or_default();
         let Some(last) = page.keys().next_back().cloned() else { return Ok(all) };
         all.extend(page.iter().map(|(name, id)| (text(id), text(name))));
         after = last;
@@ -105,7 +123,9 @@ pub async fn namespaces(ctx: &IoCtx) -> std::result::Result<Vec<String>, ClientE
     let mut all = Vec::new();
     let mut after = Bytes::new();
     loop {
-        let page: Vec<Bytes> = or_absent(get(ctx, "rbd_namespace", "namespace_list", (after, PAGE)).await)?.unwrap_or_default();
+        let page: Vec<Bytes> =
+            or_absent(get(ctx, "rbd_namespace", "namespace_list", (after, PAGE)).await)?
+                .unwrap_or_default();
         let Some(last) = page.last().cloned() else { return Ok(all) };
         all.extend(page.iter().map(|n| text(n)));
         after = last;
@@ -118,18 +138,27 @@ pub async fn id_of(ctx: &IoCtx, name: &str) -> std::result::Result<Option<String
     Ok(id.map(|id| text(&id)))
 }
 
-/// The settings of limits among the metadata of an image's header or of a pool; none if there is no such object.
-pub async fn limit_settings(ctx: &IoCtx, object: &str) -> std::result::Result<Settings, ClientError> {
+/// The settings of limits among the metadata of an image's header or of a pool; none if there is no
+/// such object.
+pub async fn limit_settings(
+    ctx: &IoCtx,
+    object: &str,
+) -> std::result::Result<Settings, ClientError> {
     let prefix = format!("{}{}", ceiling::CONF, ceiling::QOS);
     // There are fewer such options than rows asked for.
-    let rows = get::<BTreeMap<Bytes, Bytes>>(ctx, object, "metadata_list", (&prefix[..], PAGE)).await;
+    let rows =
+        get::<BTreeMap<Bytes, Bytes>>(ctx, object, "metadata_list", (&prefix[..], PAGE)).await;
     let rows = or_absent(rows)?.unwrap_or_default();
     let limits = rows.into_iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
     Ok(limits.map(|(key, value)| (text(&key[ceiling::CONF.len()..]), text(&value))).collect())
 }
 
 /// The settings of limits of an image with data in `data_pool`; nothing if there is no such image.
-pub async fn limits_of(ctx: &IoCtx, image: &ImageRef, data_pool: PoolId) -> std::result::Result<Option<Settings>, ClientError> {
+pub async fn limits_of(
+    ctx: &IoCtx,
+    image: &ImageRef,
+    data_pool: PoolId,
+) -> std::result::Result<Option<Settings>, ClientError> {
     let header = format!("rbd_header.{}", image.id);
     let expected = if image.elsewhere { data_pool.0 } else { -1 };
     match or_absent(get::<i64>(ctx, &header, "get_data_pool", ()).await)? {
@@ -144,16 +173,22 @@ pub async fn is_first_format(ctx: &IoCtx, name: &str) -> std::result::Result<boo
 }
 
 /// An image in the trash.
-pub async fn in_trash(ctx: &IoCtx, id: &str) -> std::result::Result<Option<TrashImageSpec>, ClientError> {
+pub async fn in_trash(
+    ctx: &IoCtx,
+    id: &str,
+) -> std::result::Result<Option<TrashImageSpec>, ClientError> {
     or_absent(get(ctx, TRASH, "trash_get", id).await)
 }
 
 /// The images in the trash by id.
-pub async fn trash(ctx: &IoCtx) -> std::result::Result<BTreeMap<String, TrashImageSpec>, ClientError> {
+pub async fn trash(
+    ctx: &IoCtx,
+) -> std::result::Result<BTreeMap<String, TrashImageSpec>, ClientError> {
     let mut all = BTreeMap::new();
     let mut after = Bytes::new();
     loop {
-        let page = get::<BTreeMap<Bytes, TrashImageSpec>>(ctx, TRASH, "trash_list", (after, PAGE)).await;
+        let page =
+            get::<BTreeMap<Bytes, TrashImageSpec>>(ctx, TRASH, "trash_list", (after, PAGE)).await;
         let page = or_absent(page)?.unwrap_or_default();
         let Some(last) = page.keys().next_back().cloned() else { return Ok(all) };
         all.extend(page.into_iter().map(|(id, spec)| (text(&id), spec)));
@@ -181,15 +216,20 @@ impl Image {
     /// Reads the header of the image with an id; nothing if there is none.
     pub async fn open(ctx: &IoCtx, id: &str) -> Result<Option<Image>> {
         let header = format!("rbd_header.{id}");
-        let Some((order, size)) = or_absent(get::<(u8, u64)>(ctx, &header, "get_size", SnapId::NOSNAP).await)? else {
+        let Some((order, size)) =
+            or_absent(get::<(u8, u64)>(ctx, &header, "get_size", SnapId::NOSNAP).await)?
+        else {
             return Ok(None);
         };
         if !ORDERS.contains(&order) {
             return Err(ImageError::Final(format!("objects of 2^{order} bytes are not supported")));
         }
-        let (features, _): (u64, u64) = get(ctx, &header, "get_features", (SnapId::NOSNAP, false)).await?;
+        let (features, _): (u64, u64) =
+            get(ctx, &header, "get_features", (SnapId::NOSNAP, false)).await?;
         if features & !features::ALL != 0 {
-            return Err(ImageError::Final(format!("the image has features that are not known here: {features:#x}")));
+            return Err(ImageError::Final(format!(
+                "the image has features that are not known here: {features:#x}"
+            )));
         }
         let prefix: Bytes = get(ctx, &header, "get_object_prefix", ()).await?;
         let data_pool: i64 = get(ctx, &header, "get_data_pool", ()).await?;
@@ -201,9 +241,22 @@ impl Image {
             striping == (1 << order, 1)
         };
         let parent = get(ctx, &header, "parent_get", ()).await?;
-        let data = if data_pool < 0 { ctx.clone() } else { ctx.clone().with_pool(PoolId(data_pool)) };
+        let data =
+            if data_pool < 0 { ctx.clone() } else { ctx.clone().with_pool(PoolId(data_pool)) };
         let (ctx, id) = (ctx.clone(), id.to_owned());
-        Ok(Some(Image { ctx, id, header, data, prefix: text(&prefix), order, size, features, snaps, plain, parent }))
+        Ok(Some(Image {
+            ctx,
+            id,
+            header,
+            data,
+            prefix: text(&prefix),
+            order,
+            size,
+            features,
+            snaps,
+            plain,
+            parent,
+        }))
     }
 
     /// The pool of its data, what its data objects' names begin with, and its size in bytes.
@@ -240,7 +293,8 @@ impl Image {
         } else {
             get::<(u64, u64)>(&self.ctx, &self.header, "get_stripe_unit_count", ()).await?.1.max(1)
         };
-        let period = self.object_size().checked_mul(count).ok_or(ClientError::Invalid("striping"))?;
+        let period =
+            self.object_size().checked_mul(count).ok_or(ClientError::Invalid("striping"))?;
         Ok(self.size.div_ceil(period).saturating_mul(count))
     }
 
@@ -258,13 +312,20 @@ impl Image {
         if self.features & bits == 0 {
             return Ok(());
         }
-        Err(ImageError::Final(format!("{what} is not supported for this image's features (journaling, migration, mirroring or a dirty cache)")))
+        Err(ImageError::Final(format!(
+            "{what} is not supported for this image's features (journaling, migration, mirroring or a dirty cache)"
+        )))
     }
 
-    /// Whoever has the image open reads its header again (librbd takes an empty notification for that).
+    /// Whoever has the image open reads its header again (librbd takes an empty notification for
+    /// that).
     async fn notify(&self) -> Result<()> {
         let input = (1u32, NOTIFY_TIMEOUT, Bytes::new()).to_bytes(Features::ALL);
-        let op = Operation::new().op(Op::with_input(OpCode::NOTIFY, OpArgs::Notify { cookie: rand::random() }, input));
+        let op = Operation::new().op(Op::with_input(
+            OpCode::NOTIFY,
+            OpArgs::Notify { cookie: rand::random() },
+            input,
+        ));
         self.ctx.run(&self.header, op).await?.ok()?;
         Ok(())
     }
@@ -291,7 +352,13 @@ impl Image {
             let header = format!("rbd_header.{}", text(&p.image_id));
             set(&self.parent_ctx(), &header, "child_detach", (p.snap_id, child)).await
         } else {
-            set(&self.ctx, "rbd_children", "remove_child", ((p.pool_id, p.image_id.clone(), p.snap_id), own_id)).await
+            set(
+                &self.ctx,
+                "rbd_children",
+                "remove_child",
+                ((p.pool_id, p.image_id.clone(), p.snap_id), own_id),
+            )
+            .await
         };
         or_absent(left)?;
         Ok(())
@@ -313,15 +380,20 @@ async fn ancestors(image: &Image) -> Result<Vec<Layer>> {
     let mut below: Option<Image> = None;
     loop {
         let current = below.as_ref().unwrap_or(image);
-        let Some(overlap) = current.overlap(snap).await?.filter(|_| current.parent.exists()) else { return Ok(layers) };
+        let Some(overlap) = current.overlap(snap).await?.filter(|_| current.parent.exists()) else {
+            return Ok(layers);
+        };
         if layers.len() >= MOST_PARENTS {
             return Err(ImageError::Final("there are too many parents above one another".into()));
         }
         let spec = current.parent.clone();
         let parent = Image::open(&current.parent_ctx(), &text(&spec.image_id)).await?;
-        let parent = parent.ok_or_else(|| ImageError::Later("the parent image does not exist".into()))?;
+        let parent =
+            parent.ok_or_else(|| ImageError::Later("the parent image does not exist".into()))?;
         if !parent.plain {
-            return Err(ImageError::Final("flattening is not supported for images with striping".into()));
+            return Err(ImageError::Final(
+                "flattening is not supported for images with striping".into(),
+            ));
         }
         snap = spec.snap_id;
         let data = parent.data.clone().with_read_snapshot(snap);
@@ -330,8 +402,13 @@ async fn ancestors(image: &Image) -> Result<Vec<Layer>> {
     }
 }
 
-/// Fills a range of the image below `layers` with what it sees of them; the rest stays as it is, zero.
-fn fill<'a>(layers: &'a [Layer], offset: u64, out: &'a mut [u8]) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
+/// Fills a range of the image below `layers` with what it sees of them; the rest stays as it is,
+/// zero.
+fn fill<'a>(
+    layers: &'a [Layer],
+    offset: u64,
+    out: &'a mut [u8],
+) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
     Box::pin(async move {
         let Some((layer, above)) = layers.split_first() else { return Ok(()) };
         let visible = layer.overlap.saturating_sub(offset).min(out.len() as u64) as usize;
@@ -341,7 +418,12 @@ fn fill<'a>(layers: &'a [Layer], offset: u64, out: &'a mut [u8]) -> Pin<Box<dyn 
             let (number, inside) = (at >> layer.order, at % object_size);
             let len = (object_size - inside).min(rest.len() as u64) as usize;
             let (piece, behind) = rest.split_at_mut(len);
-            match or_absent(layer.data.read(&format!("{}.{number:016x}", layer.prefix), inside, len as u64).await)? {
+            match or_absent(
+                layer
+                    .data
+                    .read(&format!("{}.{number:016x}", layer.prefix), inside, len as u64)
+                    .await,
+            )? {
                 Some(found) => {
                     let n = found.len().min(piece.len());
                     if let (Some(to), Some(from)) = (piece.get_mut(..n), found.get(..n)) {
@@ -381,10 +463,17 @@ where
 
 /// Copies what a clone shows of its parents into it, and severs it from them.
 pub async fn flatten(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()> {
-    let image = Image::open(ctx, id).await?.ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
-    image.refuse(features::JOURNALING | features::MIGRATING | features::NON_PRIMARY | features::DIRTY_CACHE, "flattening")?;
+    let image = Image::open(ctx, id)
+        .await?
+        .ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
+    image.refuse(
+        features::JOURNALING | features::MIGRATING | features::NON_PRIMARY | features::DIRTY_CACHE,
+        "flattening",
+    )?;
     if !image.plain {
-        return Err(ImageError::Final("flattening is not supported for images with striping".into()));
+        return Err(ImageError::Final(
+            "flattening is not supported for images with striping".into(),
+        ));
     }
     let layers = std::rc::Rc::new(ancestors(&image).await?);
     let Some(overlap) = layers.first().map(|l| l.overlap) else {
@@ -393,7 +482,8 @@ pub async fn flatten(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()
     image.refuse_if_open().await?;
     if image.features & features::OBJECT_MAP != 0 {
         for snap in image.snaps.iter().chain([&SnapId::NOSNAP]) {
-            set(&image.ctx, &image.header, "set_flags", (MAPS_INVALID, MAPS_INVALID, *snap)).await?;
+            set(&image.ctx, &image.header, "set_flags", (MAPS_INVALID, MAPS_INVALID, *snap))
+                .await?;
         }
         // Whoever opened it before the map became invalid is seen now.
         image.refuse_if_open().await?;
@@ -435,7 +525,8 @@ async fn remove_data(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()
     if group.pool_id >= 0 {
         return Err(ImageError::Later("Image is member of a group".into()));
     }
-    if or_absent(get::<MirrorImage>(ctx, "rbd_mirroring", "mirror_image_get", id).await)?.is_some() {
+    if or_absent(get::<MirrorImage>(ctx, "rbd_mirroring", "mirror_image_get", id).await)?.is_some()
+    {
         return Err(ImageError::Later("Image is mirrored".into()));
     }
     image.refuse_if_open().await?;
@@ -469,15 +560,29 @@ pub async fn remove(ctx: &IoCtx, name: &str, id: &str, progress: Progress<'_>) -
 }
 
 /// Removes an image that is in the trash and whose time has come.
-pub async fn remove_from_trash(ctx: &IoCtx, id: &str, now: Utime, progress: Progress<'_>) -> Result<()> {
-    let spec = in_trash(ctx, id).await?.ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
+pub async fn remove_from_trash(
+    ctx: &IoCtx,
+    id: &str,
+    now: Utime,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let spec =
+        in_trash(ctx, id).await?.ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
     if spec.deferment_end_time > now {
         return Err(ImageError::Later("Deferment time has not expired".into()));
     }
-    set(ctx, TRASH, "trash_state_set", (id, TrashImageState::REMOVING, TrashImageState::NORMAL)).await?;
+    set(ctx, TRASH, "trash_state_set", (id, TrashImageState::REMOVING, TrashImageState::NORMAL))
+        .await?;
     if let Err(e) = remove_data(ctx, id, progress).await {
-        // What is left of it may be restored if nothing was removed; a second attempt sets the state again.
-        let _ = set(ctx, TRASH, "trash_state_set", (id, TrashImageState::NORMAL, TrashImageState::REMOVING)).await;
+        // What is left of it may be restored if nothing was removed; a second attempt sets the
+        // state again.
+        let _ = set(
+            ctx,
+            TRASH,
+            "trash_state_set",
+            (id, TrashImageState::NORMAL, TrashImageState::REMOVING),
+        )
+        .await;
         return Err(e);
     }
     or_absent(set(ctx, TRASH, "trash_remove", id).await)?;

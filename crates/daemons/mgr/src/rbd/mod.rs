@@ -1,5 +1,5 @@
-//! What the manager does for block devices (Ceph: module `rbd_support`): statistics of images, tasks that
-//! it runs in the background, and trash that it empties on time.
+//! What the manager does for block devices (Ceph: module `rbd_support`): statistics of images,
+//! tasks that it runs in the background, and trash that it empties on time.
 //!
 //! * [`perf`], [`task`], [`schedule`] and [`ceiling`] decide, without I/O; [`spec`] reads names.
 //! * [`image`] works on images, through a native client.
@@ -77,12 +77,16 @@ impl Pools for MapPools {
 
     fn name(&self, id: PoolId) -> Option<String> {
         let pool = self.0.pools.get(&id)?;
-        pool.application_metadata.contains_key("rbd").then(|| self.0.pool_names.get(&id).cloned())?
+        pool.application_metadata
+            .contains_key("rbd")
+            .then(|| self.0.pool_names.get(&id).cloned())?
     }
 }
 
 fn clock() -> Utime {
-    Utime::from_duration(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 fn minutes() -> u64 {
@@ -137,7 +141,9 @@ impl RbdSupport {
     }
 
     fn pools(&self) -> Result<MapPools, Refusal> {
-        self.map().map(MapPools).ok_or_else(|| Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"))
+        self.map()
+            .map(MapPools)
+            .ok_or_else(|| Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"))
     }
 
     /// The pools of block devices, by number.
@@ -153,14 +159,20 @@ impl RbdSupport {
 
     async fn ioctx(&self, pool: &str, namespace: &str) -> Result<IoCtx, Refusal> {
         let ctx = self.rados.ioctx(pool).await;
-        let ctx = ctx.map_err(|e| Refusal::new(e.errno(), format!("error opening pool '{pool}'")))?;
+        let ctx =
+            ctx.map_err(|e| Refusal::new(e.errno(), format!("error opening pool '{pool}'")))?;
         Ok(ctx.with_namespace(namespace).with_timeout(OSD_TIMEOUT))
     }
 
     // --- statistics ---
 
     /// Answers `rbd perf image ...`.
-    pub async fn perf_report(&self, query: &spec::PoolKey, kind: perf::Kind, sort_by: &str) -> Result<serde_json::Value, Refusal> {
+    pub async fn perf_report(
+        &self,
+        query: &spec::PoolKey,
+        kind: perf::Kind,
+        sort_by: &str,
+    ) -> Result<serde_json::Value, Refusal> {
         if let spec::PoolKey::Pool { pool, .. } = query {
             self.rados.pool(pool).await.map_err(|_| absent(format!("Pool '{pool}' not found")))?;
         }
@@ -206,14 +218,21 @@ impl RbdSupport {
         }
     }
 
-    async fn settings_of(&self, source: &ceiling::Source) -> Result<ceiling::Settings, ClientError> {
+    async fn settings_of(
+        &self,
+        source: &ceiling::Source,
+    ) -> Result<ceiling::Settings, ClientError> {
         match source {
             ceiling::Source::Global => {
-                let command = serde_json::json!({"prefix": "config get", "who": "client", "format": "json"}).to_string();
+                let command =
+                    serde_json::json!({"prefix": "config get", "who": "client", "format": "json"})
+                        .to_string();
                 let output = self.rados.mon_command(&command, Bytes::new()).await?.ok()?;
                 Ok(ceiling::global(&output))
             }
-            ceiling::Source::Pool(pool) => image::limit_settings(&self.ioctx_of(*pool, ""), "rbd_info").await,
+            ceiling::Source::Pool(pool) => {
+                image::limit_settings(&self.ioctx_of(*pool, ""), "rbd_info").await
+            }
             ceiling::Source::Image(data) => {
                 let found = match ceiling::image_ref(data) {
                     Some(i) => {
@@ -234,7 +253,10 @@ impl RbdSupport {
         let mut loaded = self.loaded.subscribe();
         match tokio::time::timeout(LOAD_TIMEOUT, loaded.wait_for(|l| *l)).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(Refusal::new(Errno::EAGAIN, "the tasks and schedules in the pools are not known yet")),
+            _ => Err(Refusal::new(
+                Errno::EAGAIN,
+                "the tasks and schedules in the pools are not known yet",
+            )),
         }
     }
 
@@ -269,19 +291,26 @@ impl RbdSupport {
         let message = match action {
             Action::TrashRemove => {
                 let there = image::in_trash(&ctx, &spec.image).await.map_err(refusal)?;
-                there.ok_or_else(|| absent(format!("error retrieving image {} from trash", spec.image)))?;
+                there.ok_or_else(|| {
+                    absent(format!("error retrieving image {} from trash", spec.image))
+                })?;
                 format!("Removing image {spec} from trash")
             }
             Action::Flatten | Action::Remove => {
                 let Some(image) = found else {
                     if image::is_first_format(&ctx, &spec.image).await.map_err(refusal)? {
-                        return Err(Refusal::unsupported(format!("Image {spec} has the first format, which tasks do not support")));
+                        return Err(Refusal::unsupported(format!(
+                            "Image {spec} has the first format, which tasks do not support"
+                        )));
                     }
                     return Err(absent(format!("Image {spec} does not exist")));
                 };
                 if action == Action::Remove {
                     if image.has_snapshots() {
-                        return Err(Refusal::new(Errno::EBUSY, format!("Image {spec} has snapshots")));
+                        return Err(Refusal::new(
+                            Errno::EBUSY,
+                            format!("Image {spec} has snapshots"),
+                        ));
                     }
                     format!("Removing image {spec}")
                 } else {
@@ -295,7 +324,10 @@ impl RbdSupport {
         let id = uuid();
         let stored = self.tasks.borrow_mut().next(id, message, refs);
         let text = stored_text(&stored);
-        let row = BTreeMap::from([(Bytes::from(task::Task::new(stored.clone()).key()), Bytes::from(text.clone()))]);
+        let row = BTreeMap::from([(
+            Bytes::from(task::Task::new(stored.clone()).key()),
+            Bytes::from(text.clone()),
+        )]);
         ctx.omap_set(TASKS, &row).await.map_err(refusal)?;
         self.tasks.borrow_mut().load(stored);
         self.task_added.notify_one();
@@ -329,7 +361,9 @@ impl RbdSupport {
             Err(ClientError::NoPool) => return End::Failed,
             Err(e) => return End::Retry(e.to_string()),
         };
-        let progress = |done: f64| self.tasks.borrow_mut().progress(stored.sequence, done) && !self.stopping.get();
+        let progress = |done: f64| {
+            self.tasks.borrow_mut().progress(stored.sequence, done) && !self.stopping.get()
+        };
         let id = refs.image_id.as_deref().unwrap_or("");
         let name = refs.image_name.as_deref().unwrap_or("");
         let result = match refs.action {
@@ -370,7 +404,8 @@ impl RbdSupport {
     async fn load(&self) -> Result<(), ClientError> {
         self.rados.objecter().wait_epoch(types::Epoch(1)).await?;
         let (mut queue, mut schedules) = (Queue::default(), Schedules::default());
-        let key = serde_json::json!({"prefix": "config-key get", "key": GLOBAL_SCHEDULE}).to_string();
+        let key =
+            serde_json::json!({"prefix": "config-key get", "key": GLOBAL_SCHEDULE}).to_string();
         let global = self.rados.mon_command(&key, Bytes::new()).await?;
         if global.code >= 0
             && let Some(s) = Schedule::from_json(&String::from_utf8_lossy(&global.output))
@@ -381,7 +416,9 @@ impl RbdSupport {
             let ctx = self.ioctx_of(pool, "");
             for (id, text) in self.rows(&ctx, SCHEDULES).await? {
                 let level = Level::from_id(&String::from_utf8_lossy(&id));
-                if let (Some(level), Some(s)) = (level, Schedule::from_json(&String::from_utf8_lossy(&text))) {
+                if let (Some(level), Some(s)) =
+                    (level, Schedule::from_json(&String::from_utf8_lossy(&text)))
+                {
                     schedules.load(level, s);
                 }
             }
@@ -407,14 +444,21 @@ impl RbdSupport {
     /// The level that a command means.
     pub async fn level(&self, text: &str) -> Result<Level, Refusal> {
         let invalid = |why: String| Refusal::invalid(format!("Invalid level spec {text}: {why}"));
-        let name = schedule::LevelName::parse(text).ok_or_else(|| invalid(format!("failed to parse {text}")))?;
+        let name = schedule::LevelName::parse(text)
+            .ok_or_else(|| invalid(format!("failed to parse {text}")))?;
         let (pool, namespace) = match name {
             schedule::LevelName::Global => return Ok(Level::Global),
-            schedule::LevelName::Image(..) => return Err(invalid(format!("invalid name {text}: image level is not allowed"))),
+            schedule::LevelName::Image(..) => {
+                return Err(invalid(format!("invalid name {text}: image level is not allowed")));
+            }
             schedule::LevelName::Pool(pool) => (pool, None),
             schedule::LevelName::Namespace(pool, namespace) => (pool, Some(namespace)),
         };
-        let id = self.rados.pool(&pool).await.map_err(|_| invalid(format!("pool {pool} does not exist")))?;
+        let id = self
+            .rados
+            .pool(&pool)
+            .await
+            .map_err(|_| invalid(format!("pool {pool} does not exist")))?;
         if self.pools()?.name(id).is_none() {
             return Err(invalid(format!("{pool} is not an RBD pool")));
         }
@@ -429,14 +473,24 @@ impl RbdSupport {
     }
 
     /// Stores a level's schedule after a change.
-    pub async fn save_schedule(&self, level: &Level, schedule: Option<Schedule>) -> Result<(), Refusal> {
+    pub async fn save_schedule(
+        &self,
+        level: &Level,
+        schedule: Option<Schedule>,
+    ) -> Result<(), Refusal> {
         let text = schedule.map(|s| s.to_json().to_string());
         let Some(pool) = level.pool() else {
             let command = match &text {
-                Some(text) => serde_json::json!({"prefix": "config-key set", "key": GLOBAL_SCHEDULE, "val": text}),
+                Some(text) => {
+                    serde_json::json!({"prefix": "config-key set", "key": GLOBAL_SCHEDULE, "val": text})
+                }
                 None => serde_json::json!({"prefix": "config-key rm", "key": GLOBAL_SCHEDULE}),
             };
-            let answer = self.rados.mon_command(&command.to_string(), Bytes::new()).await.map_err(refusal)?;
+            let answer = self
+                .rados
+                .mon_command(&command.to_string(), Bytes::new())
+                .await
+                .map_err(refusal)?;
             return answer.ok().map(|_| ()).map_err(refusal);
         };
         let (ctx, key) = (self.ioctx_of(pool, ""), Bytes::from(level.id()));
@@ -487,10 +541,15 @@ impl RbdSupport {
         };
         let now = clock();
         for (id, spec) in images {
-            if spec.source != TrashImageSource::USER || spec.deferment_end_time > now || self.stopping.get() {
+            if spec.source != TrashImageSource::USER
+                || spec.deferment_end_time > now
+                || self.stopping.get()
+            {
                 continue;
             }
-            if let Err(e) = image::remove_from_trash(&ctx, &id, now, &|_| !self.stopping.get()).await {
+            if let Err(e) =
+                image::remove_from_trash(&ctx, &id, now, &|_| !self.stopping.get()).await
+            {
                 tracing::info!("image {id} stays in the trash of pool {}: {e}", pool.0);
             }
         }

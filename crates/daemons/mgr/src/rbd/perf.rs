@@ -1,8 +1,8 @@
 //! What images do: rates and sums of the counters that the OSDs report (Ceph: module `rbd_support`,
 //! `perf.py`).
 //!
-//! A pool is looked at from the first question about it until a minute after the last. Rates are those of
-//! the last round, sums begin with the first question.
+//! A pool is looked at from the first question about it until a minute after the last. Rates are
+//! those of the last round, sums begin with the first question.
 
 use super::spec::PoolKey;
 use messages::ImageCounters;
@@ -22,7 +22,8 @@ const MOST_QUERIES: usize = 256;
 const MOST_PENDING: usize = 1 << 16;
 
 /// The counters, in the order of the answers.
-pub const COUNTERS: [&str; 6] = ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"];
+pub const COUNTERS: [&str; 6] =
+    ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"];
 
 type Values = [u64; 6];
 
@@ -100,7 +101,9 @@ impl Image {
 fn matches(query: &PoolKey, pools: &dyn Pools, image: &ImageKey) -> bool {
     match query {
         PoolKey::All => pools.name(image.0).is_some(),
-        PoolKey::Pool { pool, namespace } => pools.id(pool) == Some(image.0) && *namespace == image.1,
+        PoolKey::Pool { pool, namespace } => {
+            pools.id(pool) == Some(image.0) && *namespace == image.1
+        }
     }
 }
 
@@ -119,8 +122,8 @@ impl Perf {
         }
     }
 
-    /// Ends a round: works on what was reported since the last one. Returns the pools and namespaces with
-    /// images whose names are not known.
+    /// Ends a round: works on what was reported since the last one. Returns the pools and
+    /// namespaces with images whose names are not known.
     pub fn round(&mut self, now: f64, pools: &dyn Pools) -> BTreeSet<(PoolId, String)> {
         self.queries.retain(|_, q| now - q.asked <= EXPIRE);
         let pending = std::mem::take(&mut self.pending);
@@ -151,7 +154,9 @@ impl Perf {
     /// Takes over the names by id of a namespace's images. Images without a name are gone.
     pub fn set_names(&mut self, pool: PoolId, namespace: &str, names: BTreeMap<String, String>) {
         for query in self.queries.values_mut() {
-            query.images.retain(|(p, n, id), _| *p != pool || n != namespace || names.contains_key(id));
+            query
+                .images
+                .retain(|(p, n, id), _| *p != pool || n != namespace || names.contains_key(id));
         }
         self.names.insert((pool, namespace.to_owned()), names);
     }
@@ -161,15 +166,30 @@ impl Perf {
         self.names.clear();
     }
 
-    /// Looks at a pool from now on, and answers with what is known of its images; the busiest come first.
-    pub fn report(&mut self, query: &PoolKey, kind: Kind, sort_by: &str, now: f64, pools: &dyn Pools) -> Value {
+    /// Looks at a pool from now on, and answers with what is known of its images; the busiest come
+    /// first.
+    pub fn report(
+        &mut self,
+        query: &PoolKey,
+        kind: Kind,
+        sort_by: &str,
+        now: f64,
+        pools: &dyn Pools,
+    ) -> Value {
         if !self.queries.contains_key(query)
             && self.queries.len() >= MOST_QUERIES
-            && let Some(oldest) = self.queries.iter().min_by(|a, b| a.1.asked.total_cmp(&b.1.asked)).map(|(k, _)| k.clone())
+            && let Some(oldest) = self
+                .queries
+                .iter()
+                .min_by(|a, b| a.1.asked.total_cmp(&b.1.asked))
+                .map(|(k, _)| k.clone())
         {
             self.queries.remove(&oldest);
         }
-        let entry = self.queries.entry(query.clone()).or_insert_with(|| Query { asked: now, images: BTreeMap::new() });
+        let entry = self
+            .queries
+            .entry(query.clone())
+            .or_insert_with(|| Query { asked: now, images: BTreeMap::new() });
         entry.asked = now;
         let by = COUNTERS.iter().position(|c| *c == sort_by).unwrap_or(0);
         let mut images: Vec<(&ImageKey, &Image)> = entry.images.iter().collect();
@@ -178,7 +198,11 @@ impl Perf {
         let mut found = Vec::new();
         for ((pool, namespace, id), image) in images.into_iter().take(MOST_IMAGES) {
             let place = (*pool, namespace.clone());
-            let (Some(pool), Some(name)) = (pools.name(*pool), self.names.get(&place).and_then(|n| n.get(id))) else { continue };
+            let (Some(pool), Some(name)) =
+                (pools.name(*pool), self.names.get(&place).and_then(|n| n.get(id)))
+            else {
+                continue;
+            };
             let data: Vec<Value> = match kind {
                 Kind::Stats => (0..COUNTERS.len()).map(|i| image.rate(i).into()).collect(),
                 Kind::Counters => image.sum.iter().map(|v| (*v).into()).collect(),
@@ -186,7 +210,8 @@ impl Perf {
             if data.iter().all(|v| v.as_f64() == Some(0.0)) {
                 continue;
             }
-            let descriptor = if namespace.is_empty() { pool } else { format!("{pool}/{namespace}") };
+            let descriptor =
+                if namespace.is_empty() { pool } else { format!("{pool}/{namespace}") };
             let at = descriptors.iter().position(|d| *d == descriptor).unwrap_or_else(|| {
                 descriptors.push(descriptor);
                 descriptors.len() - 1
@@ -242,13 +267,19 @@ mod tests {
         p.handle_report(&[counted("a", "", 1000)]);
         assert!(p.round(0.0, &One).is_empty(), "nobody asked");
         let empty = p.report(&PoolKey::All, Kind::Stats, "write_ops", 1.0, &One);
-        assert_eq!(empty, json!({"timestamp": 1.0, "stat_descriptors": COUNTERS, "pool_descriptors": {}, "stats": []}));
+        assert_eq!(
+            empty,
+            json!({"timestamp": 1.0, "stat_descriptors": COUNTERS, "pool_descriptors": {}, "stats": []})
+        );
         p.handle_report(&[counted("a", "", 10), counted("b", "ns", 20)]);
         let unknown = p.round(5.0, &One);
         assert_eq!(unknown, BTreeSet::from([(PoolId(2), String::new()), (PoolId(2), "ns".into())]));
         p.set_names(PoolId(2), "", [("a".into(), "one".into())].into());
         p.set_names(PoolId(2), "ns", [("b".into(), "two".into())].into());
-        assert_eq!(p.report(&PoolKey::All, Kind::Stats, "write_ops", 6.0, &One)["stats"], json!([]));
+        assert_eq!(
+            p.report(&PoolKey::All, Kind::Stats, "write_ops", 6.0, &One)["stats"],
+            json!([])
+        );
         p.handle_report(&[counted("a", "", 50), counted("b", "ns", 100)]);
         p.handle_report(&[counted("b", "ns", 100)]);
         assert!(p.round(10.0, &One).is_empty());
@@ -266,8 +297,16 @@ mod tests {
         assert_eq!(c["counter_descriptors"], json!(COUNTERS));
         // An idle round has no rate, but the sums stay.
         p.round(15.0, &One);
-        assert_eq!(p.report(&PoolKey::All, Kind::Stats, "write_ops", 15.0, &One)["stats"], json!([]));
-        assert_eq!(p.report(&PoolKey::All, Kind::Counters, "write_ops", 15.0, &One)["counters"].as_array().map(Vec::len), Some(2));
+        assert_eq!(
+            p.report(&PoolKey::All, Kind::Stats, "write_ops", 15.0, &One)["stats"],
+            json!([])
+        );
+        assert_eq!(
+            p.report(&PoolKey::All, Kind::Counters, "write_ops", 15.0, &One)["counters"]
+                .as_array()
+                .map(Vec::len),
+            Some(2)
+        );
     }
 
     #[test]

@@ -38,8 +38,12 @@ impl LevelName {
         let own = |s: &str| s.to_owned();
         match text.split('/').collect::<Vec<_>>()[..] {
             [pool, ""] if !pool.is_empty() => Some(LevelName::Pool(own(pool))),
-            [pool, namespace, ""] if !pool.is_empty() => Some(LevelName::Namespace(own(pool), own(namespace))),
-            [pool, image] if !pool.is_empty() && !image.contains('@') => Some(LevelName::Image(own(pool), String::new(), own(image))),
+            [pool, namespace, ""] if !pool.is_empty() => {
+                Some(LevelName::Namespace(own(pool), own(namespace)))
+            }
+            [pool, image] if !pool.is_empty() && !image.contains('@') => {
+                Some(LevelName::Image(own(pool), String::new(), own(image)))
+            }
             [pool, namespace, image] if !pool.is_empty() && !image.contains('@') => {
                 Some(LevelName::Image(own(pool), own(namespace), own(image)))
             }
@@ -65,7 +69,9 @@ impl Level {
         }
         match id.split('/').collect::<Vec<_>>()[..] {
             [pool] => Some(Level::Pool(PoolId(pool.parse().ok()?))),
-            [pool, namespace] => Some(Level::Namespace(PoolId(pool.parse().ok()?), namespace.to_owned())),
+            [pool, namespace] => {
+                Some(Level::Namespace(PoolId(pool.parse().ok()?), namespace.to_owned()))
+            }
             _ => None,
         }
     }
@@ -147,10 +153,13 @@ impl StartTime {
             Some(at) => time.split_at(at),
             None => (time, ""),
         };
-        let two = |s: &str, below: u64| s.parse::<u64>().ok().filter(|n| s.len() <= 2 && *n < below);
+        let two =
+            |s: &str, below: u64| s.parse::<u64>().ok().filter(|n| s.len() <= 2 && *n < below);
         let mut parts = clock.split(':');
         let (hour, minute) = (two(parts.next()?, 24)?, two(parts.next()?, 60)?);
-        if parts.next().is_some_and(|s| two(s.split('.').next().unwrap_or(""), 60).is_none()) || parts.next().is_some() {
+        if parts.next().is_some_and(|s| two(s.split('.').next().unwrap_or(""), 60).is_none())
+            || parts.next().is_some()
+        {
             return None;
         }
         let offset = match zone {
@@ -165,7 +174,10 @@ impl StartTime {
             }
         };
         let (offset, zone) = offset.unwrap_or_default();
-        Some(StartTime { minutes: hour * 60 + minute + offset, shown: format!("{hour:02}:{minute:02}:00{zone}") })
+        Some(StartTime {
+            minutes: hour * 60 + minute + offset,
+            shown: format!("{hour:02}:{minute:02}:00{zone}"),
+        })
     }
 }
 
@@ -189,9 +201,7 @@ impl Schedule {
 
     /// The stored form, which is also the shown one.
     pub fn to_json(&self) -> Value {
-        let item = |(interval, start): &(Interval, Option<StartTime>)| {
-            json!({"interval": interval.to_string(), "start_time": start.as_ref().map(|s| s.shown.as_str())})
-        };
+        let item = |(interval, start): &(Interval, Option<StartTime>)| json!({"interval": interval.to_string(), "start_time": start.as_ref().map(|s| s.shown.as_str())});
         self.0.iter().map(item).collect()
     }
 
@@ -219,14 +229,23 @@ impl Schedules {
     }
 
     /// Adds an item. Returns the level's schedule.
-    pub fn add(&mut self, level: &Level, interval: Interval, start: Option<StartTime>) -> &Schedule {
+    pub fn add(
+        &mut self,
+        level: &Level,
+        interval: Interval,
+        start: Option<StartTime>,
+    ) -> &Schedule {
         let schedule = self.levels.entry(level.clone()).or_default();
         schedule.0.insert((interval, start));
         schedule
     }
 
     /// Removes an item, or all of them. Returns what is left.
-    pub fn remove(&mut self, level: &Level, item: Option<(Interval, Option<StartTime>)>) -> Option<&Schedule> {
+    pub fn remove(
+        &mut self,
+        level: &Level,
+        item: Option<(Interval, Option<StartTime>)>,
+    ) -> Option<&Schedule> {
         match (self.levels.get_mut(level), item) {
             (Some(schedule), Some(item)) => {
                 schedule.0.remove(&item);
@@ -267,7 +286,9 @@ impl Schedules {
     pub fn plan(&mut self, namespaces: &BTreeSet<(PoolId, String)>, now: u64, anew: bool) {
         let mut queue = BTreeMap::new();
         for place in namespaces {
-            let Some(next) = self.find(place.0, &place.1).and_then(|s| s.next_run(now)) else { continue };
+            let Some(next) = self.find(place.0, &place.1).and_then(|s| s.next_run(now)) else {
+                continue;
+            };
             // What is due stays due.
             let planned = self.queue.get(place).copied().filter(|at| !anew || *at <= now);
             queue.insert(place.clone(), planned.unwrap_or(next));
@@ -277,7 +298,8 @@ impl Schedules {
 
     /// A namespace that is due. It is planned again.
     pub fn due(&mut self, now: u64) -> Option<(PoolId, String)> {
-        let place = self.queue.iter().find(|(_, at)| **at <= now).map(|(place, _)| place.clone())?;
+        let place =
+            self.queue.iter().find(|(_, at)| **at <= now).map(|(place, _)| place.clone())?;
         match self.find(place.0, &place.1).and_then(|s| s.next_run(now)) {
             Some(next) => self.queue.insert(place.clone(), next),
             None => self.queue.remove(&place),
@@ -285,7 +307,8 @@ impl Schedules {
         Some(place)
     }
 
-    /// What `list` shows for a level: its own schedule or the one that it inherits, and those within it.
+    /// What `list` shows for a level: its own schedule or the one that it inherits, and those
+    /// within it.
     pub fn list(&self, level: &Level, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
         let mut shown = Some(level.clone());
         while let Some(l) = &shown
@@ -328,7 +351,8 @@ impl Schedules {
 
 /// Minutes since 1970 as a time.
 fn shown_time(minutes: u64) -> String {
-    let at = types::Utime::new(u32::try_from(minutes.saturating_mul(60)).unwrap_or(u32::MAX), 0).to_string();
+    let at = types::Utime::new(u32::try_from(minutes.saturating_mul(60)).unwrap_or(u32::MAX), 0)
+        .to_string();
     let (date, time) = at.split_once('T').unwrap_or((&at, ""));
     format!("{date} {}:00", time.get(..5).unwrap_or("00:00"))
 }
@@ -349,7 +373,9 @@ mod tests {
 
     #[test]
     fn texts() {
-        for (text, shown) in [("5", "5m"), ("90m", "90m"), ("120m", "2h"), ("24h", "1d"), ("3d", "3d")] {
+        for (text, shown) in
+            [("5", "5m"), ("90m", "90m"), ("120m", "2h"), ("24h", "1d"), ("3d", "3d")]
+        {
             assert_eq!(interval(text).to_string(), shown);
         }
         for bad in ["", "m", "-1h", "1w", "0", "+5", "99999999999999999999d", "1é"] {
@@ -357,15 +383,24 @@ mod tests {
         }
         let start = |t: &str| StartTime::parse(t).map(|s| (s.minutes, s.shown));
         assert_eq!(start("14:00"), Some((840, "14:00:00".into())));
-        assert_eq!(start("2020-03-01T01:30:00-05:00"), Some((90 + 19 * 60, "01:30:00-05:00".into())));
+        assert_eq!(
+            start("2020-03-01T01:30:00-05:00"),
+            Some((90 + 19 * 60, "01:30:00-05:00".into()))
+        );
         assert_eq!(start("01:30+0200"), Some((210, "01:30:00+02:00".into())));
         for bad in ["", "25:00", "12", "12:60", "1:2:3:4", "12:00+x"] {
             assert_eq!(start(bad), None, "{bad}");
         }
         assert_eq!(LevelName::parse("rbd/"), Some(LevelName::Pool("rbd".into())));
         assert_eq!(LevelName::parse("rbd//"), Some(LevelName::Namespace("rbd".into(), "".into())));
-        assert_eq!(LevelName::parse("rbd/ns/"), Some(LevelName::Namespace("rbd".into(), "ns".into())));
-        assert_eq!(LevelName::parse("rbd/img"), Some(LevelName::Image("rbd".into(), "".into(), "img".into())));
+        assert_eq!(
+            LevelName::parse("rbd/ns/"),
+            Some(LevelName::Namespace("rbd".into(), "ns".into()))
+        );
+        assert_eq!(
+            LevelName::parse("rbd/img"),
+            Some(LevelName::Image("rbd".into(), "".into(), "img".into()))
+        );
         assert_eq!((LevelName::parse("rbd"), LevelName::parse("/x")), (None, None));
         for level in [Level::Global, Level::Pool(POOL), Level::Namespace(POOL, String::new())] {
             assert_eq!(Level::from_id(&level.id()), Some(level));
@@ -374,11 +409,18 @@ mod tests {
 
     #[test]
     fn a_schedule_is_stored_and_runs() {
-        let text = r#"[{"interval":"1d","start_time":"00:30:00"},{"interval":"5h","start_time":null}]"#;
+        let text =
+            r#"[{"interval":"1d","start_time":"00:30:00"},{"interval":"5h","start_time":null}]"#;
         let s = Schedule::from_json(text).unwrap();
         assert_eq!(Schedule::from_json(&s.to_json().to_string()), Some(s.clone()));
-        assert_eq!((s.next_run(0), s.next_run(300), s.next_run(23 * 60)), (Some(300), Some(600), Some(24 * 60 + 30)));
-        assert_eq!((s.next_run(24 * 60), s.next_run(25 * 60 - 1)), (Some(24 * 60 + 30), Some(25 * 60)));
+        assert_eq!(
+            (s.next_run(0), s.next_run(300), s.next_run(23 * 60)),
+            (Some(300), Some(600), Some(24 * 60 + 30))
+        );
+        assert_eq!(
+            (s.next_run(24 * 60), s.next_run(25 * 60 - 1)),
+            (Some(24 * 60 + 30), Some(25 * 60))
+        );
         assert_eq!(Schedule::from_json("[{}]"), None);
     }
 
@@ -390,7 +432,10 @@ mod tests {
         let places: BTreeSet<_> = [(POOL, String::new()), (POOL, "ns".to_owned())].into();
         s.plan(&places, 100, false);
         let status = s.status(&Level::Global, &name);
-        assert_eq!(status["scheduled"][0], json!({"schedule_time": shown_time(103), "pool_id": "7", "pool_name": "rbd", "namespace": "ns"}));
+        assert_eq!(
+            status["scheduled"][0],
+            json!({"schedule_time": shown_time(103), "pool_id": "7", "pool_name": "rbd", "namespace": "ns"})
+        );
         assert_eq!((s.due(102), s.due(103), s.due(103)), (None, Some((POOL, "ns".into())), None));
         let pool = Level::Pool(POOL);
         assert_eq!(

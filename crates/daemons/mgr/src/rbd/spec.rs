@@ -18,7 +18,10 @@ pub enum PoolKey {
 
 /// `POOL[/NAMESPACE]`, or nothing for all pools.
 pub fn pool_key(text: &str) -> Result<PoolKey, Refusal> {
-    let key = |pool: &str, namespace: &str| PoolKey::Pool { pool: pool.to_owned(), namespace: namespace.to_owned() };
+    let key = |pool: &str, namespace: &str| PoolKey::Pool {
+        pool: pool.to_owned(),
+        namespace: namespace.to_owned(),
+    };
     match text.split('/').collect::<Vec<_>>()[..] {
         [""] => Ok(PoolKey::All),
         [pool] => Ok(key(pool, "")),
@@ -51,7 +54,11 @@ impl ImageSpec {
         if pool.is_empty() || image.is_empty() || image.contains('@') {
             return Err(Refusal::invalid(format!("Invalid image spec: {text}")));
         }
-        Ok(ImageSpec { pool: pool.to_owned(), namespace: namespace.to_owned(), image: image.to_owned() })
+        Ok(ImageSpec {
+            pool: pool.to_owned(),
+            namespace: namespace.to_owned(),
+            image: image.to_owned(),
+        })
     }
 }
 

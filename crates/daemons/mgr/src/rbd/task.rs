@@ -1,5 +1,5 @@
-//! Background tasks on images: a queue in the order in which they came, kept in the object `rbd_task` of
-//! each pool and namespace in Ceph's form (module `rbd_support`, `task.py`).
+//! Background tasks on images: a queue in the order in which they came, kept in the object
+//! `rbd_task` of each pool and namespace in Ceph's form (module `rbd_support`, `task.py`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -173,7 +173,11 @@ impl Queue {
 
     /// The tasks whose time has come, in order.
     pub fn due(&self, now: Utime) -> Vec<u64> {
-        self.tasks.values().filter(|t| t.retry_time.is_none_or(|at| at <= now)).map(|t| t.stored.sequence).collect()
+        self.tasks
+            .values()
+            .filter(|t| t.retry_time.is_none_or(|at| at <= now))
+            .map(|t| t.stored.sequence)
+            .collect()
     }
 
     /// Begins an attempt.
@@ -244,7 +248,11 @@ mod tests {
     }
 
     fn add(q: &mut Queue, image: &str) -> Stored {
-        let stored = q.next(format!("uuid-{image}"), format!("Removing image rbd/{image}"), refs(Action::Remove, image, Some("10a")));
+        let stored = q.next(
+            format!("uuid-{image}"),
+            format!("Removing image rbd/{image}"),
+            refs(Action::Remove, image, Some("10a")),
+        );
         q.load(stored.clone());
         stored
     }
@@ -265,7 +273,11 @@ mod tests {
         let mut q = Queue::default();
         let stored = add(&mut q, "one");
         assert_eq!(q.find(&refs(Action::Remove, "one", Some("10a"))), Some(&stored));
-        assert_eq!(q.find(&refs(Action::Remove, "one", Some("10b"))), None, "another image of the same name");
+        assert_eq!(
+            q.find(&refs(Action::Remove, "one", Some("10b"))),
+            None,
+            "another image of the same name"
+        );
         assert_eq!(q.find(&refs(Action::Flatten, "one", None)), None);
         assert!(q.start(1).is_some());
         assert!(q.end(1, End::Done, Utime::ZERO));
@@ -284,7 +296,10 @@ mod tests {
         assert_eq!(q.due(Utime::new(129, 0)), [2]);
         assert_eq!(q.due(Utime::new(130, 0)), [1, 2]);
         let shown = q.by_id("uuid-one").unwrap().dump();
-        assert_eq!((&shown["retry_message"], &shown["retry_attempts"]), (&json!("busy"), &json!(1)));
+        assert_eq!(
+            (&shown["retry_message"], &shown["retry_attempts"]),
+            (&json!("busy"), &json!(1))
+        );
         assert_eq!(shown.get("in_progress"), None);
         q.start(2);
         assert!(q.progress(2, 0.5));

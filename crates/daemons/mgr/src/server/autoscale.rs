@@ -41,7 +41,10 @@ impl Inner {
     /// What an operator wants of numbers of groups.
     pub(super) fn goals(&self) -> Goals {
         let conf = self.conf.borrow();
-        Goals { per_osd: conf.u64("mon_target_pg_per_osd") as f64, threshold: conf.f64("mgr/pg_autoscaler/threshold") }
+        Goals {
+            per_osd: conf.u64("mon_target_pg_per_osd") as f64,
+            threshold: conf.f64("mgr/pg_autoscaler/threshold"),
+        }
     }
 
     fn next_pg_num(&self, autoscaler: &mut Autoscaler) -> Option<(String, u32, u32)> {
@@ -50,9 +53,15 @@ impl Inner {
         let map = state.osd_map.clone()?;
         let whole = PgState::ACTIVE.0 | PgState::CLEAN.0;
         let settled = |id: PoolId| {
-            let groups = state.pg_map.pgs.range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
-            map.pool(id).is_some_and(|p| p.pg_num == p.pg_num_target && p.pgp_num == p.pgp_num_target && p.pgp_num == p.pg_num)
-                && groups.clone().count() > 0
+            let groups = state
+                .pg_map
+                .pgs
+                .range(PgId { pool: id, seed: 0 }..=PgId { pool: id, seed: u32::MAX });
+            map.pool(id).is_some_and(|p| {
+                p.pg_num == p.pg_num_target
+                    && p.pgp_num == p.pgp_num_target
+                    && p.pgp_num == p.pg_num
+            }) && groups.clone().count() > 0
                 && groups.into_iter().all(|(_, s)| s.state.0 & whole == whole)
         };
         let proposals = commands::proposals(&state, &map, self.goals());

@@ -36,7 +36,8 @@ impl Inner {
         self.news.notify_one();
     }
 
-    /// Another manager serves, or is to. What this one has under way the OSDs refuse; it can only begin anew.
+    /// Another manager serves, or is to. What this one has under way the OSDs refuse; it can only
+    /// begin anew.
     fn lay_down(&self) {
         tracing::warn!("this manager is not the active one any more");
         self.role.set(Role::Replaced);
@@ -45,7 +46,10 @@ impl Inner {
 
     /// Says that this manager lives, to those who choose one.
     pub(super) fn send_beacon(&self) {
-        let (Some(messenger), Some(fsid)) = (self.messenger.borrow().clone(), self.mon.fsid()) else { return };
+        let (Some(messenger), Some(fsid)) = (self.messenger.borrow().clone(), self.mon.fsid())
+        else {
+            return;
+        };
         let beacon = MgrBeacon {
             addrs: messenger.addrs(),
             gid: self.mon.global_id(),

@@ -4,8 +4,8 @@ use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::state::Change;
 use ::auth::caps::{MdsCap, MgrCap, MonCap, OsdCap};
-use conf::Config;
 use ::auth::{AuthName, CryptoKey, EntityAuth, Keyring};
+use conf::Config;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use types::errno::Errno;
@@ -19,12 +19,39 @@ pub(super) static COMMANDS: &[Entry] = &[
         export,
     ),
     read("auth get name=entity,type=CephString", "Print an entity's keyring.", "auth", "rx", get),
-    read("auth get-key name=entity,type=CephString", "Print an entity's key.", "auth", "rx", get_key),
-    read("auth print-key name=entity,type=CephString", "Print an entity's key.", "auth", "rx", get_key),
-    read("auth print_key name=entity,type=CephString", "Print an entity's key.", "auth", "rx", get_key),
-    flagged(read("auth list", "List entities, keys and caps.", "auth", "rx", list), flags::DEPRECATED),
+    read(
+        "auth get-key name=entity,type=CephString",
+        "Print an entity's key.",
+        "auth",
+        "rx",
+        get_key,
+    ),
+    read(
+        "auth print-key name=entity,type=CephString",
+        "Print an entity's key.",
+        "auth",
+        "rx",
+        get_key,
+    ),
+    read(
+        "auth print_key name=entity,type=CephString",
+        "Print an entity's key.",
+        "auth",
+        "rx",
+        get_key,
+    ),
+    flagged(
+        read("auth list", "List entities, keys and caps.", "auth", "rx", list),
+        flags::DEPRECATED,
+    ),
     read("auth ls", "List entities, keys and caps.", "auth", "rx", list),
-    write("auth import", "Add or replace the entities of the keyring given as input.", "auth", "rwx", import),
+    write(
+        "auth import",
+        "Add or replace the entities of the keyring given as input.",
+        "auth",
+        "rwx",
+        import,
+    ),
     write(
         "auth add name=entity,type=CephString name=caps,type=CephString,n=N,req=false",
         "Add an entity, with the key from the input or a new one.",
@@ -138,7 +165,11 @@ fn list(c: &Read<'_>) -> Answer {
                     text.push_str(&format!("\tcaps: [{service}] {caps}\n"));
                 }
             }
-            let status = if text.is_empty() { "no installed auth entries!\n" } else { "installed auth entries:\n" };
+            let status = if text.is_empty() {
+                "no installed auth entries!\n"
+            } else {
+                "installed auth entries:\n"
+            };
             Reply::data(text).with_status(status)
         }
         f => Reply::data(f.json(&json!({
@@ -181,7 +212,8 @@ fn input_keyring(c: &Write<'_>) -> Result<Option<Keyring>, Refusal> {
     if c.env.input.is_empty() {
         return Ok(None);
     }
-    let text = std::str::from_utf8(c.env.input).map_err(|_| Refusal::invalid("error decoding keyring"))?;
+    let text =
+        std::str::from_utf8(c.env.input).map_err(|_| Refusal::invalid("error decoding keyring"))?;
     text.parse().map(Some).map_err(|e| Refusal::invalid(format!("error decoding keyring: {e}")))
 }
 
@@ -194,7 +226,8 @@ fn import(c: &mut Write<'_>) -> Answer {
     }
     for (name, auth) in keyring.iter() {
         for (service, text) in &auth.caps {
-            valid(&c.env.conf.borrow(), service, text).map_err(|e| Refusal::invalid(format!("{name}: {}", e.message)))?;
+            valid(&c.env.conf.borrow(), service, text)
+                .map_err(|e| Refusal::invalid(format!("{name}: {}", e.message)))?;
         }
     }
     for (name, auth) in keyring.iter() {
@@ -213,7 +246,9 @@ fn add(c: &mut Write<'_>) -> Answer {
             return Err(Refusal::invalid(format!("key for {name} not found in provided keyring")));
         };
         if !caps.is_empty() && !auth.caps.is_empty() {
-            return Err(Refusal::invalid("caps cannot be specified both in keyring and in command"));
+            return Err(Refusal::invalid(
+                "caps cannot be specified both in keyring and in command",
+            ));
         }
         if caps.is_empty() {
             caps = auth.caps.clone();
@@ -225,8 +260,12 @@ fn add(c: &mut Write<'_>) -> Answer {
         if key.as_ref().is_some_and(|k| *k != old.key) {
             return Err(Refusal::invalid(format!("entity {name} exists but key does not match")));
         }
-        if let Some(service) = caps.iter().find(|(s, t)| old.caps.get(*s) != Some(t)).map(|(s, _)| s) {
-            return Err(Refusal::invalid(format!("entity {name} exists but cap {service} does not match")));
+        if let Some(service) =
+            caps.iter().find(|(s, t)| old.caps.get(*s) != Some(t)).map(|(s, _)| s)
+        {
+            return Err(Refusal::invalid(format!(
+                "entity {name} exists but cap {service} does not match"
+            )));
         }
         if caps.len() != old.caps.len() {
             return Err(Refusal::invalid(format!("entity {name} exists but caps do not match")));
@@ -243,8 +282,12 @@ fn get_or_create(c: &mut Write<'_>) -> Answer {
     let caps = caps_arg(c)?;
     let auth = match c.pending.state().auth.get(&name) {
         Some(old) => {
-            if let Some(service) = caps.iter().find(|(s, t)| old.caps.get(*s) != Some(t)).map(|(s, _)| s) {
-                return Err(Refusal::invalid(format!("key for {name} exists but cap {service} does not match")));
+            if let Some(service) =
+                caps.iter().find(|(s, t)| old.caps.get(*s) != Some(t)).map(|(s, _)| s)
+            {
+                return Err(Refusal::invalid(format!(
+                    "key for {name} exists but cap {service} does not match"
+                )));
             }
             old.clone()
         }
@@ -257,7 +300,9 @@ fn get_or_create(c: &mut Write<'_>) -> Answer {
     Ok(match (c.args.prefix(), c.format()) {
         ("auth get-or-create-key", format) => key_reply(format, &auth.key),
         // For people the caps are left out: they know them, they typed them.
-        (_, Format::Plain) => keyring(Format::Plain, &[(name, EntityAuth { key: auth.key, caps: BTreeMap::new() })]),
+        (_, Format::Plain) => {
+            keyring(Format::Plain, &[(name, EntityAuth { key: auth.key, caps: BTreeMap::new() })])
+        }
         (_, format) => keyring(format, &[(name, auth)]),
     })
 }

@@ -20,15 +20,51 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         set,
     ),
-    write("config rm name=who,type=CephString name=name,type=CephString", "Clear an option for one or more entities.", "config", "rw", rm),
-    read("config get name=who,type=CephString name=key,type=CephString,req=false", "Show the settings of an entity.", "config", "r", get),
+    write(
+        "config rm name=who,type=CephString name=name,type=CephString",
+        "Clear an option for one or more entities.",
+        "config",
+        "rw",
+        rm,
+    ),
+    read(
+        "config get name=who,type=CephString name=key,type=CephString,req=false",
+        "Show the settings of an entity.",
+        "config",
+        "r",
+        get,
+    ),
     read("config dump", "Show all settings.", "mon", "r", dump),
     read("config help name=key,type=CephString", "Describe an option.", "config", "r", help),
     read("config ls", "List the options that exist.", "config", "r", ls),
-    read("config log name=num,type=CephInt,req=false", "Show recent changes of the configuration.", "config", "r", log),
-    write("config reset name=num,type=CephInt,range=0", "Go back to the configuration of an earlier version.", "config", "rw", reset),
-    write("config assimilate-conf", "Take over the settings of a ceph.conf.", "config", "rw", assimilate),
-    read("config generate-minimal-conf", "Print a ceph.conf with what a client needs.", "config", "r", minimal),
+    read(
+        "config log name=num,type=CephInt,req=false",
+        "Show recent changes of the configuration.",
+        "config",
+        "r",
+        log,
+    ),
+    write(
+        "config reset name=num,type=CephInt,range=0",
+        "Go back to the configuration of an earlier version.",
+        "config",
+        "rw",
+        reset,
+    ),
+    write(
+        "config assimilate-conf",
+        "Take over the settings of a ceph.conf.",
+        "config",
+        "rw",
+        assimilate,
+    ),
+    read(
+        "config generate-minimal-conf",
+        "Print a ceph.conf with what a client needs.",
+        "config",
+        "r",
+        minimal,
+    ),
     read(
         "config show name=who,type=CephString name=key,type=CephString,req=false",
         "Show the settings that hold in a daemon.",
@@ -36,7 +72,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "r",
         show,
     ),
-    read("config show-with-defaults name=who,type=CephString", "Show the settings that hold in a daemon, defaults included.", "mgr", "r", show_all),
+    read(
+        "config show-with-defaults name=who,type=CephString",
+        "Show the settings that hold in a daemon, defaults included.",
+        "mgr",
+        "r",
+        show_all,
+    ),
 ];
 
 fn refusal(e: ConfError) -> Refusal {
@@ -75,34 +117,45 @@ fn set(c: &mut Write<'_>) -> Answer {
     }
     let mut reply = Reply::empty();
     if !spec.runtime {
-        reply = reply.with_status(format!("note: {name} takes effect when the daemons start again"));
+        reply =
+            reply.with_status(format!("note: {name} takes effect when the daemons start again"));
     }
     Ok(reply)
 }
 
-/// For which OSD, if for any, reservations of the profile `custom` would be more than it has after these changes, all of which are
-/// for reservations; and what they would be.
-fn overcommitted(state: &ClusterState, news: &[(&Section, &str, &str)]) -> Option<(String, String)> {
+/// For which OSD, if for any, reservations of the profile `custom` would be more than it has after
+/// these changes, all of which are for reservations; and what they would be.
+fn overcommitted(
+    state: &ClusterState,
+    news: &[(&Section, &str, &str)],
+) -> Option<(String, String)> {
     let news: Vec<_> = news.iter().filter(|(_, name, _)| conf::mclock::reserves(name)).collect();
     if news.is_empty() {
         return None;
     }
     let mut reserves: BTreeMap<(Section, &str), &str> = BTreeMap::new();
     for (key, value) in state.config.iter() {
-        if let Some((section, name)) = split_key(key).filter(|(_, name)| conf::mclock::reserves(name))
+        if let Some((section, name)) =
+            split_key(key).filter(|(_, name)| conf::mclock::reserves(name))
             && let Ok(section) = Section::parse(section)
         {
             reserves.insert((section, name), value);
         }
     }
-    reserves.extend(news.iter().map(|(section, name, value)| (((*section).clone(), *name), *value)));
+    reserves
+        .extend(news.iter().map(|(section, name, value)| (((*section).clone(), *name), *value)));
     let overcommitted = |who: &Who| {
-        let settings = conf::sections::resolve(reserves.iter().map(|((section, name), value)| (section, *name, *value)), who);
+        let settings = conf::sections::resolve(
+            reserves.iter().map(|((section, name), value)| (section, *name, *value)),
+            who,
+        );
         conf::mclock::overcommitted(|name| settings.get(name)?.0.parse().ok())
     };
     // One that is yet to come has no place. One that is named has at least its number.
     let map = state.osd.map();
-    let named = news.iter().filter_map(|(section, ..)| section.name.strip_prefix("osd.").map(str::to_owned));
+    let named = news
+        .iter()
+        .filter_map(|(section, ..)| section.name.strip_prefix("osd.").map(str::to_owned));
     let each = (0..map.max_osd()).filter(|id| map.exists(OsdId(*id))).map(|id| id.to_string());
     std::iter::once(String::new()).chain(named).chain(each).find_map(|id| {
         let sum = overcommitted(&whose(state, "osd", &id, None))?;
@@ -134,7 +187,8 @@ fn get(c: &Read<'_>) -> Answer {
     let settings = for_entity(c.state, &kind, &id, None);
     if let Some(key) = c.args.str("key") {
         let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
-        let value = settings.get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
+        let value =
+            settings.get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
         // The value alone, whatever the format, as from Ceph.
         return Ok(Reply::data(value + "\n"));
     }
@@ -190,7 +244,14 @@ fn table(rows: &[(Section, &'static OptionSpec, &str)]) -> String {
         t.column(h, Align::Left, Align::Left);
     }
     for (s, o, v) in rows {
-        t.row([s.name.clone(), s.mask(), o.level.name().into(), o.name.into(), v.to_string(), if o.runtime { String::new() } else { "*".into() }]);
+        t.row([
+            s.name.clone(),
+            s.mask(),
+            o.level.name().into(),
+            o.name.into(),
+            v.to_string(),
+            if o.runtime { String::new() } else { "*".into() },
+        ]);
     }
     t.to_string()
 }
@@ -205,7 +266,9 @@ fn dump(c: &Read<'_>) -> Answer {
             Some((Section::parse(section).ok()?, conf::find(name)?, v.as_str()))
         })
         .collect();
-    rows.sort_by(|a, b| (a.0.name != "global", &a.0, a.1.name).cmp(&(b.0.name != "global", &b.0, b.1.name)));
+    rows.sort_by(|a, b| {
+        (a.0.name != "global", &a.0, a.1.name).cmp(&(b.0.name != "global", &b.0, b.1.name))
+    });
     Ok(c.format().reply(
         || {
             rows.iter()
@@ -225,8 +288,15 @@ fn dump(c: &Read<'_>) -> Answer {
 }
 
 fn help(c: &Read<'_>) -> Answer {
-    let (o, _) = option(c.args.req("key")).map_err(|_| Refusal::new(Errno::ENOENT, format!("configuration option '{}' not recognized", c.args.req("key"))))?;
-    let number = |v: Option<f64>| v.map_or(json!(""), |n| if n.fract() == 0.0 { json!(n as i64) } else { json!(n) });
+    let (o, _) = option(c.args.req("key")).map_err(|_| {
+        Refusal::new(
+            Errno::ENOENT,
+            format!("configuration option '{}' not recognized", c.args.req("key")),
+        )
+    })?;
+    let number = |v: Option<f64>| {
+        v.map_or(json!(""), |n| if n.fract() == 0.0 { json!(n as i64) } else { json!(n) })
+    };
     Ok(c.format().reply(
         || {
             json!({
@@ -312,7 +382,13 @@ fn reset(c: &mut Write<'_>) -> Answer {
     let newest = state.config_log.keys().next_back().copied().unwrap_or(0);
     let oldest = state.config_log.keys().next().copied().unwrap_or(1);
     if target > newest || target + 1 < oldest {
-        return Err(Refusal::new(Errno::ENOENT, format!("version {target} is not in the history ({} to {newest})", oldest.saturating_sub(1))));
+        return Err(Refusal::new(
+            Errno::ENOENT,
+            format!(
+                "version {target} is not in the history ({} to {newest})",
+                oldest.saturating_sub(1)
+            ),
+        ));
     }
     let mut then: BTreeMap<String, String> = (*state.config).clone();
     for entry in state.config_log.range(target + 1..).map(|(_, e)| e).rev() {
@@ -341,11 +417,13 @@ fn assimilate(c: &mut Write<'_>) -> Answer {
     let mut left = String::new();
     let mut reserves: Vec<(Section, String, String)> = Vec::new();
     for (section, name, value) in &file.entries {
-        let taken = Section::parse(section).ok().zip(conf::find(name).filter(|o| o.parse(value).is_ok()));
+        let taken =
+            Section::parse(section).ok().zip(conf::find(name).filter(|o| o.parse(value).is_ok()));
         // Reservations are taken as long as they fit together.
         let taken = taken.filter(|(s, _)| {
             reserves.push((s.clone(), name.clone(), value.clone()));
-            let news: Vec<_> = reserves.iter().map(|(s, n, v)| (s, n.as_str(), v.as_str())).collect();
+            let news: Vec<_> =
+                reserves.iter().map(|(s, n, v)| (s, n.as_str(), v.as_str())).collect();
             let fits = overcommitted(c.pending.state(), &news).is_none();
             if !fits || !conf::mclock::reserves(name) {
                 reserves.pop();
@@ -353,7 +431,10 @@ fn assimilate(c: &mut Write<'_>) -> Answer {
             fits
         });
         // Where to find the monitors must stay in the file.
-        let stays = matches!(name.as_str(), "mon_host" | "fsid" | "keyring" | "key" | "keyfile" | "mon_initial_members");
+        let stays = matches!(
+            name.as_str(),
+            "mon_host" | "fsid" | "keyring" | "key" | "keyfile" | "mon_initial_members"
+        );
         match taken {
             Some((s, _)) if !stays => {
                 let key = format!("{s}/{name}");
@@ -370,8 +451,14 @@ fn assimilate(c: &mut Write<'_>) -> Answer {
 }
 
 fn minimal(c: &Read<'_>) -> Answer {
-    let hosts: Vec<String> = c.state.monmap.mon_info.values().map(|i| i.public_addrs.to_string()).collect();
-    Ok(Reply::data(format!("# minimal ceph.conf for {}\n[global]\n\tfsid = {}\n\tmon_host = {}\n", c.state.monmap.fsid, c.state.monmap.fsid, hosts.join(" "))))
+    let hosts: Vec<String> =
+        c.state.monmap.mon_info.values().map(|i| i.public_addrs.to_string()).collect();
+    Ok(Reply::data(format!(
+        "# minimal ceph.conf for {}\n[global]\n\tfsid = {}\n\tmon_host = {}\n",
+        c.state.monmap.fsid,
+        c.state.monmap.fsid,
+        hosts.join(" ")
+    )))
 }
 
 /// Whether there is such a daemon: only what runs has a running configuration.
@@ -384,11 +471,17 @@ fn known_daemon(c: &Read<'_>, kind: &str, id: &str) -> Result<(), Refusal> {
     };
     match known {
         true => Ok(()),
-        false => Err(Refusal::new(Errno::ENOENT, format!("no config state for daemon {}", c.args.req("who")))),
+        false => Err(Refusal::new(
+            Errno::ENOENT,
+            format!("no config state for daemon {}", c.args.req("who")),
+        )),
     }
 }
 
-fn show_rows(c: &Read<'_>, defaults: bool) -> Result<Vec<(&'static OptionSpec, String, &'static str)>, Refusal> {
+fn show_rows(
+    c: &Read<'_>,
+    defaults: bool,
+) -> Result<Vec<(&'static OptionSpec, String, &'static str)>, Refusal> {
     let (kind, id) = entity(c.args.req("who"))?;
     known_daemon(c, &kind, &id)?;
     let settings = for_entity(c.state, &kind, &id, None);
@@ -408,7 +501,10 @@ fn shown(c: &Read<'_>, defaults: bool) -> Answer {
         let (kind, id) = entity(c.args.req("who"))?;
         known_daemon(c, &kind, &id)?;
         let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
-        let value = for_entity(c.state, &kind, &id, None).get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
+        let value = for_entity(c.state, &kind, &id, None)
+            .get(&name)
+            .cloned()
+            .unwrap_or_else(|| spec.default_value().to_string());
         return Ok(Reply::data(value + "\n"));
     }
     let rows = show_rows(c, defaults)?;

@@ -27,11 +27,23 @@ pub(super) static COMMANDS: &[Entry] = &[
         flags::DEPRECATED,
     ),
     flagged(
-        write("config-key del name=key,type=CephString", "Remove a value.", "config-key", "rw", remove),
+        write(
+            "config-key del name=key,type=CephString",
+            "Remove a value.",
+            "config-key",
+            "rw",
+            remove,
+        ),
         flags::DEPRECATED,
     ),
     write("config-key rm name=key,type=CephString", "Remove a value.", "config-key", "rw", remove),
-    read("config-key exists name=key,type=CephString", "Say whether a key exists.", "config-key", "r", exists),
+    read(
+        "config-key exists name=key,type=CephString",
+        "Say whether a key exists.",
+        "config-key",
+        "r",
+        exists,
+    ),
     flagged(read("config-key list", "List the keys.", "config-key", "r", list), flags::DEPRECATED),
     read("config-key ls", "List the keys.", "config-key", "r", list),
     read(

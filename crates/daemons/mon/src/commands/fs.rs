@@ -1,4 +1,5 @@
-//! `fs` and `mds`: there are no file systems yet, and these commands say so in the shapes that tools expect.
+//! `fs` and `mds`: there are no file systems yet, and these commands say so in the shapes that
+//! tools expect.
 
 use super::osd_crush::json_only;
 use super::{Answer, Entry, Read, flagged, read, unsupported};
@@ -11,7 +12,13 @@ const NO_FS: &str = "file systems are not supported yet";
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("fs ls", "List file systems.", "fs", "r", ls),
-    read("fs dump name=epoch,type=CephInt,req=false,range=0", "Show the file system map.", "mds", "r", dump),
+    read(
+        "fs dump name=epoch,type=CephInt,req=false,range=0",
+        "Show the file system map.",
+        "mds",
+        "r",
+        dump,
+    ),
     read("fs get name=fs_name,type=CephString", "Show one file system.", "fs", "r", get),
     read("fs feature ls", "List features that clients may be required to have.", "mds", "r", |c| {
         Ok(json_only(c, &json!([])))
@@ -24,7 +31,9 @@ pub(super) static COMMANDS: &[Entry] = &[
         "r",
         |c| Ok(json_only(c, &json!([]))),
     ),
-    read("mds versions", "Count metadata servers by version.", "mds", "r", |c| Ok(json_only(c, &json!({})))),
+    read("mds versions", "Count metadata servers by version.", "mds", "r", |c| {
+        Ok(json_only(c, &json!({})))
+    }),
     read(
         "mds count-metadata name=property,type=CephString",
         "Count metadata servers by a field of their metadata.",
@@ -48,8 +57,20 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         NO_FS,
     ),
-    unsupported("fs fail name=fs_name,type=CephString", "Take a file system down.", "fs", "rw", NO_FS),
-    unsupported("mds fail name=role_or_gid,type=CephString", "Replace a metadata server.", "mds", "rw", NO_FS),
+    unsupported(
+        "fs fail name=fs_name,type=CephString",
+        "Take a file system down.",
+        "fs",
+        "rw",
+        NO_FS,
+    ),
+    unsupported(
+        "mds fail name=role_or_gid,type=CephString",
+        "Replace a metadata server.",
+        "mds",
+        "rw",
+        NO_FS,
+    ),
 ];
 
 fn ls(c: &Read<'_>) -> Answer {

@@ -1,6 +1,6 @@
 //! Health: the checks that the monitor makes itself, those that the manager sent, and mutes.
 
-use super::{Answer, ClockSkew, Entry, Env, short_float, Read, Write, read, write};
+use super::{Answer, ClockSkew, Entry, Env, Read, Write, read, short_float, write};
 use crate::command::{Format, Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use crate::state::{Change, ClusterState, Mute};
@@ -14,7 +14,13 @@ use types::rados::osdmap_flag;
 use types::{OsdId, Utime};
 
 pub(super) static COMMANDS: &[Entry] = &[
-    read("health name=detail,type=CephChoices,strings=detail,req=false", "Show the cluster's health.", "mon", "r", health),
+    read(
+        "health name=detail,type=CephChoices,strings=detail,req=false",
+        "Show the cluster's health.",
+        "mon",
+        "r",
+        health,
+    ),
     write(
         "health mute name=code,type=CephString name=ttl,type=CephString,req=false name=sticky,type=CephBool,req=false",
         "Mute a health check.",
@@ -22,7 +28,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "w",
         mute,
     ),
-    write("health unmute name=code,type=CephString,req=false", "Unmute one health check, or all.", "mon", "w", unmute),
+    write(
+        "health unmute name=code,type=CephString,req=false",
+        "Unmute one health check, or all.",
+        "mon",
+        "w",
+        unmute,
+    ),
 ];
 
 /// Ratios below those that they must not be below; OSDs count them as if they were the same.
@@ -56,18 +68,30 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     let map = state.osd.map();
     let plural = |n: usize| if n == 1 { "" } else { "s" };
 
-    let down: Vec<OsdId> = map.osds().filter(|o| map.exists(*o) && map.is_in(*o) && !map.is_up(*o)).collect();
+    let down: Vec<OsdId> =
+        map.osds().filter(|o| map.exists(*o) && map.is_in(*o) && !map.is_up(*o)).collect();
     if !down.is_empty() {
         let place = |o: &OsdId| {
-            let loc: Vec<String> = map.crush.full_location(o.0).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let loc: Vec<String> =
+                map.crush.full_location(o.0).into_iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("osd.{} ({}) is down", o.0, loc.join(","))
         };
-        add("OSD_DOWN", warn, format!("{} osd{} down", down.len(), plural(down.len())), down.iter().map(place).collect());
+        add(
+            "OSD_DOWN",
+            warn,
+            format!("{} osd{} down", down.len(), plural(down.len())),
+            down.iter().map(place).collect(),
+        );
     }
     let total = map.osds().count();
     let wanted = conf.u64("osd_pool_default_size") as usize;
     if total < wanted {
-        add("TOO_FEW_OSDS", warn, format!("OSD count {total} < osd_pool_default_size {wanted}"), vec![]);
+        add(
+            "TOO_FEW_OSDS",
+            warn,
+            format!("OSD count {total} < osd_pool_default_size {wanted}"),
+            vec![],
+        );
     }
     let warned = osdmap_flag::PAUSERD
         | osdmap_flag::PAUSEWR
@@ -83,7 +107,12 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         | osdmap_flag::NOSNAPTRIM
         | osdmap_flag::NOREBALANCE;
     if map.flags & warned != 0 {
-        add("OSDMAP_FLAGS", warn, format!("{} flag(s) set", flag_names(map.flags & warned)), vec![]);
+        add(
+            "OSDMAP_FLAGS",
+            warn,
+            format!("{} flag(s) set", flag_names(map.flags & warned)),
+            vec![],
+        );
     }
     {
         use types::rados::osd_state::{NODOWN, NOIN, NOOUT, NOUP};
@@ -91,12 +120,17 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         let flagged: Vec<String> = map
             .osds()
             .filter_map(|o| {
-                let set: Vec<&str> = names.iter().filter(|(bit, _)| map.state_bits(o) & bit != 0).map(|(_, n)| *n).collect();
+                let set: Vec<&str> = names
+                    .iter()
+                    .filter(|(bit, _)| map.state_bits(o) & bit != 0)
+                    .map(|(_, n)| *n)
+                    .collect();
                 (!set.is_empty()).then(|| format!("osd.{} has flags {}", o.0, set.join(",")))
             })
             .collect();
         if !flagged.is_empty() {
-            let what = "OSDs or CRUSH {nodes, device-classes} have {NOUP,NODOWN,NOIN,NOOUT} flags set";
+            let what =
+                "OSDs or CRUSH {nodes, device-classes} have {NOUP,NODOWN,NOIN,NOOUT} flags set";
             add("OSD_FLAGS", warn, format!("{} {what}", flagged.len()), flagged);
         }
     }
@@ -105,26 +139,40 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         (types::rados::osd_state::BACKFILLFULL, "OSD_BACKFILLFULL", warn, "backfillfull"),
         (types::rados::osd_state::NEARFULL, "OSD_NEARFULL", warn, "nearfull"),
     ] {
-        let which: Vec<String> = map.osds().filter(|o| map.is_up(*o) && map.is_in(*o) && map.state_bits(*o) & bit != 0).map(|o| format!("osd.{} is {word}", o.0)).collect();
+        let which: Vec<String> = map
+            .osds()
+            .filter(|o| map.is_up(*o) && map.is_in(*o) && map.state_bits(*o) & bit != 0)
+            .map(|o| format!("osd.{} is {word}", o.0))
+            .collect();
         if !which.is_empty() {
             add(code, severity, format!("{} {word} osd(s)", which.len()), which);
         }
     }
     let name = |id| map.pool_names.get(id).cloned().unwrap_or_default();
-    let of_pools = |bit: u64, word: &str| -> Vec<String> { map.pools.iter().filter(|(_, p)| p.has_flag(bit)).map(|(id, _)| format!("pool '{}' is {word}", name(id))).collect() };
+    let of_pools = |bit: u64, word: &str| -> Vec<String> {
+        map.pools
+            .iter()
+            .filter(|(_, p)| p.has_flag(bit))
+            .map(|(id, _)| format!("pool '{}' is {word}", name(id)))
+            .collect()
+    };
     let full: Vec<String> = map
         .pools
         .iter()
         .filter(|(_, p)| p.has_flag(flag::FULL))
         .map(|(id, p)| {
-            let why = if p.has_flag(flag::FULL_QUOTA) { "running out of quota" } else { "no space" };
+            let why =
+                if p.has_flag(flag::FULL_QUOTA) { "running out of quota" } else { "no space" };
             format!("pool '{}' is full ({why})", name(id))
         })
         .collect();
     if !full.is_empty() {
         add("POOL_FULL", warn, format!("{} pool(s) full", full.len()), full);
     }
-    for (bit, code, word) in [(flag::BACKFILLFULL, "POOL_BACKFILLFULL", "backfillfull"), (flag::NEARFULL, "POOL_NEARFULL", "nearfull")] {
+    for (bit, code, word) in [
+        (flag::BACKFILLFULL, "POOL_BACKFILLFULL", "backfillfull"),
+        (flag::NEARFULL, "POOL_NEARFULL", "nearfull"),
+    ] {
         let which = of_pools(bit, word);
         if !which.is_empty() {
             add(code, warn, format!("{} pool(s) {word}", which.len()), which);
@@ -135,7 +183,13 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         add("OSD_OUT_OF_ORDER_FULL", err, "full ratio(s) out of order".into(), out_of_order);
     }
     if conf.bool("mon_warn_on_pool_no_app") {
-        let used = |id| env.stats.digest.as_ref().and_then(|d| d.pool_sum(id)).is_some_and(|s| s.num_objects > 0);
+        let used = |id| {
+            env.stats
+                .digest
+                .as_ref()
+                .and_then(|d| d.pool_sum(id))
+                .is_some_and(|s| s.num_objects > 0)
+        };
         let mut detail: Vec<String> = map
             .pools
             .iter()
@@ -145,13 +199,28 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         if !detail.is_empty() {
             let n = detail.len();
             detail.push("use 'ceph osd pool application enable <pool-name> <app-name>', where <app-name> is 'cephfs', 'rbd', 'rgw', or freeform for custom applications.".into());
-            add("POOL_APP_NOT_ENABLED", warn, format!("application not enabled on {n} pool(s)"), detail);
+            add(
+                "POOL_APP_NOT_ENABLED",
+                warn,
+                format!("application not enabled on {n} pool(s)"),
+                detail,
+            );
         }
     }
     if conf.bool("mon_warn_on_pool_no_redundancy") {
-        let single: Vec<String> = map.pools.iter().filter(|(_, p)| p.is_replicated() && p.size == 1).map(|(id, _)| format!("pool '{}' has no replicas configured", name(id))).collect();
+        let single: Vec<String> = map
+            .pools
+            .iter()
+            .filter(|(_, p)| p.is_replicated() && p.size == 1)
+            .map(|(id, _)| format!("pool '{}' has no replicas configured", name(id)))
+            .collect();
         if !single.is_empty() {
-            add("POOL_NO_REDUNDANCY", warn, format!("{} pool(s) have no replicas configured", single.len()), single);
+            add(
+                "POOL_NO_REDUNDANCY",
+                warn,
+                format!("{} pool(s) have no replicas configured", single.len()),
+                single,
+            );
         }
     }
     if conf.bool("mon_warn_on_pool_pg_num_not_power_of_two") {
@@ -159,40 +228,74 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
             .pools
             .iter()
             .filter(|(_, p)| !p.pg_num_target.is_power_of_two() && p.pg_num_target != 0)
-            .map(|(id, p)| format!("pool '{}' pg_num {} is not a power of two", name(id), p.pg_num_target))
+            .map(|(id, p)| {
+                format!("pool '{}' pg_num {} is not a power of two", name(id), p.pg_num_target)
+            })
             .collect();
         if !odd.is_empty() {
-            add("POOL_PG_NUM_NOT_POWER_OF_TWO", warn, format!("{} pool(s) have non-power-of-two pg_num", odd.len()), odd);
+            add(
+                "POOL_PG_NUM_NOT_POWER_OF_TWO",
+                warn,
+                format!("{} pool(s) have non-power-of-two pg_num", odd.len()),
+                odd,
+            );
         }
     }
-    if conf.bool("mon_warn_on_osd_down_out_interval_zero") && conf.i64("mon_osd_down_out_interval") == 0 {
-        add("OSD_NO_DOWN_OUT_INTERVAL", warn, "mon_osd_down_out_interval is set to zero: OSDs that are down are never marked out".into(), vec![]);
+    if conf.bool("mon_warn_on_osd_down_out_interval_zero")
+        && conf.i64("mon_osd_down_out_interval") == 0
+    {
+        add(
+            "OSD_NO_DOWN_OUT_INTERVAL",
+            warn,
+            "mon_osd_down_out_interval is set to zero: OSDs that are down are never marked out"
+                .into(),
+            vec![],
+        );
     }
     if conf.bool("mon_warn_on_legacy_crush_tunables") && map.crush.tunables.profile() == "legacy" {
         add("OLD_CRUSH_TUNABLES", warn, "crush map has legacy tunables".into(), vec![]);
     }
     // A cluster without OSDs is being set up.
-    if state.mgr.active_gid == 0 && total > 0 && env.now.since(state.monmap.created).as_secs() > conf.u64("mon_mgr_mkfs_grace") {
-        let long = env.now.since(state.mgr.active_change).as_secs() > conf.u64("mon_mgr_inactive_grace");
+    if state.mgr.active_gid == 0
+        && total > 0
+        && env.now.since(state.monmap.created).as_secs() > conf.u64("mon_mgr_mkfs_grace")
+    {
+        let long =
+            env.now.since(state.mgr.active_change).as_secs() > conf.u64("mon_mgr_inactive_grace");
         add("MGR_DOWN", if long { err } else { warn }, "no active mgr".into(), vec![]);
     }
-    let (inside, outside): (Vec<_>, Vec<_>) =
-        state.monmap.iter().enumerate().partition(|(rank, _)| env.mon.quorum.contains(&(*rank as i32)));
+    let (inside, outside): (Vec<_>, Vec<_>) = state
+        .monmap
+        .iter()
+        .enumerate()
+        .partition(|(rank, _)| env.mon.quorum.contains(&(*rank as i32)));
     if !outside.is_empty() {
         let quorum: Vec<&str> = inside.iter().map(|(_, m)| m.name.as_str()).collect();
         let detail: Vec<String> = outside
             .iter()
-            .map(|(rank, m)| format!("mon.{} (rank {rank}) addr {} is down (out of quorum)", m.name, m.public_addrs))
+            .map(|(rank, m)| {
+                format!(
+                    "mon.{} (rank {rank}) addr {} is down (out of quorum)",
+                    m.name, m.public_addrs
+                )
+            })
             .collect();
-        let summary = format!("{}/{} mons down, quorum {}", outside.len(), state.monmap.ranks.len(), quorum.join(","));
+        let summary = format!(
+            "{}/{} mons down, quorum {}",
+            outside.len(),
+            state.monmap.ranks.len(),
+            quorum.join(",")
+        );
         add("MON_DOWN", warn, summary, detail);
     }
     let allowed = conf.f64("mon_clock_drift_allowed");
     let complain = |(name, s): (&String, &ClockSkew)| {
-        let text = format!("mon.{name} {} (latency {}s)", s.complaint(allowed)?, short_float(s.latency));
+        let text =
+            format!("mon.{name} {} (latency {}s)", s.complaint(allowed)?, short_float(s.latency));
         Some((format!("mon.{name}"), text))
     };
-    let (off, detail): (Vec<String>, Vec<String>) = env.mon.clocks.iter().filter_map(complain).unzip();
+    let (off, detail): (Vec<String>, Vec<String>) =
+        env.mon.clocks.iter().filter_map(complain).unzip();
     if !off.is_empty() {
         add("MON_CLOCK_SKEW", warn, format!("clock skew detected on {}", off.join(", ")), detail);
     }
@@ -202,7 +305,8 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
 
 /// The part of the checks that counts, and the codes of those that are muted.
 fn split(state: &ClusterState, all: HealthChecks) -> (HealthChecks, HealthChecks) {
-    let (muted, loud) = all.checks.into_iter().partition(|(code, _)| state.mutes.contains_key(code));
+    let (muted, loud) =
+        all.checks.into_iter().partition(|(code, _)| state.mutes.contains_key(code));
     (HealthChecks { checks: loud }, HealthChecks { checks: muted })
 }
 
@@ -241,7 +345,8 @@ pub fn to_json(state: &ClusterState, env: &Env<'_>, detail: bool) -> Value {
         .mutes
         .iter()
         .map(|(code, m)| {
-            let mut v = json!({"code": code, "sticky": m.sticky, "summary": m.summary, "count": m.count});
+            let mut v =
+                json!({"code": code, "sticky": m.sticky, "summary": m.summary, "count": m.count});
             if !m.until.is_zero() {
                 v["ttl"] = m.until.to_string().into();
             }
@@ -312,7 +417,10 @@ fn mute(c: &mut Write<'_>) -> Answer {
     };
     let raised = checks(c.pending.state(), c.env).checks.remove(&code);
     if raised.is_none() && !sticky {
-        return Err(Refusal::new(Errno::ENOENT, format!("health alert {code} is not currently raised")));
+        return Err(Refusal::new(
+            Errno::ENOENT,
+            format!("health alert {code} is not currently raised"),
+        ));
     }
     let (summary, count) = raised.map_or((String::new(), 0), |r| (r.summary, r.count));
     c.pending.put(Change::Mute(code, Some(Mute { until, sticky, summary, count })));
@@ -329,4 +437,3 @@ fn unmute(c: &mut Write<'_>) -> Answer {
     }
     Ok(Reply::empty())
 }
-

@@ -8,7 +8,13 @@ use types::log::{LogName, LogPriority};
 use types::{Dump, EntityAddrVec, EntityName, LogEntry};
 
 pub(super) static COMMANDS: &[Entry] = &[
-    write("log name=logtext,type=CephString,n=N", "Write a line to the cluster log.", "mon", "rw", log),
+    write(
+        "log name=logtext,type=CephString,n=N",
+        "Write a line to the cluster log.",
+        "mon",
+        "rw",
+        log,
+    ),
     read(
         "log last name=num,type=CephInt,range=1,req=false \
          name=level,type=CephChoices,strings=debug|info|sec|warn|error,req=false \

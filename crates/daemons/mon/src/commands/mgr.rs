@@ -3,11 +3,11 @@
 use super::mon::{count, named};
 use super::osd_crush::json_only;
 use super::{Answer, Entry, Read, Write, read, write};
-use crate::mgr_map;
 use crate::command::Refusal;
-use serde_json::json;
 use crate::command::Reply;
+use crate::mgr_map;
 use crate::state::Change;
+use serde_json::json;
 use types::Dump;
 use types::errno::Errno;
 
@@ -17,7 +17,13 @@ const MODULES: &[&str] = &["prometheus"];
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("mgr stat", "Summarise the manager map.", "mgr", "r", stat),
-    read("mgr dump name=epoch,type=CephInt,range=0,req=false", "Show the manager map.", "mgr", "r", dump),
+    read(
+        "mgr dump name=epoch,type=CephInt,range=0,req=false",
+        "Show the manager map.",
+        "mgr",
+        "r",
+        dump,
+    ),
     read("mgr services", "List addresses of the manager's services.", "mgr", "r", |c| {
         Ok(json_only(c, &json!(c.state.mgr.services)))
     }),
@@ -46,8 +52,20 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         |c| switch(c, true),
     ),
-    write("mgr module disable name=module,type=CephString", "Disable a manager module.", "mgr", "rw", |c| switch(c, false)),
-    write("mgr fail name=who,type=CephString,req=false", "Treat a manager as failed: the active one, or the one named.", "mgr", "rw", fail),
+    write(
+        "mgr module disable name=module,type=CephString",
+        "Disable a manager module.",
+        "mgr",
+        "rw",
+        |c| switch(c, false),
+    ),
+    write(
+        "mgr fail name=who,type=CephString,req=false",
+        "Treat a manager as failed: the active one, or the one named.",
+        "mgr",
+        "rw",
+        fail,
+    ),
 ];
 
 fn switch(c: &mut Write<'_>, on: bool) -> Answer {
@@ -119,7 +137,9 @@ fn metadata(c: &Read<'_>) -> Answer {
             let m = all.get(who).ok_or_else(|| Refusal::new(Errno::ENOENT, ""))?;
             Ok(json_only(c, &named(("name", json!(who)), m)))
         }
-        None => Ok(json_only(c, &all.iter().map(|(name, m)| named(("name", json!(name)), m)).collect())),
+        None => {
+            Ok(json_only(c, &all.iter().map(|(name, m)| named(("name", json!(name)), m)).collect()))
+        }
     }
 }
 

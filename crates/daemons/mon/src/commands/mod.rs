@@ -1,8 +1,8 @@
 //! The monitor's commands: one file per family, one table of all.
 //!
-//! A handler that reads sees the committed state. A handler that writes sees the batch that is being put
-//! together and adds to it; its answer goes out after the batch is committed. A handler decides from its
-//! arguments, the state and [`Env`], and does no I/O.
+//! A handler that reads sees the committed state. A handler that writes sees the batch that is
+//! being put together and adds to it; its answer goes out after the batch is committed. A handler
+//! decides from its arguments, the state and [`Env`], and does no I/O.
 
 mod auth;
 mod config;
@@ -26,12 +26,12 @@ use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::state::{ClusterState, Pending};
 use ::auth::AuthName;
 use bytes::Bytes;
+use osd_crush_edit::short_float;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::LazyLock;
 use types::errno::Errno;
-use osd_crush_edit::short_float;
 use types::{EntityAddr, Utime};
 
 /// What a command answers.
@@ -136,7 +136,8 @@ impl ClockSkew {
     /// What is wrong if `allowed` seconds may be.
     pub fn complaint(&self, allowed: f64) -> Option<String> {
         let off = self.skew.abs();
-        (off > allowed).then(|| format!("clock skew {}s > max {}s", short_float(off), short_float(allowed)))
+        (off > allowed)
+            .then(|| format!("clock skew {}s > max {}s", short_float(off), short_float(allowed)))
     }
 }
 
@@ -159,7 +160,8 @@ pub struct MonStatus {
     pub quorum_since: Utime,
     /// When the process started.
     pub started: Utime,
-    /// What the leader measured of the clocks of those that take part. Empty if there is one monitor.
+    /// What the leader measured of the clocks of those that take part. Empty if there is one
+    /// monitor.
     pub clocks: BTreeMap<String, ClockSkew>,
     /// How often it measured.
     pub clock_round: u64,
@@ -245,17 +247,18 @@ impl Write<'_> {
     }
 }
 
-static BY_PREFIX: LazyLock<HashMap<&'static str, Vec<(&'static Entry, crate::command::Signature)>>> =
-    LazyLock::new(|| {
-        let mut map = HashMap::<_, Vec<_>>::new();
-        for c in FAMILIES.iter().copied().flatten() {
-            map.entry(c.prefix()).or_default().push((c, crate::command::Signature::parse(c.signature)));
-        }
-        map
-    });
+static BY_PREFIX: LazyLock<
+    HashMap<&'static str, Vec<(&'static Entry, crate::command::Signature)>>,
+> = LazyLock::new(|| {
+    let mut map = HashMap::<_, Vec<_>>::new();
+    for c in FAMILIES.iter().copied().flatten() {
+        map.entry(c.prefix()).or_default().push((c, crate::command::Signature::parse(c.signature)));
+    }
+    map
+});
 
-/// The entry for the arguments. Where several share a prefix (`osd crush set` with and without an id),
-/// the first that the arguments fit. The arguments are validated.
+/// The entry for the arguments. Where several share a prefix (`osd crush set` with and without an
+/// id), the first that the arguments fit. The arguments are validated.
 pub fn find(args: &Args) -> Result<&'static Entry, Refusal> {
     let candidates = BY_PREFIX.get(args.prefix().trim()).map(Vec::as_slice).unwrap_or_default();
     let mut refusal = Refusal::invalid("command not known");
@@ -276,7 +279,10 @@ pub fn find_prefix(prefix: &str) -> Option<&'static Entry> {
 }
 
 /// `get_command_descriptions`: ours, and those that the manager told.
-pub fn descriptions(peer_knows_bool: bool, of_manager: &serde_json::Map<String, serde_json::Value>) -> Bytes {
+pub fn descriptions(
+    peer_knows_bool: bool,
+    of_manager: &serde_json::Map<String, serde_json::Value>,
+) -> Bytes {
     let mut all = crate::command::descriptions(FAMILIES.iter().copied(), peer_knows_bool);
     if let Some(all) = all.as_object_mut() {
         for entry in of_manager.values() {
@@ -298,8 +304,12 @@ fn osd_id(text: &str) -> Result<types::OsdId, Refusal> {
         return Err(Refusal::invalid(format!("expected numerical value, got: {digits}")));
     }
     match digits.parse::<i64>() {
-        Err(_) => Err(Refusal::invalid(format!("Expected option value to be integer, got '{digits}'"))),
-        Ok(id) if id > 0xffff => Err(Refusal::new(Errno::ERANGE, format!("osd id {id} is too large"))),
+        Err(_) => {
+            Err(Refusal::invalid(format!("Expected option value to be integer, got '{digits}'")))
+        }
+        Ok(id) if id > 0xffff => {
+            Err(Refusal::new(Errno::ERANGE, format!("osd id {id} is too large")))
+        }
         Ok(id) => Ok(types::OsdId(id as i32)),
     }
 }
@@ -307,7 +317,9 @@ fn osd_id(text: &str) -> Result<types::OsdId, Refusal> {
 /// The OSD that the argument `name` is about.
 fn osd_arg(args: &Args, name: &str) -> Result<types::OsdId, Refusal> {
     match args.int(name) {
-        Some(_) | None if !args.has(name) => Err(Refusal::invalid(format!("missing required parameter: '{name}'"))),
+        Some(_) | None if !args.has(name) => {
+            Err(Refusal::invalid(format!("missing required parameter: '{name}'")))
+        }
         _ => osd_id(&args.strs(name).join(" ")),
     }
 }

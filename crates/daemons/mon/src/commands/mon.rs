@@ -71,7 +71,11 @@ pub(super) static COMMANDS: &[Entry] = &[
         "Say whether a monitor that does not run yet can be added.",
         "mon",
         "r",
-        |_| Ok(Reply::status("adding another mon that is not yet online should be fine: it counts when it has joined")),
+        |_| {
+            Ok(Reply::status(
+                "adding another mon that is not yet online should be fine: it counts when it has joined",
+            ))
+        },
     ),
     read(
         "mon ok-to-rm name=id,type=CephString",
@@ -94,7 +98,9 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         set_weight,
     ),
-    write("mon enable-msgr2", "Listen for the current protocol too.", "mon", "rw", |_| Ok(Reply::empty())),
+    write("mon enable-msgr2", "Listen for the current protocol too.", "mon", "rw", |_| {
+        Ok(Reply::empty())
+    }),
     write(
         "mon add name=name,type=CephString name=addr,type=CephIPAddr \
          name=location,type=CephString,n=N,goodchars=[A-Za-z0-9-_.=],req=false",
@@ -104,7 +110,10 @@ pub(super) static COMMANDS: &[Entry] = &[
         add,
     ),
     write("mon rm name=name,type=CephString", "Remove a monitor.", "mon", "rw", rm),
-    flagged(write("mon remove name=name,type=CephString", "Remove a monitor.", "mon", "rw", rm), flags::DEPRECATED),
+    flagged(
+        write("mon remove name=name,type=CephString", "Remove a monitor.", "mon", "rw", rm),
+        flags::DEPRECATED,
+    ),
     unsupported(
         "mon set-addrs name=name,type=CephString name=addrs,type=CephString",
         "Change a monitor's addresses.",
@@ -235,7 +244,8 @@ fn sessions(c: &Read<'_>) -> Answer {
 }
 
 fn print_summary(map: &MonMap) -> String {
-    let mons: Vec<String> = map.mon_info.values().map(|m| format!("{}={}", m.name, m.public_addrs)).collect();
+    let mons: Vec<String> =
+        map.mon_info.values().map(|m| format!("{}={}", m.name, m.public_addrs)).collect();
     format!("e{}: {} mons at {{{}}}", map.epoch, map.mon_info.len(), mons.join(","))
 }
 
@@ -248,7 +258,10 @@ fn stat(c: &Read<'_>) -> Answer {
             };
             o.insert("leader".into(), json!(leader_name(c)));
             let quorum = c.env.mon.quorum.iter().zip(quorum_names(c));
-            o.insert("quorum".into(), quorum.map(|(rank, name)| json!({"rank": rank, "name": name})).collect());
+            o.insert(
+                "quorum".into(),
+                quorum.map(|(rank, name)| json!({"rank": rank, "name": name})).collect(),
+            );
             Value::Object(o)
         },
         || {
@@ -333,15 +346,21 @@ fn metadata(c: &Read<'_>) -> Answer {
             let metadata = all.get(id).cloned().unwrap_or_default();
             Ok(json_only(c, &named(("name", json!(id)), &metadata)))
         }
-        None => Ok(json_only(c, &all.iter().map(|(name, m)| named(("name", json!(name)), m)).collect())),
+        None => {
+            Ok(json_only(c, &all.iter().map(|(name, m)| named(("name", json!(name)), m)).collect()))
+        }
     }
 }
 
 /// How many daemons have which value of a metadata field.
-pub(super) fn count<'a>(all: impl Iterator<Item = &'a BTreeMap<String, String>>, property: &str) -> Value {
+pub(super) fn count<'a>(
+    all: impl Iterator<Item = &'a BTreeMap<String, String>>,
+    property: &str,
+) -> Value {
     let mut counts = BTreeMap::<String, u64>::new();
     for m in all {
-        *counts.entry(m.get(property).cloned().unwrap_or_else(|| "unknown".into())).or_default() += 1;
+        *counts.entry(m.get(property).cloned().unwrap_or_else(|| "unknown".into())).or_default() +=
+            1;
     }
     json!(counts)
 }
@@ -415,9 +434,21 @@ fn node_ls(c: &Read<'_>) -> Answer {
         json!(hosts)
     };
     let host = |m: &BTreeMap<String, String>| m.get("hostname").cloned();
-    let mons = || by_host(c.state.mon_metadata.iter().filter_map(|(n, m)| Some((host(m)?, json!(n)))).collect());
-    let osds = || by_host(c.state.osd_metadata.iter().filter_map(|(o, m)| Some((host(m)?, json!(o.0)))).collect());
-    let mgrs = || by_host(c.state.mgr_metadata.iter().filter_map(|(n, m)| Some((host(m)?, json!(n)))).collect());
+    let mons = || {
+        by_host(
+            c.state.mon_metadata.iter().filter_map(|(n, m)| Some((host(m)?, json!(n)))).collect(),
+        )
+    };
+    let osds = || {
+        by_host(
+            c.state.osd_metadata.iter().filter_map(|(o, m)| Some((host(m)?, json!(o.0)))).collect(),
+        )
+    };
+    let mgrs = || {
+        by_host(
+            c.state.mgr_metadata.iter().filter_map(|(n, m)| Some((host(m)?, json!(n)))).collect(),
+        )
+    };
     let value = match c.args.str("type").unwrap_or("all") {
         "mon" => mons(),
         "osd" => osds(),
@@ -440,7 +471,10 @@ fn time_sync(c: &Read<'_>) -> Answer {
             }
             (name.clone(), v)
         };
-        value.insert("time_skew_status".into(), c.env.mon.clocks.iter().map(clock).collect::<Map<_, _>>().into());
+        value.insert(
+            "time_skew_status".into(),
+            c.env.mon.clocks.iter().map(clock).collect::<Map<_, _>>().into(),
+        );
     }
     let round = json!({"epoch": c.env.mon.election_epoch, "round": c.env.mon.clock_round, "round_status": "finished"});
     value.insert("timechecks".into(), round);
@@ -448,15 +482,21 @@ fn time_sync(c: &Read<'_>) -> Answer {
 }
 
 fn ok_to_stop(c: &Read<'_>) -> Answer {
-    let leaving: Vec<String> = c.args.strs("ids").into_iter().map(|n| n.trim_start_matches("mon.").to_owned()).collect();
+    let leaving: Vec<String> =
+        c.args.strs("ids").into_iter().map(|n| n.trim_start_matches("mon.").to_owned()).collect();
     let left = quorum_names(c).into_iter().filter(|n| !leaving.contains(n)).count();
     let needed = c.state.monmap.ranks.len() / 2 + 1;
     let names = leaving.join(",");
     match left >= needed {
-        true => Ok(Reply::status(format!("quorum should be preserved ({}) after stopping [{names}]", quorum_names(c).join(",")))),
+        true => Ok(Reply::status(format!(
+            "quorum should be preserved ({}) after stopping [{names}]",
+            quorum_names(c).join(",")
+        ))),
         false => Err(Refusal::new(
             Errno::EBUSY,
-            format!("not enough monitors would be available ({left}) after stopping mons [{names}]"),
+            format!(
+                "not enough monitors would be available ({left}) after stopping mons [{names}]"
+            ),
         )),
     }
 }
@@ -470,17 +510,20 @@ fn ok_to_rm(c: &Read<'_>) -> Answer {
     let there = quorum_names(c).into_iter().filter(|n| n != id).count();
     match left {
         0 => Err(Refusal::new(Errno::EBUSY, format!("removing mon.{id} would leave no monitor"))),
-        _ if there < left / 2 + 1 => {
-            Err(Refusal::new(Errno::EBUSY, format!("not enough monitors would be available ({there}) after removing mon.{id}")))
-        }
+        _ if there < left / 2 + 1 => Err(Refusal::new(
+            Errno::EBUSY,
+            format!("not enough monitors would be available ({there}) after removing mon.{id}"),
+        )),
         _ => Ok(Reply::status(format!("safe to remove mon.{id}"))),
     }
 }
 
-/// Announces a monitor. It has no say before it has joined, so that one that never does stops nobody.
+/// Announces a monitor. It has no say before it has joined, so that one that never does stops
+/// nobody.
 fn add(c: &mut Write<'_>) -> Answer {
     let name = c.args.req("name").trim_start_matches("mon.").to_owned();
-    let good = !name.is_empty() && name.chars().all(|ch| ch.is_ascii_alphanumeric() || "-_".contains(ch));
+    let good =
+        !name.is_empty() && name.chars().all(|ch| ch.is_ascii_alphanumeric() || "-_".contains(ch));
     if !good {
         return Err(Refusal::invalid(format!("'{name}' is no name for a monitor")));
     }
@@ -503,12 +546,22 @@ fn add(c: &mut Write<'_>) -> Answer {
         if old.public_addrs == addrs {
             return Ok(Reply::status(format!("mon.{name} at {addrs} already exists")));
         }
-        return Err(Refusal::new(Errno::EEXIST, format!("mon.{name} already exists at address {}", old.public_addrs)));
+        return Err(Refusal::new(
+            Errno::EEXIST,
+            format!("mon.{name} already exists at address {}", old.public_addrs),
+        ));
     }
     if let Some(other) = map.mon_info.values().find(|m| m.public_addrs == addrs) {
-        return Err(Refusal::new(Errno::EEXIST, format!("mon.{} already exists with address {addrs}", other.name)));
+        return Err(Refusal::new(
+            Errno::EEXIST,
+            format!("mon.{} already exists with address {addrs}", other.name),
+        ));
     }
-    let new = types::monmap::MonInfo { name: name.clone(), public_addrs: addrs.clone(), ..Default::default() };
+    let new = types::monmap::MonInfo {
+        name: name.clone(),
+        public_addrs: addrs.clone(),
+        ..Default::default()
+    };
     c.pending.change_monmap(|m| m.add(new));
     Ok(Reply::status(format!("adding mon.{name} at {addrs}")))
 }
@@ -527,7 +580,14 @@ fn rm(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::invalid(format!("error: refusing removal of last monitor {name}")));
     }
     // Whoever is left must be able to go on.
-    let there = c.env.mon.quorum.iter().filter_map(|r| map.ranks.get(usize::try_from(*r).ok()?)).filter(|n| **n != name).count();
+    let there = c
+        .env
+        .mon
+        .quorum
+        .iter()
+        .filter_map(|r| map.ranks.get(usize::try_from(*r).ok()?))
+        .filter(|n| **n != name)
+        .count();
     if there == 0 {
         let message = format!("removing mon.{name} would leave no monitor that runs");
         return Err(Refusal::new(Errno::EBUSY, message));
@@ -549,7 +609,13 @@ fn feature_ls(c: &Read<'_>) -> Answer {
             false => json!(f.names()),
             true => {
                 let bits = (0..64).filter(|b| f.0 & (1u64 << b) != 0).map(|b| 1u64 << b);
-                json!(f.names().into_iter().zip(bits).map(|(n, b)| format!("{n}({b})")).collect::<Vec<_>>())
+                json!(
+                    f.names()
+                        .into_iter()
+                        .zip(bits)
+                        .map(|(n, b)| format!("{n}({b})"))
+                        .collect::<Vec<_>>()
+                )
             }
         }
     };
@@ -567,7 +633,8 @@ fn feature_ls(c: &Read<'_>) -> Answer {
             })
         },
         || {
-            let line = |title: &str, f: MonFeatures| format!("\t{title}: [{}]\n", f.names().join(","));
+            let line =
+                |title: &str, f: MonFeatures| format!("\t{title}: [{}]\n", f.names().join(","));
             format!(
                 "all features\n{}{}on current monmap (epoch {})\n{}{}",
                 line("supported", MonFeatures::SQUID),
@@ -595,4 +662,3 @@ fn set_weight(c: &mut Write<'_>) -> Answer {
     }
     Ok(Reply::empty())
 }
-

@@ -1,9 +1,9 @@
 //! `osd`: life and death of OSDs, the blocklist, erasure code profiles.
 
-use crate::osd_state::OsdMapExt;
 use super::{Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write};
 use crate::command::{Refusal, Reply, flags};
 use crate::osd_state as rules;
+use crate::osd_state::OsdMapExt;
 use crate::state::Change;
 use ::auth::{AuthName, CryptoKey, EntityAuth};
 use serde_json::{Value, json};
@@ -71,7 +71,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         lost,
     ),
-    write("osd setmaxosd name=newmax,type=CephInt,range=0", "Set the number above the highest OSD.", "osd", "rw", set_max),
+    write(
+        "osd setmaxosd name=newmax,type=CephInt,range=0",
+        "Set the number above the highest OSD.",
+        "osd",
+        "rw",
+        set_max,
+    ),
     write(
         "osd blocklist name=range,type=CephString,goodchars=[range],req=false name=blocklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
          name=expire,type=CephFloat,range=0.0,req=false",
@@ -93,8 +99,14 @@ pub(super) static COMMANDS: &[Entry] = &[
         ),
         flags::DEPRECATED,
     ),
-    flagged(read("osd blacklist ls", "See osd blocklist.", "osd", "r", blocklist_ls), flags::DEPRECATED),
-    flagged(write("osd blacklist clear", "See osd blocklist.", "osd", "rw", blocklist_clear), flags::DEPRECATED),
+    flagged(
+        read("osd blacklist ls", "See osd blocklist.", "osd", "r", blocklist_ls),
+        flags::DEPRECATED,
+    ),
+    flagged(
+        write("osd blacklist clear", "See osd blocklist.", "osd", "rw", blocklist_clear),
+        flags::DEPRECATED,
+    ),
     read("osd erasure-code-profile ls", "List erasure code profiles.", "osd", "r", |c| {
         let names: Vec<&String> = c.state.osd.map().erasure_code_profiles.keys().collect();
         Ok(super::osd_crush::names(c, &names))
@@ -143,7 +155,8 @@ fn secrets(c: &Write<'_>) -> Result<BTreeMap<String, String>, Refusal> {
     }
     let value: Value = serde_json::from_slice(c.env.input)
         .map_err(|_| Refusal::invalid("unable to parse 'params' from input"))?;
-    let fields = value.as_object().ok_or_else(|| Refusal::invalid("unable to parse 'params' from input"))?;
+    let fields =
+        value.as_object().ok_or_else(|| Refusal::invalid("unable to parse 'params' from input"))?;
     Ok(fields.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect())
 }
 
@@ -164,9 +177,16 @@ fn new(c: &mut Write<'_>) -> Answer {
         (Some(found), _) if map.state_bits(found) & state::DESTROYED == 0 => {
             // Repeating the command is fine, with the same secrets.
             if let Some(secret) = secrets.get("cephx_secret")
-                && c.pending.state().auth.get(&osd_name(found)).is_some_and(|a| a.key.to_base64() != *secret)
+                && c.pending
+                    .state()
+                    .auth
+                    .get(&osd_name(found))
+                    .is_some_and(|a| a.key.to_base64() != *secret)
             {
-                return Err(Refusal::new(Errno::EEXIST, format!("osd.{found} exists with another secret")));
+                return Err(Refusal::new(
+                    Errno::EEXIST,
+                    format!("osd.{found} exists with another secret"),
+                ));
             }
             return Ok(new_reply(c, found));
         }
@@ -183,7 +203,10 @@ fn new(c: &mut Write<'_>) -> Answer {
     check_gone(c, osd)?;
     let limit = c.env.conf.borrow().i64("mon_max_osd");
     if i64::from(osd.0) >= limit {
-        return Err(Refusal::new(Errno::ERANGE, format!("osd id {osd} is too large (mon_max_osd {limit})")));
+        return Err(Refusal::new(
+            Errno::ERANGE,
+            format!("osd id {osd} is too large (mon_max_osd {limit})"),
+        ));
     }
     if let Some(secret) = secrets.get("cephx_secret") {
         let key = CryptoKey::from_base64(secret)
@@ -367,20 +390,23 @@ fn set_max(c: &mut Write<'_>) -> Answer {
     }
     let map = c.pending.osd();
     if let Some(osd) = map.osds().find(|o| o.0 >= new) {
-        let message = format!("cannot shrink max_osd to {new} because osd.{osd} (and possibly others) still in use");
+        let message = format!(
+            "cannot shrink max_osd to {new} because osd.{osd} (and possibly others) still in use"
+        );
         return Err(Refusal::new(Errno::EBUSY, message));
     }
     rules::set_max_osd(c.pending, new);
     Ok(Reply::status(format!("set new max_osd = {new}")))
 }
 
-/// An address as operators write it. The kind matters for nobody: entries are kept as `ANY`, as in Ceph
-/// since Nautilus.
+/// An address as operators write it. The kind matters for nobody: entries are kept as `ANY`, as in
+/// Ceph since Nautilus.
 fn address(text: &str) -> Result<EntityAddr, Refusal> {
     let bad = || Refusal::invalid(format!("unable to parse address {text}"));
     let with_kind = text.starts_with("v1:") || text.starts_with("v2:") || text.starts_with("any:");
     let text = if with_kind { text.to_owned() } else { format!("any:{text}") };
-    let parsed: EntityAddr = text.parse().or_else(|_| format!("{text}:0/0").parse()).map_err(|_| bad())?;
+    let parsed: EntityAddr =
+        text.parse().or_else(|_| format!("{text}:0/0").parse()).map_err(|_| bad())?;
     Ok(EntityAddr { kind: AddrType::ANY, ..parsed })
 }
 
@@ -422,7 +448,11 @@ fn show_addr(addr: &EntityAddr) -> String {
 fn blocklist_ls(c: &Read<'_>) -> Answer {
     let list = &c.state.osd.map().blocklist;
     let reply = c.format().reply(
-        || list.iter().map(|(a, until)| json!({"addr": show_addr(a), "until": until.to_string()})).collect(),
+        || {
+            list.iter()
+                .map(|(a, until)| json!({"addr": show_addr(a), "until": until.to_string()}))
+                .collect()
+        },
         || list.iter().map(|(a, until)| format!("{} {until}\n", show_addr(a))).collect(),
     );
     Ok(reply.with_status(format!("listed {} entries", list.len())))
@@ -438,7 +468,9 @@ fn blocklist_clear(c: &mut Write<'_>) -> Answer {
 fn profile_get(c: &Read<'_>) -> Answer {
     let name = c.args.req("name");
     match c.state.osd.map().erasure_code_profiles.get(name) {
-        Some(p) => Ok(c.format().reply(|| json!(p), || p.iter().map(|(k, v)| format!("{k}={v}\n")).collect())),
+        Some(p) => Ok(c
+            .format()
+            .reply(|| json!(p), || p.iter().map(|(k, v)| format!("{k}={v}\n")).collect())),
         None => Err(Refusal::new(Errno::ENOENT, format!("unknown erasure code profile '{name}'"))),
     }
 }
@@ -455,7 +487,9 @@ fn profile_set(c: &mut Write<'_>) -> Answer {
         Some(old) if *old == profile => Ok(Reply::empty()),
         Some(_) if !c.args.flag("force") => Err(Refusal::new(
             Errno::EPERM,
-            format!("will not override erasure code profile {name} because the existing profile is different"),
+            format!(
+                "will not override erasure code profile {name} because the existing profile is different"
+            ),
         )),
         _ => {
             c.pending.osd_mut().erasure_code_profiles.insert(name.to_owned(), profile);
@@ -472,4 +506,3 @@ fn profile_rm(c: &mut Write<'_>) -> Answer {
     c.pending.osd_mut().erasure_code_profiles.remove(name);
     Ok(Reply::empty())
 }
-

@@ -1,8 +1,8 @@
 //! `osd crush`: what shows the map.
 
-use crate::osd_state::OsdMapExt;
 use super::{Answer, Entry, Read, flagged, osd_id, read};
 use crate::command::{Format, Refusal, Reply, flags};
+use crate::osd_state::OsdMapExt;
 use crush::CrushMap;
 use crush::tree::PoolNames;
 use serde_json::{Map, Value, json};
@@ -26,7 +26,9 @@ pub(super) static COMMANDS: &[Entry] = &[
         "r",
         rule_dump,
     ),
-    read("osd crush dump", "Show the whole map.", "osd", "r", |c| Ok(json_only(c, &c.crush().dump()))),
+    read("osd crush dump", "Show the whole map.", "osd", "r", |c| {
+        Ok(json_only(c, &c.crush().dump()))
+    }),
     read(
         "osd crush tree name=shadow,type=CephChoices,strings=--show-shadow,req=false",
         "Show the hierarchy.",
@@ -111,7 +113,8 @@ fn rule_ls_by_class(c: &Read<'_>) -> Answer {
     if c.crush().class_names.id(class).is_none() {
         return Err(Refusal::new(Errno::ENOENT, format!("failed to get rules by class '{class}'")));
     }
-    let rules: Vec<_> = c.crush().rules_by_class(class).into_iter().map(|id| rule_name(c.crush(), id)).collect();
+    let rules: Vec<_> =
+        c.crush().rules_by_class(class).into_iter().map(|id| rule_name(c.crush(), id)).collect();
     Ok(names(c, &rules))
 }
 
@@ -128,7 +131,8 @@ fn rule_dump(c: &Read<'_>) -> Answer {
 fn tree(c: &Read<'_>) -> Answer {
     let shadow = c.args.str("shadow") == Some("--show-shadow");
     let pools = pool_names(c.state.osd.map());
-    Ok(c.format().reply(|| c.crush().dump_tree(&pools, shadow), || c.crush().print_tree(&pools, shadow)))
+    Ok(c.format()
+        .reply(|| c.crush().dump_tree(&pools, shadow), || c.crush().print_tree(&pools, shadow)))
 }
 
 fn ls(c: &Read<'_>) -> Answer {
@@ -136,7 +140,8 @@ fn ls(c: &Read<'_>) -> Answer {
     let Some(id) = c.crush().names.id(node) else {
         return Err(Refusal::new(Errno::ENOENT, format!("node '{node}' does not exist")));
     };
-    let item_name = |id: i32| c.crush().names.name(id).map_or_else(|| format!("osd.{id}"), str::to_owned);
+    let item_name =
+        |id: i32| c.crush().names.name(id).map_or_else(|| format!("osd.{id}"), str::to_owned);
     let items: Vec<String> = match c.crush().bucket(id) {
         Some(b) => b.weighted_items().map(|(item, _)| item_name(item)).collect(),
         None => vec![item_name(id)],

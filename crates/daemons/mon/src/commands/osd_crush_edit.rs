@@ -1,5 +1,5 @@
-//! `osd crush`: what changes the map. Every command works on a copy, which takes the map's place only
-//! when the whole command succeeded and the result is a map that a cluster can use.
+//! `osd crush`: what changes the map. Every command works on a copy, which takes the map's place
+//! only when the whole command succeeded and the result is a map that a cluster can use.
 
 use super::{Answer, Entry, Write, flagged, osd_id, unsupported, write};
 use crate::command::{Args, Refusal, Reply, flags};
@@ -12,7 +12,13 @@ use types::OsdId;
 use types::errno::Errno;
 
 pub(super) static COMMANDS: &[Entry] = &[
-    write("osd setcrushmap name=prior_version,type=CephInt,req=false", "Replace the map.", "osd", "rw", set_map),
+    write(
+        "osd setcrushmap name=prior_version,type=CephInt,req=false",
+        "Replace the map.",
+        "osd",
+        "rw",
+        set_map,
+    ),
     write(
         "osd crush set name=id,type=CephOsdName name=weight,type=CephFloat,range=0.0 \
          name=args,type=CephString,n=N,goodchars=[A-Za-z0-9-_.=]",
@@ -21,7 +27,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         set_item,
     ),
-    write("osd crush set name=prior_version,type=CephInt,req=false", "Replace the map.", "osd", "rw", set_map),
+    write(
+        "osd crush set name=prior_version,type=CephInt,req=false",
+        "Replace the map.",
+        "osd",
+        "rw",
+        set_map,
+    ),
     write(
         "osd crush add name=id,type=CephOsdName name=weight,type=CephFloat,range=0.0 \
          name=args,type=CephString,n=N,goodchars=[A-Za-z0-9-_.=]",
@@ -111,7 +123,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         remove,
     ),
-    write("osd crush reweight-all", "Recompute the weights of all buckets.", "osd", "rw", reweight_all),
+    write(
+        "osd crush reweight-all",
+        "Recompute the weights of all buckets.",
+        "osd",
+        "rw",
+        reweight_all,
+    ),
     write(
         "osd crush reweight name=name,type=CephString,goodchars=[A-Za-z0-9-_.] \
          name=weight,type=CephFloat,range=0.0",
@@ -234,7 +252,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         weight_set_create,
     ),
-    write("osd crush weight-set rm-compat", "Remove the general weight set.", "osd", "rw", weight_set_rm),
+    write(
+        "osd crush weight-set rm-compat",
+        "Remove the general weight set.",
+        "osd",
+        "rw",
+        weight_set_rm,
+    ),
     write(
         "osd crush weight-set rm name=pool,type=CephPoolname",
         "Remove a pool's weight set.",
@@ -281,7 +305,10 @@ fn refused(e: CrushError) -> Refusal {
 }
 
 /// Changes a copy of the CRUSH map and puts it in place if `f` succeeds.
-pub fn edit<T>(pending: &mut Pending, f: impl FnOnce(&mut CrushMap) -> Result<T, Failed>) -> Result<T, Refusal> {
+pub fn edit<T>(
+    pending: &mut Pending,
+    f: impl FnOnce(&mut CrushMap) -> Result<T, Failed>,
+) -> Result<T, Refusal> {
     let mut map = (*pending.osd().crush).clone();
     let done = f(&mut map).map_err(|e| e.0)?;
     map.validate().map_err(refused)?;
@@ -317,7 +344,11 @@ pub fn short_float(v: f64) -> String {
         return format!("{v:e}");
     }
     let text = format!("{v:.*}", usize::try_from(5 - magnitude).unwrap_or(0));
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 fn weight(args: &Args) -> Result<(u32, String), Refusal> {
@@ -342,20 +373,26 @@ fn set_map(c: &mut Write<'_>) -> Answer {
     }
     for (id, rule) in proposed.rules() {
         if i32::from(rule.ruleset) != id {
-            return Err(Refusal::invalid("crush maps with ruleset != ruleid are no longer allowed"));
+            return Err(Refusal::invalid(
+                "crush maps with ruleset != ruleid are no longer allowed",
+            ));
         }
     }
     let map = c.pending.osd();
     for (id, pool) in &map.pools {
         if proposed.rule(i32::from(pool.crush_rule)).is_none() {
             let name = map.pool_names.get(id).cloned().unwrap_or_default();
-            return Err(Refusal::invalid(format!("pool '{name}' uses rule {}, which is missing", pool.crush_rule)));
+            return Err(Refusal::invalid(format!(
+                "pool '{name}' uses rule {}, which is missing",
+                pool.crush_rule
+            )));
         }
     }
     if proposed.max_devices > map.max_osd() {
         let message = format!(
             "crushmap max_devices {} > osdmap max_osd {}",
-            proposed.max_devices, map.max_osd()
+            proposed.max_devices,
+            map.max_osd()
         );
         if (map.max_osd()..proposed.max_devices).any(|id| proposed.has_parent(id)) {
             return Err(Refusal::invalid(message));
@@ -381,7 +418,8 @@ fn set_item(c: &mut Write<'_>) -> Answer {
     let loc = location(c.args)?;
     let adding = c.args.prefix() == "osd crush add";
     let action = if adding { "add" } else { "set" };
-    let what = format!("{action} item id {id} name '{name}' weight {shown} at location {}", show(&loc));
+    let what =
+        format!("{action} item id {id} name '{name}' weight {shown} at location {}", show(&loc));
     if !adding && !c.pending.osd().crush.has_parent(id) {
         let message = format!(
             "unable to set item id {id} name '{name}' weight {shown} at location {}: does not exist",
@@ -396,7 +434,11 @@ fn set_item(c: &mut Write<'_>) -> Answer {
         }
         Ok(map.update_item(id, w, &name, &loc)?)
     })?;
-    Ok(Reply::status(if changed { format!("{what} to crush map") } else { format!("{what}: no change") }))
+    Ok(Reply::status(if changed {
+        format!("{what} to crush map")
+    } else {
+        format!("{what}: no change")
+    }))
 }
 
 fn create_or_move(c: &mut Write<'_>) -> Answer {
@@ -412,7 +454,9 @@ fn create_or_move(c: &mut Write<'_>) -> Answer {
 }
 
 fn named(map: &CrushMap, name: &str) -> Result<i32, Refusal> {
-    map.names.id(name).ok_or_else(|| Refusal::new(Errno::ENOENT, format!("item {name} does not exist")))
+    map.names
+        .id(name)
+        .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("item {name} does not exist")))
 }
 
 fn move_item(c: &mut Write<'_>) -> Answer {
@@ -443,8 +487,11 @@ fn add_bucket(c: &mut Write<'_>) -> Answer {
     }
     let type_id = match map.types.id(kind) {
         None => return Err(Refusal::invalid(format!("type '{kind}' does not exist"))),
-        Some(0) => return Err(Refusal::invalid(format!("type '{kind}' is for devices, not buckets"))),
-        Some(id) => u16::try_from(id).map_err(|_| Refusal::invalid(format!("type '{kind}' is out of range")))?,
+        Some(0) => {
+            return Err(Refusal::invalid(format!("type '{kind}' is for devices, not buckets")));
+        }
+        Some(id) => u16::try_from(id)
+            .map_err(|_| Refusal::invalid(format!("type '{kind}' is out of range")))?,
     };
     edit(c.pending, |map| {
         let id = map.add_bucket(None, None, type_id, &[])?;
@@ -472,7 +519,9 @@ fn rename_bucket(c: &mut Write<'_>) -> Answer {
 
 fn straw_to_straw2(c: &mut Write<'_>) -> Answer {
     if c.pending.osd().crush.buckets().any(|b| b.algorithm() == crush::Algorithm::Straw) {
-        return Err(Refusal::unsupported("converting straw buckets is not supported; edit the map with crushtool"));
+        return Err(Refusal::unsupported(
+            "converting straw buckets is not supported; edit the map with crushtool",
+        ));
     }
     Ok(Reply::empty())
 }
@@ -481,7 +530,9 @@ fn swap_bucket(c: &mut Write<'_>) -> Answer {
     let (source, dest) = (c.args.req("source"), c.args.req("dest"));
     let sure = c.args.flag("yes_i_really_mean_it");
     let map = &c.pending.osd().crush;
-    let missing = |what: &str, name: &str| Refusal::new(Errno::ENOENT, format!("{what} item {name} does not exist"));
+    let missing = |what: &str, name: &str| {
+        Refusal::new(Errno::ENOENT, format!("{what} item {name} does not exist"))
+    };
     let sid = map.names.id(source).ok_or_else(|| missing("source", source))?;
     let did = map.names.id(dest).ok_or_else(|| missing("dest", dest))?;
     if map.parent(sid).is_some() && !sure {
@@ -527,7 +578,10 @@ fn remove(c: &mut Write<'_>) -> Answer {
     let ancestor = match c.args.str("ancestor").filter(|a| !a.is_empty()) {
         None => None,
         Some(a) => Some(c.pending.osd().crush.names.id(a).ok_or_else(|| {
-            Refusal::new(Errno::ENOENT, format!("ancestor item '{a}' does not appear in the crush map"))
+            Refusal::new(
+                Errno::ENOENT,
+                format!("ancestor item '{a}' does not appear in the crush map"),
+            )
         })?),
     };
     edit(c.pending, |map| {
@@ -588,7 +642,10 @@ fn set_tunable(c: &mut Write<'_>) -> Answer {
     let value = match c.args.int("value") {
         Some(v @ (0 | 1)) => v as u8,
         other => {
-            return Err(Refusal::invalid(format!("value must be 0 or 1; got {}", other.unwrap_or_default())));
+            return Err(Refusal::invalid(format!(
+                "value must be 0 or 1; got {}",
+                other.unwrap_or_default()
+            )));
         }
     };
     edit(c.pending, |map| {
@@ -613,7 +670,10 @@ fn class_rm(c: &mut Write<'_>) -> Answer {
     let Some(id) = map.class_names.id(class) else { return Ok(Reply::empty()) };
     if let Some(rule) = map.rules_by_class(class).first() {
         let rule = map.rule_names.name(*rule).unwrap_or_default();
-        return Err(Refusal::new(Errno::EBUSY, format!("class '{class}' still referenced by crush_rule '{rule}'")));
+        return Err(Refusal::new(
+            Errno::EBUSY,
+            format!("class '{class}' still referenced by crush_rule '{rule}'"),
+        ));
     }
     let devices = map.devices_by_class(class);
     edit(c.pending, |map| {
@@ -632,8 +692,9 @@ fn class_rename(c: &mut Write<'_>) -> Answer {
     if names.id(from).is_none() && names.id(to).is_some() {
         return Ok(Reply::status(format!("already renamed to '{to}'")));
     }
-    edit(c.pending, |map| Ok(map.rename_class(from, to)?))
-        .map_err(|e| Refusal::new(e.errno, format!("fail to rename '{from}' to '{to}' : {}", e.message)))?;
+    edit(c.pending, |map| Ok(map.rename_class(from, to)?)).map_err(|e| {
+        Refusal::new(e.errno, format!("fail to rename '{from}' to '{to}' : {}", e.message))
+    })?;
     Ok(Reply::status(format!("rename class '{from}' to '{to}'")))
 }
 
@@ -761,7 +822,8 @@ fn weight_set_create(c: &mut Write<'_>) -> Answer {
             let Ok(index) = u32::try_from(-1 - i64::from(b.id)) else { continue };
             let weights: Vec<u32> = b.weighted_items().map(|(_, w)| w).collect();
             if !weights.is_empty() {
-                let arg = crush::ChooseArg { weight_set: vec![weights; positions], ids: Vec::new() };
+                let arg =
+                    crush::ChooseArg { weight_set: vec![weights; positions], ids: Vec::new() };
                 set.args.insert(index, arg);
             }
         }

@@ -14,8 +14,20 @@ use types::{Dump, Epoch, OsdId, OsdMap, Utime};
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("osd stat", "Count the OSDs.", "osd", "r", stat),
-    read("osd dump name=epoch,type=CephInt,range=0,req=false", "Show the OSD map.", "osd", "r", dump),
-    read("osd info name=id,type=CephOsdName,req=false", "Show what the map has of an OSD, or of all.", "osd", "r", info),
+    read(
+        "osd dump name=epoch,type=CephInt,range=0,req=false",
+        "Show the OSD map.",
+        "osd",
+        "r",
+        dump,
+    ),
+    read(
+        "osd info name=id,type=CephOsdName,req=false",
+        "Show what the map has of an OSD, or of all.",
+        "osd",
+        "r",
+        info,
+    ),
     read(
         "osd tree name=epoch,type=CephInt,range=0,req=false \
          name=states,type=CephChoices,strings=up|down|in|out|destroyed,n=N,req=false",
@@ -33,7 +45,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         tree,
     ),
     read("osd ls name=epoch,type=CephInt,range=0,req=false", "List the OSDs.", "osd", "r", ls),
-    read("osd getmap name=epoch,type=CephInt,range=0,req=false", "Give the encoded OSD map.", "osd", "r", getmap),
+    read(
+        "osd getmap name=epoch,type=CephInt,range=0,req=false",
+        "Give the encoded OSD map.",
+        "osd",
+        "r",
+        getmap,
+    ),
     read(
         "osd getcrushmap name=epoch,type=CephInt,range=0,req=false",
         "Give the encoded CRUSH map.",
@@ -70,9 +88,13 @@ pub(super) static COMMANDS: &[Entry] = &[
     read("osd numa-status", "Show the NUMA nodes of OSDs.", "osd", "r", |c| {
         Ok(c.format().reply(|| json!([]), String::new))
     }),
-    read("osd get-require-min-compat-client", "Show the oldest release whose clients may connect.", "osd", "r", |c| {
-        Ok(Reply::data(format!("{}\n", c.state.osd.map().require_min_compat_client)))
-    }),
+    read(
+        "osd get-require-min-compat-client",
+        "Show the oldest release whose clients may connect.",
+        "osd",
+        "r",
+        |c| Ok(Reply::data(format!("{}\n", c.state.osd.map().require_min_compat_client))),
+    ),
     read("osd utilization", "Show how groups are spread over OSDs.", "osd", "r", utilization),
 ];
 
@@ -178,7 +200,8 @@ fn info(c: &Read<'_>) -> Answer {
     if !map.exists(osd) {
         return Err(Refusal::invalid(format!("osd.{osd} does not exist")));
     }
-    Ok(c.format().reply(|| map.dump_osd(osd).unwrap_or_default(), || format!("{}\n", print_osd(map, osd))))
+    Ok(c.format()
+        .reply(|| map.dump_osd(osd).unwrap_or_default(), || format!("{}\n", print_osd(map, osd))))
 }
 
 fn tree(c: &Read<'_>) -> Answer {
@@ -186,8 +209,12 @@ fn tree(c: &Read<'_>) -> Answer {
     let bucket = c.args.str("bucket");
     if let Some(name) = bucket {
         match map.crush.names.id(name) {
-            None => return Err(Refusal::new(Errno::ENOENT, format!("bucket '{name}' does not exist"))),
-            Some(id) if id >= 0 => return Err(Refusal::invalid(format!("\"{name}\" is not a bucket"))),
+            None => {
+                return Err(Refusal::new(Errno::ENOENT, format!("bucket '{name}' does not exist")));
+            }
+            Some(id) if id >= 0 => {
+                return Err(Refusal::invalid(format!("\"{name}\" is not a bucket")));
+            }
             Some(_) => {}
         }
     }
@@ -228,7 +255,8 @@ fn ls_tree(c: &Read<'_>) -> Answer {
     let Some(id) = map.crush.names.id(name) else {
         return Err(Refusal::new(Errno::ENOENT, format!("\"{name}\" does not exist")));
     };
-    let osds: Vec<OsdId> = map.crush.leaves(id).into_iter().map(OsdId).filter(|o| map.exists(*o)).collect();
+    let osds: Vec<OsdId> =
+        map.crush.leaves(id).into_iter().map(OsdId).filter(|o| map.exists(*o)).collect();
     Ok(lines(c, &osds))
 }
 
@@ -263,14 +291,18 @@ fn find(c: &Read<'_>) -> Answer {
     value.insert("addrs".into(), o.client_addrs.dump());
     value.insert("osd_fsid".into(), json!(o.uuid.to_string()));
     let metadata = c.state.osd_metadata.get(&osd);
-    for (field, key) in
-        [("host", "hostname"), ("pod_name", "pod_name"), ("pod_namespace", "pod_namespace"), ("container_name", "container_name")]
-    {
+    for (field, key) in [
+        ("host", "hostname"),
+        ("pod_name", "pod_name"),
+        ("pod_namespace", "pod_namespace"),
+        ("container_name", "container_name"),
+    ] {
         if let Some(v) = metadata.and_then(|m| m.get(key)) {
             value.insert(field.into(), json!(v));
         }
     }
-    let location: std::collections::BTreeMap<String, String> = map.crush.full_location(osd.0).into_iter().collect();
+    let location: std::collections::BTreeMap<String, String> =
+        map.crush.full_location(osd.0).into_iter().collect();
     value.insert("crush_location".into(), json!(location));
     Ok(json_only(c, &Value::Object(value)))
 }
@@ -314,7 +346,9 @@ fn utilization(c: &Read<'_>) -> Answer {
     }
     let total: u64 = counts.values().sum();
     let mean = total as f64 / counts.len() as f64;
-    let deviation = (counts.values().map(|n| (*n as f64 - mean).powi(2)).sum::<f64>() / counts.len() as f64).sqrt();
+    let deviation = (counts.values().map(|n| (*n as f64 - mean).powi(2)).sum::<f64>()
+        / counts.len() as f64)
+        .sqrt();
     let by_count = |(a, n): &(&OsdId, &u64), (b, m): &(&OsdId, &u64)| n.cmp(m).then(b.cmp(a));
     let min = counts.iter().min_by(by_count).map(|(o, n)| (*o, *n)).unwrap_or((OsdId(-1), 0));
     let max = counts.iter().max_by(by_count).map(|(o, n)| (*o, *n)).unwrap_or((OsdId(-1), 0));

@@ -44,16 +44,20 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rw",
         upmap_items,
     ),
-    write("osd rm-pg-upmap-items name=pgid,type=CephPgid", "Undo pg-upmap-items.", "osd", "rw", rm_upmap_items),
+    write(
+        "osd rm-pg-upmap-items name=pgid,type=CephPgid",
+        "Undo pg-upmap-items.",
+        "osd",
+        "rw",
+        rm_upmap_items,
+    ),
     write("pg repeer name=pgid,type=CephPgid", "Make a group peer anew.", "osd", "rw", repeer),
 ];
 
 /// `[1,2,0]`.
 fn list(osds: &[OsdId]) -> String {
-    let ids: Vec<String> = osds
-        .iter()
-        .map(|o| if o.is_some() { o.to_string() } else { "NONE".into() })
-        .collect();
+    let ids: Vec<String> =
+        osds.iter().map(|o| if o.is_some() { o.to_string() } else { "NONE".into() }).collect();
     format!("[{}]", ids.join(","))
 }
 
@@ -65,7 +69,8 @@ fn ids(osds: &[OsdId]) -> Vec<i32> {
 fn osd_map(c: &Read<'_>) -> Answer {
     let map = c.state.osd.map();
     let pool_name = c.args.req("pool");
-    let Some((id, pool)) = map.pool_id(pool_name).and_then(|id| Some((id, map.pools.get(&id)?))) else {
+    let Some((id, pool)) = map.pool_id(pool_name).and_then(|id| Some((id, map.pools.get(&id)?)))
+    else {
         return Err(Refusal::new(Errno::ENOENT, format!("pool {pool_name} does not exist")));
     };
     let object = c.args.req("object").to_owned();
@@ -139,7 +144,11 @@ fn pg_temp(c: &mut Write<'_>) -> Answer {
     let (pg, pool) = group(c.pending.osd(), c.args.req("pgid"))?;
     let wanted = osds(c, c.pending.osd())?;
     if wanted.len() > usize::from(pool.size) {
-        return Err(Refusal::invalid(format!("num of osds ({}) > pool size ({})", wanted.len(), pool.size)));
+        return Err(Refusal::invalid(format!(
+            "num of osds ({}) > pool size ({})",
+            wanted.len(),
+            pool.size
+        )));
     }
     if !wanted.is_empty() && wanted.len() < usize::from(pool.min_size) {
         return Err(Refusal::invalid(format!(
@@ -188,10 +197,18 @@ fn upmap(c: &mut Write<'_>) -> Answer {
     let mut wanted = Vec::new();
     let named = osds(c, c.pending.osd())?;
     if named.len() < usize::from(pool.min_size) {
-        return Err(Refusal::invalid(format!("num of osds ({}) < pool min size ({})", named.len(), pool.min_size)));
+        return Err(Refusal::invalid(format!(
+            "num of osds ({}) < pool min size ({})",
+            named.len(),
+            pool.min_size
+        )));
     }
     if named.len() > usize::from(pool.size) {
-        return Err(Refusal::invalid(format!("num of osds ({}) > pool size ({})", named.len(), pool.size)));
+        return Err(Refusal::invalid(format!(
+            "num of osds ({}) > pool size ({})",
+            named.len(),
+            pool.size
+        )));
     }
     for osd in named {
         match wanted.contains(&osd) {
@@ -223,7 +240,11 @@ fn upmap_items(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::invalid("you must specify pairs of osd ids to be remapped"));
     };
     if pairs.len() > usize::from(pool.size) {
-        return Err(Refusal::invalid(format!("num of osd pairs ({}) > pool size ({})", pairs.len(), pool.size)));
+        return Err(Refusal::invalid(format!(
+            "num of osd pairs ({}) > pool size ({})",
+            pairs.len(),
+            pool.size
+        )));
     }
     let mut notes = String::new();
     let mut items: Vec<(OsdId, OsdId)> = Vec::new();
@@ -258,7 +279,9 @@ fn repeer(c: &mut Write<'_>) -> Answer {
     let (pg, _) = group(c.pending.osd(), c.args.req("pgid"))?;
     let m = c.pending.osd().pg_to_up_acting(pg);
     if m.acting.len() < 2 {
-        return Err(Refusal::unsupported("a group with fewer than two OSDs acting cannot be made to peer this way"));
+        return Err(Refusal::unsupported(
+            "a group with fewer than two OSDs acting cannot be made to peer this way",
+        ));
     }
     let mut acting = m.acting.clone();
     acting.rotate_left(1);

@@ -1,17 +1,29 @@
 //! `osd`: in, out, up, down, flags, weights.
 
-use crate::osd_state::OsdMapExt;
 use super::{Answer, Entry, Write, flagged, osd_arg, osd_id, write};
 use crate::command::{Refusal, Reply, flags};
 use crate::osd_state as rules;
+use crate::osd_state::OsdMapExt;
 use types::OsdId;
+use types::Release;
 use types::errno::Errno;
 use types::rados::{osd_state as state, osdmap_flag as flag};
-use types::Release;
 
 pub(super) static COMMANDS: &[Entry] = &[
-    write("osd in name=ids,type=CephString,n=N", "Mark OSDs in: data is placed on them.", "osd", "rw", set_in),
-    write("osd out name=ids,type=CephString,n=N", "Mark OSDs out: no data is placed on them.", "osd", "rw", out),
+    write(
+        "osd in name=ids,type=CephString,n=N",
+        "Mark OSDs in: data is placed on them.",
+        "osd",
+        "rw",
+        set_in,
+    ),
+    write(
+        "osd out name=ids,type=CephString,n=N",
+        "Mark OSDs out: no data is placed on them.",
+        "osd",
+        "rw",
+        out,
+    ),
     write(
         "osd down name=ids,type=CephString,n=N name=definitely_dead,type=CephBool,req=false",
         "Mark OSDs down; those that live boot again.",
@@ -58,8 +70,12 @@ norecover|noscrub|nodeep-scrub|notieragent|nosnaptrim",
         "rw",
         unset_flag,
     ),
-    write("osd pause", "Stop client reads and writes.", "osd", "rw", |c| change_flag(c, "pause", true)),
-    write("osd unpause", "Go on with client reads and writes.", "osd", "rw", |c| change_flag(c, "pause", false)),
+    write("osd pause", "Stop client reads and writes.", "osd", "rw", |c| {
+        change_flag(c, "pause", true)
+    }),
+    write("osd unpause", "Go on with client reads and writes.", "osd", "rw", |c| {
+        change_flag(c, "pause", false)
+    }),
     write(
         "osd set-group name=flags,type=CephString name=who,type=CephString,n=N",
         "Set noup, nodown, noin or noout for OSDs.",
@@ -130,7 +146,10 @@ const fn old_group(signature: &'static str) -> Entry {
 }
 
 /// The OSDs that a command names, and what to say about the names that do not exist.
-fn named(c: &Write<'_>, which: fn(&types::OsdMap, OsdId) -> bool) -> Result<(Vec<OsdId>, String), Refusal> {
+fn named(
+    c: &Write<'_>,
+    which: fn(&types::OsdMap, OsdId) -> bool,
+) -> Result<(Vec<OsdId>, String), Refusal> {
     let words = c.args.strs("ids");
     let map = c.pending.osd();
     if words.first().is_some_and(|w| matches!(w.as_str(), "all" | "any" | "*")) {
@@ -230,7 +249,8 @@ fn reweight(c: &mut Write<'_>) -> Answer {
 fn reweightn(c: &mut Write<'_>) -> Answer {
     let text = c.args.req("weights");
     let bad = || Refusal::invalid(format!("unable to parse 'weights' value '{text}'"));
-    let weights: std::collections::BTreeMap<String, u32> = serde_json::from_str(text).map_err(|_| bad())?;
+    let weights: std::collections::BTreeMap<String, u32> =
+        serde_json::from_str(text).map_err(|_| bad())?;
     let mut all = Vec::new();
     for (name, w) in weights {
         let osd = osd_id(&name)?;
@@ -346,7 +366,9 @@ fn set_group(c: &mut Write<'_>) -> Answer {
         } else if let Some(node) = map.crush.names.id(w) {
             osds.extend(map.crush.leaves(node).into_iter().map(OsdId));
         } else {
-            return Err(Refusal::invalid(format!("unable to parse osd id or crush node or device class: \"{w}\". ")));
+            return Err(Refusal::invalid(format!(
+                "unable to parse osd id or crush node or device class: \"{w}\". "
+            )));
         }
     }
     for osd in osds {
@@ -381,8 +403,10 @@ fn min_compat_client(c: &mut Write<'_>) -> Answer {
             }
         }
         if !old.is_empty() {
-            let who: Vec<String> =
-                old.iter().map(|((kind, r), n)| format!("{n} connected {kind}(s) look like {r}")).collect();
+            let who: Vec<String> = old
+                .iter()
+                .map(|((kind, r), n)| format!("{n} connected {kind}(s) look like {r}"))
+                .collect();
             let message = format!(
                 "cannot set require_min_compat_client to {name}: {}; add --yes-i-really-mean-it to do it anyway",
                 who.join("; ")
@@ -404,7 +428,10 @@ fn require_release(c: &mut Write<'_>) -> Answer {
         return Ok(Reply::empty());
     }
     if release < map.require_osd_release {
-        return Err(Refusal::new(Errno::EPERM, "require_osd_release cannot be lowered once it has been set"));
+        return Err(Refusal::new(
+            Errno::EPERM,
+            "require_osd_release cannot be lowered once it has been set",
+        ));
     }
     if !map.osds().any(|o| map.is_up(o)) && !c.args.flag("yes_i_really_mean_it") {
         let message = "Not advisable to continue since no OSDs are up. Pass --yes-i-really-mean-it if you really \

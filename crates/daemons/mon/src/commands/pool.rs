@@ -1,5 +1,5 @@
-//! `osd pool`: creation, removal, names, snapshots, applications. The rules are shared with the pool
-//! operations that librados sends as messages.
+//! `osd pool`: creation, removal, names, snapshots, applications. The rules are shared with the
+//! pool operations that librados sends as messages.
 
 use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Format, Refusal, Reply, flags};
@@ -262,7 +262,11 @@ pub(super) fn min_size_for(conf: &Config, size: u64) -> u8 {
 }
 
 /// Creates a pool (Ceph: `OSDMonitor::prepare_new_pool`).
-pub fn create_pool(pending: &mut Pending, conf: &Config, new: &NewPool<'_>) -> Result<PoolId, Refusal> {
+pub fn create_pool(
+    pending: &mut Pending,
+    conf: &Config,
+    new: &NewPool<'_>,
+) -> Result<PoolId, Refusal> {
     if new.name.is_empty() {
         return Err(Refusal::invalid(""));
     }
@@ -312,7 +316,10 @@ pub fn create_pool(pending: &mut Pending, conf: &Config, new: &NewPool<'_>) -> R
         return Err(Refusal::invalid("pool size must be between 1 and 10"));
     }
     if size == 1 && !conf.bool("mon_allow_pool_size_one") {
-        return Err(Refusal::new(Errno::EPERM, "configuring pool size as 1 is disabled by default."));
+        return Err(Refusal::new(
+            Errno::EPERM,
+            "configuring pool size as 1 is disabled by default.",
+        ));
     }
     check_pg_num(map, conf, None, pg_num, size)?;
     check_rule(map, rule, size)?;
@@ -337,7 +344,8 @@ pub fn create_pool(pending: &mut Pending, conf: &Config, new: &NewPool<'_>) -> R
         kind: PoolType::Replicated,
         size: size as u8,
         min_size: min_size_for(conf, size),
-        crush_rule: u8::try_from(rule).map_err(|_| Refusal::invalid(format!("crush rule {rule} does not exist")))?,
+        crush_rule: u8::try_from(rule)
+            .map_err(|_| Refusal::invalid(format!("crush rule {rule} does not exist")))?,
         pg_autoscale_mode: AutoscaleMode::from_name(mode).unwrap_or(AutoscaleMode::OFF),
         pg_num,
         pgp_num,
@@ -363,8 +371,11 @@ pub fn create_pool(pending: &mut Pending, conf: &Config, new: &NewPool<'_>) -> R
 fn create(c: &mut Write<'_>) -> Answer {
     let name = c.args.req("pool");
     let conf = c.env.conf.borrow();
-    let kind = c.args.str("pool_type").map_or_else(|| conf.str("osd_pool_default_type"), str::to_owned);
-    if let Some((_, p)) = c.pending.osd().pool_id(name).and_then(|id| Some((id, c.pending.osd().pools.get(&id)?))) {
+    let kind =
+        c.args.str("pool_type").map_or_else(|| conf.str("osd_pool_default_type"), str::to_owned);
+    if let Some((_, p)) =
+        c.pending.osd().pool_id(name).and_then(|id| Some((id, c.pending.osd().pools.get(&id)?)))
+    {
         if kind != p.kind.to_string() {
             return Err(Refusal::invalid(format!("pool '{name}' cannot change to type {kind}")));
         }
@@ -374,8 +385,8 @@ fn create(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::unsupported("erasure-coded pools are not supported"));
     }
     let number = |n: &str| c.args.int(n).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-    // The stock tool fills positions: what it puts into `erasure_code_profile` is a replicated pool's
-    // rule, and the next one the expected number of objects.
+    // The stock tool fills positions: what it puts into `erasure_code_profile` is a replicated
+    // pool's rule, and the next one the expected number of objects.
     let profile = c.args.str("erasure_code_profile").filter(|s| !s.is_empty());
     let named_rule = c.args.str("rule").filter(|s| !s.is_empty());
     let (rule, expected) = match (profile, named_rule) {
@@ -407,8 +418,14 @@ fn create(c: &mut Write<'_>) -> Answer {
     let opts = [
         ("pg_num_min", c.args.int("pg_num_min").filter(|n| *n > 0).map(PoolOptValue::Int)),
         ("pg_num_max", c.args.int("pg_num_max").filter(|n| *n > 0).map(PoolOptValue::Int)),
-        ("target_size_bytes", c.args.int("target_size_bytes").filter(|n| *n > 0).map(PoolOptValue::Int)),
-        ("target_size_ratio", c.args.float("target_size_ratio").filter(|n| *n > 0.0).map(PoolOptValue::Double)),
+        (
+            "target_size_bytes",
+            c.args.int("target_size_bytes").filter(|n| *n > 0).map(PoolOptValue::Int),
+        ),
+        (
+            "target_size_ratio",
+            c.args.float("target_size_ratio").filter(|n| *n > 0.0).map(PoolOptValue::Double),
+        ),
     ];
     for (name, value) in opts {
         if let Some(value) = value {
@@ -420,7 +437,8 @@ fn create(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(format!("pool '{name}' created")))
 }
 
-/// Deletes a pool if that is allowed (Ceph: `OSDMonitor::_prepare_remove_pool`). Returns the status line.
+/// Deletes a pool if that is allowed (Ceph: `OSDMonitor::_prepare_remove_pool`). Returns the status
+/// line.
 pub fn remove_pool(pending: &mut Pending, conf: &Config, id: PoolId) -> Result<String, Refusal> {
     let map = pending.osd();
     let Some(pool) = map.pools.get(&id) else {
@@ -461,7 +479,8 @@ fn remove(c: &mut Write<'_>) -> Answer {
     let Some(id) = c.pending.osd().pool_id(name) else {
         return Ok(Reply::status(format!("pool '{name}' does not exist")));
     };
-    let sure = c.args.flag("yes_i_really_really_mean_it") || c.args.flag("yes_i_really_really_mean_it_not_faking");
+    let sure = c.args.flag("yes_i_really_really_mean_it")
+        || c.args.flag("yes_i_really_really_mean_it_not_faking");
     if c.args.str("pool2") != Some(name) || !sure {
         let message = format!(
             "WARNING: this will *PERMANENTLY DESTROY* all data stored in pool {name}.  If you are *ABSOLUTELY \
@@ -481,7 +500,9 @@ fn rename(c: &mut Write<'_>) -> Answer {
             "pool '{from}' does not exist; pool '{to}' does -- assuming successful rename"
         ))),
         (None, None) => Err(Refusal::new(Errno::ENOENT, format!("unrecognized pool '{from}'"))),
-        (Some(_), Some(_)) => Err(Refusal::new(Errno::EEXIST, format!("pool '{to}' already exists"))),
+        (Some(_), Some(_)) => {
+            Err(Refusal::new(Errno::EEXIST, format!("pool '{to}' already exists")))
+        }
         (Some(id), None) => {
             c.pending.osd_mut().pool_names.insert(id, to.to_owned());
             Ok(Reply::status(format!("pool '{from}' renamed to '{to}'")))
@@ -493,7 +514,9 @@ fn ls(c: &Read<'_>) -> Answer {
     let map = c.state.osd.map();
     let detail = c.args.str("detail") == Some("detail");
     Ok(match (c.format(), detail) {
-        (Format::Plain, false) => Reply::data(map.pool_names.values().map(|n| format!("{n}\n")).collect::<String>()),
+        (Format::Plain, false) => {
+            Reply::data(map.pool_names.values().map(|n| format!("{n}\n")).collect::<String>())
+        }
         (Format::Plain, true) => Reply::data(print_pools(map)),
         (f, false) => Reply::data(f.json(&map.pool_names.values().collect::<Vec<_>>())),
         (f, true) => {
@@ -578,7 +601,11 @@ pub fn make_unmanaged_snap(pending: &mut Pending, id: PoolId) -> Result<SnapId, 
 }
 
 /// Removes a snapshot that a client manages. `Ok(false)` if it was removed before.
-pub fn remove_unmanaged_snap(pending: &mut Pending, id: PoolId, snap: SnapId) -> Result<bool, Errno> {
+pub fn remove_unmanaged_snap(
+    pending: &mut Pending,
+    id: PoolId,
+    snap: SnapId,
+) -> Result<bool, Errno> {
     let pool = pending.osd().pools.get(&id).ok_or(Errno::ENOENT)?;
     if pool.is_pool_snaps_mode() {
         return Err(Errno::EINVAL);
@@ -661,7 +688,9 @@ fn application(c: &mut Write<'_>) -> Answer {
                 if app.len() > APPLICATION_TEXT_MAX {
                     return Err(too_long("application name", app));
                 }
-                change(c.pending, id, |p| drop(p.application_metadata.insert(app.to_owned(), Default::default())));
+                change(c.pending, id, |p| {
+                    drop(p.application_metadata.insert(app.to_owned(), Default::default()))
+                });
             }
             Ok(Reply::status(format!("enabled application '{app}' on pool '{pool}'")))
         }
@@ -695,10 +724,15 @@ fn application(c: &mut Write<'_>) -> Answer {
             }
             if keys.get(key).map(String::as_str) != Some(value) {
                 change(c.pending, id, |p| {
-                    p.application_metadata.entry(app.to_owned()).or_default().insert(key.to_owned(), value.to_owned());
+                    p.application_metadata
+                        .entry(app.to_owned())
+                        .or_default()
+                        .insert(key.to_owned(), value.to_owned());
                 });
             }
-            Ok(Reply::status(format!("set application '{app}' key '{key}' to '{value}' on pool '{pool}'")))
+            Ok(Reply::status(format!(
+                "set application '{app}' key '{key}' to '{value}' on pool '{pool}'"
+            )))
         }
         _ => {
             let Some(keys) = existing else { return Err(Refusal::new(Errno::ENOENT, not_enabled)) };
@@ -733,7 +767,10 @@ fn application_get(c: &Read<'_>) -> Answer {
         return Ok(json(json!(p.application_metadata)));
     };
     let Some(keys) = p.application_metadata.get(app) else {
-        return Err(Refusal::new(Errno::ENOENT, format!("pool '{pool}' has no application '{app}'")));
+        return Err(Refusal::new(
+            Errno::ENOENT,
+            format!("pool '{pool}' has no application '{app}'"),
+        ));
     };
     match c.args.str("key").filter(|k| !k.is_empty()) {
         None => Ok(json(json!(keys))),

@@ -44,7 +44,13 @@ dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|pg_num_max|read_r
         "rw",
         set,
     ),
-    read("osd pool get-quota name=pool,type=CephPoolname", "Show the quotas of a pool.", "osd", "r", get_quota),
+    read(
+        "osd pool get-quota name=pool,type=CephPoolname",
+        "Show the quotas of a pool.",
+        "osd",
+        "r",
+        get_quota,
+    ),
     write(
         "osd pool set-quota name=pool,type=CephPoolname name=field,type=CephChoices,strings=max_objects|max_bytes \
          name=val,type=CephString",
@@ -109,10 +115,14 @@ fn value_of(map: &OsdMap, p: &PgPool, var: &str) -> Option<Value> {
         "fast_read" => json!(u8::from(p.fast_read)),
         "hit_set_type" => json!(p.hit_set_params.name()),
         "csum_type" => match p.opts.get(var)? {
-            PoolOptValue::Int(n) => json!(CSUM_TYPES.iter().find(|(_, i)| i == n).map(|(name, _)| *name)?),
+            PoolOptValue::Int(n) => {
+                json!(CSUM_TYPES.iter().find(|(_, i)| i == n).map(|(name, _)| *name)?)
+            }
             _ => return None,
         },
-        flag_name if flag::by_name(flag_name).is_some() => json!(p.has_flag(flag::by_name(flag_name)?)),
+        flag_name if flag::by_name(flag_name).is_some() => {
+            json!(p.has_flag(flag::by_name(flag_name)?))
+        }
         option => match p.opts.get(option)? {
             PoolOptValue::Str(s) => json!(s),
             PoolOptValue::Int(n) => json!(n),
@@ -127,7 +137,10 @@ fn get(c: &Read<'_>) -> Answer {
     let (id, p) = by_name(map, pool)?;
     let var = c.args.req("var");
     let not_applicable = |what: &str| {
-        Refusal::new(Errno::EACCES, format!("pool '{pool}' is not a {what} pool: variable not applicable"))
+        Refusal::new(
+            Errno::EACCES,
+            format!("pool '{pool}' is not a {what} pool: variable not applicable"),
+        )
     };
     let names: Vec<&str> = if var == "all" {
         ALL.into_iter().chain(PoolOpts::names().map(|(n, _)| n)).collect()
@@ -165,8 +178,14 @@ fn get(c: &Read<'_>) -> Answer {
     ))
 }
 
-const CSUM_TYPES: [(&str, i64); 6] =
-    [("none", 1), ("xxhash32", 2), ("xxhash64", 3), ("crc32c", 4), ("crc32c_16", 5), ("crc32c_8", 6)];
+const CSUM_TYPES: [(&str, i64); 6] = [
+    ("none", 1),
+    ("xxhash32", 2),
+    ("xxhash64", 3),
+    ("crc32c", 4),
+    ("crc32c_16", 5),
+    ("crc32c_8", 6),
+];
 
 /// A whole number (Ceph: `strict_strtoll`).
 fn integer(text: &str) -> Result<i64, Refusal> {
@@ -178,15 +197,20 @@ fn integer(text: &str) -> Result<i64, Refusal> {
 }
 
 fn fraction(text: &str) -> Result<f64, Refusal> {
-    text.parse::<f64>()
-        .ok()
-        .filter(|f| f.is_finite())
-        .ok_or_else(|| Refusal::invalid(format!("error parsing floating point value '{text}': strict_strtod: value '{text}' invalid")))
+    text.parse::<f64>().ok().filter(|f| f.is_finite()).ok_or_else(|| {
+        Refusal::invalid(format!(
+            "error parsing floating point value '{text}': strict_strtod: value '{text}' invalid"
+        ))
+    })
 }
 
 /// A number with an optional unit: decimal for counts, binary for bytes.
 fn with_unit(text: &str, base: u64) -> Result<i64, Refusal> {
-    let bad = || Refusal::invalid(format!("error parsing value '{text}': strict_iecstrtoll: illegal unit prefix"));
+    let bad = || {
+        Refusal::invalid(format!(
+            "error parsing value '{text}': strict_iecstrtoll: illegal unit prefix"
+        ))
+    };
     let digits = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text.trim().get(digits.len()..).unwrap_or_default();
     let unit = if base == 1024 { unit.trim_end_matches('B').trim_end_matches('i') } else { unit };
@@ -222,7 +246,10 @@ fn set(c: &mut Write<'_>) -> Answer {
     let (id, old) = by_name(c.pending.osd(), name)?;
     let (var, val) = (c.args.req("var"), c.args.req("val"));
     if TIER_ONLY.contains(&var) || var == "use_gmt_hitset" {
-        return Err(Refusal::new(Errno::EACCES, format!("pool '{name}' is not a tier pool: variable not applicable")));
+        return Err(Refusal::new(
+            Errno::EACCES,
+            format!("pool '{name}' is not a tier pool: variable not applicable"),
+        ));
     }
     let new = with_setting(c, id, old, var, val)?;
     if let Some(p) = new
@@ -230,12 +257,22 @@ fn set(c: &mut Write<'_>) -> Answer {
     {
         change(c.pending, id, |slot| *slot = p);
     }
-    let verb = if val == "unset" { format!("unset pool {id} {var}") } else { format!("set pool {id} {var} to {val}") };
+    let verb = if val == "unset" {
+        format!("unset pool {id} {var}")
+    } else {
+        format!("set pool {id} {var} to {val}")
+    };
     Ok(Reply::status(verb))
 }
 
 /// The pool with one setting changed; `None` if it is as wanted already.
-fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -> Result<Option<PgPool>, Refusal> {
+fn with_setting(
+    c: &Write<'_>,
+    id: PoolId,
+    old: &PgPool,
+    var: &str,
+    val: &str,
+) -> Result<Option<PgPool>, Refusal> {
     let conf = c.env.conf.borrow();
     let map = c.pending.osd();
     let sure = c.args.flag("yes_i_really_mean_it");
@@ -243,7 +280,9 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
     match var {
         "size" => {
             if p.has_flag(flag::NOSIZECHANGE) {
-                return Err(denied("pool size change is disabled; you must unset nosizechange flag for the pool first"));
+                return Err(denied(
+                    "pool size change is disabled; you must unset nosizechange flag for the pool first",
+                ));
             }
             let n = integer(val)?;
             if !(1..=10).contains(&n) {
@@ -274,15 +313,17 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
             }
             let n = integer(val)?;
             if n < 1 || n > i64::from(p.size) {
-                let message = format!("pool min_size must be between 1 and size, which is set to {}", p.size);
+                let message =
+                    format!("pool min_size must be between 1 and size, which is set to {}", p.size);
                 return Err(Refusal::invalid(message));
             }
             p.min_size = n as u8;
         }
         "pg_num" | "pgp_num" | "pgp_num_actual" => {
             if p.has_flag(flag::NOPGCHANGE) {
-                let message =
-                    format!("pool {var} change is disabled; you must unset nopgchange flag for the pool first");
+                let message = format!(
+                    "pool {var} change is disabled; you must unset nopgchange flag for the pool first"
+                );
                 return Err(denied(&message));
             }
             let n = integer(val)?;
@@ -306,10 +347,14 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
                     _ => None,
                 };
                 if let Some(min) = limit("pg_num_min").filter(|min| n < *min) {
-                    return Err(Refusal::invalid(format!("specified pg_num {n} < pg_num_min {min}")));
+                    return Err(Refusal::invalid(format!(
+                        "specified pg_num {n} < pg_num_min {min}"
+                    )));
                 }
                 if let Some(max) = limit("pg_num_max").filter(|max| n > *max) {
-                    return Err(Refusal::invalid(format!("specified pg_num {n} > pg_num_max {max}")));
+                    return Err(Refusal::invalid(format!(
+                        "specified pg_num {n} > pg_num_max {max}"
+                    )));
                 }
                 // Placement follows, unless somebody chose it to be different.
                 if p.pg_num_target == p.pgp_num_target {
@@ -319,14 +364,22 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
                 return Ok(Some(p));
             }
             if n <= 0 {
-                return Err(Refusal::invalid(format!("specified pgp_num must > 0, but you set to {n}")));
+                return Err(Refusal::invalid(format!(
+                    "specified pgp_num must > 0, but you set to {n}"
+                )));
             }
             if n > i64::from(p.pg_num_target) {
-                return Err(Refusal::invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num_target)));
+                return Err(Refusal::invalid(format!(
+                    "specified pgp_num {n} > pg_num {}",
+                    p.pg_num_target
+                )));
             }
             if var == "pgp_num_actual" {
                 if n > i64::from(p.pg_num) {
-                    return Err(Refusal::invalid(format!("specified pgp_num {n} > pg_num {}", p.pg_num)));
+                    return Err(Refusal::invalid(format!(
+                        "specified pgp_num {n} > pg_num {}",
+                        p.pg_num
+                    )));
                 }
                 p.pgp_num = n as u32;
             } else {
@@ -338,16 +391,22 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
                 .ok_or_else(|| Refusal::invalid(format!("specified invalid mode {val}")))?;
         }
         "crush_rule" => {
-            let rule = map
-                .crush
-                .rule_names
-                .id(val)
-                .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("crush rule {val} does not exist")))?;
+            let rule = map.crush.rule_names.id(val).ok_or_else(|| {
+                Refusal::new(Errno::ENOENT, format!("crush rule {val} does not exist"))
+            })?;
             check_rule(map, rule, p.size.into())?;
-            p.crush_rule = u8::try_from(rule).map_err(|_| Refusal::invalid(format!("rule {rule} is out of range")))?;
+            p.crush_rule = u8::try_from(rule)
+                .map_err(|_| Refusal::invalid(format!("rule {rule} is out of range")))?;
         }
-        "nodelete" | "nopgchange" | "nosizechange" | "write_fadvise_dontneed" | "noscrub" | "nodeep-scrub" | "eio"
-        | "bulk" | "hashpspool" => {
+        "nodelete"
+        | "nopgchange"
+        | "nosizechange"
+        | "write_fadvise_dontneed"
+        | "noscrub"
+        | "nodeep-scrub"
+        | "eio"
+        | "bulk"
+        | "hashpspool" => {
             if var == "hashpspool" && !sure {
                 return Err(denied(
                     "are you SURE?  this will remap all placement groups in this pool, this triggers large data \
@@ -362,9 +421,13 @@ fn with_setting(c: &Write<'_>, id: PoolId, old: &PgPool, var: &str, val: &str) -
             }
         }
         "allow_ec_overwrites" => {
-            return Err(Refusal::invalid("ec overwrites can only be enabled for an erasure coded pool"));
+            return Err(Refusal::invalid(
+                "ec overwrites can only be enabled for an erasure coded pool",
+            ));
         }
-        "fast_read" => return Err(Refusal::invalid("fast read is not supported in replication pool")),
+        "fast_read" => {
+            return Err(Refusal::invalid("fast read is not supported in replication pool"));
+        }
         _ => set_option(&mut p, var, val)?,
     }
     Ok(Some(p))
@@ -387,13 +450,17 @@ fn set_option(p: &mut PgPool, var: &str, val: &str) -> Result<(), Refusal> {
         "compression_mode" if !["none", "passive", "aggressive", "force"].contains(&val) => {
             return Err(Refusal::invalid(format!("unrecognized compression mode '{val}'")));
         }
-        "compression_algorithm" if !["none", "", "snappy", "zlib", "zstd", "lz4"].contains(&val) => {
+        "compression_algorithm"
+            if !["none", "", "snappy", "zlib", "zstd", "lz4"].contains(&val) =>
+        {
             return Err(Refusal::invalid(format!("unrecognized compression_algorithm '{val}'")));
         }
         "compression_required_ratio" => {
             let f = fraction(val)?;
             if !(0.0..=1.0).contains(&f) {
-                return Err(Refusal::invalid(format!("compression_required_ratio is out of range (0-1): '{val}'")));
+                return Err(Refusal::invalid(format!(
+                    "compression_required_ratio is out of range (0-1): '{val}'"
+                )));
             }
             PoolOptValue::Double(f)
         }
@@ -401,19 +468,28 @@ fn set_option(p: &mut PgPool, var: &str, val: &str) -> Result<(), Refusal> {
             Some((_, n)) => PoolOptValue::Int(*n),
             None => return Err(Refusal::invalid(format!("unrecognized csum_type '{val}'"))),
         },
-        "target_size_bytes" | "compression_max_blob_size" | "compression_min_blob_size" | "csum_max_block"
+        "target_size_bytes"
+        | "compression_max_blob_size"
+        | "compression_min_blob_size"
+        | "csum_max_block"
         | "csum_min_block" => PoolOptValue::Int(with_unit(val, 1024)?),
         "pg_num_min" => {
             let n = integer(val)?;
             if n > i64::from(p.pg_num_target) {
-                return Err(Refusal::invalid(format!("specified pg_num_min {n} > pg_num {}", p.pg_num_target)));
+                return Err(Refusal::invalid(format!(
+                    "specified pg_num_min {n} > pg_num {}",
+                    p.pg_num_target
+                )));
             }
             PoolOptValue::Int(n)
         }
         "pg_num_max" => {
             let n = integer(val)?;
             if n != 0 && n < i64::from(p.pg_num_target) {
-                return Err(Refusal::invalid(format!("specified pg_num_max {n} < pg_num {}", p.pg_num_target)));
+                return Err(Refusal::invalid(format!(
+                    "specified pg_num_max {n} < pg_num {}",
+                    p.pg_num_target
+                )));
             }
             PoolOptValue::Int(n)
         }
@@ -426,7 +502,10 @@ fn set_option(p: &mut PgPool, var: &str, val: &str) -> Result<(), Refusal> {
             f if (0.0..=1000.0).contains(&f) => PoolOptValue::Double(f),
             _ => return Err(Refusal::invalid("pg_autoscale_bias must be between 0 and 1000")),
         },
-        "dedup_tier" | "dedup_chunk_algorithm" | "dedup_cdc_chunk_size" | "fingerprint_algorithm" => {
+        "dedup_tier"
+        | "dedup_chunk_algorithm"
+        | "dedup_cdc_chunk_size"
+        | "fingerprint_algorithm" => {
             return Err(Refusal::unsupported("deduplication is not supported"));
         }
         _ => match kind {
@@ -473,7 +552,12 @@ fn get_quota(c: &Read<'_>) -> Answer {
             };
             format!(
                 "quotas for pool '{name}':\n  max objects: {}\n  max bytes  : {}\n",
-                limit(p.quota_max_objects, format!("{} objects", si(p.quota_max_objects)), objects, "objects"),
+                limit(
+                    p.quota_max_objects,
+                    format!("{} objects", si(p.quota_max_objects)),
+                    objects,
+                    "objects"
+                ),
                 limit(p.quota_max_bytes, iec(p.quota_max_bytes), bytes, "bytes"),
             )
         },
@@ -492,7 +576,13 @@ fn scaled(n: u64, base: u64) -> (String, usize) {
         return (whole.to_string(), power);
     }
     let v = n as f64 / unit;
-    let digits = if v >= 100.0 { 0 } else if v >= 10.0 { 1 } else { 2 };
+    let digits = if v >= 100.0 {
+        0
+    } else if v >= 10.0 {
+        1
+    } else {
+        2
+    };
     (format!("{v:.digits$}"), power)
 }
 

@@ -11,9 +11,27 @@ use types::{OsdId, PgId, Utime};
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("status", "Show the cluster's state.", "mon", "r", status),
-    read("df name=detail,type=CephChoices,strings=detail,req=false", "Show how much space is used and free.", "mon", "r", df),
-    read("pg map name=pgid,type=CephPgid", "Show the OSDs of a placement group.", "pg", "r", pg_map),
-    read("report name=tags,type=CephString,n=N,req=false", "Show everything that the monitor knows.", "mon", "r", report),
+    read(
+        "df name=detail,type=CephChoices,strings=detail,req=false",
+        "Show how much space is used and free.",
+        "mon",
+        "r",
+        df,
+    ),
+    read(
+        "pg map name=pgid,type=CephPgid",
+        "Show the OSDs of a placement group.",
+        "pg",
+        "r",
+        pg_map,
+    ),
+    read(
+        "report name=tags,type=CephString,n=N,req=false",
+        "Show everything that the monitor knows.",
+        "mon",
+        "r",
+        report,
+    ),
 ];
 
 fn since(from: Utime, now: Utime) -> u64 {
@@ -47,13 +65,14 @@ fn quorum_names(c: &Read<'_>) -> Vec<String> {
 fn status_json(c: &Read<'_>) -> Value {
     let (map, now) = (c.state.osd.map(), c.env.now);
     let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
-    let remapped = c
+    let remapped =
+        c.env.stats.digest.as_ref().map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
+    let pgmap = c
         .env
         .stats
         .digest
         .as_ref()
-        .map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
-    let pgmap = c.env.stats.digest.as_ref().map_or_else(|| pgmap::Digest::default().status_json(), |d| d.status_json());
+        .map_or_else(|| pgmap::Digest::default().status_json(), |d| d.status_json());
     json!({
         "fsid": c.state.monmap.fsid.to_string(),
         "health": health::to_json(c.state, c.env, false),
@@ -96,10 +115,18 @@ fn status_text(c: &Read<'_>) -> String {
         let _ = writeln!(out, "            {line}");
     }
     let names = quorum_names(c);
-    let _ = write!(out, " \n  services:\n    mon: {} daemons, quorum {} (age {})\n", c.state.monmap.mon_info.len(), names.join(","), age(since(c.env.mon.quorum_since, now)));
+    let _ = write!(
+        out,
+        " \n  services:\n    mon: {} daemons, quorum {} (age {})\n",
+        c.state.monmap.mon_info.len(),
+        names.join(","),
+        age(since(c.env.mon.quorum_since, now))
+    );
     let _ = writeln!(out, "    mgr: {}", mgr_text(&c.state.mgr, now));
     let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
-    let since_text = |t: Utime| if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) };
+    let since_text = |t: Utime| {
+        if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) }
+    };
     let _ = write!(
         out,
         "    osd: {} osds: {} up{}, {} in{}",
@@ -109,12 +136,18 @@ fn status_text(c: &Read<'_>) -> String {
         count(&|o| map.is_in(o)),
         since_text(map.last_in_change)
     );
-    let remapped = c.env.stats.digest.as_ref().map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
+    let remapped =
+        c.env.stats.digest.as_ref().map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
     if remapped > 0 {
         let _ = write!(out, "; {remapped} remapped pgs");
     }
     out.push_str("\n \n  data:\n");
-    out += &c.env.stats.digest.as_ref().map_or_else(|| pgmap::Digest::default().status_text(), |d| d.status_text());
+    out += &c
+        .env
+        .stats
+        .digest
+        .as_ref()
+        .map_or_else(|| pgmap::Digest::default().status_text(), |d| d.status_text());
     if let Some(d) = &c.env.stats.digest {
         let lines: Vec<String> = events(d).map(|(name, job)| job.two_lines(name, now, 6)).collect();
         if !lines.is_empty() {
@@ -138,20 +171,32 @@ fn progress_events(c: &Read<'_>) -> Value {
     let Some(d) = &c.env.stats.digest else { return json!({}) };
     let event = |(name, job): (&String, &pgmap::Job)| {
         let message = job.two_lines(name, c.env.now, 6);
-        (pgmap::jobs::id(name, job.since), json!({"message": message, "progress": job.progress(), "add_to_ceph_s": true}))
+        (
+            pgmap::jobs::id(name, job.since),
+            json!({"message": message, "progress": job.progress(), "add_to_ceph_s": true}),
+        )
     };
     Value::Object(events(d).map(event).collect())
 }
 
 /// `x(active, since 5m), standbys: y, z` (Ceph: `MgrMap::print_summary`).
 fn mgr_text(m: &types::MgrMap, now: Utime) -> String {
-    let since = if m.active_change.is_zero() { None } else { Some(format!("since {}", age(since(m.active_change, now)))) };
+    let since = if m.active_change.is_zero() {
+        None
+    } else {
+        Some(format!("since {}", age(since(m.active_change, now))))
+    };
     let mut out = match (m.active_gid, since) {
         (0, None) => "no daemons active".to_owned(),
         (0, Some(since)) => format!("no daemons active ({since})"),
         (_, since) => {
-            let words = [Some("active".to_owned()), (!m.available).then(|| "starting".to_owned()), since];
-            format!("{}({})", m.active_name, words.into_iter().flatten().collect::<Vec<_>>().join(", "))
+            let words =
+                [Some("active".to_owned()), (!m.available).then(|| "starting".to_owned()), since];
+            format!(
+                "{}({})",
+                m.active_name,
+                words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+            )
         }
     };
     if !m.standbys.is_empty() {
@@ -190,13 +235,16 @@ fn df(c: &Read<'_>) -> Answer {
 
 fn pg_map(c: &Read<'_>) -> Answer {
     let text = c.args.req("pgid");
-    let pgid: PgId = text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))?;
+    let pgid: PgId =
+        text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))?;
     let map = c.state.osd.map();
     if map.pool(pgid.pool).is_none_or(|p| pgid.seed >= p.pg_num) {
         return Err(Refusal::new(Errno::ENOENT, format!("pg '{text}' does not exist")));
     }
     let m = map.pg_to_up_acting(pgid);
-    let list = |v: &[OsdId]| format!("[{}]", v.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(","));
+    let list = |v: &[OsdId]| {
+        format!("[{}]", v.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(","))
+    };
     let numbers = |v: &[OsdId]| v.iter().map(|o| o.0).collect::<Vec<_>>();
     Ok(c.format().reply(
         || json!({"epoch": map.epoch.0, "raw_pgid": pgid.to_string(), "pgid": pgid.to_string(), "up": numbers(&m.up), "acting": numbers(&m.acting)}),

@@ -55,14 +55,27 @@ impl Bench {
         };
         let conf = Rc::new(RefCell::new(conf::Config::new()));
         let (state, _) = initial_state(&args, &conf.borrow()).unwrap();
-        let mon = MonStatus { name: "a".into(), state: "leader", quorum: vec![0], leader: Some(0), ..Default::default() };
+        let mon = MonStatus {
+            name: "a".into(),
+            state: "leader",
+            quorum: vec![0],
+            leader: Some(0),
+            ..Default::default()
+        };
         let caller = Caller {
             name: "client.admin".parse().unwrap(),
             addr: EntityAddr::default(),
             features: types::features::SUPPORTED.0,
             global_id: 4100,
         };
-        Bench { pending: Pending::new(state, Utime::new(2000, 0)), conf, caller, mon, stats: Stats::default(), input: Bytes::new() }
+        Bench {
+            pending: Pending::new(state, Utime::new(2000, 0)),
+            conf,
+            caller,
+            mon,
+            stats: Stats::default(),
+            input: Bytes::new(),
+        }
     }
 
     /// Runs a command given as JSON and commits what it did.
@@ -106,18 +119,40 @@ impl Bench {
 #[test]
 fn clocks_that_are_too_far_apart_are_told() {
     let mut b = Bench::new();
-    assert_eq!(b.json(json!({"prefix": "time-sync-status"}))["timechecks"]["round_status"], "finished");
-    assert_eq!(b.json(json!({"prefix": "time-sync-status"})).get("time_skew_status"), None, "there is one clock");
+    assert_eq!(
+        b.json(json!({"prefix": "time-sync-status"}))["timechecks"]["round_status"],
+        "finished"
+    );
+    assert_eq!(
+        b.json(json!({"prefix": "time-sync-status"})).get("time_skew_status"),
+        None,
+        "there is one clock"
+    );
     let clock = |skew| ClockSkew { skew, latency: 0.00025 };
-    b.mon.clocks = [("a", clock(0.0)), ("b", clock(-0.75)), ("c", clock(0.04)), ("d", clock(2.5))].map(|(n, c)| (n.to_owned(), c)).into();
-    let check = b.json(json!({"prefix": "health", "detail": "detail"}))["checks"]["MON_CLOCK_SKEW"].clone();
+    b.mon.clocks = [("a", clock(0.0)), ("b", clock(-0.75)), ("c", clock(0.04)), ("d", clock(2.5))]
+        .map(|(n, c)| (n.to_owned(), c))
+        .into();
+    let check =
+        b.json(json!({"prefix": "health", "detail": "detail"}))["checks"]["MON_CLOCK_SKEW"].clone();
     assert_eq!(check["severity"], "HEALTH_WARN");
-    assert_eq!(check["summary"], json!({"message": "clock skew detected on mon.b, mon.d", "count": 2}));
-    assert_eq!(check["detail"][0]["message"], "mon.b clock skew 0.75s > max 0.05s (latency 0.00025s)");
+    assert_eq!(
+        check["summary"],
+        json!({"message": "clock skew detected on mon.b, mon.d", "count": 2})
+    );
+    assert_eq!(
+        check["detail"][0]["message"],
+        "mon.b clock skew 0.75s > max 0.05s (latency 0.00025s)"
+    );
     let status = b.json(json!({"prefix": "time-sync-status"}))["time_skew_status"].clone();
-    assert_eq!(status["b"], json!({"skew": -0.75, "latency": 0.00025, "health": "HEALTH_WARN", "details": "clock skew 0.75s > max 0.05s"}));
+    assert_eq!(
+        status["b"],
+        json!({"skew": -0.75, "latency": 0.00025, "health": "HEALTH_WARN", "details": "clock skew 0.75s > max 0.05s"})
+    );
     assert_eq!(status["c"], json!({"skew": 0.04, "latency": 0.00025, "health": "HEALTH_OK"}));
-    b.conf.borrow_mut().set(conf::effective::Source::CommandLine, "mon_clock_drift_allowed", "3").unwrap();
+    b.conf
+        .borrow_mut()
+        .set(conf::effective::Source::CommandLine, "mon_clock_drift_allowed", "3")
+        .unwrap();
     assert_eq!(b.json(json!({"prefix": "health"}))["checks"].get("MON_CLOCK_SKEW"), None);
 }
 
@@ -127,20 +162,38 @@ fn a_command_that_is_refused_changes_nothing() {
     let before = b.pending.state().osd.last();
     for (command, errno) in [
         (json!({"prefix": "osd pool create", "pool": "x", "pg_num": 100_000}), Errno::ERANGE),
-        (json!({"prefix": "osd pool create", "pool": "x", "pg_num": 8, "pgp_num": 9}), Errno::ERANGE),
+        (
+            json!({"prefix": "osd pool create", "pool": "x", "pg_num": 8, "pgp_num": 9}),
+            Errno::ERANGE,
+        ),
         (json!({"prefix": "osd pool create", "pool": "x", "pg_num": 4096}), Errno::ERANGE),
         (json!({"prefix": "osd pool create", "pool": "x", "rule": "none"}), Errno::ENOENT),
-        (json!({"prefix": "osd pool create", "pool": "x", "pool_type": "erasure"}), Errno::EOPNOTSUPP),
+        (
+            json!({"prefix": "osd pool create", "pool": "x", "pool_type": "erasure"}),
+            Errno::EOPNOTSUPP,
+        ),
         (json!({"prefix": "osd pool create", "pool": "x", "size": 1}), Errno::EPERM),
         (json!({"prefix": "osd pool rename", "srcpool": "x", "destpool": "y"}), Errno::ENOENT),
-        (json!({"prefix": "osd crush move", "name": "nobody", "args": ["root=default"]}), Errno::ENOENT),
+        (
+            json!({"prefix": "osd crush move", "name": "nobody", "args": ["root=default"]}),
+            Errno::ENOENT,
+        ),
         (json!({"prefix": "osd crush add-bucket", "name": "b", "type": "nonsense"}), Errno::EINVAL),
-        (json!({"prefix": "osd crush rule rm", "name": "replicated_rule", "extra": 1}), Errno::EINVAL),
+        (
+            json!({"prefix": "osd crush rule rm", "name": "replicated_rule", "extra": 1}),
+            Errno::EINVAL,
+        ),
         (json!({"prefix": "osd out", "ids": ["x"]}), Errno::EINVAL),
         (json!({"prefix": "osd reweight", "id": 5, "weight": 0.5}), Errno::ENOENT),
-        (json!({"prefix": "osd blocklist", "blocklistop": "add", "addr": "nowhere"}), Errno::EINVAL),
+        (
+            json!({"prefix": "osd blocklist", "blocklistop": "add", "addr": "nowhere"}),
+            Errno::EINVAL,
+        ),
         (json!({"prefix": "osd pg-upmap", "pgid": "9.0", "id": [0]}), Errno::ENOENT),
-        (json!({"prefix": "auth caps", "entity": "client.none", "caps": ["mon", "allow r"]}), Errno::ENOENT),
+        (
+            json!({"prefix": "auth caps", "entity": "client.none", "caps": ["mon", "allow r"]}),
+            Errno::ENOENT,
+        ),
         (json!({"prefix": "no such command"}), Errno::EINVAL),
     ] {
         if command["name"] == "replicated_rule" {
@@ -156,10 +209,19 @@ fn a_command_that_is_refused_changes_nothing() {
 fn pools_follow_the_rules() {
     let mut b = Bench::new();
     b.run(json!({"prefix": "osd pool create", "pool": "p", "pg_num": 8})).unwrap();
-    assert_eq!(b.errno(json!({"prefix": "osd crush rule rm", "name": "replicated_rule"})), Errno::EBUSY);
-    assert_eq!(b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "min_size"}))["min_size"], 2);
+    assert_eq!(
+        b.errno(json!({"prefix": "osd crush rule rm", "name": "replicated_rule"})),
+        Errno::EBUSY
+    );
+    assert_eq!(
+        b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "min_size"}))["min_size"],
+        2
+    );
     b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "size", "val": "2"})).unwrap();
-    assert_eq!(b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "min_size"}))["min_size"], 1);
+    assert_eq!(
+        b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "min_size"}))["min_size"],
+        1
+    );
     for (var, val, errno) in [
         ("size", "1", Errno::EPERM),
         ("size", "11", Errno::EINVAL),
@@ -177,7 +239,9 @@ fn pools_follow_the_rules() {
         let command = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
         assert_eq!(b.errno(command), errno, "{var} {val}");
     }
-    for (var, val, errno) in [("pg_num_max", "32", None), ("pg_num", "64", Some(Errno::EINVAL)), ("pg_num", "32", None)] {
+    for (var, val, errno) in
+        [("pg_num_max", "32", None), ("pg_num", "64", Some(Errno::EINVAL)), ("pg_num", "32", None)]
+    {
         let command = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
         match errno {
             Some(e) => assert_eq!(b.errno(command), e, "{var} {val}"),
@@ -187,16 +251,25 @@ fn pools_follow_the_rules() {
     // The number itself follows when the OSDs have told what they have.
     let p = b.pending.state().osd.map().pools.values().next().unwrap().clone();
     assert_eq!((p.pg_num, p.pgp_num, p.pg_num_target, p.pgp_num_target), (8, 8, 32, 32));
-    b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "target_size_bytes", "val": "10G"})).unwrap();
+    b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "target_size_bytes", "val": "10G"}))
+        .unwrap();
     let got = b.json(json!({"prefix": "osd pool get", "pool": "p", "var": "target_size_bytes"}));
     assert_eq!(got["target_size_bytes"], 10u64 << 30);
-    b.run(json!({"prefix": "osd pool set-quota", "pool": "p", "field": "max_bytes", "val": "2Ti"})).unwrap();
-    assert_eq!(b.json(json!({"prefix": "osd pool get-quota", "pool": "p"}))["quota_max_bytes"], 2u64 << 40);
+    b.run(json!({"prefix": "osd pool set-quota", "pool": "p", "field": "max_bytes", "val": "2Ti"}))
+        .unwrap();
+    assert_eq!(
+        b.json(json!({"prefix": "osd pool get-quota", "pool": "p"}))["quota_max_bytes"],
+        2u64 << 40
+    );
 
     let remove = json!({"prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true});
     assert_eq!(b.errno(remove.clone()), Errno::EPERM);
-    b.conf.borrow_mut().set(conf::effective::Source::CommandLine, "mon_allow_pool_delete", "true").unwrap();
-    b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "nodelete", "val": "true"})).unwrap();
+    b.conf
+        .borrow_mut()
+        .set(conf::effective::Source::CommandLine, "mon_allow_pool_delete", "true")
+        .unwrap();
+    b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "nodelete", "val": "true"}))
+        .unwrap();
     assert_eq!(b.errno(remove.clone()), Errno::EPERM);
     b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "nodelete", "val": "0"})).unwrap();
     assert_eq!(b.run(remove.clone()).unwrap().status, "pool 'p' removed");
@@ -242,7 +315,9 @@ fn every_reading_command_answers_in_every_format() {
 #[test]
 fn numbers_look_like_the_stock_monitors() {
     use super::osd_crush_edit::short_float;
-    for (v, text) in [(1.0, "1"), (0.5, "0.5"), (0.25, "0.25"), (123456.0, "123456"), (0.85, "0.85"), (0.0, "0")] {
+    for (v, text) in
+        [(1.0, "1"), (0.5, "0.5"), (0.25, "0.25"), (123456.0, "123456"), (0.85, "0.85"), (0.0, "0")]
+    {
         assert_eq!(short_float(v), text);
     }
     assert_eq!(super::pool_settings::iec(10 << 30), "10 GiB");
@@ -253,13 +328,22 @@ fn numbers_look_like_the_stock_monitors() {
 fn reservations_of_more_than_an_osd_are_refused_with_their_sum() {
     let mut b = Bench::new();
     let name = |class: &str| format!("osd_mclock_scheduler_{class}_res");
-    let set = |b: &mut Bench, who: &str, class: &str, value: &str| b.run(json!({"prefix": "config set", "who": who, "name": name(class), "value": value}));
+    let set = |b: &mut Bench, who: &str, class: &str, value: &str| {
+        b.run(json!({"prefix": "config set", "who": who, "name": name(class), "value": value}))
+    };
     b.run(json!({"prefix": "osd new", "uuid": "5c3d0bc2-0000-4000-8000-000000000001"})).unwrap();
     set(&mut b, "osd", "client", "0.5").unwrap();
     set(&mut b, "global", "background_recovery", "0.4").unwrap();
     let refused = set(&mut b, "osd", "background_best_effort", "0.2").unwrap_err();
     assert_eq!(refused.errno, Errno::EINVAL);
-    for part in ["osd_mclock_scheduler_background_best_effort_res = 0.2", "for OSDs", "110 %", "client 50 %", "background_recovery 40 %", "background_best_effort 20 %"] {
+    for part in [
+        "osd_mclock_scheduler_background_best_effort_res = 0.2",
+        "for OSDs",
+        "110 %",
+        "client 50 %",
+        "background_recovery 40 %",
+        "background_best_effort 20 %",
+    ] {
         assert!(refused.message.contains(part), "{}", refused.message);
     }
     assert!(b.pending.state().config.keys().all(|k| !k.contains("best_effort")));
@@ -267,20 +351,40 @@ fn reservations_of_more_than_an_osd_are_refused_with_their_sum() {
     // For one OSD, there or not yet; and what is for others does not count.
     for osd in ["osd.0", "osd.77"] {
         let refused = set(&mut b, osd, "client", "0.6").unwrap_err();
-        assert!(refused.message.contains(&format!("for {osd}, reservations add up to 110 %")), "{}", refused.message);
+        assert!(
+            refused.message.contains(&format!("for {osd}, reservations add up to 110 %")),
+            "{}",
+            refused.message
+        );
     }
     set(&mut b, "osd.0", "client", "0.3").unwrap();
     let refused = set(&mut b, "osd", "client", "0.6").unwrap_err();
     assert!(refused.message.contains("for OSDs, "), "{}", refused.message);
     set(&mut b, "mon", "client", "1").unwrap();
     // What is taken from a file is what fits.
-    let lines = [("client", "0.4"), ("background_recovery", "0.9"), ("background_best_effort", "0.2")];
-    let file: String = lines.iter().map(|(class, value)| format!("{} = {value}\n", name(class))).collect();
+    let lines =
+        [("client", "0.4"), ("background_recovery", "0.9"), ("background_best_effort", "0.2")];
+    let file: String =
+        lines.iter().map(|(class, value)| format!("{} = {value}\n", name(class))).collect();
     b.input = Bytes::from(format!("[osd]\n{file}osd_mclock_profile = custom\n"));
     let left = b.run(json!({"prefix": "config assimilate-conf"})).unwrap();
-    assert_eq!(String::from_utf8_lossy(&left.data), format!("[osd]\n\t{} = 0.9\n", name("background_recovery")));
-    assert_eq!(b.pending.state().config.get(&format!("osd/{}", name("background_best_effort"))).map(String::as_str), Some("0.2"));
+    assert_eq!(
+        String::from_utf8_lossy(&left.data),
+        format!("[osd]\n\t{} = 0.9\n", name("background_recovery"))
+    );
+    assert_eq!(
+        b.pending
+            .state()
+            .config
+            .get(&format!("osd/{}", name("background_best_effort")))
+            .map(String::as_str),
+        Some("0.2")
+    );
     // Options that Ceph has and that are not there are refused with the reason.
     let refused = b.run(json!({"prefix": "config set", "who": "osd", "name": "osd_mclock_skip_benchmark", "value": "true"})).unwrap_err();
-    assert!(refused.errno == Errno::EINVAL && refused.message.contains("no benchmark"), "{}", refused.message);
+    assert!(
+        refused.errno == Errno::EINVAL && refused.message.contains("no benchmark"),
+        "{}",
+        refused.message
+    );
 }

@@ -4,12 +4,12 @@ use super::ops::{KEPT_MAX, Limits};
 use super::{Inner, Monitor, now};
 use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run};
-use types::version;
 use auth::AuthName;
 use bytes::Bytes;
 use conf::effective::Source;
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
+use types::version;
 use types::{EntityAddr, EntityType};
 
 const fn own(signature: &'static str, help: &'static str) -> Command<()> {
@@ -25,11 +25,17 @@ static OWN: &[Command<()>] = &[
     own("config diff", "show what differs from the defaults"),
     own("config get name=var,type=CephString", "show one option"),
     own("config show", "show all options"),
-    own("config set name=var,type=CephString name=val,type=CephString,n=N", "set an option until the next start"),
+    own(
+        "config set name=var,type=CephString name=val,type=CephString,n=N",
+        "set an option until the next start",
+    ),
     own("config unset name=var,type=CephString", "take back what config set has set"),
     changing("compact", "make a snapshot of the state and throw away the log before it"),
     own("dump_historic_ops", "show requests that were answered lately"),
-    changing("injectargs name=injected_args,type=CephString,n=N", "inject configuration arguments into running monitor"),
+    changing(
+        "injectargs name=injected_args,type=CephString,n=N",
+        "inject configuration arguments into running monitor",
+    ),
     own("ops", "show requests that are not answered yet"),
     changing("quorum enter", "take part in the quorum again"),
     changing("quorum exit", "leave the quorum, and stay out of it"),
@@ -38,13 +44,21 @@ static OWN: &[Command<()>] = &[
     own("perf dump", "show counters"),
 ];
 
-/// What the stock tool builds its parser from: the socket's own commands and those of the table that read.
+/// What the stock tool builds its parser from: the socket's own commands and those of the table
+/// that read.
 fn descriptions() -> Value {
     let reading: Vec<Command<()>> = commands::FAMILIES
         .iter()
         .flat_map(|f| f.iter())
         .filter(|c| matches!(c.handler, Run::Read(_)))
-        .map(|c| Command { signature: c.signature, help: c.help, module: c.module, perm: c.perm, flags: flags::NONE, handler: () })
+        .map(|c| Command {
+            signature: c.signature,
+            help: c.help,
+            module: c.module,
+            perm: c.perm,
+            flags: flags::NONE,
+            handler: (),
+        })
         .collect();
     crate::command::describe_all(OWN.iter().chain(&reading))
 }
@@ -57,7 +71,8 @@ pub(super) fn is_slow(text: &str) -> bool {
 impl Monitor {
     /// Runs a command given as JSON text: return code, status, output.
     pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let answer = if is_slow(json) { self.inner.admin_slow(json).await } else { self.inner.admin(json) };
+        let answer =
+            if is_slow(json) { self.inner.admin_slow(json).await } else { self.inner.admin(json) };
         match answer {
             Ok(Reply { status, data }) => (0, status, data.to_vec()),
             Err(Refusal { errno, message, data }) => (-errno.0, message, data.to_vec()),
@@ -67,14 +82,18 @@ impl Monitor {
 
 /// How much of what was answered is kept.
 pub(super) fn history_limits(conf: &conf::Config) -> Limits {
-    Limits { size: (conf.u64("mon_op_history_size") as usize).min(KEPT_MAX), duration: conf.u64("mon_op_history_duration") }
+    Limits {
+        size: (conf.u64("mon_op_history_size") as usize).min(KEPT_MAX),
+        duration: conf.u64("mon_op_history_duration"),
+    }
 }
 
 impl Inner {
     /// Runs a command of the socket, or one that `ceph tell mon.ID` sends: the same set.
     pub(super) fn admin(&self, text: &str) -> Answer {
         let args = Args::parse(&[text])?;
-        let format = if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
+        let format =
+            if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
         match args.prefix() {
             "config set" | "config unset" | "injectargs" => {
                 let answer = self.admin_set(&args, format);
@@ -86,7 +105,9 @@ impl Inner {
                 let enters = args.prefix() == "quorum enter";
                 self.take_part(enters);
                 let what = if enters { "started" } else { "stopped" };
-                return Ok(Reply::data(format!("{what} responding to quorum, initiated new election\n")));
+                return Ok(Reply::data(format!(
+                    "{what} responding to quorum, initiated new election\n"
+                )));
             }
             _ => {}
         }
@@ -95,11 +116,22 @@ impl Inner {
             "get_command_descriptions" => descriptions(),
             "help" => {
                 let own = OWN.iter().map(|c| (c.prefix().to_string(), Value::from(c.help)));
-                let all = commands::FAMILIES.iter().flat_map(|f| f.iter()).filter(|c| matches!(c.handler, Run::Read(_)));
-                own.chain(all.map(|c| (c.prefix().to_string(), Value::from(c.help)))).collect::<Map<_, _>>().into()
+                let all = commands::FAMILIES
+                    .iter()
+                    .flat_map(|f| f.iter())
+                    .filter(|c| matches!(c.handler, Run::Read(_)));
+                own.chain(all.map(|c| (c.prefix().to_string(), Value::from(c.help))))
+                    .collect::<Map<_, _>>()
+                    .into()
             }
-            "version" => json!({"version": version::SHORT, "release": version::RELEASE, "release_type": "stable"}),
-            "config show" => conf::schema::all().iter().map(|o| (o.name.to_string(), Value::from(conf.str(o.name)))).collect::<Map<_, _>>().into(),
+            "version" => {
+                json!({"version": version::SHORT, "release": version::RELEASE, "release_type": "stable"})
+            }
+            "config show" => conf::schema::all()
+                .iter()
+                .map(|o| (o.name.to_string(), Value::from(conf.str(o.name))))
+                .collect::<Map<_, _>>()
+                .into(),
             "config diff" => conf
                 .changed()
                 .map(|(n, source, v)| (n.to_string(), json!({source.name(): v})))
@@ -107,7 +139,8 @@ impl Inner {
                 .into(),
             "config get" => {
                 let name = args.str("var").or(args.str("key")).unwrap_or_default();
-                let (v, _) = conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
+                let (v, _) =
+                    conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
                 json!({name: v.to_string()})
             }
             "perf dump" => json!({"mon": {
@@ -131,7 +164,8 @@ impl Inner {
         if args.prefix() == "injectargs" {
             // All or nothing.
             let invalid = |e: conf::ConfError| Refusal::invalid(e.to_string());
-            let set = conf::Config::injected(&args.strs("injected_args").join(" ")).map_err(invalid)?;
+            let set =
+                conf::Config::injected(&args.strs("injected_args").join(" ")).map_err(invalid)?;
             let mut said = String::new();
             for (name, value) in &set {
                 self.conf.borrow_mut().set(Source::Override, name, value).map_err(invalid)?;
@@ -142,7 +176,8 @@ impl Inner {
         let name = args.str("var").unwrap_or_default();
         let mut conf = self.conf.borrow_mut();
         if args.prefix() == "config set" {
-            conf.set(Source::Override, name, &args.strs("val").join(" ")).map_err(|e| Refusal::invalid(e.to_string()))?;
+            conf.set(Source::Override, name, &args.strs("val").join(" "))
+                .map_err(|e| Refusal::invalid(e.to_string()))?;
         } else {
             conf.unset(Source::Override, name).map_err(|e| Refusal::invalid(e.to_string()))?;
         }
@@ -154,14 +189,22 @@ impl Inner {
         debug_assert!(is_slow(text));
         let begun = std::time::Instant::now();
         self.replica.compact_log().await.map_err(|e| Refusal::new(Errno::EIO, e))?;
-        Ok(Reply::data(format!("compacted the log in {:.3} seconds\n", begun.elapsed().as_secs_f64())))
+        Ok(Reply::data(format!(
+            "compacted the log in {:.3} seconds\n",
+            begun.elapsed().as_secs_f64()
+        )))
     }
 
-    /// A reading command of the table. Changes go through a session, where the log names who made them.
+    /// A reading command of the table. Changes go through a session, where the log names who made
+    /// them.
     fn admin_read(&self, args: &Args) -> Answer {
         let entry = commands::find(args)?;
         let Run::Read(handler) = entry.handler else {
-            return Err(Refusal::unsupported(format!("'{}' changes the cluster: use `ceph {}`", entry.prefix(), entry.prefix())));
+            return Err(Refusal::unsupported(format!(
+                "'{}' changes the cluster: use `ceph {}`",
+                entry.prefix(),
+                entry.prefix()
+            )));
         };
         let status = self.status();
         let caller = Caller {
@@ -173,7 +216,15 @@ impl Inner {
         let sessions = || self.session_infos();
         let stats = self.stats.borrow().clone();
         let input = Bytes::new();
-        let env = Env { now: now(), conf: &self.conf, mon: &status, caller: &caller, input: &input, stats: &stats, sessions: &sessions };
+        let env = Env {
+            now: now(),
+            conf: &self.conf,
+            mon: &status,
+            caller: &caller,
+            input: &input,
+            stats: &stats,
+            sessions: &sessions,
+        };
         let state = self.committed();
         handler(&Read { state: &state, env: &env, args })
     }

@@ -23,7 +23,13 @@ impl Inner {
             }
             None => (-types::Errno::EINVAL.0, Default::default(), String::new()),
         };
-        let reply = AuthReply { protocol: CEPHX, result, global_id: session.conn.global_id(), payload, message };
+        let reply = AuthReply {
+            protocol: CEPHX,
+            result,
+            global_id: session.conn.global_id(),
+            payload,
+            message,
+        };
         self.send(&session.conn, &reply, tid);
     }
 }

@@ -5,8 +5,9 @@ use types::{Epoch, OsdMap, PgId, PoolId};
 
 /// Up to when each group was clean (Ceph: `LastEpochClean` of `mon/OSDMonitor.h`).
 ///
-/// A copy that comes back must be able to see in which intervals others may have written since the group was last clean.
-/// The OSD that knows may be down then, so it is not enough that no OSD that is up needs a map.
+/// A copy that comes back must be able to see in which intervals others may have written since the
+/// group was last clean. The OSD that knows may be down then, so it is not enough that no OSD that
+/// is up needs a map.
 #[derive(Debug, Default)]
 pub(crate) struct LastEpochClean {
     /// By pool, by the group's seed; 0 if nobody said.
@@ -26,7 +27,8 @@ impl LastEpochClean {
         }
     }
 
-    /// No group needs maps before this epoch. 0 while nobody has said anything of some group; none without groups.
+    /// No group needs maps before this epoch. 0 while nobody has said anything of some group; none
+    /// without groups.
     pub fn lower_bound(&mut self, map: &OsdMap) -> Option<Epoch> {
         self.pools.retain(|id, _| map.pool(*id).is_some());
         let pools = map.pools.iter().filter(|(_, p)| p.is_replicated());
@@ -47,13 +49,7 @@ mod tests {
     fn map(pools: &[(i64, u32)]) -> OsdMap {
         let mut map = OsdMap::default();
         for (id, pg_num) in pools {
-            map.pools.insert(
-                PoolId(*id),
-                PgPool {
-                    pg_num: *pg_num,
-                    ..PgPool::default()
-                },
-            );
+            map.pools.insert(PoolId(*id), PgPool { pg_num: *pg_num, ..PgPool::default() });
         }
         map
     }
@@ -62,18 +58,11 @@ mod tests {
     fn the_group_that_was_clean_longest_ago_counts() {
         let mut clean = LastEpochClean::default();
         let two = map(&[(1, 2), (2, 1)]);
-        let pg = |pool, seed| PgId {
-            pool: PoolId(pool),
-            seed,
-        };
+        let pg = |pool, seed| PgId { pool: PoolId(pool), seed };
         assert_eq!(clean.lower_bound(&map(&[])), None);
         clean.report(&two, pg(1, 0), Epoch(40));
         clean.report(&two, pg(1, 1), Epoch(30));
-        assert_eq!(
-            clean.lower_bound(&two),
-            Some(Epoch(0)),
-            "nothing is known of the other pool"
-        );
+        assert_eq!(clean.lower_bound(&two), Some(Epoch(0)), "nothing is known of the other pool");
         clean.report(&two, pg(2, 0), Epoch(50));
         assert_eq!(clean.lower_bound(&two), Some(Epoch(30)));
         // A primary that does not know better, and a group that there is not.

@@ -27,7 +27,9 @@ impl Asked {
         };
         let f = session.conn.features();
         let mut m = match self {
-            Asked::Mon(m, _) => MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f),
+            Asked::Mon(m, _) => {
+                MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f)
+            }
             Asked::Tell => CommandReply { result, status, output }.encode(f),
         };
         m.tid = tid;
@@ -35,8 +37,8 @@ impl Asked {
     }
 }
 
-/// A command as logs show it. What operators keep under `config-key` may be secret; promises to tenants are not, and
-/// everybody should see who made them.
+/// A command as logs show it. What operators keep under `config-key` may be secret; promises to
+/// tenants are not, and everybody should see who made them.
 fn shown(args: &Args, text: &str) -> String {
     if !args.prefix().starts_with("config-key") {
         return text.to_owned();
@@ -67,9 +69,14 @@ pub(super) fn request_id(session: &Session, kind: RequestKind, tid: u64) -> Opti
     (global_id != 0 && tid != 0).then_some(RequestId { global_id, kind, tid })
 }
 
-/// Executes a command that was not executed before, and remembers its answer in the same batch. An error is an answer,
-/// too: what was refused then may be possible now, and nobody asks for it any more.
-fn once(pending: &mut Pending, request: Option<RequestId>, execute: impl FnOnce(&mut Pending) -> Answer) -> Answer {
+/// Executes a command that was not executed before, and remembers its answer in the same batch. An
+/// error is an answer, too: what was refused then may be possible now, and nobody asks for it any
+/// more.
+fn once(
+    pending: &mut Pending,
+    request: Option<RequestId>,
+    execute: impl FnOnce(&mut Pending) -> Answer,
+) -> Answer {
     let Some(id) = request else { return execute(pending) };
     match pending.state().executed.known(id) {
         Known::New => {}
@@ -80,7 +87,12 @@ fn once(pending: &mut Pending, request: Option<RequestId>, execute: impl FnOnce(
                 code => Err(Refusal { errno: Errno(-code), message: text, data }),
             };
         }
-        Known::Late => return Err(Refusal::new(Errno::ESTALE, "a later command of this client was executed before")),
+        Known::Late => {
+            return Err(Refusal::new(
+                Errno::ESTALE,
+                "a later command of this client was executed before",
+            ));
+        }
     }
     let answer = execute(pending);
     let (result, text, data) = match &answer {
@@ -89,7 +101,14 @@ fn once(pending: &mut Pending, request: Option<RequestId>, execute: impl FnOnce(
     };
     let stamp = pending.now();
     let data = (!data.is_empty()).then_some(data);
-    pending.put(Change::Executed(Box::new(Execution { id, stamp, result, text, data, epoch: Epoch(0) })));
+    pending.put(Change::Executed(Box::new(Execution {
+        id,
+        stamp,
+        result,
+        text,
+        data,
+        epoch: Epoch(0),
+    })));
     answer
 }
 
@@ -97,7 +116,11 @@ impl Inner {
     pub(super) fn mon_command(&self, session: &Rc<Session>, m: messages::MonCommand, tid: u64) {
         let op = self.ops.begin(described(&m.cmd), session.name.to_string());
         if m.fsid != self.committed().monmap.fsid {
-            return Asked::Mon(m, op).reply(Err(Refusal::new(Errno::EPERM, "wrong fsid")), session, tid);
+            return Asked::Mon(m, op).reply(
+                Err(Refusal::new(Errno::EPERM, "wrong fsid")),
+                session,
+                tid,
+            );
         }
         let (cmd, input) = (m.cmd.clone(), m.input.clone());
         self.run(session, &cmd, input, Asked::Mon(m, op), tid);
@@ -106,7 +129,11 @@ impl Inner {
     /// `ceph tell mon.x ...`: needs all capabilities.
     pub(super) fn tell(&self, session: &Rc<Session>, m: messages::Command, tid: u64) {
         if !session.may_all() {
-            return Asked::Tell.reply(Err(Refusal::new(Errno::EACCES, "insufficient caps")), session, tid);
+            return Asked::Tell.reply(
+                Err(Refusal::new(Errno::EACCES, "insufficient caps")),
+                session,
+                tid,
+            );
         }
         let text = m.cmd.concat();
         if !is_slow(&text) {
@@ -131,7 +158,11 @@ impl Inner {
         }
         if args.prefix() == "get_command_descriptions" {
             let knows_bool = session.conn.features().has(features::SERVER_NAUTILUS);
-            return asked.reply(Ok(Reply::data(commands::descriptions(knows_bool, &self.stats.borrow().commands))), session, tid);
+            return asked.reply(
+                Ok(Reply::data(commands::descriptions(knows_bool, &self.stats.borrow().commands))),
+                session,
+                tid,
+            );
         }
         // Permission before arguments: nobody learns anything about commands that he may not give.
         if let Some(entry) = commands::find_prefix(args.prefix())
@@ -144,7 +175,8 @@ impl Inner {
             Err(refusal) => return asked.reply(Err(refusal), session, tid),
         };
         if entry.flags & flags::OBSOLETE != 0 {
-            let refusal = Refusal::unsupported("command is obsolete; please check usage and/or man page");
+            let refusal =
+                Refusal::unsupported("command is obsolete; please check usage and/or man page");
             return asked.reply(Err(refusal), session, tid);
         }
         let (status, caller) = (self.status(), session.caller());
@@ -178,15 +210,20 @@ impl Inner {
                             let answer = f(&mut Write { pending, env: &env, args: &args });
                             if answer.is_ok() {
                                 tracing::info!(from = name, command = shown, "command");
-                                self.log_to(pending, "audit", LogPriority::INFO, audited(env.caller, &shown));
+                                self.log_to(
+                                    pending,
+                                    "audit",
+                                    LogPriority::INFO,
+                                    audited(env.caller, &shown),
+                                );
                             }
                             answer
                         })
                     },
                     move |result| match result {
                         Ok(answer) => asked.reply(answer, &session, tid),
-                        // Whether it took effect is not known. The client gives it again, as it does
-                        // whenever it loses a monitor.
+                        // Whether it took effect is not known. The client gives it again, as it
+                        // does whenever it loses a monitor.
                         Err(_) => session.conn.lose(),
                     },
                 );

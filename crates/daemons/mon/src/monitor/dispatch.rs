@@ -1,8 +1,8 @@
 //! What arrives, by kind.
 
-use crate::osd_state::OsdMapExt;
 use super::session::{Link, Session, Subscription};
 use super::{Inner, log_watch, now};
+use crate::osd_state::OsdMapExt;
 use crate::state::Change;
 use messages::{AnyMessage, LogAck, MonGetVersionReply, MonMapMsg, Payload, Ping, StatfsReply};
 use msgr::Connection;
@@ -80,7 +80,9 @@ impl Inner {
             AnyMessage::OsdFull(m) => self.osd_full(session, m),
             AnyMessage::MgrDigest(m) => self.mgr_digest(session, m),
             AnyMessage::MgrBeacon(m) => self.mgr_beacon(session, m),
-            other => tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message)),
+            other => {
+                tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message))
+            }
         }
     }
 
@@ -123,7 +125,11 @@ impl Inner {
                 return;
             }
         };
-        self.send(&session.conn, &MonGetVersionReply { handle: m.handle, version, oldest_version }, tid);
+        self.send(
+            &session.conn,
+            &MonGetVersionReply { handle: m.handle, version, oldest_version },
+            tid,
+        );
     }
 
     fn statfs(&self, session: &Session, m: messages::Statfs, tid: u64) {
@@ -135,8 +141,10 @@ impl Inner {
             return;
         }
         let stats = self.stats.borrow();
-        let (kb, kb_used, kb_avail, num_objects) =
-            stats.digest.as_ref().map_or((0, 0, 0, 0), |d| d.statfs(&state.osd.map().pools, m.data_pool));
+        let (kb, kb_used, kb_avail, num_objects) = stats
+            .digest
+            .as_ref()
+            .map_or((0, 0, 0, 0), |d| d.statfs(&state.osd.map().pools, m.data_pool));
         let reply = StatfsReply { fsid: m.fsid, version: 0, kb, kb_used, kb_avail, num_objects };
         self.send(&session.conn, &reply, tid);
     }
@@ -154,7 +162,8 @@ impl Inner {
         let mut pool_stats = std::collections::BTreeMap::new();
         for name in &m.pools {
             let Some(id) = map.pool_id(name) else { continue };
-            let stat = stats.digest.as_ref().and_then(|d| d.pool_stat(id)).copied().unwrap_or_default();
+            let stat =
+                stats.digest.as_ref().and_then(|d| d.pool_stat(id)).copied().unwrap_or_default();
             pool_stats.insert(name.clone(), stat);
         }
         let reply = messages::GetPoolStatsReply {
@@ -198,10 +207,18 @@ impl Inner {
                 "mgrdigest" => session.name.kind == EntityType::MGR,
                 w if w.starts_with("kv:") => {
                     let key = w.trim_start_matches("kv:").to_owned();
-                    session.allows("config-key", "config-key get", &[("key".to_owned(), key)].into(), "r")
+                    session.allows(
+                        "config-key",
+                        "config-key get",
+                        &[("key".to_owned(), key)].into(),
+                        "r",
+                    )
                 }
-                w if w == "mdsmap" || w.starts_with("mdsmap.") || w.starts_with("fsmap") => session.may("mds", "r"),
-                // Whoever may not read the monitors' state learns only where they are, and his settings.
+                w if w == "mdsmap" || w.starts_with("mdsmap.") || w.starts_with("fsmap") => {
+                    session.may("mds", "r")
+                }
+                // Whoever may not read the monitors' state learns only where they are, and his
+                // settings.
                 "monmap" | "config" => true,
                 _ => session.may("mon", "r"),
             };
@@ -229,12 +246,23 @@ fn kind(m: &AnyMessage, raw: &msgr::Message) -> u16 {
 
 impl Inner {
     /// The monitor's own line in the cluster log.
-    pub(super) fn log_line(&self, pending: &mut crate::state::Pending, prio: types::log::LogPriority, text: String) {
+    pub(super) fn log_line(
+        &self,
+        pending: &mut crate::state::Pending,
+        prio: types::log::LogPriority,
+        text: String,
+    ) {
         self.log_to(pending, "cluster", prio, text);
     }
 
     /// The monitor's own line in a channel of the log.
-    pub(super) fn log_to(&self, pending: &mut crate::state::Pending, channel: &str, prio: types::log::LogPriority, text: String) {
+    pub(super) fn log_to(
+        &self,
+        pending: &mut crate::state::Pending,
+        channel: &str,
+        prio: types::log::LogPriority,
+        text: String,
+    ) {
         let line = types::LogEntry {
             name: types::log::LogName { kind: EntityType::MON, id: self.name.clone() },
             rank: types::EntityName::new(EntityType::MON, self.rank().into()),

@@ -1,9 +1,9 @@
 //! Subscriptions to the cluster log: `ceph -w`.
 //!
-//! Whoever watches wants lines of one level and above, of all channels, and says from which version of the
-//! log. Each line is a version of its own; the line with number `n` makes version `n + 1`, because 0 is
-//! what somebody asks for who has seen nothing yet. He gets what the newest version brought, and all that
-//! comes after it.
+//! Whoever watches wants lines of one level and above, of all channels, and says from which version
+//! of the log. Each line is a version of its own; the line with number `n` makes version `n + 1`,
+//! because 0 is what somebody asks for who has seen nothing yet. He gets what the newest version
+//! brought, and all that comes after it.
 
 use super::session::{Session, Subscription};
 use super::{Inner, now};
@@ -20,9 +20,9 @@ pub(super) fn level(what: &str) -> Option<LogPriority> {
     what.strip_prefix("log-").and_then(LogPriority::from_name)
 }
 
-/// The messages that bring somebody who wants version `next` up to date, with lines of `least` and above.
-/// Each has the version of the last line that it covers, so that the subscriber knows where to go on after
-/// a new connection.
+/// The messages that bring somebody who wants version `next` up to date, with lines of `least` and
+/// above. Each has the version of the last line that it covers, so that the subscriber knows where
+/// to go on after a new connection.
 fn news(log: &CentralLog, fsid: Fsid, next: u64, least: LogPriority, now: Utime) -> Vec<Log> {
     let version = log.next();
     let from = if next == 0 { version } else { next };
@@ -56,7 +56,13 @@ fn news(log: &CentralLog, fsid: Fsid, next: u64, least: LogPriority, now: Utime)
 
 impl Inner {
     /// Sends a subscriber what is new in the log; returns the version that it wants next.
-    pub(super) fn publish_log(&self, state: &ClusterState, s: &Session, sub: Subscription, what: &str) -> Option<u64> {
+    pub(super) fn publish_log(
+        &self,
+        state: &ClusterState,
+        s: &Session,
+        sub: Subscription,
+        what: &str,
+    ) -> Option<u64> {
         let version = state.log.next();
         if version == 0 || sub.next > version {
             return None;
@@ -115,7 +121,14 @@ mod tests {
         let mut s = state(5);
         assert_eq!(seen(&s, 0, LogPriority::INFO), (vec!["4".into()], vec![5]));
         assert_eq!(seen(&s, 6, LogPriority::DEBUG), (vec![], vec![]));
-        put(&mut s, Change::Log(vec![LogEntry { msg: "new".into(), prio: LogPriority::ERROR, ..Default::default() }]));
+        put(
+            &mut s,
+            Change::Log(vec![LogEntry {
+                msg: "new".into(),
+                prio: LogPriority::ERROR,
+                ..Default::default()
+            }]),
+        );
         assert_eq!(seen(&s, 6, LogPriority::WARN), (vec!["new".into()], vec![6]));
         assert_eq!(seen(&ClusterState::default(), 0, LogPriority::DEBUG), (vec![], vec![]));
     }
@@ -123,7 +136,10 @@ mod tests {
     #[test]
     fn lines_below_the_level_are_left_out() {
         let s = state(6);
-        assert_eq!(seen(&s, 1, LogPriority::INFO), (vec!["0".into(), "2".into(), "4".into()], vec![5]));
+        assert_eq!(
+            seen(&s, 1, LogPriority::INFO),
+            (vec!["0".into(), "2".into(), "4".into()], vec![5])
+        );
         assert_eq!(seen(&s, 1, LogPriority::SEC), (vec![], vec![]));
     }
 

@@ -24,22 +24,38 @@ impl MgrWatch {
         self.heard.insert(gid, Instant::now());
     }
 
-    /// Looks around at `now`; who of `known` has been silent for longer than `grace`. Who was never heard of is from now on.
-    /// If nobody looked for nearly as long, it was this monitor that did not hear.
-    fn silent(&mut self, known: &[u64], now: Instant, grace: Duration, pause: Duration) -> BTreeSet<u64> {
-        let away = self.looked.replace(now).is_some_and(|t| now.duration_since(t) > grace.saturating_sub(pause));
+    /// Looks around at `now`; who of `known` has been silent for longer than `grace`. Who was never
+    /// heard of is from now on. If nobody looked for nearly as long, it was this monitor that did
+    /// not hear.
+    fn silent(
+        &mut self,
+        known: &[u64],
+        now: Instant,
+        grace: Duration,
+        pause: Duration,
+    ) -> BTreeSet<u64> {
+        let away = self
+            .looked
+            .replace(now)
+            .is_some_and(|t| now.duration_since(t) > grace.saturating_sub(pause));
         if away {
             self.heard.clear();
         }
         self.heard.retain(|gid, _| known.contains(gid));
-        known.iter().copied().filter(|g| now.saturating_duration_since(*self.heard.entry(*g).or_insert(now)) > grace).collect()
+        known
+            .iter()
+            .copied()
+            .filter(|g| now.saturating_duration_since(*self.heard.entry(*g).or_insert(now)) > grace)
+            .collect()
     }
 }
 
 impl Inner {
     /// Whether a session is that manager's.
     fn is_manager(&self, session: &Session, name: &str) -> bool {
-        let is = session.name.kind == EntityType::MGR && session.name.id == name && session.may("mgr", "w");
+        let is = session.name.kind == EntityType::MGR
+            && session.name.id == name
+            && session.may("mgr", "w");
         if !is {
             tracing::warn!(peer = %session.name, "a message from somebody who is no manager, or another");
         }
@@ -103,7 +119,11 @@ impl Inner {
                 return;
             }
             if m.available && !p.state().mgr.available {
-                self.log_line(p, LogPriority::INFO, format!("Manager daemon {} is now available", m.name));
+                self.log_line(
+                    p,
+                    LogPriority::INFO,
+                    format!("Manager daemon {} is now available", m.name),
+                );
             }
             mgr_map::change(p, |map| {
                 map.active_addrs = m.addrs.clone();
@@ -133,13 +153,22 @@ impl Inner {
     pub(super) fn check_mgr(&self) {
         let (grace, pause) = {
             let conf = self.conf.borrow();
-            (Duration::from_secs(conf.u64("mon_mgr_beacon_grace")), Duration::from_secs(conf.u64("mgr_tick_period")))
+            (
+                Duration::from_secs(conf.u64("mon_mgr_beacon_grace")),
+                Duration::from_secs(conf.u64("mgr_tick_period")),
+            )
         };
         self.change_and_forget(|p| {
             let map = p.state().mgr.clone();
-            let known: Vec<u64> = map.standbys.keys().copied().chain((map.active_gid != 0).then_some(map.active_gid)).collect();
+            let known: Vec<u64> = map
+                .standbys
+                .keys()
+                .copied()
+                .chain((map.active_gid != 0).then_some(map.active_gid))
+                .collect();
             let silent = self.mgr_watch.borrow_mut().silent(&known, Instant::now(), grace, pause);
-            for (prio, text) in mgr_map::round(p, &self.conf.borrow(), |gid| silent.contains(&gid)) {
+            for (prio, text) in mgr_map::round(p, &self.conf.borrow(), |gid| silent.contains(&gid))
+            {
                 self.log_line(p, prio, text);
             }
         });
@@ -192,7 +221,9 @@ impl Inner {
         let waiting: Vec<_> = digest
             .active_pgs
             .iter()
-            .filter(|pg| p.state().creating.get(&pg.pool).is_some_and(|seeds| seeds.contains(&pg.seed)))
+            .filter(|pg| {
+                p.state().creating.get(&pg.pool).is_some_and(|seeds| seeds.contains(&pg.seed))
+            })
             .copied()
             .collect();
         if !waiting.is_empty() {
@@ -213,7 +244,9 @@ mod tests {
             for gid in heard {
                 w.heard.insert(*gid, at(s));
             }
-            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(2)).into_iter().collect::<Vec<_>>()
+            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(2))
+                .into_iter()
+                .collect::<Vec<_>>()
         };
         // Who was never heard of has the whole grace.
         for s in (0..=30).step_by(5) {

@@ -1,10 +1,10 @@
 //! The daemon: sessions over the messenger in front of the replicated state.
 //!
-//! Everything here runs on one thread. What a session subscribes to comes from the state that this monitor has
-//! applied; [`publish`] tells subscribers what is new. Everything else is the leader's: another monitor passes
-//! it on ([`quorum`], [`peers`]). The leader handles a message at once if it only reads. If it changes the
-//! state, the change joins the batch that is being put together ([`proposer`]), and the answer waits for
-//! the batch's commit.
+//! Everything here runs on one thread. What a session subscribes to comes from the state that this
+//! monitor has applied; [`publish`] tells subscribers what is new. Everything else is the leader's:
+//! another monitor passes it on ([`quorum`], [`peers`]). The leader handles a message at once if it
+//! only reads. If it changes the state, the change joins the batch that is being put together
+//! ([`proposer`]), and the answer waits for the batch's commit.
 
 mod admin;
 mod auth_server;
@@ -34,7 +34,9 @@ use crate::state::ClusterState;
 use auth::{AuthName, AuthPolicy, CephxClient, MonAuth, TicketTtl};
 use conf::Config;
 use messages::Payload;
-use msgr::{BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet};
+use msgr::{
+    BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet,
+};
 use osd_watch::OsdWatch;
 use peers::{Carrier, PeerLinks};
 use proposer::Proposer;
@@ -52,10 +54,11 @@ use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Utime};
 pub struct StartOptions {
     /// Its configuration; settings of the central configuration are added to it while it runs.
     pub conf: Rc<RefCell<Config>>,
-    /// Listens here instead of at the address that the monitor map has (and corrects the map). Port 0
-    /// lets the system choose.
+    /// Listens here instead of at the address that the monitor map has (and corrects the map). Port
+    /// 0 lets the system choose.
     pub listen: Option<std::net::SocketAddr>,
-    /// Monitors of the cluster, this one included, as far as they are known without the monitor map.
+    /// Monitors of the cluster, this one included, as far as they are known without the monitor
+    /// map.
     pub peers: BTreeMap<String, EntityAddrVec>,
     /// The cluster's id, for a monitor that is still to be taken in.
     pub fsid: types::Fsid,
@@ -139,7 +142,8 @@ thread_local! {
 
 /// Wall clock time.
 pub(crate) fn now() -> Utime {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let offset = CLOCK_OFFSET.get();
     let by = Duration::from_nanos(offset.unsigned_abs());
     Utime::from_duration(if offset < 0 { since.saturating_sub(by) } else { since + by })
@@ -147,11 +151,12 @@ pub(crate) fn now() -> Utime {
 
 impl Monitor {
     /// Starts the monitor whose data is in `dir` (made by [`crate::mkfs`]). Must be called within a
-    /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this returns; one of
-    /// several listens, and serves when there is a quorum.
+    /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
+    /// returns; one of several listens, and serves when there is a quorum.
     pub async fn start(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
         let layout = Layout::read(dir)?;
-        let key = layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
+        let key =
+            layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
         let policy = {
             let conf = options.conf.borrow();
             let mut policy = AuthPolicy::new(EntityType::MON);
@@ -164,7 +169,8 @@ impl Monitor {
         }
         let (carrier, outgoing) = mpsc::unbounded_channel();
         tokio::task::spawn_local(links.clone().carry(outgoing));
-        let replica = Replica::<ClusterState>::open(&layout.store(), Arc::new(Carrier(carrier))).await?;
+        let replica =
+            Replica::<ClusterState>::open(&layout.store(), Arc::new(Carrier(carrier))).await?;
         let is_member = replica.is_member().await?;
         let joins = replica.joins().await?;
         let state = replica.read(ClusterState::clone);
@@ -173,7 +179,8 @@ impl Monitor {
         for info in state.monmap.mon_info.values() {
             links.learn(&info.name, &info.public_addrs);
         }
-        let alone = state.monmap.mon_info.len() == 1 && (founder || replica.members().voters.len() == 1);
+        let alone =
+            state.monmap.mon_info.len() == 1 && (founder || replica.members().voters.len() == 1);
         if alone && !state.monmap.mon_info.contains_key(&layout.name) {
             replica.shutdown().await;
             return Err(StartError::NotInMap(layout.name));
@@ -181,7 +188,12 @@ impl Monitor {
         if founder && alone {
             replica.found(&layout.name).await?;
         }
-        let listed = state.monmap.mon_info.get(&layout.name).map(|i| i.public_addrs.clone()).unwrap_or_default();
+        let listed = state
+            .monmap
+            .mon_info
+            .get(&layout.name)
+            .map(|i| i.public_addrs.clone())
+            .unwrap_or_default();
 
         let global_ids = Rc::new(RefCell::new(VecDeque::<(u64, u64)>::new()));
         let ids = global_ids.clone();
@@ -282,8 +294,8 @@ impl Monitor {
         self.inner.committed()
     }
 
-    /// Waits until the monitor has to end by itself, and says why: the cluster does without it, or its store
-    /// cannot be written.
+    /// Waits until the monitor has to end by itself, and says why: the cluster does without it, or
+    /// its store cannot be written.
     pub async fn removed(&self) -> String {
         let mut ended = self.inner.ended.subscribe();
         match ended.wait_for(|why| why.is_some()).await {
@@ -312,7 +324,8 @@ impl Inner {
         let policies = PolicySet::new(Policy::stateless_server());
         let me = AuthName::new(EntityType::MON, "");
         let key = layout.keyring.get(&me).map(|a| a.key.clone()).unwrap_or_default();
-        let client = CephxClient::new(AuthPolicy::new(EntityType::MON), me, key, &[EntityType::MON]);
+        let client =
+            CephxClient::new(AuthPolicy::new(EntityType::MON), me, key, &[EntityType::MON]);
         let config = MessengerConfig {
             name: EntityName::new(EntityType::MON, 0),
             nonce: 0,
@@ -338,7 +351,10 @@ impl Inner {
     pub fn read_configuration(&self) {
         let state = self.committed();
         let settings = crate::config_db::for_entity(&state, "mon", &self.name, None);
-        let errors = self.conf.borrow_mut().set_from_mon(settings.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+        let errors = self
+            .conf
+            .borrow_mut()
+            .set_from_mon(settings.iter().map(|(k, v)| (k.as_str(), v.as_str())));
         for e in errors {
             tracing::warn!("a setting for this monitor is ignored: {e}");
         }
@@ -368,7 +384,11 @@ impl Inner {
             state: match self.part.borrow().role {
                 quorum::Role::Leader => "leader",
                 quorum::Role::Follower(_) => "peon",
-                quorum::Role::Out if self.replica.members().voters.contains_key(&self.replica.id()) => "electing",
+                quorum::Role::Out
+                    if self.replica.members().voters.contains_key(&self.replica.id()) =>
+                {
+                    "electing"
+                }
                 quorum::Role::Out => "synchronizing",
             },
             election_epoch: self.replica.term(),
@@ -396,7 +416,11 @@ impl Inner {
     /// This monitor's rank; -1 if it has none.
     pub fn rank(&self) -> i32 {
         let map = self.committed().monmap;
-        map.ranks.iter().position(|n| *n == self.name).and_then(|r| i32::try_from(r).ok()).unwrap_or(-1)
+        map.ranks
+            .iter()
+            .position(|n| *n == self.name)
+            .and_then(|r| i32::try_from(r).ok())
+            .unwrap_or(-1)
     }
 
     /// Open sessions.

@@ -1,5 +1,5 @@
-//! Requests that this monitor has not answered, and those that it answered lately (Ceph: `MonOpRequest`,
-//! `common/TrackedOp.*`): `ceph tell mon.ID ops|dump_historic_ops`.
+//! Requests that this monitor has not answered, and those that it answered lately (Ceph:
+//! `MonOpRequest`, `common/TrackedOp.*`): `ceph tell mon.ID ops|dump_historic_ops`.
 
 use super::now;
 use serde_json::{Value, json};
@@ -18,7 +18,10 @@ struct Record {
 
 impl Record {
     fn dump(&self, number: u64, at: Utime, duration: f64) -> Value {
-        let events = self.events.iter().map(|(time, event)| json!({"time": time.to_string(), "event": event}));
+        let events = self
+            .events
+            .iter()
+            .map(|(time, event)| json!({"time": time.to_string(), "event": event}));
         json!({
             "description": self.what,
             "initiated_at": self.began.to_string(),
@@ -65,7 +68,9 @@ impl Ops {
     fn begin_at(self: &Rc<Self>, what: String, source: String, at: Utime) -> Op {
         self.last.set(self.last.get() + 1);
         let events = vec![(at, "initiated")];
-        self.open.borrow_mut().insert(self.last.get(), Record { what, source, began: at, events, passed_on: false });
+        self.open
+            .borrow_mut()
+            .insert(self.last.get(), Record { what, source, began: at, events, passed_on: false });
         Op { ops: self.clone(), number: self.last.get() }
     }
 
@@ -97,7 +102,9 @@ impl Ops {
     /// Forgets what is too much or too old.
     pub fn trim(&self, at: Utime, limits: Limits) {
         let mut past = self.past.borrow_mut();
-        while past.len() > limits.size || past.front().is_some_and(|(_, _, end)| at.since(*end).as_secs() > limits.duration) {
+        while past.len() > limits.size
+            || past.front().is_some_and(|(_, _, end)| at.since(*end).as_secs() > limits.duration)
+        {
             past.pop_front();
         }
     }
@@ -145,11 +152,18 @@ mod tests {
     fn requests_are_seen_while_they_last_and_for_a_while_after() {
         let ops = Rc::new(Ops::default());
         let at = |s| Utime::new(1_000_000_000 + s, 0);
-        let open: Vec<Op> = (0..3).map(|i| ops.begin_at(format!("command {i}"), "client.admin".into(), at(i))).collect();
+        let open: Vec<Op> = (0..3)
+            .map(|i| ops.begin_at(format!("command {i}"), "client.admin".into(), at(i)))
+            .collect();
         open[2].passed_on();
         let shown = ops.in_flight(at(10));
-        assert_eq!((&shown["num_ops"], &shown["ops"][1]["description"], &shown["ops"][1]["age"]), (&json!(3), &json!("command 1"), &json!(9.0)));
-        let flags: Vec<_> = (0..3).map(|i| shown["ops"][i]["type_data"]["info"]["forwarded_to_leader"].clone()).collect();
+        assert_eq!(
+            (&shown["num_ops"], &shown["ops"][1]["description"], &shown["ops"][1]["age"]),
+            (&json!(3), &json!("command 1"), &json!(9.0))
+        );
+        let flags: Vec<_> = (0..3)
+            .map(|i| shown["ops"][i]["type_data"]["info"]["forwarded_to_leader"].clone())
+            .collect();
         assert_eq!(flags, [false, false, true]);
         for op in &open {
             ops.end(op.number, at(20 + op.number as u32));
@@ -157,11 +171,21 @@ mod tests {
         drop(open);
         let limits = Limits { size: 2, duration: 60 };
         let shown = ops.historic(at(30), limits);
-        let past: Vec<_> = (0..2).map(|i| (shown["ops"][i]["description"].clone(), shown["ops"][i]["duration"].clone())).collect();
-        assert_eq!(past, [(json!("command 1"), json!(21.0)), (json!("command 2"), json!(21.0))], "the last two, once each");
+        let past: Vec<_> = (0..2)
+            .map(|i| (shown["ops"][i]["description"].clone(), shown["ops"][i]["duration"].clone()))
+            .collect();
+        assert_eq!(
+            past,
+            [(json!("command 1"), json!(21.0)), (json!("command 2"), json!(21.0))],
+            "the last two, once each"
+        );
         assert_eq!(shown["ops"][1]["type_data"]["events"][2]["event"], "done");
         assert_eq!(ops.in_flight(at(30))["num_ops"], 0);
-        assert_eq!(ops.historic(at(83), limits)["ops"].as_array().map(Vec::len), Some(1), "61 seconds after the end");
+        assert_eq!(
+            ops.historic(at(83), limits)["ops"].as_array().map(Vec::len),
+            Some(1),
+            "61 seconds after the end"
+        );
         let again = ops.begin_at("x".into(), String::new(), at(90));
         again.forget();
         assert_eq!(ops.historic(at(91), limits)["ops"].as_array().map(Vec::len), Some(0));

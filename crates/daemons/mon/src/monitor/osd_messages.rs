@@ -57,18 +57,21 @@ impl Inner {
         self.try_boot(s.clone(), boot, m.metadata, 2);
     }
 
-    /// Whether an OSD has newer maps than the monitors ever made. OSDs learn of maps from monitors, so these lost some.
+    /// Whether an OSD has newer maps than the monitors ever made. OSDs learn of maps from monitors,
+    /// so these lost some.
     fn is_ahead(&self, p: &mut Pending, osd: OsdId, has: Epoch) -> bool {
         let newest = p.osd_before().epoch;
         if has > newest && self.osd_watch.borrow_mut().ahead.insert(osd) {
-            let text = format!("osd.{osd} has OSD map {has}, and the monitors lost all after {newest}: it is not marked up");
+            let text = format!(
+                "osd.{osd} has OSD map {has}, and the monitors lost all after {newest}: it is not marked up"
+            );
             self.log_line(p, LogPriority::ERROR, text);
         }
         has > newest
     }
 
-    /// An OSD that the map still has as up, at another address, is marked down first: one epoch cannot
-    /// tell both.
+    /// An OSD that the map still has as up, at another address, is marked down first: one epoch
+    /// cannot tell both.
     fn try_boot(&self, s: Rc<Session>, boot: Boot, metadata: crate::state::Metadata, tries: u32) {
         let (osd, known) = (boot.osd, boot.has);
         let outcome = std::cell::Cell::new(osd_state::Booted::Refused);
@@ -85,7 +88,11 @@ impl Inner {
                     if p.state().osd_metadata.get(&osd) != Some(&metadata) {
                         p.put(Change::OsdMetadata(osd, Some(metadata.clone())));
                     }
-                    self.log_line(p, LogPriority::INFO, format!("osd.{osd} {} boot", boot.client_addrs));
+                    self.log_line(
+                        p,
+                        LogPriority::INFO,
+                        format!("osd.{osd} {} boot", boot.client_addrs),
+                    );
                 }
                 result.get()
             },
@@ -161,12 +168,10 @@ impl Inner {
                     osd_state::set_up_thru(p, osd, Epoch(has.0.max(m.want.0)));
                 }
             },
-            move |r| {
-                match (r, inner) {
-                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
-                    (Err(_), _) => s.conn.lose(),
-                    _ => {}
-                }
+            move |r| match (r, inner) {
+                (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
+                (Err(_), _) => s.conn.lose(),
+                _ => {}
             },
         );
     }
@@ -175,7 +180,8 @@ impl Inner {
         let Some(reporter) = self.osd_of(s) else { return };
         let state = self.committed();
         let map = state.osd.map();
-        let about_this_process = map.is_up(m.target) && map.client_addrs(m.target) == Some(&m.target_addrs);
+        let about_this_process =
+            map.is_up(m.target) && map.client_addrs(m.target) == Some(&m.target_addrs);
         if m.fsid != state.monmap.fsid || !map.is_up(reporter) || !about_this_process {
             return self.send_osd_latest(s, m.epoch);
         }
@@ -190,11 +196,22 @@ impl Inner {
             return;
         }
         if m.flags & OsdFailure::IMMEDIATE != 0 {
-            return self.mark_failed(m.target, true, format!("reported immediately failed by osd.{reporter}"));
+            return self.mark_failed(
+                m.target,
+                true,
+                format!("reported immediately failed by osd.{reporter}"),
+            );
         }
         let since = now();
-        let since = types::Utime::new(since.sec.saturating_sub(m.failed_for.max(0) as u32), since.nsec);
-        self.osd_watch.borrow_mut().failures.entry(m.target).or_default().reporters.insert(reporter, since);
+        let since =
+            types::Utime::new(since.sec.saturating_sub(m.failed_for.max(0) as u32), since.nsec);
+        self.osd_watch
+            .borrow_mut()
+            .failures
+            .entry(m.target)
+            .or_default()
+            .reporters
+            .insert(reporter, since);
         self.judge(m.target);
     }
 
@@ -209,7 +226,14 @@ impl Inner {
         let convicted = self.osd_watch.borrow_mut().convicts(map, target, now(), &rules);
         if let Some(c) = convicted {
             let (n, level) = (c.subtrees, rules.level());
-            self.mark_failed(target, false, format!("failed ({n} reporters from different {level} after {:.1} >= grace {:.1})", c.silent, c.grace));
+            self.mark_failed(
+                target,
+                false,
+                format!(
+                    "failed ({n} reporters from different {level} after {:.1} >= grace {:.1})",
+                    c.silent, c.grace
+                ),
+            );
         }
     }
 
@@ -243,7 +267,8 @@ impl Inner {
                 if let (Ok(()), Some(inner)) = (r, inner) {
                     inner.osd_watch.borrow_mut().went_down(osd);
                     if m.request_ack {
-                        let mut ack = OsdMarkMeDown { request_ack: false, ..m }.encode(s.conn.features());
+                        let mut ack =
+                            OsdMarkMeDown { request_ack: false, ..m }.encode(s.conn.features());
                         ack.tid = tid;
                         s.conn.send(ack);
                     }
@@ -264,12 +289,10 @@ impl Inner {
                     osd_state::mark_dead(p, osd);
                 }
             },
-            move |r| {
-                match (r, inner) {
-                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, m.epoch),
-                    (Err(_), _) => s.conn.lose(),
-                    _ => {}
-                }
+            move |r| match (r, inner) {
+                (Ok(()), Some(inner)) => inner.send_osd_latest(&s, m.epoch),
+                (Err(_), _) => s.conn.lose(),
+                _ => {}
             },
         );
     }
@@ -293,12 +316,10 @@ impl Inner {
                     osd_state::set_up_thru(p, osd, has);
                 }
             },
-            move |r| {
-                match (r, inner) {
-                    (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
-                    (Err(_), _) => s.conn.lose(),
-                    _ => {}
-                }
+            move |r| match (r, inner) {
+                (Ok(()), Some(inner)) => inner.send_osd_latest(&s, has),
+                (Err(_), _) => s.conn.lose(),
+                _ => {}
             },
         );
     }
@@ -308,7 +329,11 @@ impl Inner {
             return;
         }
         self.change_and_forget(|p| {
-            if p.state().creating.get(&m.pgid.pool).is_some_and(|seeds| seeds.contains(&m.pgid.seed)) {
+            if p.state()
+                .creating
+                .get(&m.pgid.pool)
+                .is_some_and(|seeds| seeds.contains(&m.pgid.seed))
+            {
                 note_created(p, vec![m.pgid]);
             }
         });

@@ -1,5 +1,5 @@
-//! What the leader remembers of OSDs between messages. None of it is replicated: a new leader learns it
-//! again within a beacon's interval, and until then decides nothing that depends on it.
+//! What the leader remembers of OSDs between messages. None of it is replicated: a new leader
+//! learns it again within a beacon's interval, and until then decides nothing that depends on it.
 
 use super::clean::LastEpochClean;
 use crate::lag::Lag;
@@ -44,16 +44,24 @@ impl Rules {
         &self.level
     }
 
-    /// Seconds of silence that are borne: more if this OSD was only slow lately, or those who report were: they are
-    /// perhaps in the same trouble.
-    fn grace_for(&self, map: &OsdMap, target: OsdId, silent: f64, now: Utime, failure: &Failure) -> f64 {
+    /// Seconds of silence that are borne: more if this OSD was only slow lately, or those who
+    /// report were: they are perhaps in the same trouble.
+    fn grace_for(
+        &self,
+        map: &OsdMap,
+        target: OsdId,
+        silent: f64,
+        now: Utime,
+        failure: &Failure,
+    ) -> f64 {
         let Some(lag) = self.lag else { return self.grace };
         let xinfo = |osd: OsdId| map.osd(osd).map(|o| o.xinfo).unwrap_or_default();
         let of_reporter = |osd: &OsdId| {
             let x = xinfo(*osd);
             lag.seconds(&x, now.since(x.down_stamp).as_secs_f64())
         };
-        let reporters = failure.reporters.keys().map(of_reporter).sum::<f64>() / failure.reporters.len().max(1) as f64;
+        let reporters = failure.reporters.keys().map(of_reporter).sum::<f64>()
+            / failure.reporters.len().max(1) as f64;
         self.grace + lag.seconds(&xinfo(target), silent) + reporters
     }
 }
@@ -112,11 +120,17 @@ pub(crate) struct OsdWatch {
 }
 
 impl OsdWatch {
-    /// Whether the reports against `target` are enough to mark it down. Reporters in the same subtree
-    /// count once, as one broken host would convict all others. Where there are fewer subtrees with
-    /// other OSDs than the rules want, all of them must agree: a cluster on one host could otherwise
-    /// never mark an OSD down.
-    pub fn convicts(&mut self, map: &OsdMap, target: OsdId, now: Utime, rules: &Rules) -> Option<Conviction> {
+    /// Whether the reports against `target` are enough to mark it down. Reporters in the same
+    /// subtree count once, as one broken host would convict all others. Where there are fewer
+    /// subtrees with other OSDs than the rules want, all of them must agree: a cluster on one host
+    /// could otherwise never mark an OSD down.
+    pub fn convicts(
+        &mut self,
+        map: &OsdMap,
+        target: OsdId,
+        now: Utime,
+        rules: &Rules,
+    ) -> Option<Conviction> {
         let failure = self.failures.get_mut(&target)?;
         failure.reporters.retain(|r, _| map.is_up(*r));
         let subtree = |osd: OsdId| {
@@ -136,29 +150,45 @@ impl OsdWatch {
         let needed = (rules.reporters as usize).min(possible.len()).max(1);
         let silent = now.since(since).as_secs_f64();
         let grace = rules.grace_for(map, target, silent, now, failure);
-        (agree.len() >= needed && silent >= grace).then_some(Conviction { subtrees: agree.len(), silent, grace })
+        (agree.len() >= needed && silent >= grace).then_some(Conviction {
+            subtrees: agree.len(),
+            silent,
+            grace,
+        })
     }
 
-    /// OSDs that have been down long enough to be marked out, and for how many seconds. Those whose whole subtree is down
-    /// begin to wait anew: something else is wrong there, which people repair sooner than data is copied.
+    /// OSDs that have been down long enough to be marked out, and for how many seconds. Those whose
+    /// whole subtree is down begin to wait anew: something else is wrong there, which people repair
+    /// sooner than data is copied.
     pub fn due_out(&mut self, map: &OsdMap, now: Utime, rules: &OutRules) -> Vec<(OsdId, u64)> {
         let down: Vec<OsdId> = map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)).collect();
         self.down_since.retain(|o, _| down.contains(o));
         let all = map.osds().count().max(1) as f64;
         let mut num_in = map.num_in() as f64;
-        let limit = map.crush.types.id(&rules.subtree_limit).and_then(|t| u16::try_from(t).ok()).filter(|t| *t > 0);
+        let limit = map
+            .crush
+            .types
+            .id(&rules.subtree_limit)
+            .and_then(|t| u16::try_from(t).ok())
+            .filter(|t| *t > 0);
         let mut due = Vec::new();
         for osd in down {
             let since = self.down_since.entry(osd).or_insert(now);
             let waited = now.since(*since);
-            if rules.interval == 0 || !osd_state::may_mark_out(map, osd) || (num_in - 1.0) / all < rules.min_in {
+            if rules.interval == 0
+                || !osd_state::may_mark_out(map, osd)
+                || (num_in - 1.0) / all < rules.min_in
+            {
                 continue;
             }
             if limit.is_some_and(|kind| osd_state::subtree_is_down(map, osd, kind)) {
                 *since = now;
                 continue;
             }
-            let lag = rules.lag.zip(map.osd(osd)).map_or(0.0, |(l, o)| l.seconds(&o.xinfo, waited.as_secs_f64()));
+            let lag = rules
+                .lag
+                .zip(map.osd(osd))
+                .map_or(0.0, |(l, o)| l.seconds(&o.xinfo, waited.as_secs_f64()));
             if waited.as_secs_f64() >= rules.interval as f64 + lag {
                 due.push((osd, waited.as_secs()));
                 num_in -= 1.0;
@@ -202,7 +232,8 @@ mod tests {
         let mut map = osd_state::blank_map(&Config::new());
         let mut crush = crush::CrushMap::with_default_types();
         for osd in 0..osds {
-            let at = [("osd", osd), ("host", osd / 2), ("rack", osd / 4)].map(|(k, n)| (k.to_owned(), format!("{k}{n}")));
+            let at = [("osd", osd), ("host", osd / 2), ("rack", osd / 4)]
+                .map(|(k, n)| (k.to_owned(), format!("{k}{n}")));
             let mut loc: BTreeMap<String, String> = at.into_iter().skip(1).collect();
             loc.insert("root".to_owned(), "default".to_owned());
             crush.insert_item(osd, 0x10000, &format!("osd.{osd}"), &loc, true).unwrap();
@@ -249,7 +280,10 @@ mod tests {
         let map = cluster(8);
         assert!(!convicted(&mut reported(&[(2, 0), (3, 0)]), &map, 100), "both on one host");
         assert!(convicted(&mut reported(&[(2, 0), (4, 0)]), &map, 20));
-        assert!(!convicted(&mut reported(&[(2, 0), (4, 1)]), &map, 20), "the second says so for 19 seconds");
+        assert!(
+            !convicted(&mut reported(&[(2, 0), (4, 1)]), &map, 20),
+            "the second says so for 19 seconds"
+        );
         assert!(!convicted(&mut reported(&[(2, 0)]), &map, 100));
         assert!(!convicted(&mut reported(&[]), &map, 100));
         // By racks.
@@ -280,14 +314,21 @@ mod tests {
         let by = [(2, 0), (4, 0)];
         // A quarter of 80 seconds more, less what 40 seconds of silence take of it.
         laggy(&mut map, 0, 0.25, 80, at(0));
-        assert!(!convicted(&mut reported(&by), &map, 20) && !convicted(&mut reported(&by), &map, 39));
+        assert!(
+            !convicted(&mut reported(&by), &map, 20) && !convicted(&mut reported(&by), &map, 39)
+        );
         assert!(convicted(&mut reported(&by), &map, 40));
         // One of two reporters was slow itself just now: half of its 60 seconds.
         laggy(&mut map, 2, 1.0, 60, at(0));
-        assert!(!convicted(&mut reported(&by), &map, 65) && convicted(&mut reported(&by), &map, 70));
+        assert!(
+            !convicted(&mut reported(&by), &map, 65) && convicted(&mut reported(&by), &map, 70)
+        );
         // Ten half-lives ago.
         let later = [(2, 36_000), (4, 36_000)];
-        assert!(!convicted(&mut reported(&later), &map, 36_039), "what is known of the target fades with its silence");
+        assert!(
+            !convicted(&mut reported(&later), &map, 36_039),
+            "what is known of the target fades with its silence"
+        );
         assert!(convicted(&mut reported(&later), &map, 36_040));
         let fixed = Rules::from_conf(&conf(&[("mon_osd_adjust_heartbeat_grace", "false")]));
         let c = reported(&by).convicts(&map, OsdId(0), at(20), &fixed);
@@ -295,7 +336,10 @@ mod tests {
     }
 
     fn out(w: &mut OsdWatch, map: &OsdMap, now: u32, options: &[(&str, &str)]) -> Vec<(i32, u64)> {
-        w.due_out(map, at(now), &OutRules::from_conf(&conf(options))).into_iter().map(|(o, s)| (o.0, s)).collect()
+        w.due_out(map, at(now), &OutRules::from_conf(&conf(options)))
+            .into_iter()
+            .map(|(o, s)| (o.0, s))
+            .collect()
     }
 
     #[test]
@@ -318,7 +362,10 @@ mod tests {
         // It lived the last times.
         laggy(&mut map, 0, 1.0, 300, at(800));
         assert_eq!(out(&mut w, &map, 1_650, &[]), [], "about 254 seconds more");
-        assert_eq!(out(&mut w, &map, 1_650, &[("mon_osd_adjust_down_out_interval", "false")]), [(0, 850)]);
+        assert_eq!(
+            out(&mut w, &map, 1_650, &[("mon_osd_adjust_down_out_interval", "false")]),
+            [(0, 850)]
+        );
         assert_eq!(out(&mut w, &map, 1_660, &[]), [(0, 860)]);
     }
 
@@ -332,8 +379,16 @@ mod tests {
         map.osds[3].state |= bits::UP;
         assert_eq!(out(&mut w, &map, 1_199, &[]), []);
         assert_eq!(out(&mut w, &map, 1_200, &[]), [(0, 600), (1, 600), (2, 600)]);
-        assert_eq!(out(&mut w, &map, 1_200, &[("mon_osd_down_out_subtree_limit", "host")]), [(2, 600)], "osd.0 and osd.1 are a host");
+        assert_eq!(
+            out(&mut w, &map, 1_200, &[("mon_osd_down_out_subtree_limit", "host")]),
+            [(2, 600)],
+            "osd.0 and osd.1 are a host"
+        );
         // The least part of all that must be in.
-        assert_eq!(out(&mut w, &map, 2_000, &[("mon_osd_min_in_ratio", "0.9")]), [(0, 800)], "one may go");
+        assert_eq!(
+            out(&mut w, &map, 2_000, &[("mon_osd_min_in_ratio", "0.9")]),
+            [(0, 800)],
+            "one may go"
+        );
     }
 }

@@ -6,7 +6,10 @@ use crate::mkfs::{MkfsArgs, mkfs, mkfs_member};
 use auth::{AuthPolicy, CephxClient, CryptoKey, EntityAuth, Keyring};
 use conf::Config;
 use messages::{MonCommand, MonCommandAck, Payload};
-use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use msgr::{
+    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet,
+    ReceiveGuard,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,9 +32,13 @@ impl Group {
     async fn start(dir: &Path) -> Group {
         let key = CryptoKey::generate(now(), &mut rand::rng());
         let mon_key = CryptoKey::generate(now(), &mut rand::rng());
-        let admin = EntityAuth { key: key.clone(), caps: ["mon", "osd"].map(|s| (s.to_owned(), "allow *".to_owned())).into() };
+        let admin = EntityAuth {
+            key: key.clone(),
+            caps: ["mon", "osd"].map(|s| (s.to_owned(), "allow *".to_owned())).into(),
+        };
         // Three ports that are free now.
-        let sockets: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let sockets: Vec<_> =
+            (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs: Vec<_> = sockets.iter().map(|s| s.local_addr().unwrap()).collect();
         drop(sockets);
         let named: BTreeMap<String, EntityAddrVec> = ["a", "b", "c"]
@@ -56,14 +63,26 @@ impl Group {
                 "a" => mkfs(&home, &args, &Config::new()).unwrap(),
                 _ => mkfs_member(&home, name, &mon_key).unwrap(),
             }
-            let options = StartOptions { listen: Some(addr), peers: named.clone(), fsid: fsid(), ..StartOptions::default() };
+            let options = StartOptions {
+                listen: Some(addr),
+                peers: named.clone(),
+                fsid: fsid(),
+                ..StartOptions::default()
+            };
             monitors.push(Monitor::start(&home, options).await.unwrap());
         }
         let group = Group { monitors, key };
-        group.until("a quorum of three", |g| {
-            let all = g.monitors.iter().all(|m| m.inner.replica.members().voters.len() == 3);
-            all && g.leader().is_some() && g.monitors.iter().filter(|m| matches!(m.inner.part.borrow().role, Role::Follower(_))).count() == 2
-        }).await;
+        group
+            .until("a quorum of three", |g| {
+                let all = g.monitors.iter().all(|m| m.inner.replica.members().voters.len() == 3);
+                all && g.leader().is_some()
+                    && g.monitors
+                        .iter()
+                        .filter(|m| matches!(m.inner.part.borrow().role, Role::Follower(_)))
+                        .count()
+                        == 2
+            })
+            .await;
         group
     }
 
@@ -73,7 +92,9 @@ impl Group {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(120), all).await.unwrap_or_else(|_| panic!("there is never {what}"));
+        tokio::time::timeout(Duration::from_secs(120), all)
+            .await
+            .unwrap_or_else(|_| panic!("there is never {what}"));
     }
 
     fn leader(&self) -> Option<usize> {
@@ -81,9 +102,17 @@ impl Group {
     }
 
     /// A client of one of them.
-    fn client(&self, of: usize) -> (Rc<Messenger>, Rc<Connection>, mpsc::UnboundedReceiver<Message>) {
+    fn client(
+        &self,
+        of: usize,
+    ) -> (Rc<Messenger>, Rc<Connection>, mpsc::UnboundedReceiver<Message>) {
         let policy = AuthPolicy::new(EntityType::CLIENT);
-        let auth = CephxClient::new(policy, "client.admin".parse().unwrap(), self.key.clone(), &[EntityType::MON]);
+        let auth = CephxClient::new(
+            policy,
+            "client.admin".parse().unwrap(),
+            self.key.clone(),
+            &[EntityType::MON],
+        );
         let (tell, answers) = mpsc::unbounded_channel();
         let config = MessengerConfig {
             name: EntityName::new(EntityType::CLIENT, 0),
@@ -122,7 +151,8 @@ fn run(test: impl AsyncFnOnce(&Path)) {
 
 fn command(tid: u64) -> Message {
     let json = format!(r#"{{"prefix": "config-key set", "key": "k{tid}", "val": "v"}}"#);
-    let mut m = MonCommand { fsid: fsid(), cmd: vec![json], ..MonCommand::default() }.encode(denc::Features::ALL);
+    let mut m = MonCommand { fsid: fsid(), cmd: vec![json], ..MonCommand::default() }
+        .encode(denc::Features::ALL);
     m.tid = tid;
     m
 }
@@ -173,11 +203,18 @@ fn two_looks_are_one_beginning() {
                 while !inner.leads() {
                     tokio::task::yield_now().await;
                 }
-                inner.change_async(|p| p.put(crate::state::Change::GlobalIds(p.state().global_id_max + 1))).await
+                inner
+                    .change_async(|p| {
+                        p.put(crate::state::Change::GlobalIds(p.state().global_id_max + 1))
+                    })
+                    .await
             };
             let (_, _, done) = tokio::join!(inner.look(), inner.look(), change);
             // Another one may lead by now; then this says nothing.
-            assert!(done.is_ok() || !inner.leads(), "round {round}: what was begun behind the first look was thrown away");
+            assert!(
+                done.is_ok() || !inner.leads(),
+                "round {round}: what was begun behind the first look was thrown away"
+            );
         }
         group.shutdown().await;
     });

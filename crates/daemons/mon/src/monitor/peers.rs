@@ -8,7 +8,10 @@ use crate::replica::{Call, HEARTBEAT, NodeId, Peers};
 use auth::{AuthPolicy, CryptoKey, MonPeerAuth};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use messages::{MonForward, MonRoute, Payload, RaftMessage};
-use msgr::{Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use msgr::{
+    Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet,
+    ReceiveGuard,
+};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,25 +34,13 @@ const ASK_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
     /// Do you belong to a group, and do I?
-    Probe {
-        fsid: String,
-        id: NodeId,
-    },
+    Probe { fsid: String, id: NodeId },
     /// Take me in.
-    Join {
-        fsid: String,
-        name: String,
-        id: NodeId,
-        addr: String,
-    },
+    Join { fsid: String, name: String, id: NodeId, addr: String },
     /// Global ids, for clients that connect to me.
     Ids,
     /// This is who I am.
-    Hello {
-        name: String,
-        addr: String,
-        metadata: BTreeMap<String, String>,
-    },
+    Hello { name: String, addr: String, metadata: BTreeMap<String, String> },
     /// From the leader: who takes part, and since when.
     View(View),
 }
@@ -75,8 +66,8 @@ pub(crate) struct View {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
-    /// To a probe: whether the answering monitor belongs to a group, leads or follows a leader in it, and whether
-    /// the asking one belongs to it.
+    /// To a probe: whether the answering monitor belongs to a group, leads or follows a leader in
+    /// it, and whether the asking one belongs to it.
     Probed {
         grouped: bool,
         in_quorum: bool,
@@ -90,10 +81,7 @@ pub(crate) enum Told {
     /// To a view of a group that was given up: the number of the group that goes on.
     Rescued(u64),
     /// To a view: the time.
-    Clock {
-        sec: u32,
-        nsec: u32,
-    },
+    Clock { sec: u32, nsec: u32 },
     /// Global ids from the first to before the second.
     Ids(u64, u64),
     /// Ask the leader; these are the monitors.
@@ -130,8 +118,9 @@ impl Peers for Carrier {
     }
 }
 
-/// A request of the Raft library with the number of the member that it is for. Under a member's name and address
-/// there may be another member by now, with a new store, that must not answer in its place.
+/// A request of the Raft library with the number of the member that it is for. Under a member's
+/// name and address there may be another member by now, with a new store, that must not answer in
+/// its place.
 fn addressed(to: NodeId, request: &Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(request.len() + 8);
     out.put_u64_le(to);
@@ -174,7 +163,9 @@ impl Dispatcher for Calls {
                 }
             }
             MonRoute::TYPE => {
-                if let (Ok(m), Some(inner)) = (MonRoute::decode(&message), self.inner.borrow().upgrade()) {
+                if let (Ok(m), Some(inner)) =
+                    (MonRoute::decode(&message), self.inner.borrow().upgrade())
+                {
                     inner.routed(m);
                 }
             }
@@ -226,7 +217,11 @@ impl PeerLinks {
 
     /// Where monitors are; a connection to one that moved ends.
     pub fn learn(&self, name: &str, addrs: &EntityAddrVec) {
-        if self.addrs.borrow_mut().insert(name.to_owned(), addrs.clone()).is_some_and(|old| old != *addrs)
+        if self
+            .addrs
+            .borrow_mut()
+            .insert(name.to_owned(), addrs.clone())
+            .is_some_and(|old| old != *addrs)
             && let Some(conn) = self.conns.borrow_mut().remove(name)
         {
             conn.mark_down();
@@ -269,21 +264,28 @@ impl PeerLinks {
         if kind == RAFT && self.is_cut() {
             return Err(std::io::Error::other("this monitor was told to leave the quorum"));
         }
-        let conn = self.connection(name).ok_or_else(|| std::io::Error::other("the address of the monitor is not known"))?;
+        let conn = self
+            .connection(name)
+            .ok_or_else(|| std::io::Error::other("the address of the monitor is not known"))?;
         let seq = self.seq.get() + 1;
         self.seq.set(seq);
         let (tell, told) = oneshot::channel();
         self.waiting.borrow_mut().insert(seq, (conn.id(), tell));
         // Whoever gives up waiting leaves nothing behind.
         let _forget = Forget(self, seq);
-        conn.send(RaftMessage { kind, seq, payload, ..RaftMessage::default() }.encode(conn.features()));
+        conn.send(
+            RaftMessage { kind, seq, payload, ..RaftMessage::default() }.encode(conn.features()),
+        );
         told.await.map_err(|_| std::io::Error::other("the connection to the monitor was lost"))
     }
 
     /// Asks a monitor; none if it does not answer.
     pub async fn ask(&self, name: &str, ask: &Ask) -> Option<Told> {
         let payload = serde_json::to_vec(ask).ok()?;
-        let answer = tokio::time::timeout(ASK_PATIENCE, self.exchange(name, ASK, payload.into())).await.ok()?.ok()?;
+        let answer = tokio::time::timeout(ASK_PATIENCE, self.exchange(name, ASK, payload.into()))
+            .await
+            .ok()?
+            .ok()?;
         serde_json::from_slice(&answer).ok()
     }
 
@@ -333,19 +335,28 @@ impl Inner {
                         RAFT if inner.links.is_cut() => return,
                         RAFT => match addressed_to(inner.replica.id(), m.payload) {
                             Some(bytes) => match crate::replica::decode_request(&bytes) {
-                                Some(request) => crate::replica::encode_reply(&inner.replica.handle(request).await),
+                                Some(request) => crate::replica::encode_reply(
+                                    &inner.replica.handle(request).await,
+                                ),
                                 None => return,
                             },
                             // Nothing says that there is no such member here.
                             None => Bytes::new(),
                         },
                         ASK => match serde_json::from_slice(&m.payload) {
-                            Ok(ask) => serde_json::to_vec(&inner.asked(ask).await).unwrap_or_default().into(),
+                            Ok(ask) => serde_json::to_vec(&inner.asked(ask).await)
+                                .unwrap_or_default()
+                                .into(),
                             Err(_) => return,
                         },
                         _ => return,
                     };
-                    let answer = RaftMessage { kind: m.kind | ANSWER, seq: m.seq, payload, ..RaftMessage::default() };
+                    let answer = RaftMessage {
+                        kind: m.kind | ANSWER,
+                        seq: m.seq,
+                        payload,
+                        ..RaftMessage::default()
+                    };
                     conn.send(answer.encode(conn.features()));
                 });
             }

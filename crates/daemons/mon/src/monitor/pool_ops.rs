@@ -1,10 +1,11 @@
-//! Pool operations of librados (`MPoolOp`): the same rules as the commands, with error numbers only.
+//! Pool operations of librados (`MPoolOp`): the same rules as the commands, with error numbers
+//! only.
 
-use crate::osd_state::OsdMapExt;
 use super::Inner;
+use super::commands::request_id;
 use super::session::Session;
 use crate::commands::pool::{self, NewPool};
-use super::commands::request_id;
+use crate::osd_state::OsdMapExt;
 use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
 use denc::{Encode, Features};
@@ -53,8 +54,8 @@ impl Inner {
         );
     }
 
-    /// Snapshots that clients manage need only write access to the pool's data; everything else needs
-    /// write access to the cluster (Ceph: `OSDMonitor::enforce_pool_op_caps`).
+    /// Snapshots that clients manage need only write access to the pool's data; everything else
+    /// needs write access to the cluster (Ceph: `OSDMonitor::enforce_pool_op_caps`).
     fn pool_op_allowed(&self, session: &Session, m: &PoolOp) -> bool {
         if session.may("osd", "w") {
             return true;
@@ -70,7 +71,9 @@ impl Inner {
             return true;
         }
         // Otherwise the OSD caps decide: who may write everywhere in the pool may have snapshots.
-        let Some(caps) = state.auth.lookup(&session.name).and_then(|a| a.caps.get("osd")) else { return false };
+        let Some(caps) = state.auth.lookup(&session.name).and_then(|a| a.caps.get("osd")) else {
+            return false;
+        };
         let Some(pool) = state.osd.map().pools.get(&PoolId(m.pool.into())) else { return false };
         caps.parse::<auth::caps::OsdCap>().is_ok_and(|c| {
             c.is_capable(&auth::caps::OsdOp {
@@ -87,8 +90,8 @@ impl Inner {
     }
 }
 
-/// Executes an operation that was not executed before, and remembers its answer in the same batch: its result, an epoch
-/// that has what it did, and data.
+/// Executes an operation that was not executed before, and remembers its answer in the same batch:
+/// its result, an epoch that has what it did, and data.
 fn once(
     p: &mut Pending,
     request: Option<RequestId>,
@@ -101,12 +104,21 @@ fn once(
     }
     let (result, epoch, data) = match execute(p) {
         // One that found its work done is answered with the epoch that has it.
-        Ok(data) => (0, if p.changes_osd_map() { p.osd_epoch() } else { p.state().osd.last() }, data),
+        Ok(data) => {
+            (0, if p.changes_osd_map() { p.osd_epoch() } else { p.state().osd.last() }, data)
+        }
         Err(e) => (-e.0, p.state().osd.last(), None),
     };
     if let Some(id) = request {
         let stamp = p.now();
-        p.put(Change::Executed(Box::new(Execution { id, stamp, result, text: String::new(), data: data.clone(), epoch })));
+        p.put(Change::Executed(Box::new(Execution {
+            id,
+            stamp,
+            result,
+            text: String::new(),
+            data: data.clone(),
+            epoch,
+        })));
     }
     (result, epoch, data)
 }
@@ -135,7 +147,9 @@ fn apply(p: &mut Pending, m: &PoolOp, conf: &conf::Config) -> Result<Option<Byte
             let snap = pool::make_unmanaged_snap(p, id)?;
             Ok(Some(snap.0.to_bytes(Features::ALL)))
         }
-        PoolOpCode::DELETE_UNMANAGED_SNAP => pool::remove_unmanaged_snap(p, id, m.snapid).map(|_| None),
+        PoolOpCode::DELETE_UNMANAGED_SNAP => {
+            pool::remove_unmanaged_snap(p, id, m.snapid).map(|_| None)
+        }
         PoolOpCode::AUID_CHANGE => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }

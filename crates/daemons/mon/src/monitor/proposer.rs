@@ -1,8 +1,9 @@
 //! Putting changes together and proposing them.
 //!
-//! Changes join the open batch. While a batch is on its way to a commit, the next one collects; it is
-//! proposed as soon as the first is through. So an idle monitor answers at the latency of one commit, and
-//! a busy one makes few, large batches: a thousand booting OSDs are a handful of map epochs.
+//! Changes join the open batch. While a batch is on its way to a commit, the next one collects; it
+//! is proposed as soon as the first is through. So an idle monitor answers at the latency of one
+//! commit, and a busy one makes few, large batches: a thousand booting OSDs are a handful of map
+//! epochs.
 
 use super::{Inner, now};
 use crate::replica::ProposeError;
@@ -54,8 +55,8 @@ impl Proposer {
 }
 
 impl Inner {
-    /// Adds to the open batch. `then` runs once everything that `change` saw or did is committed; at
-    /// once if it already is.
+    /// Adds to the open batch. `then` runs once everything that `change` saw or did is committed;
+    /// at once if it already is.
     pub fn change<T: 'static>(
         &self,
         change: impl FnOnce(&mut Pending) -> T,
@@ -96,7 +97,8 @@ impl Inner {
         p.done.set(batch);
         let ready: Vec<Waiter> = {
             let mut waiters = p.waiters.borrow_mut();
-            let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut *waiters).into_iter().partition(|(b, _)| *b <= batch);
+            let (ready, wait): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut *waiters).into_iter().partition(|(b, _)| *b <= batch);
             *waiters = wait;
             ready.into_iter().map(|(_, w)| w).collect()
         };

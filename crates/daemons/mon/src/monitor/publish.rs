@@ -1,11 +1,13 @@
 //! Telling subscribers what is new.
 
-use super::{Inner, log_watch};
 use super::session::{Session, Subscription};
+use super::{Inner, log_watch};
 use crate::state::ClusterState;
 use bytes::Bytes;
 use denc::{Encode, Features};
-use messages::{FsMapMsg, FsMapUserMsg, KvData, MdsMapMsg, MgrMapMsg, MonMapMsg, OsdMapMsg, Rest, ServiceMapMsg};
+use messages::{
+    FsMapMsg, FsMapUserMsg, KvData, MdsMapMsg, MgrMapMsg, MonMapMsg, OsdMapMsg, Rest, ServiceMapMsg,
+};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{Epoch, FsMapUser, MdsMap, features};
@@ -22,7 +24,8 @@ pub(crate) struct Published {
     kv: u64,
     log: u64,
     auth: (u64, u64),
-    /// Full OSD maps by epoch and significant features, so that a thousand subscribers cost one encoding.
+    /// Full OSD maps by epoch and significant features, so that a thousand subscribers cost one
+    /// encoding.
     full_cache: BTreeMap<(u32, u64), Bytes>,
 }
 
@@ -41,7 +44,11 @@ impl Inner {
             kv: state.kv_version,
             log: state.log.next(),
             auth: (state.auth.version(), state.auth.rotating_version()),
-            full_cache: if before.osd == state.osd.last().0 { before.full_cache.clone() } else { BTreeMap::new() },
+            full_cache: if before.osd == state.osd.last().0 {
+                before.full_cache.clone()
+            } else {
+                BTreeMap::new()
+            },
         };
         if after == before {
             return;
@@ -100,20 +107,26 @@ impl Inner {
             }),
             "fsmap.user" => send_if_newer(sub, state.fs.epoch.0.into(), || {
                 let map = FsMapUser { epoch: state.fs.epoch, ..Default::default() };
-                self.send(&s.conn, &FsMapUserMsg { epoch: state.fs.epoch, map: Rest(map.to_bytes(f)) }, 0);
+                self.send(
+                    &s.conn,
+                    &FsMapUserMsg { epoch: state.fs.epoch, map: Rest(map.to_bytes(f)) },
+                    0,
+                );
             }),
             "config" => self.publish_config(state, s),
-            w if w == "mdsmap" || w.starts_with("mdsmap.") => send_if_newer(sub, state.fs.epoch.0.into(), || {
-                // No file system: an empty map, of the epoch of the file system map.
-                let map = MdsMap { epoch: state.fs.epoch, ..MdsMap::none() };
-                let m = MdsMapMsg {
-                    fsid: state.monmap.fsid,
-                    epoch: state.fs.epoch,
-                    map: map.to_bytes(f),
-                    fs_name: String::new(),
-                };
-                self.send(&s.conn, &m, 0);
-            }),
+            w if w == "mdsmap" || w.starts_with("mdsmap.") => {
+                send_if_newer(sub, state.fs.epoch.0.into(), || {
+                    // No file system: an empty map, of the epoch of the file system map.
+                    let map = MdsMap { epoch: state.fs.epoch, ..MdsMap::none() };
+                    let m = MdsMapMsg {
+                        fsid: state.monmap.fsid,
+                        epoch: state.fs.epoch,
+                        map: map.to_bytes(f),
+                        fs_name: String::new(),
+                    };
+                    self.send(&s.conn, &m, 0);
+                })
+            }
             w if log_watch::level(w).is_some() => self.publish_log(state, s, sub, w),
             w => match w.strip_prefix("kv:") {
                 Some(prefix) => send_if_newer(sub, state.kv_version.max(1), || {
@@ -157,7 +170,12 @@ impl Inner {
         Some(state.config_version + 1)
     }
 
-    fn publish_osd_maps(&self, state: &ClusterState, s: &Session, sub: Subscription) -> Option<u64> {
+    fn publish_osd_maps(
+        &self,
+        state: &ClusterState,
+        s: &Session,
+        sub: Subscription,
+    ) -> Option<u64> {
         let last = state.osd.last();
         if last.0 == 0 || sub.next > u64::from(last.0) {
             return None;
@@ -207,7 +225,10 @@ impl Inner {
         let f = s.conn.features();
         let (most, most_bytes) = {
             let conf = self.conf.borrow();
-            (conf.i64("osd_map_message_max").max(1) as usize, conf.u64("osd_map_message_max_bytes") as usize)
+            (
+                conf.i64("osd_map_message_max").max(1) as usize,
+                conf.u64("osd_map_message_max_bytes") as usize,
+            )
         };
         let last = state.osd.last();
         let mut next = first;
@@ -237,7 +258,8 @@ impl Inner {
         }
     }
 
-    /// An incremental map for a peer: as it is stored, or encoded anew for a peer with other features.
+    /// An incremental map for a peer: as it is stored, or encoded anew for a peer with other
+    /// features.
     fn incremental(&self, state: &ClusterState, epoch: Epoch, f: Features) -> Option<Bytes> {
         use denc::Decode;
         let bytes = state.osd.incremental(epoch)?;
@@ -260,11 +282,15 @@ impl Inner {
         let f = s.conn.features();
         let (most, most_bytes) = {
             let conf = self.conf.borrow();
-            (conf.i64("osd_map_message_max").max(1) as usize, conf.u64("osd_map_message_max_bytes") as usize)
+            (
+                conf.i64("osd_map_message_max").max(1) as usize,
+                conf.u64("osd_map_message_max_bytes") as usize,
+            )
         };
         let mut reply = self.osd_map_message(&state);
         let mut bytes_in = 0;
-        let clamp = |a: Epoch, b: Epoch| (a.0.max(state.osd.first().0), b.0.min(state.osd.last().0));
+        let clamp =
+            |a: Epoch, b: Epoch| (a.0.max(state.osd.first().0), b.0.min(state.osd.last().0));
         let (from, to) = clamp(m.full_first, m.full_last);
         if m.full_last.0 > 0 {
             for e in (from..=to).map(Epoch) {
@@ -279,7 +305,8 @@ impl Inner {
         let (from, to) = clamp(m.inc_first, m.inc_last);
         if m.inc_last.0 > 0 {
             for e in (from..=to).map(Epoch) {
-                if reply.maps.len() + reply.incremental_maps.len() >= most || bytes_in >= most_bytes {
+                if reply.maps.len() + reply.incremental_maps.len() >= most || bytes_in >= most_bytes
+                {
                     break;
                 }
                 let Some(bytes) = self.incremental(&state, e, f) else { continue };

@@ -1,4 +1,5 @@
-//! This monitor's part in the group: who leads, who is a member, and what becomes of sessions meanwhile.
+//! This monitor's part in the group: who leads, who is a member, and what becomes of sessions
+//! meanwhile.
 //!
 //! ```text
 //!            no leader, or no majority                  a leader is known
@@ -7,8 +8,8 @@
 //!    └── elected, and has applied everything that was committed ──► Leader ──► decides
 //! ```
 //!
-//! While a monitor is out, requests of its sessions wait; if it stays out for longer than an election takes, the
-//! sessions are closed, and clients find a monitor that is not.
+//! While a monitor is out, requests of its sessions wait; if it stays out for longer than an
+//! election takes, the sessions are closed, and clients find a monitor that is not.
 
 use super::peers::{Ask, Passed, Told, View, addr_of, addr_text};
 use super::session::{Link, PassedPeer, Route, Session};
@@ -72,7 +73,8 @@ pub(crate) struct Part {
     greeted: Option<(String, u64)>,
     asking_ids: bool,
     asked_whether_removed: Option<Instant>,
-    /// Every other monitor was asked whether the group was given up, or had the time to answer: see [`Inner::vet`].
+    /// Every other monitor was asked whether the group was given up, or had the time to answer: see
+    /// [`Inner::vet`].
     pub vetted: bool,
 }
 
@@ -111,8 +113,8 @@ impl Part {
 }
 
 impl Inner {
-    /// An operator wants this monitor out of the quorum, or in it again. The others elect a leader without it, and it does not
-    /// stand for election.
+    /// An operator wants this monitor out of the quorum, or in it again. The others elect a leader
+    /// without it, and it does not stand for election.
     pub(super) fn take_part(&self, takes: bool) {
         self.links.cut(!takes);
         self.replica.take_part(takes);
@@ -122,7 +124,8 @@ impl Inner {
         }
     }
 
-    /// Whether this monitor decides. Its role may be out of date, above all after it was stopped for a while.
+    /// Whether this monitor decides. Its role may be out of date, above all after it was stopped
+    /// for a while.
     pub(super) fn leads(&self) -> bool {
         let part = self.part.borrow();
         part.role == Role::Leader && self.replica.may_lead(part.term)
@@ -146,7 +149,8 @@ impl Inner {
 
     /// Takes the part that the group gives this monitor now.
     pub(super) async fn look(self: &Rc<Self>) {
-        // One after the other: the second would begin to lead when the first has done so, and throw away what was begun since.
+        // One after the other: the second would begin to lead when the first has done so, and throw
+        // away what was begun since.
         let _alone = self.looking.lock().await;
         let standing = self.replica.standing();
         if let Some(why) = standing.stopped {
@@ -156,7 +160,9 @@ impl Inner {
         let before = self.part.borrow().role.clone();
         let same_term = self.part.borrow().term == standing.term;
         let mut role = match &standing.follows {
-            Some(leader) if !standing.leads && standing.votes && !self.links.is_cut() => Role::Follower(leader.clone()),
+            Some(leader) if !standing.leads && standing.votes && !self.links.is_cut() => {
+                Role::Follower(leader.clone())
+            }
             _ if self.links.is_cut() => Role::Out,
             _ if self.replica.may_lead(standing.term) => Role::Leader,
             _ => Role::Out,
@@ -164,7 +170,10 @@ impl Inner {
         if !self.part.borrow().vetted {
             role = Role::Out;
         }
-        if role == Role::Leader && !(before == Role::Leader && same_term) && (!self.begin_to_lead().await || self.links.is_cut()) {
+        if role == Role::Leader
+            && !(before == Role::Leader && same_term)
+            && (!self.begin_to_lead().await || self.links.is_cut())
+        {
             role = Role::Out;
         }
         {
@@ -244,7 +253,8 @@ impl Inner {
             return;
         }
         // Closing tells clients to look elsewhere; most find a monitor that is in the quorum.
-        let sessions: Vec<Rc<Session>> = std::mem::take(&mut *self.sessions.borrow_mut()).into_values().collect();
+        let sessions: Vec<Rc<Session>> =
+            std::mem::take(&mut *self.sessions.borrow_mut()).into_values().collect();
         if !sessions.is_empty() {
             tracing::warn!("out of quorum: {} sessions are closed", sessions.len());
         }
@@ -272,17 +282,27 @@ impl Inner {
         }
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
         for name in self.others() {
-            if let Some(Told::Probed { in_quorum: true, yours: false, .. }) = self.links.ask(&name, &probe).await {
-                self.end(format!("mon.{} was removed from the cluster; its store is of no use any more", self.name));
+            if let Some(Told::Probed { in_quorum: true, yours: false, .. }) =
+                self.links.ask(&name, &probe).await
+            {
+                self.end(format!(
+                    "mon.{} was removed from the cluster; its store is of no use any more",
+                    self.name
+                ));
                 return;
             }
         }
     }
 
-    /// Asks all other monitors, once and before this one takes part, whether they went on without it. A member of a group that was
-    /// given up so serves nobody, even if enough of its fellows are back with it.
+    /// Asks all other monitors, once and before this one takes part, whether they went on without
+    /// it. A member of a group that was given up so serves nobody, even if enough of its fellows
+    /// are back with it.
     pub(super) async fn vet(self: Rc<Self>) {
-        let asking: Vec<_> = self.others().into_iter().map(|n| tokio::task::spawn_local(self.clone().ask_whether_given_up(n))).collect();
+        let asking: Vec<_> = self
+            .others()
+            .into_iter()
+            .map(|n| tokio::task::spawn_local(self.clone().ask_whether_given_up(n)))
+            .collect();
         let all = async {
             for a in asking {
                 let _ = a.await;
@@ -296,7 +316,8 @@ impl Inner {
         self.look().await;
     }
 
-    /// Asks another monitor whether it belongs to a group that went on when this one's was given up.
+    /// Asks another monitor whether it belongs to a group that went on when this one's was given
+    /// up.
     async fn ask_whether_given_up(self: Rc<Self>, name: String) {
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
         if let Some(Told::Probed { yours, rescued, .. }) = self.links.ask(&name, &probe).await {
@@ -304,8 +325,9 @@ impl Inner {
         }
     }
 
-    /// Ends if another monitor belongs to a group that went on when this one's was given up. A member of that group may not have
-    /// its state yet; then it has none at all, or the others know it.
+    /// Ends if another monitor belongs to a group that went on when this one's was given up. A
+    /// member of that group may not have its state yet; then it has none at all, or the others know
+    /// it.
     fn hear_of_group(&self, name: &str, rescued: u64, yours: bool) {
         let (here, empty) = self.replica.read(|s| (s.rescued, s.monmap.mon_info.is_empty()));
         if rescued > here && !empty && !yours {
@@ -336,14 +358,23 @@ impl Inner {
         let part = self.part.borrow();
         match &part.role {
             Role::Out => Vec::new(),
-            Role::Follower(leader) if part.view.term != part.term => vec![leader.clone(), self.name.clone()],
+            Role::Follower(leader) if part.view.term != part.term => {
+                vec![leader.clone(), self.name.clone()]
+            }
             Role::Follower(_) => part.view.quorum.clone(),
             Role::Leader => {
                 let heard = self.replica.followers();
                 let here = |id: &NodeId| *id == self.replica.id() || heard.contains(id);
                 let voters = self.replica.members().voters;
-                let there: BTreeSet<String> = voters.into_iter().filter(|(id, _)| here(id)).map(|(_, n)| n).collect();
-                self.committed().monmap.ranks.iter().filter(|n| there.contains(*n)).cloned().collect()
+                let there: BTreeSet<String> =
+                    voters.into_iter().filter(|(id, _)| here(id)).map(|(_, n)| n).collect();
+                self.committed()
+                    .monmap
+                    .ranks
+                    .iter()
+                    .filter(|n| there.contains(*n))
+                    .cloned()
+                    .collect()
             }
         }
     }
@@ -351,7 +382,9 @@ impl Inner {
     /// Who takes part, who leads, and since when.
     pub(super) fn quorum(&self) -> (Vec<i32>, Option<i32>, Utime) {
         let monmap = self.committed().monmap;
-        let rank = |n: &String| monmap.ranks.iter().position(|r| r == n).and_then(|r| i32::try_from(r).ok());
+        let rank = |n: &String| {
+            monmap.ranks.iter().position(|r| r == n).and_then(|r| i32::try_from(r).ok())
+        };
         let mut ranks: Vec<i32> = self.quorum_names().iter().filter_map(rank).collect();
         ranks.sort_unstable();
         let part = self.part.borrow();
@@ -360,7 +393,8 @@ impl Inner {
             Role::Follower(l) => rank(l),
             Role::Out => None,
         };
-        let since = if part.view.since == 0 { self.started } else { Utime::new(part.view.since, 0) };
+        let since =
+            if part.view.since == 0 { self.started } else { Utime::new(part.view.since, 0) };
         (ranks, leader, since)
     }
 
@@ -370,11 +404,19 @@ impl Inner {
         let (view, changed, gone) = {
             let mut part = self.part.borrow_mut();
             let changed = part.view.quorum != quorum || part.view.term != part.term;
-            let gone: Vec<String> = part.view.quorum.iter().filter(|n| !quorum.contains(n)).cloned().collect();
+            let gone: Vec<String> =
+                part.view.quorum.iter().filter(|n| !quorum.contains(n)).cloned().collect();
             if changed {
                 let rescued = self.replica.read(|s| s.rescued);
                 let leader = self.name.clone();
-                part.view = View { term: part.term, quorum, since: now().sec, rescued, leader, members: BTreeSet::new() };
+                part.view = View {
+                    term: part.term,
+                    quorum,
+                    since: now().sec,
+                    rescued,
+                    leader,
+                    members: BTreeSet::new(),
+                };
             } else if part.told_view.is_some_and(|t| t.elapsed() < VIEW_PERIOD) {
                 return;
             }
@@ -388,7 +430,11 @@ impl Inner {
             let (ranks, _, _) = self.quorum();
             let ranks: Vec<String> = ranks.iter().map(i32::to_string).collect();
             self.change_and_forget(|p| {
-                let text = format!("mon.{} is new leader, mons {names} in quorum (ranks {})", self.name, ranks.join(","));
+                let text = format!(
+                    "mon.{} is new leader, mons {names} in quorum (ranks {})",
+                    self.name,
+                    ranks.join(",")
+                );
                 self.log_line(p, types::log::LogPriority::INFO, text);
                 for name in gone {
                     let text = format!("mon.{name} has left the quorum");
@@ -402,7 +448,9 @@ impl Inner {
             tokio::task::spawn_local(async move {
                 let asked = Instant::now();
                 match links.ask(&name, &Ask::View(view)).await {
-                    Some(Told::Clock { sec, nsec }) => inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed()),
+                    Some(Told::Clock { sec, nsec }) => {
+                        inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed())
+                    }
                     Some(Told::Rescued(_)) => inner.ask_whether_given_up(name).await,
                     _ => {}
                 }
@@ -417,7 +465,11 @@ impl Inner {
             return;
         }
         let addrs = self.own_addrs();
-        let hello = Ask::Hello { name: self.name.clone(), addr: addr_text(&addrs), metadata: self.metadata(&addrs) };
+        let hello = Ask::Hello {
+            name: self.name.clone(),
+            addr: addr_text(&addrs),
+            metadata: self.metadata(&addrs),
+        };
         let inner = self.clone();
         tokio::task::spawn_local(async move {
             if !matches!(inner.links.ask(&leader, &hello).await, Some(Told::Yes)) {
@@ -427,7 +479,8 @@ impl Inner {
         });
     }
 
-    /// Makes the group follow the monitor map: who has caught up gets a vote, who is not in the map leaves.
+    /// Makes the group follow the monitor map: who has caught up gets a vote, who is not in the map
+    /// leaves.
     fn follow_monmap(self: &Rc<Self>) {
         if self.part.borrow().changing {
             return;
@@ -435,7 +488,11 @@ impl Inner {
         let members = self.replica.members();
         let state = self.committed();
         let listed = |name: &String| state.monmap.mon_info.contains_key(name);
-        let Some(change) = wanted_change(&members, self.replica.id(), listed, |id| self.replica.has_caught_up(id)) else { return };
+        let Some(change) =
+            wanted_change(&members, self.replica.id(), listed, |id| self.replica.has_caught_up(id))
+        else {
+            return;
+        };
         self.part.borrow_mut().changing = true;
         let inner = self.clone();
         tokio::task::spawn_local(async move {
@@ -455,7 +512,9 @@ impl Inner {
     /// Gets global ids before there are none left.
     fn refill_ids_soon(self: &Rc<Self>) {
         let left: u64 = self.global_ids.borrow().iter().map(|(next, end)| end - next).sum();
-        if left >= super::tick::GLOBAL_IDS_STEP / 2 || std::mem::replace(&mut self.part.borrow_mut().asking_ids, true) {
+        if left >= super::tick::GLOBAL_IDS_STEP / 2
+            || std::mem::replace(&mut self.part.borrow_mut().asking_ids, true)
+        {
             return;
         }
         let inner = self.clone();
@@ -512,7 +571,8 @@ impl Inner {
                 Told::Clock { sec, nsec }
             }
             Ask::Ids | Ask::Hello { .. } | Ask::Join { .. } if !self.leads() => {
-                let mons = self.links.known().iter().map(|(n, a)| (n.clone(), addr_text(a))).collect();
+                let mons =
+                    self.links.known().iter().map(|(n, a)| (n.clone(), addr_text(a))).collect();
                 Told::NotLeader { mons }
             }
             Ask::Ids => match self.reserve_ids().await {
@@ -541,11 +601,19 @@ impl Inner {
     }
 
     /// Takes a monitor into the group, at first without a vote.
-    async fn take_in(self: &Rc<Self>, fsid: String, name: String, id: NodeId, addr: String) -> Told {
+    async fn take_in(
+        self: &Rc<Self>,
+        fsid: String,
+        name: String,
+        id: NodeId,
+        addr: String,
+    ) -> Told {
         if fsid != self.fsid().to_string() {
             return Told::No(format!("this is cluster {}, not {fsid}", self.fsid()));
         }
-        let Some(addrs) = addr_of(&addr) else { return Told::No(format!("{addr:?} is no address")) };
+        let Some(addrs) = addr_of(&addr) else {
+            return Told::No(format!("{addr:?} is no address"));
+        };
         let members = self.replica.members();
         if members.voters.contains_key(&id) || members.learners.contains_key(&id) {
             return Told::Yes;
@@ -565,7 +633,12 @@ impl Inner {
         }
     }
 
-    async fn take_in_now(&self, name: &str, id: NodeId, addrs: types::EntityAddrVec) -> Result<(), String> {
+    async fn take_in_now(
+        &self,
+        name: &str,
+        id: NodeId,
+        addrs: types::EntityAddrVec,
+    ) -> Result<(), String> {
         let new = name.to_owned();
         let listed = self.change_async(|p| {
             let old = p.state().monmap.mon_info.get(&new).map(|i| i.public_addrs.clone());
@@ -578,8 +651,19 @@ impl Inner {
                     }
                 }),
                 None => {
-                    p.change_monmap(|m| m.add(MonInfo { name: new.clone(), public_addrs: addrs.clone(), weight: 0, ..Default::default() }));
-                    self.log_line(p, types::log::LogPriority::INFO, format!("mon.{new} joins the monitors at {addrs}"));
+                    p.change_monmap(|m| {
+                        m.add(MonInfo {
+                            name: new.clone(),
+                            public_addrs: addrs.clone(),
+                            weight: 0,
+                            ..Default::default()
+                        })
+                    });
+                    self.log_line(
+                        p,
+                        types::log::LogPriority::INFO,
+                        format!("mon.{new} joins the monitors at {addrs}"),
+                    );
                 }
             }
         });
@@ -609,15 +693,18 @@ impl Inner {
         }
     }
 
-    /// Whether every other initial monitor has said that it belongs to no group. One that does not answer may
-    /// know of a group, and then this monitor has lost its store, and must not found another.
+    /// Whether every other initial monitor has said that it belongs to no group. One that does not
+    /// answer may know of a group, and then this monitor has lost its store, and must not found
+    /// another.
     async fn nobody_has_a_group(&self) -> bool {
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
         for name in self.committed().monmap.ranks.iter().filter(|n| **n != self.name) {
             match self.links.ask(name, &probe).await {
                 Some(Told::Probed { grouped: false, .. }) => {}
                 other => {
-                    tracing::info!("mon.{name}: {other:?}; the cluster is founded when all initial monitors run");
+                    tracing::info!(
+                        "mon.{name}: {other:?}; the cluster is founded when all initial monitors run"
+                    );
                     return false;
                 }
             }
@@ -642,7 +729,9 @@ impl Inner {
                         }
                     }
                 }
-                Some(Told::No(why)) => tracing::warn!("mon.{name} does not take this monitor in: {why}"),
+                Some(Told::No(why)) => {
+                    tracing::warn!("mon.{name} does not take this monitor in: {why}")
+                }
                 _ => {}
             }
         }
@@ -656,8 +745,12 @@ impl Inner {
     /// What operators see of a message that waits for the leader.
     fn op_of(&self, session: &Session, message: &msgr::Message) -> Option<super::ops::Op> {
         let what = match message.msg_type {
-            messages::MonCommand::TYPE => super::commands::described(&messages::MonCommand::decode(message).ok()?.cmd),
-            messages::PoolOp::TYPE => super::pool_ops::described(&messages::PoolOp::decode(message).ok()?),
+            messages::MonCommand::TYPE => {
+                super::commands::described(&messages::MonCommand::decode(message).ok()?.cmd)
+            }
+            messages::PoolOp::TYPE => {
+                super::pool_ops::described(&messages::PoolOp::decode(message).ok()?)
+            }
             _ => return None,
         };
         Some(self.ops.begin(what, session.name.to_string()))
@@ -699,7 +792,9 @@ impl Inner {
                 // What was passed on in a term that is not known here yet waits for it.
                 let due: Vec<Passed> = {
                     let mut w = self.waiting.borrow_mut();
-                    let (due, later) = std::mem::take(&mut w.requests).into_iter().partition(|(_, p)| p.fate(term) == Fate::Now);
+                    let (due, later) = std::mem::take(&mut w.requests)
+                        .into_iter()
+                        .partition(|(_, p)| p.fate(term) == Fate::Now);
                     w.requests = later;
                     BTreeMap::into_values(due).collect()
                 };
@@ -754,17 +849,26 @@ impl Inner {
         }
         let peer = match PassedPeer::from_bytes(&m.peer) {
             Ok(p) => p,
-            Err(e) => return tracing::warn!("a message that a monitor passed on cannot be read: {e}"),
+            Err(e) => {
+                return tracing::warn!("a message that a monitor passed on cannot be read: {e}");
+            }
         };
         let weak = Rc::downgrade(self);
         let applied = move || weak.upgrade().map_or(0, |i| i.replica.applied());
-        let (name, caps) = (peer.name.clone(), AuthCaps { allow_all: peer.allow_all, text: peer.caps.clone() });
-        let route = Route { via: conn.clone(), request: m.session, peer, applied: Box::new(applied), ends: Default::default() };
+        let (name, caps) =
+            (peer.name.clone(), AuthCaps { allow_all: peer.allow_all, text: peer.caps.clone() });
+        let route = Route {
+            via: conn.clone(),
+            request: m.session,
+            peer,
+            applied: Box::new(applied),
+            ends: Default::default(),
+        };
         let Some(session) = Session::new(Link::Routed(Rc::new(route)), name, caps) else { return };
         let (session, message) = (Rc::new(session), m.message.into_message(m.data));
-        // It may have been under way for long, as when the network between them was cut: then it was sent to the next
-        // leader, too. What is for another term than this monitor leads in waits until `pass_on` knows better: elected,
-        // but not ready yet; or not any more.
+        // It may have been under way for long, as when the network between them was cut: then it
+        // was sent to the next leader, too. What is for another term than this monitor leads in
+        // waits until `pass_on` knows better: elected, but not ready yet; or not any more.
         match self.leads() && fate(m.term, self.part.borrow().term) == Fate::Now {
             true => self.decide(&session, message),
             false => self.keep(&session, message, Some((0, m.term))),
@@ -773,7 +877,10 @@ impl Inner {
 
     /// A follower is gone, and with it the way back to its sessions.
     pub(super) fn follower_gone(&self, conn: &Rc<Connection>) {
-        self.waiting.borrow_mut().requests.retain(|_, p| !matches!(&p.session.conn, Link::Routed(r) if Rc::ptr_eq(&r.via, conn)));
+        self.waiting
+            .borrow_mut()
+            .requests
+            .retain(|_, p| !matches!(&p.session.conn, Link::Routed(r) if Rc::ptr_eq(&r.via, conn)));
     }
 
     /// The leader's answer to a message that was passed on.
@@ -809,7 +916,12 @@ impl Inner {
             }
             match answer.message {
                 Some(message) => {
-                    let session = self.waiting.borrow().requests.get(&answer.session).map(|p| p.session.clone());
+                    let session = self
+                        .waiting
+                        .borrow()
+                        .requests
+                        .get(&answer.session)
+                        .map(|p| p.session.clone());
                     if let Some(s) = session {
                         s.conn.send(message.into_message(answer.data));
                     }
@@ -819,8 +931,8 @@ impl Inner {
         }
     }
 
-    /// Whether a connection is with another monitor. A tool that uses the monitors' key has a session, and with it a
-    /// global id, which monitors do not have.
+    /// Whether a connection is with another monitor. A tool that uses the monitors' key has a
+    /// session, and with it a global id, which monitors do not have.
     pub(super) fn is_monitor(conn: &Connection) -> bool {
         conn.global_id() == 0 && conn.auth_name().is_some_and(|n| n.kind == EntityType::MON)
     }
@@ -874,8 +986,9 @@ pub(crate) enum MemberChange {
     Forget(BTreeSet<NodeId>),
 }
 
-/// One step from the members that there are towards those that the monitor map lists: first a change that was begun is
-/// ended; then a learner that has caught up gets its vote, and an older member of its name loses it; then who is not listed goes.
+/// One step from the members that there are towards those that the monitor map lists: first a
+/// change that was begun is ended; then a learner that has caught up gets its vote, and an older
+/// member of its name loses it; then who is not listed goes.
 pub(crate) fn wanted_change(
     members: &Members,
     me: NodeId,
@@ -896,7 +1009,8 @@ pub(crate) fn wanted_change(
     if voters.len() < members.voters.len() && !voters.is_empty() {
         return Some(MemberChange::Voters(voters.into_keys().collect()));
     }
-    let superfluous: BTreeSet<NodeId> = members.learners.iter().filter(|(_, n)| !listed(n)).map(|(id, _)| *id).collect();
+    let superfluous: BTreeSet<NodeId> =
+        members.learners.iter().filter(|(_, n)| !listed(n)).map(|(id, _)| *id).collect();
     (!superfluous.is_empty()).then_some(MemberChange::Forget(superfluous))
 }
 
@@ -932,8 +1046,8 @@ mod tests {
         assert_eq!(seen(Role::Leader, 6), (2, 1));
     }
 
-    /// A message that was under way for long, between monitors that could not reach each other, must not come behind what
-    /// the session did since.
+    /// A message that was under way for long, between monitors that could not reach each other,
+    /// must not come behind what the session did since.
     #[test]
     fn what_was_passed_on_is_for_one_term() {
         assert_eq!([fate(1, 2), fate(2, 2), fate(3, 2)], [Fate::Never, Fate::Now, Fate::Later]);
@@ -943,7 +1057,9 @@ mod tests {
     fn members_follow_the_monitor_map_step_by_step() {
         let listed = |n: &String| ["a", "b", "c"].contains(&n.as_str());
         let all = |_| true;
-        let change = |m: &Members, caught_up: &dyn Fn(NodeId) -> bool| wanted_change(m, 1, listed, caught_up);
+        let change = |m: &Members, caught_up: &dyn Fn(NodeId) -> bool| {
+            wanted_change(m, 1, listed, caught_up)
+        };
         let three = [(1, "a"), (2, "b"), (3, "c")];
         assert_eq!(change(&members(&three, &[]), &all), None);
         // A newcomer waits until it has the log.
@@ -958,7 +1074,10 @@ mod tests {
         let forget = Some(MemberChange::Forget([5].into()));
         assert_eq!(change(&members(&three, &[(5, "e")]), &all), forget);
         // What an earlier leader began is ended, and then comes the next change.
-        let begun = Members { changing: Some([1, 3, 9].into()), ..members(&[(1, "a"), (2, "b"), (3, "c"), (9, "b")], &[(5, "e")]) };
+        let begun = Members {
+            changing: Some([1, 3, 9].into()),
+            ..members(&[(1, "a"), (2, "b"), (3, "c"), (9, "b")], &[(5, "e")])
+        };
         assert_eq!(change(&begun, &all), voters(&[1, 3, 9]));
     }
 }

@@ -26,8 +26,8 @@ pub(crate) enum Link {
     Routed(Rc<Route>),
 }
 
-/// The way back for one message that a follower passed on. When nobody holds it any more, the message is dealt
-/// with, and the follower is told so.
+/// The way back for one message that a follower passed on. When nobody holds it any more, the
+/// message is dealt with, and the follower is told so.
 pub(crate) struct Route {
     /// The connection with the follower.
     pub via: Rc<Connection>,
@@ -64,7 +64,13 @@ impl Route {
             messages::Embedded::of(m, self.peer.features)
         });
         let ends = self.ends.get();
-        let route = messages::MonRoute { session: self.request, message, applied: (self.applied)(), ends, ..Default::default() };
+        let route = messages::MonRoute {
+            session: self.request,
+            message,
+            applied: (self.applied)(),
+            ends,
+            ..Default::default()
+        };
         let mut out = route.encode(self.via.features());
         out.data.extend(data);
         self.via.send(out);
@@ -126,9 +132,10 @@ impl Link {
         matches!(self, Link::Direct(_))
     }
 
-    /// What became of the peer's request is not known. It asks again: in a new session, or through its monitor, which passes on
-    /// what was not answered once more, to whoever leads then. Either way the connection ends, because no later request of the peer
-    /// may go before this one ([`crate::state::Known::Late`]).
+    /// What became of the peer's request is not known. It asks again: in a new session, or through
+    /// its monitor, which passes on what was not answered once more, to whoever leads then. Either
+    /// way the connection ends, because no later request of the peer may go before this one
+    /// ([`crate::state::Known::Late`]).
     pub fn lose(&self) {
         match self {
             Link::Direct(c) => c.mark_down(),
@@ -194,7 +201,11 @@ impl Session {
         PassedPeer {
             name: self.name.clone(),
             addrs: self.conn.peer_addrs(),
-            socket: self.conn.peer_socket_addr().map(|a| EntityAddr::msgr2(a, 0)).unwrap_or_default(),
+            socket: self
+                .conn
+                .peer_socket_addr()
+                .map(|a| EntityAddr::msgr2(a, 0))
+                .unwrap_or_default(),
             features: self.conn.features().0,
             global_id: self.conn.global_id(),
             allow_all: self.caps_text.allow_all,
@@ -241,7 +252,13 @@ impl Session {
     }
 
     /// Whether the peer may give a command.
-    pub fn allows(&self, service: &str, command: &str, args: &BTreeMap<String, String>, perms: &str) -> bool {
+    pub fn allows(
+        &self,
+        service: &str,
+        command: &str,
+        args: &BTreeMap<String, String>,
+        perms: &str,
+    ) -> bool {
         let perm = Perm::of(perms.contains('r'), perms.contains('w'), perms.contains('x'));
         let addr = self.conn.peer_socket_addr().map(|a| a.ip());
         self.caps.is_capable(&self.name, &MonOp { service, command, args, perm, addr })

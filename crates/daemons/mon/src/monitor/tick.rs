@@ -1,9 +1,9 @@
 //! The leader's own rounds.
 
-use crate::osd_state::OsdMapExt;
 use super::Inner;
 use super::osd_watch::OutRules;
 use crate::osd_state;
+use crate::osd_state::OsdMapExt;
 use crate::state::{Change, Pending};
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,9 +15,12 @@ use types::{EntityAddrVec, Epoch, OsdId};
 pub(super) const GLOBAL_IDS_STEP: u64 = 10_000;
 
 impl Inner {
-    /// What a new leader must have committed before it serves: keys to make tickets with, and its own address in
-    /// the map.
-    pub(super) async fn first_changes(&self, addrs: EntityAddrVec) -> Result<(), super::NotCommitted> {
+    /// What a new leader must have committed before it serves: keys to make tickets with, and its
+    /// own address in the map.
+    pub(super) async fn first_changes(
+        &self,
+        addrs: EntityAddrVec,
+    ) -> Result<(), super::NotCommitted> {
         let name = self.name.clone();
         self.change_async(|p| {
             self.rotate_keys(p);
@@ -122,7 +125,8 @@ impl Inner {
         let now = p.now();
         let up: Vec<OsdId> = p.osd().osds().filter(|o| p.osd().is_up(*o)).collect();
         for osd in up {
-            let (last, interval) = *self.osd_watch.borrow_mut().last_report.entry(osd).or_insert((now, 0));
+            let (last, interval) =
+                *self.osd_watch.borrow_mut().last_report.entry(osd).or_insert((now, 0));
             if now.since(last).as_secs() > timeout.max(interval.saturating_mul(2))
                 && osd_state::may_mark_down(p.osd(), &self.conf.borrow(), osd)
                 && osd_state::mark_down(p, osd)
@@ -130,7 +134,10 @@ impl Inner {
                 self.log_line(
                     p,
                     LogPriority::INFO,
-                    format!("osd.{osd} marked down after no beacon for {} seconds", now.since(last).as_secs()),
+                    format!(
+                        "osd.{osd} marked down after no beacon for {} seconds",
+                        now.since(last).as_secs()
+                    ),
                 );
                 self.osd_watch.borrow_mut().went_down(osd);
             }
@@ -143,12 +150,16 @@ impl Inner {
         let due = self.osd_watch.borrow_mut().due_out(p.osd(), p.now(), &rules);
         for (osd, seconds) in due {
             osd_state::mark_out_automatically(p, osd);
-            self.log_line(p, LogPriority::INFO, format!("Marking osd.{osd} out (has been down for {seconds} seconds)"));
+            self.log_line(
+                p,
+                LogPriority::INFO,
+                format!("Marking osd.{osd} out (has been down for {seconds} seconds)"),
+            );
         }
     }
 
-    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, none since a group was last clean, and
-    /// none that an OSD which is up, or may soon be again, has not got.
+    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, none since a
+    /// group was last clean, and none that an OSD which is up, or may soon be again, has not got.
     fn trim_osd_maps(&self, p: &mut Pending) {
         let keep = self.conf.borrow().u64("mon_min_osdmap_epochs") as u32;
         let (first, last) = (p.state().osd.first().0, p.state().osd.last().0);
@@ -157,7 +168,9 @@ impl Inner {
         if let Some(clean) = watch.last_epoch_clean.lower_bound(p.osd()) {
             floor = floor.min(clean.0);
         }
-        watch.has_map.retain(|osd, _| p.osd().exists(*osd) && (p.osd().is_up(*osd) || p.osd().is_in(*osd)));
+        watch
+            .has_map
+            .retain(|osd, _| p.osd().exists(*osd) && (p.osd().is_up(*osd) || p.osd().is_in(*osd)));
         for osd in p.osd().osds() {
             match watch.has_map.get(&osd) {
                 Some(has) => floor = floor.min(has.0),
@@ -181,7 +194,8 @@ impl Inner {
             .filter_map(|(id, pool)| {
                 let sum = digest.pool_sum(*id)?;
                 let over = |limit: u64, used: i64| limit > 0 && used >= 0 && used as u64 >= limit;
-                let full = over(pool.quota_max_bytes, sum.num_bytes) || over(pool.quota_max_objects, sum.num_objects);
+                let full = over(pool.quota_max_bytes, sum.num_bytes)
+                    || over(pool.quota_max_objects, sum.num_objects);
                 (full != pool.has_flag(flag::FULL_QUOTA)).then_some((*id, full))
             })
             .collect();
@@ -203,8 +217,8 @@ impl Inner {
         }
     }
 
-    /// What every batch ends with: the OSD map without what became pointless, and a log that is not too
-    /// long.
+    /// What every batch ends with: the OSD map without what became pointless, and a log that is not
+    /// too long.
     pub(super) fn before_close(&self) {
         let lines = self.conf.borrow().u64("mon_log_max");
         self.proposer.with_pending(|p| {

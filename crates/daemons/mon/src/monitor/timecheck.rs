@@ -1,4 +1,5 @@
-//! How far the other monitors' clocks are from the leader's (Ceph: `Monitor::timecheck`, `src/mon/Monitor.cc`).
+//! How far the other monitors' clocks are from the leader's (Ceph: `Monitor::timecheck`,
+//! `src/mon/Monitor.cc`).
 //!
 //! Every answer to what the leader tells the others once a second says what time it is there.
 
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use types::Utime;
 use types::log::LogPriority;
 
-/// How many measurements of a monitor are kept. The one whose answer came soonest counts: it says most.
+/// How many measurements of a monitor are kept. The one whose answer came soonest counts: it says
+/// most.
 const KEPT: usize = 4;
 
 /// What the leader knows of the others' clocks.
@@ -31,11 +33,14 @@ struct Peer {
 }
 
 impl Timechecks {
-    /// An answer of `name` that came `latency` seconds after it was asked for, while its clock, as it said, was ahead of
-    /// ours by `ahead` seconds.
+    /// An answer of `name` that came `latency` seconds after it was asked for, while its clock, as
+    /// it said, was ahead of ours by `ahead` seconds.
     pub fn measured(&mut self, name: &str, ahead: f64, latency: f64) {
         self.round += 1;
-        let p = self.peers.entry(name.to_owned()).or_insert_with(|| Peer { latency, ..Peer::default() });
+        let p = self
+            .peers
+            .entry(name.to_owned())
+            .or_insert_with(|| Peer { latency, ..Peer::default() });
         p.latency = p.latency * 0.8 + latency * 0.2;
         p.measured.push_back((ahead, latency));
         if p.measured.len() > KEPT {
@@ -43,17 +48,22 @@ impl Timechecks {
         }
     }
 
-    /// Of everybody that was measured: by how much the clock is off at least. What may be the answer's way counts as that.
+    /// Of everybody that was measured: by how much the clock is off at least. What may be the
+    /// answer's way counts as that.
     pub fn skews(&self) -> BTreeMap<String, ClockSkew> {
         let skew = |p: &Peer| {
-            let (ahead, latency) = p.measured.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
+            let (ahead, latency) =
+                p.measured.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
             (ahead.abs() - latency).max(0.0).copysign(ahead)
         };
-        self.peers.iter().map(|(n, p)| (n.clone(), ClockSkew { skew: skew(p) + 0.0, latency: p.latency })).collect()
+        self.peers
+            .iter()
+            .map(|(n, p)| (n.clone(), ClockSkew { skew: skew(p) + 0.0, latency: p.latency }))
+            .collect()
     }
 
-    /// Whether the log is to be told that the clock of `name` is off, as it is or is not. The n-th time is `backoff` to the
-    /// power of n seconds after the one before.
+    /// Whether the log is to be told that the clock of `name` is off, as it is or is not. The n-th
+    /// time is `backoff` to the power of n seconds after the one before.
     fn warns(&mut self, name: &str, off: bool, backoff: f64, now: Instant) -> bool {
         let Some(p) = self.peers.get_mut(name) else { return false };
         if !off {
@@ -61,7 +71,8 @@ impl Timechecks {
             return false;
         }
         let (times, last) = p.warned.map_or((0, None), |(n, at)| (n, Some(at)));
-        let pause = Duration::try_from_secs_f64(backoff.max(1.0).powi(times as i32)).unwrap_or(Duration::MAX);
+        let pause = Duration::try_from_secs_f64(backoff.max(1.0).powi(times as i32))
+            .unwrap_or(Duration::MAX);
         if last.is_some_and(|at| now.duration_since(at) < pause) {
             return false;
         }
@@ -88,7 +99,9 @@ impl Inner {
             checks.warns(name, wrong.is_some(), backoff, Instant::now()).then_some(wrong).flatten()
         };
         if let Some(text) = text {
-            self.change_and_forget(|p| self.log_line(p, LogPriority::WARN, format!("mon.{name} {text}")));
+            self.change_and_forget(|p| {
+                self.log_line(p, LogPriority::WARN, format!("mon.{name} {text}"))
+            });
         }
     }
 }
@@ -126,7 +139,8 @@ mod tests {
     fn the_log_is_warned_less_and_less_often() {
         let (mut t, start) = (Timechecks::default(), Instant::now());
         t.measured("b", 1.0, 0.0);
-        let warned: Vec<u64> = (0..200).filter(|s| t.warns("b", true, 5.0, start + Duration::from_secs(*s))).collect();
+        let warned: Vec<u64> =
+            (0..200).filter(|s| t.warns("b", true, 5.0, start + Duration::from_secs(*s))).collect();
         assert_eq!(warned, [0, 5, 30, 155]);
         assert!(!t.warns("b", false, 5.0, start + Duration::from_secs(200)));
         assert!(t.warns("b", true, 5.0, start + Duration::from_secs(201)), "off again");

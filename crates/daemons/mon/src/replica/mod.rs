@@ -1,7 +1,7 @@
 //! Replication of the cluster state: a Raft group over a log and a row store kept in one file.
 //!
-//! What is replicated is opaque here: a [`Machine`] takes proposals as bytes, in the same order on every
-//! monitor, and answers with the rows that changed. The file holds three tables:
+//! What is replicated is opaque here: a [`Machine`] takes proposals as bytes, in the same order on
+//! every monitor, and answers with the rows that changed. The file holds three tables:
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
@@ -9,13 +9,14 @@
 //! | `log` | index | one entry |
 //! | `state` | row key | row |
 //!
-//! *Durable before visible.* An entry is on the medium before it counts as appended. Applying it writes
-//! its rows without waiting for the medium: the next append makes them durable, and after a crash the
-//! rows and `applied` are of the same instant, so that the log continues exactly where they end.
+//! *Durable before visible.* An entry is on the medium before it counts as appended. Applying it
+//! writes its rows without waiting for the medium: the next append makes them durable, and after a
+//! crash the rows and `applied` are of the same instant, so that the log continues exactly where
+//! they end.
 //!
-//! *A file is a member.* Its number is drawn when it is made. A monitor that lost its file comes back as
-//! another member, so that nobody votes twice. New members begin with a snapshot, never with the log from its
-//! first entry: the rows that a group was founded with are in no entry.
+//! *A file is a member.* Its number is drawn when it is made. A monitor that lost its file comes
+//! back as another member, so that nobody votes twice. New members begin with a snapshot, never
+//! with the log from its first entry: the rows that a group was founded with are in no entry.
 
 mod network;
 mod rescue;
@@ -24,11 +25,14 @@ mod runtime;
 mod sim;
 mod store;
 
-pub use network::{Call, Peers, RaftReply, RaftRequest, decode_reply, decode_request, encode_reply, encode_request};
+pub use network::{
+    Call, Peers, RaftReply, RaftRequest, decode_reply, decode_request, encode_reply, encode_request,
+};
 pub use rescue::{Place, RescueError, Survey, Survivor};
 pub use store::{Row, Rows};
 
 use bytes::Bytes;
+use network::Heard;
 use openraft::error::{ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +41,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
-use network::Heard;
 use store::{Log, Shared, StateMachine};
 
-/// Identifies a monitor within the Raft group. The rank changes when monitors come and go; this does not.
+/// Identifies a monitor within the Raft group. The rank changes when monitors come and go; this
+/// does not.
 pub type NodeId = u64;
 
 /// A proposal: bytes that only the [`Machine`] understands.
@@ -109,20 +113,24 @@ pub enum OpenError {
     Raft(String),
 }
 
-/// Makes a file whose state begins with `rows`: those of a new cluster, or none for a member that others take
-/// in. `id` is drawn at random by the caller and was never used before.
+/// Makes a file whose state begins with `rows`: those of a new cluster, or none for a member that
+/// others take in. `id` is drawn at random by the caller and was never used before.
 pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
     Shared::open(path)?.seed(id, rows)
 }
 
-/// How often a leader is heard of, and how long it waits for a member to answer. A member answers when what it was
-/// sent is on its medium, so this is also how slow a flush may be without the leader giving up on it.
+/// How often a leader is heard of, and how long it waits for a member to answer. A member answers
+/// when what it was sent is on its medium, so this is also how slow a flush may be without the
+/// leader giving up on it.
 pub const HEARTBEAT: Duration = Duration::from_millis(800);
-/// A member that has not heard of its leader for the second of these, and then for a time between both, stands
-/// for election. Until the second of these is over, it gives nobody else its vote either.
-pub const ELECTION: (Duration, Duration) = (Duration::from_millis(2000), Duration::from_millis(2900));
-/// A leader relies on a member for so long, from when it *sent* what the member answered. It is less than what the member waits
-/// before it votes for another: a candidate may be somebody who heard nothing of the leader for longer than the member.
+/// A member that has not heard of its leader for the second of these, and then for a time between
+/// both, stands for election. Until the second of these is over, it gives nobody else its vote
+/// either.
+pub const ELECTION: (Duration, Duration) =
+    (Duration::from_millis(2000), Duration::from_millis(2900));
+/// A leader relies on a member for so long, from when it *sent* what the member answered. It is
+/// less than what the member waits before it votes for another: a candidate may be somebody who
+/// heard nothing of the leader for longer than the member.
 pub const LEASE: Duration = Duration::from_millis(2700);
 
 /// Who belongs to a group: names by number.
@@ -132,8 +140,8 @@ pub struct Members {
     pub voters: BTreeMap<NodeId, String>,
     /// Without.
     pub learners: BTreeMap<NodeId, String>,
-    /// Those who are to have a vote when the change that is under way is over. Until then, a majority of them is needed
-    /// as well as one of those who had a vote before it.
+    /// Those who are to have a vote when the change that is under way is over. Until then, a
+    /// majority of them is needed as well as one of those who had a vote before it.
     pub changing: Option<BTreeSet<NodeId>>,
 }
 
@@ -172,8 +180,8 @@ impl<M> Clone for Replica<M> {
 }
 
 impl<M: Machine> Replica<M> {
-    /// Opens the file at `path` and starts the member that it is. A file that was never used belongs to no
-    /// group yet: see [`Self::found`]; or others take it in.
+    /// Opens the file at `path` and starts the member that it is. A file that was never used
+    /// belongs to no group yet: see [`Self::found`]; or others take it in.
     pub async fn open(path: &Path, peers: Arc<dyn Peers>) -> Result<Self, OpenError> {
         Self::start(Shared::open(path)?, peers).await
     }
@@ -209,7 +217,10 @@ impl<M: Machine> Replica<M> {
         .await
         .map_err(|e| OpenError::Raft(e.to_string()))?;
         let replica = Replica { raft, machine, applied, heard, file, id };
-        if replica.is_member().await? && replica.members().voters.len() == 1 && replica.members().voters.contains_key(&id) {
+        if replica.is_member().await?
+            && replica.members().voters.len() == 1
+            && replica.members().voters.contains_key(&id)
+        {
             replica.raft.trigger().elect().await.map_err(|e| OpenError::Raft(e.to_string()))?;
             replica.wait_to_lead().await?;
         }
@@ -221,8 +232,9 @@ impl<M: Machine> Replica<M> {
         self.raft.is_initialized().await.map_err(|e| OpenError::Raft(e.to_string()))
     }
 
-    /// Whether this member has to be taken in yet: it never had a vote. One that got the log of a group is not in the group for
-    /// that: the leader that admitted it may have been deposed before a majority knew.
+    /// Whether this member has to be taken in yet: it never had a vote. One that got the log of a
+    /// group is not in the group for that: the leader that admitted it may have been deposed before
+    /// a majority knew.
     pub async fn joins(&self) -> Result<bool, OpenError> {
         let fail = |e: &dyn std::fmt::Display| OpenError::Raft(e.to_string());
         let Some(file) = self.file.upgrade().map(Shared) else { return Ok(false) };
@@ -237,8 +249,8 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Founds a group of this member alone, whose state begins with the rows of the file. It leads when this
-    /// returns.
+    /// Founds a group of this member alone, whose state begins with the rows of the file. It leads
+    /// when this returns.
     pub async fn found(&self, name: &str) -> Result<(), OpenError> {
         let members: BTreeMap<NodeId, BasicNode> = [(self.id, BasicNode::new(name))].into();
         self.raft.initialize(members).await.map_err(|e| OpenError::Raft(e.to_string()))?;
@@ -259,20 +271,26 @@ impl<M: Machine> Replica<M> {
         Ok(())
     }
 
-    /// Waits until a new leader has applied all that was committed before it. False if it does not lead.
+    /// Waits until a new leader has applied all that was committed before it. False if it does not
+    /// lead.
     ///
-    /// The library only waits for the first entry of the leader's term, and for what it knows to be committed. A leader
-    /// that was started again goes on in its term without an election, and may have forgotten what it knew: entries that
-    /// it answered are in its log, not applied yet. So this waits for all that is in the log.
+    /// The library only waits for the first entry of the leader's term, and for what it knows to be
+    /// committed. A leader that was started again goes on in its term without an election, and may
+    /// have forgotten what it knew: entries that it answered are in its log, not applied yet. So
+    /// this waits for all that is in the log.
     pub async fn catch_up(&self) -> bool {
         let term = self.term();
         if self.raft.ensure_linearizable().await.is_err() {
             return false;
         }
         let last = self.raft.metrics().borrow().last_log_index;
-        let leads = |m: &openraft::RaftMetrics<NodeId, BasicNode>| m.state == openraft::ServerState::Leader && m.current_term == term;
-        let applied = |m: &openraft::RaftMetrics<NodeId, BasicNode>| m.last_applied.map(|l| l.index) >= last;
-        let end = self.raft.wait(None).metrics(|m| applied(m) || !leads(m), "what is in the log").await;
+        let leads = |m: &openraft::RaftMetrics<NodeId, BasicNode>| {
+            m.state == openraft::ServerState::Leader && m.current_term == term
+        };
+        let applied =
+            |m: &openraft::RaftMetrics<NodeId, BasicNode>| m.last_applied.map(|l| l.index) >= last;
+        let end =
+            self.raft.wait(None).metrics(|m| applied(m) || !leads(m), "what is in the log").await;
         end.is_ok_and(|m| applied(&m) && leads(&m))
     }
 
@@ -298,7 +316,11 @@ impl<M: Machine> Replica<M> {
     /// Takes a member in, without a vote. It gets a snapshot and then the log.
     pub async fn admit(&self, id: NodeId, name: &str) -> Result<(), String> {
         self.compact().await?;
-        self.raft.add_learner(id, BasicNode::new(name), false).await.map(drop).map_err(|e| e.to_string())
+        self.raft
+            .add_learner(id, BasicNode::new(name), false)
+            .await
+            .map(drop)
+            .map_err(|e| e.to_string())
     }
 
     /// Whether this member stands for election and, if it leads, says so to the others.
@@ -315,7 +337,8 @@ impl<M: Machine> Replica<M> {
         self.heard.within(LEASE)
     }
 
-    /// Whether this member leads in this term, and has no successor now: a majority has promised not to elect one yet.
+    /// Whether this member leads in this term, and has no successor now: a majority has promised
+    /// not to elect one yet.
     pub fn may_lead(&self, term: u64) -> bool {
         self.may_lead_for(term, LEASE)
     }
@@ -326,7 +349,8 @@ impl<M: Machine> Replica<M> {
         let m = metrics.borrow();
         let there = |v: &NodeId| *v == self.id || heard.contains(v);
         // Both halves of a change that is under way elect.
-        let majority = |half: &BTreeSet<NodeId>| half.iter().filter(|v| there(v)).count() * 2 > half.len();
+        let majority =
+            |half: &BTreeSet<NodeId>| half.iter().filter(|v| there(v)).count() * 2 > half.len();
         let led = m.state == openraft::ServerState::Leader && m.current_term == term;
         led && m.membership_config.membership().get_joint_config().iter().all(majority)
     }
@@ -336,13 +360,20 @@ impl<M: Machine> Replica<M> {
         let upto = self.raft.metrics().borrow().last_applied.map_or(0, |l| l.index);
         self.raft.trigger().snapshot().await.map_err(|e| e.to_string())?;
         let wait = || self.raft.wait(Some(Duration::from_secs(10)));
-        wait().metrics(|m| m.snapshot.is_some_and(|s| s.index >= upto), "a snapshot").await.map_err(|e| e.to_string())?;
+        wait()
+            .metrics(|m| m.snapshot.is_some_and(|s| s.index >= upto), "a snapshot")
+            .await
+            .map_err(|e| e.to_string())?;
         self.raft.trigger().purge_log(upto).await.map_err(|e| e.to_string())?;
-        wait().metrics(|m| m.purged.is_some_and(|p| p.index >= upto), "a shorter log").await.map_err(|e| e.to_string())?;
+        wait()
+            .metrics(|m| m.purged.is_some_and(|p| p.index >= upto), "a shorter log")
+            .await
+            .map_err(|e| e.to_string())?;
         Ok(())
     }
 
-    /// Throws away the log up to the newest snapshot, if nothing of it was thrown away before: see the module.
+    /// Throws away the log up to the newest snapshot, if nothing of it was thrown away before: see
+    /// the module.
     async fn compact(&self) -> Result<(), String> {
         let begun = self.raft.metrics().borrow().purged.is_some();
         if begun {
@@ -360,7 +391,8 @@ impl<M: Machine> Replica<M> {
         matched.is_some_and(|l| l.index + 8 >= last)
     }
 
-    /// Makes these the members with a vote; those that had one and are not among them leave the group.
+    /// Makes these the members with a vote; those that had one and are not among them leave the
+    /// group.
     pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), String> {
         let change = ChangeMembers::ReplaceAllVoters(voters);
         self.raft.change_membership(change, false).await.map(drop).map_err(|e| e.to_string())
@@ -368,11 +400,15 @@ impl<M: Machine> Replica<M> {
 
     /// Removes members without a vote.
     pub async fn remove_learners(&self, ids: BTreeSet<NodeId>) -> Result<(), String> {
-        self.raft.change_membership(ChangeMembers::RemoveNodes(ids), false).await.map(drop).map_err(|e| e.to_string())
+        self.raft
+            .change_membership(ChangeMembers::RemoveNodes(ids), false)
+            .await
+            .map(drop)
+            .map_err(|e| e.to_string())
     }
 
-    /// Proposes; returns the machine's answer after a majority has the proposal on its media and this
-    /// member has applied it.
+    /// Proposes; returns the machine's answer after a majority has the proposal on its media and
+    /// this member has applied it.
     pub async fn propose(&self, proposal: Bytes) -> Result<Bytes, ProposeError> {
         match self.raft.client_write(Proposal(proposal)).await {
             Ok(r) => Ok(r.data.0),
@@ -397,7 +433,8 @@ impl<M: Machine> Replica<M> {
     pub fn standing(&self) -> Standing {
         let metrics = self.raft.metrics();
         let m = metrics.borrow();
-        let name = |id: &NodeId| m.membership_config.membership().get_node(id).map(|n| n.addr.clone());
+        let name =
+            |id: &NodeId| m.membership_config.membership().get_node(id).map(|n| n.addr.clone());
         Standing {
             term: m.current_term,
             leads: m.state == openraft::ServerState::Leader,
@@ -422,8 +459,11 @@ impl<M: Machine> Replica<M> {
         self.raft.metrics().borrow().current_term
     }
 
-    /// Becomes ready when what [`Self::standing`], [`Self::members`] or [`Self::applied`] say may have changed.
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<openraft::RaftMetrics<NodeId, BasicNode>> {
+    /// Becomes ready when what [`Self::standing`], [`Self::members`] or [`Self::applied`] say may
+    /// have changed.
+    pub fn changes(
+        &self,
+    ) -> tokio::sync::watch::Receiver<openraft::RaftMetrics<NodeId, BasicNode>> {
         self.raft.metrics()
     }
 

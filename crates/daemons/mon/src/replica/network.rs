@@ -1,15 +1,17 @@
-//! How members of the group talk. The messages are opaque to the carrier: it moves bytes to a member
-//! and brings bytes back.
+//! How members of the group talk. The messages are opaque to the carrier: it moves bytes to a
+//! member and brings bytes back.
 
 use super::runtime::Runtime;
 use super::store::entry;
 use super::{NodeId, TypeConfig};
 use bytes::Bytes;
-use openraft::error::{Infallible, InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
+use openraft::error::{
+    Infallible, InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable,
+};
 use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest,
-    VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, AsyncRuntime, BasicNode, LogId, Raft, SnapshotMeta, Vote};
 use serde::{Deserialize, Serialize};
@@ -41,8 +43,8 @@ pub enum RaftReply {
     Vote(Result<VoteResponse<NodeId>, RaftError<NodeId>>),
 }
 
-/// What a request is beside its entries and pieces, which travel as they are: JSON would make them several
-/// times as large.
+/// What a request is beside its entries and pieces, which travel as they are: JSON would make them
+/// several times as large.
 #[derive(Serialize, Deserialize)]
 enum Head {
     Append { vote: Vote<NodeId>, prev: Option<LogId<NodeId>>, committed: Option<LogId<NodeId>> },
@@ -57,9 +59,10 @@ pub fn encode_request(request: RaftRequest) -> Bytes {
             let body = r.entries.iter().map(|e| Bytes::from(entry::encode(e))).collect();
             (Head::Append { vote: r.vote, prev: r.prev_log_id, committed: r.leader_commit }, body)
         }
-        RaftRequest::Snapshot(r) => {
-            (Head::Snapshot { vote: r.vote, meta: r.meta, offset: r.offset, done: r.done }, vec![Bytes::from(r.data)])
-        }
+        RaftRequest::Snapshot(r) => (
+            Head::Snapshot { vote: r.vote, meta: r.meta, offset: r.offset, done: r.done },
+            vec![Bytes::from(r.data)],
+        ),
         RaftRequest::Vote(r) => (Head::Vote(r), vec![]),
     };
     let head = serde_json::to_vec(&head).unwrap_or_default();
@@ -72,7 +75,12 @@ pub fn decode_request(bytes: &Bytes) -> Option<RaftRequest> {
     Some(match serde_json::from_slice(&head).ok()? {
         Head::Append { vote, prev, committed } => {
             let entries = body.iter().map(|b| entry::decode(b).ok()).collect::<Option<_>>()?;
-            RaftRequest::Append(AppendEntriesRequest { vote, prev_log_id: prev, entries, leader_commit: committed })
+            RaftRequest::Append(AppendEntriesRequest {
+                vote,
+                prev_log_id: prev,
+                entries,
+                leader_commit: committed,
+            })
         }
         Head::Snapshot { vote, meta, offset, done } => {
             let data = body.first()?.to_vec();
@@ -101,7 +109,8 @@ pub trait Peers: Send + Sync + 'static {
     fn call(&self, to: NodeId, addr: &str, request: Bytes) -> Call<'_>;
 }
 
-/// When what members answered last was sent, of what a leader sends and members that follow it agree to.
+/// When what members answered last was sent, of what a leader sends and members that follow it
+/// agree to.
 #[derive(Default)]
 pub(super) struct Heard(Mutex<BTreeMap<NodeId, Moment>>);
 
@@ -209,7 +218,11 @@ impl RaftNetwork<TypeConfig> for Peer {
         }
     }
 
-    async fn vote(&mut self, rpc: VoteRequest<NodeId>, option: RPCOption) -> Result<VoteResponse<NodeId>, Failure> {
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<NodeId>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<NodeId>, Failure> {
         match self.call(RaftRequest::Vote(rpc), option).await? {
             RaftReply::Vote(r) => r.map_err(|e| self.remote(e)),
             _ => Err(Self::odd()),

@@ -1,13 +1,16 @@
 //! Going on from the file of one member when a majority of the others is lost for good.
 //!
-//! Everything in the file's log is applied, whether it was committed or not: who was told that something is done was
-//! told so after a majority had it in its log, and this may be the only member of that majority that is left. Then the
-//! file becomes that of *another* member, with a number of its own, which is alone in a group that begins with this state. Nothing that
-//! members of the old group send is for it, and nobody of the old group belongs to the new one.
+//! Everything in the file's log is applied, whether it was committed or not: who was told that
+//! something is done was told so after a majority had it in its log, and this may be the only
+//! member of that majority that is left. Then the file becomes that of *another* member, with a
+//! number of its own, which is alone in a group that begins with this state. Nothing that members
+//! of the old group send is for it, and nobody of the old group belongs to the new one.
 
 use super::store::{Applied, LOG, STATE, Shared, entry, put_meta};
 use super::{Machine, NodeId, Row, Rows};
-use openraft::{BasicNode, CommittedLeaderId, EntryPayload, LogId, Membership, StoredMembership, Vote};
+use openraft::{
+    BasicNode, CommittedLeaderId, EntryPayload, LogId, Membership, StoredMembership, Vote,
+};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -94,11 +97,14 @@ pub struct Survivor<M> {
 impl<M: Machine> Survivor<M> {
     /// Reads the file of a member that does not run, and changes nothing in it.
     pub fn open(path: &Path) -> Result<Self, RescueError> {
-        let mut db = Database::builder().set_cache_size(16 << 20).open(path).map_err(|e| match e {
-            redb::DatabaseError::DatabaseAlreadyOpen => RescueError::Busy,
-            redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => RescueError::Damaged(what),
-            other => RescueError::Unreadable(other.into()),
-        })?;
+        let mut db =
+            Database::builder().set_cache_size(16 << 20).open(path).map_err(|e| match e {
+                redb::DatabaseError::DatabaseAlreadyOpen => RescueError::Busy,
+                redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => {
+                    RescueError::Damaged(what)
+                }
+                other => RescueError::Unreadable(other.into()),
+            })?;
         match db.check_integrity() {
             Ok(true) => {}
             Ok(false) => tracing::warn!("{}: mended", path.display()),
@@ -130,13 +136,15 @@ impl<M: Machine> Survivor<M> {
         &self.survey
     }
 
-    /// Makes the file that of the member `id`, alone in its group under this name, as a whole or not at all. `rows` are written over
-    /// those of the machine. `id` is drawn at random by the caller and was never used before.
+    /// Makes the file that of the member `id`, alone in its group under this name, as a whole or
+    /// not at all. `rows` are written over those of the machine. `id` is drawn at random by the
+    /// caller and was never used before.
     pub fn rescue(self, id: NodeId, name: &str, rows: Vec<Row>) -> Result<(), RescueError> {
         let leader = CommittedLeaderId::new(self.survey.term + SKIPPED_TERMS, id);
         let here = LogId::new(leader, self.survey.last.index + 1);
         let nodes: BTreeMap<NodeId, BasicNode> = [(id, BasicNode::new(name))].into();
-        let membership = StoredMembership::new(Some(here), Membership::new(vec![BTreeSet::from([id])], nodes));
+        let membership =
+            StoredMembership::new(Some(here), Membership::new(vec![BTreeSet::from([id])], nodes));
         self.shared
             .write(Durability::Immediate, |t| {
                 t.open_table(LOG)?.retain(|_, _| false)?;
@@ -177,7 +185,10 @@ fn read(shared: &Shared) -> Result<(Survey, Rows, Vec<Entry>), RescueError> {
         }
         let next = last.map_or(0, |l| l.index + 1);
         if e.log_id.index != next {
-            return Err(RescueError::Damaged(format!("its log has entry {} where {next} should be", e.log_id.index)));
+            return Err(RescueError::Damaged(format!(
+                "its log has entry {} where {next} should be",
+                e.log_id.index
+            )));
         }
         last = Some(e.log_id);
         if let EntryPayload::Membership(m) = &e.payload {
@@ -190,7 +201,9 @@ fn read(shared: &Shared) -> Result<(Survey, Rows, Vec<Entry>), RescueError> {
     }
     let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
     let named = |voting: bool| {
-        let of = |(id, n): (&NodeId, &BasicNode)| (voters.contains(id) == voting).then(|| (*id, n.addr.clone()));
+        let of = |(id, n): (&NodeId, &BasicNode)| {
+            (voters.contains(id) == voting).then(|| (*id, n.addr.clone()))
+        };
         membership.nodes().filter_map(of).collect()
     };
     let survey = Survey {

@@ -3,8 +3,9 @@ use super::{Answer, Machine, OpenError, Proposal, TypeConfig};
 use bytes::Bytes;
 use openraft::storage::{LogFlushed, RaftLogStorage, RaftStateMachine, Snapshot};
 use openraft::{
-    AnyError, BasicNode, Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, LogState, OptionalSend,
-    RaftLogReader, RaftSnapshotBuilder, SnapshotMeta, StorageError, StorageIOError, StoredMembership, Vote,
+    AnyError, BasicNode, Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, LogState,
+    OptionalSend, RaftLogReader, RaftSnapshotBuilder, SnapshotMeta, StorageError, StorageIOError,
+    StoredMembership, Vote,
 };
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::BTreeMap;
@@ -27,7 +28,11 @@ pub type Rows = BTreeMap<Bytes, Bytes>;
 
 type Io<T> = Result<T, StorageError<u64>>;
 
-fn failed(subject: ErrorSubject<u64>, verb: ErrorVerb, e: impl std::error::Error + 'static) -> StorageError<u64> {
+fn failed(
+    subject: ErrorSubject<u64>,
+    verb: ErrorVerb,
+    e: impl std::error::Error + 'static,
+) -> StorageError<u64> {
     StorageIOError::new(subject, verb, AnyError::new(&e)).into()
 }
 
@@ -61,10 +66,13 @@ impl Shared {
 
     /// Every row of the state.
     pub fn rows(&self) -> Result<Rows, OpenError> {
-        self.try_rows().map(|(rows, _)| rows).map_err(|source| OpenError::Store { path: "state".into(), source })
+        self.try_rows()
+            .map(|(rows, _)| rows)
+            .map_err(|source| OpenError::Store { path: "state".into(), source })
     }
 
-    /// The member's number. Files from before there were several members have none; they are the first.
+    /// The member's number. Files from before there were several members have none; they are the
+    /// first.
     pub fn id(&self) -> Io<u64> {
         Ok(self.meta("id")?.unwrap_or(1))
     }
@@ -98,7 +106,8 @@ impl Shared {
             rows.insert(Bytes::copy_from_slice(k.value()), Bytes::copy_from_slice(v.value()));
         }
         let applied = match txn.open_table(META)?.get("applied")? {
-            Some(v) => serde_json::from_slice(v.value()).map_err(|e| redb::Error::Corrupted(e.to_string()))?,
+            Some(v) => serde_json::from_slice(v.value())
+                .map_err(|e| redb::Error::Corrupted(e.to_string()))?,
             None => Applied::default(),
         };
         Ok((rows, applied))
@@ -111,9 +120,9 @@ impl Shared {
             let table = txn.open_table(META)?;
             match table.get(key)? {
                 None => Ok(None),
-                Some(v) => {
-                    serde_json::from_slice(v.value()).map(Some).map_err(|e| redb::Error::Corrupted(e.to_string()))
-                }
+                Some(v) => serde_json::from_slice(v.value())
+                    .map(Some)
+                    .map_err(|e| redb::Error::Corrupted(e.to_string())),
             }
         };
         read().map_err(read_failed)
@@ -136,7 +145,11 @@ fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("the value has only string keys and finite numbers")
 }
 
-pub(super) fn put_meta<T: serde::Serialize>(txn: &redb::WriteTransaction, key: &str, value: &T) -> Result<(), redb::Error> {
+pub(super) fn put_meta<T: serde::Serialize>(
+    txn: &redb::WriteTransaction,
+    key: &str,
+    value: &T,
+) -> Result<(), redb::Error> {
     txn.open_table(META)?.insert(key, to_json(value).as_slice())?;
     Ok(())
 }
@@ -148,8 +161,8 @@ pub(super) struct Applied {
     pub membership: StoredMembership<u64, BasicNode>,
 }
 
-/// One log entry: the JSON of its id, a tag, then the payload. Proposals stay raw, because they are most
-/// of the log and are binary.
+/// One log entry: the JSON of its id, a tag, then the payload. Proposals stay raw, because they are
+/// most of the log and are binary.
 pub(super) mod entry {
     use super::*;
 
@@ -175,7 +188,8 @@ pub(super) mod entry {
     pub fn decode(b: &[u8]) -> Result<Entry<TypeConfig>, redb::Error> {
         let bad = || redb::Error::Corrupted("log entry".into());
         let (len, rest) = b.split_first_chunk::<4>().ok_or_else(bad)?;
-        let (id, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(bad)?;
+        let (id, rest) =
+            rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(bad)?;
         let (tag, body) = rest.split_first().ok_or_else(bad)?;
         let payload = match tag {
             0 => EntryPayload::Blank,
@@ -239,7 +253,9 @@ impl RaftLogStorage<TypeConfig> for Log {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId<u64>>) -> Io<()> {
-        self.0.write(Durability::None, |t| put_meta(t, "committed", &committed)).map_err(write_failed)
+        self.0
+            .write(Durability::None, |t| put_meta(t, "committed", &committed))
+            .map_err(write_failed)
     }
 
     async fn read_committed(&mut self) -> Io<Option<LogId<u64>>> {
@@ -251,7 +267,8 @@ impl RaftLogStorage<TypeConfig> for Log {
         I: IntoIterator<Item = Entry<TypeConfig>> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let encoded: Vec<_> = entries.into_iter().map(|e| (e.log_id.index, entry::encode(&e))).collect();
+        let encoded: Vec<_> =
+            entries.into_iter().map(|e| (e.log_id.index, entry::encode(&e))).collect();
         let shared = self.0.clone();
         // The flush blocks; the monitor's thread has sessions to serve meanwhile.
         let done = blocking(move || {
@@ -310,7 +327,9 @@ pub(super) struct StateMachine<M> {
 impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
     type SnapshotBuilder = Builder;
 
-    async fn applied_state(&mut self) -> Io<(Option<LogId<u64>>, StoredMembership<u64, BasicNode>)> {
+    async fn applied_state(
+        &mut self,
+    ) -> Io<(Option<LogId<u64>>, StoredMembership<u64, BasicNode>)> {
         let a: Applied = self.shared.meta("applied")?.unwrap_or_default();
         self.index.store(a.log_id.map_or(0, |l| l.index), Ordering::Release);
         Ok((a.log_id, a.membership))
@@ -372,7 +391,8 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
             .map_err(|e| failed(subject(), ErrorVerb::Read, e))?;
         let machine = M::load(&rows)
             .map_err(|e| failed(subject(), ErrorVerb::Read, std::io::Error::other(e)))?;
-        let applied = Applied { log_id: meta.last_log_id, membership: meta.last_membership.clone() };
+        let applied =
+            Applied { log_id: meta.last_log_id, membership: meta.last_membership.clone() };
         self.shared
             .write(Durability::Immediate, |t| {
                 let mut table = t.open_table(STATE)?;
@@ -403,8 +423,10 @@ pub(super) struct Builder(Shared);
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> Io<Snapshot<TypeConfig>> {
-        let (rows, applied) =
-            self.0.try_rows().map_err(|e| failed(ErrorSubject::StateMachine, ErrorVerb::Read, e))?;
+        let (rows, applied) = self
+            .0
+            .try_rows()
+            .map_err(|e| failed(ErrorSubject::StateMachine, ErrorVerb::Read, e))?;
         let meta = SnapshotMeta {
             last_log_id: applied.log_id,
             last_membership: applied.membership,

@@ -24,7 +24,9 @@ struct Nobody;
 
 impl Peers for Nobody {
     fn call(&self, to: NodeId, _: &str, _: Bytes) -> Call<'_> {
-        Box::pin(async move { Err(std::io::Error::other(format!("member {to} cannot be reached"))) })
+        Box::pin(
+            async move { Err(std::io::Error::other(format!("member {to} cannot be reached"))) },
+        )
     }
 }
 
@@ -105,7 +107,9 @@ impl Peers for Via {
         Box::pin(async move {
             let target = self.0.members.lock().unwrap().get(&to).cloned();
             let cut = |id: &NodeId| self.0.cut.lock().unwrap().contains(id);
-            let target = target.filter(|_| !cut(&to) && !cut(&self.1)).ok_or_else(|| std::io::Error::other("not up"))?;
+            let target = target
+                .filter(|_| !cut(&to) && !cut(&self.1))
+                .ok_or_else(|| std::io::Error::other("not up"))?;
             let reply = target.handle(decode_request(&request).unwrap()).await;
             Ok(encode_reply(&reply))
         })
@@ -140,7 +144,8 @@ impl Group {
         }
     }
 
-    /// A group of three, founded by the first; what was proposed before the others came is in their state too.
+    /// A group of three, founded by the first; what was proposed before the others came is in their
+    /// state too.
     async fn three(&self) -> [Replica<Journal>; 3] {
         let a = self.start(11).await;
         a.found("a").await.unwrap();
@@ -157,8 +162,13 @@ impl Group {
     async fn take_in(&self, leader: &Replica<Journal>, id: NodeId, name: &str) {
         leader.admit(id, name).await.unwrap();
         until("it catches up", || leader.has_caught_up(id)).await;
-        let mut voters: BTreeSet<NodeId> =
-            leader.members().voters.into_iter().filter(|(_, n)| n != name).map(|(i, _)| i).collect();
+        let mut voters: BTreeSet<NodeId> = leader
+            .members()
+            .voters
+            .into_iter()
+            .filter(|(_, n)| n != name)
+            .map(|(i, _)| i)
+            .collect();
         voters.insert(id);
         leader.set_voters(voters).await.unwrap();
     }
@@ -197,7 +207,10 @@ fn three_members_agree_and_survive_one() {
             until("the follower has it", || r.read(|m| m.0.len()) == 2).await;
             r.read(|m| assert_eq!(m.0, expect));
             assert_eq!(r.standing().follows.as_deref(), Some("a"));
-            assert!(matches!(r.propose(Bytes::from_static(b"x")).await, Err(ProposeError::NotLeader { .. })));
+            assert!(matches!(
+                r.propose(Bytes::from_static(b"x")).await,
+                Err(ProposeError::NotLeader { .. })
+            ));
         }
         g.stop(11).await;
         let second = g.leader(&[12, 13]).await;
@@ -237,7 +250,8 @@ fn a_minority_decides_nothing_and_forgets_what_it_began() {
     });
 }
 
-/// A member whose file is gone comes back under another number, with a snapshot, and its old number loses its vote.
+/// A member whose file is gone comes back under another number, with a snapshot, and its old number
+/// loses its vote.
 #[test]
 fn a_lost_file_is_replaced() {
     runtime().block_on(async {
@@ -250,7 +264,10 @@ fn a_lost_file_is_replaced() {
         }
         let new = g.start(22).await;
         g.take_in(&a, 22, "b").await;
-        assert_eq!(a.members().voters, [(11, "a".into()), (13, "c".into()), (22, "b".into())].into());
+        assert_eq!(
+            a.members().voters,
+            [(11, "a".into()), (13, "c".into()), (22, "b".into())].into()
+        );
         until("it has everything", || new.read(|m| m.0.len()) == 801).await;
         // It counts: the two others are not needed both.
         g.stop(13).await;
@@ -327,7 +344,11 @@ impl Group {
     /// Makes the member `old`, which is stopped, the only one, as `new`, and starts it.
     async fn rescue(&self, old: NodeId, new: NodeId, name: &str) -> Replica<Journal> {
         survivor(self, old).unwrap().rescue(new, name, vec![]).unwrap();
-        std::fs::rename(self.dir.path().join(format!("{old}.db")), self.dir.path().join(format!("{new}.db"))).unwrap();
+        std::fs::rename(
+            self.dir.path().join(format!("{old}.db")),
+            self.dir.path().join(format!("{new}.db")),
+        )
+        .unwrap();
         self.start(new).await
     }
 }
@@ -353,8 +374,13 @@ fn a_survivor_goes_on_alone() {
         let alone = g.rescue(13, 99, "c").await;
         assert!(alone.standing().leads && alone.standing().votes && alone.term() > term + 500);
         assert!(alone.applied() > last.index);
-        assert_eq!(alone.members(), Members { voters: [(99, "c".into())].into(), ..Members::default() });
-        alone.read(|m| assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"second")]));
+        assert_eq!(
+            alone.members(),
+            Members { voters: [(99, "c".into())].into(), ..Members::default() }
+        );
+        alone.read(|m| {
+            assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"second")])
+        });
         alone.propose(Bytes::from_static(b"third")).await.unwrap();
         // It is as good as any other member.
         g.stop(99).await;
@@ -366,7 +392,9 @@ fn a_survivor_goes_on_alone() {
         g.stop(99).await;
         let next = g.leader(&[22, 23]).await;
         next.propose(Bytes::from_static(b"fourth")).await.unwrap();
-        next.read(|m| assert_eq!(m.0, [&b"first"[..], b"second", b"third", b"fourth"].map(Bytes::from_static)));
+        next.read(|m| {
+            assert_eq!(m.0, [&b"first"[..], b"second", b"third", b"fourth"].map(Bytes::from_static))
+        });
         for id in [22, 23] {
             g.stop(id).await;
         }
@@ -385,7 +413,8 @@ fn what_a_survivor_had_only_in_its_log_is_kept() {
             let a = a.clone();
             async move { a.propose(Bytes::from_static(b"doubtful")).await }
         });
-        until("it is in the log", || a.raft.metrics().borrow().last_log_index.unwrap() > before).await;
+        until("it is in the log", || a.raft.metrics().borrow().last_log_index.unwrap() > before)
+            .await;
         a.read(|m| assert_eq!(m.0.len(), 1));
         for id in [11, 12, 13] {
             g.stop(id).await;
@@ -398,13 +427,15 @@ fn what_a_survivor_had_only_in_its_log_is_kept() {
         assert_eq!(b.machine.0.len(), 1);
         drop((a, b));
         let alone = g.rescue(11, 99, "a").await;
-        alone.read(|m| assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"doubtful")]));
+        alone.read(|m| {
+            assert_eq!(m.0, [Bytes::from_static(b"first"), Bytes::from_static(b"doubtful")])
+        });
         g.stop(99).await;
     });
 }
 
-/// A member of the old group has no say in the new one, whatever term it has: nothing that it sends is for the number of
-/// the rescued one, and without that it has no majority.
+/// A member of the old group has no say in the new one, whatever term it has: nothing that it sends
+/// is for the number of the rescued one, and without that it has no majority.
 #[test]
 fn a_lost_member_that_comes_back_does_not_win() {
     runtime().block_on(async {
@@ -423,7 +454,9 @@ fn a_lost_member_that_comes_back_does_not_win() {
             alone.propose(Bytes::from(round.to_string())).await.unwrap();
         }
         assert!(!old.standing().leads && old.standing().follows.is_none());
-        assert!(alone.standing().leads && alone.term() == term && alone.members().voters.len() == 1);
+        assert!(
+            alone.standing().leads && alone.term() == term && alone.members().voters.len() == 1
+        );
         assert_eq!(old.read(|m| m.0.len()), 1, "it learns nothing either");
         g.stop(12).await;
         g.stop(99).await;
@@ -458,10 +491,12 @@ fn a_rescue_is_refused_where_it_makes_no_sense() {
         let path = |id: NodeId| g.dir.path().join(format!("{id}.db"));
         let edit = |id: NodeId, f: &dyn Fn(&redb::WriteTransaction)| {
             let shared = Shared::open(&path(id)).unwrap();
-            shared.write(redb::Durability::Immediate, |t| {
-                f(t);
-                Ok(())
-            }).unwrap();
+            shared
+                .write(redb::Durability::Immediate, |t| {
+                    f(t);
+                    Ok(())
+                })
+                .unwrap();
         };
         let intact = std::fs::read(path(11)).unwrap();
         assert!(survivor(&g, 11).is_ok());

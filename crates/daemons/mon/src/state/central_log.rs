@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::LogEntry;
 
-/// The newest lines of the cluster log, numbered by the monitors in the order in which they arrived.
+/// The newest lines of the cluster log, numbered by the monitors in the order in which they
+/// arrived.
 ///
-/// How many are kept is the leader's decision, which it proposes like any other change; so the log is the
-/// same on all monitors, whatever their configuration says.
+/// How many are kept is the leader's decision, which it proposes like any other change; so the log
+/// is the same on all monitors, whatever their configuration says.
 #[derive(Clone, Debug, Default)]
 pub struct CentralLog {
     /// Shared, because every batch copies the map.
@@ -26,8 +27,8 @@ impl CentralLog {
         self.next = self.next.max(at + 1);
     }
 
-    /// Forgets lines with a number below `first`, but never the newest one: its number says how far the
-    /// log has come. Returns the numbers of those that are gone.
+    /// Forgets lines with a number below `first`, but never the newest one: its number says how far
+    /// the log has come. Returns the numbers of those that are gone.
     pub(super) fn trim(&mut self, first: u64) -> impl Iterator<Item = u64> + use<> {
         let keep = self.lines.split_off(&first.min(self.next.saturating_sub(1)));
         std::mem::replace(&mut self.lines, keep).into_keys()

@@ -5,17 +5,22 @@ use types::{IntervalSet, OsdId, OsdMap, OsdMapIncremental, PgId, PoolId};
 
 /// What has to be told to someone who has `old` so that he has `new`, whose epoch is the next one.
 ///
-/// Applying the difference to `old` gives `new`, except for what an incremental map implies: an OSD that
-/// comes up has its `up_from` set to the epoch, one that goes down its `down_at`, and pools that changed
-/// their `last_change`. Snapshots that were removed or purged are events and come as arguments. Returns
-/// `None` if nothing differs.
+/// Applying the difference to `old` gives `new`, except for what an incremental map implies: an OSD
+/// that comes up has its `up_from` set to the epoch, one that goes down its `down_at`, and pools
+/// that changed their `last_change`. Snapshots that were removed or purged are events and come as
+/// arguments. Returns `None` if nothing differs.
 pub fn diff(
     old: &OsdMap,
     new: &OsdMap,
     removed_snaps: BTreeMap<PoolId, IntervalSet>,
     purged_snaps: BTreeMap<PoolId, IntervalSet>,
 ) -> Option<OsdMapIncremental> {
-    let blank = OsdMapIncremental { fsid: old.fsid, epoch: new.epoch, modified: new.modified, ..Default::default() };
+    let blank = OsdMapIncremental {
+        fsid: old.fsid,
+        epoch: new.epoch,
+        modified: new.modified,
+        ..Default::default()
+    };
     let mut inc = blank.clone();
     if new.pool_max != old.pool_max {
         inc.new_pool_max = new.pool_max.into();
@@ -46,7 +51,9 @@ pub fn diff(
     for id in (0..new.max_osd()).map(OsdId) {
         diff_osd(old, new, id, &mut inc);
     }
-    changed(&old.pg_temp, &new.pg_temp, |pg, v| drop(inc.new_pg_temp.insert(*pg, v.cloned().unwrap_or_default())));
+    changed(&old.pg_temp, &new.pg_temp, |pg, v| {
+        drop(inc.new_pg_temp.insert(*pg, v.cloned().unwrap_or_default()))
+    });
     changed(&old.primary_temp, &new.primary_temp, |pg, v| {
         inc.new_primary_temp.insert(*pg, v.copied().unwrap_or(OsdId(-1)));
     });
@@ -79,7 +86,8 @@ pub fn diff(
     inc.new_backfillfull_ratio = ratio(old.backfillfull_ratio, new.backfillfull_ratio);
     inc.new_nearfull_ratio = ratio(old.nearfull_ratio, new.nearfull_ratio);
     let release = |old: Release, new: Release| if old == new { Release::UNCHANGED } else { new };
-    inc.new_require_min_compat_client = release(old.require_min_compat_client, new.require_min_compat_client);
+    inc.new_require_min_compat_client =
+        release(old.require_min_compat_client, new.require_min_compat_client);
     inc.new_require_osd_release = release(old.require_osd_release, new.require_osd_release);
     if new.last_up_change != old.last_up_change {
         inc.new_last_up_change = new.last_up_change;
@@ -94,7 +102,11 @@ pub fn diff(
 }
 
 /// Calls `f` for every key whose value differs, with the new value.
-fn changed<K: Ord, V: PartialEq>(old: &BTreeMap<K, V>, new: &BTreeMap<K, V>, mut f: impl FnMut(&K, Option<&V>)) {
+fn changed<K: Ord, V: PartialEq>(
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+    mut f: impl FnMut(&K, Option<&V>),
+) {
     for (k, v) in new {
         if old.get(k) != Some(v) {
             f(k, Some(v));
@@ -116,8 +128,8 @@ fn diff_osd(old: &OsdMap, new: &OsdMap, id: OsdId, inc: &mut OsdMapIncremental) 
         // Taking the bit away resets everything that is known of the OSD.
         inc.new_state.insert(id, o.state);
     } else {
-        // Bits are turned over after a new weight other than zero has set one and cleared two, and before
-        // coming up sets two and clears one.
+        // Bits are turned over after a new weight other than zero has set one and cleared two, and
+        // before coming up sets two and clears one.
         let mut before_flip = o.state;
         if weight_changes && new.weight_fixed(id) != 0 {
             before_flip = before_flip & !(state::AUTOOUT | state::NEW) | state::EXISTS;

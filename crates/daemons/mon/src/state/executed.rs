@@ -66,17 +66,18 @@ pub enum Known {
     New,
     /// It was executed, and this is its answer.
     Executed(Arc<Execution>),
-    /// A later one of its client was executed, and what became of this one is not remembered. It was overtaken or
-    /// given up long ago.
+    /// A later one of its client was executed, and what became of this one is not remembered. It
+    /// was overtaken or given up long ago.
     Late,
 }
 
 /// The newest requests that changed something, with their answers.
 ///
-/// A client that loses its monitor asks the next one again. The first one may have passed the request on, and the
-/// network may hold that copy back until the client has gone on to something else; it must not be executed then.
-/// Clients send requests in the order of their numbers, and send them again in that order, so that one with a
-/// smaller number than one that was executed is never waited for, unless it was executed as well.
+/// A client that loses its monitor asks the next one again. The first one may have passed the
+/// request on, and the network may hold that copy back until the client has gone on to something
+/// else; it must not be executed then. Clients send requests in the order of their numbers, and
+/// send them again in that order, so that one with a smaller number than one that was executed is
+/// never waited for, unless it was executed as well.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
     /// In the order of execution, with the numbers of their rows.
@@ -90,7 +91,9 @@ impl Executed {
     /// What is known of a request.
     pub fn known(&self, id: RequestId) -> Known {
         match self.ids.range(id..=RequestId { tid: u64::MAX, ..id }).next() {
-            Some((found, at)) if *found == id => self.rows.get(at).map_or(Known::New, |e| Known::Executed(e.clone())),
+            Some((found, at)) if *found == id => {
+                self.rows.get(at).map_or(Known::New, |e| Known::Executed(e.clone()))
+            }
             Some(_) => Known::Late,
             None => Known::New,
         }
@@ -111,7 +114,8 @@ impl Executed {
         self.rows.iter().map(|(at, e)| (*at, &**e))
     }
 
-    /// Remembers one; returns the number of its row, and those of the rows that go. `None` if it is there already.
+    /// Remembers one; returns the number of its row, and those of the rows that go. `None` if it is
+    /// there already.
     pub(super) fn push(&mut self, now: Utime, e: Execution) -> Option<(u64, Vec<u64>)> {
         let id = e.id;
         if self.ids.contains_key(&id) {
@@ -120,13 +124,15 @@ impl Executed {
         let at = self.rows.last_key_value().map_or(0, |(last, _)| last + 1);
         self.restore(at, e);
         let mut gone = Vec::new();
-        // That the oldest of a client with many were executed follows from the newer ones; only their answers go.
+        // That the oldest of a client with many were executed follows from the newer ones; only
+        // their answers go.
         let of_client = RequestId { tid: 0, ..id }..=RequestId { tid: u64::MAX, ..id };
         let many = self.ids.range(of_client.clone()).count().saturating_sub(PER_CLIENT);
         let oldest: Vec<u64> = self.ids.range(of_client).map(|(_, at)| *at).take(many).collect();
         gone.extend(oldest.into_iter().filter(|n| self.forget(*n)));
         // The newest of all stays in any case: the rows' numbers go on from it.
-        while let Some((first, oldest)) = self.rows.first_key_value().map(|(n, e)| (*n, e.clone())).filter(|(n, _)| *n != at)
+        while let Some((first, oldest)) =
+            self.rows.first_key_value().map(|(n, e)| (*n, e.clone())).filter(|(n, _)| *n != at)
             && (now.since(oldest.stamp) > KEEP || self.rows.len() > MAX || self.bytes > MAX_BYTES)
         {
             if self.forget(first) {
@@ -160,7 +166,14 @@ mod tests {
     }
 
     fn execution(global_id: u64, tid: u64) -> Execution {
-        Execution { id: id(global_id, tid), stamp: Utime::new(100, 0), result: 0, text: tid.to_string(), data: None, epoch: Epoch(0) }
+        Execution {
+            id: id(global_id, tid),
+            stamp: Utime::new(100, 0),
+            result: 0,
+            text: tid.to_string(),
+            data: None,
+            epoch: Epoch(0),
+        }
     }
 
     fn push(e: &mut Executed, now: u32, what: Execution) -> Vec<u64> {
@@ -191,7 +204,11 @@ mod tests {
             assert!(push(&mut e, 100, execution(1, tid)).is_empty());
         }
         assert_eq!(push(&mut e, 100, execution(1, 1000)), [0]);
-        assert_eq!(e.known(id(1, 1)), Known::Late, "the answer is forgotten, that it was executed is not");
+        assert_eq!(
+            e.known(id(1, 1)),
+            Known::Late,
+            "the answer is forgotten, that it was executed is not"
+        );
         for client in 2..(MAX - PER_CLIENT + 2) as u64 {
             assert!(push(&mut e, 200, execution(client, 1)).is_empty(), "{client}");
         }

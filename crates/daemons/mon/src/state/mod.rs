@@ -1,9 +1,9 @@
 //! The replicated cluster state: everything that all monitors must agree on.
 //!
-//! [`ClusterState`] is plain data; its parts are shared behind [`Arc`], so that a clone is a snapshot
-//! that costs nothing. It changes by [`Update`]s only, and what an update does depends on nothing but the
-//! state and the update. Every update reports the *rows* that changed; the rows are what is stored, and
-//! reading them back gives the same state.
+//! [`ClusterState`] is plain data; its parts are shared behind [`Arc`], so that a clone is a
+//! snapshot that costs nothing. It changes by [`Update`]s only, and what an update does depends on
+//! nothing but the state and the update. Every update reports the *rows* that changed; the rows are
+//! what is stored, and reading them back gives the same state.
 //!
 //! The rows:
 //!
@@ -89,13 +89,14 @@ pub struct ClusterState {
     pub mgr_metadata: Arc<BTreeMap<String, Metadata>>,
     /// By pool: the seeds of groups that no OSD has confirmed yet.
     pub creating: Arc<BTreeMap<PoolId, BTreeSet<u32>>>,
-    /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are purged, but
-    /// a client may ask again.
+    /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are
+    /// purged, but a client may ask again.
     pub removed_snaps: Arc<BTreeMap<PoolId, IntervalSet>>,
     /// Requests of clients that were executed lately.
     pub executed: Arc<Executed>,
-    /// Which group of monitors this is: 0 until one of them went on alone because a majority was lost, then the time of that. Of two
-    /// groups of one cluster the one with the smaller number is given up.
+    /// Which group of monitors this is: 0 until one of them went on alone because a majority was
+    /// lost, then the time of that. Of two groups of one cluster the one with the smaller number is
+    /// given up.
     pub rescued: u64,
 }
 
@@ -202,7 +203,9 @@ impl ClusterState {
                     }
                 }
                 let creating = Arc::make_mut(&mut self.creating);
-                for (pool, pg_num) in created.into_iter().filter(|(id, _)| !known.pools.contains_key(id)) {
+                for (pool, pg_num) in
+                    created.into_iter().filter(|(id, _)| !known.pools.contains_key(id))
+                {
                     let seeds: BTreeSet<u32> = (0..pg_num).collect();
                     RowWriter(rows).put("creating/", &pool.0.to_be_bytes(), &seeds);
                     creating.insert(pool, seeds);
@@ -341,24 +344,36 @@ impl ClusterState {
 
     fn read_rows(rows: &Rows) -> denc::Result<Self> {
         let mut s = ClusterState::default();
-        let (mut entities, mut auth_version, mut rotation) = (BTreeMap::new(), 0u64, None::<Rotation>);
+        let (mut entities, mut auth_version, mut rotation) =
+            (BTreeMap::new(), 0u64, None::<Rotation>);
         let (mut fulls, mut incs) = (BTreeMap::new(), BTreeMap::new());
         let mut log = CentralLog::default();
         let mut config_log = BTreeMap::new();
         for (k, v) in rows {
-            let text = |prefix: &str| String::from_utf8_lossy(k.get(prefix.len()..).unwrap_or_default()).into_owned();
+            let text = |prefix: &str| {
+                String::from_utf8_lossy(k.get(prefix.len()..).unwrap_or_default()).into_owned()
+            };
             let number = |prefix: &str| {
                 let tail = k.get(prefix.len()..).unwrap_or_default();
                 tail.iter().fold(0u64, |n, b| n << 8 | u64::from(*b))
             };
-            let slash = |n: usize| k.iter().enumerate().filter(|(_, b)| **b == b'/').nth(n).map(|(i, _)| i + 1);
+            let slash = |n: usize| {
+                k.iter().enumerate().filter(|(_, b)| **b == b'/').nth(n).map(|(i, _)| i + 1)
+            };
             // Two-part prefixes first: `osd/i/`, `meta/osd/`.
             let prefix = match &k[..] {
-                k if k.starts_with(b"osd/") || k.starts_with(b"auth/e/") || k.starts_with(b"meta/") => slash(1),
+                k if k.starts_with(b"osd/")
+                    || k.starts_with(b"auth/e/")
+                    || k.starts_with(b"meta/") =>
+                {
+                    slash(1)
+                }
                 k if k.starts_with(b"auth/") => None,
                 _ => slash(0),
             };
-            let prefix = std::str::from_utf8(k.get(..prefix.unwrap_or(k.len())).unwrap_or_default()).unwrap_or_default();
+            let prefix =
+                std::str::from_utf8(k.get(..prefix.unwrap_or(k.len())).unwrap_or_default())
+                    .unwrap_or_default();
             match prefix {
                 "monmap" => s.monmap = Arc::new(Decode::from_bytes(v)?),
                 "mgrmap" => s.mgr = Arc::new(Decode::from_bytes(v)?),
@@ -368,24 +383,35 @@ impl ClusterState {
                 "osd/i/" => drop(incs.insert(types::Epoch(number(prefix) as u32), v.clone())),
                 "auth/e/" => {
                     let name = text(prefix);
-                    let name: AuthName = name
-                        .parse()
-                        .map_err(|_| denc::DecodeError::Invalid { what: "entity name", found: name.len() as u64 })?;
+                    let name: AuthName = name.parse().map_err(|_| denc::DecodeError::Invalid {
+                        what: "entity name",
+                        found: name.len() as u64,
+                    })?;
                     entities.insert(name, EntityAuth::from_bytes(v)?);
                 }
                 "auth/r" => rotation = Some(Decode::from_bytes(v)?),
                 "auth/v" => auth_version = Decode::from_bytes(v)?,
-                "config/" => drop(Arc::make_mut(&mut s.config).insert(text(prefix), Decode::from_bytes(v)?)),
+                "config/" => {
+                    drop(Arc::make_mut(&mut s.config).insert(text(prefix), Decode::from_bytes(v)?))
+                }
                 "confighistory/" => drop(config_log.insert(number(prefix), Decode::from_bytes(v)?)),
-                "kv/" => drop(Arc::make_mut(&mut s.kv).insert(text(prefix), Decode::from_bytes(v)?)),
+                "kv/" => {
+                    drop(Arc::make_mut(&mut s.kv).insert(text(prefix), Decode::from_bytes(v)?))
+                }
                 "log/" => log.restore(number(prefix), Decode::from_bytes(v)?),
-                "mute/" => drop(Arc::make_mut(&mut s.mutes).insert(text(prefix), Decode::from_bytes(v)?)),
+                "mute/" => {
+                    drop(Arc::make_mut(&mut s.mutes).insert(text(prefix), Decode::from_bytes(v)?))
+                }
                 "meta/osd/" => {
                     let osd = OsdId(number(prefix) as i32);
                     Arc::make_mut(&mut s.osd_metadata).insert(osd, Decode::from_bytes(v)?);
                 }
-                "meta/mon/" => drop(Arc::make_mut(&mut s.mon_metadata).insert(text(prefix), Decode::from_bytes(v)?)),
-                "meta/mgr/" => drop(Arc::make_mut(&mut s.mgr_metadata).insert(text(prefix), Decode::from_bytes(v)?)),
+                "meta/mon/" => drop(
+                    Arc::make_mut(&mut s.mon_metadata).insert(text(prefix), Decode::from_bytes(v)?),
+                ),
+                "meta/mgr/" => drop(
+                    Arc::make_mut(&mut s.mgr_metadata).insert(text(prefix), Decode::from_bytes(v)?),
+                ),
                 "creating/" => {
                     let pool = PoolId(number(prefix) as i64);
                     Arc::make_mut(&mut s.creating).insert(pool, Decode::from_bytes(v)?);
@@ -394,11 +420,16 @@ impl ClusterState {
                     let pool = PoolId(number(prefix) as i64);
                     Arc::make_mut(&mut s.removed_snaps).insert(pool, Decode::from_bytes(v)?);
                 }
-                "executed/" => Arc::make_mut(&mut s.executed).restore(number(prefix), Decode::from_bytes(v)?),
+                "executed/" => {
+                    Arc::make_mut(&mut s.executed).restore(number(prefix), Decode::from_bytes(v)?)
+                }
                 "rescued" => s.rescued = Decode::from_bytes(v)?,
-                "counters" => (s.global_id_max, s.config_version, s.kv_version) = Decode::from_bytes(v)?,
+                "counters" => {
+                    (s.global_id_max, s.config_version, s.kv_version) = Decode::from_bytes(v)?
+                }
                 other => {
-                    // A row of a newer release that was rolled back: refusing is better than losing it.
+                    // A row of a newer release that was rolled back: refusing is better than losing
+                    // it.
                     tracing::error!("unknown row {other:?}");
                     return Err(denc::DecodeError::Invalid { what: "row", found: k.len() as u64 });
                 }

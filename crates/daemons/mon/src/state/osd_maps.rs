@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Epoch, OsdMap, OsdMapIncremental};
 
-/// A full map is kept for every epoch that is a multiple of this, so that any map can be rebuilt from a
-/// few incremental ones. Keeping all of them would cost the size of the map per epoch.
+/// A full map is kept for every epoch that is a multiple of this, so that any map can be rebuilt
+/// from a few incremental ones. Keeping all of them would cost the size of the map per epoch.
 const FULL_EVERY: u32 = 64;
 
 /// The OSD map and its history.
 ///
-/// Epochs `first()..=last()` can be given as full maps, those after the first as incremental ones too.
+/// Epochs `first()..=last()` can be given as full maps, those after the first as incremental ones
+/// too.
 #[derive(Clone, Debug, Default)]
 pub struct OsdMaps {
     map: Arc<OsdMap>,
@@ -59,7 +60,11 @@ impl OsdMaps {
         (map.epoch == epoch).then(|| Arc::new(map))
     }
 
-    pub(super) fn push(&mut self, inc: &OsdMapIncremental, rows: &mut Vec<Row>) -> Result<(), String> {
+    pub(super) fn push(
+        &mut self,
+        inc: &OsdMapIncremental,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), String> {
         let mut next = (*self.map).clone();
         next.apply_incremental(inc).map_err(|e| format!("osdmap {}: {e}", inc.epoch))?;
         let bytes = inc.to_bytes(Features::ALL);
@@ -95,13 +100,18 @@ impl OsdMaps {
         Ok(())
     }
 
-    pub(super) fn restore(fulls: BTreeMap<Epoch, Bytes>, incs: BTreeMap<Epoch, Bytes>) -> denc::Result<Self> {
+    pub(super) fn restore(
+        fulls: BTreeMap<Epoch, Bytes>,
+        incs: BTreeMap<Epoch, Bytes>,
+    ) -> denc::Result<Self> {
         let Some((_, newest)) = fulls.last_key_value() else { return Ok(Self::default()) };
         let mut map = OsdMap::from_bytes(newest)?;
         while let Some(bytes) = incs.get(&map.epoch.next()) {
             let inc = OsdMapIncremental::from_bytes(bytes)?;
-            map.apply_incremental(&inc)
-                .map_err(|_| denc::DecodeError::Invalid { what: "incremental OSD map", found: inc.epoch.0.into() })?;
+            map.apply_incremental(&inc).map_err(|_| denc::DecodeError::Invalid {
+                what: "incremental OSD map",
+                found: inc.epoch.0.into(),
+            })?;
         }
         Ok(OsdMaps { map: Arc::new(map), fulls: Arc::new(fulls), incs: Arc::new(incs) })
     }

@@ -4,9 +4,9 @@ use types::{IntervalSet, MonMap, OsdMap, PoolId, Utime};
 
 /// The batch that the leader is putting together.
 ///
-/// Handlers read [`Self::state`] and [`Self::osd`], which already have the batch's earlier changes, and
-/// add their own. The OSD map is changed in place; the incremental map is the difference that is left
-/// when the batch closes, so that any number of changes makes one epoch.
+/// Handlers read [`Self::state`] and [`Self::osd`], which already have the batch's earlier changes,
+/// and add their own. The OSD map is changed in place; the incremental map is the difference that
+/// is left when the batch closes, so that any number of changes makes one epoch.
 #[derive(Debug)]
 pub struct Pending {
     state: ClusterState,
@@ -51,8 +51,8 @@ impl Pending {
         self.osd.as_ref().unwrap_or_else(|| self.state.osd.map())
     }
 
-    /// The OSD map to be changed. Fields that follow from an epoch (`up_from`, `down_at`, ...) are left
-    /// alone: applying the difference sets them.
+    /// The OSD map to be changed. Fields that follow from an epoch (`up_from`, `down_at`, ...) are
+    /// left alone: applying the difference sets them.
     pub fn osd_mut(&mut self) -> &mut OsdMap {
         let state = &self.state;
         let now = self.now;
@@ -117,11 +117,12 @@ impl Pending {
         self.changes.is_empty() && self.osd.is_none()
     }
 
-    /// Closes the batch: returns what to propose (`None` if nothing changed after all) and goes on with
-    /// an empty batch on top of it.
+    /// Closes the batch: returns what to propose (`None` if nothing changed after all) and goes on
+    /// with an empty batch on top of it.
     pub fn close(&mut self) -> Option<Update> {
         let mut changes = std::mem::take(&mut self.changes);
-        let (removed, purged) = (std::mem::take(&mut self.removed_snaps), std::mem::take(&mut self.purged_snaps));
+        let (removed, purged) =
+            (std::mem::take(&mut self.removed_snaps), std::mem::take(&mut self.purged_snaps));
         if let Some(mut next) = self.osd.take() {
             next.modified = self.now;
             if let Some(mut inc) = diff(self.state.osd.map(), &next, removed, purged) {

@@ -1,13 +1,15 @@
 //! What changes in the state when a monitor goes on alone because the others are lost for good.
 //!
-//! The others may have decided more than this monitor knows, and clients and OSDs may have seen it. Nothing of that is
-//! known here, but nothing that was given out may be given out again with another meaning. So every number that somebody
-//! outside may have seen goes on beyond what the others can have reached: epochs of maps, global ids, numbers of secrets.
+//! The others may have decided more than this monitor knows, and clients and OSDs may have seen it.
+//! Nothing of that is known here, but nothing that was given out may be given out again with
+//! another meaning. So every number that somebody outside may have seen goes on beyond what the
+//! others can have reached: epochs of maps, global ids, numbers of secrets.
 //!
-//! *OSD maps* are followed one by one, so the epochs in between exist, and change nothing. Each has the checksum of the
-//! result: an OSD that has another map of that number, of the lost monitors, finds that this one does not follow on it,
-//! and ends. Clients do not look at checksums. The last of these maps is a whole one, with which all have the same again. In it all
-//! OSDs are down: those that live boot, so that groups begin a new interval at the same epoch everywhere.
+//! *OSD maps* are followed one by one, so the epochs in between exist, and change nothing. Each has
+//! the checksum of the result: an OSD that has another map of that number, of the lost monitors,
+//! finds that this one does not follow on it, and ends. Clients do not look at checksums. The last
+//! of these maps is a whole one, with which all have the same again. In it all OSDs are down: those
+//! that live boot, so that groups begin a new interval at the same epoch everywhere.
 
 use super::{Change, ClusterState, Pending, RowWriter, diff};
 use crate::osd_state;
@@ -21,7 +23,8 @@ pub const SKIPPED: u32 = 1000;
 const SKIPPED_GLOBAL_IDS: u64 = 10_000_000;
 
 impl ClusterState {
-    /// Makes `name` the only monitor; see the module. Reports the rows to write, later ones over earlier ones.
+    /// Makes `name` the only monitor; see the module. Reports the rows to write, later ones over
+    /// earlier ones.
     pub fn rescue(&mut self, name: &str, now: Utime) -> Result<Vec<Row>, String> {
         let mut next = self.clone();
         let mut rows = Vec::new();
@@ -89,7 +92,8 @@ impl ClusterState {
     /// What of this is a matter of usual changes.
     fn skipping(&self, name: &str, now: Utime, lost: &[String]) -> Vec<Change> {
         let later = |e: Epoch| Epoch(e.0.saturating_add(SKIPPED));
-        let (mut mgr, mut fs, mut services) = ((*self.mgr).clone(), (*self.fs).clone(), (*self.services).clone());
+        let (mut mgr, mut fs, mut services) =
+            ((*self.mgr).clone(), (*self.fs).clone(), (*self.services).clone());
         mgr.epoch = later(mgr.epoch);
         fs.epoch = later(fs.epoch);
         services.epoch = later(services.epoch);
@@ -97,11 +101,20 @@ impl ClusterState {
         let line = LogEntry {
             name: types::log::LogName { kind: types::EntityType::MON, id: name.to_owned() },
             rank: types::EntityName::new(types::EntityType::MON, rank),
-            addrs: self.monmap.mon_info.get(name).map(|i| i.public_addrs.clone()).unwrap_or_default(),
+            addrs: self
+                .monmap
+                .mon_info
+                .get(name)
+                .map(|i| i.public_addrs.clone())
+                .unwrap_or_default(),
             stamp: now,
             seq: self.log.next(),
             prio: types::LogPriority::WARN,
-            msg: format!("mon.{name} goes on alone: {} given up as lost, OSD maps after {} are unknown", lost.join(","), self.osd.last()),
+            msg: format!(
+                "mon.{name} goes on alone: {} given up as lost, OSD maps after {} are unknown",
+                lost.join(","),
+                self.osd.last()
+            ),
             channel: "cluster".into(),
         };
         let mut out = vec![
@@ -117,7 +130,12 @@ impl ClusterState {
     }
 
     fn skip_osd_maps(&mut self, now: Utime, rows: &mut Vec<Row>) -> Result<(), String> {
-        let same = |map: &OsdMap| OsdMapIncremental { fsid: map.fsid, epoch: map.epoch.next(), modified: now, ..Default::default() };
+        let same = |map: &OsdMap| OsdMapIncremental {
+            fsid: map.fsid,
+            epoch: map.epoch.next(),
+            modified: now,
+            ..Default::default()
+        };
         for _ in 1..SKIPPED {
             let mut inc = same(self.osd.map());
             inc.full_crc = Some(after(self.osd.map(), &inc)?.to_bytes_with_crc(Features::ALL).1);
@@ -127,10 +145,12 @@ impl ClusterState {
         for osd in (0..self.osd.map().max_osd()).map(OsdId) {
             osd_state::mark_down(&mut p, osd);
         }
-        let down = p.close().and_then(|u| u.changes.into_iter().find_map(|c| match c {
-            Change::OsdMap(inc) => Some(*inc),
-            _ => None,
-        }));
+        let down = p.close().and_then(|u| {
+            u.changes.into_iter().find_map(|c| match c {
+                Change::OsdMap(inc) => Some(*inc),
+                _ => None,
+            })
+        });
         let base = self.osd.map().clone();
         let map = after(&base, &down.unwrap_or_else(|| same(&base)))?;
         let mut whole = same(&base);

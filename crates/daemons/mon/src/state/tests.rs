@@ -22,7 +22,11 @@ fn fresh_of(monitors: &[&str]) -> (ClusterState, Rows) {
     let args = MkfsArgs {
         fsid: types::Fsid([7; 16]),
         name: "a".into(),
-        monitors: monitors.iter().zip(3300..).map(|(n, port)| (n.to_string(), addr(port))).collect(),
+        monitors: monitors
+            .iter()
+            .zip(3300..)
+            .map(|(n, port)| (n.to_string(), addr(port)))
+            .collect(),
         mon_key: CryptoKey::default(),
         keyring: Keyring::default(),
         crush: None,
@@ -137,7 +141,8 @@ fn take(p: &mut Pending, step: &Step) {
         Step::RemovePool(n) => {
             if let Some(id) = pool(p, n) {
                 let mut conf = conf;
-                conf.set(conf::effective::Source::CommandLine, "mon_allow_pool_delete", "true").unwrap();
+                conf.set(conf::effective::Source::CommandLine, "mon_allow_pool_delete", "true")
+                    .unwrap();
                 pools::remove_pool(p, &conf, id).unwrap();
             }
         }
@@ -169,18 +174,24 @@ fn take(p: &mut Pending, step: &Step) {
             let mask = bits::NOUP | bits::NODOWN | bits::FULL | bits::NEARFULL | bits::STOP;
             osd_state::set_bits(p, osd(n), mask, b);
         }
-        Step::Remove(n) if p.osd().exists(osd(n)) && !p.osd().is_up(osd(n)) => osd_state::remove(p, osd(n)),
+        Step::Remove(n) if p.osd().exists(osd(n)) && !p.osd().is_up(osd(n)) => {
+            osd_state::remove(p, osd(n))
+        }
         Step::UpThru(n, e) if p.osd().exists(osd(n)) => osd_state::set_up_thru(p, osd(n), Epoch(e)),
         Step::Temp(n, o) => {
             if let Some(id) = pool(p, n) {
                 osd_state::set_pg_temp(p, PgId::new(id, 1), &[osd(o)]);
             }
         }
-        Step::Affinity(n, a) if p.osd().exists(osd(n)) => osd_state::set_primary_affinity(p, osd(n), a),
+        Step::Affinity(n, a) if p.osd().exists(osd(n)) => {
+            osd_state::set_primary_affinity(p, osd(n), a)
+        }
         Step::Flags(f) => p.osd_mut().flags = always() | f << 1,
         Step::Crush(n) => {
             let mut map = (*p.osd().crush).clone();
-            let loc = [("host".to_owned(), format!("h{n}")), ("root".to_owned(), "default".to_owned())].into();
+            let loc =
+                [("host".to_owned(), format!("h{n}")), ("root".to_owned(), "default".to_owned())]
+                    .into();
             map.create_or_move_item(n.into(), 0x10000, &format!("osd.{n}"), &loc, true).unwrap();
             p.osd_mut().crush = Arc::new(map);
         }
@@ -195,9 +206,15 @@ fn take(p: &mut Pending, step: &Step) {
             let name = format!("client.{n}").parse().unwrap();
             p.put(Change::Auth(name, there.then(EntityAuth::default)));
         }
-        Step::Config(n, there) => p.put(Change::Config(format!("osd/o{n}"), there.then(|| n.to_string()))),
-        Step::Kv(n, there) => p.put(Change::Kv(format!("k/{n}"), there.then(|| Bytes::from(vec![n])))),
-        Step::Log(n) => p.put(Change::Log(vec![LogEntry { msg: n.to_string(), ..Default::default() }])),
+        Step::Config(n, there) => {
+            p.put(Change::Config(format!("osd/o{n}"), there.then(|| n.to_string())))
+        }
+        Step::Kv(n, there) => {
+            p.put(Change::Kv(format!("k/{n}"), there.then(|| Bytes::from(vec![n]))))
+        }
+        Step::Log(n) => {
+            p.put(Change::Log(vec![LogEntry { msg: n.to_string(), ..Default::default() }]))
+        }
         Step::Created(n) => {
             if let Some(id) = pool(p, n) {
                 p.put(Change::PgsCreated(vec![PgId::new(id, 0), PgId::new(id, 3)]));
@@ -210,7 +227,14 @@ fn take(p: &mut Pending, step: &Step) {
             for tid in u64::from(tid)..u64::from(tid) + 30 {
                 let id = RequestId { global_id: client.into(), kind: RequestKind::Command, tid };
                 let data = Some(Bytes::from(vec![client; 10]));
-                p.put(Change::Executed(Box::new(Execution { id, stamp: p.now(), result: -2, text: "x".into(), data, epoch: Epoch(1) })));
+                p.put(Change::Executed(Box::new(Execution {
+                    id,
+                    stamp: p.now(),
+                    result: -2,
+                    text: "x".into(),
+                    data,
+                    epoch: Epoch(1),
+                })));
             }
         }
         _ => {}
@@ -239,7 +263,8 @@ fn told(map: &OsdMap) -> OsdMap {
         o.xinfo.down_stamp = Utime::ZERO;
     }
     // Nobody's affinity is one whether it is written down or not, and so is nobody's weight zero.
-    m.primary_affinity = Some((0..m.max_osd()).map(|o| m.primary_affinity_fixed(OsdId(o))).collect());
+    m.primary_affinity =
+        Some((0..m.max_osd()).map(|o| m.primary_affinity_fixed(OsdId(o))).collect());
     m
 }
 
@@ -252,15 +277,18 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!((&a.creating, &a.removed_snaps), (&b.creating, &b.removed_snaps));
     assert!(a.log.next() == b.log.next() && a.log.iter().eq(b.log.iter()));
     assert_eq!((&a.monmap, a.rescued, a.global_id_max), (&b.monmap, b.rescued, b.global_id_max));
-    assert_eq!((a.mgr.epoch, a.fs.epoch, a.services.epoch), (b.mgr.epoch, b.fs.epoch, b.services.epoch));
+    assert_eq!(
+        (a.mgr.epoch, a.fs.epoch, a.services.epoch),
+        (b.mgr.epoch, b.fs.epoch, b.services.epoch)
+    );
     assert!(a.executed.iter().eq(b.executed.iter()));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Two monitors that apply the same updates have the same state and rows, the rows give the state
-    /// back, and the OSD map that the leader worked on is the one that everybody gets.
+    /// Two monitors that apply the same updates have the same state and rows, the rows give the
+    /// state back, and the OSD map that the leader worked on is the one that everybody gets.
     #[test]
     fn updates_are_deterministic_and_survive(steps in proptest::collection::vec(step(), 1..60)) {
         let (mut one, mut rows) = fresh();
@@ -298,7 +326,8 @@ proptest! {
         }
         let back = ClusterState::load(&rows).unwrap();
         same(&back, &one);
-        // Every epoch that is kept can be rebuilt, and has the checksum that its increment promises.
+        // Every epoch that is kept can be rebuilt, and has the checksum that its increment
+        // promises.
         for e in one.osd.first().0..=one.osd.last().0 {
             let full = one.osd.full(Epoch(e)).unwrap();
             prop_assert_eq!(full.epoch, Epoch(e));
@@ -398,7 +427,10 @@ fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     // Down again two days later, nobody remembers.
     down(&mut p, 2500 + 48 * 3600);
     let x = p.osd().osd(osd).unwrap().xinfo;
-    assert_eq!((x.laggy_probability, x.laggy_interval, x.down_stamp), (0, 0, Utime::new(2500 + 48 * 3600, 0)));
+    assert_eq!(
+        (x.laggy_probability, x.laggy_interval, x.down_stamp),
+        (0, 0, Utime::new(2500 + 48 * 3600, 0))
+    );
 }
 
 /// A boot that was executed by a leader who is gone since comes again from the next.
@@ -423,7 +455,10 @@ fn a_boot_from_before_the_osd_came_up_marks_nobody_up() {
         assert_eq!(osd_state::boot(&mut p, &conf, late), Booted::Late);
     }
     let info = p.osd().osd(osd).unwrap().info;
-    assert!(!p.osd().is_up(osd) && (info.up_from, info.lost_at) == (came_up, Epoch(0)), "its data are not lost: {info:?}");
+    assert!(
+        !p.osd().is_up(osd) && (info.up_from, info.lost_at) == (came_up, Epoch(0)),
+        "its data are not lost: {info:?}"
+    );
     // It asks again, with the map that says that it is down.
     let again = Boot { has: p.osd().epoch, ..boots(1, 5) };
     assert_eq!(osd_state::boot(&mut p, &conf, &again), Booted::Yes);
@@ -440,7 +475,9 @@ fn a_rescue_leaves_one_monitor_and_skips_numbers() {
     }
     take(&mut p, &Step::Pool(1));
     p.put(Change::MonMetadata("c".into(), Some(Default::default())));
-    p.put(Change::Rotate(s.auth.prepare_rotation(Default::default(), Utime::new(2000, 0), &mut rand::rng()).unwrap()));
+    p.put(Change::Rotate(
+        s.auth.prepare_rotation(Default::default(), Utime::new(2000, 0), &mut rand::rng()).unwrap(),
+    ));
     let mut changed = Vec::new();
     assert_eq!(s.update(p.close().unwrap(), &mut changed), Outcome::Applied);
     store(&mut rows, changed);
@@ -465,19 +502,25 @@ fn a_rescue_leaves_one_monitor_and_skips_numbers() {
     ] {
         assert_eq!(new.0, old.0 + SKIPPED);
     }
-    assert!(s.config_version >= before.config_version + 1000 && s.kv_version >= before.kv_version + 1000);
+    assert!(
+        s.config_version >= before.config_version + 1000
+            && s.kv_version >= before.kv_version + 1000
+    );
     assert!(s.global_id_max >= before.global_id_max + 1_000_000);
     assert_eq!(max_ver(&s), max_ver(&before) + 1000);
     let map = s.osd.map();
-    assert_eq!((map.pools.len(), map.max_osd()), (before.osd.map().pools.len(), before.osd.map().max_osd()));
+    assert_eq!(
+        (map.pools.len(), map.max_osd()),
+        (before.osd.map().pools.len(), before.osd.map().max_osd())
+    );
     assert!((0..2).all(|o| map.exists(OsdId(o)) && !map.is_up(OsdId(o)) && map.is_in(OsdId(o))));
     assert_eq!(map.osd(OsdId(1)).unwrap().info.down_at, map.epoch);
     // Once more at the same moment: it is another group all the same.
     assert!(s.rescue("b", Utime::new(3000, 0)).is_ok() && s.rescued == 3001);
 }
 
-/// Who has the survivor's map follows map by map. Who has a map of the lost monitors notices, if it looks at checksums, and has
-/// the same as all others in the end, if it does not.
+/// Who has the survivor's map follows map by map. Who has a map of the lost monitors notices, if it
+/// looks at checksums, and has the same as all others in the end, if it does not.
 #[test]
 fn maps_of_lost_monitors_are_told_from_those_of_the_rescued_one() {
     let (mut s, _) = fresh_of(&["a", "b", "c"]);
@@ -488,7 +531,8 @@ fn maps_of_lost_monitors_are_told_from_those_of_the_rescued_one() {
     let foreign = lost.osd_before().clone();
     assert_eq!(foreign.epoch, base.epoch.next());
     s.rescue("a", Utime::new(3000, 0)).unwrap();
-    let inc = |e: Epoch| types::OsdMapIncremental::from_bytes(s.osd.incremental(e).unwrap()).unwrap();
+    let inc =
+        |e: Epoch| types::OsdMapIncremental::from_bytes(s.osd.incremental(e).unwrap()).unwrap();
     let (mut own, mut client) = ((*base).clone(), foreign.clone());
     while own.epoch < s.osd.last() {
         own.apply_incremental_checked(&inc(own.epoch.next())).unwrap();

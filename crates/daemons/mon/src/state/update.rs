@@ -5,7 +5,9 @@ use auth::{AuthName, EntityAuth, Rotation};
 use bytes::{Bytes, BytesMut};
 use denc::{BufMut, Decode, DecodeError, Encode, Features, Reader};
 use std::collections::BTreeMap;
-use types::{Epoch, FsMap, LogEntry, MgrMap, MonMap, OsdId, OsdMapIncremental, PgId, ServiceMap, Utime};
+use types::{
+    Epoch, FsMap, LogEntry, MgrMap, MonMap, OsdId, OsdMapIncremental, PgId, ServiceMap, Utime,
+};
 
 /// Metadata that a daemon reported, by name.
 pub type Metadata = BTreeMap<String, String>;

@@ -7,7 +7,9 @@ use crate::osd_map::MapAt;
 use crate::superblock;
 use bytes::Bytes;
 use denc::Decode;
-use messages::{BootSuperblock, Config as ConfigMsg, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload};
+use messages::{
+    BootSuperblock, Config as ConfigMsg, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload,
+};
 use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
@@ -27,10 +29,12 @@ impl Daemon {
                 Ok(m) => self.maps(m),
                 Err(e) => tracing::error!("maps from a monitor cannot be read: {e}"),
             },
-            MgrMapMsg::TYPE => match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {
-                Ok(Ok(map)) => self.mgr_map(map),
-                _ => tracing::error!("a mgr map from a monitor cannot be read"),
-            },
+            MgrMapMsg::TYPE => {
+                match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {
+                    Ok(Ok(map)) => self.mgr_map(map),
+                    _ => tracing::error!("a mgr map from a monitor cannot be read"),
+                }
+            }
             ConfigMsg::TYPE => {
                 if let Ok(m) = ConfigMsg::decode(&message) {
                     let pairs = m.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
@@ -44,8 +48,8 @@ impl Daemon {
         }
     }
 
-    /// Applies maps in order. A map is durable before what groups make of it, and that before the superblock says that
-    /// it was processed, because the store commits in order.
+    /// Applies maps in order. A map is durable before what groups make of it, and that before the
+    /// superblock says that it was processed, because the store commits in order.
     pub(super) fn maps(self: &Rc<Self>, m: OsdMapMsg) {
         if self.stopping.get() {
             return;
@@ -62,7 +66,11 @@ impl Daemon {
             match full {
                 Some((e, bytes)) if gap => match OsdMap::from_bytes(bytes) {
                     Ok(map) => {
-                        tracing::info!("maps {}..{} are gone, going on with {e}", current.next(), e);
+                        tracing::info!(
+                            "maps {}..{} are gone, going on with {e}",
+                            current.next(),
+                            e
+                        );
                         self.next_map(map, bytes.clone(), false);
                         // The monitor does not send the rest again.
                         current = self.maps_that_follow(&m);
@@ -85,7 +93,13 @@ impl Daemon {
             own.current = current;
             own.unborn = self.core.unborn();
             // What no group needs any more goes, a few at a time.
-            let needed = self.core.hosts().iter().map(|h| h.with_pg(|p| p.persisted_epoch())).min().unwrap_or(current);
+            let needed = self
+                .core
+                .hosts()
+                .iter()
+                .map(|h| h.with_pg(|p| p.persisted_epoch()))
+                .min()
+                .unwrap_or(current);
             let keep = needed.min(m.oldest.max(own.oldest));
             if own.oldest < keep {
                 let to = Epoch(keep.0.min(own.oldest.0 + MAPS_DROPPED_MAX));
@@ -103,12 +117,19 @@ impl Daemon {
         self.after_maps();
     }
 
-    /// Applies what follows on the map that is here, as far as there is no gap. The epoch that is reached.
+    /// Applies what follows on the map that is here, as far as there is no gap. The epoch that is
+    /// reached.
     fn maps_that_follow(self: &Rc<Self>, m: &OsdMapMsg) -> Epoch {
         loop {
             let next = self.core.epoch().next();
-            let found = match (m.maps.get(&next), m.incremental_maps.get(&next), self.map.borrow().as_ref()) {
-                (Some(full), _, _) => OsdMap::from_bytes(full).map(|map| (map, full.clone())).map_err(OsdMapError::Malformed),
+            let found = match (
+                m.maps.get(&next),
+                m.incremental_maps.get(&next),
+                self.map.borrow().as_ref(),
+            ) {
+                (Some(full), _, _) => OsdMap::from_bytes(full)
+                    .map(|map| (map, full.clone()))
+                    .map_err(OsdMapError::Malformed),
                 (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
                 _ => return self.core.epoch(),
             };
@@ -126,8 +147,9 @@ impl Daemon {
         }
     }
 
-    /// The monitors' next map does not follow on the one that is here: this OSD saw maps that the monitors lost. Others may act on maps
-    /// of the same numbers that say something else, so it serves nobody any more.
+    /// The monitors' next map does not follow on the one that is here: this OSD saw maps that the
+    /// monitors lost. Others may act on maps of the same numbers that say something else, so it
+    /// serves nobody any more.
     fn other_history(&self, next: Epoch, why: &OsdMapError) {
         let here = self.core.epoch();
         let text = format!(
@@ -140,7 +162,8 @@ impl Daemon {
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
         let epoch = map.epoch;
-        // Before anything that groups make of it: after a crash they may be ahead of the superblock.
+        // Before anything that groups make of it: after a crash they may be ahead of the
+        // superblock.
         let mut t = Transaction::new();
         superblock::put_map(&mut t, epoch, bytes);
         let weak = Rc::downgrade(&self.core);
@@ -171,7 +194,8 @@ impl Daemon {
                 self.conf.borrow_mut().set_started();
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
-                // Before anything is written as this OSD: with an epoch of 0 the store would count as a new one.
+                // Before anything is written as this OSD: with an epoch of 0 the store would count
+                // as a new one.
                 let mut t = Transaction::new();
                 superblock::put(&mut t, &self.superblock.borrow());
                 let weak = Rc::downgrade(&self.core);
@@ -186,9 +210,18 @@ impl Daemon {
             self.core.check_scrub_flags();
         } else {
             if self.booted.replace(false) {
-                tracing::warn!(osd = self.id.0, epoch = map.epoch().0, "marked down, booting again");
-                // Unless an operator did it, somebody was mistaken; both should be in the cluster's log.
-                let text = format!("map e{} marked osd.{} down, but its process still runs", map.epoch(), self.id);
+                tracing::warn!(
+                    osd = self.id.0,
+                    epoch = map.epoch().0,
+                    "marked down, booting again"
+                );
+                // Unless an operator did it, somebody was mistaken; both should be in the cluster's
+                // log.
+                let text = format!(
+                    "map e{} marked osd.{} down, but its process still runs",
+                    map.epoch(),
+                    self.id
+                );
                 self.mon.log(LogPriority::WARN, "cluster", text);
             }
             // Clients send all that waits here to others.
@@ -210,7 +243,9 @@ impl Daemon {
         if self.unhealthy.replace(!healthy) == healthy {
             match healthy {
                 true => tracing::info!("other OSDs are heard again"),
-                false => tracing::warn!("not booting: too few other OSDs answer pings; osd_heartbeat_min_healthy_ratio says how many must"),
+                false => tracing::warn!(
+                    "not booting: too few other OSDs answer pings; osd_heartbeat_min_healthy_ratio says how many must"
+                ),
             }
         }
         if !healthy {
@@ -218,8 +253,13 @@ impl Daemon {
         }
         let own = self.superblock.borrow().clone();
         let mut metadata = self.metadata.clone();
-        let [front, back, hb_front, hb_back] =
-            [&self.addrs, &self.cluster_addrs, self.pings.addrs(Lane::Front), self.pings.addrs(Lane::Back)].map(EntityAddrVec::to_string);
+        let [front, back, hb_front, hb_back] = [
+            &self.addrs,
+            &self.cluster_addrs,
+            self.pings.addrs(Lane::Front),
+            self.pings.addrs(Lane::Back),
+        ]
+        .map(EntityAddrVec::to_string);
         for (k, v) in [
             ("front_addr", front.as_str()),
             ("back_addr", &back),

@@ -13,27 +13,30 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::copies::Copies;
-use crate::limited::{DEMAND_PERIOD, NEWS_PAUSE};
-use crate::fullness::{self, Fullness};
 use crate::core::{Core, MonLink, Parts};
+use crate::fullness::{self, Fullness};
 use crate::host::{META_KEY, pgid_of};
+use crate::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
-use crate::overridden;
 use crate::osd_map::MapAt;
+use crate::overridden;
 use crate::peer_net::LocalPeer;
-use crate::session::Session;
-use crate::superblock::{self, OwnError, Superblock};
 use crate::scheduler::OsdQueue;
+use crate::session::Session;
 use crate::settings;
+use crate::superblock::{self, OwnError, Superblock};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
-use pings::Pings;
-use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use msgr::{
+    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
+    PolicySet, ReceiveGuard,
+};
 use pg::{MapView, Pg};
+use pings::Pings;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -137,7 +140,10 @@ pub async fn mkfs(
     let store = Store::open(dev, options.clone()).await?;
     let mut t = Transaction::new();
     superblock::create(&mut t);
-    superblock::put(&mut t, &Superblock { cluster: fsid, osd: osd_fsid, whoami: id, ..Superblock::default() });
+    superblock::put(
+        &mut t,
+        &Superblock { cluster: fsid, osd: osd_fsid, whoami: id, ..Superblock::default() },
+    );
     store.submit(t)?.await?;
     store.close().await?;
     Ok(())
@@ -194,9 +200,11 @@ impl Link {
         if w.up_thru.is_some_and(|want| map.up_thru(me) >= want) {
             w.up_thru = None;
         }
-        // Whatever moved the group, its new interval asks for what it wants itself. Said again later, an old wish would
-        // move it where nobody wants it.
-        w.pg_temp.retain(|pgid, _| before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid)));
+        // Whatever moved the group, its new interval asks for what it wants itself. Said again
+        // later, an old wish would move it where nobody wants it.
+        w.pg_temp.retain(|pgid, _| {
+            before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid))
+        });
     }
 }
 
@@ -271,9 +279,13 @@ struct Daemon {
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
 
-/// A monitor that hangs is left sooner than clients give up: the OSD may wait for a map that others have.
-const MON_TIMING: MonTiming =
-    MonTiming { ping_interval: Duration::from_secs(3), ping_timeout: Duration::from_secs(9), ..MonTiming::DEFAULT };
+/// A monitor that hangs is left sooner than clients give up: the OSD may wait for a map that others
+/// have.
+const MON_TIMING: MonTiming = MonTiming {
+    ping_interval: Duration::from_secs(3),
+    ping_timeout: Duration::from_secs(9),
+    ..MonTiming::DEFAULT
+};
 /// How long a start waits for the monitors.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the daemon looks whether something is due.
@@ -348,11 +360,14 @@ impl MonEvents for FromMon {
     }
 }
 
-/// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see [`OsdHandle::is_up`].
+/// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see
+/// [`OsdHandle::is_up`].
 pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let dev = Device::open(&config.device, config.engine, None)
         .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
-    let store = Rc::new(Store::open(dev, config.store.with_budgets(settings::budgets(&config.conf))).await?);
+    let store = Rc::new(
+        Store::open(dev, config.store.with_budgets(settings::budgets(&config.conf))).await?,
+    );
     let own = superblock::load(&store).await?;
     if own.whoami != config.id || own.cluster != config.fsid {
         return Err(StartError::OtherOsd { found: own.whoami, cluster: own.cluster });
@@ -401,13 +416,25 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let cluster = cluster_ip.map(listen).transpose()?;
     let cluster_addrs = cluster.as_ref().map_or_else(|| addrs.clone(), |(_, addrs)| addrs.clone());
     let cluster_messenger = cluster.map(|(messenger, _)| messenger);
-    let pings = Pings::new(id, nonce, auth.clone(), mon.auth().clone(), (config.ip, cluster_ip), config.ports.clone())?;
+    let pings = Pings::new(
+        id,
+        nonce,
+        auth.clone(),
+        mon.auth().clone(),
+        (config.ip, cluster_ip),
+        config.ports.clone(),
+    )?;
     // The monitors take these for the OSD's addresses.
     mon.messenger().set_addrs(addrs.clone());
     let net = Net::new(id, cluster_messenger.as_ref().unwrap_or(&messenger).clone());
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
-    let link = Rc::new(Link { mon: mon.clone(), epoch: Cell::new(own.current), map: RefCell::default(), wishes: RefCell::default() });
+    let link = Rc::new(Link {
+        mon: mon.clone(),
+        epoch: Cell::new(own.current),
+        map: RefCell::default(),
+        wishes: RefCell::default(),
+    });
     let kind = match store::dev::is_rotational(&config.device) {
         Some(true) => qos::DeviceKind::Hdd,
         _ => qos::DeviceKind::Ssd,
@@ -420,7 +447,10 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         net: net.clone(),
         mon: link.clone(),
         copies: copies.clone(),
-        settings: settings::settings_under(&config.conf, crate::work::Queue::overrides_limits(&queue)),
+        settings: settings::settings_under(
+            &config.conf,
+            crate::work::Queue::overrides_limits(&queue),
+        ),
         queue: Box::new(queue),
     });
     core.tracker.set_limits(settings::history(&config.conf));
@@ -470,15 +500,20 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     });
     *inbound.0.borrow_mut() = Rc::downgrade(&d);
     pings.attach(&d);
-    let (w1, w2, w3, w4) = (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
+    let (w1, w2, w3, w4) =
+        (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
     *d.admin.borrow_mut() = Some(Rc::new(Admin {
         core,
         conf,
         cluster,
         osd_fsid,
         changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
-        ping_times: Box::new(move || w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())),
-        oldest_map: Box::new(move || w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)),
+        ping_times: Box::new(move || {
+            w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())
+        }),
+        oldest_map: Box::new(move || {
+            w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)
+        }),
         state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
     }));
     d.run(cluster_addrs, news);
@@ -499,14 +534,19 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
 
 /// Tells two starts of one process apart.
 fn wall_bits() -> u32 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() >> 10) as u32 & 0x7fff_ffff
 }
 
 /// Groups that are read from the store at the same time.
 const LOADS: usize = 32;
 
-async fn load_group(store: Rc<Store>, coll: store::Coll, pgid: PgId) -> Result<(PgId, pg::rows::Loaded), StartError> {
+async fn load_group(
+    store: Rc<Store>,
+    coll: store::Coll,
+    pgid: PgId,
+) -> Result<(PgId, pg::rows::Loaded), StartError> {
     let meta = Bytes::from_static(META_KEY);
     let mut rows = Vec::new();
     let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
@@ -526,13 +566,18 @@ async fn load_group(store: Rc<Store>, coll: store::Coll, pgid: PgId) -> Result<(
 }
 
 /// Loads all groups and brings each up to the newest map that is kept.
-async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Result<Option<Rc<MapAt>>, StartError> {
+async fn load_groups(
+    core: &Rc<Core>,
+    store: &Rc<Store>,
+    own: &Superblock,
+) -> Result<Option<Rc<MapAt>>, StartError> {
     if own.current == Epoch(0) {
         return Ok(None);
     }
     let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
     // Many groups at a time: what one waits for is a chain of reads.
-    let mut waiting = store.collections().into_iter().filter_map(|c| pgid_of(c).map(|pgid| (c, pgid)));
+    let mut waiting =
+        store.collections().into_iter().filter_map(|c| pgid_of(c).map(|pgid| (c, pgid)));
     let mut under_way = tokio::task::JoinSet::new();
     let mut loaded = Vec::new();
     loop {
@@ -560,7 +605,9 @@ async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Re
     core.restore(newest.clone(), own.unborn.clone());
     for (_, l) in loaded {
         let epoch = l.epoch;
-        let Some((at, map)) = maps.range(epoch..).next().map(|(e, m)| (*e, m.clone())) else { continue };
+        let Some((at, map)) = maps.range(epoch..).next().map(|(e, m)| (*e, m.clone())) else {
+            continue;
+        };
         let conf = core.settings().pg.clone();
         let pg = Pg::load(core.whoami, l, map, conf, crate::core::wall_now());
         let host = core.add_loaded(pg);
@@ -576,7 +623,8 @@ async fn load_groups(core: &Rc<Core>, store: &Rc<Store>, own: &Superblock) -> Re
     Ok(Some(newest))
 }
 
-/// Tells the manager what images are asked for: when there is news, and regularly while some have limits.
+/// Tells the manager what images are asked for: when there is news, and regularly while some have
+/// limits.
 async fn tell_demand(daemon: Weak<Daemon>, news: Rc<Notify>) {
     loop {
         let Some(d) = daemon.upgrade() else { return };
@@ -705,8 +753,10 @@ impl Daemon {
             self.ask_for_maps();
             self.try_boot();
         }
-        let period = self.stats_period.get().map_or(0, |s| u64::from(s) * 1000 / TICK.as_millis() as u64);
-        let due = if period > 0 { n.is_multiple_of(period) } else { every("osd_mon_report_interval") };
+        let period =
+            self.stats_period.get().map_or(0, |s| u64::from(s) * 1000 / TICK.as_millis() as u64);
+        let due =
+            if period > 0 { n.is_multiple_of(period) } else { every("osd_mon_report_interval") };
         self.pings.round(self);
         self.check_fullness();
         self.core.measure(std::time::Instant::now());
@@ -739,13 +789,20 @@ impl Daemon {
         let level = Fullness::of(&self.core.store.statfs(), map.osd_map(), failsafe);
         self.core.set_backfillfull(fullness::backfillfull_ratio(map.osd_map(), failsafe));
         let wanted = level.bit();
-        if self.booted.get() && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted) {
-            self.mon.send_payload(&OsdFull { paxos: Paxos(map.epoch().0.into()), map_epoch: map.epoch(), state: wanted });
+        if self.booted.get()
+            && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted)
+        {
+            self.mon.send_payload(&OsdFull {
+                paxos: Paxos(map.epoch().0.into()),
+                map_epoch: map.epoch(),
+                state: wanted,
+            });
         }
         self.core.retry_waiting_for_room();
     }
 
-    /// Keeps what was learned of costs and capacity, if there is anything new. It does not matter if that fails.
+    /// Keeps what was learned of costs and capacity, if there is anything new. It does not matter
+    /// if that fails.
     fn keep_learned(&self) {
         let Some((learned, news)) = self.core.with_meter(|m| m.save()) else { return };
         if self.learned.replace(news) == news || self.core.store.congested() {
@@ -781,7 +838,10 @@ impl Daemon {
         }
         self.tell_ignored(&conf);
         self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
-        self.core.set_settings(settings::settings_under(&conf, self.core.with_queue(|q| q.overrides_limits())));
+        self.core.set_settings(settings::settings_under(
+            &conf,
+            self.core.with_queue(|q| q.overrides_limits()),
+        ));
         self.core.tracker.set_limits(settings::history(&conf));
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
         self.core.store.set_budgets(settings::budgets(&conf));

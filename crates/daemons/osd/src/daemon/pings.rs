@@ -1,13 +1,17 @@
 //! Pings between OSDs, and what follows from silence: the sockets around [`Heartbeats`].
 //!
-//! Pings have messengers of their own, those that listen and one that connects, so that they share no
-//! socket with data and a peer's session is not disturbed by them. An OSD with a network for other OSDs listens in both.
+//! Pings have messengers of their own, those that listen and one that connects, so that they share
+//! no socket with data and a peer's session is not disturbed by them. An OSD with a network for
+//! other OSDs listens in both.
 
 use super::Daemon;
 use crate::heartbeat::{self, Heartbeats, Lane, Silence};
 use auth::{ClientAuth, ServiceAuth};
 use messages::{OsdFailure, OsdPing, Paxos, Payload};
-use msgr::{BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet, ReceiveGuard};
+use msgr::{
+    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
+    PolicySet, ReceiveGuard,
+};
 use pg::MapView;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -171,7 +175,8 @@ impl Pings {
         if !booted && !self.was_up.get() {
             return;
         }
-        // Who was marked down goes on to ping, to know whether it may be up again. It reports nobody, and begins anew when it is up.
+        // Who was marked down goes on to ping, to know whether it may be up again. It reports
+        // nobody, and begins anew when it is up.
         if booted && (!self.was_up.replace(true) || self.was_down.get()) {
             self.beats.borrow_mut().clear();
             self.chosen_at.set(Epoch(0));
@@ -185,7 +190,11 @@ impl Pings {
         let (interval, grace, again) = {
             let conf = d.conf.borrow();
             let seconds = |option| Duration::from_secs(conf.u64(option));
-            (seconds("osd_heartbeat_interval"), seconds("osd_heartbeat_grace"), seconds("osd_mon_report_interval"))
+            (
+                seconds("osd_heartbeat_interval"),
+                seconds("osd_heartbeat_grace"),
+                seconds("osd_mon_report_interval"),
+            )
         };
         let stamp = crate::core::wall_now();
         let due = self.beats.borrow_mut().due(now, interval, stamp);
@@ -193,7 +202,12 @@ impl Pings {
             if !booted {
                 self.give_up_silent(osd, lane, now, grace / 2);
             }
-            let known = self.conns.borrow().get(&(osd, lane)).map(|(c, _)| c.clone()).filter(|c| !c.is_down());
+            let known = self
+                .conns
+                .borrow()
+                .get(&(osd, lane))
+                .map(|(c, _)| c.clone())
+                .filter(|c| !c.is_down());
             let conn = known.unwrap_or_else(|| {
                 let conn = self.connecting.connect(EntityType::OSD, at);
                 self.conns.borrow_mut().insert((osd, lane), (conn.clone(), now));
@@ -211,7 +225,8 @@ impl Pings {
         }
     }
 
-    /// Ends a connection on which nothing was heard for so long: when the network is whole again TCP may not try for a minute.
+    /// Ends a connection on which nothing was heard for so long: when the network is whole again
+    /// TCP may not try for a minute.
     fn give_up_silent(&self, osd: OsdId, lane: Lane, now: Instant, patience: Duration) {
         let long = |since: Instant| now.saturating_duration_since(since) > patience;
         if self.beats.borrow().heard(osd, lane).is_none_or(|heard| !long(heard)) {
@@ -225,12 +240,17 @@ impl Pings {
         }
     }
 
-    /// Whether enough of the peers answer (Ceph: `OSD::_is_healthy`, osd/OSD.cc): an OSD that was marked down because nobody
-    /// hears it, but reaches the monitors, would be marked up and down again and again.
+    /// Whether enough of the peers answer (Ceph: `OSD::_is_healthy`, osd/OSD.cc): an OSD that was
+    /// marked down because nobody hears it, but reaches the monitors, would be marked up and down
+    /// again and again.
     pub fn is_healthy(&self, d: &Daemon) -> bool {
         let conf = d.conf.borrow();
         let interval = Duration::from_secs(conf.u64("osd_heartbeat_interval"));
-        self.beats.borrow().are_heard(Instant::now(), 2 * interval + Duration::from_secs(1), conf.f64("osd_heartbeat_min_healthy_ratio"))
+        self.beats.borrow().are_heard(
+            Instant::now(),
+            2 * interval + Duration::from_secs(1),
+            conf.f64("osd_heartbeat_min_healthy_ratio"),
+        )
     }
 
     fn message(&self, d: &Daemon, op: u8) -> OsdPing {
@@ -249,8 +269,8 @@ impl Pings {
             OsdPing::PING => {
                 let from = OsdId(i32::try_from(conn.peer_name().num).unwrap_or(-1));
                 let map = d.map.borrow().clone();
-                // Somebody who does not know yet that the map calls him down. One that has just booted may
-                // be ahead of our map.
+                // Somebody who does not know yet that the map calls him down. One that has just
+                // booted may be ahead of our map.
                 let dead = map.is_some_and(|m| !m.is_up(from) && m.epoch() > ping.map_epoch);
                 let op = if dead { OsdPing::YOU_DIED } else { OsdPing::PING_REPLY };
                 let reply = OsdPing { ping_stamp: ping.ping_stamp, ..self.message(d, op) };
@@ -260,7 +280,14 @@ impl Pings {
                 let Some((osd, lane)) = self.peer_of(conn) else { return };
                 let span = d.conf.borrow().u64("debug_heartbeat_testing_span");
                 let minute = Duration::from_secs(if span == 0 { 60 } else { span });
-                let told = self.beats.borrow_mut().answered(osd, lane, Instant::now(), ping.ping_stamp, crate::core::wall_now(), minute);
+                let told = self.beats.borrow_mut().answered(
+                    osd,
+                    lane,
+                    Instant::now(),
+                    ping.ping_stamp,
+                    crate::core::wall_now(),
+                    minute,
+                );
                 if let Some(process) = told {
                     let back = Silence { osd, process, lane, lasted: Duration::ZERO };
                     self.report(d, &back, 0);

@@ -44,10 +44,20 @@ impl Default for Reports {
 
 /// Differs if the mgr should hear of a group before it hears of all.
 fn print(s: &PgStat) -> u64 {
-    let mut h = s.state.0.rotate_left(32) ^ s.version.version ^ u64::from(s.mapping_epoch.0).rotate_left(16);
+    let mut h = s.state.0.rotate_left(32)
+        ^ s.version.version
+        ^ u64::from(s.mapping_epoch.0).rotate_left(16);
     let n = &s.stats.sum;
     h ^= u64::from(s.last_scrub_stamp.sec).rotate_left(24);
-    for v in [n.num_objects, n.num_bytes, n.num_objects_degraded, n.num_objects_misplaced, n.num_objects_unfound, n.num_scrub_errors, n.num_objects_repaired] {
+    for v in [
+        n.num_objects,
+        n.num_bytes,
+        n.num_objects_degraded,
+        n.num_objects_misplaced,
+        n.num_objects_unfound,
+        n.num_scrub_errors,
+        n.num_objects_repaired,
+    ] {
         h = h.rotate_left(7) ^ v as u64;
     }
     h
@@ -104,7 +114,8 @@ impl Daemon {
         match MgrConfigure::decode(message) {
             Ok(m) => {
                 self.stats_period.set((m.stats_period > 0).then_some(m.stats_period));
-                // It says so when it has taken this OSD in. What it was told before, it may have been too new to take.
+                // It says so when it has taken this OSD in. What it was told before, it may have
+                // been too new to take.
                 self.core.with_queue(|q| q.forget_told());
             }
             Err(e) => tracing::warn!("what the mgr wants to be told cannot be read: {e}"),
@@ -142,8 +153,8 @@ impl Daemon {
         }
     }
 
-    /// Other work goes on while the groups are looked at. So what is told of them may be of different moments, but not older than the
-    /// map that is named.
+    /// Other work goes on while the groups are looked at. So what is told of them may be of
+    /// different moments, but not older than the map that is named.
     async fn send_report(&self, all: bool) {
         let f = Features::ALL;
         let reports = &self.reports;
@@ -159,7 +170,11 @@ impl Daemon {
                 return;
             }
             snap_trim_queues += host.with_pg(|p| p.snap_trim_queue().size());
-            let Some(stat) = host.with_pg(|pg| pg.is_primary().then(|| stats::pg_stat(pg, &host.reads(), seq))) else { return };
+            let Some(stat) =
+                host.with_pg(|pg| pg.is_primary().then(|| stats::pg_stat(pg, &host.reads(), seq)))
+            else {
+                return;
+            };
             led.insert(host.pgid);
             let print = print(&stat);
             let before = reports.told.borrow_mut().insert(host.pgid, print);
@@ -170,7 +185,8 @@ impl Daemon {
         self.core.for_each_host(each).await;
         let Some(conn) = conn else { return };
         if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &conn)) {
-            // Another mgr, or none: whom this was for is gone, and the next has to be told everything.
+            // Another mgr, or none: whom this was for is gone, and the next has to be told
+            // everything.
             reports.full.set(true);
             return;
         }
@@ -194,8 +210,13 @@ impl Daemon {
             qos = self.core.with_queue(|q| q.take_seen(&pool_name)).to_bytes(f);
         }
         let beats = self.pings.beats.borrow();
-        let osd_stat = OsdStat { hb_peers: beats.peers(), hb_pingtime: beats.times(), ..stats::osd_stat(&self.core, up_from, seq, snap_trim_queues) };
-        let mut counters: BTreeMap<String, u64> = slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
+        let osd_stat = OsdStat {
+            hb_peers: beats.peers(),
+            hb_pingtime: beats.times(),
+            ..stats::osd_stat(&self.core, up_from, seq, snap_trim_queues)
+        };
+        let mut counters: BTreeMap<String, u64> =
+            slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
         let mut count = |name: &str, n| {
             counters.insert(name.to_owned(), n);
         };

@@ -6,18 +6,26 @@ use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::superblock;
-use messages::{Command, CommandReply, MgrConfigure, OsdMapMsg, OsdOp, OsdForceRecovery, OsdScrub, Payload, PeerMessage, QosShares};
+use messages::{
+    Command, CommandReply, MgrConfigure, OsdForceRecovery, OsdMapMsg, OsdOp, OsdScrub, Payload,
+    PeerMessage, QosShares,
+};
 use msgr::{Connection, Message, ReceiveGuard};
+use pg::MapView;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use pg::MapView;
 use types::{EntityAddr, EntityType, Epoch, PgId};
 
 /// A client that is further behind asks the monitors.
 const MAPS_SHARED: u32 = 16;
 
 impl Daemon {
-    pub(super) fn received(self: &Rc<Self>, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+    pub(super) fn received(
+        self: &Rc<Self>,
+        conn: &Rc<Connection>,
+        message: Message,
+        guard: ReceiveGuard,
+    ) {
         match message.msg_type {
             OsdOp::TYPE => self.client_op(conn, message, guard),
             PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
@@ -30,7 +38,9 @@ impl Daemon {
             QosShares::TYPE => self.take_shares(conn, &message),
             MgrConfigure::TYPE => self.configure_reports(conn, &message),
             OsdScrub::TYPE if conn.peer_type() == EntityType::MGR => self.scrub_asked(&message),
-            OsdForceRecovery::TYPE if conn.peer_type() == EntityType::MGR => self.force_recovery(&message),
+            OsdForceRecovery::TYPE if conn.peer_type() == EntityType::MGR => {
+                self.force_recovery(&message)
+            }
             Command::TYPE => self.command(conn, &message),
             _ => {}
         }
@@ -51,7 +61,9 @@ impl Daemon {
         match OsdForceRecovery::decode(message) {
             Ok(m) if m.fsid == self.superblock.borrow().cluster => {
                 let on = m.options & OsdForceRecovery::CANCEL == 0;
-                for (bit, backfill) in [(OsdForceRecovery::BACKFILL, true), (OsdForceRecovery::RECOVERY, false)] {
+                for (bit, backfill) in
+                    [(OsdForceRecovery::BACKFILL, true), (OsdForceRecovery::RECOVERY, false)]
+                {
                     if m.options & bit != 0 {
                         self.core.force_recovery(m.pgs.iter().map(|p| p.pgid), backfill, on);
                     }
@@ -80,18 +92,25 @@ impl Daemon {
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
         let map = self.map.borrow().clone();
-        self.core.handle_request(request, Rc::new(ConnectionSink(conn.clone(), session.clone())), Some(guard), |r, info| {
-            // A pool that this map does not have is looked for in the next ones; nothing runs before.
-            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
-            pool.is_none_or(|pool| session.allows(r, info, &pool))
-        });
+        self.core.handle_request(
+            request,
+            Rc::new(ConnectionSink(conn.clone(), session.clone())),
+            Some(guard),
+            |r, info| {
+                // A pool that this map does not have is looked for in the next ones; nothing runs
+                // before.
+                let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
+                pool.is_none_or(|pool| session.allows(r, info, &pool))
+            },
+        );
     }
 
-    /// Sends newer maps to a client (Ceph: `OSDService::maybe_share_map`). Clients ask monitors for maps only every
-    /// few seconds: a client that lost another OSD learns from those it still talks to where to go. One whose
-    /// request is dropped, because by now another OSD leads the group, or this one has begun to lead it after the
-    /// client looked, gets the newest map at least. The others get maps only without a gap: a client that misses one
-    /// sends all again that it waits for.
+    /// Sends newer maps to a client (Ceph: `OSDService::maybe_share_map`). Clients ask monitors for
+    /// maps only every few seconds: a client that lost another OSD learns from those it still talks
+    /// to where to go. One whose request is dropped, because by now another OSD leads the group, or
+    /// this one has begun to lead it after the client looked, gets the newest map at least. The
+    /// others get maps only without a gap: a client that misses one sends all again that it waits
+    /// for.
     fn share_map(&self, conn: &Rc<Connection>, session: &Session, m: &OsdOp) {
         let Some(map) = self.map.borrow().clone() else { return };
         let epoch = map.epoch();
@@ -101,7 +120,10 @@ impl Daemon {
         let dropped = {
             let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
             map.fold(raw).is_some_and(|pgid| {
-                let since = self.core.host(pgid).map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
+                let since = self
+                    .core
+                    .host(pgid)
+                    .map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
                 map.mapping(pgid).primary != Some(self.id) || m.epoch < since
             })
         };
@@ -117,8 +139,8 @@ impl Daemon {
         }
     }
 
-    /// Sends a client the maps behind the one that it has. If these are many, it gets the newest one if it `must` hear of it, and else
-    /// nothing.
+    /// Sends a client the maps behind the one that it has. If these are many, it gets the newest
+    /// one if it `must` hear of it, and else nothing.
     fn send_maps(&self, conn: &Rc<Connection>, session: &Session, has: Epoch, must: bool) {
         let epoch = self.core.epoch();
         let first = has.max(session.shared.get()).next();
@@ -131,7 +153,8 @@ impl Daemon {
         }
         session.shared.set(epoch);
         let first = if few { first } else { epoch };
-        let (core, conn, fsid) = (self.core.clone(), conn.clone(), self.superblock.borrow().cluster);
+        let (core, conn, fsid) =
+            (self.core.clone(), conn.clone(), self.superblock.borrow().cluster);
         tokio::task::spawn_local(async move {
             let mut maps = BTreeMap::new();
             for e in (first.0..=epoch.0).map(Epoch) {
@@ -159,7 +182,8 @@ impl Daemon {
                 Some(a) if admin => a.run(&c.cmd.concat()).await,
                 _ => (types::Errno::EACCES.as_result(), "access denied".into(), Vec::new()),
             };
-            let mut reply = CommandReply { result, status, output: output.into() }.encode(conn.features());
+            let mut reply =
+                CommandReply { result, status, output: output.into() }.encode(conn.features());
             reply.tid = tid;
             conn.send(reply);
         });

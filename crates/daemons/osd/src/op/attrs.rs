@@ -1,7 +1,7 @@
 //! Attributes of objects.
 //!
-//! A user's attribute `name` is stored as `_name`, so that it cannot clash with the OSD's own (`_` and
-//! `snapset`), as in Ceph.
+//! A user's attribute `name` is stored as `_name`, so that it cannot clash with the OSD's own (`_`
+//! and `snapset`), as in Ceph.
 
 use super::code::{Op, OpArgs, OpOutcome};
 use super::exec::{Exec, kib, put};
@@ -66,7 +66,9 @@ struct Parts {
 }
 
 fn parts(op: &Op) -> Result<Parts, Errno> {
-    let OpArgs::Xattr { name_len, value_len, cmp_op, cmp_mode } = op.args else { return Err(Errno::EINVAL) };
+    let OpArgs::Xattr { name_len, value_len, cmp_op, cmp_mode } = op.args else {
+        return Err(Errno::EINVAL);
+    };
     let name_len = name_len as usize;
     if name_len > op.indata.len() {
         return Err(Errno::EINVAL);
@@ -176,7 +178,9 @@ mod tests {
 
     #[test]
     fn numbers_are_read_like_strtoull() {
-        for (text, n) in [("", 0), ("12x", 12), ("  7", 7), ("-1", u64::MAX), ("99999999999999999999", u64::MAX)] {
+        for (text, n) in
+            [("", 0), ("12x", 12), ("  7", 7), ("-1", u64::MAX), ("99999999999999999999", u64::MAX)]
+        {
             assert_eq!(leading_number(text.as_bytes()), n, "{text:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Object classes on a request in execution: everything a method does is an operation in its caller's
-//! request, so a method can do exactly what its client could have sent.
+//! Object classes on a request in execution: everything a method does is an operation in its
+//! caller's request, so a method can do exactly what its client could have sent.
 
 use super::code::{Op, OpArgs, OpCode, OpFlags, OpOutcome, on_extent};
 use super::exec::Exec;
@@ -111,11 +111,18 @@ impl<R: ObjectReader> ObjectContext for Exec<'_, R> {
         self.change(Op::with_input(OpCode::OMAPSETHEADER, OpArgs::default(), header))
     }
 
-    fn map_get_vals_by_keys<'a>(&'a mut self, keys: &'a BTreeSet<Bytes>) -> Access<'a, BTreeMap<Bytes, Bytes>> {
+    fn map_get_vals_by_keys<'a>(
+        &'a mut self,
+        keys: &'a BTreeSet<Bytes>,
+    ) -> Access<'a, BTreeMap<Bytes, Bytes>> {
         self.query(omap(OpCode::OMAPGETVALSBYKEYS, keys))
     }
 
-    fn map_get_keys<'a>(&'a mut self, start_after: &'a [u8], max: u64) -> Access<'a, Page<Vec<Bytes>>> {
+    fn map_get_keys<'a>(
+        &'a mut self,
+        start_after: &'a [u8],
+        max: u64,
+    ) -> Access<'a, Page<Vec<Bytes>>> {
         Box::pin(async move {
             let op = omap(OpCode::OMAPGETKEYS, &(Bytes::copy_from_slice(start_after), max));
             let (rows, more) = self.query(op).await?;

@@ -1,7 +1,7 @@
 //! The operations of a request as execution sees them.
 //!
-//! The codes, their arguments and the flags are the messages' ([`messages::Op`]); here are the views on
-//! them that execution needs, and what an operation gives back.
+//! The codes, their arguments and the flags are the messages' ([`messages::Op`]); here are the
+//! views on them that execution needs, and what an operation gives back.
 
 use bytes::Bytes;
 use denc::crc::Sum;

@@ -1,11 +1,11 @@
 //! Copies between objects: reading one in portions (`COPY_GET`), and fetching one for `COPY_FROM`.
 
-use cls::LocalFuture;
 use super::code::{Op, OpOutcome};
 use super::exec::Exec;
 use super::reader::ObjectReader;
 use crate::object::InfoExt;
 use bytes::{Bytes, BytesMut};
+use cls::LocalFuture;
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
@@ -157,7 +157,13 @@ pub struct NoCopies;
 
 impl CopySource for NoCopies {
     fn resolve(&self, name: &Bytes, locator: &ObjectLocator, snap: SnapId) -> Option<ObjectId> {
-        let o = ObjectId::new(locator.pool, locator.namespace.clone(), name.clone(), locator.key.clone(), snap);
+        let o = ObjectId::new(
+            locator.pool,
+            locator.namespace.clone(),
+            name.clone(),
+            locator.key.clone(),
+            snap,
+        );
         Some(o)
     }
 
@@ -185,7 +191,8 @@ impl<R: ObjectReader> Exec<'_, R> {
         if self.old.oid.is_head() {
             reply.snap_seq = self.snapset.seq;
         } else {
-            reply.snaps = self.snapset.clone_snaps.get(&self.old.oid.snap).cloned().unwrap_or_default();
+            reply.snaps =
+                self.snapset.clone_snaps.get(&self.old.oid.snap).cloned().unwrap_or_default();
         }
         if !cursor.attr_complete {
             reply.attrs = self.user_attrs().await?;
@@ -214,7 +221,13 @@ impl<R: ObjectReader> Exec<'_, R> {
             let page = self
                 .env
                 .reader
-                .omap_list(&self.key, &cursor.omap_offset, cursor.omap_offset.is_empty(), usize::MAX, left as usize)
+                .omap_list(
+                    &self.key,
+                    &cursor.omap_offset,
+                    cursor.omap_offset.is_empty(),
+                    usize::MAX,
+                    left as usize,
+                )
                 .await?;
             if let Some((last, _)) = page.rows.last() {
                 cursor.omap_offset = last.clone();

@@ -1,9 +1,9 @@
 //! Executing the operations of a request on one object (Ceph: `PrimaryLogPG::do_osd_ops`).
 //!
-//! Execution reads the store as it was before the request, and collects what changes in [`Mutations`]:
-//! as in Ceph, a read does not see bytes, attributes or rows that the same request wrote, but it does see
-//! the new size and whether the object exists. The first failure ends the request, and then nothing of it
-//! is applied.
+//! Execution reads the store as it was before the request, and collects what changes in
+//! [`Mutations`]: as in Ceph, a read does not see bytes, attributes or rows that the same request
+//! wrote, but it does see the new size and whether the object exists. The first failure ends the
+//! request, and then nothing of it is applied.
 
 use super::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
 use super::copy::CopySource;
@@ -11,8 +11,8 @@ use super::reader::ObjectReader;
 use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
-use denc::crc::Sum;
 use cls::{Origin, Registry};
+use denc::crc::Sum;
 use denc::{Encode, Features};
 use pg::StatSum;
 use types::errno::Errno;
@@ -138,7 +138,12 @@ pub(super) fn kib(bytes: usize) -> i64 {
 
 impl<'a, R: ObjectReader> Exec<'a, R> {
     /// Begins a request on an object in state `old`, whose head has `snapset`.
-    pub fn new(env: &'a Env<'a, R>, key: Bytes, old: &'a ObjectState, snapset: &'a SnapSet) -> Self {
+    pub fn new(
+        env: &'a Env<'a, R>,
+        key: Bytes,
+        old: &'a ObjectState,
+        snapset: &'a SnapSet,
+    ) -> Self {
         Exec {
             env,
             key,
@@ -168,8 +173,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         &self.old.oid
     }
 
-    /// Executes operations until one fails. Returns the last result and one outcome for each operation
-    /// that ran.
+    /// Executes operations until one fails. Returns the last result and one outcome for each
+    /// operation that ran.
     pub async fn run(&mut self, ops: &[Op]) -> (i32, Vec<OpOutcome>) {
         let mut result = 0;
         let mut outcomes = Vec::with_capacity(ops.len());
@@ -215,7 +220,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         if code == OpCode::ZERO && self.new.exists {
             let max = self.env.limits.object_size;
             let end = extent.offset.saturating_add(extent.length);
-            if extent.offset < max && (1..=max).contains(&extent.length) && end >= self.new.oi.size {
+            if extent.offset < max && (1..=max).contains(&extent.length) && end >= self.new.oi.size
+            {
                 if extent.offset >= self.new.oi.size {
                     return Ok(self.carried);
                 }
@@ -297,7 +303,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             OpCode::ROLLBACK => {
                 let OpArgs::Snap { snapid } = op.args else { return Err(Errno::EINVAL) };
                 self.rollback(snapid).await
-            },
+            }
             OpCode::SETALLOCHINT => self.set_alloc_hint(op),
             OpCode::STARTSYNC => {
                 self.push_nop();
@@ -386,7 +392,10 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         let oi = &self.new.oi;
         let mut size = oi.size;
         let end = e.offset.saturating_add(e.length);
-        if oi.truncate_seq < u64::from(e.truncate_seq) && end > e.truncate_size && size > e.truncate_size {
+        if oi.truncate_seq < u64::from(e.truncate_seq)
+            && end > e.truncate_size
+            && size > e.truncate_size
+        {
             size = e.truncate_size;
         }
         let length = if e.length == 0 { size } else { e.length };
@@ -439,7 +448,11 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             size = e.truncate_size;
         }
         e.length = if e.offset >= size { 0 } else { e.length.min(size - e.offset) };
-        let data = if e.length == 0 || !self.old.visible() { Vec::new() } else { self.read_range(e).await?.0 };
+        let data = if e.length == 0 || !self.old.visible() {
+            Vec::new()
+        } else {
+            self.read_range(e).await?.0
+        };
         // What lies behind the object's end compares as zeros.
         let found = data.iter().flat_map(|b| b.iter().copied()).chain(std::iter::repeat(0));
         match expected.iter().zip(found).position(|(a, b)| *a != b) {
@@ -514,7 +527,12 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     // --- data ---
 
-    pub(super) fn write(&mut self, mut e: Extent, mut data: Bytes, flags: OpFlags) -> Result<i32, Errno> {
+    pub(super) fn write(
+        &mut self,
+        mut e: Extent,
+        mut data: Bytes,
+        flags: OpFlags,
+    ) -> Result<i32, Errno> {
         let seq = self.new.oi.truncate_seq;
         let size = self.new.oi.size;
         if seq != 0 && seq > u64::from(e.truncate_seq) && e.offset.saturating_add(e.length) > size {
@@ -565,7 +583,12 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.stats.num_wr_kb += kib(length as usize);
     }
 
-    pub(super) fn write_full(&mut self, e: Extent, data: &Bytes, flags: OpFlags) -> Result<i32, Errno> {
+    pub(super) fn write_full(
+        &mut self,
+        e: Extent,
+        data: &Bytes,
+        flags: OpFlags,
+    ) -> Result<i32, Errno> {
         self.writes += 1;
         if e.length != data.len() as u64 {
             return Err(Errno::EINVAL);
@@ -591,7 +614,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     fn write_same(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
-        let OpArgs::WriteSame { offset, length, data_length } = op.args else { return Err(Errno::EINVAL) };
+        let OpArgs::WriteSame { offset, length, data_length } = op.args else {
+            return Err(Errno::EINVAL);
+        };
         if length == 0 {
             return Ok(0);
         }
@@ -655,8 +680,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         Ok(0)
     }
 
-    /// Deletes the object. One that has clones, or is about to get one, stays as a whiteout that carries
-    /// its snap set (Ceph: `_delete_oid`).
+    /// Deletes the object. One that has clones, or is about to get one, stays as a whiteout that
+    /// carries its snap set (Ceph: `_delete_oid`).
     pub(super) fn delete(&mut self, no_whiteout: bool) -> Result<i32, Errno> {
         let about_to_clone = self.env.snapc.snaps.first().is_some_and(|s| *s > self.snapset.seq);
         let whiteout = !no_whiteout && (!self.snapset.clones.is_empty() || about_to_clone);
@@ -693,7 +718,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         };
         self.maybe_create();
         let oi = &mut self.new.oi;
-        (oi.expected_object_size, oi.expected_write_size) = (expected_object_size, expected_write_size);
+        (oi.expected_object_size, oi.expected_write_size) =
+            (expected_object_size, expected_write_size);
         oi.alloc_hint_flags = flags;
         self.push(Change::Hint {
             object_size: expected_object_size,
@@ -734,7 +760,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     async fn copy_from(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
-        let OpArgs::CopyFrom { snapid, src_version, flags, .. } = op.args else { return Err(Errno::EINVAL) };
+        let OpArgs::CopyFrom { snapid, src_version, flags, .. } = op.args else {
+            return Err(Errno::EINVAL);
+        };
         if op.code == OpCode::COPY_FROM2 && flags & !COPY_FROM_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
@@ -742,7 +770,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         let invalid = |_| Errno::EINVAL;
         let name: Bytes = r.get().map_err(invalid)?;
         let locator: types::ObjectLocator = r.get().map_err(invalid)?;
-        let truncate = if op.code == OpCode::COPY_FROM2 && flags & COPY_FROM_FLAG_TRUNCATE_SEQ != 0 {
+        let truncate = if op.code == OpCode::COPY_FROM2 && flags & COPY_FROM_FLAG_TRUNCATE_SEQ != 0
+        {
             Some((r.get::<u32>().map_err(invalid)?, r.get::<u64>().map_err(invalid)?))
         } else {
             None
@@ -752,7 +781,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             return Err(Errno::EINVAL);
         }
         if source.head() == self.old.oid.head() {
-            // Its own snapshot, which it would have to read while it waits for that read. There is ROLLBACK.
+            // Its own snapshot, which it would have to read while it waits for that read. There is
+            // ROLLBACK.
             return Err(Errno::EOPNOTSUPP);
         }
         let copied = self
@@ -766,7 +796,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 max_bytes: self.env.limits.object_size,
             })
             .await
-            // As in Ceph, FAILOK is for what the operation itself refuses, not for the source's errors.
+            // As in Ceph, FAILOK is for what the operation itself refuses, not for the source's
+            // errors.
             .inspect_err(|_| self.fatal = true)?;
         self.finish_copy(copied, truncate);
         Ok(0)

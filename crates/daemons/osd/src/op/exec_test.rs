@@ -105,7 +105,8 @@ impl Bench {
     }
 
     fn snapset(&self) -> SnapSet {
-        now(self.reader.attr(&self.oid().to_key(), SS_ATTR)).map_or_else(|_| SnapSet::default(), |b| decode_attr(&b).unwrap())
+        now(self.reader.attr(&self.oid().to_key(), SS_ATTR))
+            .map_or_else(|_| SnapSet::default(), |b| decode_attr(&b).unwrap())
     }
 
     /// Executes a request on the head and applies it if it succeeds, as a daemon does.
@@ -154,14 +155,20 @@ impl Bench {
             self.totals.add(&sealed.stats);
             // By the wire form, as on a replica.
             let wire = sealed.txn.to_wire();
-            assert_eq!(crate::txn::Mutations::from_wire(&wire.meta, &wire.data).unwrap(), sealed.txn);
+            assert_eq!(
+                crate::txn::Mutations::from_wire(&wire.meta, &wire.data).unwrap(),
+                sealed.txn
+            );
             self.apply(sealed.txn);
             let after = self.load(oid);
             assert_eq!(after, sealed.new);
             assert_eq!(self.snapset(), sealed.snapset);
             if after.exists {
                 let stat = now(self.reader.store.stat(COLL, &oid.to_key())).unwrap();
-                assert_eq!(stat.size, after.oi.size, "the store and the object info agree on the size");
+                assert_eq!(
+                    stat.size, after.oi.size,
+                    "the store and the object info agree on the size"
+                );
             }
         }
         Ran { result, outcomes, effects }
@@ -214,7 +221,12 @@ fn b(s: &'static str) -> Bytes {
 
 fn cmpxattr(name: &str, value: &[u8], cmp_op: u8, cmp_mode: u8) -> Op {
     let mut op = Op::xattr(OpCode::CMPXATTR, name.as_bytes(), value);
-    op.args = OpArgs::Xattr { name_len: name.len() as u32, value_len: value.len() as u32, cmp_op, cmp_mode };
+    op.args = OpArgs::Xattr {
+        name_len: name.len() as u32,
+        value_len: value.len() as u32,
+        cmp_op,
+        cmp_mode,
+    };
     op
 }
 
@@ -259,7 +271,11 @@ fn zeroing_the_end_truncates() {
 fn patterns_are_repeated() {
     let mut t = Bench::new();
     let same = |offset, length, data: &'static str, data_length| {
-        Op::with_input(OpCode::WRITESAME, OpArgs::WriteSame { offset, length, data_length }, b(data))
+        Op::with_input(
+            OpCode::WRITESAME,
+            OpArgs::WriteSame { offset, length, data_length },
+            b(data),
+        )
     };
     t.ok(same(1, 6, "ab", 2));
     assert_eq!(t.content(), "\0ababab");
@@ -318,7 +334,12 @@ fn create_is_exclusive_on_demand() {
 fn a_failure_undoes_the_request() {
     let mut t = Bench::new();
     t.ok(full("before"));
-    let ran = t.run(&[full("after"), plain(OpCode::STAT), Op::new(OpCode(0x2fff), OpArgs::Unknown([0; 28])), full("x")]);
+    let ran = t.run(&[
+        full("after"),
+        plain(OpCode::STAT),
+        Op::new(OpCode(0x2fff), OpArgs::Unknown([0; 28])),
+        full("x"),
+    ]);
     assert_eq!(ran.result, Errno::EOPNOTSUPP.as_result());
     assert_eq!(ran.outcomes.len(), 3, "operations behind the failure do not run");
     assert_eq!(t.content(), "before");
@@ -350,7 +371,10 @@ fn a_request_reads_what_was_before_it() {
 fn extents_are_compared() {
     let mut t = Bench::new();
     t.ok(full("abcdef"));
-    let cmp = |offset, data: &'static str| Op { indata: b(data), ..on_extent(OpCode::CMPEXT, offset, data.len() as u64) };
+    let cmp = |offset, data: &'static str| Op {
+        indata: b(data),
+        ..on_extent(OpCode::CMPEXT, offset, data.len() as u64)
+    };
     t.ok(cmp(2, "cde"));
     assert_eq!(t.run(&[cmp(2, "cdX")]).result, -4095 - 2);
     assert_eq!(t.run(&[cmp(5, "f\0\0")]).result, 0, "what is behind the end counts as zeros");
@@ -365,16 +389,25 @@ fn numbered_truncations_order_reads_and_writes() {
     let mut t = Bench::new();
     t.ok(full("0123456789"));
     let read = |seq, size| {
-        Op::new(OpCode::READ, Extent { offset: 0, length: 20, truncate_seq: seq, truncate_size: size }.into())
+        Op::new(
+            OpCode::READ,
+            Extent { offset: 0, length: 20, truncate_seq: seq, truncate_size: size }.into(),
+        )
     };
     assert_eq!(t.ok(read(5, 4)), "0123", "the reader knows of a truncation that has not come yet");
-    let trim = Op::new(OpCode::TRIMTRUNC, Extent { truncate_seq: 5, truncate_size: 4, ..Extent::default() }.into());
+    let trim = Op::new(
+        OpCode::TRIMTRUNC,
+        Extent { truncate_seq: 5, truncate_size: 4, ..Extent::default() }.into(),
+    );
     t.ok(trim.clone());
     assert_eq!(t.content(), "0123");
     // An old write behind the new end is cut.
     let write = |offset, seq, size| Op {
         indata: b("WXYZ"),
-        ..Op::new(OpCode::WRITE, Extent { offset, length: 4, truncate_seq: seq, truncate_size: size }.into())
+        ..Op::new(
+            OpCode::WRITE,
+            Extent { offset, length: 4, truncate_seq: seq, truncate_size: size }.into(),
+        )
     };
     t.ok(write(2, 3, 9));
     assert_eq!(t.content(), "01WX");
@@ -397,7 +430,8 @@ fn sparse_reads_name_what_is_there() {
     r.expect_end("reply").unwrap();
     assert_eq!(extents, BTreeMap::from([(8192, 4096)]));
     assert_eq!(data, vec![7u8; 4096]);
-    let map: BTreeMap<u64, u64> = BTreeMap::from_bytes(&t.ok(on_extent(OpCode::MAPEXT, 0, 9000))).unwrap();
+    let map: BTreeMap<u64, u64> =
+        BTreeMap::from_bytes(&t.ok(on_extent(OpCode::MAPEXT, 0, 9000))).unwrap();
     assert_eq!(map, BTreeMap::from([(8192, 808)]));
     let seq = Extent { length: 10, truncate_seq: 1, ..Extent::default() };
     assert_eq!(t.err(Op::new(OpCode::SPARSE_READ, seq.into())), Errno::EINVAL);
@@ -420,7 +454,10 @@ fn sparse_reads_after_zeroes_name_what_is_left() {
     let (extents, data) = map(&mut t, 0, 1 << 20);
     assert_eq!(extents, [(0, 8192), (12288, 53248)]);
     assert!(data[..5000].iter().all(|b| *b == 1) && data[5000..8192].iter().all(|b| *b == 0));
-    assert!(data[8192..8192 + 2712].iter().all(|b| *b == 0) && data[8192 + 2712..].iter().all(|b| *b == 1));
+    assert!(
+        data[8192..8192 + 2712].iter().all(|b| *b == 0)
+            && data[8192 + 2712..].iter().all(|b| *b == 1)
+    );
     // A range within a hole has nothing, one over its border what is behind it.
     assert_eq!(map(&mut t, 8192, 4096).0, []);
     assert_eq!(map(&mut t, 9000, 4096).0, [(12288, 808)]);
@@ -444,7 +481,11 @@ fn checksums_are_computed_by_chunk() {
     let mut t = Bench::new();
     t.ok(full("aaaabbbb"));
     let sum = |offset, length, chunk_size, kind, init: &'static [u8]| {
-        Op::with_input(OpCode::CHECKSUM, OpArgs::Checksum { offset, length, chunk_size, kind }, Bytes::from_static(init))
+        Op::with_input(
+            OpCode::CHECKSUM,
+            OpArgs::Checksum { offset, length, chunk_size, kind },
+            Bytes::from_static(init),
+        )
     };
     let out = t.ok(sum(0, 8, 4, 2, &[0xff; 4]));
     assert_eq!(out[..4], 2u32.to_le_bytes());
@@ -464,8 +505,13 @@ fn attributes() {
     t.ok(Op::xattr(OpCode::SETXATTR, b"n", b"10"));
     assert_eq!(t.ok(Op::xattr(OpCode::GETXATTR, b"a", b"")), "one");
     assert_eq!(t.err(Op::xattr(OpCode::GETXATTR, b"zzz", b"")), Errno::ENODATA);
-    let all: BTreeMap<Bytes, Bytes> = BTreeMap::from_bytes(&t.ok(Op::xattr(OpCode::GETXATTRS, b"", b""))).unwrap();
-    assert_eq!(all, BTreeMap::from([(b("a"), b("one")), (b("n"), b("10"))]), "the OSD's own attributes are hidden");
+    let all: BTreeMap<Bytes, Bytes> =
+        BTreeMap::from_bytes(&t.ok(Op::xattr(OpCode::GETXATTRS, b"", b""))).unwrap();
+    assert_eq!(
+        all,
+        BTreeMap::from([(b("a"), b("one")), (b("n"), b("10"))]),
+        "the OSD's own attributes are hidden"
+    );
     for (name, value, op, mode, result) in [
         ("a", &b"one"[..], 1, 1, 1),
         ("a", b"two", 1, 1, -125),
@@ -482,7 +528,11 @@ fn attributes() {
         ("a", b"one", 1, 9, -22),
         ("n", b"short", 1, 2, -22),
     ] {
-        assert_eq!(t.run(&[cmpxattr(name, value, op, mode)]).result, result, "{name} {value:?} {op} {mode}");
+        assert_eq!(
+            t.run(&[cmpxattr(name, value, op, mode)]).result,
+            result,
+            "{name} {value:?} {op} {mode}"
+        );
     }
     t.ok(Op::xattr(OpCode::RMXATTR, b"a", b""));
     t.ok(Op::xattr(OpCode::RMXATTR, b"a", b""));
@@ -533,11 +583,18 @@ fn omap() {
     t.limits.omap_entries = 1024;
     let got = t.ok(with(OpCode::OMAPGETVALSBYKEYS, enc(vec![b("zz"), b("b1"), b("a1")])));
     assert_eq!(Rows::from_bytes(&got).unwrap(), rows(&["a1", "b1"]));
-    let cmp = |value: &'static str, op: i32| with(OpCode::OMAP_CMP, enc(BTreeMap::from([(b("a1"), (b(value), op))])));
-    for (value, op, result) in [("v", 1, 0), ("w", 1, -125), ("w", 5, 0), ("a", 3, 0), ("v", 2, -22), ("v", 4, -22)] {
+    let cmp = |value: &'static str, op: i32| {
+        with(OpCode::OMAP_CMP, enc(BTreeMap::from([(b("a1"), (b(value), op))])))
+    };
+    for (value, op, result) in
+        [("v", 1, 0), ("w", 1, -125), ("w", 5, 0), ("a", 3, 0), ("v", 2, -22), ("v", 4, -22)]
+    {
         assert_eq!(t.run(&[cmp(value, op)]).result, result, "{value} {op}");
     }
-    t.ok(with(OpCode::OMAPSETVALS, enc(BTreeMap::from([(b("high"), Bytes::from_static(b"\xf0"))]))));
+    t.ok(with(
+        OpCode::OMAPSETVALS,
+        enc(BTreeMap::from([(b("high"), Bytes::from_static(b"\xf0"))])),
+    ));
     let high = |op: i32| with(OpCode::OMAP_CMP, enc(BTreeMap::from([(b("high"), (b("5"), op))])));
     assert_eq!(t.run(&[high(5)]).result, 0, "bytes compare as signed numbers");
     assert_eq!(t.run(&[high(3)]).result, -125);
@@ -575,7 +632,10 @@ fn versions_grow_and_can_be_asserted() {
 #[test]
 fn trivial_maps() {
     let mut t = Bench::new();
-    let input = |code, data: &'static [u8]| Op { indata: Bytes::from_static(data), ..on_extent(code, 0, 0) };
+    let input = |code, data: &'static [u8]| Op {
+        indata: Bytes::from_static(data),
+        ..on_extent(code, 0, 0)
+    };
     let set: &[u8] = b"s\x01\0\0\0b\0\0\0\0";
     t.ok(input(OpCode::TMAPUP, set));
     let one: &[u8] = b"\0\0\0\0\x01\0\0\0\x01\0\0\0b\0\0\0\0";
@@ -588,15 +648,20 @@ fn trivial_maps() {
     // Rows out of order are sorted.
     let unsorted: &[u8] = b"\x01\0\0\0h\x02\0\0\0\x01\0\0\0b\0\0\0\0\x01\0\0\0a\x01\0\0\0v";
     t.ok(input(OpCode::TMAPPUT, unsorted));
-    assert_eq!(t.ok(on_extent(OpCode::TMAPGET, 0, 0)), b"\x01\0\0\0h\x02\0\0\0\x01\0\0\0a\x01\0\0\0v\x01\0\0\0b\0\0\0\0"[..]);
+    assert_eq!(
+        t.ok(on_extent(OpCode::TMAPGET, 0, 0)),
+        b"\x01\0\0\0h\x02\0\0\0\x01\0\0\0a\x01\0\0\0v\x01\0\0\0b\0\0\0\0"[..]
+    );
     assert_eq!(t.err(input(OpCode::TMAPPUT, b"\x09\0")), Errno::EINVAL);
     let to_omap = |flags| Op::new(OpCode::TMAP2OMAP, OpArgs::Tmap2Omap { flags });
     t.ok(to_omap(0));
     assert_eq!(t.load(&t.oid()).oi.size, 0);
     assert_eq!(t.ok(plain(OpCode::OMAPGETHEADER)), b"h"[..]);
-    let keys = BTreeMap::from([(Bytes::from("a"), Bytes::from("v")), (Bytes::from("b"), Bytes::new())]);
+    let keys =
+        BTreeMap::from([(Bytes::from("a"), Bytes::from("v")), (Bytes::from("b"), Bytes::new())]);
     let names: std::collections::BTreeSet<Bytes> = keys.keys().cloned().collect();
-    let found = t.ok(Op { indata: names.to_bytes(Features::ALL), ..plain(OpCode::OMAPGETVALSBYKEYS) });
+    let found =
+        t.ok(Op { indata: names.to_bytes(Features::ALL), ..plain(OpCode::OMAPGETVALSBYKEYS) });
     assert_eq!(BTreeMap::<Bytes, Bytes>::from_bytes(&found).unwrap(), keys);
     assert_eq!(t.err(to_omap(0)), Errno::ENODATA);
     t.ok(to_omap(1));
@@ -609,12 +674,22 @@ fn what_is_not_supported_says_so() {
     for code in [OpCode::SETXATTRS, OpCode::RESETXATTRS, OpCode::SETTRUNC] {
         assert_eq!(t.err(Op::new(code, OpArgs::Unknown([0; 28]))), Errno::EOPNOTSUPP, "{code}");
     }
-    for code in [OpCode::CACHE_FLUSH, OpCode::CACHE_EVICT, OpCode::CACHE_TRY_FLUSH, OpCode::CACHE_PIN] {
+    for code in
+        [OpCode::CACHE_FLUSH, OpCode::CACHE_EVICT, OpCode::CACHE_TRY_FLUSH, OpCode::CACHE_PIN]
+    {
         assert_eq!(t.err(plain(code)), Errno::EINVAL, "{code}");
     }
     assert_eq!(t.err(Op::call("rbd", "no such method", b"").unwrap()), Errno::EOPNOTSUPP);
-    assert_eq!(t.err(Op::call("rgw", "obj_remove", b"").unwrap()), Errno::EOPNOTSUPP, "Ceph has it");
-    assert_eq!(t.err(Op::call("nosuchclass", "create", b"").unwrap()), Errno::EPERM, "Ceph would not load it");
+    assert_eq!(
+        t.err(Op::call("rgw", "obj_remove", b"").unwrap()),
+        Errno::EOPNOTSUPP,
+        "Ceph has it"
+    );
+    assert_eq!(
+        t.err(Op::call("nosuchclass", "create", b"").unwrap()),
+        Errno::EPERM,
+        "Ceph would not load it"
+    );
 }
 
 fn watch(what: u8, cookie: u64, timeout: u32) -> Op {
@@ -622,7 +697,9 @@ fn watch(what: u8, cookie: u64, timeout: u32) -> Op {
 }
 
 fn watchers(t: &mut Bench) -> Vec<(i64, u64, u32)> {
-    let list = types::replies::ListWatchersResponse::from_bytes(&t.ok(plain(OpCode::LIST_WATCHERS))).unwrap();
+    let list =
+        types::replies::ListWatchersResponse::from_bytes(&t.ok(plain(OpCode::LIST_WATCHERS)))
+            .unwrap();
     list.entries.iter().map(|w| (w.name.num, w.cookie, w.timeout_seconds)).collect()
 }
 
@@ -634,13 +711,19 @@ fn a_watch_is_kept_in_the_info_of_the_object() {
     assert_eq!(t.err(watch(WATCH, 5, 0)), Errno::ENOENT);
     t.ok(full("x"));
     let version = t.load(&t.oid()).oi.user_version;
-    assert_eq!(t.ok(plain(OpCode::LIST_WATCHERS)), Bytes::from_static(&[1, 1, 4, 0, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(
+        t.ok(plain(OpCode::LIST_WATCHERS)),
+        Bytes::from_static(&[1, 1, 4, 0, 0, 0, 0, 0, 0, 0])
+    );
     assert_eq!(t.err(watch(PING, 5, 0)), Errno::ENOTCONN);
     assert_eq!(t.err(watch(RECONNECT, 5, 0)), Errno::ENOTCONN);
     t.entries.clear();
     t.totals = pg::StatSum::default();
     let ran = t.run(&[watch(WATCH, 5, 0)]);
-    assert_eq!((ran.result, ran.effects.begun), (0, vec![Begun { cookie: 5, timeout: 30, pings: true }]));
+    assert_eq!(
+        (ran.result, ran.effects.begun),
+        (0, vec![Begun { cookie: 5, timeout: 30, pings: true }])
+    );
     let ran = t.run(&[watch(LEGACY_WATCH, 4, 9)]);
     assert_eq!(ran.effects.begun, [Begun { cookie: 4, timeout: 9, pings: false }]);
     t.origin.entity = types::EntityName::client(3);
@@ -649,7 +732,11 @@ fn a_watch_is_kept_in_the_info_of_the_object() {
     t.origin.entity = types::EntityName::client(1);
     assert_eq!(t.entries.len(), 3, "a watch is logged");
     assert_eq!(t.totals.num_wr, 0, "but counts as no write");
-    assert_eq!(t.load(&t.oid()).oi.user_version, version, "nor does it change the version that users see");
+    assert_eq!(
+        t.load(&t.oid()).oi.user_version,
+        version,
+        "nor does it change the version that users see"
+    );
     // Again, and again: nothing changes in the info.
     let ran = t.run(&[watch(WATCH, 5, 100), watch(RECONNECT, 4, 100)]);
     assert_eq!((ran.result, ran.effects.begun.len(), t.entries.len()), (0, 2, 3));
@@ -686,7 +773,8 @@ fn notifications_and_answers_are_read_with_what_old_clients_leave_out() {
     use crate::watch::{NotifyAck, NotifyStart};
     let mut t = Bench::new();
     t.ok(full("x"));
-    let notify = |data: Bytes| Op { indata: data, ..Op::new(OpCode::NOTIFY, OpArgs::Notify { cookie: 6 }) };
+    let notify =
+        |data: Bytes| Op { indata: data, ..Op::new(OpCode::NOTIFY, OpArgs::Notify { cookie: 6 }) };
     let ran = t.run(&[notify(enc((1u32, 4u32, b("text"))))]);
     let id = 1u64 << 32 | 7;
     assert_eq!(ran.out(0), id.to_le_bytes()[..]);
@@ -698,10 +786,18 @@ fn notifications_and_answers_are_read_with_what_old_clients_leave_out() {
         let args = OpArgs::Watch { cookie: 8, ver: 0, op: 0, gen_: 0, timeout: 0 };
         Op { indata: data, ..Op::new(OpCode::NOTIFY_ACK, args) }
     };
-    let ran = t.run(&[ack(enc((8u64, 5u64, b("re")))), ack(enc((8u64, 5u64))), ack(Bytes::new()), ack(enc((1u64, 5u64, 9u32)))]);
+    let ran = t.run(&[
+        ack(enc((8u64, 5u64, b("re")))),
+        ack(enc((8u64, 5u64))),
+        ack(Bytes::new()),
+        ack(enc((1u64, 5u64, 9u32))),
+    ]);
     let old = NotifyAck { id: 8, cookie: None, reply: Bytes::new() };
     let new = NotifyAck { cookie: Some(5), ..old.clone() };
-    assert_eq!(ran.effects.acks, [NotifyAck { reply: b("re"), ..new.clone() }, new, old.clone(), old]);
+    assert_eq!(
+        ran.effects.acks,
+        [NotifyAck { reply: b("re"), ..new.clone() }, new, old.clone(), old]
+    );
     assert!(t.run(&[notify(Bytes::new()), plain(OpCode::ROLLBACK)]).result < 0);
 }
 
@@ -717,7 +813,11 @@ fn a_comparison_of_attributes_gives_1_and_some_operations_pass_it_on() {
     assert_eq!(results(&mut t, plain(OpCode::LIST_WATCHERS)), (1, 0, 0));
     assert_eq!(results(&mut t, plain(OpCode::OMAPGETHEADER)), (1, 1, 1));
     assert_eq!(results(&mut t, with(OpCode::OMAPGETKEYS, enc((b(""), 9u64)))), (1, 1, 1));
-    assert_eq!(results(&mut t, on_extent(OpCode::ZERO, 100, 5)), (1, 1, 1), "there is nothing to zero");
+    assert_eq!(
+        results(&mut t, on_extent(OpCode::ZERO, 100, 5)),
+        (1, 1, 1),
+        "there is nothing to zero"
+    );
 }
 
 #[test]
@@ -927,7 +1027,8 @@ fn class_methods_take_part_in_the_request() {
     assert_eq!((ran.result, ran.out(1)), (42, b("you might see this")));
     assert_eq!(t.content(), "HELLO, YOU!");
     // An error may have output; what the method wrote before is void.
-    let ran = t.run(&[Op::xattr(OpCode::SETXATTR, b"other", b"x"), call("write_return_data", b"!")]);
+    let ran =
+        t.run(&[Op::xattr(OpCode::SETXATTR, b"other", b"x"), call("write_return_data", b"!")]);
     assert_eq!((ran.result, ran.out(1)), (-22, b("too much input data!")));
     assert_eq!(t.err(Op::xattr(OpCode::GETXATTR, b"other", b"")), Errno::ENODATA);
     for bad in ["bad_reader", "bad_writer"] {
@@ -953,7 +1054,10 @@ impl CopySource for Local {
             while !cursor.is_complete() {
                 let args = OpArgs::CopyGet { max: 0 };
                 // Small portions, so that every part of the cursor is used.
-                let ran = bench.run_at(&request.source, &[Op::with_input(OpCode::COPY_GET, args, enc((cursor.clone(), 3u64)))]);
+                let ran = bench.run_at(
+                    &request.source,
+                    &[Op::with_input(OpCode::COPY_GET, args, enc((cursor.clone(), 3u64)))],
+                );
                 if ran.result < 0 {
                     return Err(Errno(-ran.result));
                 }
@@ -971,7 +1075,12 @@ impl CopySource for Local {
 fn an_object_is_copied_with_everything() {
     let mut t = Bench::new();
     let source = ObjectId::new(PoolId(1), "", "source", "", SnapId::NOSNAP);
-    for op in [full("0123456789"), Op::xattr(OpCode::SETXATTR, b"x", b"1"), with(OpCode::OMAPSETVALS, enc(rows(&["k1", "k2", "k3"]))), with(OpCode::OMAPSETHEADER, "h")] {
+    for op in [
+        full("0123456789"),
+        Op::xattr(OpCode::SETXATTR, b"x", b"1"),
+        with(OpCode::OMAPSETVALS, enc(rows(&["k1", "k2", "k3"]))),
+        with(OpCode::OMAPSETHEADER, "h"),
+    ] {
         assert!(t.run_at(&source, &[op]).result >= 0);
     }
     t.copies = Box::new(Local(t.reader.clone()));
@@ -980,12 +1089,20 @@ fn an_object_is_copied_with_everything() {
     let mut input = BytesMut::new();
     b("source").encode(&mut input, Features::ALL);
     locator.encode(&mut input, Features::ALL);
-    let args = |flags| OpArgs::CopyFrom { snapid: SnapId::NOSNAP, src_version: 0, flags, src_fadvise_flags: 0 };
+    let args = |flags| OpArgs::CopyFrom {
+        snapid: SnapId::NOSNAP,
+        src_version: 0,
+        flags,
+        src_fadvise_flags: 0,
+    };
     t.ok(Op::with_input(OpCode::COPY_FROM, args(0), input.clone().freeze()));
     assert_eq!(t.content(), "0123456789");
     assert_eq!(t.ok(Op::xattr(OpCode::GETXATTR, b"x", b"")), "1");
     assert_eq!(t.ok(plain(OpCode::OMAPGETHEADER)), "h");
-    assert_eq!(t.ok(with(OpCode::OMAPGETKEYS, enc((b(""), 9u64)))), enc((vec![b("k1"), b("k2"), b("k3")], false)));
+    assert_eq!(
+        t.ok(with(OpCode::OMAPGETKEYS, enc((b(""), 9u64)))),
+        enc((vec![b("k1"), b("k2"), b("k3")], false))
+    );
     assert_eq!(t.load(&t.oid()).oi.user_version, t.load(&source).oi.user_version);
     // The second form can set the truncation too, and refuses flags that do not exist.
     let mut input2 = input.clone();
@@ -993,9 +1110,15 @@ fn an_object_is_copied_with_everything() {
     input2.put_u64_le(5);
     t.ok(Op::with_input(OpCode::COPY_FROM2, args(32), input2.freeze()));
     assert_eq!(t.load(&t.oid()).oi.truncate_seq, 9);
-    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM2, args(64), input.clone().freeze())), Errno::EINVAL);
+    assert_eq!(
+        t.err(Op::with_input(OpCode::COPY_FROM2, args(64), input.clone().freeze())),
+        Errno::EINVAL
+    );
     // What the copy itself refuses may be allowed to fail; that there is no source may not.
-    let failok = |flags: u8, input: Bytes| Op { flags: OpFlags::FAILOK, ..Op::with_input(OpCode::COPY_FROM2, args(flags), input) };
+    let failok = |flags: u8, input: Bytes| Op {
+        flags: OpFlags::FAILOK,
+        ..Op::with_input(OpCode::COPY_FROM2, args(flags), input)
+    };
     assert_eq!(t.run(&[failok(64, input.clone().freeze())]).result, 0);
     let mut absent = BytesMut::new();
     b("absent").encode(&mut absent, Features::ALL);
@@ -1004,9 +1127,17 @@ fn an_object_is_copied_with_everything() {
     let mut own = BytesMut::new();
     b("obj").encode(&mut own, Features::ALL);
     locator.encode(&mut own, Features::ALL);
-    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM, args(0), own.clone().freeze())), Errno::EINVAL);
-    let snap = OpArgs::CopyFrom { snapid: SnapId(4), src_version: 0, flags: 0, src_fadvise_flags: 0 };
-    assert_eq!(t.err(Op::with_input(OpCode::COPY_FROM, snap, own.freeze())), Errno::EOPNOTSUPP, "it would wait for itself");
+    assert_eq!(
+        t.err(Op::with_input(OpCode::COPY_FROM, args(0), own.clone().freeze())),
+        Errno::EINVAL
+    );
+    let snap =
+        OpArgs::CopyFrom { snapid: SnapId(4), src_version: 0, flags: 0, src_fadvise_flags: 0 };
+    assert_eq!(
+        t.err(Op::with_input(OpCode::COPY_FROM, snap, own.freeze())),
+        Errno::EOPNOTSUPP,
+        "it would wait for itself"
+    );
 }
 
 proptest::proptest! {

@@ -147,7 +147,10 @@ mod tests {
         assert!(write.may_write() && !write.may_read() && write.rwordered());
         let both = info(&[on_extent(OpCode::STAT, 0, 0), write_op(0, &b"x"[..])]);
         assert!(both.may_write() && both.may_read());
-        assert!(info(&[Op::new(OpCode::PGNLS, OpArgs::Pgls { count: 1, start_epoch: 0 })]).includes_pg_op());
+        assert!(
+            info(&[Op::new(OpCode::PGNLS, OpArgs::Pgls { count: 1, start_epoch: 0 })])
+                .includes_pg_op()
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Hundreds of snapshots of one object against a plain model: what each snapshot reads, which clones there
-//! are, and which bytes each of them shares with the next.
+//! Hundreds of snapshots of one object against a plain model: what each snapshot reads, which
+//! clones there are, and which bytes each of them shares with the next.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ impl Model {
 
     fn bytes(&self) -> i64 {
         let alone = |c: &Clone| c.shared.iter().filter(|s| !**s).count();
-        (self.head.as_ref().map_or(0, Vec::len) + self.clones.iter().map(alone).sum::<usize>()) as i64
+        (self.head.as_ref().map_or(0, Vec::len) + self.clones.iter().map(alone).sum::<usize>())
+            as i64
     }
 
     /// All clones, or the newest few.
@@ -96,7 +97,11 @@ impl Model {
         assert_eq!(set.clones, self.clones.iter().map(|c| SnapId(c.id)).collect::<Vec<_>>());
         for c in self.clones.iter().rev().take(newest) {
             let id = SnapId(c.id);
-            assert_eq!(set.clone_snaps[&id], c.snaps.iter().map(|s| SnapId(*s)).collect::<Vec<_>>(), "clone {id}");
+            assert_eq!(
+                set.clone_snaps[&id],
+                c.snaps.iter().map(|s| SnapId(*s)).collect::<Vec<_>>(),
+                "clone {id}"
+            );
             assert_eq!(set.clone_size[&id], c.shared.len() as u64, "clone {id}");
             let mut shared = types::IntervalSet::new();
             for run in c.shared.iter().enumerate().collect::<Vec<_>>().chunk_by(|a, b| a.1 == b.1) {
@@ -121,7 +126,8 @@ fn hundreds_of_snapshots_follow_a_model() {
     let mut t = Bench::new();
     let mut m = Model::default();
     for step in 0..360u64 {
-        // Mostly more snapshots, up to several hundred at a time; some come together, some go in between.
+        // Mostly more snapshots, up to several hundred at a time; some come together, some go in
+        // between.
         for _ in 0..[1, 1, 1, 0, 2][r.below(5) as usize] {
             m.snapshot();
         }
@@ -171,7 +177,12 @@ fn hundreds_of_snapshots_follow_a_model() {
             m.check_content(&mut t);
         }
     }
-    assert!(m.at.len() > 200 && m.clones.len() > 150, "{} snapshots, {} clones", m.at.len(), m.clones.len());
+    assert!(
+        m.at.len() > 200 && m.clones.len() > 150,
+        "{} snapshots, {} clones",
+        m.at.len(),
+        m.clones.len()
+    );
     assert_eq!(t.totals.num_object_clones, m.clones.len() as i64);
     // All of them go again, in any order.
     while let Some(snap) = m.at.keys().nth(r.below(m.at.len() as u64) as usize).copied() {

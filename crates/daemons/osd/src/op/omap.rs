@@ -44,7 +44,8 @@ impl<R: ObjectReader> Exec<'_, R> {
         if !self.new.oi.is_omap() {
             return Ok(OmapRows::default());
         }
-        // Of an object that this request makes, the store knows nothing yet: that is ENOENT, not empty.
+        // Of an object that this request makes, the store knows nothing yet: that is ENOENT, not
+        // empty.
         let max = max.min(limits.omap_entries) as usize;
         let (start, inclusive) = if prefix > after { (prefix, true) } else { (after, false) };
         // A page of no rows still says whether there are any.
@@ -75,7 +76,11 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.stats.num_rd_kb += kib(out.out_len());
     }
 
-    pub(super) async fn omap_get_keys(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(super) async fn omap_get_keys(
+        &mut self,
+        op: &Op,
+        out: &mut OpOutcome,
+    ) -> Result<i32, Errno> {
         self.reads += 1;
         let (after, max): (Bytes, u64) = reader(op).get().map_err(invalid)?;
         let page = self.omap_page(&after, &Bytes::new(), max).await?;
@@ -84,7 +89,11 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) async fn omap_get_vals(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(super) async fn omap_get_vals(
+        &mut self,
+        op: &Op,
+        out: &mut OpOutcome,
+    ) -> Result<i32, Errno> {
         self.reads += 1;
         let (after, max, prefix): (Bytes, u64, Bytes) = reader(op).get().map_err(invalid)?;
         let page = self.omap_page(&after, &prefix, max).await?;
@@ -113,11 +122,16 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.env.reader.omap_get(&self.key, names).await
     }
 
-    pub(super) async fn omap_get_by_keys(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(super) async fn omap_get_by_keys(
+        &mut self,
+        op: &Op,
+        out: &mut OpOutcome,
+    ) -> Result<i32, Errno> {
         self.reads += 1;
         let names: BTreeSet<Bytes> = reader(op).get().map_err(invalid)?;
         let rows = match self.omap_rows(names.into_iter().collect()).await {
-            // The request makes the object: unlike the other reads of rows, this one is not refused.
+            // The request makes the object: unlike the other reads of rows, this one is not
+            // refused.
             Err(Errno::ENOENT) => Vec::new(),
             other => other?,
         };

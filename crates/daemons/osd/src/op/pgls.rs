@@ -1,7 +1,7 @@
 //! Listing the objects of a PG (`PGNLS`, `PGLS`).
 //!
-//! The cursor of a listing is a place in the order of objects, so that it stays valid while objects come
-//! and go, and across splits of the PG.
+//! The cursor of a listing is a place in the order of objects, so that it stays valid while objects
+//! come and go, and across splits of the PG.
 
 use super::code::{Op, OpArgs};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -40,8 +40,8 @@ pub struct Listing {
 /// Reads a listing's input.
 ///
 /// # Errors
-/// EINVAL if it cannot be read, or for a filter that does not exist; EPERM for one of a class that may not
-/// be loaded.
+/// EINVAL if it cannot be read, or for a filter that does not exist; EPERM for one of a class that
+/// may not be loaded.
 pub fn parse(op: &Op, max: u64, classes: &cls::Registry) -> Result<Listing, Errno> {
     use super::code::OpCode;
     let invalid = |_| Errno::EINVAL;
@@ -122,7 +122,10 @@ mod tests {
             parse(&Op::with_input(OpCode::PGNLS_FILTER, args, input.freeze()), 10, &classes)
         };
         for kind in ["plain", "hello.hello"] {
-            assert_eq!(with(kind).unwrap().filter, Some(Filter::Plain { attr: b("_tag"), value: b("v") }));
+            assert_eq!(
+                with(kind).unwrap().filter,
+                Some(Filter::Plain { attr: b("_tag"), value: b("v") })
+            );
         }
         assert_eq!(with("hello.other"), Err(Errno::EINVAL));
     }

@@ -18,8 +18,8 @@ pub struct OmapRows {
     pub more: bool,
 }
 
-/// Reads objects of one PG by store key. Everything submitted before is visible. An absent object is
-/// ENOENT, a damaged one EIO.
+/// Reads objects of one PG by store key. Everything submitted before is visible. An absent object
+/// is ENOENT, a damaged one EIO.
 #[allow(async_fn_in_trait, reason = "everything stays on one thread, so no Send bound is wanted")]
 pub trait ObjectReader {
     /// Bytes of a range, cut at the object's end; holes read as zeros.
@@ -28,10 +28,20 @@ pub trait ObjectReader {
     }
 
     /// The same with the checksum of the bytes, if reading them has told.
-    async fn read_summed(&self, key: &Bytes, offset: u64, length: u64) -> Result<(Vec<Bytes>, Option<Sum>), Errno>;
+    async fn read_summed(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<(Vec<Bytes>, Option<Sum>), Errno>;
 
     /// Allocated ranges `(offset, length)` within a range, ascending, cut at the object's end.
-    async fn extents(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Errno>;
+    async fn extents(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, u64)>, Errno>;
 
     /// One attribute; ENODATA if the object has none of that name.
     async fn attr(&self, key: &Bytes, name: &[u8]) -> Result<Bytes, Errno>;
@@ -45,8 +55,8 @@ pub trait ObjectReader {
     /// The rows with these keys that exist, in key order.
     async fn omap_get(&self, key: &Bytes, names: Vec<Bytes>) -> Result<Vec<(Bytes, Bytes)>, Errno>;
 
-    /// Rows from `start` on (after it, unless `inclusive`): at most `max_rows`, and no further row once
-    /// `max_bytes` of keys and values were collected.
+    /// Rows from `start` on (after it, unless `inclusive`): at most `max_rows`, and no further row
+    /// once `max_bytes` of keys and values were collected.
     async fn omap_list(
         &self,
         key: &Bytes,

@@ -49,7 +49,8 @@ pub struct Sealed {
 }
 
 impl<R: ObjectReader> Exec<'_, R> {
-    /// Whether the request changes anything. It does not if it makes an object and removes it again.
+    /// Whether the request changes anything. It does not if it makes an object and removes it
+    /// again.
     pub fn changes(&self) -> bool {
         (self.modify || !self.txn.is_empty()) && (self.old.exists || self.new.exists)
     }
@@ -59,8 +60,8 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.old.oi.user_version
     }
 
-    /// Completes the change: clones the head if a snapshot wants it, gives the object its new version and
-    /// writes its records.
+    /// Completes the change: clones the head if a snapshot wants it, gives the object its new
+    /// version and writes its records.
     pub fn seal(mut self, args: SealArgs) -> Sealed {
         let mut entries = SmallVec::new();
         let mut version = args.first_version;
@@ -70,7 +71,8 @@ impl<R: ObjectReader> Exec<'_, R> {
         }
         let mut user_version = self.user_version.unwrap_or(self.old.oi.user_version);
         if self.user_modify {
-            user_version = (args.last_user_version.max(self.new.oi.user_version) + 1).max(version.version);
+            user_version =
+                (args.last_user_version.max(self.new.oi.user_version) + 1).max(version.version);
         }
         let prior_version = if self.old.exists { self.old.oi.version } else { Eversion::ZERO };
         if self.new.exists {
@@ -120,7 +122,12 @@ impl<R: ObjectReader> Exec<'_, R> {
 }
 
 /// A log entry that only remembers what a request was answered.
-pub fn error_entry(oid: ObjectId, reqid: ReqId, return_code: i32, op_returns: Vec<(i32, Bytes)>) -> NewEntry {
+pub fn error_entry(
+    oid: ObjectId,
+    reqid: ReqId,
+    return_code: i32,
+    op_returns: Vec<(i32, Bytes)>,
+) -> NewEntry {
     NewEntry {
         op: LogOp::Error,
         oid,

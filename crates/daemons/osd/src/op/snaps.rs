@@ -3,7 +3,9 @@
 use super::code::OpOutcome;
 use super::exec::Exec;
 use super::reader::{OI_ATTR, ObjectReader};
-use crate::object::{At, InfoExt, ObjectInfo, ObjectState, SnapSet, SnapSetExt, decode_attr, encode_attr};
+use crate::object::{
+    At, InfoExt, ObjectInfo, ObjectState, SnapSet, SnapSetExt, decode_attr, encode_attr,
+};
 use crate::op::SS_ATTR;
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
@@ -14,8 +16,8 @@ use types::errno::Errno;
 use types::{Eversion, IntervalSet, ReqId, SnapId};
 
 impl<R: ObjectReader> Exec<'_, R> {
-    /// `obj_list_snap_response_t` (version 2): clones ascending, each with its snapshots ascending, then
-    /// the head if clients see it.
+    /// `obj_list_snap_response_t` (version 2): clones ascending, each with its snapshots ascending,
+    /// then the head if clients see it.
     pub(super) fn list_snaps(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         let f = Features::ALL;
@@ -26,9 +28,11 @@ impl<R: ObjectReader> Exec<'_, R> {
         denc::envelope(&mut b, 2, 1, |b| {
             (set.clones.len() as u32 + u32::from(head)).encode(b, f);
             for clone in &set.clones {
-                let (Some(snaps), Some(overlap), Some(size)) =
-                    (set.clone_snaps.get(clone), set.clone_overlap.get(clone), set.clone_size.get(clone))
-                else {
+                let (Some(snaps), Some(overlap), Some(size)) = (
+                    set.clone_snaps.get(clone),
+                    set.clone_overlap.get(clone),
+                    set.clone_size.get(clone),
+                ) else {
                     broken = true;
                     return;
                 };
@@ -107,13 +111,15 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.new.oi.set_omap(info.is_omap());
     }
 
-    /// Before a change of the head becomes visible: clones it if a snapshot was taken since its last
-    /// change, and notes what it no longer shares with its newest clone (Ceph: `make_writeable`).
-    /// Returns the clone's log entry, which gets `at`; the head's own entry comes after it.
+    /// Before a change of the head becomes visible: clones it if a snapshot was taken since its
+    /// last change, and notes what it no longer shares with its newest clone (Ceph:
+    /// `make_writeable`). Returns the clone's log entry, which gets `at`; the head's own entry
+    /// comes after it.
     pub(super) fn make_writeable(&mut self, at: Eversion, mtime: types::Utime) -> Option<NewEntry> {
         let snapc = self.env.snapc;
         let dirty = self.new.exists;
-        self.stats.num_objects_dirty += i64::from(dirty) - i64::from(self.old.exists && self.old.oi.is_dirty());
+        self.stats.num_objects_dirty +=
+            i64::from(dirty) - i64::from(self.old.exists && self.old.oi.is_dirty());
         self.new.oi.set_dirty(dirty);
         let had_omap = self.old.exists && self.old.oi.is_omap();
         let has_omap = self.new.exists && self.new.oi.is_omap();
@@ -123,7 +129,8 @@ impl<R: ObjectReader> Exec<'_, R> {
         let newest = snapc.snaps.first().copied();
         if self.old.visible() && newest.is_some_and(|s| s > self.snapset.seq) {
             let id = snapc.seq;
-            let snaps: Vec<SnapId> = snapc.snaps.iter().copied().take_while(|s| *s > self.snapset.seq).collect();
+            let snaps: Vec<SnapId> =
+                snapc.snaps.iter().copied().take_while(|s| *s > self.snapset.seq).collect();
             let clone = self.old.oid.at(id);
             // Whoever watches watches the head.
             let info = ObjectInfo {
@@ -238,7 +245,8 @@ pub fn trim(
         if let Some(older) = position.checked_sub(1).map(|p| set.clones[p]) {
             // The next older clone now shares only what both shared.
             stats.num_bytes -= set.clone_bytes(older) as i64;
-            if let (Some(a), Some(b)) = (set.clone_overlap.get(&older), set.clone_overlap.get(&id)) {
+            if let (Some(a), Some(b)) = (set.clone_overlap.get(&older), set.clone_overlap.get(&id))
+            {
                 let both = a.intersection(b);
                 set.clone_overlap.insert(older, both);
             }

@@ -44,10 +44,17 @@ impl StoreReader {
 
     fn noted(&self, key: &Key, reads_data: bool, e: StoreError) -> Errno {
         match &e {
-            StoreError::Checksum { .. } => drop(self.damage.borrow_mut().objects.insert(key.clone())),
-            // What else a read of data brings in is nodes of the tree, which have no errors of this kind: see below.
-            StoreError::Io(_) if reads_data => drop(self.damage.borrow_mut().objects.insert(key.clone())),
-            StoreError::Corrupt(why) | StoreError::Io(why) => drop(self.damage.borrow_mut().metadata.get_or_insert_with(|| why.clone())),
+            StoreError::Checksum { .. } => {
+                drop(self.damage.borrow_mut().objects.insert(key.clone()))
+            }
+            // What else a read of data brings in is nodes of the tree, which have no errors of this
+            // kind: see below.
+            StoreError::Io(_) if reads_data => {
+                drop(self.damage.borrow_mut().objects.insert(key.clone()))
+            }
+            StoreError::Corrupt(why) | StoreError::Io(why) => {
+                drop(self.damage.borrow_mut().metadata.get_or_insert_with(|| why.clone()))
+            }
             _ => {}
         }
         errno(e)
@@ -60,13 +67,31 @@ pub fn errno(e: StoreError) -> Errno {
 }
 
 impl ObjectReader for StoreReader {
-    async fn read_summed(&self, key: &Bytes, offset: u64, length: u64) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
-        let (data, sum) = self.store.read_summed(self.coll, key, offset, length).await.map_err(|e| self.noted(key, true, e))?;
+    async fn read_summed(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
+        let (data, sum) = self
+            .store
+            .read_summed(self.coll, key, offset, length)
+            .await
+            .map_err(|e| self.noted(key, true, e))?;
         Ok((data.into_vec(), sum))
     }
 
-    async fn extents(&self, key: &Bytes, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Errno> {
-        let found = self.store.extents(self.coll, key, offset, length).await.map_err(|e| self.noted(key, false, e))?;
+    async fn extents(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, u64)>, Errno> {
+        let found = self
+            .store
+            .extents(self.coll, key, offset, length)
+            .await
+            .map_err(|e| self.noted(key, false, e))?;
         Ok(found.into_iter().map(|r| (r.off, r.len)).collect())
     }
 
@@ -94,8 +119,13 @@ impl ObjectReader for StoreReader {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<OmapRows, Errno> {
-        let from = if inclusive { Bound::Included(&start[..]) } else { Bound::Excluded(&start[..]) };
-        let page = self.store.omap_iter(self.coll, key, from, max_rows, max_bytes).await.map_err(|e| self.noted(key, false, e))?;
+        let from =
+            if inclusive { Bound::Included(&start[..]) } else { Bound::Excluded(&start[..]) };
+        let page = self
+            .store
+            .omap_iter(self.coll, key, from, max_rows, max_bytes)
+            .await
+            .map_err(|e| self.noted(key, false, e))?;
         Ok(OmapRows { rows: page.rows, more: page.more })
     }
 }

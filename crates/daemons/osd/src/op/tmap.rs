@@ -51,8 +51,8 @@ impl TrivialMap {
         b.freeze()
     }
 
-    /// Applies the steps. As long as their keys are in order, Ceph merges them with the rows as they were;
-    /// the first key out of order makes it begin again with other rules.
+    /// Applies the steps. As long as their keys are in order, Ceph merges them with the rows as
+    /// they were; the first key out of order makes it begin again with other rules.
     fn update(&self, steps: &Bytes) -> Result<Self, Errno> {
         match self.merge(steps)? {
             Some(map) => Ok(map),
@@ -60,8 +60,8 @@ impl TrivialMap {
         }
     }
 
-    /// Steps in the order of their keys: a header only at the front, and rows looked up as they were
-    /// before the request. Nothing if a key is out of order.
+    /// Steps in the order of their keys: a header only at the front, and rows looked up as they
+    /// were before the request. Nothing if a key is out of order.
     fn merge(&self, steps: &Bytes) -> Result<Option<Self>, Errno> {
         let mut map = self.clone();
         let mut r = Reader::new(steps.clone());
@@ -191,7 +191,10 @@ mod tests {
 
     fn map(header: &str, rows: &[(&str, &str)]) -> TrivialMap {
         let own = |s: &str| Bytes::copy_from_slice(s.as_bytes());
-        TrivialMap { header: own(header), rows: rows.iter().map(|(k, v)| (own(k), own(v))).collect() }
+        TrivialMap {
+            header: own(header),
+            rows: rows.iter().map(|(k, v)| (own(k), own(v))).collect(),
+        }
     }
 
     fn updated(before: &TrivialMap, steps: &[Vec<u8>]) -> Result<TrivialMap, Errno> {
@@ -211,7 +214,13 @@ mod tests {
     #[test]
     fn steps_in_order_are_merged() {
         let m = map("h", &[("b", "1"), ("d", "2")]);
-        let steps = [header("new"), row(b's', "a", Some("0")), row(b'r', "b", None), row(b'c', "c", Some("3")), row(b'R', "x", None)];
+        let steps = [
+            header("new"),
+            row(b's', "a", Some("0")),
+            row(b'r', "b", None),
+            row(b'c', "c", Some("3")),
+            row(b'R', "x", None),
+        ];
         assert_eq!(updated(&m, &steps), Ok(map("new", &[("a", "0"), ("c", "3"), ("d", "2")])));
         assert_eq!(updated(&m, &[row(b'c', "b", Some(""))]), Err(Errno::EEXIST));
         assert_eq!(updated(&m, &[row(b'r', "a", None)]), Err(Errno::ENOENT));
@@ -223,9 +232,21 @@ mod tests {
     #[test]
     fn steps_out_of_order_are_applied_one_by_one() {
         let m = map("", &[("b", "1")]);
-        let steps = [row(b's', "z", Some("9")), row(b's', "a", Some("0")), row(b'r', "z", None), header("late"), row(b'R', "q", None)];
+        let steps = [
+            row(b's', "z", Some("9")),
+            row(b's', "a", Some("0")),
+            row(b'r', "z", None),
+            header("late"),
+            row(b'R', "q", None),
+        ];
         assert_eq!(updated(&m, &steps), Ok(map("late", &[("a", "0"), ("b", "1")])));
-        assert_eq!(updated(&m, &[row(b's', "z", Some("")), row(b'c', "a", Some(""))]), Err(Errno::EINVAL));
-        assert_eq!(updated(&m, &[row(b's', "z", Some("")), row(b'r', "a", None)]), Err(Errno::ENOENT));
+        assert_eq!(
+            updated(&m, &[row(b's', "z", Some("")), row(b'c', "a", Some(""))]),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(
+            updated(&m, &[row(b's', "z", Some("")), row(b'r', "a", None)]),
+            Err(Errno::ENOENT)
+        );
     }
 }

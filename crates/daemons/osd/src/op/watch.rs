@@ -1,5 +1,5 @@
-//! Watches and notifications, as far as they are operations on an object. What follows for connections is
-//! left in [`Effects`] until the request has succeeded.
+//! Watches and notifications, as far as they are operations on an object. What follows for
+//! connections is left in [`Effects`] until the request has succeeded.
 
 use super::code::{Op, OpArgs, OpOutcome};
 use super::exec::Exec;
@@ -34,7 +34,9 @@ impl<R: ObjectReader> Exec<'_, R> {
     /// `CEPH_OSD_OP_WATCH`.
     pub(super) fn watch(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
-        let OpArgs::Watch { cookie, op: what, timeout, .. } = op.args else { return Err(Errno::EINVAL) };
+        let OpArgs::Watch { cookie, op: what, timeout, .. } = op.args else {
+            return Err(Errno::EINVAL);
+        };
         if !self.new.exists {
             return Err(Errno::ENOENT);
         }
@@ -45,13 +47,20 @@ impl<R: ObjectReader> Exec<'_, R> {
         match what {
             watch_op::WATCH | watch_op::LEGACY_WATCH => {
                 if !known {
-                    let info = WatchInfo { cookie, timeout_seconds: timeout, addr: self.env.origin.addr };
+                    let info =
+                        WatchInfo { cookie, timeout_seconds: timeout, addr: self.env.origin.addr };
                     self.new.oi.watchers.insert(watcher, info);
                     self.push_nop();
                 }
-                self.effects().begun.push(Begun { cookie, timeout, pings: what == watch_op::WATCH });
+                self.effects().begun.push(Begun {
+                    cookie,
+                    timeout,
+                    pings: what == watch_op::WATCH,
+                });
             }
-            watch_op::RECONNECT if known => self.effects().begun.push(Begun { cookie, timeout, pings: true }),
+            watch_op::RECONNECT if known => {
+                self.effects().begun.push(Begun { cookie, timeout, pings: true })
+            }
             watch_op::PING if known && (env.ping)(&watcher) => {}
             // The client must take it up again.
             watch_op::PING if known => return Err(Errno::ETIMEDOUT),
@@ -92,8 +101,13 @@ impl<R: ObjectReader> Exec<'_, R> {
     pub(super) fn notify_ack(&mut self, op: &Op) -> Result<(), Errno> {
         self.reads += 1;
         let OpArgs::Watch { cookie, .. } = op.args else { return Err(Errno::EINVAL) };
-        // Clients that send nothing else have the notification's id where the cookie of a watch would be.
-        let ack = parse_ack(&op.indata).unwrap_or(NotifyAck { id: cookie, cookie: None, reply: Bytes::new() });
+        // Clients that send nothing else have the notification's id where the cookie of a watch
+        // would be.
+        let ack = parse_ack(&op.indata).unwrap_or(NotifyAck {
+            id: cookie,
+            cookie: None,
+            reply: Bytes::new(),
+        });
         self.effects().acks.push(ack);
         Ok(())
     }
@@ -124,7 +138,9 @@ impl<R: ObjectReader> Exec<'_, R> {
 
 /// A version that means nothing, the timeout, the payload. What cannot be read is the default.
 fn parse_notify(data: &Bytes) -> (u32, Bytes) {
-    Reader::new(data.clone()).get::<(u32, u32, Bytes)>().map_or_else(|_| Default::default(), |(_, t, p)| (t, p))
+    Reader::new(data.clone())
+        .get::<(u32, u32, Bytes)>()
+        .map_or_else(|_| Default::default(), |(_, t, p)| (t, p))
 }
 
 fn parse_ack(data: &Bytes) -> Option<NotifyAck> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use denc::Decode;
-use pg::{Action, Backfill, Event, Peers, PeerMsg, Persist, PersistToken, Pg, Source, Turn};
+use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
 use types::{ObjectInfo, OsdId, PgId};
 
 use super::{Effect, Hosted, Local, Osd, ReadObject};
@@ -28,9 +28,16 @@ impl Osd {
                     continue;
                 }
                 let pg = &hosted.pg;
-                if pg.is_ready_to_join() && hosted.told_ready.replace(pg.epoch()) != Some(pg.epoch()) {
+                if pg.is_ready_to_join()
+                    && hosted.told_ready.replace(pg.epoch()) != Some(pg.epoch())
+                {
                     let acting = pg.mapping().acting.clone();
-                    self.out.push(Effect::Mon(MonMsg::Ready(pgid, pg.epoch(), pg.info().last_update, acting)));
+                    self.out.push(Effect::Mon(MonMsg::Ready(
+                        pgid,
+                        pg.epoch(),
+                        pg.info().last_update,
+                        acting,
+                    )));
                 }
                 return;
             };
@@ -54,7 +61,18 @@ impl Osd {
                 }
                 Action::IntervalChange => {
                     leave = true;
-                    let Hosted { pg, waiting, laggy, running, executing, generation, txns, giving_up, trimming, .. } = hosted;
+                    let Hosted {
+                        pg,
+                        waiting,
+                        laggy,
+                        running,
+                        executing,
+                        generation,
+                        txns,
+                        giving_up,
+                        trimming,
+                        ..
+                    } = hosted;
                     if trimming.take().is_some() {
                         *self.marks.entry("trim interrupted").or_default() += 1;
                     }
@@ -86,10 +104,19 @@ impl Osd {
                 Action::WakeAt(at) => self.out.push(Effect::Wake(pgid, at)),
                 Action::ObjectUnfound(_) => *self.marks.entry("unfound").or_default() += 1,
                 Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent } => {
-                    let read = ReadObject { token, oid, version, from, most: (max_bytes, max_omap), urgent };
+                    let read = ReadObject {
+                        token,
+                        oid,
+                        version,
+                        from,
+                        most: (max_bytes, max_omap),
+                        urgent,
+                    };
                     self.out.push(Effect::Later(pgid, Local::ReadObject(read)));
                 }
-                Action::ListObjects { token, after, max } => self.out.push(Effect::Later(pgid, Local::List(token, after, max))),
+                Action::ListObjects { token, after, max } => {
+                    self.out.push(Effect::Later(pgid, Local::List(token, after, max)))
+                }
                 Action::Reserve { target, backfill, priority } => {
                     self.tokens += 1;
                     if target && backfill && mix(self.tokens) % 1_000 < self.tight {
@@ -101,7 +128,9 @@ impl Osd {
                     }
                 }
                 Action::Release => {
-                    if hosted.pg.backfills().any(|b| b.running && b.last_backfill == Backfill::Complete && b.missing == 0) {
+                    if hosted.pg.backfills().any(|b| {
+                        b.running && b.last_backfill == Backfill::Complete && b.missing == 0
+                    }) {
                         *self.marks.entry("backfill finished").or_default() += 1;
                     }
                     self.leave_turns(pgid);
@@ -110,7 +139,11 @@ impl Osd {
                 Action::WantUpThru(epoch) => {
                     if self.wishes.up_thru.is_none_or(|want| want < epoch) {
                         self.wishes.up_thru = Some(epoch);
-                        self.out.push(Effect::Mon(MonMsg::UpThru(self.id, self.incarnation, epoch.max(self.has()))));
+                        self.out.push(Effect::Mon(MonMsg::UpThru(
+                            self.id,
+                            self.incarnation,
+                            epoch.max(self.has()),
+                        )));
                     }
                 }
                 Action::WantPgTemp(want) => {
@@ -119,21 +152,30 @@ impl Osd {
                     self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
                 }
                 Action::WantMap(epoch) => self.want_map(epoch),
-                Action::Scan { token, after, upto, .. } => self.out.push(Effect::Later(pgid, Local::Scan(token, after, upto))),
+                Action::Scan { token, after, upto, .. } => {
+                    self.out.push(Effect::Later(pgid, Local::Scan(token, after, upto)))
+                }
                 Action::ReserveScrub => self.out.push(Effect::Later(pgid, Local::ScrubSlot)),
                 Action::ReleaseScrub => {}
                 Action::ScrubRangeReady => run = true,
                 Action::ScrubEnded { ran, again } => {
-                    *self.marks.entry(if ran { "scrubbed" } else { "scrub given up" }).or_default() += 1;
+                    *self
+                        .marks
+                        .entry(if ran { "scrubbed" } else { "scrub given up" })
+                        .or_default() += 1;
                     self.out.extend(again.map(|kind| Effect::Later(pgid, Local::Scrub(kind))));
                 }
                 Action::CopyRepaired(_) => *self.marks.entry("repaired").or_default() += 1,
-                Action::ClusterLog { error, text } => self.out.extend(error.then_some(Effect::Complaint(text))),
+                Action::ClusterLog { error, text } => {
+                    self.out.extend(error.then_some(Effect::Complaint(text)))
+                }
                 Action::SnapTrim(snap) => {
                     hosted.trimming = Some((snap, None));
                     self.out.push(Effect::Later(pgid, Local::TrimTurn(hosted.generation, snap)));
                 }
-                Action::RemoveObjects { max } => self.out.push(Effect::Later(pgid, Local::RemoveObjects(max))),
+                Action::RemoveObjects { max } => {
+                    self.out.push(Effect::Later(pgid, Local::RemoveObjects(max)))
+                }
                 Action::Gone { undelivered } => {
                     *self.marks.entry("removed").or_default() += 1;
                     let seq = self.disk.submit(vec![StoreOp::Drop(pgid)], None);
@@ -184,23 +226,35 @@ impl Osd {
             Source::Proposal(token) => {
                 let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
                 let changes = hosted.txns.remove(&token).expect("it was proposed");
-                ops.extend(changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)));
+                ops.extend(
+                    changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)),
+                );
             }
-            Source::RepOp(_) if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {}
+            Source::RepOp(_)
+                if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {
+            }
             Source::RepOp(payload) => {
                 early_ack = self.bug == Bug::AckBeforeCommit;
                 let changes = decode_payload(payload);
-                ops.extend(changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)));
+                ops.extend(
+                    changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)),
+                );
             }
             Source::Push(mut chunk) => {
                 if chunk.last && !chunk.oid.is_head() {
                     let filled = self.pgs[&pgid].pg.info().is_incomplete();
-                    *self.marks.entry(if filled { "clone backfilled" } else { "clone recovered" }).or_default() += 1;
+                    *self
+                        .marks
+                        .entry(if filled { "clone backfilled" } else { "clone recovered" })
+                        .or_default() += 1;
                     if self.bug == Bug::PushForgetsSnaps {
                         chunk.snaps.clear();
                     }
                 }
-                *self.marks.entry(if chunk.last { "pushed" } else { "pushed part" }).or_default() += 1;
+                *self
+                    .marks
+                    .entry(if chunk.last { "pushed" } else { "pushed part" })
+                    .or_default() += 1;
                 if self.bug != Bug::PushLastOnly || chunk.last {
                     ops.push(StoreOp::Push(pgid, chunk));
                 }
@@ -236,10 +290,15 @@ impl Osd {
         let mut split = Vec::new();
         for child in persist.split {
             split.push(StoreOp::Split(pgid, child.pgid, child.pgid.split_bits(child.pg_num)));
-            let rows = child.rows.set.into_iter().filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
+            let rows = child
+                .rows
+                .set
+                .into_iter()
+                .filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
             split.extend(rows.map(|(k, v)| StoreOp::Set(child.pgid, k, v)));
         }
-        let later = if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
+        let later =
+            if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
         ops.splice(0..0, split);
         let mut seq = self.disk.submit(ops, Some((pgid, persist.token)));
         if !later.is_empty() {
@@ -264,13 +323,24 @@ fn note_filling(pg: &Pg, to: &Peers, msg: &PeerMsg, marks: &mut BTreeMap<&'stati
     let target = |o: &&OsdId| !pg.mapping().acting.contains(o);
     match msg {
         PeerMsg::AdvanceBackfill { .. } => {
-            let at: Vec<_> = pg.backfills().filter(|b| b.running).map(|b| b.last_backfill).collect();
+            let at: Vec<_> =
+                pg.backfills().filter(|b| b.running).map(|b| b.last_backfill).collect();
             if at.len() > 1 {
-                mark(if at.iter().all(|c| *c == at[0]) { "several copies filled together" } else { "a copy catches up with another" });
+                mark(if at.iter().all(|c| *c == at[0]) {
+                    "several copies filled together"
+                } else {
+                    "a copy catches up with another"
+                });
             }
         }
-        PeerMsg::Push(_) if to.iter().filter(target).count() > 1 => mark("an object read once for several targets"),
-        PeerMsg::RepOp(op) if !op.log_only && to.iter().any(|o| target(&o)) && pg.backfills().filter(|b| b.running).count() > 1 => {
+        PeerMsg::Push(_) if to.iter().filter(target).count() > 1 => {
+            mark("an object read once for several targets")
+        }
+        PeerMsg::RepOp(op)
+            if !op.log_only
+                && to.iter().any(|o| target(&o))
+                && pg.backfills().filter(|b| b.running).count() > 1 =>
+        {
             mark("write while several copies are filled");
         }
         _ => {}

@@ -17,7 +17,9 @@ impl Osd {
         self.set_time(time);
         let here = self.pgs.get(&op.pgid);
         let leads = here.is_some_and(|h| h.pg.is_primary() && op.epoch <= h.pg.epoch());
-        if here.is_some_and(|h| op.epoch < h.pg.info().history.last_epoch_split) && self.bug != Bug::OldRequests {
+        if here.is_some_and(|h| op.epoch < h.pg.info().history.last_epoch_split)
+            && self.bug != Bug::OldRequests
+        {
             *self.marks.entry("request from before a split").or_default() += 1;
             return;
         }
@@ -34,7 +36,8 @@ impl Osd {
             return;
         }
         if op.epoch < hosted.pg.info().history.same_primary_since {
-            // Its sender sends it again when it sees the map; this copy may be older than anything that is remembered.
+            // Its sender sends it again when it sees the map; this copy may be older than anything
+            // that is remembered.
             return;
         }
         hosted.waiting.push(op);
@@ -56,17 +59,32 @@ impl Osd {
 
     /// Whether a replica may answer what was read of an object up to now.
     pub(super) fn may_answer_for(&self, pg: &Pg, oid: &ObjectId, now: Steady) -> bool {
-        let without = self.bug == Bug::ReplicaWithoutLease && pg.phase_name() == "Started/ReplicaActive";
-        pg.may_read_replica(oid, now) || without && !pg.info().is_incomplete() && !pg.missing().contains(oid)
+        let without =
+            self.bug == Bug::ReplicaWithoutLease && pg.phase_name() == "Started/ReplicaActive";
+        pg.may_read_replica(oid, now)
+            || without && !pg.info().is_incomplete() && !pg.missing().contains(oid)
     }
 
     fn proof(&self, pgid: PgId, version: Option<Eversion>, first: bool) -> Proof {
         let pg = &self.pgs[&pgid].pg;
         let since = pg.info().history.same_interval_since;
-        Proof { pgid, epoch: pg.epoch(), since, acting: pg.mapping().acting.clone(), version, first }
+        Proof {
+            pgid,
+            epoch: pg.epoch(),
+            since,
+            acting: pg.mapping().acting.clone(),
+            version,
+            first,
+        }
     }
 
-    pub(super) fn answer_with(&mut self, op: ClientOp, did: Did, version: Option<Eversion>, first: bool) {
+    pub(super) fn answer_with(
+        &mut self,
+        op: ClientOp,
+        did: Did,
+        version: Option<Eversion>,
+        first: bool,
+    ) {
         let proof = self.proof(op.pgid, version, first);
         self.out.push(Effect::Answer { client: op.client, tid: op.tid, did, proof });
     }
@@ -90,7 +108,9 @@ impl Osd {
             return;
         };
         let lacks = hosted.pg.missing().contains(&op.oid());
-        let anyway = bug == Bug::ReplicaReadsUncommitted && hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now) && !lacks;
+        let anyway = bug == Bug::ReplicaReadsUncommitted
+            && hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now)
+            && !lacks;
         if !self.may_answer_for(&hosted.pg, &op.oid(), now) && !anyway {
             *self.marks.entry("replica did not read").or_default() += 1;
             self.out.push(refused);
@@ -146,7 +166,9 @@ impl Osd {
             return false;
         }
         let status = hosted.pg.object_status(&oid);
-        if status == ObjectStatus::Missing || (status == ObjectStatus::Degraded && op.ask.is_write()) {
+        if status == ObjectStatus::Missing
+            || (status == ObjectStatus::Degraded && op.ask.is_write())
+        {
             *self.marks.entry("operation waited for recovery").or_default() += 1;
             hosted.pg.handle(Event::RecoverNow(oid), self.now);
             return false;
@@ -267,7 +289,13 @@ impl Osd {
         let head = self.disk.state().colls[&op.pgid].objects.get(&op.oid());
         let mut plan = snaps::write(&op, head, &pool, hosted.pg.next_version(), self.now);
         if self.bug == Bug::DeleteKeepsNothing && op.ask == Ask::Delete && plan.entries.len() > 1 {
-            plan = snaps::write(&op, head, &PoolSnaps { live: Vec::new(), ..pool }, hosted.pg.next_version(), self.now);
+            plan = snaps::write(
+                &op,
+                head,
+                &PoolSnaps { live: Vec::new(), ..pool },
+                hosted.pg.next_version(),
+                self.now,
+            );
         }
         if plan.entries.len() > 1 {
             *self.marks.entry("clone made").or_default() += 1;
@@ -294,7 +322,8 @@ impl Osd {
         self.tokens += 1;
         let token = OpToken(self.tokens);
         let payload = encode_payload(&changes);
-        let object = entries.last().and_then(|e| number_of(&e.oid)).expect("an object of this world");
+        let object =
+            entries.last().and_then(|e| number_of(&e.oid)).expect("an object of this world");
         self.out.push(Effect::Proposed { object, version, after });
         hosted.txns.insert(token, changes);
         let got = hosted.pg.propose(Proposal { token, entries, payload, stats });

@@ -21,11 +21,16 @@ impl Osd {
         self.set_time(time);
         let now = self.now;
         let state = self.disk.state();
-        self.unborn = if state.unborn.is_empty() { UnbornPgs::default() } else { UnbornPgs::from_bytes(&state.unborn).expect("own bytes") };
+        self.unborn = if state.unborn.is_empty() {
+            UnbornPgs::default()
+        } else {
+            UnbornPgs::from_bytes(&state.unborn).expect("own bytes")
+        };
         self.map = monitor.at(state.epoch);
         self.newest = self.map.clone();
         for (pgid, coll) in &state.colls {
-            let loaded = pg::rows::load(coll.rows.clone()).unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
+            let loaded = pg::rows::load(coll.rows.clone())
+                .unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
             let map = self.view(&monitor.at(loaded.epoch).expect("maps are kept"));
             let mut pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
             pg.set_clock(self.clock.shows(time));
@@ -112,7 +117,11 @@ impl Osd {
                 return self.want_map(first);
             }
             // They are gone.
-            let what = if self.pgs.is_empty() { "hole in the maps, without groups" } else { "hole in the maps" };
+            let what = if self.pgs.is_empty() {
+                "hole in the maps, without groups"
+            } else {
+                "hole in the maps"
+            };
             *self.marks.entry(what).or_default() += 1;
             begin = first.0;
         }
@@ -134,9 +143,12 @@ impl Osd {
             };
             self.wishes.up_thru.take_if(|want| map.up_thru(self.id) >= *want);
             let before = self.map.clone();
-            self.wishes.pg_temp.retain(|pgid, _| before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid)));
+            self.wishes.pg_temp.retain(|pgid, _| {
+                before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid))
+            });
             for pgid in born {
-                if let Some(pg) = Pg::create(self.id, pgid, view.clone(), self.conf.clone(), self.now)
+                if let Some(pg) =
+                    Pg::create(self.id, pgid, view.clone(), self.conf.clone(), self.now)
                     && !self.pgs.contains_key(&pgid)
                 {
                     self.host(pgid, pg);
@@ -150,10 +162,14 @@ impl Osd {
         }
         // The monitors know it now.
         self.new_disk &= !was_up;
-        if map.osds.iter().any(|o| o.full) && self.pgs.values().any(|h| h.pg.state().has(PgState::RECOVERY_TOOFULL)) {
+        if map.osds.iter().any(|o| o.full)
+            && self.pgs.values().any(|h| h.pg.state().has(PgState::RECOVERY_TOOFULL))
+        {
             *self.marks.entry("recovery found no room").or_default() += 1;
         }
-        let seq = self.disk.submit(vec![StoreOp::Super(map.epoch, self.unborn.to_bytes(Features::ALL))], None);
+        let seq = self
+            .disk
+            .submit(vec![StoreOp::Super(map.epoch, self.unborn.to_bytes(Features::ALL))], None);
         self.out.push(Effect::Flush(seq));
         if map.incarnation(self.id) != Some(self.incarnation) {
             self.booted = false;
@@ -162,7 +178,8 @@ impl Osd {
                 *self.marks.entry("booted again").or_default() += 1;
                 self.boot(false);
             } else if let Some(new_disk) = self.wishes.boot {
-                // With a map that is no older than the one in which another process of this number came up.
+                // With a map that is no older than the one in which another process of this number
+                // came up.
                 self.boot(new_disk);
             }
         } else {
@@ -194,7 +211,8 @@ impl Osd {
             for source in &sources {
                 self.leave_turns(*source);
             }
-            let mut sources: Vec<Pg> = sources.iter().filter_map(|s| self.pgs.remove(s)).map(|h| h.pg).collect();
+            let mut sources: Vec<Pg> =
+                sources.iter().filter_map(|s| self.pgs.remove(s)).map(|h| h.pg).collect();
             let mut mark = |what| *self.marks.entry(what).or_default() += 1;
             if let (None, Some(source)) = (self.pgs.get(&target), sources.first()) {
                 mark("join of remains");
@@ -206,7 +224,11 @@ impl Osd {
                 mark("join while being removed");
             }
             hosted.pg.join(&mut sources.iter_mut().collect::<Vec<_>>(), map, self.now);
-            mark(if hosted.pg.info().removing { "join of what counts for nothing" } else { "join" });
+            mark(if hosted.pg.info().removing {
+                "join of what counts for nothing"
+            } else {
+                "join"
+            });
             self.drain(target);
         }
     }
@@ -215,7 +237,8 @@ impl Osd {
     fn next_map(&mut self, pgid: PgId, map: &MapRef) -> Vec<PgId> {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return Vec::new() };
         let acts = hosted.pg.mapping().acting.contains(&self.id);
-        if hosted.pg.children_in(&**map).is_empty() || (!acts && self.bug == Bug::StraysDoNotSplit) {
+        if hosted.pg.children_in(&**map).is_empty() || (!acts && self.bug == Bug::StraysDoNotSplit)
+        {
             self.feed(pgid, Event::AdvanceMap(map.clone()));
             return Vec::new();
         }

@@ -30,17 +30,21 @@ impl Osd {
         }
         let again = Effect::Later(pgid, Local::Trim(generation, snap));
         let coll = &self.disk.state().colls[&pgid];
-        let Some((row, clone)) = coll.first_of(snap).map(|(row, clone)| (row.clone(), clone)) else {
+        let Some((row, clone)) = coll.first_of(snap).map(|(row, clone)| (row.clone(), clone))
+        else {
             return self.purged(pgid, snap);
         };
-        let (here, head) = (coll.objects.get(&clone).cloned(), coll.objects.get(&clone.head()).cloned());
+        let (here, head) =
+            (coll.objects.get(&clone).cloned(), coll.objects.get(&clone.head()).cloned());
         let hosted = self.pgs.get_mut(&pgid).expect("it trims");
         if hosted.executing.contains_key(&clone.head()) || hosted.pg.scrub_blocks(&clone.head()) {
             *self.marks.entry("trim waited").or_default() += 1;
             self.out.push(again);
             return;
         }
-        let ready = |oid| matches!(hosted.pg.object_status(oid), ObjectStatus::Ready | ObjectStatus::InFlight);
+        let ready = |oid| {
+            matches!(hosted.pg.object_status(oid), ObjectStatus::Ready | ObjectStatus::InFlight)
+        };
         if !ready(&clone) || !ready(&clone.head()) {
             // Recovery goes first; the machine asks again.
             *self.marks.entry("trim left to recovery").or_default() += 1;
@@ -50,8 +54,12 @@ impl Osd {
         let at = hosted.pg.next_version();
         let map = self.newest.clone();
         let all = self.bug == Bug::TrimTakesAll;
-        let removed = |s: SnapId| all || s == snap || map.as_ref().is_some_and(|m| m.removed_snaps(pgid.pool).contains(s.0));
-        let plan = here.zip(head).and_then(|(here, head)| snaps::trim(&clone, &here, &head, at, removed));
+        let removed = |s: SnapId| {
+            all || s == snap
+                || map.as_ref().is_some_and(|m| m.removed_snaps(pgid.pool).contains(s.0))
+        };
+        let plan =
+            here.zip(head).and_then(|(here, head)| snaps::trim(&clone, &here, &head, at, removed));
         let Some(plan) = plan else {
             // A row that leads to nothing.
             *self.marks.entry("old row of a clone").or_default() += 1;
@@ -61,7 +69,10 @@ impl Osd {
             return;
         };
         let goes = plan.stats.num_object_clones < 0;
-        *self.marks.entry(if goes { "clone trimmed" } else { "clone kept for another snapshot" }).or_default() += 1;
+        *self
+            .marks
+            .entry(if goes { "clone trimmed" } else { "clone kept for another snapshot" })
+            .or_default() += 1;
         if plan.stats.num_whiteouts < 0 {
             *self.marks.entry("whiteout trimmed").or_default() += 1;
         }

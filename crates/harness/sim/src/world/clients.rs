@@ -34,7 +34,10 @@ impl World {
         let map = self.monitor.at(epoch);
         let pg_num = map.and_then(|m| m.pools.get(&POOL).map(|p| p.pg_num)).unwrap_or(1);
         let hash = object_id(POOL, object).hash;
-        PgId { pool: POOL, seed: types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num)) }
+        PgId {
+            pool: POOL,
+            seed: types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num)),
+        }
     }
 
     pub(super) fn next_op(&mut self, client: usize) {
@@ -110,18 +113,27 @@ impl World {
         }
     }
 
-    /// Where an operation goes in an epoch. An interval is told by who acts and since when its members are up.
+    /// Where an operation goes in an epoch. An interval is told by who acts and since when its
+    /// members are up.
     pub(super) fn target(&self, epoch: Epoch, pgid: PgId) -> Option<Target> {
         let map = self.monitor.at(epoch)?;
         let mapping = map.mapping(pgid);
         let primary = mapping.primary?;
-        let pg_num = map.pools.get(&pgid.pool).map_or(0, |p| u64::from(p.pg_num) << 32 | u64::from(p.pg_num_pending));
-        let interval = mapping.acting.iter().fold(pg_num, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
+        let pg_num = map
+            .pools
+            .get(&pgid.pool)
+            .map_or(0, |p| u64::from(p.pg_num) << 32 | u64::from(p.pg_num_pending));
+        let interval = mapping
+            .acting
+            .iter()
+            .fold(pg_num, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
         Some(Target { primary, incarnation: map.incarnation(primary)?, interval })
     }
 
     pub(super) fn answer(&mut self, client: usize, tid: u64, did: Did) {
-        let Some((op, start)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) else { return };
+        let Some((op, start)) = self.clients[client].current.filter(|(op, _)| op.tid == tid) else {
+            return;
+        };
         // A replica that reads may know more snapshots than the primary that writes.
         let knew = if op.balanced { Epoch(0) } else { self.clients[client].knew };
         self.clients[client].current = None;

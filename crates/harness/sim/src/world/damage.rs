@@ -19,8 +19,9 @@ pub(super) enum Damage {
 }
 
 impl World {
-    /// A disk damages copies of objects that have others. While a write is on its way to them, one disk may be the only one
-    /// that has its object as the log says: losing that one, too, is more than a group of two can stand.
+    /// A disk damages copies of objects that have others. While a write is on its way to them, one
+    /// disk may be the only one that has its object as the log says: losing that one, too, is more
+    /// than a group of two can stand.
     pub(super) fn spoil(&mut self, osd: OsdId, damage: Damage) {
         let (first, mut left) = (self.rng.range(0, self.scenario.objects), self.rng.range(1, 4));
         if !self.all_clean() {
@@ -45,14 +46,20 @@ impl World {
         let has = self.osds[osd.0 as usize].disk.state().version(pgid, &oid);
         let others = || self.osds.iter().filter(|o| o.id != osd).map(|o| &o.disk);
         let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
-        if !acting.contains(&osd) || !sound || acting.iter().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid)) {
+        if !acting.contains(&osd)
+            || !sound
+            || acting.iter().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid))
+        {
             return false;
         }
         let disk = &mut self.osds[osd.0 as usize].disk;
         let (done, what) = match damage {
             Damage::Block => (disk.spoil(pgid, &oid), "block went bad"),
             Damage::Bit => (disk.flip(pgid, &oid, self.rng.next_u64(), false), "bit changed"),
-            Damage::Unseen => (primary != Some(osd) && disk.flip(pgid, &oid, self.rng.next_u64(), true), "unseen bit changed"),
+            Damage::Unseen => (
+                primary != Some(osd) && disk.flip(pgid, &oid, self.rng.next_u64(), true),
+                "unseen bit changed",
+            ),
         };
         if done {
             self.damaged.insert(oid);
@@ -63,7 +70,17 @@ impl World {
 
     /// Scrubs complain of nothing but what a disk has damaged.
     pub(super) fn complaint(&mut self, osd: OsdId, text: &str) {
-        let of_scrub = ["soid", "shard", "inconsistent objects", "errors", "stat mismatch", "clone", "snapset"].iter().any(|w| text.contains(w));
+        let of_scrub = [
+            "soid",
+            "shard",
+            "inconsistent objects",
+            "errors",
+            "stat mismatch",
+            "clone",
+            "snapset",
+        ]
+        .iter()
+        .any(|w| text.contains(w));
         if !of_scrub {
             return;
         }
@@ -98,10 +115,17 @@ impl World {
     fn is_damaged(&self) -> bool {
         let map = self.monitor.map();
         self.pgids().into_iter().any(|pgid| {
-            let copies: Vec<_> = map.mapping(pgid).acting.iter().map(|o| &self.osds[o.0 as usize]).collect();
-            let objects = |o: &Osd| o.disk.state().colls.get(&pgid).map(|c| c.objects.clone()).unwrap_or_default();
+            let copies: Vec<_> =
+                map.mapping(pgid).acting.iter().map(|o| &self.osds[o.0 as usize]).collect();
+            let objects = |o: &Osd| {
+                o.disk.state().colls.get(&pgid).map(|c| c.objects.clone()).unwrap_or_default()
+            };
             copies.windows(2).any(|pair| objects(pair[0]) != objects(pair[1]))
-                || copies.iter().any(|o| objects(o).iter().any(|(oid, object)| !object.is_sound() || o.disk.is_bad(pgid, oid)))
+                || copies.iter().any(|o| {
+                    objects(o)
+                        .iter()
+                        .any(|(oid, object)| !object.is_sound() || o.disk.is_bad(pgid, oid))
+                })
         })
     }
 }
@@ -114,5 +138,6 @@ fn name_of(head: &ObjectId) -> String {
 /// Whether the copy here is not what was written.
 fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
     let object = osd.disk.state().colls.get(&pgid).and_then(|c| c.objects.get(oid));
-    osd.disk.is_bad(pgid, oid) || object.is_some_and(|o| !o.is_sound() || o.attr != value_of(o).map_or(0, attr_of))
+    osd.disk.is_bad(pgid, oid)
+        || object.is_some_and(|o| !o.is_sound() || o.attr != value_of(o).map_or(0, attr_of))
 }

@@ -19,18 +19,25 @@ impl World {
 
     /// The monitors that one reaches, and which reach it.
     pub(super) fn reaches(&self, mon: usize) -> Vec<usize> {
-        let there = |other: &usize| *other == mon || self.is_up(*other) && self.connected(mon_end(mon), mon_end(*other));
+        let there = |other: &usize| {
+            *other == mon || self.is_up(*other) && self.connected(mon_end(mon), mon_end(*other))
+        };
         (0..self.group.mons.len()).filter(there).collect()
     }
 
     /// The leader, if it can do anything.
     pub(super) fn working_leader(&self) -> Option<usize> {
-        self.group.leader.filter(|l| self.is_up(*l) && self.group.is_majority(self.reaches(*l).len()))
+        self.group
+            .leader
+            .filter(|l| self.is_up(*l) && self.group.is_majority(self.reaches(*l).len()))
     }
 
     /// Whether a monitor leads, or hears of a leader who can do anything.
     fn is_in_quorum(&self, mon: usize) -> bool {
-        self.is_up(mon) && self.working_leader().is_some_and(|l| self.group.mons[mon].follows == Some(l) && self.reaches(l).contains(&mon))
+        self.is_up(mon)
+            && self.working_leader().is_some_and(|l| {
+                self.group.mons[mon].follows == Some(l) && self.reaches(l).contains(&mon)
+            })
     }
 
     /// Whether a monitor takes new sessions. One that is alone does until it notices.
@@ -38,8 +45,8 @@ impl World {
         self.is_up(mon) && (!self.group.mons[mon].out || self.is_in_quorum(mon))
     }
 
-    /// Something happened to monitors, or between them. If nobody leads any more there is an election, and who hears of no leader
-    /// closes its sessions after a while.
+    /// Something happened to monitors, or between them. If nobody leads any more there is an
+    /// election, and who hears of no leader closes its sessions after a while.
     pub(super) fn watch_monitors(&mut self) {
         if self.working_leader().is_none() {
             let when = self.rng.range(300 * MS, 2_500 * MS);
@@ -70,13 +77,21 @@ impl World {
         }
         let lost = self.group.under_way.clone();
         let voters = self.reaches(leader);
-        let deposed: Vec<usize> = voters.iter().copied().filter(|v| *v != leader && self.group.mons[*v].follows == Some(*v)).collect();
+        let deposed: Vec<usize> = voters
+            .iter()
+            .copied()
+            .filter(|v| *v != leader && self.group.mons[*v].follows == Some(*v))
+            .collect();
         let first = self.group.elect(leader, &voters);
         for mon in deposed {
             self.step_down(mon);
         }
         if lost.is_some_and(|e| !e.maps.is_empty()) {
-            self.mark(if first.maps.is_empty() { "change lost with its leader" } else { "change kept by the next leader" });
+            self.mark(if first.maps.is_empty() {
+                "change lost with its leader"
+            } else {
+                "change kept by the next leader"
+            });
         }
         self.group.mons[leader].out = false;
         self.replicate(leader, &first);
@@ -99,7 +114,11 @@ impl World {
             self.mark("sessions closed without quorum");
         }
         for party in parties {
-            let (low, high) = if self.connected(party.end(), mon_end(mon)) { (MS, 100 * MS) } else { (300 * MS, 3_000 * MS) };
+            let (low, high) = if self.connected(party.end(), mon_end(mon)) {
+                (MS, 100 * MS)
+            } else {
+                (300 * MS, 3_000 * MS)
+            };
             let number = self.sessions[&party].number;
             let when = self.rng.range(low, high);
             self.after(when, Ev::Doubt(party, number, true));
@@ -134,11 +153,13 @@ impl World {
         self.pass_on(mon);
     }
 
-    /// A monitor does not lead any more. What it was to decide is for nobody: those who asked ask again elsewhere.
+    /// A monitor does not lead any more. What it was to decide is for nobody: those who asked ask
+    /// again elsewhere.
     fn step_down(&mut self, mon: usize) {
         self.mark("leader stepped down");
         let kept = &mut self.group.mons[mon].kept;
-        let asked: Vec<(OsdId, u64)> = kept.values().filter(|k| k.sent.is_some()).map(|k| (k.osd, k.session)).collect();
+        let asked: Vec<(OsdId, u64)> =
+            kept.values().filter(|k| k.sent.is_some()).map(|k| (k.osd, k.session)).collect();
         kept.retain(|_, k| k.sent.is_none());
         for (osd, session) in asked {
             self.doubt(Party::Osd(osd), session, true);

@@ -18,7 +18,25 @@ impl World {
         let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
         let s_two = s.lose_two;
         let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [s.cut_off, s.pause, s.churn, s.bad_block, s.slow_disk, s.norecover, s.full, s.flipped_bit, s.unseen_bit, s.add_osd, s.remove_osd, s.resize, s.partition, s.reset, s.monitors_away, s.trim_maps, s.monitor_fault];
+        let mut other = [
+            s.cut_off,
+            s.pause,
+            s.churn,
+            s.bad_block,
+            s.slow_disk,
+            s.norecover,
+            s.full,
+            s.flipped_bit,
+            s.unseen_bit,
+            s.add_osd,
+            s.remove_osd,
+            s.resize,
+            s.partition,
+            s.reset,
+            s.monitors_away,
+            s.trim_maps,
+            s.monitor_fault,
+        ];
         let sum = one + all + weight + disk + flag + split;
         let total: u64 = other.iter().sum();
         let dice = self.rng.range(0, 1_000.max(sum + total));
@@ -58,9 +76,15 @@ impl World {
         } else if dice < one + all + weight + disk + flag + split {
             let map = self.monitor.map();
             let msg = match map.pools.get(&POOL) {
-                Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => Some(MonMsg::PgpNum(POOL)),
-                Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => Some(MonMsg::PgNum(POOL, pool.pg_num - 1)),
-                Some(pool) if pool.pg_num < 12 => Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32)),
+                Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => {
+                    Some(MonMsg::PgpNum(POOL))
+                }
+                Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => {
+                    Some(MonMsg::PgNum(POOL, pool.pg_num - 1))
+                }
+                Some(pool) if pool.pg_num < 12 => {
+                    Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32))
+                }
                 _ => None,
             };
             if let Some(msg) = msg {
@@ -101,7 +125,11 @@ impl World {
                 }
             }
         }
-        let next = if self.rng.permille(self.scenario.hasty) { self.rng.range(10 * MS, 300 * MS) } else { self.rng.range(300 * MS, 3_000 * MS) };
+        let next = if self.rng.permille(self.scenario.hasty) {
+            self.rng.range(10 * MS, 300 * MS)
+        } else {
+            self.rng.range(300 * MS, 3_000 * MS)
+        };
         self.after(next, Ev::Fault);
     }
 
@@ -164,13 +192,16 @@ impl World {
         self.osds[osd.0 as usize].replace_disk();
     }
 
-    /// An OSD is away and out until maps are gone that it has not seen, or it comes back for another reason.
+    /// An OSD is away and out until maps are gone that it has not seen, or it comes back for
+    /// another reason.
     pub(super) fn long_away(&mut self, osd: OsdId, until: Time) {
         if self.osds[osd.0 as usize].incarnation != 0 {
             return;
         }
         self.trim_maps();
-        if self.monitor.oldest > self.osds[osd.0 as usize].disk.state().epoch.next() || self.now > until {
+        if self.monitor.oldest > self.osds[osd.0 as usize].disk.state().epoch.next()
+            || self.now > until
+        {
             self.after(0, Ev::Mon(MonMsg::SetIn(osd, true)));
             self.after(0, Ev::Start(osd));
         } else {
@@ -178,8 +209,8 @@ impl World {
         }
     }
 
-    /// Cuts an OSD off for a while; perhaps it is called down and does not know it. Clients on its side of the cut do not hear
-    /// of it either.
+    /// Cuts an OSD off for a while; perhaps it is called down and does not know it. Clients on its
+    /// side of the cut do not hear of it either.
     fn cut_off(&mut self, osd: OsdId) {
         let until = self.now + self.rng.range(300 * MS, 6_000 * MS);
         let me = i64::from(osd.0);
@@ -201,7 +232,9 @@ impl World {
             ends.extend(&monitors);
         }
         for end in ends {
-            for link in [out.then_some((me, end)), inward.then_some((end, me))].into_iter().flatten() {
+            for link in
+                [out.then_some((me, end)), inward.then_some((end, me))].into_iter().flatten()
+            {
                 self.block(link, until);
             }
         }
@@ -273,7 +306,8 @@ impl World {
             Ev::Answer { client: c, .. } | Ev::Refused { client: c, .. } => *c == client,
             _ => false,
         };
-        let lost: Vec<u64> = self.events.iter().filter(|(_, ev)| of_client(ev)).map(|(n, _)| *n).collect();
+        let lost: Vec<u64> =
+            self.events.iter().filter(|(_, ev)| of_client(ev)).map(|(n, _)| *n).collect();
         for event in lost {
             if let Some(Ev::Answer { .. }) = self.events.remove(&event) {
                 self.mark("answer lost");

@@ -65,12 +65,34 @@ impl World {
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         for osd in &self.osds {
-            let _ = writeln!(text, "osd.{} incarnation {} map {:?}", osd.id, osd.incarnation, self.monitor.map().osd(osd.id));
+            let _ = writeln!(
+                text,
+                "osd.{} incarnation {} map {:?}",
+                osd.id,
+                osd.incarnation,
+                self.monitor.map().osd(osd.id)
+            );
             for (pgid, pg) in osd.pgs() {
-                let _ = writeln!(text, "  {pgid} {} {} {:?} {:?} missing {:?} {:?}", pg.state(), pg.phase_name(), pg.mapping(), pg.info(), pg.missing(), pg.backfills().collect::<Vec<_>>());
+                let _ = writeln!(
+                    text,
+                    "  {pgid} {} {} {:?} {:?} missing {:?} {:?}",
+                    pg.state(),
+                    pg.phase_name(),
+                    pg.mapping(),
+                    pg.info(),
+                    pg.missing(),
+                    pg.backfills().collect::<Vec<_>>()
+                );
             }
         }
-        let _ = writeln!(text, "leader {:?} of term {}, {} agreed on, commands {:?}", self.group.leader, self.group.term, self.group.commits.len(), self.group.commands);
+        let _ = writeln!(
+            text,
+            "leader {:?} of term {}, {} agreed on, commands {:?}",
+            self.group.leader,
+            self.group.term,
+            self.group.commits.len(),
+            self.group.commands
+        );
         for (number, m) in self.group.mons.iter().enumerate() {
             let _ = writeln!(text, "mon.{number} {m:?}");
         }
@@ -81,7 +103,8 @@ impl World {
         text
     }
 
-    /// Replicas are identical, what is there is what clients wrote, and no copy is where it should not be.
+    /// Replicas are identical, what is there is what clients wrote, and no copy is where it should
+    /// not be.
     pub(super) fn judge(&mut self) -> Result<(), String> {
         let map = self.monitor.map().clone();
         if !self.all_applied() {
@@ -93,21 +116,35 @@ impl World {
         }
         for pgid in self.pgids() {
             let pg::Mapping { up, acting, .. } = map.mapping(pgid);
-            if acting.len() != self.scenario.size as usize || up.iter().any(|o| !acting.contains(o)) {
+            if acting.len() != self.scenario.size as usize || up.iter().any(|o| !acting.contains(o))
+            {
                 return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
             }
             let coll = |o: &OsdId| self.osds[o.0 as usize].disk.state().colls.get(&pgid).cloned();
-            let first = coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
+            let first =
+                coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
             for osd in &acting[1..] {
                 let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
                 if first.objects != other.objects {
-                    return Err(format!("{pgid}: replicas differ\nosd.{}: {:#?}\nosd.{osd}: {:#?}", acting[0], first.objects, other.objects));
+                    return Err(format!(
+                        "{pgid}: replicas differ\nosd.{}: {:#?}\nosd.{osd}: {:#?}",
+                        acting[0], first.objects, other.objects
+                    ));
                 }
-                let log = |c: &crate::disk::Coll| c.rows.iter().filter(|(k, _)| k[0] == b'l').map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+                let log = |c: &crate::disk::Coll| {
+                    c.rows
+                        .iter()
+                        .filter(|(k, _)| k[0] == b'l')
+                        .map(|(k, v)| (k.clone(), v.clone()))
+                        .collect::<Vec<_>>()
+                };
                 // Trimming is not in step; what both have must be the same.
                 let (a, b) = (log(&first), log(&other));
                 if !a.ends_with(&b) && !b.ends_with(&a) || (!self.scenario.short_logs && a != b) {
-                    return Err(format!("{pgid}: logs differ between osd.{} and osd.{osd}", acting[0]));
+                    return Err(format!(
+                        "{pgid}: logs differ between osd.{} and osd.{osd}",
+                        acting[0]
+                    ));
                 }
             }
             for osd in &self.osds {
@@ -116,22 +153,37 @@ impl World {
                 }
             }
             let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
-            let counted = loaded.info.stats_invalid || loaded.info.stats.num_objects == first.objects.len() as i64;
+            let counted = loaded.info.stats_invalid
+                || loaded.info.stats.num_objects == first.objects.len() as i64;
             let live = map.snaps.get(&pgid.pool).map(|s| s.live.clone()).unwrap_or_default();
             for osd in &acting {
-                clones(&self.osds[osd.0 as usize].disk.state().colls[&pgid], &live).map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
+                clones(&self.osds[osd.0 as usize].disk.state().colls[&pgid], &live)
+                    .map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
             }
             let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
             if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
                 return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
             }
             if !loaded.missing.is_empty() || !counted {
-                return Err(format!("{pgid}: {} objects, {:?}", first.objects.len(), loaded.info.stats));
+                return Err(format!(
+                    "{pgid}: {} objects, {:?}",
+                    first.objects.len(),
+                    loaded.info.stats
+                ));
             }
         }
         for osd in &self.osds {
-            if let Some(pg) = osd.disk.state().colls.keys().find(|pg| pg.pool == SECOND || pg.seed >= map.pools[&pg.pool].pg_num) {
-                return Err(format!("osd.{} still has a copy of {pg}, which does not exist", osd.id));
+            if let Some(pg) = osd
+                .disk
+                .state()
+                .colls
+                .keys()
+                .find(|pg| pg.pool == SECOND || pg.seed >= map.pools[&pg.pool].pg_num)
+            {
+                return Err(format!(
+                    "osd.{} still has a copy of {pg}, which does not exist",
+                    osd.id
+                ));
             }
         }
         // One last read of everything, straight from the primary's disk.
@@ -140,17 +192,30 @@ impl World {
             let primary = map.mapping(pgid).primary.ok_or("no primary")?;
             let state = self.osds[primary.0 as usize].disk.state();
             let coll = &state.colls[&pgid];
-            let last = |did| Done { client: usize::MAX, did, epoch: Epoch(u32::MAX), start: u64::MAX - 1, end: u64::MAX };
+            let last = |did| Done {
+                client: usize::MAX,
+                did,
+                epoch: Epoch(u32::MAX),
+                start: u64::MAX - 1,
+                end: u64::MAX,
+            };
             let oid = object_id(POOL, object);
             let ops = self.history.objects.entry(object).or_default();
             ops.push(last(Did::Read(coll.objects.get(&oid).and_then(value_of))));
             for snap in map.snaps.get(&POOL).into_iter().flat_map(|s| &s.live) {
-                let at = match coll.objects.get(&oid).map_or(At::Head, |head| locate(&head.snapset, *snap)) {
+                let at = match coll
+                    .objects
+                    .get(&oid)
+                    .map_or(At::Head, |head| locate(&head.snapset, *snap))
+                {
                     At::Head => Some(oid.clone()),
                     At::Clone(clone) => Some(oid.at(clone)),
                     At::Nothing => None,
                 };
-                ops.push(last(Did::ReadAt(*snap, at.and_then(|oid| coll.objects.get(&oid)).and_then(value_of))));
+                ops.push(last(Did::ReadAt(
+                    *snap,
+                    at.and_then(|oid| coll.objects.get(&oid)).and_then(value_of),
+                )));
             }
         }
         self.history.check()
@@ -173,10 +238,19 @@ fn clones(coll: &Coll, live: &[SnapId]) -> Result<(), String> {
                 return Err(format!("clone {clone} is missing"));
             }
             if snaps.is_empty() || snaps.iter().any(|s| !live.contains(s)) {
-                return Err(format!("clone {clone} is left of removed snapshots: {snaps:?} of {live:?}"));
+                return Err(format!(
+                    "clone {clone} is left of removed snapshots: {snaps:?} of {live:?}"
+                ));
             }
-            if coll.snaps(&clone) != snaps || snaps.iter().any(|s| !coll.mapper.contains_key(&pg::snap_mapper::snap_row(*s, &clone).0)) {
-                return Err(format!("clone {clone} of {snaps:?} is not found by its snapshots: {:?}", coll.snaps(&clone)));
+            if coll.snaps(&clone) != snaps
+                || snaps
+                    .iter()
+                    .any(|s| !coll.mapper.contains_key(&pg::snap_mapper::snap_row(*s, &clone).0))
+            {
+                return Err(format!(
+                    "clone {clone} of {snaps:?} is not found by its snapshots: {:?}",
+                    coll.snaps(&clone)
+                ));
             }
         }
         if head.whiteout && head.snapset.clones.is_empty() {

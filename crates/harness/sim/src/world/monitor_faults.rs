@@ -53,14 +53,19 @@ impl World {
         let until = self.now + self.rng.range(200 * MS, 6_000 * MS);
         self.stopped[mon] = self.stopped[mon].max(until);
         self.at(until, Ev::MonitorStarts(mon));
-        self.mark(if self.group.leader == Some(mon) { "leader stopped" } else { "monitor stopped" });
+        self.mark(if self.group.leader == Some(mon) {
+            "leader stopped"
+        } else {
+            "monitor stopped"
+        });
         for party in self.parties(mon) {
             self.doubt_soon(party, 500 * MS, 3_000 * MS);
         }
         self.watch_monitors();
     }
 
-    /// Monitors are cut off from the others, but not from their sessions: one, or a few that reach each other.
+    /// Monitors are cut off from the others, but not from their sessions: one, or a few that reach
+    /// each other.
     fn cut_monitors(&mut self, mon: usize) {
         let mons = self.group.mons.len();
         let until = self.now + self.rng.range(300 * MS, 8_000 * MS);
@@ -98,7 +103,8 @@ impl World {
         let until = self.now + self.rng.range(300 * MS, 8_000 * MS);
         let (there, back) = ((party.end(), mon_end(mon)), (mon_end(mon), party.end()));
         let way = self.rng.range(0, 4);
-        for link in [(way != 0).then_some(there), (way != 1).then_some(back)].into_iter().flatten() {
+        for link in [(way != 0).then_some(there), (way != 1).then_some(back)].into_iter().flatten()
+        {
             self.block(link, until);
         }
         self.mark("cut from its monitor");

@@ -41,7 +41,10 @@ impl World {
             return self.on_link((osd.0.into(), MGR), Ev::Mon(msg));
         }
         match self.sessions.get(&Party::Osd(osd)).copied() {
-            Some(s) => self.on_link((osd.0.into(), mon_end(s.mon)), Ev::FromOsd { osd, mon: s.mon, session: s.number, msg }),
+            Some(s) => self.on_link(
+                (osd.0.into(), mon_end(s.mon)),
+                Ev::FromOsd { osd, mon: s.mon, session: s.number, msg },
+            ),
             // It is told with the next session.
             None => self.mark("no session"),
         }
@@ -51,7 +54,9 @@ impl World {
     pub(super) fn hear_osd(&mut self, osd: OsdId, mon: usize, session: u64, msg: MonMsg) {
         let party = Party::Osd(osd);
         let current = self.session_of(party, session).is_some();
-        if !self.group.mons[mon].running || !current && (self.group.mons[mon].out || self.rng.permille(500)) {
+        if !self.group.mons[mon].running
+            || !current && (self.group.mons[mon].out || self.rng.permille(500))
+        {
             return self.mark("request to the monitors lost");
         }
         if let MonMsg::Subscribe(_, first) = msg {
@@ -73,7 +78,12 @@ impl World {
     pub(super) fn pass_on(&mut self, mon: usize) {
         let m = &self.group.mons[mon];
         let (Some(leader), term) = (m.follows, m.term) else { return };
-        let due: Vec<u64> = m.kept.iter().filter(|(_, k)| k.sent != Some(term)).map(|(request, _)| *request).collect();
+        let due: Vec<u64> = m
+            .kept
+            .iter()
+            .filter(|(_, k)| k.sent != Some(term))
+            .map(|(request, _)| *request)
+            .collect();
         for request in due {
             let Some(kept) = self.group.mons[mon].kept.get_mut(&request) else { continue };
             let again = kept.sent.replace(term).is_some();
@@ -101,7 +111,10 @@ impl World {
     /// A monitor tells another something.
     pub(super) fn between(&mut self, from: usize, to: usize, what: Between) {
         let link = (mon_end(from), mon_end(to));
-        if matches!(what, Between::Agreed { .. }) && self.rng.permille(self.scenario.late_maps) && !self.calm {
+        if matches!(what, Between::Agreed { .. })
+            && self.rng.permille(self.scenario.late_maps)
+            && !self.calm
+        {
             self.mark("monitor behind");
             let late = self.now + self.rng.range(100 * MS, 3_000 * MS);
             let last = self.links.entry(link).or_default();
@@ -113,7 +126,8 @@ impl World {
     /// The leader decides what it was asked for.
     pub(super) fn decide(&mut self) {
         let Some(leader) = self.group.deciding().filter(|l| self.is_up(*l)) else { return };
-        let (inbox, commands) = (std::mem::take(&mut self.group.inbox), self.group.commands.clone());
+        let (inbox, commands) =
+            (std::mem::take(&mut self.group.inbox), self.group.commands.clone());
         if inbox.is_empty() && commands.is_empty() {
             return;
         }
@@ -127,12 +141,24 @@ impl World {
         }
         let asked: Vec<_> = inbox.iter().map(|(via, request, _)| (*via, *request)).collect();
         let numbers: Vec<_> = commands.iter().map(|(number, _)| *number).collect();
-        let draft = self.monitor.draft(commands.into_iter().chain(inbox.into_iter().map(|(_, n, m)| (n, m))).map(|(_, msg)| msg));
+        let draft = self.monitor.draft(
+            commands
+                .into_iter()
+                .chain(inbox.into_iter().map(|(_, n, m)| (n, m)))
+                .map(|(_, msg)| msg),
+        );
         if draft.maps.is_empty() && draft.oldest == self.monitor.oldest {
             self.group.commands.clear();
             return self.answer_requests(leader, &asked);
         }
-        let entry = Entry { term: self.group.term, at: self.group.commits.len(), maps: draft.maps, oldest: draft.oldest, asked, commands: numbers };
+        let entry = Entry {
+            term: self.group.term,
+            at: self.group.commits.len(),
+            maps: draft.maps,
+            oldest: draft.oldest,
+            asked,
+            commands: numbers,
+        };
         let entry = self.group.propose(entry);
         self.replicate(leader, &entry);
     }
@@ -222,7 +248,8 @@ impl World {
         }
     }
 
-    /// Others notice processes that came up in these maps and are not there: they were spoken for late.
+    /// Others notice processes that came up in these maps and are not there: they were spoken for
+    /// late.
     fn find_dead(&mut self, since: Epoch) {
         let map = self.monitor.map().clone();
         for osd in 0..self.osds.len() {
@@ -235,8 +262,8 @@ impl World {
         }
     }
 
-    /// The monitors forget maps that no group needs, those from before it was last clean, as its primary says, and that no OSD lacks
-    /// that is up or in. Whether any go.
+    /// The monitors forget maps that no group needs, those from before it was last clean, as its
+    /// primary says, and that no OSD lacks that is up or in. Whether any go.
     pub(super) fn trim_maps(&mut self) -> bool {
         let map = self.monitor.map();
         let needs = |pgid| {

@@ -20,8 +20,8 @@ pub(super) struct PeerBytes {
     pub(super) data: Bytes,
 }
 
-/// One direction of a connection between two processes: what was sent arrives once and in order, but after a reset the
-/// sender does not know what did, and sends it again.
+/// One direction of a connection between two processes: what was sent arrives once and in order,
+/// but after a reset the sender does not know what did, and sends it again.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     pub(super) incarnations: (u64, u64),
@@ -45,7 +45,9 @@ impl Connection {
         }
         assert_eq!(msg.number, self.received + 1, "messages of a connection keep their order");
         self.received = msg.number;
-        for (_, _, arrived) in self.unacknowledged.iter_mut().filter(|(_, m, _)| m.number == msg.number) {
+        for (_, _, arrived) in
+            self.unacknowledged.iter_mut().filter(|(_, m, _)| m.number == msg.number)
+        {
             *arrived = true;
         }
         while self.unacknowledged.iter().filter(|(_, _, arrived)| *arrived).count() > Self::LATE {
@@ -87,11 +89,15 @@ impl World {
         msg.number = connection.sent;
         self.on_link((msg.from.0.into(), msg.to.0.into()), Ev::Peer(msg.clone()));
         let event = self.seq;
-        self.connections.entry((msg.from, msg.to)).or_default().unacknowledged.push_back((event, msg, false));
+        self.connections
+            .entry((msg.from, msg.to))
+            .or_default()
+            .unacknowledged
+            .push_back((event, msg, false));
     }
 
-    /// A connection between OSDs breaks. What was under way is lost, and is sent again over the next one, with what arrived
-    /// and was not acknowledged.
+    /// A connection between OSDs breaks. What was under way is lost, and is sent again over the
+    /// next one, with what arrived and was not acknowledged.
     pub(super) fn reset(&mut self, a: OsdId, b: OsdId) {
         let back = self.now + self.rng.range(MS, 300 * MS);
         for (from, to) in [(a, b), (b, a)] {

@@ -1,4 +1,5 @@
-//! What operators do: OSDs that come and go, other sizes, other acting sets, objects that are given up.
+//! What operators do: OSDs that come and go, other sizes, other acting sets, objects that are given
+//! up.
 
 use pg::{GiveUp, LostRefused, MapView};
 use types::{Epoch, ObjectId, OsdId, PgId};
@@ -13,10 +14,15 @@ impl World {
     /// An operator looks after unfound objects.
     pub(super) fn operator(&mut self) {
         let lost = self.rng.permille(self.scenario.give_up);
-        let (destroyed, how) = (self.rng.permille(500), if self.rng.permille(700) { GiveUp::Revert } else { GiveUp::Delete });
+        let (destroyed, how) = (
+            self.rng.permille(500),
+            if self.rng.permille(700) { GiveUp::Revert } else { GiveUp::Delete },
+        );
         let now = self.now;
         for osd in 0..self.osds.len() {
-            let found = |(pgid, pg): (&PgId, &pg::Pg)| (pg.status().unfound > 0).then(|| (*pgid, pg.unfound_holders()));
+            let found = |(pgid, pg): (&PgId, &pg::Pg)| {
+                (pg.status().unfound > 0).then(|| (*pgid, pg.unfound_holders()))
+            };
             let unfound: Vec<_> = self.osds[osd].pgs().filter_map(found).collect();
             for (pgid, holders) in unfound {
                 for holder in holders.iter().filter(|h| lost && h.status == "osd is down") {
@@ -32,7 +38,13 @@ impl World {
                         self.mark("gave up");
                         for oid in oids {
                             let object = self.object_of(&oid);
-                            let op = Done { client: usize::MAX, did: Did::GiveUp, epoch: Epoch(0), start: self.processed, end: u64::MAX - 2 };
+                            let op = Done {
+                                client: usize::MAX,
+                                did: Did::GiveUp,
+                                epoch: Epoch(0),
+                                start: self.processed,
+                                end: u64::MAX - 2,
+                            };
                             self.history.objects.entry(object).or_default().push(op);
                         }
                     }
@@ -47,7 +59,9 @@ impl World {
     }
 
     pub(super) fn object_of(&self, oid: &ObjectId) -> u64 {
-        (0..self.scenario.objects).find(|n| object_id(oid.pool, *n) == *oid).expect("an object of this world")
+        (0..self.scenario.objects)
+            .find(|n| object_id(oid.pool, *n) == *oid)
+            .expect("an object of this world")
     }
 
     /// Whether enough OSDs are left if one goes out.
@@ -127,7 +141,11 @@ impl World {
             1 if ins > size as usize => size + 1,
             _ => size,
         };
-        let min_size = if self.rng.permille(400) { min_size } else { self.rng.range(1, u64::from(size)) as u32 };
+        let min_size = if self.rng.permille(400) {
+            min_size
+        } else {
+            self.rng.range(1, u64::from(size)) as u32
+        };
         self.mark("size changed");
         self.after(0, Ev::Mon(MonMsg::Size(POOL, size, min_size.min(size))));
     }

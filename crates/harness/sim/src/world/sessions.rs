@@ -68,7 +68,9 @@ impl World {
         if !lives || self.sessions.contains_key(&party) {
             return;
         }
-        let open: Vec<usize> = (0..self.group.mons.len()).filter(|m| self.takes_sessions(*m) && self.connected(party.end(), mon_end(*m))).collect();
+        let open: Vec<usize> = (0..self.group.mons.len())
+            .filter(|m| self.takes_sessions(*m) && self.connected(party.end(), mon_end(*m)))
+            .collect();
         let Some(&mon) = open.get(self.rng.range(0, open.len() as u64) as usize) else {
             let pause = self.rng.range(100 * MS, 800 * MS);
             return self.after(pause, Ev::Hunt(party));
@@ -98,7 +100,8 @@ impl World {
         self.after(pause, Ev::Hunt(party));
     }
 
-    /// There is no session any more. The monitor knows it only if it hears of it: if not, it may still pass on what it was asked for.
+    /// There is no session any more. The monitor knows it only if it hears of it: if not, it may
+    /// still pass on what it was asked for.
     pub(super) fn end_session(&mut self, party: Party) {
         let Some(Session { mon, number, .. }) = self.sessions.remove(&party) else { return };
         if self.connected(party.end(), mon_end(mon)) && self.is_up(mon) {
@@ -162,11 +165,23 @@ impl World {
 
     /// The monitor of a session sends it the maps that it has not sent, as far as it has them.
     pub(super) fn send_maps(&mut self, party: Party) {
-        let Some(Session { mon, number, told: Some(told) }) = self.sessions.get(&party).copied() else { return };
+        let Some(Session { mon, number, told: Some(told) }) = self.sessions.get(&party).copied()
+        else {
+            return;
+        };
         let shown = self.group.shows(mon);
-        let mut maps: Vec<_> = (told.next().max(shown.oldest).0..=shown.newest.0).filter_map(|e| self.monitor.at(Epoch(e))).collect();
+        let mut maps: Vec<_> = (told.next().max(shown.oldest).0..=shown.newest.0)
+            .filter_map(|e| self.monitor.at(Epoch(e)))
+            .collect();
         if self.scenario.bug == Bug::ShowUncommitted && self.group.leader == Some(mon) {
-            maps.extend(self.group.under_way.iter().flat_map(|e| &e.maps).filter(|m| m.epoch > told).cloned());
+            maps.extend(
+                self.group
+                    .under_way
+                    .iter()
+                    .flat_map(|e| &e.maps)
+                    .filter(|m| m.epoch > told)
+                    .cloned(),
+            );
         }
         let Some(newest) = maps.last().map(|m| m.epoch) else { return };
         let found = self.oracle.shown(mon, &maps, &self.monitor);
@@ -176,8 +191,13 @@ impl World {
         }
         let link = (mon_end(mon), party.end());
         match party {
-            Party::Osd(osd) => self.on_link(link, Ev::OsdMap { osd, session: number, maps: Maps(maps), oldest: shown.oldest }),
-            Party::Client(client) => self.on_link(link, Ev::ClientMap { client, session: number, epoch: newest }),
+            Party::Osd(osd) => self.on_link(
+                link,
+                Ev::OsdMap { osd, session: number, maps: Maps(maps), oldest: shown.oldest },
+            ),
+            Party::Client(client) => {
+                self.on_link(link, Ev::ClientMap { client, session: number, epoch: newest })
+            }
         }
     }
 }

@@ -26,7 +26,8 @@ impl World {
         self.prune_snapshots();
         let live = self.pool_snaps().live;
         if self.rng.permille(self.scenario.snaps) {
-            let stays: Vec<SnapId> = live.iter().copied().filter(|s| !self.leaving.contains(s)).collect();
+            let stays: Vec<SnapId> =
+                live.iter().copied().filter(|s| !self.leaving.contains(s)).collect();
             if stays.len() >= LIVE || !stays.is_empty() && self.rng.permille(400) {
                 let snap = stays[self.rng.range(0, stays.len() as u64) as usize];
                 self.remove_snapshot(snap);
@@ -55,14 +56,25 @@ impl World {
     /// The monitors forget removed snapshots that the primaries of all groups say to be trimmed.
     fn prune_snapshots(&mut self) {
         let map = self.monitor.map().clone();
-        let removed: Vec<SnapId> = map.removed_snaps(POOL).iter().flat_map(|(start, len)| (start..start + len).map(SnapId)).collect();
+        let removed: Vec<SnapId> = map
+            .removed_snaps(POOL)
+            .iter()
+            .flat_map(|(start, len)| (start..start + len).map(SnapId))
+            .collect();
         for snap in removed {
             let trimmed = |pgid| {
                 let primary = map.mapping(pgid).primary?;
-                let pg = self.osds[primary.0 as usize].pg(pgid).filter(|pg| pg.is_primary() && pg.is_active())?;
+                let pg = self.osds[primary.0 as usize]
+                    .pg(pgid)
+                    .filter(|pg| pg.is_primary() && pg.is_active())?;
                 Some(pg.info().purged_snaps.contains(snap.0))
             };
-            if self.pgids().into_iter().filter(|p| p.pool == POOL).all(|pgid| trimmed(pgid) == Some(true)) {
+            if self
+                .pgids()
+                .into_iter()
+                .filter(|p| p.pool == POOL)
+                .all(|pgid| trimmed(pgid) == Some(true))
+            {
                 self.mark("snapshot forgotten");
                 self.after(0, Ev::Mon(MonMsg::SnapPurged(POOL, snap)));
             }
@@ -100,6 +112,7 @@ impl World {
             let primary = map.mapping(pgid).primary?;
             Some(self.osds[primary.0 as usize].pg(pgid)?.snap_trim_queue().is_empty())
         };
-        !self.leaving.iter().any(|s| live.contains(s)) && self.pgids().into_iter().all(|pgid| trimmed(pgid) == Some(true))
+        !self.leaving.iter().any(|s| live.contains(s))
+            && self.pgids().into_iter().all(|pgid| trimmed(pgid) == Some(true))
     }
 }

@@ -10,8 +10,8 @@
 //!   u32 CRC-32C of each block of 4096 bytes of data
 //! ```
 //!
-//! Where everything is follows from the number of elements alone, so a range can be changed by reading
-//! and writing its blocks and their checksums: see [`Layout`].
+//! Where everything is follows from the number of elements alone, so a range can be changed by
+//! reading and writing its blocks and their checksums: see [`Layout`].
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::crc::crc32c;
@@ -86,7 +86,9 @@ fn element(data: &[u8], index: u64) -> Option<u8> {
 }
 
 fn set_element(data: &mut [u8], index: u64, value: u8) {
-    let Some(byte) = usize::try_from(index / PER_BYTE).ok().and_then(|at| data.get_mut(at)) else { return };
+    let Some(byte) = usize::try_from(index / PER_BYTE).ok().and_then(|at| data.get_mut(at)) else {
+        return;
+    };
     *byte = *byte & !(3 << shift(index)) | (value & 3) << shift(index);
 }
 
@@ -195,11 +197,17 @@ impl Decode for BitVector {
         if has_crcs {
             let mut footer = Reader::new(footer);
             if footer.get::<u32>()? != layout.header_crc {
-                return Err(DecodeError::Invalid { what: "BitVector header CRC", found: layout.header_crc.into() });
+                return Err(DecodeError::Invalid {
+                    what: "BitVector header CRC",
+                    found: layout.header_crc.into(),
+                });
             }
             let crcs: Vec<u32> = footer.get()?;
             if !crcs.into_iter().eq(block_crcs(&data)) {
-                return Err(DecodeError::Invalid { what: "BitVector data CRCs", found: layout.blocks() });
+                return Err(DecodeError::Invalid {
+                    what: "BitVector data CRCs",
+                    found: layout.blocks(),
+                });
             }
         }
         Ok(BitVector { data: data.into(), size: layout.size, has_crcs })
@@ -258,7 +266,9 @@ mod tests {
     #[test]
     fn a_size_without_data_is_refused_before_anything_is_allocated() {
         let mut bytes = BytesMut::new();
-        with_length(&mut bytes, |out| envelope(out, 1, 1, |out| u64::MAX.encode(out, Features::ALL)));
+        with_length(&mut bytes, |out| {
+            envelope(out, 1, 1, |out| u64::MAX.encode(out, Features::ALL))
+        });
         assert!(BitVector::from_bytes(&bytes.freeze()).is_err());
     }
 
@@ -271,7 +281,9 @@ mod tests {
                     v.resize(to, fill);
                     let one_by_one = vector(to, |i| if i < from { (i % 4) as u8 } else { fill });
                     assert_eq!(v.size(), to);
-                    (0..to).for_each(|i| assert_eq!(v.get(i), one_by_one.get(i), "{from} {to} {fill} {i}"));
+                    (0..to).for_each(|i| {
+                        assert_eq!(v.get(i), one_by_one.get(i), "{from} {to} {fill} {i}")
+                    });
                     if to >= from {
                         assert_eq!(v, one_by_one);
                     }
@@ -286,7 +298,8 @@ mod tests {
         let bytes = v.to_bytes(Features::ALL);
         let layout = Layout::decode(&mut Reader::new(bytes.clone())).unwrap();
         assert_eq!((layout.size, layout.blocks()), (50_000, 4));
-        let word = |at: u64| u32::from_le_bytes(bytes[at as usize..at as usize + 4].try_into().unwrap());
+        let word =
+            |at: u64| u32::from_le_bytes(bytes[at as usize..at as usize + 4].try_into().unwrap());
         assert_eq!(word(layout.header_crc_at().unwrap()), layout.header_crc);
 
         let elements = 16_384..32_769;

@@ -1,8 +1,8 @@
 //! Clones of an image's snapshots.
 //!
 //! There are two ways: a pool's `rbd_children` object lists the clones in that pool of protected
-//! snapshots anywhere; or a snapshot counts its clones, and rows `snap_children_ID` of its header list
-//! them, so that it needs no protection.
+//! snapshots anywhere; or a snapshot counts its clones, and rows `snap_children_ID` of its header
+//! list them, so that it needs no protection.
 
 use super::features;
 use super::header::change_op_features;
@@ -36,7 +36,10 @@ impl LegacyParent {
 type ChildIds = BTreeSet<Bytes>;
 
 /// Adds a clone; EEXIST if it is there.
-pub async fn add_child(object: Object<'_>, (parent, child): (LegacyParent, Bytes)) -> Result<(), Errno> {
+pub async fn add_child(
+    object: Object<'_>,
+    (parent, child): (LegacyParent, Bytes),
+) -> Result<(), Errno> {
     let key = parent.key();
     let mut children: ChildIds = find_key(&mut *object, &key).await?.unwrap_or_default();
     if !children.insert(child) {
@@ -46,7 +49,10 @@ pub async fn add_child(object: Object<'_>, (parent, child): (LegacyParent, Bytes
 }
 
 /// Removes a clone; ENOENT if it is not there.
-pub async fn remove_child(object: Object<'_>, (parent, child): (LegacyParent, Bytes)) -> Result<(), Errno> {
+pub async fn remove_child(
+    object: Object<'_>,
+    (parent, child): (LegacyParent, Bytes),
+) -> Result<(), Errno> {
     let key = parent.key();
     let mut children: ChildIds = read_key(&mut *object, &key).await?;
     if !children.remove(&child) {
@@ -69,14 +75,19 @@ fn children_key(id: SnapId) -> Bytes {
     format!("snap_children_{:0>16}", id.to_string()).into()
 }
 
-/// Attaches a clone to a snapshot; EEXIST if it is attached, ENOENT if the snapshot is in the trash.
-pub async fn child_attach(object: Object<'_>, (id, child): (SnapId, ChildImageSpec)) -> Result<(), Errno> {
+/// Attaches a clone to a snapshot; EEXIST if it is attached, ENOENT if the snapshot is in the
+/// trash.
+pub async fn child_attach(
+    object: Object<'_>,
+    (id, child): (SnapId, ChildImageSpec),
+) -> Result<(), Errno> {
     let mut snap = snapshot::read(&mut *object, id).await?;
     if snap.namespace.kind() == NamespaceKind::TRASH {
         return Err(Errno::ENOENT);
     }
     let key = children_key(id);
-    let mut children: BTreeSet<ChildImageSpec> = find_key(&mut *object, &key).await?.unwrap_or_default();
+    let mut children: BTreeSet<ChildImageSpec> =
+        find_key(&mut *object, &key).await?.unwrap_or_default();
     if !children.insert(child) {
         return Err(Errno::EEXIST);
     }
@@ -88,10 +99,14 @@ pub async fn child_attach(object: Object<'_>, (id, child): (SnapId, ChildImageSp
 }
 
 /// Detaches a clone; ENOENT if it is not attached, EINVAL if list and count differ.
-pub async fn child_detach(object: Object<'_>, (id, child): (SnapId, ChildImageSpec)) -> Result<(), Errno> {
+pub async fn child_detach(
+    object: Object<'_>,
+    (id, child): (SnapId, ChildImageSpec),
+) -> Result<(), Errno> {
     let mut snap = snapshot::read(&mut *object, id).await?;
     let key = children_key(id);
-    let mut children: BTreeSet<ChildImageSpec> = find_key(&mut *object, &key).await?.unwrap_or_default();
+    let mut children: BTreeSet<ChildImageSpec> =
+        find_key(&mut *object, &key).await?.unwrap_or_default();
     if snap.child_count as usize != children.len() {
         return Err(Errno::EINVAL);
     }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use types::errno::Errno;
 
-/// Writes what the parent has in an object that the clone does not have yet. A clone that has it has
-/// newer data.
+/// Writes what the parent has in an object that the clone does not have yet. A clone that has it
+/// has newer data.
 pub async fn copyup(object: Object<'_>, Raw(data): Raw) -> Result<(), Errno> {
     if object.stat().await.is_ok() {
         return Ok(());
@@ -18,8 +18,12 @@ pub async fn copyup(object: Object<'_>, Raw(data): Raw) -> Result<(), Errno> {
     object.write(0, data).await
 }
 
-/// The same with the extents (offset and length) that are there, and their data one after the other.
-pub async fn sparse_copyup(object: Object<'_>, (extents, mut data): (BTreeMap<u64, u64>, Bytes)) -> Result<(), Errno> {
+/// The same with the extents (offset and length) that are there, and their data one after the
+/// other.
+pub async fn sparse_copyup(
+    object: Object<'_>,
+    (extents, mut data): (BTreeMap<u64, u64>, Bytes),
+) -> Result<(), Errno> {
     if check_exists(&mut *object).await.is_ok() {
         return Ok(());
     }
@@ -27,15 +31,19 @@ pub async fn sparse_copyup(object: Object<'_>, (extents, mut data): (BTreeMap<u6
         return object.create(true).await;
     }
     for (offset, len) in extents {
-        let len = usize::try_from(len).ok().filter(|&len| len <= data.len()).ok_or(Errno::EINVAL)?;
+        let len =
+            usize::try_from(len).ok().filter(|&len| len <= data.len()).ok_or(Errno::EINVAL)?;
         object.write(offset, data.split_to(len)).await?;
     }
     Ok(())
 }
 
-/// ERANGE unless the snapshot context's newest snapshot is newer than the object's (or not, as asked). An
-/// object that does not exist has none.
-pub async fn assert_snapc_seq(object: Object<'_>, (seq, state): (u64, AssertSnapcSeqState)) -> Result<(), Errno> {
+/// ERANGE unless the snapshot context's newest snapshot is newer than the object's (or not, as
+/// asked). An object that does not exist has none.
+pub async fn assert_snapc_seq(
+    object: Object<'_>,
+    (seq, state): (u64, AssertSnapcSeqState),
+) -> Result<(), Errno> {
     let exists = super::omap::optional(check_exists(&mut *object).await)?.is_some();
     let is_newer = !exists || seq > object.origin().snap_seq;
     let holds = match state {
@@ -46,9 +54,12 @@ pub async fn assert_snapc_seq(object: Object<'_>, (seq, state): (u64, AssertSnap
     if holds { Ok(()) } else { Err(Errno::ERANGE) }
 }
 
-/// Gives back the space of zeros. Input: the smallest run of zeros worth it, in bytes, and whether an
-/// object of zeros only is to be removed.
-pub async fn sparsify(object: Object<'_>, (sparse_size, remove_empty): (u64, bool)) -> Result<(), Errno> {
+/// Gives back the space of zeros. Input: the smallest run of zeros worth it, in bytes, and whether
+/// an object of zeros only is to be removed.
+pub async fn sparsify(
+    object: Object<'_>,
+    (sparse_size, remove_empty): (u64, bool),
+) -> Result<(), Errno> {
     let (size, _) = object.stat().await?;
     let data = if size == 0 { Bytes::new() } else { object.read(0, size).await? };
     if is_zero(&data) {

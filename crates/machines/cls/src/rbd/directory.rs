@@ -1,5 +1,6 @@
-//! Names and ids of images: the directory of a pool (`rbd_directory`), with a row for either direction,
-//! and the id object of each name (`rbd_id.NAME`). Directories of groups have the same rows.
+//! Names and ids of images: the directory of a pool (`rbd_directory`), with a row for either
+//! direction, and the id object of each name (`rbd_id.NAME`). Directories of groups have the same
+//! rows.
 
 use super::omap::{check_exists, is_valid_id, key, list, list_of, optional, read_key, write_key};
 use super::types::DirectoryState;
@@ -35,8 +36,8 @@ pub async fn set_id(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     object.write(0, encode(&id)).await
 }
 
-/// Adds a name with its id: EEXIST if the name is there; EBADF if the id is there, unless it is just
-/// being given another name.
+/// Adds a name with its id: EEXIST if the name is there; EBADF if the id is there, unless it is
+/// just being given another name.
 async fn insert(object: Object<'_>, name: &Bytes, id: &Bytes, renaming: bool) -> Result<(), Errno> {
     if name.is_empty() || !is_valid_id(id) {
         return Err(Errno::EINVAL);
@@ -75,16 +76,23 @@ pub async fn remove(object: Object<'_>, (name, id): (Bytes, Bytes)) -> Result<()
     delete(object, &name, &id).await
 }
 
-/// Gives an image or a group another name, in one step: what a request removes it still sees, so a client
-/// could not remove and add in one.
-pub async fn rename(object: Object<'_>, (from, to, id): (Bytes, Bytes, Bytes)) -> Result<(), Errno> {
+/// Gives an image or a group another name, in one step: what a request removes it still sees, so a
+/// client could not remove and add in one.
+pub async fn rename(
+    object: Object<'_>,
+    (from, to, id): (Bytes, Bytes, Bytes),
+) -> Result<(), Errno> {
     delete(&mut *object, &from, &id).await?;
     insert(object, &to, &id, true).await
 }
 
 /// Names and ids of up to so many images or groups, by name, after a name.
-pub async fn list_names(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
-    let found: BTreeMap<Bytes, Bytes> = list_of(object, NAME_PREFIX, &start_after, most).await?.into_iter().collect();
+pub async fn list_names(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
+    let found: BTreeMap<Bytes, Bytes> =
+        list_of(object, NAME_PREFIX, &start_after, most).await?.into_iter().collect();
     Ok(encode(&found))
 }
 

@@ -1,11 +1,14 @@
-//! Groups of images. A group's header (`rbd_group_header.ID`) has rows for its images, its snapshots and
-//! their order; an image's header refers to its group. Names of groups are in a directory of their own,
-//! which works as that of images does.
+//! Groups of images. A group's header (`rbd_group_header.ID`) has rows for its images, its
+//! snapshots and their order; an image's header refers to its group. Names of groups are in a
+//! directory of their own, which works as that of images does.
 
 use super::features;
 use super::header::change_op_features;
 use super::omap::{has_key, key, list, list_of, optional, write_key};
-use super::types::{GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState, GroupSpec};
+use super::types::{
+    GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState,
+    GroupSpec,
+};
 use crate::context::Object;
 use crate::method::{Ignored, decode, encode};
 use bytes::Bytes;
@@ -27,7 +30,10 @@ pub async fn group_image_remove(object: Object<'_>, image: GroupImageSpec) -> Re
 }
 
 /// Up to so many images of a group after one.
-pub async fn group_image_list(object: Object<'_>, (start_after, most): (GroupImageSpec, u64)) -> Result<Bytes, Errno> {
+pub async fn group_image_list(
+    object: Object<'_>,
+    (start_after, most): (GroupImageSpec, u64),
+) -> Result<Bytes, Errno> {
     let prefix = GroupImageSpec::KEY_PREFIX;
     let start_after = start_after.key();
     let after = start_after.strip_prefix(prefix).unwrap_or_default();
@@ -72,8 +78,8 @@ pub async fn image_group_get(object: Object<'_>, _: Ignored) -> Result<Bytes, Er
     Ok(encode(&group_ref(object).await?.unwrap_or_default()))
 }
 
-/// Writes the record of a group's snapshot. EEXIST if another one has the name, or, for one that is being
-/// made, the id.
+/// Writes the record of a group's snapshot. EEXIST if another one has the name, or, for one that is
+/// being made, the id.
 pub async fn group_snap_set(object: Object<'_>, snap: GroupSnapshot) -> Result<(), Errno> {
     if snap.name.is_empty() || snap.id.is_empty() {
         return Err(Errno::EINVAL);
@@ -89,7 +95,8 @@ pub async fn group_snap_set(object: Object<'_>, snap: GroupSnapshot) -> Result<(
         }
         let orders = list_of::<u64>(&mut *object, SNAP_ORDER_PREFIX, b"", u64::MAX).await?;
         let newest = orders.into_iter().map(|(_, order)| order).max().unwrap_or_default();
-        write_key(&mut *object, &key(SNAP_ORDER_PREFIX, &snap.id), &newest.saturating_add(1)).await?;
+        write_key(&mut *object, &key(SNAP_ORDER_PREFIX, &snap.id), &newest.saturating_add(1))
+            .await?;
     }
     write_key(object, &row, &snap).await
 }
@@ -107,15 +114,21 @@ pub async fn group_snap_get_by_id(object: Object<'_>, id: Bytes) -> Result<Bytes
 }
 
 /// Up to so many snapshots of a group, by id, after one.
-pub async fn group_snap_list(object: Object<'_>, (start_after, most): (GroupSnapshot, u64)) -> Result<Bytes, Errno> {
+pub async fn group_snap_list(
+    object: Object<'_>,
+    (start_after, most): (GroupSnapshot, u64),
+) -> Result<Bytes, Errno> {
     let rows = list_of::<GroupSnapshot>(object, SNAP_PREFIX, &start_after.id, most).await?;
     let snaps: Vec<GroupSnapshot> = rows.into_iter().map(|(_, snap)| snap).collect();
     Ok(encode(&snaps))
 }
 
-/// Ids and places in the order of their making of up to so many snapshots of a group, by id, after an
-/// id. Since Squid.
-pub async fn group_snap_list_order(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+/// Ids and places in the order of their making of up to so many snapshots of a group, by id, after
+/// an id. Since Squid.
+pub async fn group_snap_list_order(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let rows = list(object, SNAP_ORDER_PREFIX, &start_after, most).await?;
     let orders = rows.into_iter().map(|(id, order)| Ok((id, decode(order, Errno::EIO)?)));
     Ok(encode(&orders.collect::<Result<BTreeMap<Bytes, u64>, Errno>>()?))

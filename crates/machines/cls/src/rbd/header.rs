@@ -11,8 +11,8 @@ use crate::method::{Ignored, Raw, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::SnapId;
-use types::errno::Errno;
 use types::Utime;
+use types::errno::Errno;
 
 /// ENOEXEC unless the image has all features of `need`. An image of the first format has none.
 pub async fn require_feature(object: Object<'_>, need: u64) -> Result<(), Errno> {
@@ -22,8 +22,8 @@ pub async fn require_feature(object: Object<'_>, need: u64) -> Result<(), Errno>
     }
 }
 
-/// Changes the bits `mask` of the operation features to `bits`, and shows in the features whether any is
-/// left.
+/// Changes the bits `mask` of the operation features to `bits`, and shows in the features whether
+/// any is left.
 pub async fn change_op_features(object: Object<'_>, bits: u64, mask: u64) -> Result<(), Errno> {
     let features: u64 = read_key(&mut *object, b"features").await?;
     let before: u64 = find_key(&mut *object, b"op_features").await?.unwrap_or_default();
@@ -44,9 +44,9 @@ pub async fn change_op_features(object: Object<'_>, bits: u64, mask: u64) -> Res
     Ok(())
 }
 
-/// Makes a header. Input: size, order (the logarithm of the object size), features, prefix of the data
-/// objects' names, and, with the feature for it, the data pool. ENOSYS for features that this class does
-/// not know; EEXIST if there is a header.
+/// Makes a header. Input: size, order (the logarithm of the object size), features, prefix of the
+/// data objects' names, and, with the feature for it, the data pool. ENOSYS for features that this
+/// class does not know; EEXIST if there is a header.
 pub async fn create(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     let mut args = Args::new(input);
     let size: u64 = args.get()?;
@@ -64,7 +64,9 @@ pub async fn create(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     if object.map_get_val(b"object_prefix").await != Err(Errno::ENOENT) {
         return Err(Errno::EEXIST);
     }
-    if features & features::OPERATIONS != 0 || (features & features::DATA_POOL != 0) != (data_pool != -1) {
+    if features & features::OPERATIONS != 0
+        || (features & features::DATA_POOL != 0) != (data_pool != -1)
+    {
         return Err(Errno::EINVAL);
     }
     let now = encode(&object.origin().now);
@@ -81,7 +83,8 @@ pub async fn create(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     if data_pool != -1 {
         rows.push(("data_pool_id", encode(&data_pool)));
     }
-    let rows: BTreeMap<Bytes, Bytes> = rows.into_iter().map(|(key, value)| (key.into(), value)).collect();
+    let rows: BTreeMap<Bytes, Bytes> =
+        rows.into_iter().map(|(key, value)| (key.into(), value)).collect();
     object.map_set_vals(rows).await
 }
 
@@ -106,7 +109,9 @@ pub async fn set_features(object: Object<'_>, (bits, mask): (u64, u64)) -> Resul
     let mask = mask & features::ALL;
     let enable = bits & mask;
     let disable = !bits & mask;
-    if enable & !features::MUTABLE != 0 || disable & !(features::MUTABLE | features::DISABLE_ONLY) != 0 {
+    if enable & !features::MUTABLE != 0
+        || disable & !(features::MUTABLE | features::DISABLE_ONLY) != 0
+    {
         return Err(Errno::EINVAL);
     }
     write_key(object, b"features", &((before & !mask) | enable)).await
@@ -123,8 +128,8 @@ pub async fn get_size(object: Object<'_>, snap_id: SnapId) -> Result<Bytes, Errn
     Ok(encode(&(order, size)))
 }
 
-/// Changes the size. What a shrinking image can no longer see of its parent, it will not see when it
-/// grows again.
+/// Changes the size. What a shrinking image can no longer see of its parent, it will not see when
+/// it grows again.
 pub async fn set_size(object: Object<'_>, size: u64) -> Result<(), Errno> {
     let before: u64 = read_key(&mut *object, b"size").await?;
     write_key(&mut *object, b"size", &size).await?;
@@ -152,7 +157,10 @@ pub async fn get_stripe_unit_count(object: Object<'_>, _: Ignored) -> Result<Byt
 }
 
 /// Sets stripe unit and count. The unit must divide the object size.
-pub async fn set_stripe_unit_count(object: Object<'_>, (unit, count): (u64, u64)) -> Result<(), Errno> {
+pub async fn set_stripe_unit_count(
+    object: Object<'_>,
+    (unit, count): (u64, u64),
+) -> Result<(), Errno> {
     if unit == 0 || count == 0 {
         return Err(Errno::EINVAL);
     }

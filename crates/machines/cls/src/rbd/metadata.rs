@@ -10,15 +10,21 @@ use types::errno::Errno;
 const PREFIX: &[u8] = b"metadata_";
 
 /// Up to so many notes after a key; 0 is as many as old clients got.
-pub async fn metadata_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn metadata_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let most = if most == 0 { ROWS_PER_READ } else { most };
-    let found: BTreeMap<Bytes, Bytes> = list(object, PREFIX, &start_after, most).await?.into_iter().collect();
+    let found: BTreeMap<Bytes, Bytes> =
+        list(object, PREFIX, &start_after, most).await?.into_iter().collect();
     Ok(encode(&found))
 }
 
 /// Sets notes.
 pub async fn metadata_set(object: Object<'_>, notes: BTreeMap<Bytes, Bytes>) -> Result<(), Errno> {
-    object.map_set_vals(notes.into_iter().map(|(name, value)| (key(PREFIX, &name), value)).collect()).await
+    object
+        .map_set_vals(notes.into_iter().map(|(name, value)| (key(PREFIX, &name), value)).collect())
+        .await
 }
 
 /// Removes a note.

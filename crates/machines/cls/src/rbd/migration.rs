@@ -1,6 +1,6 @@
-//! Migration of an image: the row `migration` of its header at either end, and a mark that keeps clients
-//! away that know nothing of it. In the second format the mark is a feature; in the first, another text
-//! in front of the header.
+//! Migration of an image: the row `migration` of its header at either end, and a mark that keeps
+//! clients away that know nothing of it. In the second format the mark is a feature; in the first,
+//! another text in front of the header.
 
 use super::features;
 use super::omap::{find_key, has_key, read_key, remove_key, write_key};
@@ -34,7 +34,9 @@ pub async fn migration_set(object: Object<'_>, spec: MigrationSpec) -> Result<()
                 return Err(Errno::EEXIST);
             }
         }
-        Some(features) => write_key(&mut *object, b"features", &(features | features::MIGRATING)).await?,
+        Some(features) => {
+            write_key(&mut *object, b"features", &(features | features::MIGRATING)).await?
+        }
     }
     write_key(object, KEY, &spec).await
 }
@@ -52,7 +54,10 @@ async fn read(object: Object<'_>) -> Result<MigrationSpec, Errno> {
 }
 
 /// How far the migration has come. Input: the state, and the same for people.
-pub async fn migration_set_state(object: Object<'_>, (state, description): (MigrationState, Bytes)) -> Result<(), Errno> {
+pub async fn migration_set_state(
+    object: Object<'_>,
+    (state, description): (MigrationState, Bytes),
+) -> Result<(), Errno> {
     let mut spec = read(&mut *object).await?;
     spec.state = state;
     spec.state_description = description;

@@ -1,9 +1,10 @@
-//! Block devices (Ceph: `cls/rbd/cls_rbd.cc`): everything that librbd and the kernel keep about images.
+//! Block devices (Ceph: `cls/rbd/cls_rbd.cc`): everything that librbd and the kernel keep about
+//! images.
 //!
 //! An image NAME with id ID is `rbd_id.NAME` (its id), `rbd_header.ID` ([`header`], [`snapshot`],
-//! [`parent`], [`children`], [`metadata`], [`migration`]), `rbd_object_map.ID` ([`object_map`]) and the
-//! [`data`] objects. A pool has a [`directory`], a [`trash`], a list of [`namespace`]s, [`group`]s and
-//! its [`mirror`]ing. Images of the first format are in [`v1`].
+//! [`parent`], [`children`], [`metadata`], [`migration`]), `rbd_object_map.ID` ([`object_map`]) and
+//! the [`data`] objects. A pool has a [`directory`], a [`trash`], a list of [`namespace`]s,
+//! [`group`]s and its [`mirror`]ing. Images of the first format are in [`v1`].
 
 pub mod bit_vector;
 pub mod children;
@@ -128,12 +129,24 @@ pub static CLASS: Class = Class {
         method!("mirror_image_get", RD, mirror::images::mirror_image_get),
         method!("mirror_image_set", RD_WR, mirror::images::mirror_image_set),
         method!("mirror_image_remove", RD_WR, mirror::images::mirror_image_remove),
-        method!("mirror_image_status_set", RD_WR.promote(), mirror::status::mirror_image_status_set),
+        method!(
+            "mirror_image_status_set",
+            RD_WR.promote(),
+            mirror::status::mirror_image_status_set
+        ),
         method!("mirror_image_status_remove", RD_WR, mirror::status::mirror_image_status_remove),
         method!("mirror_image_status_get", RD, mirror::status::mirror_image_status_get),
         method!("mirror_image_status_list", RD, mirror::status::mirror_image_status_list),
-        method!("mirror_image_status_get_summary", RD, mirror::status::mirror_image_status_get_summary),
-        method!("mirror_image_status_remove_down", RD_WR, mirror::status::mirror_image_status_remove_down),
+        method!(
+            "mirror_image_status_get_summary",
+            RD,
+            mirror::status::mirror_image_status_get_summary
+        ),
+        method!(
+            "mirror_image_status_remove_down",
+            RD_WR,
+            mirror::status::mirror_image_status_remove_down
+        ),
         method!("mirror_image_instance_get", RD, mirror::status::mirror_image_instance_get),
         method!("mirror_image_instance_list", RD, mirror::status::mirror_image_instance_list),
         method!("mirror_instances_list", RD, mirror::daemons::mirror_instances_list),
@@ -142,7 +155,11 @@ pub static CLASS: Class = Class {
         method!("mirror_image_map_list", RD, mirror::daemons::mirror_image_map_list),
         method!("mirror_image_map_update", WR, mirror::daemons::mirror_image_map_update),
         method!("mirror_image_map_remove", WR, mirror::daemons::mirror_image_map_remove),
-        method!("mirror_image_snapshot_unlink_peer", RD_WR, mirror::snapshots::mirror_image_snapshot_unlink_peer),
+        method!(
+            "mirror_image_snapshot_unlink_peer",
+            RD_WR,
+            mirror::snapshots::mirror_image_snapshot_unlink_peer
+        ),
         method!(
             "mirror_image_snapshot_set_copy_progress",
             RD_WR,

@@ -25,7 +25,11 @@ pub async fn namespace_remove(object: Object<'_>, name: Bytes) -> Result<(), Err
 }
 
 /// Up to so many namespaces after a name.
-pub async fn namespace_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
-    let names: Vec<Bytes> = list(object, PREFIX, &start_after, most).await?.into_iter().map(|(name, _)| name).collect();
+pub async fn namespace_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
+    let names: Vec<Bytes> =
+        list(object, PREFIX, &start_after, most).await?.into_iter().map(|(name, _)| name).collect();
     Ok(encode(&names))
 }

@@ -1,5 +1,5 @@
-//! Object maps (`rbd_object_map.ID`): which data objects of an image exist, and which of them are as
-//! they were at the last snapshot.
+//! Object maps (`rbd_object_map.ID`): which data objects of an image exist, and which of them are
+//! as they were at the last snapshot.
 
 use super::bit_vector::{BitVector, HEADER_LEN, Layout, block_crcs, change_elements};
 use super::omap::{Args, optional};
@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use types::errno::Errno;
 
-/// The object exists (Ceph: `OBJECT_EXISTS`, `include/rbd/object_map_types.h`; 0 is that it does not,
-/// and 2 that it is being removed).
+/// The object exists (Ceph: `OBJECT_EXISTS`, `include/rbd/object_map_types.h`; 0 is that it does
+/// not, and 2 that it is being removed).
 const EXISTS: u8 = 1;
 /// It exists and did not change since the last snapshot (Ceph: `OBJECT_EXISTS_CLEAN`).
 const EXISTS_CLEAN: u8 = 3;
@@ -38,8 +38,8 @@ pub async fn object_map_save(object: Object<'_>, mut map: BitVector) -> Result<(
     object.write_full(encode(&map)).await
 }
 
-/// Makes the map one of so many objects; new ones get a state. ESTALE if an object that would be cut off
-/// is not in that state, EINVAL if there would be too many.
+/// Makes the map one of so many objects; new ones get a state. ESTALE if an object that would be
+/// cut off is not in that state, EINVAL if there would be too many.
 pub async fn object_map_resize(object: Object<'_>, (count, state): (u64, u8)) -> Result<(), Errno> {
     if count > MAX_OBJECT_MAP_OBJECT_COUNT {
         return Err(Errno::EINVAL);
@@ -52,9 +52,9 @@ pub async fn object_map_resize(object: Object<'_>, (count, state): (u64, u8)) ->
     object.write_full(encode(&map)).await
 }
 
-/// Changes the state of some objects. Input: the first of them, the one behind the last, the new state,
-/// and the state that they must have had, if it matters. Only the blocks with these objects, and their
-/// checksums, are read and written.
+/// Changes the state of some objects. Input: the first of them, the one behind the last, the new
+/// state, and the state that they must have had, if it matters. Only the blocks with these objects,
+/// and their checksums, are read and written.
 pub async fn object_map_update(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     let mut args = Args::new(input);
     let objects = args.get::<u64>()?..args.get::<u64>()?;
@@ -81,12 +81,14 @@ pub async fn object_map_update(object: Object<'_>, Raw(input): Raw) -> Result<()
 
     let mut data = BytesMut::from(data);
     // An object that is to have existed may also be unchanged.
-    let fits = |state: u8| expected.is_none_or(|e| state == e || (e == EXISTS && state == EXISTS_CLEAN));
+    let fits =
+        |state: u8| expected.is_none_or(|e| state == e || (e == EXISTS && state == EXISTS_CLEAN));
     // Elements are counted from the first block.
     let skipped = data_range.start * 4;
-    let changed = change_elements(&mut data, objects.start - skipped..objects.end - skipped, |state| {
-        if fits(state) { new_state } else { state }
-    });
+    let changed =
+        change_elements(&mut data, objects.start - skipped..objects.end - skipped, |state| {
+            if fits(state) { new_state } else { state }
+        });
     if changed {
         let mut crcs = BytesMut::new();
         block_crcs(&data).for_each(|crc| crc.encode(&mut crcs, Features::ALL));
@@ -105,8 +107,8 @@ pub async fn object_map_snap_add(object: Object<'_>, _: Ignored) -> Result<(), E
     Ok(())
 }
 
-/// A snapshot, whose map is the input, was removed: what was unchanged since it, but had changed before
-/// it, has now changed since the snapshot before.
+/// A snapshot, whose map is the input, was removed: what was unchanged since it, but had changed
+/// before it, has now changed since the snapshot before.
 pub async fn object_map_snap_remove(object: Object<'_>, snap_map: BitVector) -> Result<(), Errno> {
     let mut map = read(&mut *object).await?;
     let mut changed = false;

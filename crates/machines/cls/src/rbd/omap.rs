@@ -59,7 +59,11 @@ pub async fn has_key(object: Object<'_>, key: &[u8]) -> Result<bool, Errno> {
 }
 
 /// Sets the value of a row.
-pub async fn write_key<T: Encode + ?Sized>(object: Object<'_>, key: &[u8], value: &T) -> Result<(), Errno> {
+pub async fn write_key<T: Encode + ?Sized>(
+    object: Object<'_>,
+    key: &[u8],
+    value: &T,
+) -> Result<(), Errno> {
     object.map_set_val(key, encode(value)).await
 }
 
@@ -73,9 +77,14 @@ pub fn key(prefix: &[u8], rest: &[u8]) -> Bytes {
     [prefix, rest].concat().into()
 }
 
-/// Up to `most` rows whose keys begin with `prefix` and come after `prefix` with `start_after`, without
-/// the prefix.
-pub async fn list(object: Object<'_>, prefix: &[u8], start_after: &[u8], most: u64) -> Result<Vec<(Bytes, Bytes)>, Errno> {
+/// Up to `most` rows whose keys begin with `prefix` and come after `prefix` with `start_after`,
+/// without the prefix.
+pub async fn list(
+    object: Object<'_>,
+    prefix: &[u8],
+    start_after: &[u8],
+    most: u64,
+) -> Result<Vec<(Bytes, Bytes)>, Errno> {
     let mut found = Vec::new();
     let mut last = key(prefix, start_after);
     loop {

@@ -1,8 +1,8 @@
 //! The parent of a clone, in the clone's header.
 //!
-//! The header has one parent record. Its overlap says how much of the parent the live image can see;
-//! every snapshot has an overlap of its own. The methods with `parent` in front replaced those with it
-//! behind, which know no namespaces.
+//! The header has one parent record. Its overlap says how much of the parent the live image can
+//! see; every snapshot has an overlap of its own. The methods with `parent` in front replaced those
+//! with it behind, which know no namespaces.
 
 use super::features;
 use super::header::{change_op_features, require_feature};
@@ -26,8 +26,8 @@ async fn has_layering(object: Object<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// The parent of the image or of a snapshot, with the bytes of it that can be seen. EXDEV if it has a
-/// namespace, for which this answer has no room.
+/// The parent of the image or of a snapshot, with the bytes of it that can be seen. EXDEV if it has
+/// a namespace, for which this answer has no room.
 pub async fn get_parent(object: Object<'_>, snap_id: SnapId) -> Result<Bytes, Errno> {
     check_exists(&mut *object).await?;
     let mut parent = ParentRecord::default();
@@ -37,7 +37,8 @@ pub async fn get_parent(object: Object<'_>, snap_id: SnapId) -> Result<Bytes, Er
             return Err(Errno::EXDEV);
         }
         if snap_id != SnapId::NOSNAP {
-            let snap = super::omap::optional(snapshot::read(object, snap_id).await)?.unwrap_or_default();
+            let snap =
+                super::omap::optional(snapshot::read(object, snap_id).await)?.unwrap_or_default();
             if snap.parent.exists() {
                 parent = snap.parent;
             } else if let Some(overlap) = snap.parent_overlap {
@@ -81,7 +82,11 @@ pub async fn parent_get(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> 
             // Snapshots in the old form have it to themselves.
             None => {
                 let snaps = snapshot::all(object).await?;
-                snaps.into_iter().map(|snap| snap.parent).rfind(ParentRecord::exists).unwrap_or_default()
+                snaps
+                    .into_iter()
+                    .map(|snap| snap.parent)
+                    .rfind(ParentRecord::exists)
+                    .unwrap_or_default()
             }
         };
     }
@@ -103,7 +108,8 @@ pub async fn parent_overlap_get(object: Object<'_>, snap_id: SnapId) -> Result<B
     Ok(encode(&overlap))
 }
 
-/// Sets the parent and how many bytes of it can be seen, also over another one if `reattach` is there.
+/// Sets the parent and how many bytes of it can be seen, also over another one if `reattach` is
+/// there.
 pub async fn parent_attach(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     let mut args = Args::new(input);
     let spec = args.get()?;
@@ -116,7 +122,12 @@ pub async fn parent_detach(object: Object<'_>, _: Ignored) -> Result<(), Errno> 
     detach(object, false).await
 }
 
-async fn attach(object: Object<'_>, spec: ParentImageSpec, overlap: u64, reattach: bool) -> Result<(), Errno> {
+async fn attach(
+    object: Object<'_>,
+    spec: ParentImageSpec,
+    overlap: u64,
+    reattach: bool,
+) -> Result<(), Errno> {
     check_exists(&mut *object).await?;
     require_feature(&mut *object, features::LAYERING).await?;
     if !spec.exists() || overlap == 0 {

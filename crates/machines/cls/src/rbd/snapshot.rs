@@ -31,8 +31,8 @@ pub async fn all(object: Object<'_>) -> Result<Vec<SnapRecord>, Errno> {
     Ok(rows.into_iter().map(|(_, snap)| snap).collect())
 }
 
-/// Writes the record of a snapshot. A whole parent in it moves to the header's parent record, which all
-/// snapshots share, and leaves only the overlap.
+/// Writes the record of a snapshot. A whole parent in it moves to the header's parent record, which
+/// all snapshots share, and leaves only the overlap.
 pub async fn write(object: Object<'_>, id: SnapId, mut snap: SnapRecord) -> Result<(), Errno> {
     if snap.parent.exists() {
         let parent = std::mem::take(&mut snap.parent);
@@ -49,7 +49,9 @@ pub async fn write(object: Object<'_>, id: SnapId, mut snap: SnapRecord) -> Resu
 /// The newest snapshot id that the image ever had, and the ids that it has, newest first.
 pub async fn get_snapcontext(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> {
     let rows = super::omap::list(&mut *object, KEY_PREFIX, b"", u64::MAX).await?;
-    let number = |(digits, _): &(Bytes, Bytes)| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let number = |(digits, _): &(Bytes, Bytes)| {
+        u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
     let ids: Vec<SnapId> = rows.iter().rev().filter_map(number).map(SnapId).collect();
     let seq: u64 = read_key(object, b"snap_seq").await?;
     Ok(encode(&(seq, ids)))
@@ -78,8 +80,8 @@ pub async fn snapshot_get(object: Object<'_>, id: SnapId) -> Result<Bytes, Errno
     Ok(encode(&read_snapshot(object, id).await?.info()))
 }
 
-/// Adds a snapshot. Input: name, id, and what it is for (a user's, if missing). ESTALE if the image had
-/// a newer one, EEXIST if name or id is in use, EDQUOT if there are as many as may be.
+/// Adds a snapshot. Input: name, id, and what it is for (a user's, if missing). ESTALE if the image
+/// had a newer one, EEXIST if name or id is in use, EDQUOT if there are as many as may be.
 pub async fn snapshot_add(object: Object<'_>, Raw(input): Raw) -> Result<(), Errno> {
     let mut args = Args::new(input);
     let name: Bytes = args.get()?;
@@ -111,7 +113,16 @@ pub async fn snapshot_add(object: Object<'_>, Raw(input): Raw) -> Result<(), Err
     }
     write_key(&mut *object, b"snap_seq", &id).await?;
     let timestamp = object.origin().now;
-    let snap = SnapRecord { id, name, image_size, parent, flags, timestamp, namespace, ..SnapRecord::default() };
+    let snap = SnapRecord {
+        id,
+        name,
+        image_size,
+        parent,
+        flags,
+        timestamp,
+        namespace,
+        ..SnapRecord::default()
+    };
     write(object, id, snap).await
 }
 
@@ -129,8 +140,8 @@ pub async fn snapshot_rename(object: Object<'_>, (id, name): (SnapId, Bytes)) ->
     write(object, id, snap).await
 }
 
-/// Removes a snapshot, and what of the header was there for its sake; EBUSY if it is protected or has
-/// clones.
+/// Removes a snapshot, and what of the header was there for its sake; EBUSY if it is protected or
+/// has clones.
 pub async fn snapshot_remove(object: Object<'_>, id: SnapId) -> Result<(), Errno> {
     let snap = read(&mut *object, id).await?;
     if snap.protection_status != ProtectionStatus::UNPROTECTED || snap.child_count > 0 {
@@ -162,8 +173,8 @@ pub async fn snapshot_remove(object: Object<'_>, id: SnapId) -> Result<(), Errno
     Ok(())
 }
 
-/// Moves a snapshot to the trash, under a name that nobody uses; EBUSY if it is protected, EEXIST if it
-/// is there.
+/// Moves a snapshot to the trash, under a name that nobody uses; EBUSY if it is protected, EEXIST
+/// if it is there.
 pub async fn snapshot_trash_add(object: Object<'_>, id: SnapId) -> Result<(), Errno> {
     let mut snap = read(&mut *object, id).await?;
     if snap.protection_status != ProtectionStatus::UNPROTECTED {
@@ -191,7 +202,10 @@ pub async fn get_protection_status(object: Object<'_>, id: SnapId) -> Result<Byt
 }
 
 /// Says whether a snapshot may be removed.
-pub async fn set_protection_status(object: Object<'_>, (id, status): (SnapId, ProtectionStatus)) -> Result<(), Errno> {
+pub async fn set_protection_status(
+    object: Object<'_>,
+    (id, status): (SnapId, ProtectionStatus),
+) -> Result<(), Errno> {
     check_exists(&mut *object).await?;
     require_feature(&mut *object, features::LAYERING).await?;
     if !status.is_valid() {
@@ -220,7 +234,9 @@ pub async fn snapshot_set_limit(object: Object<'_>, limit: u64) -> Result<(), Er
     let count = match v1::read_header(&mut *object).await {
         Ok(header) => header.snaps.len() as u64,
         // The header of the second format has no bytes.
-        Err(Errno::EINVAL) => super::omap::list(&mut *object, KEY_PREFIX, b"", u64::MAX).await?.len() as u64,
+        Err(Errno::EINVAL) => {
+            super::omap::list(&mut *object, KEY_PREFIX, b"", u64::MAX).await?.len() as u64
+        }
         Err(e) => return Err(e),
     };
     if limit < count {

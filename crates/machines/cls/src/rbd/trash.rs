@@ -32,7 +32,10 @@ pub async fn trash_remove(object: Object<'_>, id: Bytes) -> Result<(), Errno> {
 }
 
 /// Up to so many images, by id, after an id.
-pub async fn trash_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn trash_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let found = list_of::<TrashImageSpec>(object, PREFIX, &start_after, most).await?;
     Ok(encode(&found.into_iter().collect::<BTreeMap<_, _>>()))
 }
@@ -42,8 +45,8 @@ pub async fn trash_get(object: Object<'_>, id: Bytes) -> Result<Bytes, Errno> {
     object.map_get_val(&key(PREFIX, &id)).await
 }
 
-/// Changes an image's state. Input: id, the state, and the one that it is expected to have; ESTALE if it
-/// has neither.
+/// Changes an image's state. Input: id, the state, and the one that it is expected to have; ESTALE
+/// if it has neither.
 pub async fn trash_state_set(
     object: Object<'_>,
     (id, state, expected): (Bytes, TrashImageState, TrashImageState),

@@ -1,8 +1,8 @@
 //! Images of the first format (Ceph: `rbd_obj_header_ondisk`, `include/rbd_types.h`).
 //!
-//! The bytes of `NAME.rbd` are a header of 112 bytes, then id and size of each snapshot, newest first,
-//! then their names in the same order, each ended by a zero byte. Clients read the header themselves;
-//! methods exist only for what must not be lost when two clients change it.
+//! The bytes of `NAME.rbd` are a header of 112 bytes, then id and size of each snapshot, newest
+//! first, then their names in the same order, each ended by a zero byte. Clients read the header
+//! themselves; methods exist only for what must not be lost when two clients change it.
 
 use super::snapshot;
 use crate::context::Object;
@@ -46,7 +46,10 @@ impl HeaderText {
 /// Which text the object begins with; ENXIO if neither.
 pub async fn read_text(object: Object<'_>) -> Result<HeaderText, Errno> {
     let text = object.read(0, HeaderText::LEN as u64).await?;
-    [HeaderText::Image, HeaderText::Migrating].into_iter().find(|t| text == t.text()).ok_or(Errno::ENXIO)
+    [HeaderText::Image, HeaderText::Migrating]
+        .into_iter()
+        .find(|t| text == t.text())
+        .ok_or(Errno::ENXIO)
 }
 
 /// A snapshot.
@@ -67,8 +70,8 @@ pub struct Header {
     pub snaps: Vec<Snap>,
 }
 
-/// Reads the header. EINVAL if the object is too short to be one, EIO if the snapshots are not what the
-/// header says.
+/// Reads the header. EINVAL if the object is too short to be one, EIO if the snapshots are not what
+/// the header says.
 pub async fn read_header(object: Object<'_>) -> Result<Header, Errno> {
     let head = object.read(0, HEADER_LEN).await?;
     if (head.len() as u64) < HEADER_LEN {
@@ -153,8 +156,8 @@ pub async fn snap_list(object: Object<'_>, _: Ignored) -> Result<Bytes, Errno> {
     Ok(out.freeze())
 }
 
-/// Adds a snapshot. ESTALE if the image had a newer one, EEXIST if the name is in use, EDQUOT if there
-/// are as many as may be.
+/// Adds a snapshot. ESTALE if the image had a newer one, EEXIST if the name is in use, EDQUOT if
+/// there are as many as may be.
 pub async fn snap_add(object: Object<'_>, input: crate::method::Raw) -> Result<(), Errno> {
     let mut header = read_header(&mut *object).await?;
     let (name, id): (Bytes, SnapId) = decode(input.0, Errno::EINVAL)?;

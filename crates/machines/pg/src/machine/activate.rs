@@ -15,8 +15,8 @@ use super::{Deferred, Pg, Phase};
 impl Pg {
     /// The primary has its log and knows what each replica lacks: hand the log out.
     pub(super) fn activate(&mut self) {
-        // An interval in which too few took part never counts as started: its log must not beat that of
-        // an interval in which clients were served.
+        // An interval in which too few took part never counts as started: its log must not beat
+        // that of an interval in which clients were served.
         if self.enough() {
             self.info.last_epoch_started = self.activation_epoch();
             self.info.last_interval_started = self.info.history.same_interval_since;
@@ -43,7 +43,14 @@ impl Pg {
     }
 
     /// A replica takes over the authoritative log.
-    pub(super) fn handle_activate(&mut self, from: OsdId, header: PeerHeader, info: PgInfo, log: LogSegment, past: PastIntervals) {
+    pub(super) fn handle_activate(
+        &mut self,
+        from: OsdId,
+        header: PeerHeader,
+        info: PgInfo,
+        log: LogSegment,
+        past: PastIntervals,
+    ) {
         if !self.mapping.acting.contains(&self.me) && !self.mapping.up.contains(&self.me) {
             return;
         }
@@ -101,7 +108,10 @@ impl Pg {
 
     /// Tells replicas what all copies should know.
     pub(super) fn share_history(&mut self) {
-        let msg = PeerMsg::History { history: self.info.history, purged_snaps: self.info.purged_snaps.clone() };
+        let msg = PeerMsg::History {
+            history: self.info.history,
+            purged_snaps: self.info.purged_snaps.clone(),
+        };
         self.send_all(self.replicas(), msg);
     }
 
@@ -121,7 +131,10 @@ impl Pg {
             return;
         }
         let (up, acting) = (&self.mapping.up, &self.mapping.acting);
-        if acting.len() < self.pool.size as usize || up.len() != acting.len() || !up.iter().all(|o| acting.contains(o)) {
+        if acting.len() < self.pool.size as usize
+            || up.len() != acting.len()
+            || !up.iter().all(|o| acting.contains(o))
+        {
             return;
         }
         if !self.clean {
@@ -134,7 +147,8 @@ impl Pg {
         }
         self.trim_idle();
         // Everybody who should have the PG has it.
-        let strays: Vec<_> = self.peers.keys().copied().filter(|o| !self.mapping.acting.contains(o)).collect();
+        let strays: Vec<_> =
+            self.peers.keys().copied().filter(|o| !self.mapping.acting.contains(o)).collect();
         for osd in strays {
             self.peers.remove(&osd);
             self.send(osd, PeerMsg::Remove);

@@ -1,11 +1,12 @@
-//! Copies that lack many writes recover beside the group, not within it (Ceph: asynchronous recovery,
-//! `PeeringState::choose_async_recovery_replicated`).
+//! Copies that lack many writes recover beside the group, not within it (Ceph: asynchronous
+//! recovery, `PeeringState::choose_async_recovery_replicated`).
 //!
-//! Who acts must have an object before it can be written. A copy that comes back after a while lacks many, and clients would
-//! wait for the recovery of each that they write. So it does not act yet, if enough others do: like a copy that is
-//! filled, it follows, gets every write from then on, and is asked to act when it lacks nothing. Unlike one that is filled it
-//! has all older objects, follows at once and not when its turn comes, and writes wait for an object that it
-//! lacks only while this is copied.
+//! Who acts must have an object before it can be written. A copy that comes back after a while
+//! lacks many, and clients would wait for the recovery of each that they write. So it does not act
+//! yet, if enough others do: like a copy that is filled, it follows, gets every write from then on,
+//! and is asked to act when it lacks nothing. Unlike one that is filled it has all older objects,
+//! follows at once and not when its turn comes, and writes wait for an object that it lacks only
+//! while this is copied.
 
 use types::OsdId;
 
@@ -15,18 +16,22 @@ use super::backfill::Stage;
 use super::{Pg, Phase};
 
 impl Pg {
-    /// Of those who want to act, who should: not those of `up` whose logs are far behind that of `best`, the furthest first, as
-    /// long as there are more than `min_size`.
+    /// Of those who want to act, who should: not those of `up` whose logs are far behind that of
+    /// `best`, the furthest first, as long as there are more than `min_size`.
     pub(super) fn leave_behind(&self, mut want: Vec<OsdId>, best: OsdId) -> Vec<OsdId> {
         if !self.map.recovers() {
             return want;
         }
         let Some(newest) = self.info_of(best).map(|i| i.last_update.version) else { return want };
-        // By infos alone: whoever is primary must come to the same, or each would ask for what the other does not want. What
-        // they lack of older entries only their missing sets say, so those do not count.
+        // By infos alone: whoever is primary must come to the same, or each would ask for what the
+        // other does not want. What they lack of older entries only their missing sets say, so
+        // those do not count.
         let cost = |osd: &OsdId| {
             let behind = self.info_of(*osd).map_or(0, |i| newest.abs_diff(i.last_update.version));
-            (*osd != best && self.mapping.up.contains(osd) && behind > self.conf.async_recovery_min_cost).then_some((behind, *osd))
+            (*osd != best
+                && self.mapping.up.contains(osd)
+                && behind > self.conf.async_recovery_min_cost)
+                .then_some((behind, *osd))
         };
         let mut behind: Vec<_> = want.iter().filter_map(cost).collect();
         behind.sort_unstable_by(|a, b| b.cmp(a));
@@ -43,7 +48,13 @@ impl Pg {
         if self.phase != Phase::Active || !self.needs_backfill() {
             return;
         }
-        let missed: Vec<OsdId> = self.mapping.up.iter().copied().filter(|o| !self.mapping.acting.contains(o) && self.only_lags(*o)).collect();
+        let missed: Vec<OsdId> = self
+            .mapping
+            .up
+            .iter()
+            .copied()
+            .filter(|o| !self.mapping.acting.contains(o) && self.only_lags(*o))
+            .collect();
         let mut new = false;
         for osd in missed {
             new |= self.add_follower(osd);
@@ -56,10 +67,13 @@ impl Pg {
 
     /// Whether a copy that does not act has everything but newer writes.
     fn only_lags(&self, osd: OsdId) -> bool {
-        self.peers.get(&osd).is_some_and(|p| p.info.last_backfill == Backfill::Complete && self.can_resume(&p.info))
+        self.peers
+            .get(&osd)
+            .is_some_and(|p| p.info.last_backfill == Backfill::Complete && self.can_resume(&p.info))
     }
 
-    /// Whether a copy that is up and does not act lacks nothing but newer writes, or did when it began to follow.
+    /// Whether a copy that is up and does not act lacks nothing but newer writes, or did when it
+    /// began to follow.
     pub fn recovers_beside(&self, osd: OsdId) -> bool {
         match self.backfill.targets.get(&osd) {
             Some(t) if !matches!(t.stage, Stage::Waiting | Stage::GetLog) => t.beside,
@@ -69,6 +83,12 @@ impl Pg {
 
     /// Whether that is all that there is to do for who should act and does not.
     pub(super) fn all_recover_beside(&self) -> bool {
-        self.needs_backfill() && self.mapping.up.iter().filter(|o| !self.mapping.acting.contains(o)).all(|o| self.recovers_beside(*o))
+        self.needs_backfill()
+            && self
+                .mapping
+                .up
+                .iter()
+                .filter(|o| !self.mapping.acting.contains(o))
+                .all(|o| self.recovers_beside(*o))
     }
 }

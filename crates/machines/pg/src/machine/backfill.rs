@@ -1,8 +1,8 @@
 //! Filling copies that the log cannot fill.
 //!
-//! The OSDs of `up` that do not act are filled, all at once. Such a target *follows*: it takes over the log and gets every
-//! write from then on. Up to its cursor (`last_backfill`) it has every object, or has it in its missing set; behind the
-//! cursor it has whatever it has.
+//! The OSDs of `up` that do not act are filled, all at once. Such a target *follows*: it takes over
+//! the log and gets every write from then on. Up to its cursor (`last_backfill`) it has every
+//! object, or has it in its missing set; behind the cursor it has whatever it has.
 //!
 //! ```text
 //!   Reserve (own turn) ─► for each target:
@@ -14,14 +14,16 @@
 //!              recovery pushes what is missing; when little is left, the next range
 //! ```
 //!
-//! Moving the cursor makes objects that nobody had compared *missing*, in the transaction that moves it. So
-//! there is nothing between "unknown" and "known", whatever crashes, and the rest is recovery: it copies, holds
-//! writers, and continues after a restart.
+//! Moving the cursor makes objects that nobody had compared *missing*, in the transaction that
+//! moves it. So there is nothing between "unknown" and "known", whatever crashes, and the rest is
+//! recovery: it copies, holds writers, and continues after a restart.
 //!
-//! A write to what a target has is applied there. Of one to an object behind its cursor it gets the log
-//! entries alone. Of one to an object that it lacks too, and learns from them that it lacks the new version.
+//! A write to what a target has is applied there. Of one to an object behind its cursor it gets the
+//! log entries alone. Of one to an object that it lacks too, and learns from them that it lacks the
+//! new version.
 //!
-//! Here is who is filled and when, `backfill_scan` finds out what they lack, `backfill_target` is the other side.
+//! Here is who is filled and when, `backfill_scan` finds out what they lack, `backfill_target` is
+//! the other side.
 
 use std::collections::BTreeMap;
 
@@ -126,8 +128,8 @@ impl Pg {
         self.followers().next().is_some()
     }
 
-    /// OSDs that are being filled and said that they follow: writes are answered when they have them, so that
-    /// clients cannot run away from them.
+    /// OSDs that are being filled and said that they follow: writes are answered when they have
+    /// them, so that clients cannot run away from them.
     pub(super) fn acknowledging(&self) -> impl Iterator<Item = OsdId> {
         self.followers().filter(|o| self.stage(*o) != Some(Stage::Starting))
     }
@@ -167,12 +169,17 @@ impl Pg {
         if self.all_recover_beside() {
             return self.map.recovers();
         }
-        self.map.recovers() && self.map.backfills() && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
+        self.map.recovers()
+            && self.map.backfills()
+            && (self.map.rebalances() || self.mapping.acting.len() < self.pool.size as usize)
     }
 
     /// Whether the copy's log can be brought up to date, so that its cursor still means something.
     pub(super) fn can_resume(&self, info: &PgInfo) -> bool {
-        !info.removing && !info.is_empty() && info.last_backfill != Backfill::Nothing && info.last_update >= self.log.tail()
+        !info.removing
+            && !info.is_empty()
+            && info.last_backfill != Backfill::Nothing
+            && info.last_update >= self.log.tail()
     }
 
     /// Whether some OSD should have the PG and does not act, because it must be filled.
@@ -190,7 +197,11 @@ impl Pg {
             .up
             .iter()
             .copied()
-            .filter(|o| !self.mapping.acting.contains(o) && self.peers.contains_key(o) && !self.backfill.targets.contains_key(o))
+            .filter(|o| {
+                !self.mapping.acting.contains(o)
+                    && self.peers.contains_key(o)
+                    && !self.backfill.targets.contains_key(o)
+            })
             .collect();
         for osd in new {
             self.add_target(osd);
@@ -201,13 +212,26 @@ impl Pg {
         if self.backfill.turn == OwnTurn::None && self.wants_turn() {
             self.backfill.turn = OwnTurn::Asked;
             let backfill = !self.all_recover_beside();
-            self.actions.push_back(Action::Reserve { target: false, backfill, priority: self.backfill_priority() });
+            self.actions.push_back(Action::Reserve {
+                target: false,
+                backfill,
+                priority: self.backfill_priority(),
+            });
         }
         self.fill();
     }
 
     fn add_target(&mut self, osd: OsdId) {
-        self.backfill.targets.insert(osd, Target { stage: Stage::Waiting, listing: None, asked: false, advancing: false, beside: false });
+        self.backfill.targets.insert(
+            osd,
+            Target {
+                stage: Stage::Waiting,
+                listing: None,
+                asked: false,
+                advancing: false,
+                beside: false,
+            },
+        );
     }
 
     /// This copy follows from now on, whenever its turn comes. False if it does already.
@@ -225,15 +249,24 @@ impl Pg {
     /// The next range, or the end, for those whose turn it is.
     fn fill(&mut self) {
         let runners = self.runners();
-        let lacking = |osd| self.peers.get(osd).and_then(|p| p.missing.as_ref()).map_or(0, |m| m.len());
+        let lacking =
+            |osd| self.peers.get(osd).and_then(|p| p.missing.as_ref()).map_or(0, |m| m.len());
         let advancing = |osd| self.backfill.targets.get(osd).is_none_or(|t| t.advancing);
-        let done = runners.iter().filter(|(o, c)| **c == Backfill::Complete && lacking(o) == 0 && !advancing(o)).count();
+        let done = runners
+            .iter()
+            .filter(|(o, c)| **c == Backfill::Complete && lacking(o) == 0 && !advancing(o))
+            .count();
         if done > 0 && (done == runners.len() || (!self.enough() && done >= self.short())) {
             self.finish_backfill();
             return;
         }
-        let Some(front) = runners.iter().map(|(_, c)| *c).min().filter(|c| **c != Backfill::Complete).cloned() else { return };
-        let members: Vec<OsdId> = runners.iter().filter(|(_, c)| **c == front).map(|(o, _)| *o).collect();
+        let Some(front) =
+            runners.iter().map(|(_, c)| *c).min().filter(|c| **c != Backfill::Complete).cloned()
+        else {
+            return;
+        };
+        let members: Vec<OsdId> =
+            runners.iter().filter(|(_, c)| **c == front).map(|(o, _)| *o).collect();
         let most = self.conf.recovery_max_active.max(1);
         if members.iter().all(|o| !advancing(o) && lacking(o) < most) {
             self.next_range(&front, &members);
@@ -245,10 +278,13 @@ impl Pg {
         (self.pool.min_size as usize).saturating_sub(self.mapping.acting.len())
     }
 
-    /// Targets that are filled now, with their cursors. All whose turn it is; but as long as clients wait for copies, no
-    /// more than they wait for, if others are further behind.
+    /// Targets that are filled now, with their cursors. All whose turn it is; but as long as
+    /// clients wait for copies, no more than they wait for, if others are further behind.
     fn runners(&self) -> Vec<(OsdId, &Backfill)> {
-        let mut all: Vec<_> = self.filling().filter_map(|o| Some((o, &self.peers.get(&o)?.info.last_backfill))).collect();
+        let mut all: Vec<_> = self
+            .filling()
+            .filter_map(|o| Some((o, &self.peers.get(&o)?.info.last_backfill)))
+            .collect();
         let short = self.short();
         if short > 0 && all.len() > short {
             let mut cursors: Vec<_> = all.iter().map(|(_, c)| *c).collect();
@@ -263,7 +299,12 @@ impl Pg {
 
     /// Whether a turn on this OSD would be of use.
     fn wants_turn(&self) -> bool {
-        !self.backfill.damaged && self.backfill.targets.values().any(|t| !matches!(t.stage, Stage::TooFull | Stage::Done))
+        !self.backfill.damaged
+            && self
+                .backfill
+                .targets
+                .values()
+                .any(|t| !matches!(t.stage, Stage::TooFull | Stage::Done))
     }
 
     /// Whether a backfill has a turn on this OSD.
@@ -276,8 +317,8 @@ impl Pg {
         self.backfill.turn != OwnTurn::None
     }
 
-    /// Whether the turn of a backfill can be waited for, instead of one of recovery's own: a copy follows, or may yet. If
-    /// none has begun to follow, none is begun now.
+    /// Whether the turn of a backfill can be waited for, instead of one of recovery's own: a copy
+    /// follows, or may yet. If none has begun to follow, none is begun now.
     pub(super) fn follows_or_gives_up_turn(&mut self) -> bool {
         if self.backfill.turn == OwnTurn::None {
             return false;
@@ -324,7 +365,8 @@ impl Pg {
         }
     }
 
-    /// The turn on a target was taken back. If it was the only one, the own turn is given to others.
+    /// The turn on a target was taken back. If it was the only one, the own turn is given to
+    /// others.
     pub(super) fn target_revoked(&mut self, from: OsdId) {
         if self.stage(from) != Some(Stage::Filling) {
             return;
@@ -362,7 +404,13 @@ impl Pg {
         } else if info.last_update == info.last_complete && self.log.has_point(info.last_update) {
             let mut missing = MissingSet::default();
             let common = info.last_update;
-            merge::merge(&mut missing, &info.last_backfill, common, &[], &self.log.after(common).entries);
+            merge::merge(
+                &mut missing,
+                &info.last_backfill,
+                common,
+                &[],
+                &self.log.after(common).entries,
+            );
             if let Some(peer) = self.peers.get_mut(&osd) {
                 peer.common = common;
                 peer.missing = Some(missing);
@@ -409,7 +457,8 @@ impl Pg {
         peer.acked = self.info.last_update;
         let log = LogSegment { tail: self.log.tail(), entries: self.log.iter().cloned().collect() };
         let dups = self.log.dups().cloned().collect();
-        let msg = PeerMsg::StartBackfill { info: self.info.clone(), log, dups, past: self.past.clone() };
+        let msg =
+            PeerMsg::StartBackfill { info: self.info.clone(), log, dups, past: self.past.clone() };
         self.send(osd, msg);
     }
 
@@ -448,8 +497,11 @@ impl Pg {
 
     pub(super) fn handle_target_reserved(&mut self, from: OsdId) {
         match self.stage(from) {
-            Some(Stage::TargetTurn | Stage::TooFull) if self.backfill_has_turn() => self.set_stage(from, Stage::Filling),
-            // There is room again. A turn there is only waited for with one here, so nobody waits in a circle.
+            Some(Stage::TargetTurn | Stage::TooFull) if self.backfill_has_turn() => {
+                self.set_stage(from, Stage::Filling)
+            }
+            // There is room again. A turn there is only waited for with one here, so nobody waits
+            // in a circle.
             Some(Stage::TooFull) => {
                 self.set_stage(from, Stage::Following);
                 self.send(from, PeerMsg::Release);
@@ -483,7 +535,8 @@ impl Pg {
 
     // --- writes meanwhile ---
 
-    /// Sends a write to the targets. Returns objects whose copies must be begun (again) because of it.
+    /// Sends a write to the targets. Returns objects whose copies must be begun (again) because of
+    /// it.
     pub(super) fn send_to_followers(&mut self, op: &RepOp) -> Vec<ObjectId> {
         let mut repeat = Vec::new();
         if self.backfill.targets.is_empty() {
@@ -506,7 +559,9 @@ impl Pg {
                 for e in &op.entries {
                     merge::learn(missing, filled, &e.entry, &mut learned);
                 }
-                repeat.extend(learned.touched.into_iter().filter(|o| !repeat.contains(o)).collect::<Vec<_>>());
+                repeat.extend(
+                    learned.touched.into_iter().filter(|o| !repeat.contains(o)).collect::<Vec<_>>(),
+                );
             }
             self.send(osd, PeerMsg::RepOp(Box::new(msg)));
         }
@@ -519,7 +574,11 @@ impl Pg {
         let done = |o: &OsdId| {
             let advancing = self.backfill.targets.get(o).is_none_or(|t| t.advancing);
             let peer = self.peers.get(o);
-            !advancing && peer.is_some_and(|p| p.info.last_backfill == Backfill::Complete && p.missing.as_ref().is_some_and(|m| m.is_empty()))
+            !advancing
+                && peer.is_some_and(|p| {
+                    p.info.last_backfill == Backfill::Complete
+                        && p.missing.as_ref().is_some_and(|m| m.is_empty())
+                })
         };
         for osd in self.filling().filter(done).collect::<Vec<_>>() {
             self.set_stage(osd, Stage::Done);
@@ -578,8 +637,13 @@ impl Pg {
                 let pgid = self.info.pgid;
                 let first = u64::from(pgid.first_object().bitwise_hash());
                 let end = pgid.end_object(self.pool.pg_num);
-                let end = if end.is_max() { 1 << 32 } else { u64::from(end.bitwise_hash()).max(first + 1) };
-                (u64::from(oid.bitwise_hash()).saturating_sub(first) as f64 / (end - first) as f64).clamp(0.0, 1.0)
+                let end = if end.is_max() {
+                    1 << 32
+                } else {
+                    u64::from(end.bitwise_hash()).max(first + 1)
+                };
+                (u64::from(oid.bitwise_hash()).saturating_sub(first) as f64 / (end - first) as f64)
+                    .clamp(0.0, 1.0)
             }
         }
     }
@@ -587,7 +651,9 @@ impl Pg {
     /// Copies that those who are filled have already: each target's, the furthest first.
     pub(super) fn filled_copies(&self) -> Vec<u64> {
         let objects = self.info.stats.num_objects.max(0) as u64;
-        let has = |b: BackfillStatus| ((objects as f64 * b.fraction) as u64).saturating_sub(b.missing as u64).min(objects);
+        let has = |b: BackfillStatus| {
+            ((objects as f64 * b.fraction) as u64).saturating_sub(b.missing as u64).min(objects)
+        };
         let mut filled: Vec<u64> = self.backfills().map(has).collect();
         filled.sort_unstable_by(|a, b| b.cmp(a));
         filled
@@ -597,23 +663,33 @@ impl Pg {
     pub(super) fn check_backfill_invariants(&self) -> Result<(), String> {
         let pgid = self.info.pgid;
         if self.missing.len() <= 256
-            && let Some((oid, _)) = self.missing.iter().find(|(o, _)| !self.info.last_backfill.covers(o))
+            && let Some((oid, _)) =
+                self.missing.iter().find(|(o, _)| !self.info.last_backfill.covers(o))
         {
             return Err(format!("{pgid}: {oid:?} is missing behind the cursor"));
         }
         for (osd, target) in &self.backfill.targets {
-            let Some(peer) = self.peers.get(osd) else { return Err(format!("{pgid}: target osd.{osd} is unknown")) };
+            let Some(peer) = self.peers.get(osd) else {
+                return Err(format!("{pgid}: target osd.{osd} is unknown"));
+            };
             if self.mapping.acting.contains(osd) || !self.mapping.up.contains(osd) {
                 return Err(format!("{pgid}: target osd.{osd} must be up and not act"));
             }
-            if matches!(target.stage, Stage::TargetTurn | Stage::Filling) && !self.backfill_has_turn() {
-                return Err(format!("{pgid}: osd.{osd} is filled, or waits for that, without a turn here"));
+            if matches!(target.stage, Stage::TargetTurn | Stage::Filling)
+                && !self.backfill_has_turn()
+            {
+                return Err(format!(
+                    "{pgid}: osd.{osd} is filled, or waits for that, without a turn here"
+                ));
             }
             if matches!(target.stage, Stage::Waiting | Stage::GetLog) {
                 continue;
             }
-            let Some(missing) = &peer.missing else { return Err(format!("{pgid}: what osd.{osd} lacks, which follows, is unknown")) };
-            if let Some((oid, _)) = missing.iter().find(|(o, _)| !peer.info.last_backfill.covers(o)) {
+            let Some(missing) = &peer.missing else {
+                return Err(format!("{pgid}: what osd.{osd} lacks, which follows, is unknown"));
+            };
+            if let Some((oid, _)) = missing.iter().find(|(o, _)| !peer.info.last_backfill.covers(o))
+            {
                 return Err(format!("{pgid}: {oid:?} is missing behind the cursor of osd.{osd}"));
             }
         }

@@ -1,8 +1,9 @@
 //! Which objects a copy lacks that is being filled.
 //!
-//! The primary lists its own objects once for all targets, from the cursor on that is furthest behind. Targets whose cursor
-//! is there are compared with it, object by object, up to where all listings reach, or to the cursor of the next target:
-//! from there on it takes part. So a target that came late catches up, and then all go on together.
+//! The primary lists its own objects once for all targets, from the cursor on that is furthest
+//! behind. Targets whose cursor is there are compared with it, object by object, up to where all
+//! listings reach, or to the cursor of the next target: from there on it takes part. So a target
+//! that came late catches up, and then all go on together.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,8 @@ use crate::proposal::ReadToken;
 use super::backfill::Stage;
 use super::{Pg, Phase};
 
-/// Objects that one step makes missing. Writers of missing objects wait, and they take memory on both sides; but
-/// each step is a transaction of each target.
+/// Objects that one step makes missing. Writers of missing objects wait, and they take memory on
+/// both sides; but each step is a transaction of each target.
 const STEP: usize = 16;
 
 /// For whom the host lists objects.
@@ -46,7 +47,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Makes it begin at a cursor: forgets what is before it, or all if what is behind the cursor is not known.
+    /// Makes it begin at a cursor: forgets what is before it, or all if what is behind the cursor
+    /// is not known.
     fn align(&mut self, front: &Backfill) {
         if *front < self.from {
             *self = Self::default();
@@ -60,20 +62,28 @@ impl Scan {
 }
 
 impl Pg {
-    /// Asks for listings behind a cursor, which is that of these targets, and compares what there is.
+    /// Asks for listings behind a cursor, which is that of these targets, and compares what there
+    /// is.
     pub(super) fn next_range(&mut self, front: &Backfill, members: &[OsdId]) {
         let max = self.conf.backfill_scan.max(1);
         for osd in members {
             let Some(target) = self.backfill.targets.get_mut(osd) else { return };
             if target.listing.is_none() && !target.asked {
                 target.asked = true;
-                self.send(*osd, PeerMsg::ListObjects { after: front.clone(), max: u32::try_from(max).unwrap_or(u32::MAX) });
+                self.send(
+                    *osd,
+                    PeerMsg::ListObjects {
+                        after: front.clone(),
+                        max: u32::try_from(max).unwrap_or(u32::MAX),
+                    },
+                );
             }
         }
         self.backfill.scan.align(front);
         if self.backfill.scan.listing.is_none() && self.backfill.scan.asked.is_none() {
             let token = self.list(Lister::Own, front.clone(), max);
-            self.backfill.scan = Scan { from: front.clone(), asked: Some(token), ..Scan::default() };
+            self.backfill.scan =
+                Scan { from: front.clone(), asked: Some(token), ..Scan::default() };
         }
         self.advance(front, members);
     }
@@ -102,7 +112,9 @@ impl Pg {
         match self.backfill.listings.remove(&token.0) {
             None => {}
             Some(Lister::Scrub(id)) => self.scrub_listed(id, listing.upto),
-            Some(Lister::Primary { to, asked, after }) => self.answer(to, asked, PeerMsg::Objects { after, listing }),
+            Some(Lister::Primary { to, asked, after }) => {
+                self.answer(to, asked, PeerMsg::Objects { after, listing })
+            }
             Some(Lister::Own) => {
                 let scan = &mut self.backfill.scan;
                 // Another one may have been asked for, from an earlier cursor on.
@@ -111,7 +123,12 @@ impl Pg {
                 }
                 let upto = listing.upto.clone();
                 // What this copy lacks is not what it should be.
-                listing.objects.extend(self.missing.iter().filter(|(o, _)| upto.covers(o)).map(|(o, i)| (o.clone(), i.need)));
+                listing.objects.extend(
+                    self.missing
+                        .iter()
+                        .filter(|(o, _)| upto.covers(o))
+                        .map(|(o, i)| (o.clone(), i.need)),
+                );
                 for (oid, version) in std::mem::take(&mut scan.changes) {
                     if upto.covers(&oid) {
                         change(&mut listing, oid, version);
@@ -157,14 +174,28 @@ impl Pg {
         }
     }
 
-    /// Compares what all listings reach, and moves the cursors of these targets over it, or over as much as one step may.
+    /// Compares what all listings reach, and moves the cursors of these targets over it, or over as
+    /// much as one step may.
     fn advance(&mut self, front: &Backfill, members: &[OsdId]) {
         // Who is further than they are takes part from its cursor on.
-        let next = self.backfill.targets.iter().filter(|(o, t)| t.stage == Stage::Filling && !members.contains(o));
-        let next = next.filter_map(|(o, _)| Some(&self.peers.get(o)?.info.last_backfill)).filter(|c| *c > front).min().cloned();
-        let Some(own) = self.backfill.scan.listing.as_mut().filter(|_| self.backfill.scan.from == *front) else { return };
+        let next = self
+            .backfill
+            .targets
+            .iter()
+            .filter(|(o, t)| t.stage == Stage::Filling && !members.contains(o));
+        let next = next
+            .filter_map(|(o, _)| Some(&self.peers.get(o)?.info.last_backfill))
+            .filter(|c| *c > front)
+            .min()
+            .cloned();
+        let Some(own) =
+            self.backfill.scan.listing.as_mut().filter(|_| self.backfill.scan.from == *front)
+        else {
+            return;
+        };
         let mut limit = next.map_or(own.upto.clone(), |n| n.min(own.upto.clone()));
-        let mut theirs: Vec<(OsdId, &mut Listing, Vec<(ObjectId, Eversion)>, Vec<ObjectId>)> = Vec::with_capacity(members.len());
+        let mut theirs: Vec<(OsdId, &mut Listing, Vec<(ObjectId, Eversion)>, Vec<ObjectId>)> =
+            Vec::with_capacity(members.len());
         for (osd, target) in self.backfill.targets.iter_mut().filter(|(o, _)| members.contains(o)) {
             let Some(listing) = &mut target.listing else { return };
             limit = limit.min(listing.upto.clone());
@@ -175,7 +206,9 @@ impl Pg {
         loop {
             let listed = theirs.iter().filter_map(|(_, l, ..)| l.objects.keys().next());
             let first = own.objects.keys().next().into_iter().chain(listed).min();
-            let Some(name) = first.map(Backfill::after).filter(|name| *name <= limit) else { break };
+            let Some(name) = first.map(Backfill::after).filter(|name| *name <= limit) else {
+                break;
+            };
             if lacking >= STEP {
                 break;
             }
@@ -205,7 +238,8 @@ impl Pg {
         if lacking < STEP {
             upto = limit;
         }
-        let steps: Vec<_> = theirs.into_iter().map(|(osd, _, missing, remove)| (osd, missing, remove)).collect();
+        let steps: Vec<_> =
+            theirs.into_iter().map(|(osd, _, missing, remove)| (osd, missing, remove)).collect();
         let over = |l: &mut Listing| l.upto == upto && upto != Backfill::Complete;
         self.backfill.scan.listing.take_if(over);
         self.backfill.scan.from = upto.clone();
@@ -218,7 +252,10 @@ impl Pg {
                 peer.info.last_backfill = upto.clone();
                 if let Some(set) = &mut peer.missing {
                     for (oid, need) in &missing {
-                        set.set(oid.clone(), MissingItem { need: *need, have: Eversion::default() });
+                        set.set(
+                            oid.clone(),
+                            MissingItem { need: *need, have: Eversion::default() },
+                        );
                     }
                 }
             }
@@ -227,7 +264,9 @@ impl Pg {
     }
 
     pub(super) fn handle_backfill_advanced(&mut self, from: OsdId, upto: &Backfill) {
-        let Some(target) = self.backfill.targets.get_mut(&from).filter(|t| t.advancing) else { return };
+        let Some(target) = self.backfill.targets.get_mut(&from).filter(|t| t.advancing) else {
+            return;
+        };
         if self.peers.get(&from).is_some_and(|p| p.info.last_backfill == *upto) {
             target.advancing = false;
             self.check_recovery();

@@ -1,4 +1,5 @@
-//! A copy that is being filled: it takes over the log, gets every write, and moves its cursor as the primary says.
+//! A copy that is being filled: it takes over the log, gets every write, and moves its cursor as
+//! the primary says.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +40,11 @@ impl Pg {
         persist.rows.set.extend(log.iter().map(|e| rows::log_row(e)));
         persist.rows.set.extend(log.dups().map(rows::dup_row));
         let kept: BTreeSet<_> = persist.rows.set.iter().map(|(k, _)| k.clone()).collect();
-        let old = self.log.iter().map(|e| rows::log_key(e.entry.version)).chain(self.log.dups().map(|d| rows::dup_key(d)));
+        let old = self
+            .log
+            .iter()
+            .map(|e| rows::log_key(e.entry.version))
+            .chain(self.log.dups().map(|d| rows::dup_key(d)));
         persist.rows.remove.extend(old.filter(|k| !kept.contains(k)));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));
@@ -77,7 +82,10 @@ impl Pg {
         missing: Vec<(ObjectId, Eversion)>,
         remove: Vec<ObjectId>,
     ) {
-        if self.phase != Phase::ReplicaActive || self.mapping.acting.contains(&self.me) || upto < self.info.last_backfill {
+        if self.phase != Phase::ReplicaActive
+            || self.mapping.acting.contains(&self.me)
+            || upto < self.info.last_backfill
+        {
             return;
         }
         let mut persist = Persist { remove_objects: remove, ..Persist::default() };

@@ -1,10 +1,11 @@
 //! A PG takes in others, because `pg_num` shrinks.
 //!
-//! With `pg_num_pending` below `pg_num` the last PG (the *source*) and the one that it came from (the *target*) serve no
-//! clients any more, but recover. When both are clean on the same OSDs, the monitors note their versions and lower
-//! `pg_num`. With that map each OSD joins what it has of them. A copy of the whole is what it says only where both
-//! parts were exactly at the noted versions; any other one counts for nothing from then on and is removed, because
-//! nobody could tell what it lacks. (Ceph: `PG::merge_from`, `PeeringState::merge_from`, `pg_merge_meta_t`.)
+//! With `pg_num_pending` below `pg_num` the last PG (the *source*) and the one that it came from
+//! (the *target*) serve no clients any more, but recover. When both are clean on the same OSDs, the
+//! monitors note their versions and lower `pg_num`. With that map each OSD joins what it has of
+//! them. A copy of the whole is what it says only where both parts were exactly at the noted
+//! versions; any other one counts for nothing from then on and is removed, because nobody could
+//! tell what it lacks. (Ceph: `PG::merge_from`, `PeeringState::merge_from`, `pg_merge_meta_t`.)
 
 use types::{Eversion, PgId, Utime};
 
@@ -28,7 +29,10 @@ impl Pg {
     /// Whether this PG must be joined with others in this map, whether or not they are here.
     pub fn takes_in(&self, map: &dyn MapView) -> bool {
         let later = map.epoch() > self.map.epoch() && self.phase != Phase::Gone;
-        later && map.pool(self.info.pgid.pool).is_some_and(|p| takes_in(self.info.pgid, self.pool.pg_num, p.pg_num))
+        later
+            && map
+                .pool(self.info.pgid.pool)
+                .is_some_and(|p| takes_in(self.info.pgid, self.pool.pg_num, p.pg_num))
     }
 
     /// Whether the PG waits to be joined and nothing is left to do before.
@@ -36,19 +40,23 @@ impl Pg {
         self.clean && is_pending(self.info.pgid, &self.pool) && self.inflight.is_empty()
     }
 
-    /// What is left of a target that this OSD does not have: a copy that is to be removed, as large as the target was
-    /// before it takes in anything.
+    /// What is left of a target that this OSD does not have: a copy that is to be removed, as large
+    /// as the target was before it takes in anything.
     pub fn remains(me: OsdId, pgid: PgId, source: &Pg, conf: PgConf, now: Utime) -> Self {
-        let history = PgHistory { same_interval_since: source.info.history.same_interval_since, ..PgHistory::default() };
+        let history = PgHistory {
+            same_interval_since: source.info.history.same_interval_since,
+            ..PgHistory::default()
+        };
         let info = PgInfo { pgid, history, ..PgInfo::default() };
-        let mut pg = Self::at(me, info, source.map.clone(), source.mapping.clone(), source.pool, conf, now);
+        let mut pg =
+            Self::at(me, info, source.map.clone(), source.mapping.clone(), source.pool, conf, now);
         pg.make_void();
         pg.uncreated = true;
         pg
     }
 
-    /// Takes the next map, with which PGs become part of this one. `sources` are those that are here; they are gone
-    /// then. The first action that comes out makes it durable as a whole.
+    /// Takes the next map, with which PGs become part of this one. `sources` are those that are
+    /// here; they are gone then. The first action that comes out makes it durable as a whole.
     pub fn join(&mut self, sources: &mut [&mut Pg], map: &MapRef, now: Utime) {
         self.now = now;
         let Some(pool) = map.pool(self.info.pgid.pool) else { return };
@@ -82,7 +90,8 @@ impl Pg {
         let mut after: Vec<_> = self.actions.drain(before..).collect();
         after.retain(|a| !matches!(a, Action::Persist(_)));
         // In the order of their objects: each is the neighbour of what is joined already.
-        let mut seeds: Vec<PgId> = (pool.pg_num..old).map(|seed| PgId { seed, ..self.info.pgid }).collect();
+        let mut seeds: Vec<PgId> =
+            (pool.pg_num..old).map(|seed| PgId { seed, ..self.info.pgid }).collect();
         seeds.retain(|s| s.merge_target(old, pool.pg_num) == Some(self.info.pgid));
         seeds.sort_by_key(|s| s.seed.reverse_bits());
         let parts = seeds.into_iter().map(|s| (s, here.contains(&s))).collect();
@@ -129,4 +138,3 @@ impl Pg {
         self.phase = Phase::Removing;
     }
 }
-

@@ -1,31 +1,37 @@
 //! Read leases: nobody serves a read that a later interval has made old.
 //!
-//! A primary that was cut off and marked down need not know it, and reads need nobody's consent. So it asks for consent
-//! beforehand. In rounds it asks every acting replica; who answers *promises* for so long not to let a later interval begin to
-//! serve. While the promises of one round last, the primary answers reads, and so may the replicas.
+//! A primary that was cut off and marked down need not know it, and reads need nobody's consent. So
+//! it asks for consent beforehand. In rounds it asks every acting replica; who answers *promises*
+//! for so long not to let a later interval begin to serve. While the promises of one round last,
+//! the primary answers reads, and so may the replicas.
 //!
 //! ```text
 //!   primary   s ───── Lease{length} ─────►  r            replica: promises until r + length
 //!             all answered:  ◄── LeaseAck ───            primary: reads until s + length
 //! ```
 //!
-//! * `s` is before `r`, so the promise lasts longer than the lease, whatever clocks say: each side measures a duration from a
-//!   moment of its own. Only the speed of clocks matters, and a lease is a little shorter than its promise for that.
-//! * To begin, an interval needs a survivor of each earlier interval that may have served (the prior set). Every acting copy
-//!   promised, so any survivor knows. It tells in `Notify` who may still serve, and for how long; the new primary *waits*
-//!   before it activates anybody. What waited for all earlier leases voids them: promises of intervals before the last one that
-//!   was started do not count.
-//! * It need not wait for a holder that the map knows to be dead, that has come up again since, or that has answered a question
-//!   of this interval: it has seen the map.
-//! * A copy that was loaded from disk does not know what it promised in its former life. It assumes the most.
-//! * A replica holds a lease from a moment that is before `s`: it is when it answered the round before, because the
-//!   primary begins a round after all answers to the one before. The next round's message tells it that the round is
-//!   complete.
-//! * The primary is bound as well, because replicas serve: while a complete round lasts it begins no interval without them.
+//! * `s` is before `r`, so the promise lasts longer than the lease, whatever clocks say: each side
+//!   measures a duration from a moment of its own. Only the speed of clocks matters, and a lease is
+//!   a little shorter than its promise for that.
+//! * To begin, an interval needs a survivor of each earlier interval that may have served (the
+//!   prior set). Every acting copy promised, so any survivor knows. It tells in `Notify` who may
+//!   still serve, and for how long; the new primary *waits* before it activates anybody. What
+//!   waited for all earlier leases voids them: promises of intervals before the last one that was
+//!   started do not count.
+//! * It need not wait for a holder that the map knows to be dead, that has come up again since, or
+//!   that has answered a question of this interval: it has seen the map.
+//! * A copy that was loaded from disk does not know what it promised in its former life. It assumes
+//!   the most.
+//! * A replica holds a lease from a moment that is before `s`: it is when it answered the round
+//!   before, because the primary begins a round after all answers to the one before. The next
+//!   round's message tells it that the round is complete.
+//! * The primary is bound as well, because replicas serve: while a complete round lasts it begins
+//!   no interval without them.
 //!
-//! A round begins only when the one before is complete, so a copy that hangs is not promised anything new by the others. Ceph
-//! sends times of the primary's clock instead, and bounds the differences of clocks by pings (`src/osd/PeeringState.cc`:
-//! `send_lease`, `recalc_readable_until`; `HeartbeatStamps`).
+//! A round begins only when the one before is complete, so a copy that hangs is not promised
+//! anything new by the others. Ceph sends times of the primary's clock instead, and bounds the
+//! differences of clocks by pings (`src/osd/PeeringState.cc`: `send_lease`,
+//! `recalc_readable_until`; `HeartbeatStamps`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,7 +46,8 @@ use super::{Pg, Phase};
 
 /// A pool with a smaller interval would do nothing else.
 const LEAST: Duration = Duration::from_millis(10);
-/// A replica looks through so many recent entries for a write of the object; one that has more does not serve reads.
+/// A replica looks through so many recent entries for a write of the object; one that has more does
+/// not serve reads.
 const RECENT_MAX: usize = 1_000;
 
 /// What this copy has promised, and what was promised to it.
@@ -83,16 +90,22 @@ impl Leases {
     /// A new interval: what was promised stays promised.
     pub(super) fn leave_interval(&mut self) {
         let (now, assumed) = (self.now, self.assumed);
-        *self = Self { now, assumed, promised: std::mem::take(&mut self.promised), ..Self::default() };
+        *self =
+            Self { now, assumed, promised: std::mem::take(&mut self.promised), ..Self::default() };
     }
 
     /// Who may serve reads of a PG may serve those of its child, until it knows of the split.
     pub(super) fn of_child(&self) -> Self {
-        Self { now: self.now, assumed: self.assumed, promised: self.promised.clone(), ..Self::default() }
+        Self {
+            now: self.now,
+            assumed: self.assumed,
+            promised: self.promised.clone(),
+            ..Self::default()
+        }
     }
 
-    /// Who may serve reads of a PG that is joined with this one. Its intervals are not this one's, so their promises count
-    /// as made in the epoch of the join.
+    /// Who may serve reads of a PG that is joined with this one. Its intervals are not this one's,
+    /// so their promises count as made in the epoch of the join.
     pub(super) fn inherit(&mut self, source: &Self, epoch: Epoch) {
         self.assumed |= source.assumed;
         self.now = self.now.max(source.now);
@@ -123,18 +136,23 @@ impl Pg {
         self.leases.now = self.leases.now.max(now);
     }
 
-    /// Whether what was read up to now may be answered by this primary. Ask with the time of the asking, *after* the data
-    /// was read: then no later interval had begun to serve when it was read.
+    /// Whether what was read up to now may be answered by this primary. Ask with the time of the
+    /// asking, *after* the data was read: then no later interval had begun to serve when it was
+    /// read.
     pub fn is_readable(&self, now: Steady) -> bool {
         self.phase == Phase::Active
             && (self.mapping.acting.len() <= 1
-                || self.leases.complete.is_some_and(|(began, length)| now < began.after(usable(length))))
+                || self
+                    .leases
+                    .complete
+                    .is_some_and(|(began, length)| now < began.after(usable(length))))
     }
 
-    /// Whether this replica may answer a read of this object, and of what belongs to it. Ask before the data is read, and
-    /// again after: a write may have come in between.
+    /// Whether this replica may answer a read of this object, and of what belongs to it. Ask before
+    /// the data is read, and again after: a write may have come in between.
     pub fn may_read_replica(&self, oid: &ObjectId, now: Steady) -> bool {
-        let recent = || self.log.iter().rev().take_while(|e| e.entry.version > self.leases.committed);
+        let recent =
+            || self.log.iter().rev().take_while(|e| e.entry.version > self.leases.committed);
         self.phase == Phase::ReplicaActive
             && self.enough()
             && self.mapping.acting.contains(&self.me)
@@ -159,7 +177,8 @@ impl Pg {
     pub(super) fn assume_promises(&mut self) {
         let now_acting = (self.info.history.same_interval_since, self.mapping.acting.clone());
         let past = self.past.intervals.iter().map(|i| (i.first, i.acting.clone()));
-        let intervals: Vec<_> = past.chain([now_acting]).filter(|(_, acting)| acting.contains(&self.me)).collect();
+        let intervals: Vec<_> =
+            past.chain([now_acting]).filter(|(_, acting)| acting.contains(&self.me)).collect();
         for (interval, acting) in intervals {
             for holder in acting.into_iter().filter(|o| *o != self.me) {
                 let up_from = self.map.up_from(holder);
@@ -173,8 +192,13 @@ impl Pg {
     pub(super) fn promises(&self) -> Vec<Promise> {
         let now = self.leases.now;
         let open = self.leases.promised.iter().filter(|(_, h)| h.until > now);
-        open.map(|(&holder, h)| Promise { holder, up_from: h.up_from, interval: h.interval, left: nanos(h.until.left(now)) })
-            .collect()
+        open.map(|(&holder, h)| Promise {
+            holder,
+            up_from: h.up_from,
+            interval: h.interval,
+            left: nanos(h.until.left(now)),
+        })
+        .collect()
     }
 
     /// Another copy told what it promised.
@@ -182,14 +206,19 @@ impl Pg {
         for p in promises {
             if p.holder != self.me {
                 let until = self.leases.now.after(Duration::from_nanos(p.left));
-                self.leases.note(p.holder, Held { up_from: p.up_from, interval: p.interval, until });
+                self.leases
+                    .note(p.holder, Held { up_from: p.up_from, interval: p.interval, until });
             }
         }
     }
 
     /// Until when somebody of an earlier interval may serve reads.
     pub(super) fn earlier_leases(&self) -> Option<Steady> {
-        let knows = |osd: &OsdId| self.peers.get(osd).is_some_and(|p| p.up_from == self.map.up_from(*osd) && self.map.is_up(*osd));
+        let knows = |osd: &OsdId| {
+            self.peers
+                .get(osd)
+                .is_some_and(|p| p.up_from == self.map.up_from(*osd) && self.map.is_up(*osd))
+        };
         let counts = |(osd, h): &(&OsdId, &Held)| {
             h.until > self.leases.now
                 && h.interval >= self.info.history.last_interval_started
@@ -225,7 +254,8 @@ impl Pg {
         let replicas = self.replicas();
         let number = self.leases.round.number + 1;
         let (began, length) = (self.leases.now, self.lease_length());
-        self.leases.round = Round { number, began, length, waiting: replicas.iter().copied().collect() };
+        self.leases.round =
+            Round { number, began, length, waiting: replicas.iter().copied().collect() };
         let msg = self.lease_message();
         self.send_all(replicas, msg);
     }
@@ -257,7 +287,8 @@ impl Pg {
         self.next_round();
     }
 
-    /// The first rounds follow one another, because replicas hold a lease from the third message on.
+    /// The first rounds follow one another, because replicas hold a lease from the third message
+    /// on.
     fn next_round(&mut self) {
         let r = &self.leases.round;
         if r.number == 0 || !r.waiting.is_empty() {
@@ -286,7 +317,13 @@ impl Pg {
 
     // --- replica ---
 
-    pub(super) fn handle_lease(&mut self, from: OsdId, number: u64, length: u64, committed: Eversion) {
+    pub(super) fn handle_lease(
+        &mut self,
+        from: OsdId,
+        number: u64,
+        length: u64,
+        committed: Eversion,
+    ) {
         if self.phase != Phase::ReplicaActive || !self.mapping.acting.contains(&self.me) {
             return;
         }
@@ -295,7 +332,8 @@ impl Pg {
         let l = &mut self.leases;
         match l.answered {
             Some((last, at, lasts)) if last + 1 == number => {
-                // The round before is complete; it began after this copy had answered the one before that.
+                // The round before is complete; it began after this copy had answered the one
+                // before that.
                 if let Some(before) = l.answered_before {
                     l.until = l.until.max(before.after(usable(lasts)));
                 }

@@ -1,4 +1,5 @@
-//! Who may serve reads, and who waits for whom. Whole clusters with their clocks are in `crates/harness/sim`.
+//! Who may serve reads, and who waits for whom. Whole clusters with their clocks are in
+//! `crates/harness/sim`.
 
 use std::rc::Rc;
 
@@ -31,7 +32,13 @@ fn notify(pg: &Pg, promises: Vec<Promise>) -> PeerMsg {
 }
 
 fn rounds(actions: &[Action]) -> Vec<u64> {
-    let round = |a: &Action| if let Action::Send { msg: PeerMsg::Lease { round, .. }, .. } = a { Some(*round) } else { None };
+    let round = |a: &Action| {
+        if let Action::Send { msg: PeerMsg::Lease { round, .. }, .. } = a {
+            Some(*round)
+        } else {
+            None
+        }
+    };
     actions.iter().filter_map(round).collect()
 }
 
@@ -62,7 +69,10 @@ fn a_primary_reads_while_all_replicas_let_it() {
     pg.wait_readable();
     let actions = from(&mut pg, 2, PeerMsg::LeaseAck { round: 4 });
     assert!(actions.iter().any(|a| matches!(a, Action::Readable)), "{actions:?}");
-    assert!(pg.is_readable(readable(20.4)) && !pg.is_readable(readable(20.6)), "it began at 5, however late the answer came");
+    assert!(
+        pg.is_readable(readable(20.4)) && !pg.is_readable(readable(20.6)),
+        "it began at 5, however late the answer came"
+    );
     assert_eq!(rounds(&actions), [5]);
 }
 
@@ -81,15 +91,33 @@ fn succeeded(conf: PgConf) -> Pg {
     drain(&mut pg);
     at(&mut pg, 10);
     let info = pg.info.clone();
-    from(&mut pg, 2, PeerMsg::Activate { info, log: Default::default(), past: PastIntervals::default() });
+    from(
+        &mut pg,
+        2,
+        PeerMsg::Activate { info, log: Default::default(), past: PastIntervals::default() },
+    );
     let length = 16 * SECOND;
-    let acks = from(&mut pg, 2, PeerMsg::Lease { round: 1, length, committed: Eversion::default() });
+    let acks =
+        from(&mut pg, 2, PeerMsg::Lease { round: 1, length, committed: Eversion::default() });
     assert!(matches!(&sent(acks, 2)[..], [PeerMsg::LeaseAck { round: 1 }]));
     commit_all(&mut pg);
     pg
 }
 
-const NEXT: Map = Map { epoch: 6, acting: Vec::new(), up: Vec::new(), up_thru: 6, size: 3, dead: None, rebooted: None, full: None, others: Vec::new(), lost: None, priority: 0, norecover: false };
+const NEXT: Map = Map {
+    epoch: 6,
+    acting: Vec::new(),
+    up: Vec::new(),
+    up_thru: 6,
+    size: 3,
+    dead: None,
+    rebooted: None,
+    full: None,
+    others: Vec::new(),
+    lost: None,
+    priority: 0,
+    norecover: false,
+};
 
 fn next() -> Map {
     Map { acting: osds(2), ..NEXT }
@@ -101,7 +129,8 @@ fn a_new_primary_waits_until_the_old_one_cannot_read() {
     at(&mut pg, 20);
     map(&mut pg, next());
     // The other survivor promised a second later than this one.
-    let promise = Promise { holder: OsdId(2), up_from: Epoch(1), interval: Epoch(5), left: 7 * SECOND };
+    let promise =
+        Promise { holder: OsdId(2), up_from: Epoch(1), interval: Epoch(5), left: 7 * SECOND };
     let msg = notify(&pg, vec![promise]);
     let actions = from(&mut pg, 1, msg);
     assert!(matches!(actions[..], [Action::WakeAt(Steady(t))] if t == 27 * SECOND), "{actions:?}");
@@ -110,7 +139,10 @@ fn a_new_primary_waits_until_the_old_one_cannot_read() {
     assert!(sent(wake(&mut pg), 1).is_empty());
     at(&mut pg, 27);
     let actions = sent(wake(&mut pg), 1);
-    assert!(matches!(actions[..], [PeerMsg::Activate { .. }, PeerMsg::Lease { round: 1, .. }]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [PeerMsg::Activate { .. }, PeerMsg::Lease { round: 1, .. }]),
+        "{actions:?}"
+    );
     // Those promises are over. What holds is what the new interval gives.
     assert!(pg.promises().is_empty());
 }
@@ -151,7 +183,11 @@ fn one_that_came_back_or_answers_is_not_waited_for() {
         let msg = notify(&pg, Vec::new());
         from(&mut pg, i, msg);
     }
-    assert_eq!(pg.phase_name(), "Started/Primary/Active/Activating", "it knows of the new interval");
+    assert_eq!(
+        pg.phase_name(),
+        "Started/Primary/Active/Activating",
+        "it knows of the new interval"
+    );
 }
 
 #[test]
@@ -169,7 +205,10 @@ fn a_copy_from_disk_assumes_the_most() {
     map(&mut pg, next());
     let msg = notify(&pg, Vec::new());
     let actions = from(&mut pg, 1, msg);
-    assert!(matches!(actions[..], [Action::WakeAt(Steady(t))] if t == 1_016 * SECOND), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::WakeAt(Steady(t))] if t == 1_016 * SECOND),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -189,13 +228,17 @@ fn a_primary_waits_for_its_replicas_that_may_serve() {
 fn a_replica_reads_what_is_committed_while_it_has_a_lease() {
     let mut pg = succeeded(PgConf::default());
     let now = at(&mut pg, 11);
-    let lease = |round| PeerMsg::Lease { round, length: 16 * SECOND, committed: Eversion::default() };
+    let lease =
+        |round| PeerMsg::Lease { round, length: 16 * SECOND, committed: Eversion::default() };
     assert!(!pg.may_read_replica(&oid("a"), now));
     from(&mut pg, 2, lease(2));
     assert!(!pg.may_read_replica(&oid("a"), now), "nobody knows yet when the second round began");
     from(&mut pg, 2, lease(3));
     // The second round began after the first was answered, at 10.
-    assert!(pg.may_read_replica(&oid("a"), Steady(25 * SECOND)) && !pg.may_read_replica(&oid("a"), Steady(26 * SECOND)));
+    assert!(
+        pg.may_read_replica(&oid("a"), Steady(25 * SECOND))
+            && !pg.may_read_replica(&oid("a"), Steady(26 * SECOND))
+    );
     // A write that may not be everywhere.
     let mut primary = active(2);
     primary.propose(proposal(1, "a")).unwrap();
@@ -214,7 +257,11 @@ fn a_replica_of_too_few_reads_nothing() {
     let mut pg = succeeded(PgConf::default());
     let now = at(&mut pg, 11);
     for round in [2, 3] {
-        from(&mut pg, 2, PeerMsg::Lease { round, length: 16 * SECOND, committed: Eversion::default() });
+        from(
+            &mut pg,
+            2,
+            PeerMsg::Lease { round, length: 16 * SECOND, committed: Eversion::default() },
+        );
     }
     assert!(pg.may_read_replica(&oid("a"), now));
     pg.pool.min_size = 4;

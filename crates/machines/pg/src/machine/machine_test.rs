@@ -10,8 +10,8 @@ use super::*;
 use crate::action::Source;
 use crate::log_entry::LogOp;
 use crate::map::MapView;
-use crate::past_intervals::PastInterval;
 use crate::msg::{Payload, Query};
+use crate::past_intervals::PastInterval;
 use crate::proposal::{NewEntry, Proposal};
 use crate::stats::StatSum;
 use crate::{PgState, rows};
@@ -72,7 +72,14 @@ impl MapView for Map {
         !self.norecover
     }
     fn pool(&self, _: PoolId) -> Option<PoolView> {
-        Some(PoolView { size: self.size, min_size: self.size.min(2), pg_num: 1, created: Epoch(2), pg_num_pending: 1, merged: None })
+        Some(PoolView {
+            size: self.size,
+            min_size: self.size.min(2),
+            pg_num: 1,
+            created: Epoch(2),
+            pg_num_pending: 1,
+            merged: None,
+        })
     }
     fn removed_snaps(&self, _: PoolId) -> IntervalSet {
         IntervalSet::new()
@@ -91,7 +98,14 @@ pub(super) fn osds(n: i32) -> Vec<OsdId> {
 }
 
 pub(super) fn oid(name: &str) -> ObjectId {
-    ObjectId::with_hash(PoolId(1), Bytes::new(), Bytes::copy_from_slice(name.as_bytes()), Bytes::new(), SnapId::NOSNAP, 7)
+    ObjectId::with_hash(
+        PoolId(1),
+        Bytes::new(),
+        Bytes::copy_from_slice(name.as_bytes()),
+        Bytes::new(),
+        SnapId::NOSNAP,
+        7,
+    )
 }
 
 fn reqid(tid: u64) -> ReqId {
@@ -111,7 +125,12 @@ pub(super) fn proposal(tid: u64, name: &str) -> Proposal {
         op_returns: Vec::new(),
     };
     let payload = Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"data") };
-    Proposal { token: OpToken(tid), entries: smallvec![entry], payload, stats: StatSum { num_objects: 1, ..StatSum::default() } }
+    Proposal {
+        token: OpToken(tid),
+        entries: smallvec![entry],
+        payload,
+        stats: StatSum { num_objects: 1, ..StatSum::default() },
+    }
 }
 
 pub(super) fn drain(pg: &mut Pg) -> Vec<Action> {
@@ -145,12 +164,17 @@ pub(super) fn reserve(pg: &mut Pg) -> Vec<Action> {
 /// A new PG on `n` OSDs, up to the point where it is active.
 pub(super) fn active(n: i32) -> Pg {
     let map = Map { epoch: 5, acting: osds(n), up_thru: 5, size: n as u32, ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map), PgConf::default(), Utime::default()).unwrap();
+    let mut pg =
+        Pg::create(OsdId(0), PGID, Rc::new(map), PgConf::default(), Utime::default()).unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     for i in 1..n {
         let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
-        from(&mut pg, i, PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() });
+        from(
+            &mut pg,
+            i,
+            PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() },
+        );
     }
     for i in 1..n {
         from(&mut pg, i, PeerMsg::LeaseAck { round: 1 });
@@ -168,7 +192,10 @@ fn a_pg_on_one_osd_serves_at_once() {
     let version = pg.next_version();
     assert_eq!(pg.propose(proposal(1, "a")), Ok(version));
     let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::Persist(p)] if matches!(p.source, Source::Proposal(OpToken(1)))), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Persist(p)] if matches!(p.source, Source::Proposal(OpToken(1)))),
+        "{actions:?}"
+    );
     assert!(matches!(&commit_all(&mut pg)[..], [Action::Reply { token: OpToken(1), .. }]));
 }
 
@@ -190,7 +217,9 @@ fn a_write_is_answered_when_every_acting_osd_has_it() {
     // The last replica has the first write only.
     let actions = from(&mut pg, 2, PeerMsg::RepOpReply { version: v1 });
     assert!(matches!(&actions[..], [Action::Reply { token: OpToken(1), .. }]), "{actions:?}");
-    assert!(pg.find_dup(&reqid(1)).unwrap().committed && !pg.find_dup(&reqid(2)).unwrap().committed);
+    assert!(
+        pg.find_dup(&reqid(1)).unwrap().committed && !pg.find_dup(&reqid(2)).unwrap().committed
+    );
     let actions = from(&mut pg, 2, PeerMsg::RepOpReply { version: v2 });
     assert!(matches!(&actions[..], [Action::Reply { token: OpToken(2), .. }]), "{actions:?}");
     assert_eq!(pg.object_status(&oid("b")), ObjectStatus::Ready);
@@ -204,8 +233,15 @@ fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
     replica.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut replica);
     let log = primary.log.after(Eversion::default());
-    from(&mut replica, 0, PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() });
-    assert!(matches!(&commit_all(&mut replica)[..], [Action::Send { msg: PeerMsg::Activated, .. }]));
+    from(
+        &mut replica,
+        0,
+        PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() },
+    );
+    assert!(matches!(
+        &commit_all(&mut replica)[..],
+        [Action::Send { msg: PeerMsg::Activated, .. }]
+    ));
     for tid in 1..=2 {
         primary.propose(proposal(tid, "a")).unwrap();
     }
@@ -218,14 +254,24 @@ fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
     // One answer for both.
     let actions = commit_all(&mut replica);
     let head = primary.info.last_update;
-    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::RepOpReply { version }, .. }] if *version == head), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Send { msg: PeerMsg::RepOpReply { version }, .. }] if *version == head),
+        "{actions:?}"
+    );
 }
 
 /// A temporary set that was asked for when `up` was another one, and came late.
 #[test]
 fn the_order_of_up_comes_back() {
     let mut pg = active(3);
-    let map = Map { epoch: 6, acting: osds(3), up: vec![OsdId(1), OsdId(2), OsdId(0)], up_thru: 6, size: 3, ..Map::default() };
+    let map = Map {
+        epoch: 6,
+        acting: osds(3),
+        up: vec![OsdId(1), OsdId(2), OsdId(0)],
+        up_thru: 6,
+        size: 3,
+        ..Map::default()
+    };
     pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut pg);
@@ -233,18 +279,31 @@ fn the_order_of_up_comes_back() {
     let notify = PeerMsg::Notify { info, past: PastIntervals::default(), promises: Vec::new() };
     from(&mut pg, 1, notify.clone());
     let actions = from(&mut pg, 2, notify);
-    assert!(actions.iter().any(|a| matches!(a, Action::WantPgTemp(want) if want.is_empty())), "{actions:?}");
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::WantPgTemp(want) if want.is_empty())),
+        "{actions:?}"
+    );
 }
 
-/// Otherwise a replica could learn of the entry, and the power could fail before anybody has its object.
+/// Otherwise a replica could learn of the entry, and the power could fail before anybody has its
+/// object.
 #[test]
 fn nobody_hears_of_a_write_of_the_last_interval_before_it_is_durable() {
     let mut pg = active(2);
     pg.propose(proposal(1, "a")).unwrap();
     drain(&mut pg);
     let write = pg.last_token;
-    let next = Map { epoch: 6, acting: osds(2), up_thru: 6, size: 2, rebooted: Some((OsdId(1), 6)), up: vec![OsdId(1), OsdId(0)], ..Map::default() };
-    let sends = |actions: &[Action]| actions.iter().filter(|a| matches!(a, Action::Send { .. })).count();
+    let next = Map {
+        epoch: 6,
+        acting: osds(2),
+        up_thru: 6,
+        size: 2,
+        rebooted: Some((OsdId(1), 6)),
+        up: vec![OsdId(1), OsdId(0)],
+        ..Map::default()
+    };
+    let sends =
+        |actions: &[Action]| actions.iter().filter(|a| matches!(a, Action::Send { .. })).count();
     pg.handle(Event::AdvanceMap(Rc::new(next)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     let actions = drain(&mut pg);
@@ -252,13 +311,21 @@ fn nobody_hears_of_a_write_of_the_last_interval_before_it_is_durable() {
     assert_eq!(pg.phase, Phase::Reset);
     pg.handle(Event::Committed(write), Utime::default());
     let actions = drain(&mut pg);
-    assert!(matches!(actions[..], [Action::Send { msg: PeerMsg::Query { query: Query::Info, .. }, .. }]), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [Action::Send { msg: PeerMsg::Query { query: Query::Info, .. }, .. }]
+        ),
+        "{actions:?}"
+    );
 }
 
 #[test]
 fn up_thru_comes_before_activation() {
     let map = Map { epoch: 5, acting: osds(1), up_thru: 4, size: 1, ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default()).unwrap();
+    let mut pg =
+        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default())
+            .unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::WantUpThru(Epoch(5)))));
     assert_eq!(pg.phase, Phase::WaitUpThru);
@@ -271,8 +338,17 @@ fn up_thru_comes_before_activation() {
 #[test]
 fn a_stray_that_came_up_again_during_activation_is_known() {
     // Never clean, for want of a third, so it is not removed here.
-    let map = Map { epoch: 5, acting: osds(2), up_thru: 5, size: 3, others: vec![OsdId(2)], ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default()).unwrap();
+    let map = Map {
+        epoch: 5,
+        acting: osds(2),
+        up_thru: 5,
+        size: 3,
+        others: vec![OsdId(2)],
+        ..Map::default()
+    };
+    let mut pg =
+        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default())
+            .unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
@@ -326,8 +402,15 @@ fn apply(store: &mut BTreeMap<Bytes, Bytes>, actions: Vec<Action>) {
 #[test]
 fn rows_bring_back_what_was_persisted() {
     let map = Map { epoch: 5, acting: osds(1), up_thru: 5, size: 1, ..Map::default() };
-    let conf = PgConf { min_pg_log_entries: 2, target_pg_log_entries: 4, pg_log_trim_min: 3, pg_log_dups_tracked: 12, ..PgConf::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(map.clone()), conf.clone(), Utime::default()).unwrap();
+    let conf = PgConf {
+        min_pg_log_entries: 2,
+        target_pg_log_entries: 4,
+        pg_log_trim_min: 3,
+        pg_log_dups_tracked: 12,
+        ..PgConf::default()
+    };
+    let mut pg =
+        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), conf.clone(), Utime::default()).unwrap();
     let mut store = BTreeMap::new();
     pg.handle(Event::ActivateMap, Utime::default());
     apply(&mut store, drain(&mut pg));
@@ -338,7 +421,10 @@ fn rows_bring_back_what_was_persisted() {
         apply(&mut store, commit_all(&mut pg));
     }
     assert!(pg.log().len() < 8, "the log is trimmed");
-    assert!(pg.find_dup(&reqid(40)).is_some() && pg.find_dup(&reqid(33)).is_some(), "trimmed requests are still known");
+    assert!(
+        pg.find_dup(&reqid(40)).is_some() && pg.find_dup(&reqid(33)).is_some(),
+        "trimmed requests are still known"
+    );
     assert!(pg.find_dup(&reqid(2)).is_none(), "not for ever");
     let loaded = rows::load(store.clone()).unwrap();
     assert_eq!(loaded.epoch, Epoch(5));
@@ -369,7 +455,10 @@ fn a_write_costs_microseconds() {
         pg.handle(Event::Committed(pg.last_token), Utime::default());
         for osd in 1..3 {
             let header = pg.header();
-            pg.handle(Event::Peer { from: OsdId(osd), header, msg: PeerMsg::RepOpReply { version } }, Utime::default());
+            pg.handle(
+                Event::Peer { from: OsdId(osd), header, msg: PeerMsg::RepOpReply { version } },
+                Utime::default(),
+            );
         }
         while let Some(action) = pg.poll_action() {
             std::hint::black_box(action);
@@ -400,7 +489,11 @@ fn who_lost_its_data_does_not_vouch_for_what_was_before() {
     let add = |lost| {
         let mut past = PastIntervals::default();
         let map = Map { lost, ..Map::default() };
-        let interval = |first, last, acting: &[i32]| PastInterval { first: Epoch(first), last: Epoch(last), acting: acting.iter().map(|o| OsdId(*o)).collect() };
+        let interval = |first, last, acting: &[i32]| PastInterval {
+            first: Epoch(first),
+            last: Epoch(last),
+            acting: acting.iter().map(|o| OsdId(*o)).collect(),
+        };
         past.add(interval(3, 5, &[0, 1, 2]), true, &map);
         past.add(interval(6, 8, &[0, 2]), true, &map);
         past.intervals.len()
@@ -410,7 +503,8 @@ fn who_lost_its_data_does_not_vouch_for_what_was_before() {
     assert_eq!(add(Some((OsdId(1), 6))), 1);
 }
 
-/// Monitors drop maps only of times since which every group was clean: without a copy that did not see them.
+/// Monitors drop maps only of times since which every group was clean: without a copy that did not
+/// see them.
 #[test]
 fn a_copy_that_missed_maps_counts_for_nothing() {
     let mut pg = active(3);
@@ -420,34 +514,60 @@ fn a_copy_that_missed_maps_counts_for_nothing() {
         from(&mut pg, osd, PeerMsg::RepOpReply { version: head });
     }
     commit_all(&mut pg);
-    // The others are down in the first map that there is; they were not, and wrote, in those that are gone.
+    // The others are down in the first map that there is; they were not, and wrote, in those that
+    // are gone.
     let acting = vec![OsdId(0), OsdId(3)];
-    let alone = Map { epoch: 900, acting, up_thru: 900, size: 3, rebooted: Some((OsdId(0), 900)), ..Map::default() };
+    let alone = Map {
+        epoch: 900,
+        acting,
+        up_thru: 900,
+        size: 3,
+        rebooted: Some((OsdId(0), 900)),
+        ..Map::default()
+    };
     pg.handle(Event::AdvanceMap(Rc::new(alone.clone())), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut pg);
     assert!(pg.info.is_incomplete(), "{:?}", pg.info);
     assert!(pg.past.intervals.iter().all(|i| i.first == Epoch(900)), "{:?}", pg.past);
     let nothing = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
-    from(&mut pg, 3, PeerMsg::Notify { info: nothing, past: PastIntervals::default(), promises: Vec::new() });
+    from(
+        &mut pg,
+        3,
+        PeerMsg::Notify { info: nothing, past: PastIntervals::default(), promises: Vec::new() },
+    );
     assert_eq!(pg.state(), PgState::INCOMPLETE, "{}", pg.phase_name());
     let info = pg.info.clone();
-    assert_eq!((info.history.same_interval_since, info.history.same_up_since), (Epoch(900), Epoch(900)));
+    assert_eq!(
+        (info.history.same_interval_since, info.history.same_up_since),
+        (Epoch(900), Epoch(900))
+    );
 
     // One of those that saw all maps comes, and says who else served.
     let both = Map { epoch: 901, others: vec![OsdId(1)], up_thru: 901, ..alone };
     pg.handle(Event::AdvanceMap(Rc::new(both)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
-    let mut theirs = PgInfo { last_backfill: Default::default(), last_epoch_started: Epoch(700), ..info };
+    let mut theirs =
+        PgInfo { last_backfill: Default::default(), last_epoch_started: Epoch(700), ..info };
     (theirs.history.last_epoch_started, theirs.history.last_epoch_clean) = (Epoch(700), Epoch(700));
     let interval = |first, last, acting: &[i32]| {
         let acting = acting.iter().map(|o| OsdId(*o)).collect();
         PastInterval { first: Epoch(first), last: Epoch(last), acting }
     };
     let intervals = vec![interval(710, 800, &[1, 2]), interval(801, 899, &[2])];
-    let past = PastIntervals { first: Epoch(710), last: Epoch(899), intervals, ..PastIntervals::default() };
+    let past = PastIntervals {
+        first: Epoch(710),
+        last: Epoch(899),
+        intervals,
+        ..PastIntervals::default()
+    };
     from(&mut pg, 1, PeerMsg::Notify { info: theirs, past, promises: Vec::new() });
-    assert_eq!(pg.state(), PgState::DOWN, "only osd.2 has what was written last: {}", pg.phase_name());
+    assert_eq!(
+        pg.state(),
+        PgState::DOWN,
+        "only osd.2 has what was written last: {}",
+        pg.phase_name()
+    );
     assert!(pg.prior.down.contains(&OsdId(2)), "{:?}", pg.prior);
     assert_eq!(pg.check_invariants(), Ok(()));
 }
@@ -462,8 +582,10 @@ fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
         past: pg.past.clone(),
         epoch: Epoch(5),
     };
-    let map = |epoch| Rc::new(Map { epoch, acting: osds(3), up_thru: epoch, size: 3, ..Map::default() });
-    let load = |epoch| Pg::load(OsdId(0), loaded(), map(epoch), PgConf::default(), Utime::default());
+    let map =
+        |epoch| Rc::new(Map { epoch, acting: osds(3), up_thru: epoch, size: 3, ..Map::default() });
+    let load =
+        |epoch| Pg::load(OsdId(0), loaded(), map(epoch), PgConf::default(), Utime::default());
     assert!(!load(5).info.is_incomplete());
     let late = load(6);
     assert!(late.info.is_incomplete());
@@ -480,7 +602,14 @@ fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
 fn who_missed_maps_answers() {
     let mut pg = active(3);
     let acting = vec![OsdId(1), OsdId(2), OsdId(0)];
-    let next = Map { epoch: 900, acting, up_thru: 900, size: 3, rebooted: Some((OsdId(0), 900)), ..Map::default() };
+    let next = Map {
+        epoch: 900,
+        acting,
+        up_thru: 900,
+        size: 3,
+        rebooted: Some((OsdId(0), 900)),
+        ..Map::default()
+    };
     pg.handle(Event::AdvanceMap(Rc::new(next)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
     let info = |a: &Action| matches!(a, Action::Send { msg: PeerMsg::Notify { info, .. }, .. } if info.is_incomplete());
@@ -490,15 +619,30 @@ fn who_missed_maps_answers() {
     assert!(actions.iter().any(info), "{actions:?} {}", pg.phase_name());
 }
 
-/// The map records that a primary was alive in the first epoch of its interval, and here that epoch is among those that are gone.
+/// The map records that a primary was alive in the first epoch of its interval, and here that epoch
+/// is among those that are gone.
 #[test]
 fn an_interval_that_began_in_a_hole_may_have_written() {
     let others = vec![OsdId(1), OsdId(2)];
     let back = |epoch: u32| {
         let mut pg = active(2);
-        let away = Map { epoch, acting: others.clone(), up: others.clone(), up_thru: 10, size: 2, ..Map::default() };
+        let away = Map {
+            epoch,
+            acting: others.clone(),
+            up: others.clone(),
+            up_thru: 10,
+            size: 2,
+            ..Map::default()
+        };
         pg.handle(Event::AdvanceMap(Rc::new(away.clone())), Utime::default());
-        let alone = Map { epoch: epoch + 1, acting: osds(1), up: osds(1), up_thru: epoch + 1, rebooted: Some((OsdId(0), epoch + 1)), ..away };
+        let alone = Map {
+            epoch: epoch + 1,
+            acting: osds(1),
+            up: osds(1),
+            up_thru: epoch + 1,
+            rebooted: Some((OsdId(0), epoch + 1)),
+            ..away
+        };
         pg.handle(Event::AdvanceMap(Rc::new(alone)), Utime::default());
         pg.handle(Event::ActivateMap, Utime::default());
         commit_all(&mut pg);

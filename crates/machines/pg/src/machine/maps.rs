@@ -5,7 +5,9 @@ use crate::info::Backfill;
 use crate::map::{MapRef, MapView};
 use crate::missing::MissingSet;
 use crate::msg::{PeerHeader, PeerMsg, Query};
-use crate::past_intervals::{PastInterval, PastIntervals, is_new_interval, may_have_written, place};
+use crate::past_intervals::{
+    PastInterval, PastIntervals, is_new_interval, may_have_written, place,
+};
 use crate::rows;
 use types::{Eversion, OsdId};
 
@@ -23,19 +25,29 @@ impl Pg {
             return;
         };
         if self.phase == Phase::Removing {
-            // The host asks who is primary, to keep operations for the copy that may come after this one.
+            // The host asks who is primary, to keep operations for the copy that may come after
+            // this one.
             (self.map, self.mapping, self.pool) = (map, mapping, pool);
             return;
         }
         let old_map = std::mem::replace(&mut self.map, map);
         let gap = std::mem::take(&mut self.gap);
-        if gap || is_new_interval(&*old_map, &*self.map, self.info.pgid, (&self.mapping, &self.pool), (&mapping, &pool)) {
+        if gap
+            || is_new_interval(
+                &*old_map,
+                &*self.map,
+                self.info.pgid,
+                (&self.mapping, &self.pool),
+                (&mapping, &pool),
+            )
+        {
             let interval = PastInterval {
                 first: self.info.history.same_interval_since,
                 last: old_map.epoch(),
                 acting: self.mapping.acting.clone(),
             };
-            let written = may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
+            let written =
+                may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
             // With a gap the interval's end is not known, nor what came after it.
             if !gap {
                 self.past.add(interval, written, &*self.map);
@@ -55,8 +67,9 @@ impl Pg {
             self.mapping = mapping;
             self.pool = pool;
             if gap && self.enough() && self.mapping.primary.is_some() {
-                // The maps between are gone. The interval may be older than this map: then nobody is found alive in it who was,
-                // and it would seem that nothing was written. The group was clean in it, or in a later one.
+                // The maps between are gone. The interval may be older than this map: then nobody
+                // is found alive in it who was, and it would seem that nothing was written. The
+                // group was clean in it, or in a later one.
                 let acting = self.mapping.acting.clone();
                 self.past.add(PastInterval { first: epoch, last: epoch, acting }, true, &*self.map);
             }
@@ -72,12 +85,16 @@ impl Pg {
         }
     }
 
-    /// If maps before this one are missing: monitors keep every map that a group needs which was not clean since, so this one was,
-    /// without this copy. What was written since then, and in which intervals, is not known here. The copy counts for
-    /// nothing until it is filled anew, and asks nobody on the strength of intervals that may not have been the last: those
-    /// who saw all maps tell of theirs.
+    /// If maps before this one are missing: monitors keep every map that a group needs which was
+    /// not clean since, so this one was, without this copy. What was written since then, and in
+    /// which intervals, is not known here. The copy counts for nothing until it is filled anew, and
+    /// asks nobody on the strength of intervals that may not have been the last: those who saw all
+    /// maps tell of theirs.
     pub(super) fn note_gap(&mut self, map: &dyn MapView) {
-        if self.gap || map.epoch() <= self.map.epoch().next() || matches!(self.phase, Phase::Gone | Phase::Removing) {
+        if self.gap
+            || map.epoch() <= self.map.epoch().next()
+            || matches!(self.phase, Phase::Gone | Phase::Removing)
+        {
             return;
         }
         self.gap = true;
@@ -191,21 +208,37 @@ impl Pg {
         }
         let primary = self.mapping.primary == Some(from);
         match msg {
-            PeerMsg::Query { query, history } if primary => self.answer_query(from, header, query, history),
+            PeerMsg::Query { query, history } if primary => {
+                self.answer_query(from, header, query, history)
+            }
             PeerMsg::Notify { info, past, promises } if self.is_primary() => {
                 self.take_promises(promises);
                 self.handle_notify(from, info, past);
             }
-            PeerMsg::Log { info, log, missing } if self.is_primary() => self.handle_log(from, info, log, missing),
-            PeerMsg::Activate { info, log, past } if primary => self.handle_activate(from, header, info, log, past),
+            PeerMsg::Log { info, log, missing } if self.is_primary() => {
+                self.handle_log(from, info, log, missing)
+            }
+            PeerMsg::Activate { info, log, past } if primary => {
+                self.handle_activate(from, header, info, log, past)
+            }
             PeerMsg::Activated if self.is_primary() => self.handle_activated(from),
-            PeerMsg::History { history, purged_snaps } if primary => self.handle_history(history, purged_snaps),
+            PeerMsg::History { history, purged_snaps } if primary => {
+                self.handle_history(history, purged_snaps)
+            }
             PeerMsg::RepOp(op) if primary => self.handle_rep_op(*op),
-            PeerMsg::RepOpReply { version } if self.is_primary() => self.handle_rep_op_reply(from, version),
-            PeerMsg::Pull { oid, version, from: at, urgent } if primary => self.handle_pull(from, header.sent, oid, version, at, urgent),
+            PeerMsg::RepOpReply { version } if self.is_primary() => {
+                self.handle_rep_op_reply(from, version)
+            }
+            PeerMsg::Pull { oid, version, from: at, urgent } if primary => {
+                self.handle_pull(from, header.sent, oid, version, at, urgent)
+            }
             PeerMsg::Push(chunk) => self.handle_push(from, header.sent, chunk),
-            PeerMsg::PullFailed { oid, version } if self.is_primary() => self.handle_pull_failed(from, oid, version),
-            PeerMsg::PushReply { oid, version, to } if self.is_primary() => self.handle_push_reply(from, oid, version, to),
+            PeerMsg::PullFailed { oid, version } if self.is_primary() => {
+                self.handle_pull_failed(from, oid, version)
+            }
+            PeerMsg::PushReply { oid, version, to } if self.is_primary() => {
+                self.handle_push_reply(from, oid, version, to)
+            }
             PeerMsg::Trim(to) if primary => self.handle_trim(to),
             PeerMsg::StartBackfill { info, log, dups, past } if primary => {
                 self.handle_start_backfill(from, header, info, log, dups, past);
@@ -217,19 +250,31 @@ impl Pg {
             PeerMsg::Revoked if self.is_primary() => self.handle_revoked(from),
             PeerMsg::Reserved if self.is_primary() => self.handle_peer_reserved(from),
             PeerMsg::BackfillTooFull if self.is_primary() => self.handle_target_too_full(from),
-            PeerMsg::ListObjects { after, max } if primary => self.list_for(from, header.sent, after, max),
-            PeerMsg::Objects { after, listing } if self.is_primary() => self.handle_objects(from, &after, listing),
+            PeerMsg::ListObjects { after, max } if primary => {
+                self.list_for(from, header.sent, after, max)
+            }
+            PeerMsg::Objects { after, listing } if self.is_primary() => {
+                self.handle_objects(from, &after, listing)
+            }
             PeerMsg::AdvanceBackfill { upto, missing, remove } if primary => {
                 self.handle_advance_backfill(from, header.sent, upto, missing, remove);
             }
-            PeerMsg::BackfillAdvanced { upto } if self.is_primary() => self.handle_backfill_advanced(from, &upto),
-            PeerMsg::Lease { round, length, committed } if primary => self.handle_lease(from, round, length, committed),
+            PeerMsg::BackfillAdvanced { upto } if self.is_primary() => {
+                self.handle_backfill_advanced(from, &upto)
+            }
+            PeerMsg::Lease { round, length, committed } if primary => {
+                self.handle_lease(from, round, length, committed)
+            }
             PeerMsg::LeaseAck { round } if self.is_primary() => self.handle_lease_ack(from, round),
             PeerMsg::MarkMissing { objects } if primary => self.handle_mark_missing(objects),
             PeerMsg::ScrubReserve if primary => self.handle_scrub_reserve(),
-            PeerMsg::ScrubReserved { granted } if self.is_primary() => self.handle_scrub_reserved(from, granted),
+            PeerMsg::ScrubReserved { granted } if self.is_primary() => {
+                self.handle_scrub_reserved(from, granted)
+            }
             PeerMsg::ScrubRelease if primary => self.actions.push_back(Action::ReleaseScrub),
-            PeerMsg::Scan { id, after, upto, deep, max } if primary => self.handle_scan(from, header.sent, id, after, upto, deep, max),
+            PeerMsg::Scan { id, after, upto, deep, max } if primary => {
+                self.handle_scan(from, header.sent, id, after, upto, deep, max)
+            }
             PeerMsg::ScanResult { id, map } if self.is_primary() => self.take_scan(from, id, *map),
             PeerMsg::Scrubbed { history, scrub } if primary => self.handle_scrubbed(history, scrub),
             PeerMsg::Remove if primary => self.handle_remove(),
@@ -248,19 +293,31 @@ impl Pg {
     }
 
     fn notify(&self) -> PeerMsg {
-        PeerMsg::Notify { info: self.info.clone(), past: self.past.clone(), promises: self.promises() }
+        PeerMsg::Notify {
+            info: self.info.clone(),
+            past: self.past.clone(),
+            promises: self.promises(),
+        }
     }
 
-    fn answer_query(&mut self, from: OsdId, header: PeerHeader, query: Query, history: crate::info::PgHistory) {
+    fn answer_query(
+        &mut self,
+        from: OsdId,
+        header: PeerHeader,
+        query: Query,
+        history: crate::info::PgHistory,
+    ) {
         if self.info.history.merge(&history) {
             self.past.trim(self.info.history.last_epoch_started);
             self.persist_all();
         }
         let msg = match query {
             Query::Info => self.notify(),
-            Query::Log(since) => {
-                PeerMsg::Log { info: self.info.clone(), log: self.log.after(since), missing: self.missing.clone() }
-            }
+            Query::Log(since) => PeerMsg::Log {
+                info: self.info.clone(),
+                log: self.log.after(since),
+                missing: self.missing.clone(),
+            },
         };
         self.answer(from, header.sent, msg);
     }

@@ -9,8 +9,11 @@
 //!      └─► Down                                       Stray ─ Activate ─► ReplicaActive
 //! ```
 //!
-//! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries writes,
-//! `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill` fills copies that the log cannot fill, `maps` follows the cluster map, `status` and `peering_status` are for people.
+//! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries
+//! writes, `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad
+//! copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill`
+//! fills copies that the log cannot fill, `maps` follows the cluster map, `status` and
+//! `peering_status` are for people.
 
 mod activate;
 mod async_recovery;
@@ -160,8 +163,9 @@ pub struct Pg {
     committed: PersistToken,
     /// The last change of log and objects.
     changed: PersistToken,
-    /// Up to here everything must be durable before this copy tells anybody of itself: what it says of its log, others
-    /// take over, and a crash must not leave them with entries whose objects nobody has.
+    /// Up to here everything must be durable before this copy tells anybody of itself: what it says
+    /// of its log, others take over, and a crash must not leave them with entries whose objects
+    /// nobody has.
     settle: PersistToken,
     /// The interval began, and only that is waited for.
     settling: bool,
@@ -209,17 +213,25 @@ impl Pg {
             last_clean_scrub_stamp: now,
             ..PgHistory::default()
         };
-        let info = PgInfo { pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
+        let info =
+            PgInfo { pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
         let mut pg = Self::new(me, info, map, conf, now)?;
         pg.uncreated = true;
         pg.persist_all();
         Some(pg)
     }
 
-    /// An empty copy of a PG that others have, as [`creation::stranger`](crate::creation::stranger) said for
-    /// this message and this map. `None` if they do not belong together.
-    /// The message that caused it is handed over afterwards, as an event.
-    pub fn adopt(me: OsdId, map: MapRef, conf: PgConf, header: &PeerHeader, msg: &PeerMsg, now: Utime) -> Option<Self> {
+    /// An empty copy of a PG that others have, as [`creation::stranger`](crate::creation::stranger)
+    /// said for this message and this map. `None` if they do not belong together. The message that
+    /// caused it is handed over afterwards, as an event.
+    pub fn adopt(
+        me: OsdId,
+        map: MapRef,
+        conf: PgConf,
+        header: &PeerHeader,
+        msg: &PeerMsg,
+        now: Utime,
+    ) -> Option<Self> {
         let (info, past) = match msg {
             PeerMsg::Notify { info, past, .. }
             | PeerMsg::Activate { info, past, .. }
@@ -232,7 +244,12 @@ impl Pg {
         }
         history.same_up_since = history.same_interval_since;
         history.same_primary_since = history.same_interval_since;
-        let info = PgInfo { pgid: header.pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
+        let info = PgInfo {
+            pgid: header.pgid,
+            history,
+            last_interval_acted: Some(Epoch(0)),
+            ..PgInfo::default()
+        };
         let mut pg = Self::new(me, info, map, conf, now)?;
         pg.past = past.clone();
         pg.uncreated = true;
@@ -245,16 +262,10 @@ impl Pg {
         Some(pg)
     }
 
-    /// A PG from its rows (see [`rows`](crate::rows)). `map` is that of [`rows::Loaded::epoch`], or the
-    /// oldest that the host has if that is newer. The host then hands over all later maps. A removal that was
-    /// interrupted goes on: drain the actions.
-    pub fn load(
-        me: OsdId,
-        loaded: rows::Loaded,
-        map: MapRef,
-        conf: PgConf,
-        now: Utime,
-    ) -> Self {
+    /// A PG from its rows (see [`rows`](crate::rows)). `map` is that of [`rows::Loaded::epoch`], or
+    /// the oldest that the host has if that is newer. The host then hands over all later maps. A
+    /// removal that was interrupted goes on: drain the actions.
+    pub fn load(me: OsdId, loaded: rows::Loaded, map: MapRef, conf: PgConf, now: Utime) -> Self {
         let place = place(&*map, loaded.info.pgid);
         let exists = place.is_some();
         let (mapping, pool) = place.unwrap_or((Mapping::default(), PoolView::default()));
@@ -282,7 +293,15 @@ impl Pg {
         Some(Self::at(me, info, map, mapping, pool, conf, now))
     }
 
-    fn at(me: OsdId, info: PgInfo, map: MapRef, mapping: Mapping, pool: PoolView, conf: PgConf, now: Utime) -> Self {
+    fn at(
+        me: OsdId,
+        info: PgInfo,
+        map: MapRef,
+        mapping: Mapping,
+        pool: PoolView,
+        conf: PgConf,
+        now: Utime,
+    ) -> Self {
         Self {
             me,
             conf,
@@ -348,7 +367,9 @@ impl Pg {
             Event::ScrubSlot { granted } => self.tell_primary(PeerMsg::ScrubReserved { granted }),
             Event::Scanned { token, map } => self.handle_scanned(token, map),
             Event::SnapTrimStarted(snap) => self.handle_snap_trim_started(snap),
-            Event::SnapTrimStopped { snap, damaged } => self.handle_snap_trim_stopped(snap, damaged),
+            Event::SnapTrimStopped { snap, damaged } => {
+                self.handle_snap_trim_stopped(snap, damaged)
+            }
             Event::SnapTrimmed(snap) => self.handle_snap_trimmed(snap),
             Event::ObjectsRemoved { more } => self.handle_objects_removed(more),
             Event::Wake => self.handle_wake(),
@@ -397,8 +418,8 @@ impl Pg {
         self.mapping.primary == Some(self.me)
     }
 
-    /// Whether clients may be served here: primary, peered, at least `min_size` OSDs, and not about to become part of
-    /// another PG.
+    /// Whether clients may be served here: primary, peered, at least `min_size` OSDs, and not about
+    /// to become part of another PG.
     pub fn is_active(&self) -> bool {
         self.phase == Phase::Active && self.enough() && !is_pending(self.info.pgid, &self.pool)
     }
@@ -461,7 +482,11 @@ impl Pg {
     /// What an operation on this object must wait for. Only on an active primary.
     pub fn object_status(&self, oid: &ObjectId) -> ObjectStatus {
         if self.missing.contains(oid) || self.recovery.is_losing(oid) {
-            return if self.recovery.is_unfound(oid) { ObjectStatus::Unfound } else { ObjectStatus::Missing };
+            return if self.recovery.is_unfound(oid) {
+                ObjectStatus::Unfound
+            } else {
+                ObjectStatus::Missing
+            };
         }
         if (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid) {
             return ObjectStatus::Degraded;
@@ -474,7 +499,9 @@ impl Pg {
 
     /// Whether a read, or with `write` a write, of this object must wait for its recovery.
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
-        self.missing.contains(oid) || self.recovery.is_losing(oid) || (write && (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid))
+        self.missing.contains(oid)
+            || self.recovery.is_losing(oid)
+            || (write && (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid))
     }
 
     /// Whether writes of this object are in flight, in any state.
@@ -601,8 +628,8 @@ mod peering_status_test;
 #[cfg(test)]
 mod repair_test;
 #[cfg(test)]
-mod scrub_machine_test;
-#[cfg(test)]
 mod reserve_test;
+#[cfg(test)]
+mod scrub_machine_test;
 #[cfg(test)]
 mod unfound_test;

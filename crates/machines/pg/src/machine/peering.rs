@@ -18,30 +18,59 @@ use super::{Peer, Pg, Phase};
 
 impl Peer {
     pub(super) fn new(info: PgInfo, up_from: Epoch) -> Self {
-        Self { info, up_from, missing: None, common: Eversion::default(), asked_full: false, useless: false, acked: Eversion::default() }
+        Self {
+            info,
+            up_from,
+            missing: None,
+            common: Eversion::default(),
+            asked_full: false,
+            useless: false,
+            acked: Eversion::default(),
+        }
     }
 }
 
 /// The copy with the authoritative log (Ceph: `PeeringState::find_best_info`).
 ///
-/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not filled. One that did not act
-/// then, but recovered beside the group, may have entries of objects without the objects, which those who acted may have
-/// lost: it is asked only if nobody of these is left. They have all that was acknowledged. Each copy knows whether it acted;
-/// `acted` is asked about copies that do not say.
-/// Among the rest the newest `last_update` wins, so that nothing acknowledged is lost (and some writes that
-/// were not acknowledged survive); then the longest log, then the primary itself.
-pub(super) fn find_best<'a>(me: OsdId, infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone, acted: impl Fn(OsdId, Epoch) -> bool) -> Option<OsdId> {
+/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not
+/// filled. One that did not act then, but recovered beside the group, may have entries of objects
+/// without the objects, which those who acted may have lost: it is asked only if nobody of these is
+/// left. They have all that was acknowledged. Each copy knows whether it acted; `acted` is asked
+/// about copies that do not say. Among the rest the newest `last_update` wins, so that nothing
+/// acknowledged is lost (and some writes that were not acknowledged survive); then the longest log,
+/// then the primary itself.
+pub(super) fn find_best<'a>(
+    me: OsdId,
+    infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone,
+    acted: impl Fn(OsdId, Epoch) -> bool,
+) -> Option<OsdId> {
     let started = newest_started(infos.clone().map(|(_, i)| i))?;
-    let took_part = |osd, i: &PgInfo| i.last_interval_acted.map_or_else(|| acted(osd, started), |e| e >= i.last_interval_started);
+    let took_part = |osd, i: &PgInfo| {
+        i.last_interval_acted.map_or_else(|| acted(osd, started), |e| e >= i.last_interval_started)
+    };
     infos
         .filter(|(_, i)| is_candidate(i, started))
-        .max_by_key(|&(osd, i)| (took_part(osd, i), i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd)))
+        .max_by_key(|&(osd, i)| {
+            (
+                took_part(osd, i),
+                i.last_update,
+                std::cmp::Reverse(i.log_tail),
+                osd == me,
+                std::cmp::Reverse(osd),
+            )
+        })
         .map(|(osd, _)| osd)
 }
 
 /// The newest activation that any of these copies knows of.
 pub(super) fn newest_started<'a>(infos: impl Iterator<Item = &'a PgInfo>) -> Option<Epoch> {
-    let known = |i: &PgInfo| if i.is_incomplete() { i.history.last_epoch_started } else { i.history.last_epoch_started.max(i.last_epoch_started) };
+    let known = |i: &PgInfo| {
+        if i.is_incomplete() {
+            i.history.last_epoch_started
+        } else {
+            i.history.last_epoch_started.max(i.last_epoch_started)
+        }
+    };
     infos.map(known).max()
 }
 
@@ -63,11 +92,14 @@ impl Pg {
         self.prior = self.build_prior_set();
         // Strays tell once in an interval, even if the primary starts over within it.
         let (map, prior) = (&self.map, &self.prior);
-        self.peers.retain(|o, p| map.is_up(*o) && map.up_from(*o) == p.up_from && !prior.probe.contains_key(o));
+        self.peers.retain(|o, p| {
+            map.is_up(*o) && map.up_from(*o) == p.up_from && !prior.probe.contains_key(o)
+        });
         for peer in self.peers.values_mut() {
             *peer = Peer::new(std::mem::take(&mut peer.info), peer.up_from);
         }
-        let probe: BTreeSet<_> = self.prior.probe.keys().copied().filter(|&o| o != self.me).collect();
+        let probe: BTreeSet<_> =
+            self.prior.probe.keys().copied().filter(|&o| o != self.me).collect();
         self.send_all(probe.iter().copied().collect(), self.query(Query::Info));
         self.phase = Phase::GetInfo { waiting: probe };
         self.check_infos();
@@ -88,7 +120,8 @@ impl Pg {
     /// A map came that did not change the interval: start over if it changed who can be asked.
     pub(super) fn check_prior_set(&mut self) {
         let prior = self.build_prior_set();
-        let lost_a_peer = self.peers.iter().any(|(&o, p)| !self.map.is_up(o) || self.map.up_from(o) != p.up_from);
+        let lost_a_peer =
+            self.peers.iter().any(|(&o, p)| !self.map.is_up(o) || self.map.up_from(o) != p.up_from);
         if prior != self.prior || lost_a_peer {
             self.start_peering();
         }
@@ -138,8 +171,9 @@ impl Pg {
             }
             _ => {
                 self.follower_asks_again(from, &peer.info);
-                // A stray that nobody asked: it may have what is missing, or it is superfluous. It tells once for each
-                // time that it comes up, and what it said before that is about to be forgotten.
+                // A stray that nobody asked: it may have what is missing, or it is superfluous. It
+                // tells once for each time that it comes up, and what it said before that is about
+                // to be forgotten.
                 let new = self.peers.get(&from).is_none_or(|p| p.up_from != peer.up_from);
                 if new && !self.mapping.acting.contains(&from) {
                     self.peers.insert(from, peer);
@@ -163,8 +197,13 @@ impl Pg {
     fn reconsider_probes(&mut self) {
         self.prior = self.build_prior_set();
         let me = self.me;
-        let new: Vec<_> =
-            self.prior.probe.keys().copied().filter(|o| *o != me && !self.peers.contains_key(o)).collect();
+        let new: Vec<_> = self
+            .prior
+            .probe
+            .keys()
+            .copied()
+            .filter(|o| *o != me && !self.peers.contains_key(o))
+            .collect();
         let mut waiting = BTreeSet::new();
         let asked = match &self.phase {
             Phase::GetInfo { waiting } => waiting.clone(),
@@ -222,10 +261,14 @@ impl Pg {
             return;
         }
         let want = self.leave_behind(want, best);
-        // Another order of the same OSDs is as good, but for that of `up`: what made it differ is over, and nobody else
-        // would ever ask for `up` again.
+        // Another order of the same OSDs is as good, but for that of `up`: what made it differ is
+        // over, and nobody else would ever ask for `up` again.
         let (acting, up) = (&self.mapping.acting, &self.mapping.up);
-        let same = if want == *up { want == *acting } else { want.len() == acting.len() && want.iter().all(|o| acting.contains(o)) };
+        let same = if want == *up {
+            want == *acting
+        } else {
+            want.len() == acting.len() && want.iter().all(|o| acting.contains(o))
+        };
         if !same {
             let temp = if want == self.mapping.up { Vec::new() } else { want };
             self.actions.push_back(Action::WantPgTemp(temp));
@@ -248,9 +291,10 @@ impl Pg {
         self.send(best, self.query(Query::Log(since)));
     }
 
-    /// Who should act. Only who can take part by log alone may: being in the acting set means to have every
-    /// acknowledged write. Of `up` everybody who can; others fill the places of those who cannot. When all can, it
-    /// is `up` alone, also if that is short: an OSD that is out would otherwise act, and lead, for ever.
+    /// Who should act. Only who can take part by log alone may: being in the acting set means to
+    /// have every acknowledged write. Of `up` everybody who can; others fill the places of those
+    /// who cannot. When all can, it is `up` alone, also if that is short: an OSD that is out would
+    /// otherwise act, and lead, for ever.
     pub(super) fn wanted_acting(&self, usable: impl Fn(&OsdId) -> bool, best: OsdId) -> Vec<OsdId> {
         if !self.mapping.up.is_empty() && self.mapping.up.iter().all(&usable) {
             return self.mapping.up.clone();
@@ -264,7 +308,13 @@ impl Pg {
         want
     }
 
-    pub(super) fn handle_log(&mut self, from: OsdId, info: PgInfo, log: LogSegment, missing: MissingSet) {
+    pub(super) fn handle_log(
+        &mut self,
+        from: OsdId,
+        info: PgInfo,
+        log: LogSegment,
+        missing: MissingSet,
+    ) {
         match &mut self.phase {
             Phase::GetLog { from: f, full } if *f == from => {
                 let full = *full;
@@ -329,14 +379,20 @@ impl Pg {
         }
     }
 
-    /// Brings this copy to the authoritative log: `entries` run up to its head and include everything after
-    /// `common`. Objects that become void are removed in the same transaction.
-    pub(super) fn merge_log(&mut self, common: Eversion, auth: &PgInfo, entries: &[LoggedRef]) -> super::PersistToken {
+    /// Brings this copy to the authoritative log: `entries` run up to its head and include
+    /// everything after `common`. Objects that become void are removed in the same transaction.
+    pub(super) fn merge_log(
+        &mut self,
+        common: Eversion,
+        auth: &PgInfo,
+        entries: &[LoggedRef],
+    ) -> super::PersistToken {
         let mut persist = Persist::default();
         let divergent = self.log.rewind(common);
         let from = entries.partition_point(|e| e.entry.version <= common);
         let learn = &entries[from..];
-        let out = merge::merge(&mut self.missing, &self.info.last_backfill, common, &divergent, learn);
+        let out =
+            merge::merge(&mut self.missing, &self.info.last_backfill, common, &divergent, learn);
         let new_keys: BTreeSet<_> = learn.iter().map(|e| e.entry.version).collect();
         for e in &divergent {
             if !new_keys.contains(&e.entry.version) {
@@ -403,9 +459,15 @@ impl Pg {
         self.check_missing();
     }
 
-    /// Works out what a peer lacks of our log. False if its whole log was asked for, because what it sent
-    /// does not reach back far enough.
-    fn reconcile(&mut self, from: OsdId, info: PgInfo, log: LogSegment, mut missing: MissingSet) -> bool {
+    /// Works out what a peer lacks of our log. False if its whole log was asked for, because what
+    /// it sent does not reach back far enough.
+    fn reconcile(
+        &mut self,
+        from: OsdId,
+        info: PgInfo,
+        log: LogSegment,
+        mut missing: MissingSet,
+    ) -> bool {
         let Some(common) = merge::newest_common(&self.log, &log, &info) else {
             let asked_full = self.peers.get(&from).is_some_and(|p| p.asked_full);
             if asked_full {
@@ -440,7 +502,11 @@ impl Pg {
     pub(super) fn ask_strays(&mut self) {
         let mut ask = Vec::new();
         for (osd, peer) in &mut self.peers {
-            if peer.missing.is_none() && !peer.asked_full && !peer.info.is_empty() && self.map.is_up(*osd) {
+            if peer.missing.is_none()
+                && !peer.asked_full
+                && !peer.info.is_empty()
+                && self.map.is_up(*osd)
+            {
                 peer.asked_full = true;
                 ask.push(*osd);
             }
@@ -451,7 +517,11 @@ impl Pg {
         // Whoever has a copy tells of it, but perhaps has not yet; whoever has none says so.
         let unknown: Vec<OsdId> = self
             .might_have_unfound()
-            .filter(|o| self.map.is_up(*o) && !self.peers.contains_key(o) && !self.mapping.acting.contains(o))
+            .filter(|o| {
+                self.map.is_up(*o)
+                    && !self.peers.contains_key(o)
+                    && !self.mapping.acting.contains(o)
+            })
             .filter(|o| !self.recovery.was_asked(*o, self.map.up_from(*o)))
             .collect();
         for osd in unknown {

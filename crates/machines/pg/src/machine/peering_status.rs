@@ -1,5 +1,5 @@
-//! Why a primary does not serve, and what would help, for people (Ceph: what the states of `PeeringState` answer to
-//! `QueryState`).
+//! Why a primary does not serve, and what would help, for people (Ceph: what the states of
+//! `PeeringState` answer to `QueryState`).
 
 use std::collections::BTreeSet;
 
@@ -54,13 +54,15 @@ pub enum WaitsFor {
 /// Why no copy can be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incomplete {
-    /// The newest activation that any copy knows of: who did not take part in it may lack what was acknowledged since.
+    /// The newest activation that any copy knows of: who did not take part in it may lack what was
+    /// acknowledged since.
     pub started: Epoch,
     /// Whether only the history of copies tells of it, and no whole copy that is here took part.
     pub history_only: bool,
     /// The copies that are here.
     pub copies: Vec<RuledOut>,
-    /// OSDs that are down and acted in that activation or later, and when they were last declared lost.
+    /// OSDs that are down and acted in that activation or later, and when they were last declared
+    /// lost.
     pub may_help: Vec<(OsdId, Epoch)>,
 }
 
@@ -98,8 +100,8 @@ impl RuledOut {
 }
 
 impl Pg {
-    /// The states that the machine is in, the innermost first, and since when, as `pg query` of Ceph lists them. What
-    /// [`Pg::phase_name`] tells of a group that is active is not one of them.
+    /// The states that the machine is in, the innermost first, and since when, as `pg query` of
+    /// Ceph lists them. What [`Pg::phase_name`] tells of a group that is active is not one of them.
     pub fn states(&self) -> Vec<(&'static str, Utime)> {
         let (phase, outer, t) = (self.phase_name(), self.outer_name(), &self.times);
         let mut states = Vec::new();
@@ -118,14 +120,23 @@ impl Pg {
     /// The state that [`Pg::phase_name`] is a part of: peering or active, if it is one of these.
     pub(super) fn outer_name(&self) -> &'static str {
         let phase = self.phase_name();
-        ["Started/Primary/Peering", "Started/Primary/Active"].into_iter().find(|outer| phase.starts_with(outer)).unwrap_or(phase)
+        ["Started/Primary/Peering", "Started/Primary/Active"]
+            .into_iter()
+            .find(|outer| phase.starts_with(outer))
+            .unwrap_or(phase)
     }
 
     /// OSDs that the group waits for (Ceph: `pg_stat_t::blocked_by`).
     pub(super) fn blocked_by(&self) -> BTreeSet<OsdId> {
         match &self.phase {
             Phase::Down => self.prior.down.clone(),
-            Phase::Incomplete => self.prior.down.iter().copied().chain(self.incomplete().may_help.into_iter().map(|(osd, _)| osd)).collect(),
+            Phase::Incomplete => self
+                .prior
+                .down
+                .iter()
+                .copied()
+                .chain(self.incomplete().may_help.into_iter().map(|(osd, _)| osd))
+                .collect(),
             Phase::GetInfo { waiting } | Phase::GetMissing { waiting } => waiting.clone(),
             Phase::GetLog { from, .. } => [*from].into(),
             Phase::Activating { waiting, .. } => waiting.clone(),
@@ -133,7 +144,8 @@ impl Pg {
         }
     }
 
-    /// Whom this primary asks, and what keeps it from serving; `None` if this copy does not lead or serves.
+    /// Whom this primary asks, and what keeps it from serving; `None` if this copy does not lead or
+    /// serves.
     pub fn peering_status(&self) -> Option<PeeringStatus<'_>> {
         if !self.is_primary() {
             return None;
@@ -161,12 +173,16 @@ impl Pg {
     }
 
     fn incomplete(&self) -> Incomplete {
-        let infos = || self.peers.iter().map(|(osd, p)| (*osd, &p.info)).chain([(self.me, &self.info)]);
+        let infos =
+            || self.peers.iter().map(|(osd, p)| (*osd, &p.info)).chain([(self.me, &self.info)]);
         let started = newest_started(infos().map(|(_, i)| i)).unwrap_or_default();
-        let mut copies: Vec<RuledOut> = infos().map(|(osd, info)| RuledOut::new(osd, info, started)).collect();
+        let mut copies: Vec<RuledOut> =
+            infos().map(|(osd, info)| RuledOut::new(osd, info, started)).collect();
         copies.sort_by_key(|c| c.osd);
-        let acted = self.past.holders.iter().filter(|(_, until)| **until >= started).map(|(osd, _)| *osd);
-        let may_help: BTreeSet<OsdId> = acted.filter(|osd| self.map.exists(*osd) && !self.map.is_up(*osd)).collect();
+        let acted =
+            self.past.holders.iter().filter(|(_, until)| **until >= started).map(|(osd, _)| *osd);
+        let may_help: BTreeSet<OsdId> =
+            acted.filter(|osd| self.map.exists(*osd) && !self.map.is_up(*osd)).collect();
         Incomplete {
             started,
             history_only: !infos().any(|(_, i)| is_candidate(i, started)),

@@ -6,7 +6,8 @@ use super::machine_test::*;
 use super::*;
 use crate::info::Backfill;
 
-/// The copy on osd.0 of a group that osd.1 and osd.2 wrote to without it (epoch 6); both are down now.
+/// The copy on osd.0 of a group that osd.1 and osd.2 wrote to without it (epoch 6); both are down
+/// now.
 fn left_alone() -> (Pg, Map) {
     let mut pg = active(3);
     let version = pg.propose(proposal(1, "a")).unwrap();
@@ -14,9 +15,18 @@ fn left_alone() -> (Pg, Map) {
     for osd in [1, 2] {
         from(&mut pg, osd, PeerMsg::RepOpReply { version });
     }
-    let map = Map { epoch: 6, acting: vec![OsdId(1), OsdId(2)], up: vec![OsdId(1), OsdId(2)], others: vec![OsdId(0)], up_thru: 6, size: 3, ..Map::default() };
+    let map = Map {
+        epoch: 6,
+        acting: vec![OsdId(1), OsdId(2)],
+        up: vec![OsdId(1), OsdId(2)],
+        others: vec![OsdId(0)],
+        up_thru: 6,
+        size: 3,
+        ..Map::default()
+    };
     to(&mut pg, &map);
-    let map = Map { epoch: 7, acting: osds(1), up: Vec::new(), others: Vec::new(), up_thru: 7, ..map };
+    let map =
+        Map { epoch: 7, acting: osds(1), up: Vec::new(), others: Vec::new(), up_thru: 7, ..map };
     to(&mut pg, &map);
     (pg, map)
 }
@@ -29,7 +39,12 @@ fn to(pg: &mut Pg, map: &Map) {
 }
 
 fn told(pg: &Pg, started: u32, last_backfill: Backfill) -> PeerMsg {
-    let mut info = PgInfo { last_backfill, last_epoch_started: Epoch(started), last_interval_started: Epoch(started), ..pg.info.clone() };
+    let mut info = PgInfo {
+        last_backfill,
+        last_epoch_started: Epoch(started),
+        last_interval_started: Epoch(started),
+        ..pg.info.clone()
+    };
     info.history.last_epoch_started = Epoch(6);
     info.last_update = Eversion { epoch: Epoch(6), version: 3 };
     info.last_complete = info.last_update;
@@ -41,13 +56,24 @@ fn a_group_that_is_down_names_whom_it_needs() {
     let (mut pg, map) = left_alone();
     assert!(pg.state().has(crate::PgState::DOWN), "{}", pg.state());
     let s = pg.peering_status().unwrap();
-    assert_eq!((s.blocked, s.probing, s.down, s.waits), (true, osds(1), vec![OsdId(1), OsdId(2)], WaitsFor::Down));
+    assert_eq!(
+        (s.blocked, s.probing, s.down, s.waits),
+        (true, osds(1), vec![OsdId(1), OsdId(2)], WaitsFor::Down)
+    );
     assert_eq!(s.blocked_by, [(OsdId(1), Epoch(0)), (OsdId(2), Epoch(0))]);
-    let past: Vec<_> = s.past.intervals.iter().map(|i| (i.first.0, i.last.0, i.acting.clone())).collect();
+    let past: Vec<_> =
+        s.past.intervals.iter().map(|i| (i.first.0, i.last.0, i.acting.clone())).collect();
     assert_eq!(past.last(), Some(&(6, 6, vec![OsdId(1), OsdId(2)])), "{past:?}");
     assert_eq!(pg.status().blocked_by, [OsdId(1), OsdId(2)].into());
     let at = |s| Utime::new(s, 0);
-    assert_eq!(pg.states(), [("Started/Primary/Peering/Down", at(7)), ("Started/Primary/Peering", at(7)), ("Started", at(7))]);
+    assert_eq!(
+        pg.states(),
+        [
+            ("Started/Primary/Peering/Down", at(7)),
+            ("Started/Primary/Peering", at(7)),
+            ("Started", at(7))
+        ]
+    );
 
     // Who is declared lost is not waited for, and does not stand for the other.
     let map = Map { epoch: 8, lost: Some((OsdId(2), 8)), ..map };
@@ -58,7 +84,10 @@ fn a_group_that_is_down_names_whom_it_needs() {
     let map = Map { epoch: 9, others: vec![OsdId(1)], ..map };
     to(&mut pg, &map);
     let s = pg.peering_status().unwrap();
-    assert_eq!((s.blocked, s.probing, s.blocked_by.len(), s.waits), (false, osds(2), 0, WaitsFor::Infos([OsdId(1)].into())));
+    assert_eq!(
+        (s.blocked, s.probing, s.blocked_by.len(), s.waits),
+        (false, osds(2), 0, WaitsFor::Infos([OsdId(1)].into()))
+    );
     assert_eq!(pg.status().blocked_by, [OsdId(1)].into());
     assert_eq!(pg.states()[1], ("Started/Primary/Peering", at(7)), "peering goes on");
     let msg = told(&pg, 6, Backfill::Complete);
@@ -77,14 +106,22 @@ fn a_group_that_is_incomplete_says_what_is_wrong_with_each_copy() {
     let s = pg.peering_status().unwrap();
     let WaitsFor::Complete(incomplete) = s.waits else { panic!("{:?}", s.waits) };
     assert_eq!((incomplete.started, incomplete.history_only), (Epoch(6), true));
-    let why: Vec<_> = incomplete.copies.iter().map(|c| (c.osd.0, c.last_epoch_started.0, c.why)).collect();
-    assert_eq!(why, [(0, 5, "the copy did not take part in the newest activation"), (1, 0, "the copy was never filled completely")]);
+    let why: Vec<_> =
+        incomplete.copies.iter().map(|c| (c.osd.0, c.last_epoch_started.0, c.why)).collect();
+    assert_eq!(
+        why,
+        [
+            (0, 5, "the copy did not take part in the newest activation"),
+            (1, 0, "the copy was never filled completely")
+        ]
+    );
     // Though an operator gave it up.
     assert_eq!(incomplete.may_help, [(OsdId(2), Epoch(8))]);
     assert!(!s.blocked && pg.status().blocked_by.contains(&OsdId(2)));
 
     // It comes back after all, with everything.
-    let map = Map { epoch: 9, others: vec![OsdId(1), OsdId(2)], rebooted: Some((OsdId(2), 9)), ..map };
+    let map =
+        Map { epoch: 9, others: vec![OsdId(1), OsdId(2)], rebooted: Some((OsdId(2), 9)), ..map };
     to(&mut pg, &map);
     let msgs = [told(&pg, 0, Backfill::Nothing), told(&pg, 6, Backfill::Complete)];
     for (osd, msg) in [1, 2].into_iter().zip(msgs) {

@@ -6,12 +6,12 @@
 //!   Pull ──(each part: Push, persist, next Pull)──► Push ──(each part: read, Push to all, PushReply from all)──► done
 //! ```
 //!
-//! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver writes the
-//! parts straight into the object: until the last part is durable the object stays in the missing set on
-//! disk, with nothing to `have`, and is never read.
+//! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver
+//! writes the parts straight into the object: until the last part is durable the object stays in
+//! the missing set on disk, with nothing to `have`, and is never read.
 //!
-//! An object whose newest content was given up has an older one again: whoever has that says from then on that it is
-//! the new version, without a copy.
+//! An object whose newest content was given up has an older one again: whoever has that says from
+//! then on that it is the new version, without a copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,8 @@ pub(super) struct Recovery {
     urgent: BTreeSet<ObjectId>,
     /// Who was asked for a copy that it has not told of, in which of its lives.
     asked_infos: BTreeMap<OsdId, Epoch>,
-    /// Objects that were given up and are gone, up to this version, once that is durable everywhere.
+    /// Objects that were given up and are gone, up to this version, once that is durable
+    /// everywhere.
     losing: (Eversion, BTreeSet<ObjectId>),
 }
 
@@ -49,8 +50,19 @@ enum Copy {
     /// An older content here becomes the newest.
     Revert,
     /// `next` is asked for, unless the part before it is being `written`.
-    Pull { from: OsdId, version: Eversion, next: Progress, written: bool },
-    Push { version: Eversion, targets: Vec<OsdId>, waiting: Vec<OsdId>, next: Progress, last: bool },
+    Pull {
+        from: OsdId,
+        version: Eversion,
+        next: Progress,
+        written: bool,
+    },
+    Push {
+        version: Eversion,
+        targets: Vec<OsdId>,
+        waiting: Vec<OsdId>,
+        next: Progress,
+        last: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -137,33 +149,44 @@ impl Pg {
         self.missing.is_empty()
             && (self.peers.is_empty()
                 || self.mapping.acting.iter().all(|o| {
-                    self.peers.get(o).is_none_or(|p| p.missing.as_ref().is_some_and(|m| m.is_empty()))
+                    self.peers
+                        .get(o)
+                        .is_none_or(|p| p.missing.as_ref().is_some_and(|m| m.is_empty()))
                 }))
     }
 
     /// Whether an acting replica lacks this object, or the copy that is being filled.
     pub(super) fn is_degraded_object(&self, oid: &ObjectId) -> bool {
-        self.mapping
-            .acting
-            .iter()
-            .copied()
-            .chain(self.followers())
-            .any(|o| self.peers.get(&o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid))))
+        self.mapping.acting.iter().copied().chain(self.followers()).any(|o| {
+            self.peers.get(&o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
+        })
     }
 
-    /// Whether a write of this object has to wait for its copy. Those that recover beside the group learn of writes to what
-    /// they lack by the log; but as long as an object is written again and again its copy would never end.
+    /// Whether a write of this object has to wait for its copy. Those that recover beside the group
+    /// learn of writes to what they lack by the log; but as long as an object is written again and
+    /// again its copy would never end.
     pub(super) fn holds_writes(&self, oid: &ObjectId) -> bool {
-        let lacks = |o: &OsdId| self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)));
-        let waits = |o: &OsdId| lacks(o) && (self.recovery.active.contains_key(oid) || !self.recovers_beside(*o));
+        let lacks = |o: &OsdId| {
+            self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
+        };
+        let waits = |o: &OsdId| {
+            lacks(o) && (self.recovery.active.contains_key(oid) || !self.recovers_beside(*o))
+        };
         self.mapping.acting.iter().any(lacks) || self.followers().any(|o| waits(&o))
     }
 
     /// Whether this copy or an acting replica lacks something that can be recovered.
     pub(super) fn has_recoverable(&self) -> bool {
         let unfound = &self.recovery.unfound;
-        let some = |m: &crate::missing::MissingSet| m.len() > unfound.len() || m.oldest_first().any(|o| !unfound.contains(o));
-        some(&self.missing) || self.mapping.acting.iter().any(|o| self.peers.get(o).and_then(|p| p.missing.as_ref()).is_some_and(some))
+        let some = |m: &crate::missing::MissingSet| {
+            m.len() > unfound.len() || m.oldest_first().any(|o| !unfound.contains(o))
+        };
+        some(&self.missing)
+            || self
+                .mapping
+                .acting
+                .iter()
+                .any(|o| self.peers.get(o).and_then(|p| p.missing.as_ref()).is_some_and(some))
     }
 
     /// Asks for a grant if there is something to start, and sees whether the PG became clean.
@@ -187,11 +210,18 @@ impl Pg {
         }
     }
 
-    /// What to copy next: what clients wait for, what this copy lacks, oldest first, then what replicas lack, then what
-    /// is to be filled.
+    /// What to copy next: what clients wait for, what this copy lacks, oldest first, then what
+    /// replicas lack, then what is to be filled.
     fn next_to_recover(&self) -> Option<ObjectId> {
-        let idle = |oid: &&ObjectId| !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid);
-        let urgent = self.recovery.urgent.iter().filter(idle).find(|o| self.missing.contains(o) || self.is_degraded_object(o));
+        let idle = |oid: &&ObjectId| {
+            !self.recovery.active.contains_key(*oid) && !self.recovery.unfound.contains(*oid)
+        };
+        let urgent = self
+            .recovery
+            .urgent
+            .iter()
+            .filter(idle)
+            .find(|o| self.missing.contains(o) || self.is_degraded_object(o));
         if urgent.is_some() || !self.may_recover() {
             return urgent.cloned();
         }
@@ -200,7 +230,10 @@ impl Pg {
             .find(idle)
             .or_else(|| {
                 let acting = self.mapping.acting.iter().copied();
-                acting.chain(self.filling()).filter_map(|o| self.peers.get(&o)?.missing.as_ref()).find_map(|m| m.oldest_first().find(idle))
+                acting
+                    .chain(self.filling())
+                    .filter_map(|o| self.peers.get(&o)?.missing.as_ref())
+                    .find_map(|m| m.oldest_first().find(idle))
             })
             .cloned()
     }
@@ -211,7 +244,8 @@ impl Pg {
             return;
         }
         for _ in 0..max_objects {
-            let running = self.recovery.active.keys().filter(|o| !self.recovery.urgent.contains(*o)).count();
+            let running =
+                self.recovery.active.keys().filter(|o| !self.recovery.urgent.contains(*o)).count();
             if running >= self.conf.recovery_max_active.max(1) {
                 break;
             }
@@ -246,8 +280,8 @@ impl Pg {
         }
     }
 
-    /// Clients wait for an object whose copy is under way: what it waits for now may be behind others, so that is asked for anew. Of
-    /// two answers the first counts.
+    /// Clients wait for an object whose copy is under way: what it waits for now may be behind
+    /// others, so that is asked for anew. Of two answers the first counts.
     fn hurry_active(&mut self, oid: ObjectId) {
         match self.recovery.active.get(&oid) {
             Some(Copy::Pull { from, version, next, written: false }) => {
@@ -256,8 +290,13 @@ impl Pg {
             }
             Some(Copy::Push { version, next, .. }) => {
                 let (version, next) = (*version, next.clone());
-                let is_this = |r: &Read| matches!(r, Read::Push(o, v) if *o == oid && *v == version);
-                let Some(token) = self.recovery.reads.iter().find_map(|(token, r)| is_this(r).then_some(*token)) else { return };
+                let is_this =
+                    |r: &Read| matches!(r, Read::Push(o, v) if *o == oid && *v == version);
+                let Some(token) =
+                    self.recovery.reads.iter().find_map(|(token, r)| is_this(r).then_some(*token))
+                else {
+                    return;
+                };
                 self.recovery.reads.remove(&token);
                 self.read(Read::Push(oid.clone(), version), oid, version, next);
             }
@@ -281,12 +320,21 @@ impl Pg {
             Some(Way::Pull(from, version)) => {
                 let next = Progress::default();
                 self.pull(from, oid.clone(), version, next.clone());
-                self.recovery.active.insert(oid, Copy::Pull { from, version, next, written: false });
+                self.recovery
+                    .active
+                    .insert(oid, Copy::Pull { from, version, next, written: false });
             }
             Some(Way::Revert(version)) => {
                 self.recovery.active.insert(oid.clone(), Copy::Revert);
                 let urgent = self.recovery.urgent.contains(&oid);
-                self.read_part(Read::Revert(oid.clone(), item.need), oid, version, Progress::default(), (0, 0), urgent);
+                self.read_part(
+                    Read::Revert(oid.clone(), item.need),
+                    oid,
+                    version,
+                    Progress::default(),
+                    (0, 0),
+                    urgent,
+                );
             }
             None => {
                 self.recovery.active.remove(&oid);
@@ -306,16 +354,24 @@ impl Pg {
     fn way_to(&self, oid: &ObjectId, item: &MissingItem) -> Option<Way> {
         let up = || self.peers.iter().filter(|(osd, _)| self.map.is_up(**osd));
         // An activated replica's info is older than its log; it shares ours.
-        let shares = |osd: &OsdId, p: &super::Peer| p.info.last_update >= item.need || self.mapping.acting.contains(osd);
-        let has = |p: &super::Peer| p.missing.as_ref().is_some_and(|m| !m.contains(oid)) && !p.info.removing;
-        if let Some((osd, _)) = up().find(|(osd, p)| shares(osd, p) && has(p) && p.info.last_backfill.covers(oid)) {
+        let shares = |osd: &OsdId, p: &super::Peer| {
+            p.info.last_update >= item.need || self.mapping.acting.contains(osd)
+        };
+        let has = |p: &super::Peer| {
+            p.missing.as_ref().is_some_and(|m| !m.contains(oid)) && !p.info.removing
+        };
+        if let Some((osd, _)) =
+            up().find(|(osd, p)| shares(osd, p) && has(p) && p.info.last_backfill.covers(oid))
+        {
             return Some(Way::Pull(*osd, item.need));
         }
         let older = self.reverts_to(item)?;
         if item.have == older {
             return Some(Way::Revert(older));
         }
-        let has = |p: &super::Peer| p.missing.as_ref().and_then(|m| m.get(oid)).is_some_and(|i| i.have == older);
+        let has = |p: &super::Peer| {
+            p.missing.as_ref().and_then(|m| m.get(oid)).is_some_and(|i| i.have == older)
+        };
         up().find(|(_, p)| has(p)).map(|(osd, _)| Way::Pull(*osd, older))
     }
 
@@ -353,7 +409,8 @@ impl Pg {
         *value = info.to_bytes(Features::ALL);
         self.missing.remove(&oid);
         self.update_last_complete();
-        let mut persist = Persist { source: Source::Attrs(oid.clone(), attrs), ..Persist::default() };
+        let mut persist =
+            Persist { source: Source::Attrs(oid.clone(), attrs), ..Persist::default() };
         persist.rows.remove.push(rows::missing_key(&oid));
         persist.rows.set.push(rows::fast_row(&self.info));
         let token = self.persist(persist);
@@ -381,17 +438,38 @@ impl Pg {
             self.recovered(oid);
             return;
         }
-        let copy = Copy::Push { version, targets, waiting: Vec::new(), next: Progress::default(), last: false };
+        let copy = Copy::Push {
+            version,
+            targets,
+            waiting: Vec::new(),
+            next: Progress::default(),
+            last: false,
+        };
         self.recovery.active.insert(oid.clone(), copy);
         self.read(Read::Push(oid.clone(), version), oid, version, Progress::default());
     }
 
     fn read(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress) {
         let urgent = self.recovery.urgent.contains(&oid);
-        self.read_part(what, oid, version, from, (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries), urgent);
+        self.read_part(
+            what,
+            oid,
+            version,
+            from,
+            (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries),
+            urgent,
+        );
     }
 
-    fn read_part(&mut self, what: Read, oid: ObjectId, version: Eversion, from: Progress, (max_bytes, max_omap): (u64, u64), urgent: bool) {
+    fn read_part(
+        &mut self,
+        what: Read,
+        oid: ObjectId,
+        version: Eversion,
+        from: Progress,
+        (max_bytes, max_omap): (u64, u64),
+        urgent: bool,
+    ) {
         let token = self.recovery.next_read;
         // Tokens of an earlier interval must not be taken for those of this one.
         self.recovery.next_read += 1;
@@ -413,13 +491,19 @@ impl Pg {
             None => {}
             Some(Read::Revert(oid, version)) => self.reverted(oid, version, chunk),
             Some(Read::Answer { to, asked, oid, version }) => {
-                // That there is nothing to send does not say that this copy is bad: what was asked for twice may be asked for no
-                // more, and the object written since. The primary knows.
-                let msg = chunk.map_or_else(|| PeerMsg::PullFailed { oid, version }, |chunk| PeerMsg::Push(Box::new(chunk)));
+                // That there is nothing to send does not say that this copy is bad: what was asked
+                // for twice may be asked for no more, and the object written since. The primary
+                // knows.
+                let msg = chunk.map_or_else(
+                    || PeerMsg::PullFailed { oid, version },
+                    |chunk| PeerMsg::Push(Box::new(chunk)),
+                );
                 self.answer(to, asked, msg);
             }
             Some(Read::Push(oid, version)) => {
-                let Some(Copy::Push { targets, waiting, next, last, version: v }) = self.recovery.active.get_mut(&oid) else {
+                let Some(Copy::Push { targets, waiting, next, last, version: v }) =
+                    self.recovery.active.get_mut(&oid)
+                else {
                     return;
                 };
                 if *v != version {
@@ -443,7 +527,15 @@ impl Pg {
         }
     }
 
-    pub(super) fn handle_pull(&mut self, from: OsdId, asked: Epoch, oid: ObjectId, version: Eversion, at: Progress, urgent: bool) {
+    pub(super) fn handle_pull(
+        &mut self,
+        from: OsdId,
+        asked: Epoch,
+        oid: ObjectId,
+        version: Eversion,
+        at: Progress,
+        urgent: bool,
+    ) {
         // What is missing in its newest version may be here in an older one that counts again.
         let here = match self.missing.get(&oid) {
             Some(item) => item.have == version && version != Eversion::default(),
@@ -454,7 +546,14 @@ impl Pg {
             return;
         }
         let most = (self.conf.recovery_max_chunk, self.conf.recovery_max_omap_entries);
-        self.read_part(Read::Answer { to: from, asked, oid: oid.clone(), version }, oid, version, at, most, urgent);
+        self.read_part(
+            Read::Answer { to: from, asked, oid: oid.clone(), version },
+            oid,
+            version,
+            at,
+            most,
+            urgent,
+        );
     }
 
     /// A part of an object that this copy lacks.
@@ -466,7 +565,12 @@ impl Pg {
         }
         if self.is_primary() {
             match self.recovery.active.get_mut(&chunk.oid) {
-                Some(Copy::Pull { from: f, next, version, written }) if !*written && *f == from && *next == chunk.from && *version == chunk.version => {
+                Some(Copy::Pull { from: f, next, version, written })
+                    if !*written
+                        && *f == from
+                        && *next == chunk.from
+                        && *version == chunk.version =>
+                {
                     next.clone_from(&chunk.to);
                     *written = true;
                 }
@@ -475,7 +579,8 @@ impl Pg {
         } else if self.phase != Phase::ReplicaActive || self.mapping.primary != Some(from) {
             return;
         }
-        let (oid, version, to, last) = (chunk.oid.clone(), chunk.version, chunk.to.clone(), chunk.last);
+        let (oid, version, to, last) =
+            (chunk.oid.clone(), chunk.version, chunk.to.clone(), chunk.last);
         let mut persist = Persist::default();
         if self.is_primary() {
             let stats = &mut self.info.stats;
@@ -517,7 +622,8 @@ impl Pg {
             return;
         }
         // Of another source by now, this part says nothing of what is asked of that one.
-        if let Some(Copy::Pull { from, version, next, written: written @ true }) = self.recovery.active.get_mut(&oid)
+        if let Some(Copy::Pull { from, version, next, written: written @ true }) =
+            self.recovery.active.get_mut(&oid)
             && next == to
         {
             *written = false;
@@ -528,18 +634,31 @@ impl Pg {
 
     pub(super) fn handle_pull_failed(&mut self, from: OsdId, oid: ObjectId, version: Eversion) {
         match self.recovery.active.get(&oid) {
-            // Of what was asked for twice, the second answer may come when it is of no account any more.
-            Some(Copy::Pull { from: f, version: v, written: false, .. }) if *f == from && *v == version => {}
+            // Of what was asked for twice, the second answer may come when it is of no account any
+            // more.
+            Some(Copy::Pull { from: f, version: v, written: false, .. })
+                if *f == from && *v == version => {}
             _ => return,
         }
-        // As long as the primary lacks it nobody writes it, so what is there is not this version, or cannot be read.
+        // As long as the primary lacks it nobody writes it, so what is there is not this version,
+        // or cannot be read.
         self.lose_source(from, &oid, version);
         self.recover(oid);
         self.check_recovery();
     }
 
-    pub(super) fn handle_push_reply(&mut self, from: OsdId, oid: ObjectId, version: Eversion, to: Progress) {
-        let Some(Copy::Push { version: v, waiting, next, last, targets }) = self.recovery.active.get_mut(&oid) else { return };
+    pub(super) fn handle_push_reply(
+        &mut self,
+        from: OsdId,
+        oid: ObjectId,
+        version: Eversion,
+        to: Progress,
+    ) {
+        let Some(Copy::Push { version: v, waiting, next, last, targets }) =
+            self.recovery.active.get_mut(&oid)
+        else {
+            return;
+        };
         if *v != version || *next != to {
             return;
         }

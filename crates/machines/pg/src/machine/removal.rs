@@ -24,8 +24,8 @@ impl Pg {
         }
         self.leave_interval();
         self.phase = Phase::Removing;
-        // From the first removed object on this copy is not what its log says. If the OSD stops half way,
-        // it must not be taken for a copy when it comes back.
+        // From the first removed object on this copy is not what its log says. If the OSD stops
+        // half way, it must not be taken for a copy when it comes back.
         let mut persist = Persist::default();
         persist.rows.remove.extend(self.log.iter().map(|e| rows::log_key(e.entry.version)));
         persist.rows.remove.extend(self.log.dups().map(|d| rows::dup_key(d)));
@@ -40,7 +40,11 @@ impl Pg {
         self.info.last_complete = Eversion::default();
         self.info.log_tail = Eversion::default();
         // What there is to remove, for operators.
-        self.info.stats = StatSum { num_objects: part(stats.num_objects), num_bytes: part(stats.num_bytes), ..StatSum::default() };
+        self.info.stats = StatSum {
+            num_objects: part(stats.num_objects),
+            num_bytes: part(stats.num_bytes),
+            ..StatSum::default()
+        };
         self.info_rows(&mut persist);
         let token = self.persist(persist);
         self.defer(token, Deferred::Remove);

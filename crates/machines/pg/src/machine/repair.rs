@@ -1,8 +1,9 @@
 //! Copies that turn out to be bad: the object becomes missing there, and recovery does the rest.
 //!
-//! Who finds out may be a client's read on the primary, a read for recovery on anybody, or a scrub. The item of
-//! the missing set says that the copy has nothing, and is durable like any other, so a repair that is interrupted
-//! goes on. (Ceph: `PrimaryLogPG::rep_repair_primary_object`, `PeeringState::force_object_missing`.)
+//! Who finds out may be a client's read on the primary, a read for recovery on anybody, or a scrub.
+//! The item of the missing set says that the copy has nothing, and is durable like any other, so a
+//! repair that is interrupted goes on. (Ceph: `PrimaryLogPG::rep_repair_primary_object`,
+//! `PeeringState::force_object_missing`.)
 
 use std::collections::BTreeSet;
 
@@ -31,8 +32,8 @@ impl Repairs {
 }
 
 impl Pg {
-    /// The host cannot read this object, which has this version. Without anybody to ask for a good copy it stays
-    /// as it is: some of it may still be of use.
+    /// The host cannot read this object, which has this version. Without anybody to ask for a good
+    /// copy it stays as it is: some of it may still be of use.
     pub(super) fn handle_object_damaged(&mut self, oid: ObjectId, version: Eversion) {
         if self.phase != Phase::Active || self.missing.contains(&oid) {
             return;
@@ -43,7 +44,11 @@ impl Pg {
             return;
         }
         let places: Vec<String> = good.iter().map(i32::to_string).collect();
-        self.log_error(format!("{} missing primary copy of {oid}, will try copies on {}", self.info.pgid, places.join(",")));
+        self.log_error(format!(
+            "{} missing primary copy of {oid}, will try copies on {}",
+            self.info.pgid,
+            places.join(",")
+        ));
         self.recovery.hurry(oid.clone());
         self.lose_own(oid, version);
         self.check_recovery();
@@ -52,7 +57,11 @@ impl Pg {
     /// Acting replicas that lack nothing of this object, as far as is known.
     fn who_has(&self, oid: &ObjectId) -> impl Iterator<Item = OsdId> {
         self.replicas().into_iter().filter(|o| {
-            self.map.is_up(*o) && self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| !m.contains(oid)))
+            self.map.is_up(*o)
+                && self
+                    .peers
+                    .get(o)
+                    .is_some_and(|p| p.missing.as_ref().is_some_and(|m| !m.contains(oid)))
         })
     }
 
@@ -83,15 +92,22 @@ impl Pg {
         self.persist(persist);
     }
 
-    /// The primary: a copy that it asked for is not there as it should be. Both know from here on that it is missing, if it is
-    /// written with the group.
+    /// The primary: a copy that it asked for is not there as it should be. Both know from here on
+    /// that it is missing, if it is written with the group.
     pub(super) fn lose_source(&mut self, osd: OsdId, oid: &ObjectId, version: Eversion) {
-        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else { return };
+        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
+            return;
+        };
         let known = missing.get(oid).copied();
         let need = known.map_or(version, |i| i.need);
         missing.set(oid.clone(), MissingItem { need, have: Eversion::default() });
-        if known.is_none() && (self.mapping.acting.contains(&osd) || self.followers().any(|f| f == osd)) {
-            self.log_error(format!("{} copy of {oid} on osd.{} cannot be read", self.info.pgid, osd.0));
+        if known.is_none()
+            && (self.mapping.acting.contains(&osd) || self.followers().any(|f| f == osd))
+        {
+            self.log_error(format!(
+                "{} copy of {oid} on osd.{} cannot be read",
+                self.info.pgid, osd.0
+            ));
             self.clean = false;
             self.repairs.objects.insert(oid.clone());
             self.send(osd, PeerMsg::MarkMissing { objects: vec![(oid.clone(), need)] });
@@ -106,7 +122,9 @@ impl Pg {
             self.mark_own(objects);
             return;
         }
-        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else { return };
+        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
+            return;
+        };
         for (oid, need) in &objects {
             missing.set(oid.clone(), MissingItem { need: *need, have: Eversion::default() });
         }

@@ -1,10 +1,10 @@
 //! Scripts of bad copies.
 
-use super::machine_test::{reserve, active, commit_all, drain, from, oid, proposal};
+use super::machine_test::{active, commit_all, drain, from, oid, proposal, reserve};
 use super::*;
-use crate::{PgState, ReadToken};
 use crate::action::Source;
 use crate::msg::{ObjectChunk, Progress};
+use crate::{PgState, ReadToken};
 
 fn now() -> Utime {
     Utime::default()
@@ -13,7 +13,13 @@ fn now() -> Utime {
 /// A whole small object, as a source sends it.
 fn chunk(name: &str, version: Eversion) -> PeerMsg {
     let to = Progress { data_to: 1, omap_to: None };
-    PeerMsg::Push(Box::new(ObjectChunk { oid: oid(name), version, last: true, to, ..ObjectChunk::default() }))
+    PeerMsg::Push(Box::new(ObjectChunk {
+        oid: oid(name),
+        version,
+        last: true,
+        to,
+        ..ObjectChunk::default()
+    }))
 }
 
 /// A clean group of three with one object.
@@ -29,7 +35,9 @@ fn with_object(name: &str) -> (Pg, Eversion) {
 }
 
 fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
-    let sends = actions.iter().filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
+    let sends = actions
+        .iter()
+        .filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
     sends.flat_map(|(to, msg)| to.iter().map(move |o| (*o, msg))).collect()
 }
 
@@ -38,8 +46,11 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     let (mut pg, version) = with_object("a");
     pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
     let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }, Action::Reserve { .. }]
-        if text.contains("missing primary copy") && text.ends_with("will try copies on 1,2") && p.rows.set.len() == 2), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }, Action::Reserve { .. }]
+        if text.contains("missing primary copy") && text.ends_with("will try copies on 1,2") && p.rows.set.len() == 2),
+        "{actions:?}"
+    );
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Missing);
     assert!(pg.must_wait(&oid("a"), false) && !pg.must_wait(&oid("b"), true));
     assert!(pg.state().has(PgState::REPAIR) && !pg.is_clean());
@@ -50,21 +61,39 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     let source = sent(&actions)[0].0;
     let actions = from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
     let sent = sent(&actions);
-    assert!(matches!(sent[..], [(at, PeerMsg::MarkMissing { .. }), (to, PeerMsg::Pull { .. })] if at == source && to != source), "{actions:?}");
+    assert!(
+        matches!(sent[..], [(at, PeerMsg::MarkMissing { .. }), (to, PeerMsg::Pull { .. })] if at == source && to != source),
+        "{actions:?}"
+    );
     let other = sent[1].0;
     let actions = from(&mut pg, other.0, chunk("a", version));
-    assert!(actions.iter().any(|a| matches!(a, Action::CopyRepaired(o) if *o == oid("a"))), "{actions:?}");
-    assert!(actions.iter().any(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_)))));
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::CopyRepaired(o) if *o == oid("a"))),
+        "{actions:?}"
+    );
+    assert!(
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_))))
+    );
     // Then the replica that could not read it gets it too, and only that one.
     let actions = commit_all(&mut pg);
-    let Some(Action::ReadObject { token, .. }) = actions.into_iter().next() else { panic!("it is to be pushed") };
+    let Some(Action::ReadObject { token, .. }) = actions.into_iter().next() else {
+        panic!("it is to be pushed")
+    };
     let PeerMsg::Push(c) = chunk("a", version) else { unreachable!() };
     let to = c.to.clone();
     pg.handle(Event::ObjectRead { token, chunk: Some(*c) }, now());
     let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::Send { to, msg: PeerMsg::Push(_), .. }] if to[..] == [source]), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Send { to, msg: PeerMsg::Push(_), .. }] if to[..] == [source]),
+        "{actions:?}"
+    );
     let actions = from(&mut pg, source.0, PeerMsg::PushReply { oid: oid("a"), version, to });
-    assert!(actions.iter().any(|a| matches!(a, Action::ObjectReady(o) if *o == oid("a"))), "{actions:?}");
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::ObjectReady(o) if *o == oid("a"))),
+        "{actions:?}"
+    );
     assert!(pg.is_clean() && !pg.state().has(PgState::REPAIR), "{}", pg.state());
     assert_eq!(pg.info().scrub.repaired, 2);
 }
@@ -76,37 +105,66 @@ fn with_nobody_to_ask_the_object_stays() {
     commit_all(&mut pg);
     pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
     let actions = drain(&mut pg);
-    assert!(matches!(&actions[..], [Action::ClusterLog { error: true, text }] if text.ends_with("unfound")), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::ClusterLog { error: true, text }] if text.ends_with("unfound")),
+        "{actions:?}"
+    );
     assert!(pg.is_clean() && pg.object_status(&oid("a")) == ObjectStatus::Ready);
 }
 
 #[test]
 fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
     let (mut primary, version) = with_object("a");
-    let mut replica = Pg::create(OsdId(1), primary.pgid(), primary.map.clone(), PgConf::default(), now()).unwrap();
+    let mut replica =
+        Pg::create(OsdId(1), primary.pgid(), primary.map.clone(), PgConf::default(), now())
+            .unwrap();
     replica.handle(Event::ActivateMap, now());
     commit_all(&mut replica);
     let log = primary.log.after(Eversion::default());
     // What it learns from the log is missing; it is pushed, so that it has it.
-    from(&mut replica, 0, PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() });
+    from(
+        &mut replica,
+        0,
+        PeerMsg::Activate { info: primary.info.clone(), log, past: PastIntervals::default() },
+    );
     from(&mut replica, 0, chunk("a", version));
     commit_all(&mut replica);
     assert!(replica.missing().is_empty());
 
-    let actions = from(&mut replica, 0, PeerMsg::Pull { oid: oid("a"), version, from: Progress::default(), urgent: true });
-    let Some(Action::ReadObject { token, urgent: true, .. }) = actions.into_iter().next() else { panic!("it reads, for clients that wait") };
+    let actions = from(
+        &mut replica,
+        0,
+        PeerMsg::Pull { oid: oid("a"), version, from: Progress::default(), urgent: true },
+    );
+    let Some(Action::ReadObject { token, urgent: true, .. }) = actions.into_iter().next() else {
+        panic!("it reads, for clients that wait")
+    };
     replica.handle(Event::ObjectRead { token, chunk: None }, now());
     let actions = drain(&mut replica);
-    assert!(matches!(&actions[..], [Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Send { msg: PeerMsg::PullFailed { .. }, .. }]),
+        "{actions:?}"
+    );
     assert!(replica.missing().is_empty(), "it does not know whether it is still asked");
 
     // A primary that still asks says what follows from that.
     primary.lose_own(oid("a"), version);
-    let source = sent(&drain(&mut primary)).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    let source = sent(&drain(&mut primary))
+        .into_iter()
+        .find(|(_, m)| matches!(m, PeerMsg::Pull { .. }))
+        .unwrap()
+        .0;
     let actions = from(&mut primary, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
-    let logged = format!("{} copy of {} on osd.{} cannot be read", primary.pgid(), oid("a"), source.0);
-    assert!(actions.iter().any(|a| matches!(a, Action::ClusterLog { error: true, text } if *text == logged)), "{actions:?}");
-    let (to, marked) = sent(&actions).into_iter().find(|(_, m)| matches!(m, PeerMsg::MarkMissing { .. })).unwrap();
+    let logged =
+        format!("{} copy of {} on osd.{} cannot be read", primary.pgid(), oid("a"), source.0);
+    assert!(
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::ClusterLog { error: true, text } if *text == logged)),
+        "{actions:?}"
+    );
+    let (to, marked) =
+        sent(&actions).into_iter().find(|(_, m)| matches!(m, PeerMsg::MarkMissing { .. })).unwrap();
     assert_eq!(to, source);
     let marked = marked.clone();
     from(&mut replica, 0, marked);
@@ -124,7 +182,13 @@ fn copies_that_are_marked_bad_are_pushed() {
     pg.check_recovery();
     let actions = drain(&mut pg);
     assert!(matches!(sent(&actions)[..], [(OsdId(2), PeerMsg::MarkMissing { .. })]), "{actions:?}");
-    assert!(matches!(actions.last(), Some(Action::Reserve { target: false, backfill: false, priority: 190 })), "{actions:?}");
+    assert!(
+        matches!(
+            actions.last(),
+            Some(Action::Reserve { target: false, backfill: false, priority: 190 })
+        ),
+        "{actions:?}"
+    );
     assert!(matches!(reserve(&mut pg).last(), Some(Action::QueueRecovery)));
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Degraded);
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
@@ -172,34 +236,60 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
     pg.lose_own(oid("a"), version);
     let begun = drain(&mut pg);
     let pulls = |actions: &[Action]| -> Vec<bool> {
-        sent(actions).into_iter().filter_map(|(_, m)| if let PeerMsg::Pull { urgent, .. } = m { Some(*urgent) } else { None }).collect()
+        sent(actions)
+            .into_iter()
+            .filter_map(
+                |(_, m)| if let PeerMsg::Pull { urgent, .. } = m { Some(*urgent) } else { None },
+            )
+            .collect()
     };
     assert_eq!(pulls(&begun), [false]);
-    let source = sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    let source =
+        sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
     pg.recover_now(oid("a"));
     assert_eq!(pulls(&drain(&mut pg)), [true]);
     pg.recover_now(oid("a"));
     assert!(drain(&mut pg).is_empty(), "once is enough");
     // Both are answered; one counts.
-    let writes = |actions: &[Action]| actions.iter().filter(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_)))).count();
+    let writes = |actions: &[Action]| {
+        actions
+            .iter()
+            .filter(|a| matches!(a, Action::Persist(p) if matches!(p.source, Source::Push(_))))
+            .count()
+    };
     let first = from(&mut pg, source.0, chunk("a", version));
     let second = from(&mut pg, source.0, chunk("a", version));
     assert_eq!((writes(&first), writes(&second)), (1, 0));
-    // Nor does it say anything of the source if the second one finds a newer content there, or nothing.
+    // Nor does it say anything of the source if the second one finds a newer content there, or
+    // nothing.
     commit_all(&mut pg);
     let actions = from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version });
-    assert!(actions.is_empty() && pg.object_status(&oid("a")) == ObjectStatus::Ready, "{actions:?}");
+    assert!(
+        actions.is_empty() && pg.object_status(&oid("a")) == ObjectStatus::Ready,
+        "{actions:?}"
+    );
 
-    // While a part is being written nothing is asked for; what follows is urgent, and the source cannot have failed.
+    // While a part is being written nothing is asked for; what follows is urgent, and the source
+    // cannot have failed.
     let (mut pg, version) = with_object("a");
     pg.lose_own(oid("a"), version);
     let begun = drain(&mut pg);
-    let source = sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
-    let part = ObjectChunk { oid: oid("a"), version, to: Progress { data_to: 1, omap_to: None }, size: 2, ..ObjectChunk::default() };
+    let source =
+        sent(&begun).into_iter().find(|(_, m)| matches!(m, PeerMsg::Pull { .. })).unwrap().0;
+    let part = ObjectChunk {
+        oid: oid("a"),
+        version,
+        to: Progress { data_to: 1, omap_to: None },
+        size: 2,
+        ..ObjectChunk::default()
+    };
     assert_eq!(writes(&from(&mut pg, source.0, PeerMsg::Push(Box::new(part)))), 1);
     pg.recover_now(oid("a"));
     assert_eq!(pulls(&drain(&mut pg)), [false; 0]);
-    assert_eq!(pulls(&from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version })), [false; 0]);
+    assert_eq!(
+        pulls(&from(&mut pg, source.0, PeerMsg::PullFailed { oid: oid("a"), version })),
+        [false; 0]
+    );
     assert_eq!(pulls(&commit_all(&mut pg)), [true]);
 
     // A replica lacks it.
@@ -210,7 +300,16 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
     reserve(&mut pg);
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     let reads = |actions: &[Action]| -> Vec<(ReadToken, bool)> {
-        actions.iter().filter_map(|a| if let Action::ReadObject { token, urgent, .. } = a { Some((*token, *urgent)) } else { None }).collect()
+        actions
+            .iter()
+            .filter_map(|a| {
+                if let Action::ReadObject { token, urgent, .. } = a {
+                    Some((*token, *urgent))
+                } else {
+                    None
+                }
+            })
+            .collect()
     };
     let [(slow, false)] = reads(&drain(&mut pg))[..] else { panic!("it is read") };
     pg.recover_now(oid("a"));
@@ -218,7 +317,10 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
     let PeerMsg::Push(content) = chunk("a", version) else { unreachable!() };
     let mut answered = |token| {
         pg.handle(Event::ObjectRead { token, chunk: Some((*content).clone()) }, now());
-        drain(&mut pg).iter().filter(|a| matches!(a, Action::Send { msg: PeerMsg::Push(_), .. })).count()
+        drain(&mut pg)
+            .iter()
+            .filter(|a| matches!(a, Action::Send { msg: PeerMsg::Push(_), .. }))
+            .count()
     };
     assert_eq!((answered(quick), answered(slow)), (1, 0));
 }

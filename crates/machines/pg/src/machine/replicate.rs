@@ -4,24 +4,25 @@ use types::{Eversion, OsdId};
 
 use crate::action::{Action, Persist, Source};
 use crate::log_entry::{LogEntry, LogOp, Logged};
+use crate::merge;
 use crate::msg::{PeerMsg, RepOp};
 use crate::proposal::{NotActive, Proposal};
 use crate::rows;
-use crate::merge;
 
 use super::{Deferred, InFlight, Pg, Phase};
 
 impl Pg {
     /// Orders a change and replicates it. The host has checked [`Pg::object_status`] and
     /// [`Pg::find_dup`], and has built the payload for [`Pg::next_version`]. Causes one
-    /// [`Action::Persist`] with [`Source::Proposal`], and [`Action::Reply`] when every acting OSD has it.
-    /// Returns the version of the last entry.
+    /// [`Action::Persist`] with [`Source::Proposal`], and [`Action::Reply`] when every acting OSD
+    /// has it. Returns the version of the last entry.
     pub fn propose(&mut self, proposal: Proposal) -> Result<Eversion, NotActive> {
         if !self.is_active() || proposal.entries.is_empty() {
             return Err(NotActive);
         }
         let epoch = self.map.epoch();
-        let mut persist = Persist { source: Source::Proposal(proposal.token), ..Persist::default() };
+        let mut persist =
+            Persist { source: Source::Proposal(proposal.token), ..Persist::default() };
         let mut op = RepOp {
             entries: Default::default(),
             stats: proposal.stats,
@@ -95,10 +96,16 @@ impl Pg {
                 return;
             }
             self.info.last_update = v;
-            self.info.last_user_version = self.info.last_user_version.max(logged.entry.user_version);
+            self.info.last_user_version =
+                self.info.last_user_version.max(logged.entry.user_version);
             persist.rows.set.push(rows::log_row(&logged));
             if op.log_only {
-                merge::learn(&mut self.missing, &self.info.last_backfill, &logged.entry, &mut learned);
+                merge::learn(
+                    &mut self.missing,
+                    &self.info.last_backfill,
+                    &logged.entry,
+                    &mut learned,
+                );
             }
             given_up |= matches!(logged.entry.op, LogOp::LostRevert | LogOp::LostDelete);
             self.log.push(logged);
@@ -144,7 +151,9 @@ impl Pg {
             .map(|o| self.peers.get(&o).map_or(Eversion::default(), |p| p.acked))
             .min()
             .unwrap_or(Eversion::MAX);
-        while let Some(op) = self.inflight.pop_front_if(|op| op.persist <= self.committed && op.version <= acked) {
+        while let Some(op) =
+            self.inflight.pop_front_if(|op| op.persist <= self.committed && op.version <= acked)
+        {
             self.all_committed = op.version;
             self.actions.push_back(Action::Reply { token: op.token, version: op.version });
         }
@@ -171,10 +180,15 @@ impl Pg {
         target.min(self.min_last_complete_ondisk)
     }
 
-    /// Trims the log. Nothing that this copy has not completed is trimmed, whatever the primary says. While a copy
-    /// is filled it never completes anything for long; what it lacks is in its missing set, not in the log alone.
+    /// Trims the log. Nothing that this copy has not completed is trimmed, whatever the primary
+    /// says. While a copy is filled it never completes anything for long; what it lacks is in its
+    /// missing set, not in the log alone.
     fn trim_log(&mut self, to: Eversion, persist: &mut Persist) {
-        let to = if self.info.is_incomplete() { to.min(self.info.last_update) } else { to.min(self.info.last_complete) };
+        let to = if self.info.is_incomplete() {
+            to.min(self.info.last_update)
+        } else {
+            to.min(self.info.last_complete)
+        };
         if to > self.log.tail() {
             self.log.trim(to, self.conf.pg_log_dups_tracked, &mut persist.rows);
             self.info.log_tail = self.log.tail();

@@ -4,11 +4,12 @@
 //!   Reserve (own turn) ─► Reserve to each acting replica, one after the other ─► recovery ─► Release everywhere
 //! ```
 //!
-//! Turns are counted by OSD (`osd_max_backfills`), apart for groups that it leads and groups that others lead. Turns of the
-//! second kind are only waited for by those that have one of the first, in the order of the OSDs, so nobody waits in a
-//! circle. A turn may be taken back for somebody with a higher priority: then all of them are given back and asked for anew.
-//! Objects that clients wait for need no turn. (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved` and
-//! what follows.)
+//! Turns are counted by OSD (`osd_max_backfills`), apart for groups that it leads and groups that
+//! others lead. Turns of the second kind are only waited for by those that have one of the first,
+//! in the order of the OSDs, so nobody waits in a circle. A turn may be taken back for somebody
+//! with a higher priority: then all of them are given back and asked for anew. Objects that clients
+//! wait for need no turn. (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved`
+//! and what follows.)
 
 use types::{OsdId, PgState};
 
@@ -65,7 +66,8 @@ impl Reservation {
     }
 }
 
-/// A base with what speaks for more haste in the group and in its pool, within the range of its base.
+/// A base with what speaks for more haste in the group and in its pool, within the range of its
+/// base.
 fn clamp(base: i32, more: i32, pool: i32, highest: i32) -> u8 {
     let pool = pool.clamp(-POOL_MAX, POOL_MAX) + POOL_MAX;
     u8::try_from((base + more + pool).clamp(0, highest)).unwrap_or(u8::MAX)
@@ -79,11 +81,17 @@ impl Pg {
         }
         let whole = self.mapping.acting.iter().filter(|o| match **o == self.me {
             true => self.missing.is_empty(),
-            false => self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.is_empty())),
+            false => {
+                self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.is_empty()))
+            }
         });
         let short = self.pool.min_size as i32 - whole.count() as i32;
         let pool = self.map.recovery_priority(self.info.pgid.pool);
-        if short > 0 { clamp(INACTIVE, short, pool, HIGHEST) } else { clamp(RECOVERY, 0, pool, INACTIVE - 1) }
+        if short > 0 {
+            clamp(INACTIVE, short, pool, HIGHEST)
+        } else {
+            clamp(RECOVERY, 0, pool, INACTIVE - 1)
+        }
     }
 
     /// How urgent backfill is.
@@ -105,12 +113,14 @@ impl Pg {
         }
     }
 
-    /// Whether an acting OSD that lacks something has a full store (Ceph: `RecoveryTooFull`). Only what clients wait for is
-    /// recovered until there is room; the map tells.
+    /// Whether an acting OSD that lacks something has a full store (Ceph: `RecoveryTooFull`). Only
+    /// what clients wait for is recovered until there is room; the map tells.
     pub(super) fn recovery_too_full(&self) -> bool {
         let lacks = |osd: OsdId| match osd == self.me {
             true => !self.missing.is_empty(),
-            false => self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| !m.is_empty()),
+            false => {
+                self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| !m.is_empty())
+            }
         };
         let beside = self.filling().filter(|o| self.recovers_beside(*o));
         self.mapping.acting.iter().copied().chain(beside).any(|o| lacks(o) && self.map.is_full(o))
@@ -118,7 +128,9 @@ impl Pg {
 
     /// Whether objects may be recovered that nobody waits for.
     pub(super) fn may_recover(&self) -> bool {
-        self.map.recovers() && !self.recovery_too_full() && (self.reservation.is_held() || self.backfill_has_turn())
+        self.map.recovers()
+            && !self.recovery_too_full()
+            && (self.reservation.is_held() || self.backfill_has_turn())
     }
 
     /// Asks for turns, or gives them back, as there is something to recover.
@@ -141,7 +153,11 @@ impl Pg {
         // A copy that is being filled gets its writes: the turns that it has will do.
         if self.reservation.stage == Stage::Idle && !self.follows_or_gives_up_turn() {
             self.reservation.stage = Stage::Own;
-            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority: self.recovery_priority() });
+            self.actions.push_back(Action::Reserve {
+                target: false,
+                backfill: false,
+                priority: self.recovery_priority(),
+            });
         }
     }
 
@@ -211,8 +227,8 @@ impl Pg {
         }
     }
 
-    /// An operator wants the group recovered, or filled, before all others, or not any more (Ceph: `SetForceRecovery` and
-    /// the others).
+    /// An operator wants the group recovered, or filled, before all others, or not any more (Ceph:
+    /// `SetForceRecovery` and the others).
     pub(super) fn force(&mut self, backfill: bool, on: bool) {
         if !self.is_primary() {
             return;
@@ -229,13 +245,21 @@ impl Pg {
             return;
         }
         *forced = on;
-        // Also where it waits for, or has, turns of others: whoever is asked again changes the priority.
+        // Also where it waits for, or has, turns of others: whoever is asked again changes the
+        // priority.
         if self.reservation.stage != Stage::Idle {
             let priority = self.recovery_priority();
             self.actions.push_back(Action::Reserve { target: false, backfill: false, priority });
-            self.send_all(self.reservation.asked.iter().copied().collect(), PeerMsg::Reserve { backfill: false, priority });
+            self.send_all(
+                self.reservation.asked.iter().copied().collect(),
+                PeerMsg::Reserve { backfill: false, priority },
+            );
         } else if self.backfill_wants_turn() {
-            self.actions.push_back(Action::Reserve { target: false, backfill: true, priority: self.backfill_priority() });
+            self.actions.push_back(Action::Reserve {
+                target: false,
+                backfill: true,
+                priority: self.backfill_priority(),
+            });
             self.ask_target_turns_again();
         }
     }

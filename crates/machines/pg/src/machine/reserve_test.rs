@@ -12,7 +12,9 @@ fn now() -> Utime {
 }
 
 fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
-    let sends = actions.iter().filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
+    let sends = actions
+        .iter()
+        .filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
     sends.flat_map(|(to, msg)| to.iter().map(move |o| (*o, msg))).collect()
 }
 
@@ -28,20 +30,37 @@ fn degraded() -> Pg {
 #[test]
 fn turns_come_one_after_the_other_and_go_together() {
     let mut pg = degraded();
-    assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: false, priority: 190 })));
+    assert!(
+        drain(&mut pg).iter().any(|a| matches!(
+            a,
+            Action::Reserve { target: false, backfill: false, priority: 190 }
+        ))
+    );
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(drain(&mut pg).is_empty(), "not without a turn");
     pg.handle(Event::Reserved { target: false }, now());
-    assert!(matches!(sent(&drain(&mut pg))[..], [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 190 })]));
-    assert!(matches!(sent(&from(&mut pg, 1, PeerMsg::Reserved))[..], [(OsdId(2), PeerMsg::Reserve { .. })]));
+    assert!(matches!(
+        sent(&drain(&mut pg))[..],
+        [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 190 })]
+    ));
+    assert!(matches!(
+        sent(&from(&mut pg, 1, PeerMsg::Reserved))[..],
+        [(OsdId(2), PeerMsg::Reserve { .. })]
+    ));
     assert!(from(&mut pg, 1, PeerMsg::Reserved).is_empty(), "it has that one");
     assert!(matches!(from(&mut pg, 2, PeerMsg::Reserved)[..], [Action::QueueRecovery]));
     assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
     // One of them is taken back: so are all, and it waits again.
     let actions = from(&mut pg, 1, PeerMsg::Revoked);
-    assert!(matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]), "{actions:?}");
-    assert!(matches!(actions[actions.len() - 2..], [Action::Release, Action::Reserve { .. }]), "{actions:?}");
+    assert!(
+        matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]),
+        "{actions:?}"
+    );
+    assert!(
+        matches!(actions[actions.len() - 2..], [Action::Release, Action::Reserve { .. }]),
+        "{actions:?}"
+    );
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
     reserve(&mut pg);
     pg.handle(Event::Preempted { target: false }, now());
@@ -52,19 +71,28 @@ fn turns_come_one_after_the_other_and_go_together() {
     pg.peers.get_mut(&OsdId(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     pg.check_recovery();
     let actions = drain(&mut pg);
-    assert!(matches!(sent(&actions)[..2], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]), "{actions:?}");
+    assert!(
+        matches!(sent(&actions)[..2], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]),
+        "{actions:?}"
+    );
     assert!(actions.iter().any(|a| matches!(a, Action::Release)) && pg.is_clean());
 }
 
 #[test]
 fn a_replica_passes_on_what_its_osd_says() {
-    let map = Map { epoch: 5, acting: vec![OsdId(1), OsdId(0)], up_thru: 5, size: 2, ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), super::machine_test::PGID, Rc::new(map), PgConf::default(), now()).unwrap();
+    let map =
+        Map { epoch: 5, acting: vec![OsdId(1), OsdId(0)], up_thru: 5, size: 2, ..Map::default() };
+    let mut pg =
+        Pg::create(OsdId(0), super::machine_test::PGID, Rc::new(map), PgConf::default(), now())
+            .unwrap();
     pg.handle(Event::ActivateMap, now());
     pg.phase = Phase::ReplicaActive;
     drain(&mut pg);
     let actions = from(&mut pg, 1, PeerMsg::Reserve { backfill: false, priority: 7 });
-    assert!(matches!(actions[..], [Action::Reserve { target: true, backfill: false, priority: 7 }]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Reserve { target: true, backfill: false, priority: 7 }]),
+        "{actions:?}"
+    );
     pg.handle(Event::Reserved { target: true }, now());
     assert!(matches!(sent(&drain(&mut pg))[..], [(OsdId(1), PeerMsg::Reserved)]));
     pg.handle(Event::Preempted { target: true }, now());
@@ -77,16 +105,32 @@ fn priorities_are_cephs() {
     let mut pg = degraded();
     assert_eq!((pg.recovery_priority(), pg.backfill_priority()), (190, 150));
     // Fewer than min_size have everything: data are at risk.
-    pg.missing.set(oid("a"), MissingItem { need: Eversion { epoch: Epoch(5), version: 1 }, have: Eversion::default() });
+    pg.missing.set(
+        oid("a"),
+        MissingItem { need: Eversion { epoch: Epoch(5), version: 1 }, have: Eversion::default() },
+    );
     assert_eq!(pg.recovery_priority(), 231);
     pg.missing.remove(&oid("a"));
     let set = |pg: &mut Pg, priority, acting| {
-        pg.map = Rc::new(Map { epoch: 5, acting: osds(acting), up_thru: 5, size: 3, priority, ..Map::default() });
+        pg.map = Rc::new(Map {
+            epoch: 5,
+            acting: osds(acting),
+            up_thru: 5,
+            size: 3,
+            priority,
+            ..Map::default()
+        });
         pg.mapping.acting = osds(acting);
     };
-    for (pool, recovery, backfill) in [(-10, 180, 140), (3, 193, 153), (10, 200, 160), (99, 200, 160)] {
+    for (pool, recovery, backfill) in
+        [(-10, 180, 140), (3, 193, 153), (10, 200, 160), (99, 200, 160)]
+    {
         set(&mut pg, pool, 3);
-        assert_eq!((pg.recovery_priority(), pg.backfill_priority()), (recovery, backfill), "recovery_priority {pool}");
+        assert_eq!(
+            (pg.recovery_priority(), pg.backfill_priority()),
+            (recovery, backfill),
+            "recovery_priority {pool}"
+        );
     }
     pg.peers.get_mut(&OsdId(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     for (acting, backfill) in [(3, 110), (2, 151), (1, 231)] {
@@ -100,7 +144,10 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
     let mut pg = degraded();
     drain(&mut pg);
     pg.handle(Event::Force { backfill: false, on: true }, now());
-    assert!(matches!(drain(&mut pg)[..], [Action::Reserve { target: false, backfill: false, priority: 255 }]));
+    assert!(matches!(
+        drain(&mut pg)[..],
+        [Action::Reserve { target: false, backfill: false, priority: 255 }]
+    ));
     assert!(pg.state().has(PgState::FORCED_RECOVERY), "{}", pg.state());
     pg.handle(Event::Force { backfill: false, on: true }, now());
     assert!(drain(&mut pg).is_empty(), "it is already");
@@ -122,8 +169,17 @@ fn more_haste_is_told_where_turns_were_asked_for() {
     drain(&mut pg);
     pg.handle(Event::Force { backfill: false, on: true }, now());
     let actions = drain(&mut pg);
-    assert!(matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 255 })]), "{actions:?}");
-    assert!(matches!(sent(&from(&mut pg, 1, PeerMsg::Reserved))[..], [(OsdId(2), PeerMsg::Reserve { priority: 255, .. })]));
+    assert!(
+        matches!(
+            sent(&actions)[..],
+            [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 255 })]
+        ),
+        "{actions:?}"
+    );
+    assert!(matches!(
+        sent(&from(&mut pg, 1, PeerMsg::Reserved))[..],
+        [(OsdId(2), PeerMsg::Reserve { priority: 255, .. })]
+    ));
     from(&mut pg, 2, PeerMsg::Reserved);
     assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
     // Who has turns keeps them with less haste.
@@ -139,14 +195,28 @@ fn a_full_store_stops_recovery_until_there_is_room() {
     assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
     let map = |epoch, full: bool| {
         let full = full.then_some(OsdId(2));
-        Event::AdvanceMap(Rc::new(Map { epoch, acting: osds(3), up_thru: 5, size: 3, full, ..Map::default() }))
+        Event::AdvanceMap(Rc::new(Map {
+            epoch,
+            acting: osds(3),
+            up_thru: 5,
+            size: 3,
+            full,
+            ..Map::default()
+        }))
     };
     pg.handle(map(6, true), now());
     pg.handle(Event::ActivateMap, now());
     let actions = drain(&mut pg);
-    assert!(matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]), "{actions:?}");
+    assert!(
+        matches!(sent(&actions)[..], [(OsdId(1), PeerMsg::Release), (OsdId(2), PeerMsg::Release)]),
+        "{actions:?}"
+    );
     assert!(actions.iter().any(|a| matches!(a, Action::Release)), "{actions:?}");
-    assert!(pg.state().has(PgState::RECOVERY_TOOFULL) && !pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
+    assert!(
+        pg.state().has(PgState::RECOVERY_TOOFULL) && !pg.state().has(PgState::RECOVERY_WAIT),
+        "{}",
+        pg.state()
+    );
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(drain(&mut pg).is_empty());
     // A client waits for it: that is not put off.
@@ -154,6 +224,10 @@ fn a_full_store_stops_recovery_until_there_is_room() {
     assert!(matches!(drain(&mut pg)[..], [Action::ReadObject { .. }]));
     pg.handle(map(7, false), now());
     pg.handle(Event::ActivateMap, now());
-    assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. })));
+    assert!(
+        drain(&mut pg)
+            .iter()
+            .any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. }))
+    );
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
 }

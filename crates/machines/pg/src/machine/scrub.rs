@@ -9,13 +9,14 @@
 //!   finish: stamps and counts; ScrubRelease
 //! ```
 //!
-//! **One version.** Messages of one sender keep their order, and a change is applied before later messages are
-//! looked at. So every copy has what was proposed before the question for a range. Whatever is proposed, or recovered,
-//! for an object of the range until the last answer has come may be in some answers and not in others: then the range
-//! is scanned again. After [`PgConf::scrub_max_preemptions`](crate::PgConf) such times, writes of the range wait.
+//! **One version.** Messages of one sender keep their order, and a change is applied before later
+//! messages are looked at. So every copy has what was proposed before the question for a range.
+//! Whatever is proposed, or recovered, for an object of the range until the last answer has come
+//! may be in some answers and not in others: then the range is scanned again. After
+//! [`PgConf::scrub_max_preemptions`](crate::PgConf) such times, writes of the range wait.
 //!
-//! **Repair** is recovery: a bad copy goes into the missing sets of both sides (see [`super::repair`]).
-//! (Ceph: `PgScrubber`, `doc/dev/osd_internals/scrub.rst`.)
+//! **Repair** is recovery: a bad copy goes into the missing sets of both sides (see
+//! [`super::repair`]). (Ceph: `PgScrubber`, `doc/dev/osd_internals/scrub.rst`.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +108,13 @@ enum Stage {
     /// Waits for the own listing of this round.
     Listing(u64),
     /// Waits for scans of this round.
-    Scanning { id: u64, upto: Backfill, waiting: BTreeSet<OsdId>, maps: BTreeMap<OsdId, ScrubMap>, disturbed: bool },
+    Scanning {
+        id: u64,
+        upto: Backfill,
+        waiting: BTreeSet<OsdId>,
+        maps: BTreeMap<OsdId, ScrubMap>,
+        disturbed: bool,
+    },
 }
 
 /// What was found so far.
@@ -143,7 +150,11 @@ impl Scrubbing {
     fn range_of(&mut self, oid: &ObjectId) -> Option<(&mut bool, u32)> {
         let job = self.job.as_mut()?;
         match &mut job.stage {
-            Stage::Scanning { upto, disturbed, .. } if upto.covers(oid) && !job.cursor.covers(oid) => Some((disturbed, job.preemptions)),
+            Stage::Scanning { upto, disturbed, .. }
+                if upto.covers(oid) && !job.cursor.covers(oid) =>
+            {
+                Some((disturbed, job.preemptions))
+            }
             _ => None,
         }
     }
@@ -164,12 +175,15 @@ impl Pg {
     pub fn scrub_blocks(&self, oid: &ObjectId) -> bool {
         let Some(job) = &self.scrub.job else { return false };
         match &job.stage {
-            Stage::Scanning { upto, .. } => job.preemptions == 0 && upto.covers(oid) && !job.cursor.covers(oid),
+            Stage::Scanning { upto, .. } => {
+                job.preemptions == 0 && upto.covers(oid) && !job.cursor.covers(oid)
+            }
             _ => false,
         }
     }
 
-    /// An object changes, or copies of it come and go: what scans of it say may be from before or after.
+    /// An object changes, or copies of it come and go: what scans of it say may be from before or
+    /// after.
     pub(super) fn disturb_scrub(&mut self, oid: &ObjectId) {
         if let Some((disturbed, _)) = self.scrub.range_of(oid) {
             *disturbed = true;
@@ -186,7 +200,11 @@ impl Pg {
     // --- the primary ---
 
     pub(super) fn start_scrub(&mut self, kind: ScrubKind) {
-        if self.phase != Phase::Active || !self.clean || self.is_followed() || self.scrub.job.is_some() {
+        if self.phase != Phase::Active
+            || !self.clean
+            || self.is_followed()
+            || self.scrub.job.is_some()
+        {
             if self.scrub.job.is_none() {
                 self.actions.push_back(Action::ScrubEnded { ran: false, again: None });
             }
@@ -209,7 +227,9 @@ impl Pg {
     }
 
     pub(super) fn handle_scrub_reserved(&mut self, from: OsdId, granted: bool) {
-        let Some(Job { stage: Stage::Reserving(waiting), .. }) = &mut self.scrub.job else { return };
+        let Some(Job { stage: Stage::Reserving(waiting), .. }) = &mut self.scrub.job else {
+            return;
+        };
         if !waiting.remove(&from) {
             return;
         }
@@ -231,7 +251,8 @@ impl Pg {
     /// Objects that the scrub under way has compared, and those that it has before it.
     pub fn scrub_progress(&self) -> Option<(u64, u64)> {
         let job = self.scrub.job.as_ref().filter(|j| !matches!(j.stage, Stage::Reserving(_)))?;
-        let (all, done) = (self.info.stats.num_objects.max(0) as u64, job.tally.stats.num_objects.max(0) as u64);
+        let (all, done) =
+            (self.info.stats.num_objects.max(0) as u64, job.tally.stats.num_objects.max(0) as u64);
         Some((done, all.saturating_sub(done)))
     }
 
@@ -269,28 +290,47 @@ impl Pg {
         let waiting = replicas.iter().copied().chain([me]).collect();
         let (after, deep) = (job.cursor.clone(), job.kind.deep);
         let max = u32::try_from(job.chunk.saturating_mul(4)).unwrap_or(u32::MAX);
-        job.stage = Stage::Scanning { id, upto: upto.clone(), waiting, maps: BTreeMap::new(), disturbed: false };
-        self.send_all(replicas, PeerMsg::Scan { id, after: after.clone(), upto: upto.clone(), deep, max });
+        job.stage = Stage::Scanning {
+            id,
+            upto: upto.clone(),
+            waiting,
+            maps: BTreeMap::new(),
+            disturbed: false,
+        };
+        self.send_all(
+            replicas,
+            PeerMsg::Scan { id, after: after.clone(), upto: upto.clone(), deep, max },
+        );
         self.scan(Scanner::Own(id), after, upto, deep, max);
     }
 
     fn scan(&mut self, scanner: Scanner, after: Backfill, upto: Backfill, deep: bool, max: u32) {
         let token = self.scrub_id();
         self.scrub.scans.insert(token, scanner);
-        self.actions.push_back(Action::Scan { token: ReadToken(token), after, upto, deep, max: max as usize });
+        self.actions.push_back(Action::Scan {
+            token: ReadToken(token),
+            after,
+            upto,
+            deep,
+            max: max as usize,
+        });
     }
 
     pub(super) fn handle_scanned(&mut self, token: ReadToken, map: ScrubMap) {
         match self.scrub.scans.remove(&token.0) {
             None => {}
             Some(Scanner::Own(id)) => self.take_scan(self.me, id, map),
-            Some(Scanner::Primary { to, asked, id }) => self.answer(to, asked, PeerMsg::ScanResult { id, map: Box::new(map) }),
+            Some(Scanner::Primary { to, asked, id }) => {
+                self.answer(to, asked, PeerMsg::ScanResult { id, map: Box::new(map) })
+            }
         }
     }
 
     pub(super) fn take_scan(&mut self, from: OsdId, id: u64, map: ScrubMap) {
         let Some(job) = &mut self.scrub.job else { return };
-        let Stage::Scanning { id: i, waiting, maps, disturbed, .. } = &mut job.stage else { return };
+        let Stage::Scanning { id: i, waiting, maps, disturbed, .. } = &mut job.stage else {
+            return;
+        };
         if *i != id || !waiting.remove(&from) {
             return;
         }
@@ -319,14 +359,21 @@ impl Pg {
         let Stage::Scanning { upto, maps, .. } = &mut job.stage else { return };
         let mut maps = std::mem::take(maps);
         // Whoever has much more than the primary tells less of the range.
-        let limit = maps.values().map(|m| m.upto.clone()).chain([upto.clone()]).min().unwrap_or(Backfill::Complete);
+        let limit = maps
+            .values()
+            .map(|m| m.upto.clone())
+            .chain([upto.clone()])
+            .min()
+            .unwrap_or(Backfill::Complete);
         for map in maps.values_mut() {
             map.objects.retain(|oid, _| limit.covers(oid) && !job.cursor.covers(oid));
         }
         let (missing, peers, acting) = (&self.missing, &self.peers, &self.mapping.acting);
         let mut skipped = false;
         let skip = |oid: &ObjectId| {
-            let lacking = |o: &OsdId| peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)));
+            let lacking = |o: &OsdId| {
+                peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
+            };
             missing.contains(oid) || acting.iter().any(lacking)
         };
         for oid in maps.values().flat_map(|m| m.objects.keys()) {
@@ -371,7 +418,11 @@ impl Pg {
                 t.results.snapsets.insert(oid, record);
             }
         }
-        let lines = found.lines.into_iter().map(|l| (true, l)).chain(found.warnings.into_iter().map(|l| (false, l)));
+        let lines = found
+            .lines
+            .into_iter()
+            .map(|l| (true, l))
+            .chain(found.warnings.into_iter().map(|l| (false, l)));
         for (error, text) in lines {
             t.lines += 1;
             if t.lines <= LINES_MAX {
@@ -409,13 +460,19 @@ impl Pg {
         let pgid = self.info.pgid;
         self.check_counts(kind, &mut tally);
         if tally.missing + tally.inconsistent > 0 {
-            self.log_error(format!("{pgid} {name} {} missing, {} inconsistent objects", tally.missing, tally.inconsistent));
+            self.log_error(format!(
+                "{pgid} {name} {} missing, {} inconsistent objects",
+                tally.missing, tally.inconsistent
+            ));
         }
         let total = tally.shallow + tally.deep;
         let mut text = format!("{pgid} {name} ");
         text += &if total > 0 { format!("{total} errors") } else { "ok".into() };
         if !kind.deep && self.info.scrub.deep_errors > 0 {
-            text += &format!(" ( {} remaining deep scrub error details lost)", self.info.scrub.deep_errors);
+            text += &format!(
+                " ( {} remaining deep scrub error details lost)",
+                self.info.scrub.deep_errors
+            );
         }
         if kind.repair {
             text += &format!(", {} fixed", tally.fixed);
@@ -433,7 +490,9 @@ impl Pg {
             }
         } else if kind.check {
             self.scrub.failed_repair = total > 0;
-        } else if self.conf.scrub_auto_repair && (1..=self.conf.scrub_auto_repair_num_errors).contains(&total) {
+        } else if self.conf.scrub_auto_repair
+            && (1..=self.conf.scrub_auto_repair_num_errors).contains(&total)
+        {
             again = Some(ScrubKind { deep: true, repair: true, check: false });
         }
         let history = &mut self.info.history;
@@ -458,17 +517,24 @@ impl Pg {
         self.actions.push_back(Action::ScrubEnded { ran: true, again });
     }
 
-    /// Compares the PG's totals with what was counted. After a divergence they are known to be wrong, and put right.
+    /// Compares the PG's totals with what was counted. After a divergence they are known to be
+    /// wrong, and put right.
     fn check_counts(&mut self, kind: ScrubKind, tally: &mut Tally) {
         if tally.inexact {
             return;
         }
         let (stats, counted) = (&mut self.info.stats, &tally.stats);
-        let same = stats.num_objects == counted.num_objects && stats.num_object_clones == counted.num_object_clones;
+        let same = stats.num_objects == counted.num_objects
+            && stats.num_object_clones == counted.num_object_clones;
         if !same && !self.info.stats_invalid {
             let text = format!(
                 "{} {} : stat mismatch, got {}/{} objects, {}/{} clones.",
-                self.info.pgid, kind.name(), counted.num_objects, stats.num_objects, counted.num_object_clones, stats.num_object_clones
+                self.info.pgid,
+                kind.name(),
+                counted.num_objects,
+                stats.num_objects,
+                counted.num_object_clones,
+                stats.num_object_clones
             );
             tally.shallow += 1;
             tally.fixed += u64::from(kind.repair);
@@ -482,7 +548,16 @@ impl Pg {
 
     // --- replicas ---
 
-    pub(super) fn handle_scan(&mut self, from: OsdId, asked: Epoch, id: u64, after: Backfill, upto: Backfill, deep: bool, max: u32) {
+    pub(super) fn handle_scan(
+        &mut self,
+        from: OsdId,
+        asked: Epoch,
+        id: u64,
+        after: Backfill,
+        upto: Backfill,
+        deep: bool,
+        max: u32,
+    ) {
         if self.phase == Phase::ReplicaActive && after < upto {
             self.scan(Scanner::Primary { to: from, asked, id }, after, upto, deep, max);
         }

@@ -1,11 +1,11 @@
 //! Scripts of scrubs.
 
-use super::machine_test::{reserve, active, commit_all, drain, from, oid, proposal};
+use super::machine_test::{active, commit_all, drain, from, oid, proposal, reserve};
 use super::*;
+use crate::PgState;
 use crate::info::Backfill;
 use crate::scrub::{ScrubMap, ScrubObject};
 use crate::stats::StatSum;
-use crate::PgState;
 use denc::{Encode, Features};
 use types::ObjectInfo;
 
@@ -25,17 +25,25 @@ fn with_object(n: i32) -> (Pg, Eversion, ScrubMap) {
     }
     commit_all(&mut pg);
     let info = ObjectInfo { version, ..ObjectInfo::default() }.to_bytes(Features::ALL);
-    let object = ScrubObject { attrs: [(bytes::Bytes::from_static(b"_"), info)].into(), data_digest: Some(3), ..ScrubObject::default() };
+    let object = ScrubObject {
+        attrs: [(bytes::Bytes::from_static(b"_"), info)].into(),
+        data_digest: Some(3),
+        ..ScrubObject::default()
+    };
     (pg, version, ScrubMap { upto: Backfill::Complete, objects: [(oid("a"), object)].into() })
 }
 
-/// Starts a scrub, up to the first scan; gives the scan's token and the id of the question to replicas.
+/// Starts a scrub, up to the first scan; gives the scan's token and the id of the question to
+/// replicas.
 fn to_first_scan(pg: &mut Pg, kind: ScrubKind) -> (crate::ReadToken, u64) {
     pg.handle(Event::StartScrub(kind), now());
     let mut actions = drain(pg);
     let replicas = pg.replicas();
     if !replicas.is_empty() {
-        assert!(matches!(&actions[..], [Action::Send { to, msg: PeerMsg::ScrubReserve, .. }] if *to == replicas), "{actions:?}");
+        assert!(
+            matches!(&actions[..], [Action::Send { to, msg: PeerMsg::ScrubReserve, .. }] if *to == replicas),
+            "{actions:?}"
+        );
         for osd in replicas {
             actions = from(pg, osd.0, PeerMsg::ScrubReserved { granted: true });
         }
@@ -44,17 +52,32 @@ fn to_first_scan(pg: &mut Pg, kind: ScrubKind) -> (crate::ReadToken, u64) {
 }
 
 fn next_scan(pg: &mut Pg, actions: Vec<Action>) -> (crate::ReadToken, u64) {
-    let listing = actions.iter().find_map(|a| if let Action::ListObjects { token, .. } = a { Some(*token) } else { None });
+    let listing = actions
+        .iter()
+        .find_map(|a| if let Action::ListObjects { token, .. } = a { Some(*token) } else { None });
     let token = listing.unwrap_or_else(|| panic!("the next range is listed: {actions:?}"));
     pg.handle(Event::Listed { token, listing: crate::Listing::default() }, now());
     let actions = drain(pg);
-    let id = actions.iter().find_map(|a| if let Action::Send { msg: PeerMsg::Scan { id, .. }, .. } = a { Some(*id) } else { None });
-    let token = actions.iter().find_map(|a| if let Action::Scan { token, .. } = a { Some(*token) } else { None });
+    let id = actions.iter().find_map(|a| {
+        if let Action::Send { msg: PeerMsg::Scan { id, .. }, .. } = a { Some(*id) } else { None }
+    });
+    let token = actions
+        .iter()
+        .find_map(|a| if let Action::Scan { token, .. } = a { Some(*token) } else { None });
     (token.expect("a scan"), id.unwrap_or(0))
 }
 
 fn texts(actions: &[Action]) -> Vec<(bool, &str)> {
-    actions.iter().filter_map(|a| if let Action::ClusterLog { error, text } = a { Some((*error, &text[..])) } else { None }).collect()
+    actions
+        .iter()
+        .filter_map(|a| {
+            if let Action::ClusterLog { error, text } = a {
+                Some((*error, &text[..]))
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 fn result(id: u64, map: &ScrubMap) -> PeerMsg {
@@ -65,7 +88,10 @@ fn result(id: u64, map: &ScrubMap) -> PeerMsg {
 fn a_scrub_without_findings_leaves_its_stamp() {
     let (mut pg, version, map) = with_object(3);
     let (token, id) = to_first_scan(&mut pg, DEEP);
-    assert_eq!(pg.state(), PgState::ACTIVE | PgState::CLEAN | PgState::SCRUBBING | PgState::DEEP_SCRUB);
+    assert_eq!(
+        pg.state(),
+        PgState::ACTIVE | PgState::CLEAN | PgState::SCRUBBING | PgState::DEEP_SCRUB
+    );
     assert!(from(&mut pg, 2, result(id, &map)).is_empty());
     assert!(from(&mut pg, 1, result(id + 9, &map)).is_empty(), "an answer to another question");
     assert!(from(&mut pg, 1, result(id, &map)).is_empty());
@@ -73,10 +99,18 @@ fn a_scrub_without_findings_leaves_its_stamp() {
     let actions = drain(&mut pg);
     assert_eq!(texts(&actions), [(false, "1.0 deep-scrub ok")]);
     assert!(actions.iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::ScrubRelease, .. })));
-    assert!(actions.iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::Scrubbed { .. }, .. })));
-    assert!(matches!(actions.last(), Some(Action::ScrubEnded { ran: true, again: None })), "{actions:?}");
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::Scrubbed { .. }, .. }))
+    );
+    assert!(
+        matches!(actions.last(), Some(Action::ScrubEnded { ran: true, again: None })),
+        "{actions:?}"
+    );
     let h = pg.info().history;
-    assert_eq!((h.last_deep_scrub, h.last_deep_scrub_stamp, h.last_scrub_stamp, h.last_clean_scrub_stamp), (version, now(), now(), now()));
+    assert_eq!(
+        (h.last_deep_scrub, h.last_deep_scrub_stamp, h.last_scrub_stamp, h.last_clean_scrub_stamp),
+        (version, now(), now(), now())
+    );
     assert_eq!(pg.state(), PgState::ACTIVE | PgState::CLEAN);
     assert!(pg.scrub_results().unwrap().objects.is_empty());
 }
@@ -88,7 +122,10 @@ fn a_replica_without_a_turn_ends_it() {
     drain(&mut pg);
     from(&mut pg, 1, PeerMsg::ScrubReserved { granted: true });
     let actions = from(&mut pg, 2, PeerMsg::ScrubReserved { granted: false });
-    assert!(matches!(&actions[..], [Action::Send { to, msg: PeerMsg::ScrubRelease, .. }, Action::ScrubRangeReady, Action::ScrubEnded { ran: false, .. }] if to.len() == 2), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Send { to, msg: PeerMsg::ScrubRelease, .. }, Action::ScrubRangeReady, Action::ScrubEnded { ran: false, .. }] if to.len() == 2),
+        "{actions:?}"
+    );
     assert_eq!(pg.scrubbing(), None);
     // The late answer of an OSD that was told to forget it.
     assert!(from(&mut pg, 1, PeerMsg::ScrubReserved { granted: true }).is_empty());
@@ -138,7 +175,12 @@ fn bad_copies_are_told_and_repaired() {
     from(&mut pg, 1, result(id, &bad));
     let actions = from(&mut pg, 2, result(id, &map));
     let said = texts(&actions);
-    assert!(said[0].1.contains("shard 1 soid") && said[1].1 == "1.0 deep-scrub 0 missing, 1 inconsistent objects" && said[2] == (true, "1.0 deep-scrub 1 errors"), "{said:?}");
+    assert!(
+        said[0].1.contains("shard 1 soid")
+            && said[1].1 == "1.0 deep-scrub 0 missing, 1 inconsistent objects"
+            && said[2] == (true, "1.0 deep-scrub 1 errors"),
+        "{said:?}"
+    );
     assert_eq!(pg.state(), PgState::ACTIVE | PgState::CLEAN | PgState::INCONSISTENT);
     assert_eq!((pg.info().scrub.deep_errors, pg.scrub_results().unwrap().objects.len()), (1, 1));
 
@@ -148,14 +190,19 @@ fn bad_copies_are_told_and_repaired() {
     from(&mut pg, 1, result(id, &bad));
     let actions = from(&mut pg, 2, result(id, &map));
     let marked = actions.iter().find_map(|a| match a {
-        Action::Send { to, msg: PeerMsg::MarkMissing { objects }, .. } => Some((to.to_vec(), objects.clone())),
+        Action::Send { to, msg: PeerMsg::MarkMissing { objects }, .. } => {
+            Some((to.to_vec(), objects.clone()))
+        }
         _ => None,
     });
     assert_eq!(marked, Some((vec![OsdId(1)], vec![(oid("a"), version)])));
     assert!(actions.iter().any(|a| matches!(a, Action::Reserve { .. })));
     assert!(reserve(&mut pg).iter().any(|a| matches!(a, Action::QueueRecovery)));
     assert_eq!(texts(&actions).last(), Some(&(true, "1.0 repair 1 errors, 1 fixed")));
-    assert_eq!((pg.info().scrub.errors(), pg.object_status(&oid("a"))), (0, ObjectStatus::Degraded));
+    assert_eq!(
+        (pg.info().scrub.errors(), pg.object_status(&oid("a"))),
+        (0, ObjectStatus::Degraded)
+    );
 }
 
 #[test]
@@ -169,7 +216,9 @@ fn the_primarys_own_bad_copy_is_pulled() {
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Missing);
     reserve(&mut pg);
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
-    assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::Pull { .. }, .. })));
+    assert!(
+        drain(&mut pg).iter().any(|a| matches!(a, Action::Send { msg: PeerMsg::Pull { .. }, .. }))
+    );
 }
 
 #[test]

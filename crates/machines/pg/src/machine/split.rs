@@ -1,10 +1,11 @@
 //! A PG gives part of its objects to new PGs, because `pg_num` grows.
 //!
-//! Every copy splits, whatever it is doing: primary, replica, stray, one that is being filled, one that is being
-//! removed. What comes out is a copy of each child that says of itself what the parent said: its log is the parent's
-//! without the entries of others, it lacks what the parent lacked of its objects, it is filled as far. The past of a
-//! child is the past of its parent. So peering finds the truth about a child as it would have found it about the
-//! parent. (Ceph: `PG::split_into`, `PeeringState::split_into`, `PGLog::split_into`.)
+//! Every copy splits, whatever it is doing: primary, replica, stray, one that is being filled, one
+//! that is being removed. What comes out is a copy of each child that says of itself what the
+//! parent said: its log is the parent's without the entries of others, it lacks what the parent
+//! lacked of its objects, it is filled as far. The past of a child is the past of its parent. So
+//! peering finds the truth about a child as it would have found it about the parent. (Ceph:
+//! `PG::split_into`, `PeeringState::split_into`, `PGLog::split_into`.)
 
 use types::{PgId, Utime};
 
@@ -19,7 +20,11 @@ impl Pg {
     pub fn children_in(&self, map: &dyn MapView) -> Vec<PgId> {
         let pool = map.pool(self.info.pgid.pool);
         match pool {
-            Some(pool) if map.epoch() > self.map.epoch() && self.phase != Phase::Gone && self.pool.pg_num > 0 => {
+            Some(pool)
+                if map.epoch() > self.map.epoch()
+                    && self.phase != Phase::Gone
+                    && self.pool.pg_num > 0 =>
+            {
                 self.info.pgid.split_children(self.pool.pg_num, pool.pg_num)
             }
             _ => Vec::new(),
@@ -31,9 +36,10 @@ impl Pg {
         self.pool.pg_num
     }
 
-    /// Takes the next map, with which [`Pg::children_in`] is not empty, and returns the children. They have taken the
-    /// map, too. Drain the actions of this PG before those of any child: the first one makes everything durable
-    /// together, so that after a crash the PG is split or it is not.
+    /// Takes the next map, with which [`Pg::children_in`] is not empty, and returns the children.
+    /// They have taken the map, too. Drain the actions of this PG before those of any child: the
+    /// first one makes everything durable together, so that after a crash the PG is split or it is
+    /// not.
     pub fn split(&mut self, map: &MapRef, now: Utime) -> Vec<Pg> {
         self.now = now;
         self.note_gap(&**map);
@@ -55,13 +61,22 @@ impl Pg {
             // What each part has is not known without counting.
             info.stats_invalid = true;
             let mapping = self.mapping.clone();
-            let mut child = Self::at(self.me, info, self.map.clone(), mapping, self.pool, self.conf.clone(), now);
+            let mut child = Self::at(
+                self.me,
+                info,
+                self.map.clone(),
+                mapping,
+                self.pool,
+                self.conf.clone(),
+                now,
+            );
             child.log = self.log.split(|e| pgid.contains_hash(bits, e.entry.oid.hash));
             child.missing = self.missing.split(|oid| pgid.contains_hash(bits, oid.hash));
             child.past = self.past.clone();
             child.gap = self.gap;
             child.leases = self.leases.of_child();
-            child.phase = if self.phase == Phase::Removing { Phase::Removing } else { Phase::Reset };
+            child.phase =
+                if self.phase == Phase::Removing { Phase::Removing } else { Phase::Reset };
             child.update_last_complete();
             persist.rows.remove.extend(child.log.iter().map(|e| rows::log_key(e.entry.version)));
             persist.rows.remove.extend(child.missing.iter().map(|(oid, _)| rows::missing_key(oid)));
@@ -82,7 +97,11 @@ impl Pg {
                 // Comes behind everything that this PG has under way.
                 child.settle = child.persist_all();
             }
-            persist.split.push(SplitOff { pgid: child.info.pgid, pg_num: pool.pg_num, rows: child.all_rows() });
+            persist.split.push(SplitOff {
+                pgid: child.info.pgid,
+                pg_num: pool.pg_num,
+                rows: child.all_rows(),
+            });
         }
         // What was to be done before the map came goes first.
         let before = self.actions.len();

@@ -202,7 +202,9 @@ impl Pg {
             };
         }
         match &self.phase {
-            Phase::Reset | Phase::GetInfo { .. } | Phase::GetLog { .. } | Phase::WaitActing => s.set(PgState::PEERING, true),
+            Phase::Reset | Phase::GetInfo { .. } | Phase::GetLog { .. } | Phase::WaitActing => {
+                s.set(PgState::PEERING, true)
+            }
             Phase::GetMissing { .. } | Phase::WaitUpThru => s.set(PgState::PEERING, true),
             Phase::Down => s.set(PgState::DOWN, true),
             Phase::Incomplete => s.set(PgState::INCOMPLETE, true),
@@ -211,7 +213,12 @@ impl Pg {
             Phase::Active => s.set(PgState::PEERED, true),
             _ => {}
         }
-        s.set(PgState::WAIT, self.phase == Phase::WaitUpThru && !self.needs_up_thru() && self.earlier_leases().is_some());
+        s.set(
+            PgState::WAIT,
+            self.phase == Phase::WaitUpThru
+                && !self.needs_up_thru()
+                && self.earlier_leases().is_some(),
+        );
         s.set(PgState::LAGGY, self.is_laggy());
         if self.info.history.last_epoch_started == Epoch(0) {
             s.set(PgState::CREATING, true);
@@ -226,7 +233,8 @@ impl Pg {
         if decided && !self.all_recovered() {
             s.set(PgState::DEGRADED, true);
             if self.phase == Phase::Active {
-                if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects() {
+                if self.recovery.unfound() > 0 && self.recovery.unfound() == self.lacking_objects()
+                {
                     s.set(PgState::RECOVERY_UNFOUND, true);
                 } else if self.recovery_too_full() {
                     s.set(PgState::RECOVERY_TOOFULL, true);
@@ -249,7 +257,8 @@ impl Pg {
         s.set(self.scrub.state(), true);
         if self.phase == Phase::Active && self.all_recovered() && self.needs_backfill() {
             let any = |is: fn(&BackfillStatus) -> bool| self.backfills().any(|b| is(&b));
-            let (damaged, running, too_full) = (any(|b| b.damaged), any(|b| b.running), any(|b| b.too_full));
+            let (damaged, running, too_full) =
+                (any(|b| b.damaged), any(|b| b.running), any(|b| b.too_full));
             if self.all_recover_beside() {
                 s.set(if running { PgState::RECOVERING } else { PgState::RECOVERY_WAIT }, true);
             } else {
@@ -287,8 +296,10 @@ impl Pg {
             degraded += peer.missing.as_ref().map_or(0, |m| m.len()) as u64;
         }
         let absent = (self.pool.size as usize).saturating_sub(self.mapping.acting.len()) as u64;
-        let elsewhere = self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
-        // What the copies that are being filled have already, counts: those that are furthest stand for absent ones.
+        let elsewhere =
+            self.mapping.acting.iter().filter(|o| !self.mapping.up.contains(o)).count() as u64;
+        // What the copies that are being filled have already, counts: those that are furthest stand
+        // for absent ones.
         let filled = self.filled_copies();
         let (instead, moved) = filled.split_at(filled.len().min(absent as usize));
         PgStatus {
@@ -320,11 +331,15 @@ impl Pg {
 
     /// What the primary knows of other copies.
     pub fn peers(&self) -> impl Iterator<Item = PeerStatus<'_>> {
-        self.peers.iter().map(|(osd, p)| PeerStatus { osd: *osd, info: &p.info, missing: p.missing.as_ref().map(|m| m.len()) })
+        self.peers.iter().map(|(osd, p)| PeerStatus {
+            osd: *osd,
+            info: &p.info,
+            missing: p.missing.as_ref().map(|m| m.len()),
+        })
     }
 
-    /// Whom writes wait for beside this OSD: acting OSDs, and those among the targets that acknowledge (Ceph:
-    /// `get_acting_recovery_backfill_shards`).
+    /// Whom writes wait for beside this OSD: acting OSDs, and those among the targets that
+    /// acknowledge (Ceph: `get_acting_recovery_backfill_shards`).
     pub fn acknowledged_by(&self) -> impl Iterator<Item = OsdId> {
         self.mapping.acting.iter().copied().chain(self.acknowledging()).filter(|o| *o != self.me)
     }
@@ -344,8 +359,12 @@ impl Pg {
             Phase::WaitUpThru => "Started/Primary/Peering/WaitUpThru",
             Phase::Activating { .. } => "Started/Primary/Active/Activating",
             Phase::Active if self.clean => "Started/Primary/Active/Clean",
-            Phase::Active if self.all_recovered() && self.filling().next().is_some() => "Started/Primary/Active/Backfilling",
-            Phase::Active if self.all_recovered() && self.needs_backfill() => "Started/Primary/Active/NotBackfilling",
+            Phase::Active if self.all_recovered() && self.filling().next().is_some() => {
+                "Started/Primary/Active/Backfilling"
+            }
+            Phase::Active if self.all_recovered() && self.needs_backfill() => {
+                "Started/Primary/Active/NotBackfilling"
+            }
             Phase::Active if self.all_recovered() => "Started/Primary/Active/Recovered",
             Phase::Active => "Started/Primary/Active/Recovering",
             Phase::Removing => "Started/ToDelete/Deleting",
@@ -355,7 +374,8 @@ impl Pg {
 
     /// Keeps the `last_*` times.
     pub(super) fn update_times(&mut self) {
-        let (now, state, phase, outer) = (self.now, self.state(), self.phase_name(), self.outer_name());
+        let (now, state, phase, outer) =
+            (self.now, self.state(), self.phase_name(), self.outer_name());
         let t = &mut self.times;
         if phase.starts_with("Started") != t.phase.starts_with("Started") {
             t.started = now;

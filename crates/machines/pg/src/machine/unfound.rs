@@ -1,8 +1,9 @@
 //! Objects of which no reachable OSD has the newest content, and operators who give them up.
 //!
-//! An object is unfound when this copy lacks it and everybody who is known to have told everything lacks it, too.
-//! Whoever acted since the PG was clean, and whoever has told of a copy, may have it; when all of them have been asked,
-//! or are declared lost, an operator may let go. (Ceph: `MissingLoc`, `PrimaryLogPG::mark_all_unfound_lost`.)
+//! An object is unfound when this copy lacks it and everybody who is known to have told everything
+//! lacks it, too. Whoever acted since the PG was clean, and whoever has told of a copy, may have
+//! it; when all of them have been asked, or are declared lost, an operator may let go. (Ceph:
+//! `MissingLoc`, `PrimaryLogPG::mark_all_unfound_lost`.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,8 +66,11 @@ pub struct Lacking {
 impl Pg {
     /// Looks which missing objects nobody is known to have, and asks whoever may.
     pub(super) fn find_unfound(&mut self) {
-        let lost = |(oid, item): &(&ObjectId, &MissingItem)| !self.recovery.is_active(oid) && !self.can_be_had(oid, item);
-        let unfound: BTreeSet<ObjectId> = self.missing.iter().filter(lost).map(|(oid, _)| oid.clone()).collect();
+        let lost = |(oid, item): &(&ObjectId, &MissingItem)| {
+            !self.recovery.is_active(oid) && !self.can_be_had(oid, item)
+        };
+        let unfound: BTreeSet<ObjectId> =
+            self.missing.iter().filter(lost).map(|(oid, _)| oid.clone()).collect();
         let some = !unfound.is_empty();
         for oid in self.recovery.set_unfound(unfound) {
             self.actions.push_back(Action::ObjectUnfound(oid));
@@ -79,8 +83,14 @@ impl Pg {
     /// Other OSDs that may have what is unfound.
     pub(super) fn might_have_unfound(&self) -> impl Iterator<Item = OsdId> {
         let clean = self.info.history.last_epoch_clean;
-        let acted = self.past.holders.iter().filter(move |(_, until)| **until >= clean).map(|(osd, _)| *osd);
-        let all: BTreeSet<OsdId> = acted.chain(self.peers.keys().copied()).filter(|o| *o != self.me).collect();
+        let acted = self
+            .past
+            .holders
+            .iter()
+            .filter(move |(_, until)| **until >= clean)
+            .map(|(osd, _)| *osd);
+        let all: BTreeSet<OsdId> =
+            acted.chain(self.peers.keys().copied()).filter(|o| *o != self.me).collect();
         all.into_iter()
     }
 
@@ -96,7 +106,8 @@ impl Pg {
         self.might_have_unfound().map(|osd| Holder { osd, status: status(osd) }).collect()
     }
 
-    /// Whether everybody who may have what is unfound was asked, is gone from the map, or is declared lost.
+    /// Whether everybody who may have what is unfound was asked, is gone from the map, or is
+    /// declared lost.
     fn all_asked_or_lost(&self) -> bool {
         self.unfound_holders().iter().all(|h| {
             let declared = self.map.lost_at(h.osd) > self.map.up_from(h.osd);
@@ -116,7 +127,11 @@ impl Pg {
             let mut locations: Vec<OsdId> = peers()
                 .filter(|(o, p, m)| {
                     let knows = p.info.last_update >= item.need || self.mapping.acting.contains(o);
-                    self.map.is_up(*o) && knows && !p.info.removing && p.info.last_backfill.covers(oid) && !m.contains(oid)
+                    self.map.is_up(*o)
+                        && knows
+                        && !p.info.removing
+                        && p.info.last_backfill.covers(oid)
+                        && !m.contains(oid)
                 })
                 .map(|(o, ..)| o)
                 .collect();
@@ -129,14 +144,17 @@ impl Pg {
         all.into_iter().map(with).collect()
     }
 
-    /// An operator gives up everything that is unfound. Returns how many objects that are; the host hears with
-    /// [`Action::Reply`] when it is durable everywhere.
+    /// An operator gives up everything that is unfound. Returns how many objects that are; the host
+    /// hears with [`Action::Reply`] when it is durable everywhere.
     pub fn mark_unfound_lost(&mut self, token: OpToken, how: GiveUp) -> Result<usize, LostRefused> {
         if self.phase != Phase::Active {
             return Err(LostRefused::NotPrimary);
         }
-        let unfound: Vec<(ObjectId, MissingItem)> =
-            self.recovery.unfound_objects().filter_map(|o| Some((o.clone(), *self.missing.get(o)?))).collect();
+        let unfound: Vec<(ObjectId, MissingItem)> = self
+            .recovery
+            .unfound_objects()
+            .filter_map(|o| Some((o.clone(), *self.missing.get(o)?)))
+            .collect();
         if unfound.is_empty() {
             return Err(LostRefused::NothingUnfound);
         }
@@ -157,7 +175,9 @@ impl Pg {
         let mut gone = Vec::new();
         for (oid, item) in unfound {
             let older = match how {
-                GiveUp::Revert => Some(self.newest_available(&oid, &item)).filter(|v| *v != Eversion::default()),
+                GiveUp::Revert => {
+                    Some(self.newest_available(&oid, &item)).filter(|v| *v != Eversion::default())
+                }
                 GiveUp::Delete => None,
             };
             let version = Eversion { epoch, version: self.info.last_update.version + 1 };
@@ -215,9 +235,17 @@ impl Pg {
         Ok(count)
     }
 
-    /// The newest version of an object that this copy, an acting replica or a copy that is filled has.
+    /// The newest version of an object that this copy, an acting replica or a copy that is filled
+    /// has.
     fn newest_available(&self, oid: &ObjectId, own: &MissingItem) -> Eversion {
-        let theirs = self.mapping.acting.iter().copied().chain(self.followers()).filter_map(|o| Some(self.peers.get(&o)?.missing.as_ref()?.get(oid)?.have)).max();
+        let theirs = self
+            .mapping
+            .acting
+            .iter()
+            .copied()
+            .chain(self.followers())
+            .filter_map(|o| Some(self.peers.get(&o)?.missing.as_ref()?.get(oid)?.have))
+            .max();
         own.have.max(theirs.unwrap_or_default())
     }
 }

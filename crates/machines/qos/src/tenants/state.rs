@@ -7,7 +7,8 @@ use crate::tenants::TenantSpec;
 impl<T> Tenants<T> {
     /// How many tenants wait, and those of whom most does.
     pub(crate) fn state(&self, cost: u32, most: usize, now: u64) -> (usize, Vec<TenantState>) {
-        let mut waiting: Vec<u32> = self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
+        let mut waiting: Vec<u32> =
+            self.index.iter().copied().filter(|at| self.tenants[*at].len > 0).collect();
         let all = waiting.len();
         let order = |at: &u32| (std::cmp::Reverse(self.tenants[*at].len), self.tenants[*at].id);
         if waiting.len() > most {

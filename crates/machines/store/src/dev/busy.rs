@@ -17,8 +17,9 @@ pub struct Served {
 /// Sizes are told apart by powers of two: nothing, less than 512, ..., from 4 MiB on.
 pub const SIZES: usize = 16;
 
-/// Since the device was opened. What passes while requests are under way is counted for the one that ends it: all
-/// together is the time in which the device was busy, as far as this thread sees it.
+/// Since the device was opened. What passes while requests are under way is counted for the one
+/// that ends it: all together is the time in which the device was busy, as far as this thread sees
+/// it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct DeviceTime {
     /// Reads by size.
@@ -41,7 +42,11 @@ pub struct Slowness {
 impl Slowness {
     /// What a request of so many bytes takes longer.
     fn of(self, bytes: u64) -> Duration {
-        let passing = if self.bandwidth == 0 { 0 } else { u128::from(bytes) * 1_000_000_000 / u128::from(self.bandwidth) };
+        let passing = if self.bandwidth == 0 {
+            0
+        } else {
+            u128::from(bytes) * 1_000_000_000 / u128::from(self.bandwidth)
+        };
         self.delay + Duration::from_nanos(u64::try_from(passing).unwrap_or(u64::MAX))
     }
 }
@@ -74,11 +79,15 @@ impl Busy {
 
     pub(super) fn end(&self, way: Way, bytes: u64) {
         let now = Instant::now();
-        let nanos = self.since.replace(Some(now)).map_or(0, |s| now.saturating_duration_since(s).as_nanos() as u64);
+        let nanos = self
+            .since
+            .replace(Some(now))
+            .map_or(0, |s| now.saturating_duration_since(s).as_nanos() as u64);
         self.under_way.set(self.under_way.get().saturating_sub(1));
         let mut time = self.time.borrow_mut();
         time.busy += nanos;
-        let class = if bytes == 0 { 0 } else { (u64::BITS - (bytes >> 9).leading_zeros()) as usize + 1 };
+        let class =
+            if bytes == 0 { 0 } else { (u64::BITS - (bytes >> 9).leading_zeros()) as usize + 1 };
         let all = if way == Way::Read { &mut time.reads } else { &mut time.writes };
         let s = &mut all[class.min(SIZES - 1)];
         s.count += 1;

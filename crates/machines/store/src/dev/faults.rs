@@ -49,6 +49,8 @@ impl Dice {
         x ^= x >> 7;
         x ^= x << 17;
         self.state.set(x);
-        (x >> 11).is_multiple_of(one_in).then(|| io::Error::other(format!("a {what} that fails for a test")))
+        (x >> 11)
+            .is_multiple_of(one_in)
+            .then(|| io::Error::other(format!("a {what} that fails for a test")))
     }
 }

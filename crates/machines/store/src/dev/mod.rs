@@ -1,8 +1,8 @@
 //! Block devices: a file or raw device through io_uring or a thread pool, or a simulated one.
 //!
-//! All offsets and lengths are multiples of [`BLOCK`]. Requests are started when the method is called, not
-//! when the future is first polled; a request that was started runs to its end even if the future is
-//! dropped, and keeps its buffers alive until then.
+//! All offsets and lengths are multiples of [`BLOCK`]. Requests are started when the method is
+//! called, not when the future is first polled; a request that was started runs to its end even if
+//! the future is dropped, and keeps its buffers alive until then.
 
 mod busy;
 mod faults;
@@ -17,8 +17,8 @@ pub use sim::{SimDisk, SimEvent};
 
 use crate::types::BLOCK;
 use busy::{Busy, Way};
-use faults::Dice;
 use bytes::Bytes;
+use faults::Dice;
 use smallvec::SmallVec;
 use std::fs::File;
 use std::future::Future;
@@ -79,24 +79,30 @@ impl Drop for Inner {
 /// How long the lock of a process that has died may linger.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes sure that no other process has the device open as a store. The kernel takes rings apart after it
-/// has reported a process's death, and the files that its requests used stay locked until then: a lock that
-/// is taken is asked for again for a while.
+/// Makes sure that no other process has the device open as a store. The kernel takes rings apart
+/// after it has reported a process's death, and the files that its requests used stay locked until
+/// then: a lock that is taken is asked for again for a while.
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(std::fs::TryLockError::Error(e)) => return Err(e),
-            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5))
+            }
             Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use by another process", path.display())));
+                return Err(io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    format!("{} is in use by another process", path.display()),
+                ));
             }
         }
     }
 }
 
-/// Whether the kernel takes a block device for a rotational one; none for a file, and for one of which it says nothing.
+/// Whether the kernel takes a block device for a rotational one; none for a file, and for one of
+/// which it says nothing.
 pub fn is_rotational(device: &Path) -> Option<bool> {
     rotational_in(Path::new("/sys/class/block"), device)
 }
@@ -105,24 +111,31 @@ fn rotational_in(sys: &Path, device: &Path) -> Option<bool> {
     let device = device.canonicalize().ok()?;
     let entry = sys.join(device.file_name()?);
     // A partition has no queue of its own: it lies in the directory of its device.
-    let queue = [entry.join("queue/rotational"), entry.canonicalize().ok()?.join("../queue/rotational")];
+    let queue =
+        [entry.join("queue/rotational"), entry.canonicalize().ok()?.join("../queue/rotational")];
     let text = queue.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
     Some(text.trim() == "1")
 }
 
 impl Device {
-    /// Opens a file or block device. Must be called inside a `LocalSet` of the runtime that will use it.
+    /// Opens a file or block device. Must be called inside a `LocalSet` of the runtime that will
+    /// use it.
     ///
     /// `create` makes a sparse file of that many bytes if there is none (an existing shorter one is
     /// extended). Direct I/O is used where the file system has it.
     ///
     /// # Errors
-    /// What the system says; `Unsupported` when io_uring is demanded and absent; `WouldBlock` when another
-    /// process has the device open as a store.
+    /// What the system says; `Unsupported` when io_uring is demanded and absent; `WouldBlock` when
+    /// another process has the device open as a store.
     pub fn open(path: &Path, engine: Engine, create: Option<u64>) -> io::Result<Device> {
         let open = |flags: i32| {
             let mut o = File::options();
-            o.read(true).write(true).create(create.is_some()).truncate(false).custom_flags(flags).open(path)
+            o.read(true)
+                .write(true)
+                .create(create.is_some())
+                .truncate(false)
+                .custom_flags(flags)
+                .open(path)
         };
         let (file, direct) = match open(libc::O_DIRECT) {
             Ok(f) => (f, true),
@@ -131,7 +144,8 @@ impl Device {
         };
         lock(&file, path)?;
         let kind = file.metadata()?.file_type();
-        let mut size = if kind.is_block_device() { block_device_size(&file)? } else { file.metadata()?.len() };
+        let mut size =
+            if kind.is_block_device() { block_device_size(&file)? } else { file.metadata()?.len() };
         if let Some(want) = create
             && !kind.is_block_device()
             && size < want
@@ -147,7 +161,10 @@ impl Device {
             Engine::Auto => match uring::Uring::new(&file) {
                 Ok(ring) => Kind::Uring { ring, file, direct },
                 Err(e) => {
-                    tracing::info!("io_uring is not available ({e}), using a thread pool for {}", path.display());
+                    tracing::info!(
+                        "io_uring is not available ({e}), using a thread pool for {}",
+                        path.display()
+                    );
                     Self::threads(file, direct)
                 }
             },
@@ -162,7 +179,12 @@ impl Device {
 
     /// A device on a simulated disk.
     pub fn sim(disk: SimDisk) -> Device {
-        Device(Rc::new(Inner { size: disk.size(), kind: Kind::Sim(disk), busy: Busy::default(), dice: Dice::default() }))
+        Device(Rc::new(Inner {
+            size: disk.size(),
+            kind: Kind::Sim(disk),
+            busy: Busy::default(),
+            dice: Dice::default(),
+        }))
     }
 
     /// Size in bytes, a multiple of [`BLOCK`].
@@ -186,14 +208,19 @@ impl Device {
         }
         let meter = self.meter(Way::Read, len as u64);
         let way = match &self.0.kind {
-            Kind::Uring { ring, .. } => Ways::Uring(ring.read(off, AlignedBuf::recycled(len)), finish_read),
-            Kind::Threads { pool, .. } => Ways::Threads(pool.read(off, AlignedBuf::recycled(len)), finish_read),
+            Kind::Uring { ring, .. } => {
+                Ways::Uring(ring.read(off, AlignedBuf::recycled(len)), finish_read)
+            }
+            Kind::Threads { pool, .. } => {
+                Ways::Threads(pool.read(off, AlignedBuf::recycled(len)), finish_read)
+            }
             Kind::Sim(disk) => Ways::Sim(Box::pin(disk.read(off, len))),
         };
         Io { way, meter }
     }
 
-    /// Starts to read data of an object. It is read as other things are, but a test can have it fail.
+    /// Starts to read data of an object. It is read as other things are, but a test can have it
+    /// fail.
     pub fn read_data(&self, off: u64, len: usize) -> Io<Bytes> {
         match self.0.dice.read() {
             Some(e) => Io { way: Ways::Ready(Some(Err(e))), meter: None },
@@ -201,8 +228,8 @@ impl Device {
         }
     }
 
-    /// Starts to write `data` at `off`. With `durable`, the write itself is on stable storage when it
-    /// completes; earlier writes are not covered by that, they need [`Device::flush`].
+    /// Starts to write `data` at `off`. With `durable`, the write itself is on stable storage when
+    /// it completes; earlier writes are not covered by that, they need [`Device::flush`].
     pub fn write(&self, off: u64, data: Gather, durable: bool) -> Io<()> {
         let len = data.iter().map(|b| b.len() as u64).sum::<u64>();
         if let Some(e) = self.bounds(off, len).err().or_else(|| self.0.dice.write()) {
@@ -210,7 +237,9 @@ impl Device {
         }
         let meter = self.meter(Way::Write, len);
         let way = match &self.0.kind {
-            Kind::Uring { ring, direct, .. } => Ways::Uring(ring.write(off, align(data, *direct), durable), finish_unit),
+            Kind::Uring { ring, direct, .. } => {
+                Ways::Uring(ring.write(off, align(data, *direct), durable), finish_unit)
+            }
             Kind::Threads { pool, direct, .. } => {
                 Ways::Threads(pool.write(off, align(data, *direct), durable), finish_unit)
             }
@@ -219,7 +248,8 @@ impl Device {
         Io { way, meter }
     }
 
-    /// Whether nothing was ever written to a range of a sparse file. A device that cannot tell has no holes.
+    /// Whether nothing was ever written to a range of a sparse file. A device that cannot tell has
+    /// no holes.
     pub fn is_hole(&self, off: u64, len: u64) -> bool {
         let file = match &self.0.kind {
             Kind::Uring { file, .. } => file,
@@ -228,8 +258,8 @@ impl Device {
         };
         use std::os::fd::AsRawFd;
         let Ok(at) = libc::off_t::try_from(off) else { return false };
-        // SAFETY: the descriptor is open; all other I/O names its offsets, so that moving the file's own does
-        // not matter.
+        // SAFETY: the descriptor is open; all other I/O names its offsets, so that moving the
+        // file's own does not matter.
         let data = unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) };
         match u64::try_from(data) {
             Ok(data) => data >= off + len,
@@ -261,7 +291,8 @@ impl Device {
         self.0.busy.asked()
     }
 
-    /// Makes the device slow, for tests. Reads while the thread waits ([`Device::read_now`]) are as fast as before.
+    /// Makes the device slow, for tests. Reads while the thread waits ([`Device::read_now`]) are as
+    /// fast as before.
     pub fn slow_down(&self, slow: Slowness) {
         self.0.busy.slow_down(slow);
     }
@@ -301,7 +332,10 @@ impl Device {
     fn bounds(&self, off: u64, len: u64) -> io::Result<()> {
         let inside = off.checked_add(len).is_some_and(|end| end <= self.0.size);
         if off % BLOCK != 0 || len % BLOCK != 0 || len == 0 || !inside {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no such device range: {off}+{len}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("no such device range: {off}+{len}"),
+            ));
         }
         Ok(())
     }
@@ -400,9 +434,9 @@ impl<T: Unpin> Future for Io<T> {
 impl<T: Unpin> Ways<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         match self {
-            Ways::Ready(r) => {
-                Poll::Ready(r.take().unwrap_or_else(|| Err(io::Error::other("polled after completion"))))
-            }
+            Ways::Ready(r) => Poll::Ready(
+                r.take().unwrap_or_else(|| Err(io::Error::other("polled after completion"))),
+            ),
             Ways::Uring(request, finish) => Pin::new(request).poll(cx).map(*finish),
             Ways::Threads(rx, finish) => Pin::new(rx).poll(cx).map(|r| match r {
                 Ok(outcome) => finish(outcome),
@@ -425,7 +459,8 @@ mod tests {
             std::fs::create_dir_all(sys.join(device).join("queue")).expect("made");
             std::fs::write(sys.join(device).join("queue/rotational"), rotational).expect("written");
         }
-        // As the kernel has it: links into the tree of devices, in which a partition lies in its device.
+        // As the kernel has it: links into the tree of devices, in which a partition lies in its
+        // device.
         std::fs::create_dir_all(sys.join("sda/sda1")).expect("made");
         std::os::unix::fs::symlink(sys.join("sda/sda1"), sys.join("sda1")).expect("linked");
         std::fs::create_dir_all(&dev).expect("made");
@@ -434,25 +469,36 @@ mod tests {
         }
         std::os::unix::fs::symlink(dev.join("sda1"), dev.join("by-name")).expect("linked");
         let of = |name: &str| rotational_in(&sys, &dev.join(name));
-        assert_eq!([of("sda"), of("sda1"), of("by-name"), of("nvme0n1")], [Some(true), Some(true), Some(true), Some(false)]);
+        assert_eq!(
+            [of("sda"), of("sda1"), of("by-name"), of("nvme0n1")],
+            [Some(true), Some(true), Some(true), Some(false)]
+        );
         assert_eq!([of("file"), of("nothing")], [None, None]);
     }
 
-    /// Virtual time does not reach the clock that is read: what is held back takes as long as it says.
+    /// Virtual time does not reach the clock that is read: what is held back takes as long as it
+    /// says.
     #[test]
     fn time_is_counted_by_kind_and_size_and_a_slow_device_is_slow() {
-        let rt = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let rt =
+            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         rt.block_on(async {
             let dev = Device::sim(SimDisk::new(1 << 20));
-            let block = |n: usize| smallvec::smallvec![AlignedBuf::zeroed(n * BLOCK as usize).freeze()];
+            let block =
+                |n: usize| smallvec::smallvec![AlignedBuf::zeroed(n * BLOCK as usize).freeze()];
             dev.write(0, block(1), false).await.expect("written");
             dev.flush().await.expect("flushed");
             dev.read(0, 4096).await.expect("read");
             dev.read_now(0, 8192).expect("read");
             assert!(dev.write(1, block(1), false).await.is_err());
             let t = dev.time();
-            let count = |of: &[Served; SIZES]| of.iter().map(|s| (s.count, s.bytes)).filter(|c| c.0 > 0).collect::<Vec<_>>();
-            assert_eq!((count(&t.reads), count(&t.writes)), (vec![(1, 4096), (1, 8192)], vec![(1, 0), (1, 4096)]));
+            let count = |of: &[Served; SIZES]| {
+                of.iter().map(|s| (s.count, s.bytes)).filter(|c| c.0 > 0).collect::<Vec<_>>()
+            };
+            assert_eq!(
+                (count(&t.reads), count(&t.writes)),
+                (vec![(1, 4096), (1, 8192)], vec![(1, 0), (1, 4096)])
+            );
             let delay = Duration::from_millis(20);
             dev.slow_down(Slowness { delay, bandwidth: 0 });
             let begun = Instant::now();
@@ -466,8 +512,18 @@ mod tests {
             let busy = Duration::from_nanos(after.busy - t.busy);
             assert!(busy >= 2 * delay && busy <= begun.elapsed(), "{busy:?}");
             // A late timer can end both at once; the time is one of theirs.
-            let writes = [5, 9].map(|s: usize| (after.writes[s].count - t.writes[s].count, after.writes[s].nanos - t.writes[s].nanos));
-            assert!(writes[0].0 == 1 && writes[1].0 == 1 && writes[0].1 + writes[1].1 >= 2 * delay.as_nanos() as u64, "{after:?}");
+            let writes = [5, 9].map(|s: usize| {
+                (
+                    after.writes[s].count - t.writes[s].count,
+                    after.writes[s].nanos - t.writes[s].nanos,
+                )
+            });
+            assert!(
+                writes[0].0 == 1
+                    && writes[1].0 == 1
+                    && writes[0].1 + writes[1].1 >= 2 * delay.as_nanos() as u64,
+                "{after:?}"
+            );
             // Bytes take their time, a flush has none.
             dev.slow_down(Slowness { delay: Duration::ZERO, bandwidth: 1 << 20 });
             let begun = Instant::now();

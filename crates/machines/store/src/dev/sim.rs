@@ -19,7 +19,8 @@ pub enum SimEvent {
         /// What is written.
         data: Bytes,
     },
-    /// The write completed; a flush started after this makes it durable. With `durable` it is already.
+    /// The write completed; a flush started after this makes it durable. With `durable` it is
+    /// already.
     WriteDone {
         /// Number of the write.
         id: u64,
@@ -45,8 +46,8 @@ struct State {
     events: Vec<SimEvent>,
     record: bool,
     next_id: u64,
-    /// 0: requests complete at once. Otherwise the state of a generator that decides how often a request
-    /// yields before it completes.
+    /// 0: requests complete at once. Otherwise the state of a generator that decides how often a
+    /// request yields before it completes.
     jitter: u64,
     /// Requests fail from now on.
     broken: bool,
@@ -63,7 +64,14 @@ impl SimDisk {
     }
 
     fn from_pages(pages: Vec<Option<Page>>) -> SimDisk {
-        let state = State { pages, events: Vec::new(), record: false, next_id: 0, jitter: 0, broken: false };
+        let state = State {
+            pages,
+            events: Vec::new(),
+            record: false,
+            next_id: 0,
+            jitter: 0,
+            broken: false,
+        };
         SimDisk(Rc::new(RefCell::new(state)))
     }
 
@@ -179,7 +187,11 @@ impl SimDisk {
         Ok(self.peek(off, len))
     }
 
-    pub(super) fn read(&self, off: u64, len: usize) -> impl Future<Output = io::Result<Bytes>> + use<> {
+    pub(super) fn read(
+        &self,
+        off: u64,
+        len: usize,
+    ) -> impl Future<Output = io::Result<Bytes>> + use<> {
         let disk = self.clone();
         async move {
             let (before, yields) = {

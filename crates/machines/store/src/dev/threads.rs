@@ -23,7 +23,8 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(file: Arc<File>, threads: usize) -> Pool {
-        let queue = Arc::new(Queue { jobs: Mutex::new((VecDeque::new(), false)), wake: Condvar::new() });
+        let queue =
+            Arc::new(Queue { jobs: Mutex::new((VecDeque::new(), false)), wake: Condvar::new() });
         let work = |queue: Arc<Queue>, file: Arc<File>| {
             loop {
                 let mut jobs = queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
@@ -56,7 +57,12 @@ impl Pool {
         })
     }
 
-    pub(super) fn write(&self, off: u64, data: Gather, durable: bool) -> oneshot::Receiver<Outcome> {
+    pub(super) fn write(
+        &self,
+        off: u64,
+        data: Gather,
+        durable: bool,
+    ) -> oneshot::Receiver<Outcome> {
         self.run(move |file| {
             let mut at = off;
             let mut write = || -> io::Result<()> {

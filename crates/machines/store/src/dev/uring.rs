@@ -1,6 +1,6 @@
-//! io_uring without a runtime of its own: the ring's file descriptor becomes readable when there are
-//! completions, so that tokio's reactor can wait for it. One task submits what was queued during the tick and
-//! hands out completions.
+//! io_uring without a runtime of its own: the ring's file descriptor becomes readable when there
+//! are completions, so that tokio's reactor can wait for it. One task submits what was queued
+//! during the tick and hands out completions.
 
 use super::{AlignedBuf, Gather, Outcome};
 use io_uring::{IoUring, opcode, squeue, types};
@@ -46,7 +46,9 @@ impl Future for Request {
             Some(n) => {
                 let result = match usize::try_from(n) {
                     Err(_) => Err(io::Error::from_raw_os_error(-n)),
-                    Ok(n) if n != s.want.get() => Err(short(n, s.want.get(), s.buf.borrow().is_some())),
+                    Ok(n) if n != s.want.get() => {
+                        Err(short(n, s.want.get(), s.buf.borrow().is_some()))
+                    }
                     Ok(_) => Ok(()),
                 };
                 Poll::Ready((s.buf.borrow_mut().take(), result))
@@ -55,10 +57,14 @@ impl Future for Request {
     }
 }
 
-/// Why the kernel moved fewer bytes than asked: a file was shorter, or its file system had no more room.
+/// Why the kernel moved fewer bytes than asked: a file was shorter, or its file system had no more
+/// room.
 fn short(n: usize, want: usize, read: bool) -> io::Error {
     match read {
-        true => io::Error::new(io::ErrorKind::UnexpectedEof, format!("only {n} of {want} bytes are there")),
+        true => io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("only {n} of {want} bytes are there"),
+        ),
         false => io::Error::new(
             io::ErrorKind::StorageFull,
             format!("No space left on device: {n} of {want} bytes were written"),
@@ -102,8 +108,8 @@ impl Uring {
             wake: Notify::new(),
         });
         let fd = Fd(inner.ring.borrow().as_raw_fd());
-        // SAFETY: the descriptor belongs to the ring, which `drive` keeps alive until after the registration
-        // is dropped (parameters are dropped in reverse order).
+        // SAFETY: the descriptor belongs to the ring, which `drive` keeps alive until after the
+        // registration is dropped (parameters are dropped in reverse order).
         let fd = unsafe { AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) };
         let fd = fd.map_err(io::Error::from)?;
         tokio::task::spawn_local(drive(inner.clone(), fd));
@@ -112,27 +118,43 @@ impl Uring {
 
     pub(super) fn read(&self, off: u64, mut buf: AlignedBuf) -> Request {
         let (ptr, len) = (buf.as_mut_ptr(), buf.len());
-        let state = State { buf: RefCell::new(Some(buf)), want: Cell::new(len), ..State::default() };
+        let state =
+            State { buf: RefCell::new(Some(buf)), want: Cell::new(len), ..State::default() };
         self.0.start(state, |_| opcode::Read::new(FILE, ptr, len as u32).offset(off).build())
     }
 
     pub(super) fn write(&self, off: u64, data: Gather, durable: bool) -> Request {
         let want = data.iter().map(|b| b.len()).sum();
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        let iov = data.iter().map(|b| libc::iovec { iov_base: b.as_ptr() as *mut _, iov_len: b.len() }).collect();
-        let state =
-            State { data: RefCell::new(data), iov: RefCell::new(iov), want: Cell::new(want), ..State::default() };
+        let iov = data
+            .iter()
+            .map(|b| libc::iovec { iov_base: b.as_ptr() as *mut _, iov_len: b.len() })
+            .collect();
+        let state = State {
+            data: RefCell::new(data),
+            iov: RefCell::new(iov),
+            want: Cell::new(want),
+            ..State::default()
+        };
         self.0.start(state, |s| match s.data.borrow().as_slice() {
-            [one] => opcode::Write::new(FILE, one.as_ptr(), one.len() as u32).offset(off).rw_flags(flags).build(),
+            [one] => opcode::Write::new(FILE, one.as_ptr(), one.len() as u32)
+                .offset(off)
+                .rw_flags(flags)
+                .build(),
             _ => {
                 let iov = s.iov.borrow();
-                opcode::Writev::new(FILE, iov.as_ptr(), iov.len() as u32).offset(off).rw_flags(flags).build()
+                opcode::Writev::new(FILE, iov.as_ptr(), iov.len() as u32)
+                    .offset(off)
+                    .rw_flags(flags)
+                    .build()
             }
         })
     }
 
     pub(super) fn flush(&self) -> Request {
-        self.0.start(State::default(), |_| opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build())
+        self.0.start(State::default(), |_| {
+            opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build()
+        })
     }
 }
 
@@ -155,8 +177,8 @@ impl Inner {
         self.inflight.borrow_mut()[slot] = Some(state.clone());
         self.count.set(self.count.get() + 1);
         let mut ring = self.ring.borrow_mut();
-        // SAFETY: the memory that the entry points to is owned by `state`, which stays in `inflight` until
-        // the completion; the file is registered with the ring.
+        // SAFETY: the memory that the entry points to is owned by `state`, which stays in
+        // `inflight` until the completion; the file is registered with the ring.
         while unsafe { ring.submission().push(&entry) }.is_err() {
             if let Err(e) = ring.submit()
                 && !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::EINTR))
@@ -199,8 +221,9 @@ impl Inner {
             let next = self.ring.borrow_mut().completion().next();
             match next {
                 Some(c) => self.complete(c.user_data() as usize, c.result()),
-                // More requests than the completion queue has entries: the kernel keeps the others and hands
-                // them over when it is entered. Nothing makes the descriptor readable until then.
+                // More requests than the completion queue has entries: the kernel keeps the others
+                // and hands them over when it is entered. Nothing makes the descriptor readable
+                // until then.
                 None if self.overflown() => {
                     if self.ring.borrow_mut().submit().is_err() {
                         // Tried again at the next turn.
@@ -250,7 +273,8 @@ async fn drive(inner: Rc<Inner>, fd: AsyncFd<Fd>) {
             () = inner.wake.notified() => {}
             ready = fd.readable() => match ready {
                 Ok(mut guard) => {
-                    // Cleared before the completions are taken: one that arrives later is a new event.
+                    // Cleared before the completions are taken: one that arrives later is a new
+                    // event.
                     guard.clear_ready();
                 }
                 Err(_) => return,
@@ -273,13 +297,16 @@ mod tests {
                 eprintln!("skipped: no io_uring here");
                 return;
             };
-            let all: Vec<_> = (0..8192).map(|i| ring.read(i % 1024 * 4096, AlignedBuf::zeroed(4096))).collect();
+            let all: Vec<_> =
+                (0..8192).map(|i| ring.read(i % 1024 * 4096, AlignedBuf::zeroed(4096))).collect();
             let done = async {
                 for r in all {
                     r.await.1.unwrap();
                 }
             };
-            tokio::time::timeout(std::time::Duration::from_secs(60), done).await.expect("every request completes");
+            tokio::time::timeout(std::time::Duration::from_secs(60), done)
+                .await
+                .expect("every request completes");
         });
     }
 }

@@ -30,8 +30,11 @@ impl BlockCache {
         }
         let index = std::mem::take(&mut self.index);
         let live = |(i, p): &(usize, Place)| index.get(&p.block) == Some(&(*i as u32));
-        let (hot, cold): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.places).into_iter().enumerate().filter(live).partition(|(_, p)| p.hot);
+        let (hot, cold): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places)
+            .into_iter()
+            .enumerate()
+            .filter(live)
+            .partition(|(_, p)| p.hot);
         self.places = hot.into_iter().chain(cold).take(max).map(|(_, p)| p).collect();
         self.index = self.places.iter().enumerate().map(|(i, p)| (p.block, i as u32)).collect();
         self.hand = 0;

@@ -1,7 +1,8 @@
 //! Checkpoints: what is in memory goes to its place, then the log's tail advances.
 //!
-//! 1. *Freeze*: what has changed is set aside at one instant, in constant time. Transactions go on in fresh
-//!    structures. An object record that changes again is encoded for the checkpoint just before.
+//! 1. *Freeze*: what has changed is set aside at one instant, in constant time. Transactions go on
+//!    in fresh structures. An object record that changes again is encoded for the checkpoint just
+//!    before.
 //! 2. Wait until all records up to the freeze are durable.
 //! 3. Write the deferred data to its place, in the order of the device.
 //! 4. Encode the changed object records and merge all rows into the tree, in steps.
@@ -133,7 +134,9 @@ impl Disk {
             None => {
                 let sealed = self.state.borrow_mut().sealed_end.take();
                 let Some((last, pos)) = sealed else {
-                    return Err(StoreError::Corrupt("the sealed batch did not report its end".into()));
+                    return Err(StoreError::Corrupt(
+                        "the sealed batch did not report its end".into(),
+                    ));
                 };
                 debug_assert_eq!(last, freeze.last);
                 pos
@@ -151,16 +154,20 @@ impl Disk {
         }
         let (layer, root) = {
             let st = self.state.borrow();
-            let Some(f) = &st.frozen else { return Err(StoreError::Corrupt("no frozen state".into())) };
+            let Some(f) = &st.frozen else {
+                return Err(StoreError::Corrupt("no frozen state".into()));
+            };
             (f.layer.clone(), st.tree.root.clone())
         };
-        let root = if layer.is_empty() { root } else { tree::merge(&mut pager, root, &layer).await?.0 };
+        let root =
+            if layer.is_empty() { root } else { tree::merge(&mut pager, root, &layer).await?.0 };
         drop(layer);
         pager.writes.finish().await?;
         self.complete_pace();
         let Pager { dropped, stored, .. } = pager;
 
-        // From here on lookups use the new tree; old nodes stay allocated until the superblock is durable.
+        // From here on lookups use the new tree; old nodes stay allocated until the superblock is
+        // durable.
         let old_blocks: u64 = dropped.iter().map(NodePtr::blocks).sum();
         let new_blocks: u64 = stored.iter().map(|r| u64::from(r.1)).sum();
         let (merged, pages, sb) = {
@@ -240,13 +247,15 @@ impl Disk {
         self.steps.breathe(|| !self.is_tight()).await;
     }
 
-    /// From here on writers go at the speed of the checkpoint that has just been begun, with so many objects.
+    /// From here on writers go at the speed of the checkpoint that has just been begun, with so
+    /// many objects.
     fn begin_pace(&self, objects: usize) {
         let st = self.state.borrow();
         let rows = st.frozen.as_ref().map_or(0, |f| f.layer.bytes) as u64;
         let log = Room { begin: st.log_reserved(), limit: self.log_limit() };
         let dirty = Room { begin: st.dirty_bytes(), limit: self.dirty_limit() };
-        *self.pace.borrow_mut() = Some(Pace::new(log, dirty, st.pending_blocks() + objects as u64 + rows / BLOCK));
+        *self.pace.borrow_mut() =
+            Some(Pace::new(log, dirty, st.pending_blocks() + objects as u64 + rows / BLOCK));
     }
 
     fn step_pace(&self, steps: u64) {
@@ -290,8 +299,8 @@ impl Disk {
             self.breathe().await;
         }
         writes.finish().await?;
-        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that were overwritten
-        // are found in the newer writes first.
+        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that
+        // were overwritten are found in the newer writes first.
         for step in order.chunks(FEW) {
             {
                 let mut st = self.state.borrow_mut();
@@ -336,7 +345,17 @@ impl Writes<'_> {
     fn new(disk: &Disk) -> Writes<'_> {
         let turns = Turns::new(disk.dev.asked());
         let (gather, under_way) = (Gather::new(), VecDeque::new());
-        Writes { disk, since: Instant::now(), at: 0, len: 0, gather, under_way, bytes: 0, took: Duration::ZERO, turns }
+        Writes {
+            disk,
+            since: Instant::now(),
+            at: 0,
+            len: 0,
+            gather,
+            under_way,
+            bytes: 0,
+            took: Duration::ZERO,
+            turns,
+        }
     }
 
     async fn push(&mut self, at: u64, bytes: Bytes) -> Result<(), StoreError> {
@@ -459,4 +478,3 @@ impl State {
         }
     }
 }
-

@@ -11,21 +11,25 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Another batch begins while others are under way if these have fewer records, each at least one, ...
+/// Another batch begins while others are under way if these have fewer records, each at least one,
+/// ...
 const RECORDS: u32 = log::AT_ONCE as u32;
-/// ... and at most so many bytes. So where the log ends after a crash is near all that was under way ([`log::LogReader::beyond`]).
+/// ... and at most so many bytes. So where the log ends after a crash is near all that was under
+/// way ([`log::LogReader::beyond`]).
 const BYTES: u64 = log::BYTES_AT_ONCE;
 
-/// And only while a batch that begins finds less than this, itself included, on the average of the last [`WEIGHT`] or so.
+/// And only while a batch that begins finds less than this, itself included, on the average of the
+/// last [`WEIGHT`] or so.
 const LIGHT: u32 = 2;
 const WEIGHT: u32 = 16;
 
 /// Writes batches until the store goes.
 ///
-/// A batch that is slow on the device would hold up all that came behind it, which is most of the highest percentiles of
-/// whoever asks for little. So a few small ones are under way at the same time. With more to do than that, who waits shares
-/// a batch instead: that is less work for each. (Without [`LIGHT`] small batches made each other small, and a client
-/// that writes as fast as it can had 3 % less.)
+/// A batch that is slow on the device would hold up all that came behind it, which is most of the
+/// highest percentiles of whoever asks for little. So a few small ones are under way at the same
+/// time. With more to do than that, who waits shares a batch instead: that is less work for each.
+/// (Without [`LIGHT`] small batches made each other small, and a client that writes as fast as it
+/// can had 3 % less.)
 pub(super) async fn run(disk: &Disk) {
     if let Err(e) = disk.commit().await {
         disk.fail(e);
@@ -62,7 +66,8 @@ impl Writes {
         self.writes.push_back(write);
     }
 
-    /// Ready when the first is durable. All go on, so that the device's time is theirs and not that of the first.
+    /// Ready when the first is durable. All go on, so that the device's time is theirs and not that
+    /// of the first.
     fn poll(&mut self, dev: &Device, cx: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
         let mut polled = self.writes.iter_mut().map(|w| w.poll(dev, cx));
         let first = polled.next().unwrap_or(Poll::Pending);
@@ -114,9 +119,9 @@ impl State {
         Some(batch)
     }
 
-    /// Gives blocks back for use. While a checkpoint is under way they wait for its end: the checkpoint must
-    /// not put a tree node where an object of its own point in time still has a block, nor bring a deferred
-    /// write to a block that was given away.
+    /// Gives blocks back for use. While a checkpoint is under way they wait for its end: the
+    /// checkpoint must not put a tree node where an object of its own point in time still has a
+    /// block, nor bring a deferred write to a block that was given away.
     fn release(&mut self, runs: &[crate::alloc::Run]) {
         if self.frozen.is_some() {
             self.late_free.extend_from_slice(runs);
@@ -185,7 +190,8 @@ impl Disk {
 
     fn may_begin(&self, under_way: &Writes) -> bool {
         // Zeros on their way to where it goes would hold up those under way, too.
-        under_way.have_room() && (under_way.writes.is_empty() || !self.state.borrow().prepared.is_under_way())
+        under_way.have_room()
+            && (under_way.writes.is_empty() || !self.state.borrow().prepared.is_under_way())
     }
 
     async fn begin(&self, mut batch: Batch) -> Result<Write, StoreError> {
@@ -199,7 +205,10 @@ impl Disk {
             let len = (batch.buf.len() as u64).next_multiple_of(crate::types::BLOCK);
             let at = log::place(st.head.at, len, ring);
             let pos = LogPos { at, ..st.head };
-            debug_assert!(at + len - st.tail.at <= ring, "admission keeps the log from running over its tail");
+            debug_assert!(
+                at + len - st.tail.at <= ring,
+                "admission keeps the log from running over its tail"
+            );
             let buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
             let (bytes, crc) = buf.seal(store_id, pos);
             let after = LogPos { at: at + len, seq: pos.seq + 1, prev_crc: crc };
@@ -211,8 +220,8 @@ impl Disk {
             (at, bytes, after)
         };
         self.wait_prepared(at..after.at).await?;
-        // Data that the records refer to has to be there, too, but not before: if the power goes in between,
-        // the checksums in the records tell at the next start.
+        // Data that the records refer to has to be there, too, but not before: if the power goes in
+        // between, the checksums in the records tell at the next start.
         let alone = batch.ios.is_empty();
         let log = self.dev.write(LOG_START + at % ring, smallvec::smallvec![bytes], alone);
         Ok(Write { batch, after, bytes: after.at - at, alone, log: Some(log), flush: None })

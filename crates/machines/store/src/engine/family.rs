@@ -1,7 +1,7 @@
 //! Reference counts of blocks that several objects share.
 //!
-//! The blocks that became shared by cloning one object form a family. A block of a family is counted here as
-//! long as any object refers to it; its extents carry the family's number.
+//! The blocks that became shared by cloning one object form a family. A block of a family is
+//! counted here as long as any object refers to it; its extents carry the family's number.
 
 use crate::alloc::Run;
 use crate::codec::{Decoded, Put, Take, corrupt};
@@ -85,7 +85,10 @@ impl Family {
         for _ in 0..n {
             let start = at.checked_add(r.var()?).ok_or_else(|| corrupt("family"))?;
             let (len, count) = (r.var32()?, r.var32()?);
-            at = start.checked_add(len.into()).filter(|_| len > 0 && count > 0).ok_or_else(|| corrupt("family"))?;
+            at = start
+                .checked_add(len.into())
+                .filter(|_| len > 0 && count > 0)
+                .ok_or_else(|| corrupt("family"))?;
             out.insert(start, (len, count));
         }
         r.end()?;

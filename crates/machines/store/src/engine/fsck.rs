@@ -26,7 +26,8 @@ struct Seen {
 impl Disk {
     /// Compares everything with everything. Nothing may be submitted meanwhile.
     pub(crate) async fn fsck(&self, deep: bool) -> Result<FsckReport, StoreError> {
-        // With everything in the tree there is one truth to check; but damage must not keep us from looking.
+        // With everything in the tree there is one truth to check; but damage must not keep us from
+        // looking.
         let mut report = FsckReport::default();
         let mut seen = Seen::default();
         if self.failed.borrow().is_none() {
@@ -74,7 +75,10 @@ impl Disk {
                 for i in 0..node.len() {
                     let key = node.key(i);
                     if last.as_ref().is_some_and(|l| *l >= key) {
-                        report.problem(None, format!("tree row out of order: {}", key.escape_ascii()));
+                        report.problem(
+                            None,
+                            format!("tree row out of order: {}", key.escape_ascii()),
+                        );
                     }
                     last = Some(key);
                 }
@@ -102,10 +106,16 @@ impl Disk {
         Ok(())
     }
 
-    async fn check_objects(&self, report: &mut FsckReport, seen: &mut Seen, deep: bool) -> Result<(), StoreError> {
+    async fn check_objects(
+        &self,
+        report: &mut FsckReport,
+        seen: &mut Seen,
+        deep: bool,
+    ) -> Result<(), StoreError> {
         let windows = self.state.borrow().colls.clone();
         report.collections = windows.len() as u64;
-        let shared: Vec<_> = windows.iter().filter_map(|(c, w)| w.as_ref().map(|w| (c, w))).collect();
+        let shared: Vec<_> =
+            windows.iter().filter_map(|(c, w)| w.as_ref().map(|w| (c, w))).collect();
         for (i, (coll, w)) in shared.iter().enumerate() {
             for (other, _) in shared[i + 1..].iter().filter(|(_, o)| o.overlaps(w)) {
                 report.problem(None, format!("{coll} and {other} have the same keys"));
@@ -118,7 +128,8 @@ impl Disk {
         };
         self.each_row(tag::ONODE, |k, v| {
             report.objects += 1;
-            let (Some(coll), Some(key)) = (k.get(1..9).and_then(|b| b.try_into().ok()), k.get(9..)) else {
+            let (Some(coll), Some(key)) = (k.get(1..9).and_then(|b| b.try_into().ok()), k.get(9..))
+            else {
                 return report.problem(None, format!("odd row {}", k.escape_ascii()));
             };
             let (coll, key) = (Coll(u64::from_be_bytes(coll)), k.slice_ref(key));
@@ -148,7 +159,10 @@ impl Disk {
                     let was = seen.blocks.entry(b).or_insert((0, e.family));
                     was.0 += 1;
                     if was.0 > 1 && (e.family == 0 || was.1 != e.family) {
-                        report.problem(who.clone(), format!("block {b} belongs to someone else, too"));
+                        report.problem(
+                            who.clone(),
+                            format!("block {b} belongs to someone else, too"),
+                        );
                     }
                     if seen.tree.contains(&b) {
                         report.problem(who.clone(), format!("block {b} is a tree node"));
@@ -200,7 +214,9 @@ impl Disk {
             }
         })
         .await?;
-        for (b, (_, family)) in seen.blocks.iter().filter(|(b, (_, f))| *f != 0 && !counted.contains(b)) {
+        for (b, (_, family)) in
+            seen.blocks.iter().filter(|(b, (_, f))| *f != 0 && !counted.contains(b))
+        {
             report.problem(None, format!("block {b} is not counted by its family {family}"));
         }
         Ok(())
@@ -225,12 +241,16 @@ impl Disk {
             return report.problem(None, "the store was written to during the check".into());
         }
         if st.tree_blocks != report.tree_blocks {
-            report.problem(None, format!("the tree has {} blocks, {} counted", report.tree_blocks, st.tree_blocks));
+            report.problem(
+                None,
+                format!("the tree has {} blocks, {} counted", report.tree_blocks, st.tree_blocks),
+            );
         }
         for b in st.data_start..st.blocks {
             let wanted = seen.blocks.contains_key(&b) || seen.tree.contains(&b);
             if st.image.is_used(b) != wanted {
-                let what = if wanted { "in use but free in the map" } else { "used in the map by nobody" };
+                let what =
+                    if wanted { "in use but free in the map" } else { "used in the map by nobody" };
                 report.problem(None, format!("block {b} is {what}"));
             }
             if st.alloc.is_free(b) == wanted {
@@ -242,7 +262,11 @@ impl Disk {
         }
     }
 
-    pub(crate) async fn dump(&self, coll: Option<Coll>, max: usize) -> Result<DumpReport, StoreError> {
+    pub(crate) async fn dump(
+        &self,
+        coll: Option<Coll>,
+        max: usize,
+    ) -> Result<DumpReport, StoreError> {
         let mut report = DumpReport { collections: self.collections(), ..DumpReport::default() };
         {
             let (sb, st) = (self.sb.borrow(), self.state.borrow());
@@ -264,13 +288,15 @@ impl Disk {
             fact("deferred_blocks", st.pending_blocks().to_string());
             fact("next_id", st.next_id.to_string());
         }
-        let colls: Vec<Coll> = report.collections.iter().copied().filter(|c| coll.is_none_or(|w| w == *c)).collect();
+        let colls: Vec<Coll> =
+            report.collections.iter().copied().filter(|c| coll.is_none_or(|w| w == *c)).collect();
         for c in colls {
             let mut at = Some(Bytes::new());
             while let Some(start) = at
                 && report.objects.len() < max
             {
-                let page = self.list(c, &start, None, (max - report.objects.len()).min(256)).await?;
+                let page =
+                    self.list(c, &start, None, (max - report.objects.len()).min(256)).await?;
                 for key in page.keys {
                     report.objects.push(self.dump_object(c, key).await?);
                 }
@@ -286,12 +312,15 @@ impl Disk {
         if let Some(o) = &self.state.borrow().slots.get(slot).onode {
             dump.stat = o.stat();
             dump.attrs = o.attrs.iter().map(|(k, v)| (k.clone(), v.len() as u64)).collect();
-            let extent = |e: &crate::onode::Extent| (e.lblk.into(), e.pblk, e.len().into(), e.family != 0);
+            let extent =
+                |e: &crate::onode::Extent| (e.lblk.into(), e.pblk, e.len().into(), e.family != 0);
             dump.extents = o.extents.iter().map(extent).collect();
         }
         let mut from = Bound::Unbounded;
         loop {
-            let page = self.omap_iter(coll, &key, from.as_ref().map(|k: &Bytes| &k[..]), 1024, usize::MAX).await?;
+            let page = self
+                .omap_iter(coll, &key, from.as_ref().map(|k: &Bytes| &k[..]), 1024, usize::MAX)
+                .await?;
             dump.omap_rows += page.rows.len() as u64;
             match page.rows.last() {
                 Some((k, _)) if page.more => from = Bound::Excluded(k.clone()),
@@ -317,4 +346,3 @@ impl FsckReport {
         }
     }
 }
-

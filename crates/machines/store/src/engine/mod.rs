@@ -1,22 +1,25 @@
 //! The store on a device.
 //!
-//! What a transaction does to memory happens in [`state`]; [`submit`] decides where its data goes and writes
-//! its record; [`commit`] writes batches of records to the log; [`checkpoint`] brings what is in memory to its
-//! place and lets the log's tail advance; [`pace`] keeps writers at its speed; [`prepare`] gives the log of a sparse file its blocks; [`open`] makes a store, and opens one by replaying the log through
-//! the same functions of [`state`] that ran when the records were written.
+//! What a transaction does to memory happens in [`state`]; [`submit`] decides where its data goes
+//! and writes its record; [`commit`] writes batches of records to the log; [`checkpoint`] brings
+//! what is in memory to its place and lets the log's tail advance; [`pace`] keeps writers at its
+//! speed; [`prepare`] gives the log of a sparse file its blocks; [`open`] makes a store, and opens
+//! one by replaying the log through the same functions of [`state`] that ran when the records were
+//! written.
 //!
 //! What must stay true:
 //!
 //! - A deferred write goes to its place only when its record is durable.
-//! - A freed block is reused only when the record that frees it is durable and no deferred write to it is
-//!   under way. A block freed by a checkpoint (an old tree node) is reused only when the checkpoint's
-//!   superblock is durable.
-//! - The tail passes a record only when a superblock is durable whose tree, allocation map and data blocks
-//!   contain the record's effects.
-//! - Batches are durable in their order, and one that refers to data blocks is the last one under way. So only the last
-//!   batch in the log can refer to data blocks that never became durable; opening verifies those.
-//! - What was under way behind a batch that did not become durable is gone for good once the store was opened: opening
-//!   wipes it before anything is written.
+//! - A freed block is reused only when the record that frees it is durable and no deferred write to
+//!   it is under way. A block freed by a checkpoint (an old tree node) is reused only when the
+//!   checkpoint's superblock is durable.
+//! - The tail passes a record only when a superblock is durable whose tree, allocation map and data
+//!   blocks contain the record's effects.
+//! - Batches are durable in their order, and one that refers to data blocks is the last one under
+//!   way. So only the last batch in the log can refer to data blocks that never became durable;
+//!   opening verifies those.
+//! - What was under way behind a batch that did not become durable is gone for good once the store
+//!   was opened: opening wipes it before anything is written.
 
 mod cache;
 mod checkpoint;
@@ -138,7 +141,8 @@ impl Disk {
     pub(crate) fn congested(&self) -> bool {
         let st = self.state.borrow();
         let (log, dirty) = (st.log_reserved(), st.dirty_bytes());
-        self.is_over(log, dirty) || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
+        self.is_over(log, dirty)
+            || self.pace.borrow().as_ref().is_some_and(|p| !p.permits(log, dirty))
     }
 
     /// Whether callers will wait for the checkpoint under way if it goes on as slowly.
@@ -146,7 +150,10 @@ impl Disk {
         let pace = self.pace.borrow();
         let Some(pace) = &*pace else { return false };
         let st = self.state.borrow();
-        !pace.permits(st.log_reserved() + self.log_limit() / 16, st.dirty_bytes() + self.dirty_limit() / 16)
+        !pace.permits(
+            st.log_reserved() + self.log_limit() / 16,
+            st.dirty_bytes() + self.dirty_limit() / 16,
+        )
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -182,7 +189,11 @@ impl Disk {
     }
 
     pub(crate) fn usage(&self) -> crate::Usage {
-        crate::Usage { device: self.dev.time(), transactions: self.line.submitted(), data: self.data.get() }
+        crate::Usage {
+            device: self.dev.time(),
+            transactions: self.line.submitted(),
+            data: self.data.get(),
+        }
     }
 
     pub(crate) fn statfs(&self) -> StatFs {
@@ -204,7 +215,8 @@ impl Disk {
     pub(crate) fn set_budgets(&self, budgets: Budgets) {
         self.state.borrow_mut().set_budgets(budgets);
         self.dirty_max.set(budgets.dirty_max);
-        // There may be more dirty memory now than is allowed, or callers that need not wait any more.
+        // There may be more dirty memory now than is allowed, or callers that need not wait any
+        // more.
         self.checkpoint.notify_one();
         self.progress.notify_waiters();
     }

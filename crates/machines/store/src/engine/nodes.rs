@@ -11,8 +11,8 @@ use std::ops::Range;
 /// Blocks that are read in one go, at most.
 const RUN_MAX: u64 = 64;
 
-/// Reads nodes at the same time and hands each to `found`. Nodes that stand side by side on the device, as a
-/// checkpoint writes them, are read in one go.
+/// Reads nodes at the same time and hands each to `found`. Nodes that stand side by side on the
+/// device, as a checkpoint writes them, are read in one go.
 pub(super) async fn read(
     dev: &Device,
     ptrs: &[NodePtr],
@@ -27,7 +27,10 @@ pub(super) async fn read(
                 let blocks: u64 = ptrs[i..i + together].iter().map(NodePtr::blocks).sum();
                 SmallVec::from_iter([dev.read(at * BLOCK, (blocks * BLOCK) as usize)])
             }
-            runs => runs.iter().map(|(at, n)| dev.read(at * BLOCK, (u64::from(*n) * BLOCK) as usize)).collect(),
+            runs => runs
+                .iter()
+                .map(|(at, n)| dev.read(at * BLOCK, (u64::from(*n) * BLOCK) as usize))
+                .collect(),
         };
         reads.push((i..i + together, parts));
         i += together;

@@ -29,7 +29,12 @@ const WINDOW_BYTES: u64 = 8 << 20;
 const LOG_MIN: u64 = 1 << 20;
 
 /// Makes an empty store. `store_id` should be random; `label` is the owner's.
-pub(crate) async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: Bytes) -> Result<(), StoreError> {
+pub(crate) async fn mkfs(
+    dev: &Device,
+    opts: &Options,
+    store_id: u64,
+    label: Bytes,
+) -> Result<(), StoreError> {
     if label.len() > LABEL_MAX {
         return Err(StoreError::TooBig("label"));
     }
@@ -53,7 +58,8 @@ pub(crate) async fn mkfs(dev: &Device, opts: &Options, store_id: u64, label: Byt
     };
     // The other copy is wiped, so that a store that was here before is not taken for this one.
     let other = BLOCK - sb.place();
-    dev.write(other, smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()], false).await?;
+    dev.write(other, smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()], false)
+        .await?;
     dev.write(sb.place(), smallvec::smallvec![sb.encode()], false).await?;
     dev.flush().await?;
     Ok(())
@@ -74,8 +80,8 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
         match replay(&dev, &sb, &opts, stop_before).await? {
             Replayed::Done(st) => break *st,
             Replayed::LastIsTorn(pos) => {
-                // The last write to the log reached the device, data that belongs to it did not: it was never
-                // acknowledged. Start over without it, and make sure that it stays dead.
+                // The last write to the log reached the device, data that belongs to it did not: it
+                // was never acknowledged. Start over without it, and make sure that it stays dead.
                 tracing::info!("dropping log batch {}: its data is incomplete", pos.seq);
                 stop_before = Some(pos.seq);
                 let wiped = smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()];
@@ -115,7 +121,8 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
     Ok(disk)
 }
 
-/// A background task's hold on the store. If the task panics, those who wait for it must not wait forever.
+/// A background task's hold on the store. If the task panics, those who wait for it must not wait
+/// forever.
 struct Task(Rc<Disk>);
 
 impl Drop for Task {
@@ -155,8 +162,10 @@ async fn replay(
     while let Some(start) = at {
         let page = st.now(|st| st.rows(Bound::Included(&start), &end, 1024))?;
         for (k, v) in page.rows {
-            let id: [u8; 8] =
-                k.get(1..).and_then(|b| b.try_into().ok()).ok_or_else(|| crate::codec::corrupt("collection row"))?;
+            let id: [u8; 8] = k
+                .get(1..)
+                .and_then(|b| b.try_into().ok())
+                .ok_or_else(|| crate::codec::corrupt("collection row"))?;
             st.colls.insert(Coll(u64::from_be_bytes(id)), Window::decode_row(&v)?);
         }
         at = page.next;
@@ -201,7 +210,12 @@ async fn replay(
     st.head = log.pos();
     for at in log.beyond().await? {
         tracing::info!("dropping a log batch behind {}, which is not there", log.pos().seq);
-        dev.write(LOG_START + at, smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()], false).await?;
+        dev.write(
+            LOG_START + at,
+            smallvec::smallvec![AlignedBuf::zeroed(BLOCK as usize).freeze()],
+            false,
+        )
+        .await?;
     }
     Ok(Replayed::Done(Box::new(st)))
 }
@@ -214,7 +228,9 @@ async fn load_image(dev: &Device, sb: &Superblock) -> Result<Image, StoreError> 
         let n = (pages - p).min(256);
         let bytes = dev.read(sb.map_start() + p * 2 * BLOCK, (n * 2 * BLOCK) as usize).await?;
         for i in 0..n as usize {
-            let place = |k: usize| bytes.slice((2 * i + k) * BLOCK as usize..(2 * i + k + 1) * BLOCK as usize);
+            let place = |k: usize| {
+                bytes.slice((2 * i + k) * BLOCK as usize..(2 * i + k + 1) * BLOCK as usize)
+            };
             image.load((p + i as u64) as u32, [place(0), place(1)], sb.generation);
         }
         p += n;

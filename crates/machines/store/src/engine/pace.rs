@@ -1,8 +1,9 @@
 //! How fast transactions may fill the log and memory while a checkpoint empties them.
 //!
-//! The log's tail advances, and memory is given back, when a checkpoint is complete. Writers that are faster than it
-//! would find everything full shortly before, and all of them would stop until the end. Instead what they may fill
-//! grows with what the checkpoint has done: they go on, at its speed.
+//! The log's tail advances, and memory is given back, when a checkpoint is complete. Writers that
+//! are faster than it would find everything full shortly before, and all of them would stop until
+//! the end. Instead what they may fill grows with what the checkpoint has done: they go on, at its
+//! speed.
 
 use std::cell::Cell;
 
@@ -97,6 +98,8 @@ mod tests {
         p.complete();
         assert!(!p.permits(120, 0) && p.permits(100, 0));
         // Nothing to do.
-        assert!(Pace::new(Room { begin: 0, limit: 4 }, Room { begin: 0, limit: 4 }, 0).permits(1, 1));
+        assert!(
+            Pace::new(Room { begin: 0, limit: 4 }, Room { begin: 0, limit: 4 }, 0).permits(1, 1)
+        );
     }
 }

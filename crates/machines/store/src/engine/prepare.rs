@@ -1,12 +1,13 @@
 //! Blocks for the log of a sparse file, before the log needs them.
 //!
-//! A durable write to a hole makes the file system find blocks, write its own journal, and do all of that on
-//! a helper thread because it may wait: several times the cost of the write. So large writes of zeros go
-//! ahead of the log over places that are still holes. Once around the ring there are none left; a raw device
-//! has none from the start.
+//! A durable write to a hole makes the file system find blocks, write its own journal, and do all
+//! of that on a helper thread because it may wait: several times the cost of the write. So large
+//! writes of zeros go ahead of the log over places that are still holes. Once around the ring there
+//! are none left; a raw device has none from the start.
 //!
-//! What must stay true: zeros are written only where the log holds nothing, ahead of its head and behind its
-//! tail, and a batch that wants a place waits until zeros on their way there have arrived.
+//! What must stay true: zeros are written only where the log holds nothing, ahead of its head and
+//! behind its tail, and a batch that wants a place waits until zeros on their way there have
+//! arrived.
 
 use super::Disk;
 use super::state::State;
@@ -75,7 +76,8 @@ impl State {
             return Next::Wait;
         }
         if p.upto + n > self.tail.at + ring {
-            // The tail is in the way; the log needs its progress, too, and the next batch asks again.
+            // The tail is in the way; the log needs its progress, too, and the next batch asks
+            // again.
             p.wake_at = head + 1;
             return Next::Wait;
         }
@@ -104,11 +106,15 @@ pub(super) async fn run(disk: &Disk) {
                     continue;
                 }
                 disk.state.borrow_mut().prepared.under_way = Some(range);
-                let written = disk.dev.write(off, smallvec::smallvec![zeros.slice(..len as usize)], false).await;
+                let written = disk
+                    .dev
+                    .write(off, smallvec::smallvec![zeros.slice(..len as usize)], false)
+                    .await;
                 disk.state.borrow_mut().prepared.under_way = None;
                 disk.progress.notify_waiters();
                 if written.is_err() {
-                    // Not an error of the store: the log does without, or finds the same error itself.
+                    // Not an error of the store: the log does without, or finds the same error
+                    // itself.
                     return;
                 }
             }

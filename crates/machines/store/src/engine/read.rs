@@ -19,7 +19,13 @@ enum Piece {
     Zeros(u64),
     Mem(Bytes),
     /// Blocks to read; of their bytes, `[from, to)` is wanted.
-    Dev { lblk: u32, pblk: u64, crcs: SmallVec<[u32; 8]>, from: usize, to: usize },
+    Dev {
+        lblk: u32,
+        pblk: u64,
+        crcs: SmallVec<[u32; 8]>,
+        from: usize,
+        to: usize,
+    },
 }
 
 /// Blocks of one read that are kept in the cache, at most.
@@ -40,7 +46,9 @@ impl State {
         end: Option<&[u8]>,
         max: usize,
     ) -> Result<ListPage, Miss> {
-        let Some(Some(w)) = self.colls.get(&coll).cloned() else { return self.list_at(coll, start, end, max) };
+        let Some(Some(w)) = self.colls.get(&coll).cloned() else {
+            return self.list_at(coll, start, end, max);
+        };
         if start < &w.floor[..] {
             // The collection's own keys, then those in the space.
             let upto = end.map_or(&w.floor[..], |e| e.min(&w.floor[..]));
@@ -87,10 +95,15 @@ impl State {
             }
         }
         let stop = next.clone().unwrap_or(end);
-        let mut keys: BTreeSet<Bytes> = rows.rows.into_iter().map(|(k, _)| k).filter(|k| *k < stop).collect();
+        let mut keys: BTreeSet<Bytes> =
+            rows.rows.into_iter().map(|(k, _)| k).filter(|k| *k < stop).collect();
         for names in frozen.into_iter().chain([&self.names]) {
             for (k, exists) in names.range(from.clone()..stop.clone()) {
-                if *exists { keys.insert(k.clone()) } else { keys.remove(k) };
+                if *exists {
+                    keys.insert(k.clone())
+                } else {
+                    keys.remove(k)
+                };
             }
         }
         page.next = next.map(|k| k.slice(9..));
@@ -125,13 +138,21 @@ impl State {
                     while at < upto {
                         let lblk = (at / BLOCK) as u32;
                         let k = (lblk - e.lblk) as usize;
-                        let (from, to) = ((at % BLOCK) as usize, (BLOCK.min(upto - at / BLOCK * BLOCK)) as usize);
+                        let (from, to) = (
+                            (at % BLOCK) as usize,
+                            (BLOCK.min(upto - at / BLOCK * BLOCK)) as usize,
+                        );
                         let pblk = e.pblk + k as u64;
-                        match if device { self.unwritten_block(pblk) } else { self.cached_block(pblk) } {
+                        match if device {
+                            self.unwritten_block(pblk)
+                        } else {
+                            self.cached_block(pblk)
+                        } {
                             Some(b) => out.push(Piece::Mem(b.slice(from..to))),
                             None => match out.last_mut() {
                                 Some(Piece::Dev { pblk: p, crcs, to: t, .. })
-                                    if *p + crcs.len() as u64 == pblk && *t == crcs.len() * BLOCK as usize =>
+                                    if *p + crcs.len() as u64 == pblk
+                                        && *t == crcs.len() * BLOCK as usize =>
                                 {
                                     *t += to;
                                     crcs.push(e.crcs[k]);
@@ -182,7 +203,10 @@ impl Disk {
     }
 
     /// Repeats `f` until it misses nothing.
-    async fn with<T>(&self, mut f: impl FnMut(&mut State) -> Result<T, Miss>) -> Result<T, StoreError> {
+    async fn with<T>(
+        &self,
+        mut f: impl FnMut(&mut State) -> Result<T, Miss>,
+    ) -> Result<T, StoreError> {
         loop {
             let miss = match f(&mut self.state.borrow_mut()) {
                 Ok(t) => return Ok(t),
@@ -192,8 +216,8 @@ impl Disk {
         }
     }
 
-    /// The same for a scan from `start` to before `end` of about `rows` rows: with the node that is missing come
-    /// those that the scan will miss next.
+    /// The same for a scan from `start` to before `end` of about `rows` rows: with the node that is
+    /// missing come those that the scan will miss next.
     async fn with_ahead<T>(
         &self,
         start: &[u8],
@@ -232,7 +256,12 @@ impl Disk {
         Err(StoreError::NoObject { coll, key: key.clone() })
     }
 
-    async fn onode<T>(&self, coll: Coll, key: &Key, f: impl FnOnce(&Onode) -> T) -> Result<T, StoreError> {
+    async fn onode<T>(
+        &self,
+        coll: Coll,
+        key: &Key,
+        f: impl FnOnce(&Onode) -> T,
+    ) -> Result<T, StoreError> {
         let slot = self.slot_of(coll, key).await?;
         let st = self.state.borrow();
         match &st.slots.get(slot).onode {
@@ -272,7 +301,8 @@ impl Disk {
                         sum = sum.then(Sum::of_zeros(n));
                     }
                     Piece::Mem(b) => {
-                        // Not from the block's own checksum, with which it was not compared just now.
+                        // Not from the block's own checksum, with which it was not compared just
+                        // now.
                         sum = sum.then(Sum::of(&b));
                         out.push(b);
                     }
@@ -285,11 +315,16 @@ impl Disk {
                             let block = i * BLOCK as usize..(i + 1) * BLOCK as usize;
                             let (lblk, pblk) = (lblk + i as u32, pblk + i as u64);
                             if found != crc {
-                                let same = self.state.borrow_mut().unchanged(coll, key, lblk, pblk, crc);
+                                let same =
+                                    self.state.borrow_mut().unchanged(coll, key, lblk, pblk, crc);
                                 damaged += usize::from(same);
                                 if damaged > 1 {
                                     let off = u64::from(lblk) * BLOCK;
-                                    return Err(StoreError::Checksum { coll, key: key.clone(), off });
+                                    return Err(StoreError::Checksum {
+                                        coll,
+                                        key: key.clone(),
+                                        off,
+                                    });
                                 }
                                 continue 'again;
                             }
@@ -317,11 +352,20 @@ impl Disk {
         self.onode(coll, key, Onode::stat).await
     }
 
-    pub(crate) async fn attr(&self, coll: Coll, key: &Key, name: &[u8]) -> Result<Bytes, StoreError> {
+    pub(crate) async fn attr(
+        &self,
+        coll: Coll,
+        key: &Key,
+        name: &[u8],
+    ) -> Result<Bytes, StoreError> {
         self.onode(coll, key, |o| o.attr(name).cloned()).await?.ok_or(StoreError::NoAttr)
     }
 
-    pub(crate) async fn attrs(&self, coll: Coll, key: &Key) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    pub(crate) async fn attrs(
+        &self,
+        coll: Coll,
+        key: &Key,
+    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         self.onode(coll, key, |o| o.attrs.clone()).await
     }
 
@@ -380,7 +424,11 @@ impl Disk {
                 Bound::Included(k) | Bound::Excluded(k) => k.clone(),
                 Bound::Unbounded => Bytes::new(),
             };
-            let chunk = self.with_ahead(&start, &end, want, |st| st.rows(from.as_ref().map(|k| &k[..]), &end, want)).await?;
+            let chunk = self
+                .with_ahead(&start, &end, want, |st| {
+                    st.rows(from.as_ref().map(|k| &k[..]), &end, want)
+                })
+                .await?;
             for (k, v) in chunk.rows {
                 if page.rows.len() >= max_rows || bytes >= max_bytes {
                     page.more = true;
@@ -437,7 +485,13 @@ impl Disk {
         }
     }
 
-    pub(crate) async fn extents(&self, coll: Coll, key: &Key, off: u64, len: u64) -> Result<Vec<Range>, StoreError> {
+    pub(crate) async fn extents(
+        &self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        len: u64,
+    ) -> Result<Vec<Range>, StoreError> {
         self.onode(coll, key, |o| {
             let end = off.saturating_add(len).min(o.size);
             let mut out = Vec::new();
@@ -469,4 +523,3 @@ impl State {
         self.pending.get(&pblk).or_else(frozen).cloned()
     }
 }
-

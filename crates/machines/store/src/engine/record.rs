@@ -1,8 +1,9 @@
 //! Log records: one transaction each, as resolved operations.
 //!
-//! A record says what was done, not what was asked for: where data went, with which checksums. Each operation
-//! is a tag byte, its object (or only the tag with [`SAME`] set when it is the object of the operation before)
-//! and its arguments. [`FRESH`] says that the object was not there: replay need not look for it on the device.
+//! A record says what was done, not what was asked for: where data went, with which checksums. Each
+//! operation is a tag byte, its object (or only the tag with [`SAME`] set when it is the object of
+//! the operation before) and its arguments. [`FRESH`] says that the object was not there: replay
+//! need not look for it on the device.
 
 use super::state::State;
 use crate::alloc::Run;
@@ -219,9 +220,14 @@ impl<'a, W: Put> RecordWriter<'a, W> {
 }
 
 impl State {
-    /// Does to memory what a resolved operation says. The object and what it shares are in memory already,
-    /// or are brought in while the thread waits.
-    pub(super) fn apply(&mut self, coll: Coll, slot: u32, change: &Change<'_>) -> Result<(), StoreError> {
+    /// Does to memory what a resolved operation says. The object and what it shares are in memory
+    /// already, or are brought in while the thread waits.
+    pub(super) fn apply(
+        &mut self,
+        coll: Coll,
+        slot: u32,
+        change: &Change<'_>,
+    ) -> Result<(), StoreError> {
         match change {
             Change::Touch => drop(self.modify(slot)),
             Change::Put { lblk, segs, crcs, size, inline } => {
@@ -259,7 +265,9 @@ impl State {
             Change::ClearAttrs => self.modify(slot).attrs.clear(),
             Change::OmapSet(rows) => self.omap_set(slot, rows),
             Change::OmapRm(rows) => self.omap_rm(slot, rows),
-            Change::OmapRmRange { start, end } => self.omap_rm_range(slot, start, end.map(|e| &e[..])),
+            Change::OmapRmRange { start, end } => {
+                self.omap_rm_range(slot, start, end.map(|e| &e[..]))
+            }
             Change::OmapClear => self.omap_clear(slot),
             Change::OmapHeader(h) => self.omap_header(slot, Bytes::copy_from_slice(h)),
             Change::Move { to, to_key } => {

@@ -1,5 +1,5 @@
-//! Replaying the log: records are read ahead, what they need is brought in at the same time, then they are
-//! applied in order.
+//! Replaying the log: records are read ahead, what they need is brought in at the same time, then
+//! they are applied in order.
 
 use super::nodes;
 use super::record::{Change, FRESH, SAME, op};
@@ -27,23 +27,50 @@ pub(super) enum Step {
 /// A [`Change`] as it is read from the log.
 pub(super) enum Owned {
     Touch,
-    Put { lblk: u32, segs: SmallVec<[Run; 4]>, crcs: Vec<u32>, size: u64, inline: Option<Vec<Bytes>> },
-    Punch { lo: u32, hi: u32 },
+    Put {
+        lblk: u32,
+        segs: SmallVec<[Run; 4]>,
+        crcs: Vec<u32>,
+        size: u64,
+        inline: Option<Vec<Bytes>>,
+    },
+    Punch {
+        lo: u32,
+        hi: u32,
+    },
     Size(u64),
     Remove,
-    Clone { to: Key },
-    Share { lblk: u32, n: u32, to: Key, to_lblk: u32, size: u64 },
+    Clone {
+        to: Key,
+    },
+    Share {
+        lblk: u32,
+        n: u32,
+        to: Key,
+        to_lblk: u32,
+        size: u64,
+    },
     SetAttrs(Vec<(Bytes, Bytes)>),
     RmAttr(Bytes),
     ClearAttrs,
     OmapSet(Vec<(Bytes, Bytes)>),
     OmapRm(Vec<Bytes>),
-    OmapRmRange { start: Bytes, end: Option<Bytes> },
+    OmapRmRange {
+        start: Bytes,
+        end: Option<Bytes>,
+    },
     OmapClear,
     OmapHeader(Bytes),
-    Move { to: Coll, to_key: Key },
+    Move {
+        to: Coll,
+        to_key: Key,
+    },
     Hint(AllocHint),
-    OmapMove { range: RowRange, to: Coll, to_key: Key },
+    OmapMove {
+        range: RowRange,
+        to: Coll,
+        to_key: Key,
+    },
 }
 
 impl Owned {
@@ -116,8 +143,16 @@ impl Owned {
             op::OMAP_CLEAR => Owned::OmapClear,
             op::OMAP_HEADER => Owned::OmapHeader(copied(r)?),
             op::MOVE => Owned::Move { to: Coll(r.var()?), to_key: copied(r)? },
-            op::HINT => Owned::Hint(AllocHint { object_size: r.var()?, write_size: r.var()?, flags: r.var32()? }),
-            op::OMAP_MOVE => Owned::OmapMove { range: RowRange::decode(r)?, to: Coll(r.var()?), to_key: copied(r)? },
+            op::HINT => Owned::Hint(AllocHint {
+                object_size: r.var()?,
+                write_size: r.var()?,
+                flags: r.var32()?,
+            }),
+            op::OMAP_MOVE => Owned::OmapMove {
+                range: RowRange::decode(r)?,
+                to: Coll(r.var()?),
+                to_key: copied(r)?,
+            },
             _ => return Err(corrupt("log record with an unknown operation")),
         })
     }
@@ -133,14 +168,20 @@ impl Owned {
             segs.push(run);
         }
         let each = if inline { 4 + BLOCK as usize } else { 4 };
-        if blocks.checked_mul(each).is_none_or(|need| need > r.left()) || lblk.checked_add(blocks as u32).is_none() {
+        if blocks.checked_mul(each).is_none_or(|need| need > r.left())
+            || lblk.checked_add(blocks as u32).is_none()
+        {
             return Err(corrupt("log record"));
         }
         let crcs = (0..blocks).map(|_| r.u32()).collect::<Decoded<Vec<u32>>>()?;
         let inline = if inline {
             // One copy for all blocks, so that the log's memory is not kept.
             let all = Bytes::copy_from_slice(&r.slice(blocks * BLOCK as usize)?);
-            Some((0..blocks).map(|i| all.slice(i * BLOCK as usize..(i + 1) * BLOCK as usize)).collect())
+            Some(
+                (0..blocks)
+                    .map(|i| all.slice(i * BLOCK as usize..(i + 1) * BLOCK as usize))
+                    .collect(),
+            )
         } else {
             None
         };
@@ -158,7 +199,10 @@ pub(super) fn steps(payload: &Bytes) -> Result<Vec<Step>, StoreError> {
             let tag = r.u8()?;
             let plain = tag & !(SAME | FRESH);
             if plain == op::CREATE_COLL || plain == op::REMOVE_COLL {
-                out.push(Step::Collection { coll: Coll(r.var()?), exists: plain == op::CREATE_COLL });
+                out.push(Step::Collection {
+                    coll: Coll(r.var()?),
+                    exists: plain == op::CREATE_COLL,
+                });
                 continue;
             }
             match plain {
@@ -181,8 +225,14 @@ pub(super) fn steps(payload: &Bytes) -> Result<Vec<Step>, StoreError> {
             if tag & SAME == 0 {
                 object = Some((Coll(r.var()?), copied(&mut r)?));
             }
-            let (coll, key) = object.clone().ok_or_else(|| corrupt("log record without an object"))?;
-            out.push(Step::Change { coll, key, fresh: tag & FRESH != 0, change: Owned::read(plain, &mut r)? });
+            let (coll, key) =
+                object.clone().ok_or_else(|| corrupt("log record without an object"))?;
+            out.push(Step::Change {
+                coll,
+                key,
+                fresh: tag & FRESH != 0,
+                change: Owned::read(plain, &mut r)?,
+            });
         }
     }
     Ok(out)
@@ -193,7 +243,9 @@ impl State {
     pub(super) fn replay(&mut self, step: &Step) -> Result<(), StoreError> {
         match step {
             Step::Collection { coll, exists: true } => self.create_collection(*coll, None),
-            Step::CreateWindow { coll, window } => self.create_collection(*coll, Some(window.clone())),
+            Step::CreateWindow { coll, window } => {
+                self.create_collection(*coll, Some(window.clone()))
+            }
             Step::Split { coll, at, new } => return self.split_collection(*coll, at, *new),
             Step::Merge { from, into } => return self.merge_collections(*from, *into),
             Step::Collection { coll, exists: false } => self.remove_collection(*coll),
@@ -201,7 +253,8 @@ impl State {
                 if let Owned::Put { segs, .. } = change {
                     segs.iter().try_for_each(|run| self.check_run(*run))?;
                 }
-                let slot = if *fresh { self.fresh_slot(*coll, key) } else { self.slot(*coll, key)? };
+                let slot =
+                    if *fresh { self.fresh_slot(*coll, key) } else { self.slot(*coll, key)? };
                 self.apply(*coll, slot, &change.change())?;
             }
         }
@@ -217,8 +270,8 @@ impl State {
         }
     }
 
-    /// Brings in the objects that steps are about, reading what they need from the device at the same time. What
-    /// could not be brought in is read when the step is replayed.
+    /// Brings in the objects that steps are about, reading what they need from the device at the
+    /// same time. What could not be brought in is read when the step is replayed.
     pub(super) async fn prefetch(&mut self, dev: &Device, steps: &[Step]) {
         let mut wanted: Vec<(Coll, &Key)> = Vec::new();
         for step in steps {
@@ -227,7 +280,8 @@ impl State {
                 wanted.extend(change.other(*coll));
             }
         }
-        // Each round gets one level of the tree further; the bound is for caches too small for a round.
+        // Each round gets one level of the tree further; the bound is for caches too small for a
+        // round.
         for _ in 0..8 {
             let mut missing: Vec<NodePtr> = Vec::new();
             wanted.retain(|(coll, key)| match self.lookup(*coll, key) {

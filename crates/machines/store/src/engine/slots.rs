@@ -9,7 +9,8 @@ pub(super) struct Slot {
     pub coll: Coll,
     pub key: Key,
     pub onode: Option<Box<Onode>>,
-    /// The period between two freezes in which it was changed; 0 if the tree has it as it is, or the layer that will be merged.
+    /// The period between two freezes in which it was changed; 0 if the tree has it as it is, or
+    /// the layer that will be merged.
     changed: u64,
     hot: bool,
     weight: u32,
@@ -52,8 +53,7 @@ impl Slots {
         let key = Key::copy_from_slice(&key);
         let weight = 200 + key.len() as u32 + onode.as_ref().map_or(0, |o| o.weight() as u32);
         self.bytes += weight as usize;
-        let slot =
-            Slot { coll, key: key.clone(), onode, changed: 0, hot: true, weight };
+        let slot = Slot { coll, key: key.clone(), onode, changed: 0, hot: true, weight };
         let i = match self.free.pop() {
             Some(i) => {
                 self.slots[i as usize] = Some(slot);
@@ -77,13 +77,17 @@ impl Slots {
     pub(super) fn dirtied(&mut self, i: u32) {
         let period = self.period + 1;
         let before = std::mem::replace(&mut self.get_mut(i).changed, period);
-        debug_assert!(before == 0 || before == period, "a frozen record is encoded before it changes");
+        debug_assert!(
+            before == 0 || before == period,
+            "a frozen record is encoded before it changes"
+        );
         if before != period {
             self.dirty.push(i);
         }
     }
 
-    /// Sets aside what has changed, in constant time: those records are frozen until they are thawed.
+    /// Sets aside what has changed, in constant time: those records are frozen until they are
+    /// thawed.
     pub(super) fn freeze(&mut self) -> Vec<u32> {
         self.period += 1;
         std::mem::take(&mut self.dirty)
@@ -101,7 +105,8 @@ impl Slots {
     /// Notes that the record has changed its size in memory, and says what that is about.
     pub(super) fn reweigh(&mut self, i: u32) -> usize {
         let slot = self.get_mut(i);
-        let weight = 200 + slot.key.len() as u32 + slot.onode.as_ref().map_or(0, |o| o.weight() as u32);
+        let weight =
+            200 + slot.key.len() as u32 + slot.onode.as_ref().map_or(0, |o| o.weight() as u32);
         let old = std::mem::replace(&mut slot.weight, weight);
         self.bytes = self.bytes + weight as usize - old as usize;
         weight as usize
@@ -116,8 +121,8 @@ impl Slots {
         2 * self.slots.len().div_ceil(TRIM_STEPS)
     }
 
-    /// Drops clean records that were not used lately, until the budget is kept or a lap is done. No index
-    /// into the slots may be held across this.
+    /// Drops clean records that were not used lately, until the budget is kept or a lap is done. No
+    /// index into the slots may be held across this.
     pub(super) fn trim(&mut self, budget: usize) {
         let mut steps = self.slots.len().min(TRIM_STEPS);
         while self.bytes > budget && steps > 0 {

@@ -1,11 +1,12 @@
 //! Everything in memory, and what the operations do to it.
 //!
-//! The functions here are the meaning of log records: they run once when a transaction is submitted and
-//! again, with the same arguments and on the same state, when its record is replayed. They decide nothing.
+//! The functions here are the meaning of log records: they run once when a transaction is submitted
+//! and again, with the same arguments and on the same state, when its record is replayed. They
+//! decide nothing.
 
 use super::cache::BlockCache;
-use super::prepare::Prepared;
 use super::family::Family;
+use super::prepare::Prepared;
 use super::slots::Slots;
 use crate::alloc::{Alloc, Image, Run};
 use crate::codec::corrupt;
@@ -51,7 +52,15 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new() -> Batch {
-        Batch { buf: LogBuf::new(), records: 0, last: 0, ios: Vec::new(), direct: Vec::new(), freed: Vec::new(), sealed: false }
+        Batch {
+            buf: LogBuf::new(),
+            records: 0,
+            last: 0,
+            ios: Vec::new(),
+            direct: Vec::new(),
+            freed: Vec::new(),
+            sealed: false,
+        }
     }
 }
 
@@ -112,7 +121,8 @@ pub(super) struct State {
     pub prepared: Prepared,
     /// After a freeze: the last transaction of the sealed batch and the log position behind it.
     pub sealed_end: Option<(u64, LogPos)>,
-    /// While the log is replayed: blocks of the current batch's direct writes, with their checksums.
+    /// While the log is replayed: blocks of the current batch's direct writes, with their
+    /// checksums.
     pub replay: Option<FxHashMap<u64, u32>>,
     onode_budget: usize,
 }
@@ -123,7 +133,8 @@ static DAMAGED: Damaged = Damaged([0; BLOCK as usize]);
 #[repr(align(4096))]
 struct Damaged([u8; BLOCK as usize]);
 
-/// What is written where the content of a block is lost. No block that has this may have its checksum.
+/// What is written where the content of a block is lost. No block that has this may have its
+/// checksum.
 pub(super) fn damaged_block() -> Bytes {
     Bytes::from_static(&DAMAGED.0)
 }
@@ -174,13 +185,14 @@ impl State {
 
     // ---- budgets ----
 
-    /// Takes over the budgets of the caches, and lets go of what is above them. Dirty memory stays: only a
-    /// checkpoint can free it.
+    /// Takes over the budgets of the caches, and lets go of what is above them. Dirty memory stays:
+    /// only a checkpoint can free it.
     pub(super) fn set_budgets(&mut self, budgets: Budgets) {
         self.cache.set_max((budgets.data_cache / BLOCK) as usize);
         self.tree.set_budget(budgets.node_cache as usize);
         self.onode_budget = budgets.onode_cache as usize;
-        // A round of trimming is bounded, for it usually goes along with a request; here all rounds are due.
+        // A round of trimming is bounded, for it usually goes along with a request; here all rounds
+        // are due.
         for _ in 0..self.slots.laps() {
             self.slots.trim(self.onode_budget);
         }
@@ -210,7 +222,8 @@ impl State {
     /// Memory that only a checkpoint can free, roughly.
     pub(super) fn dirty_bytes(&self) -> u64 {
         let frozen = self.frozen.as_ref().map_or(0, |f| f.layer.bytes);
-        self.pending_blocks() * BLOCK + (self.layer.bytes + frozen + self.slots.dirty() * 1024) as u64
+        self.pending_blocks() * BLOCK
+            + (self.layer.bytes + frozen + self.slots.dirty() * 1024) as u64
     }
 
     pub(super) fn cached_bytes(&self) -> u64 {
@@ -281,12 +294,18 @@ impl State {
         self.tree.get(key)
     }
 
-    /// At most `max` rows (or a few more) in `[from, end)` as the layers and the tree have them, and where to
-    /// go on.
-    pub(super) fn rows(&mut self, from: Bound<&[u8]>, end: &[u8], max: usize) -> Result<Scan, Miss> {
+    /// At most `max` rows (or a few more) in `[from, end)` as the layers and the tree have them,
+    /// and where to go on.
+    pub(super) fn rows(
+        &mut self,
+        from: Bound<&[u8]>,
+        end: &[u8],
+        max: usize,
+    ) -> Result<Scan, Miss> {
         let below = self.tree.scan(from, Some(end), max)?;
         let frozen = self.frozen.as_ref().map(|f| &*f.layer).filter(|l| !l.is_empty());
-        // No layer is read further than `max` rows: a page costs what a page has, however much is in memory.
+        // No layer is read further than `max` rows: a page costs what a page has, however much is
+        // in memory.
         let mut next = below.next.clone();
         for layer in frozen.into_iter().chain([&self.layer]) {
             let upto = next.clone();
@@ -302,7 +321,8 @@ impl State {
         if !changed(&self.layer) && !frozen.is_some_and(changed) {
             return Ok(below);
         }
-        let mut rows: BTreeMap<Bytes, Bytes> = below.rows.into_iter().filter(|(k, _)| &k[..] < stop).collect();
+        let mut rows: BTreeMap<Bytes, Bytes> =
+            below.rows.into_iter().filter(|(k, _)| &k[..] < stop).collect();
         if let Some(f) = frozen {
             f.overlay(from, Some(stop), &mut rows);
         }
@@ -310,8 +330,8 @@ impl State {
         Ok(Scan { rows: rows.into_iter().collect(), next })
     }
 
-    /// Behind which number an object stands: its collection's, or that of the space that the collection has a
-    /// part of.
+    /// Behind which number an object stands: its collection's, or that of the space that the
+    /// collection has a part of.
     pub(super) fn place(&self, coll: Coll, key: &[u8]) -> Coll {
         match self.colls.get(&coll) {
             Some(Some(w)) if key >= &w.floor[..] => w.space,
@@ -320,19 +340,28 @@ impl State {
     }
 
     /// The slot of an object, existing or not, if what is in memory tells.
-    pub(super) fn lookup(&mut self, coll: Coll, key: &Key) -> Result<Result<u32, StoreError>, Miss> {
+    pub(super) fn lookup(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+    ) -> Result<Result<u32, StoreError>, Miss> {
         self.lookup_at(self.place(coll, key), key)
     }
 
     /// The same for an object whose place is known.
-    pub(super) fn lookup_at(&mut self, coll: Coll, key: &Key) -> Result<Result<u32, StoreError>, Miss> {
+    pub(super) fn lookup_at(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+    ) -> Result<Result<u32, StoreError>, Miss> {
         if let Some(i) = self.slots.find(coll, key) {
             return Ok(Ok(i));
         }
         let row = self.row(&Self::onode_key(coll, key))?;
         Ok(match row.map(|r| Onode::decode(&r)).transpose() {
             Ok(onode) => {
-                // No index is held by anyone yet who would do more than look: trimming is safe here.
+                // No index is held by anyone yet who would do more than look: trimming is safe
+                // here.
                 self.slots.trim(self.onode_budget);
                 Ok(self.slots.insert(coll, key.clone(), onode.map(Box::new)))
             }
@@ -344,7 +373,9 @@ impl State {
     pub(super) fn load_now(&mut self, ptr: &NodePtr) -> Result<(), StoreError> {
         let mut parts = BytesMut::with_capacity((ptr.blocks() * BLOCK) as usize);
         for (at, n) in &ptr.runs {
-            parts.extend_from_slice(&self.dev.read_now(at * BLOCK, (u64::from(*n) * BLOCK) as usize)?);
+            parts.extend_from_slice(
+                &self.dev.read_now(at * BLOCK, (u64::from(*n) * BLOCK) as usize)?,
+            );
         }
         self.loaded(ptr, parts.freeze())
     }
@@ -352,7 +383,10 @@ impl State {
     /// Takes in a tree node that was read.
     pub(super) fn loaded(&mut self, ptr: &NodePtr, bytes: Bytes) -> Result<(), StoreError> {
         if crc32c::crc32c(&bytes) != ptr.crc {
-            return Err(StoreError::Corrupt(format!("checksum of the tree node at block {}", ptr.key())));
+            return Err(StoreError::Corrupt(format!(
+                "checksum of the tree node at block {}",
+                ptr.key()
+            )));
         }
         let node = Rc::new(Node::parse(bytes)?);
         self.tree.insert(ptr, node);
@@ -360,7 +394,10 @@ impl State {
     }
 
     /// Repeats `f` until it misses nothing, waiting for the device where it does.
-    pub(super) fn now<T>(&mut self, mut f: impl FnMut(&mut State) -> Result<T, Miss>) -> Result<T, StoreError> {
+    pub(super) fn now<T>(
+        &mut self,
+        mut f: impl FnMut(&mut State) -> Result<T, Miss>,
+    ) -> Result<T, StoreError> {
         loop {
             match f(self) {
                 Ok(t) => return Ok(t),
@@ -405,8 +442,8 @@ impl State {
         self.unwritten_block(pblk).or_else(|| self.cache.get(pblk).cloned())
     }
 
-    /// The content of a block that may not be on the device yet. What is there of a damaged one is for nobody: the device's
-    /// content does not have its checksum either.
+    /// The content of a block that may not be on the device yet. What is there of a damaged one is
+    /// for nobody: the device's content does not have its checksum either.
     pub(super) fn unwritten_block(&mut self, pblk: u64) -> Option<Bytes> {
         if let Some(b) = self.pending.get(&pblk) {
             return (!is_damaged(b)).then(|| b.clone());
@@ -492,7 +529,8 @@ impl State {
         self.slots.dirtied(slot);
     }
 
-    /// Writes the object's record, as it was at the freeze, into the frozen layer, if that was not done yet.
+    /// Writes the object's record, as it was at the freeze, into the frozen layer, if that was not
+    /// done yet.
     pub(super) fn encode_frozen(&mut self, slot: u32) {
         if !self.slots.is_frozen(slot) {
             return;
@@ -525,10 +563,17 @@ impl State {
     }
 
     /// The keys from `at` on become a collection of their own.
-    pub(super) fn split_collection(&mut self, coll: Coll, at: &Key, new: Coll) -> Result<(), StoreError> {
-        let mut window = self.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll))?;
+    pub(super) fn split_collection(
+        &mut self,
+        coll: Coll,
+        at: &Key,
+        new: Coll,
+    ) -> Result<(), StoreError> {
+        let mut window =
+            self.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll))?;
         // A copy: it outlives the caller's message.
-        let rest = window.split_off(&Key::copy_from_slice(at)).ok_or(StoreError::BadWindow(coll))?;
+        let rest =
+            window.split_off(&Key::copy_from_slice(at)).ok_or(StoreError::BadWindow(coll))?;
         self.create_collection(coll, Some(window));
         self.create_collection(new, Some(rest));
         Ok(())
@@ -536,7 +581,9 @@ impl State {
 
     /// The range of `from` goes to `into`.
     pub(super) fn merge_collections(&mut self, from: Coll, into: Coll) -> Result<(), StoreError> {
-        let window = |st: &State, coll| st.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll));
+        let window = |st: &State, coll| {
+            st.colls.get(&coll).cloned().flatten().ok_or(StoreError::BadWindow(coll))
+        };
         let (gone, mut joined) = (window(self, from)?, window(self, into)?);
         if !joined.join(&gone) {
             return Err(StoreError::BadWindow(into));
@@ -554,7 +601,8 @@ impl State {
     fn move_range(&mut self, window: &Window, space: Coll) -> Result<(), StoreError> {
         let mut at = Some(window.start.clone());
         while let Some(start) = at {
-            let page = self.now(|st| st.list_at(window.space, &start, window.end.as_deref(), 256))?;
+            let page =
+                self.now(|st| st.list_at(window.space, &start, window.end.as_deref(), 256))?;
             for key in page.keys {
                 let from = self.now(|st| st.lookup_at(window.space, &key))??;
                 let to = self.now(|st| st.lookup_at(space, &key))??;
@@ -570,8 +618,8 @@ impl State {
         self.layer.put(Self::coll_key(coll), None);
     }
 
-    /// Logical blocks from `lblk` on are at `segs` now, with these checksums. A block that was there before
-    /// is overwritten in place. `inline`: the content, to be written later.
+    /// Logical blocks from `lblk` on are at `segs` now, with these checksums. A block that was
+    /// there before is overwritten in place. `inline`: the content, to be written later.
     pub(super) fn put(
         &mut self,
         slot: u32,
@@ -591,7 +639,12 @@ impl State {
             let crcs = &crcs[done..done + n as usize];
             let i = o.find(lo);
             match o.extents.get_mut(i) {
-                Some(e) if e.lblk <= lo && e.end() >= hi && e.family == 0 && e.pblk + u64::from(lo - e.lblk) == pblk => {
+                Some(e)
+                    if e.lblk <= lo
+                        && e.end() >= hi
+                        && e.family == 0
+                        && e.pblk + u64::from(lo - e.lblk) == pblk =>
+                {
                     let at = (lo - e.lblk) as usize;
                     e.crcs[at..at + n as usize].copy_from_slice(crcs);
                 }
@@ -696,14 +749,16 @@ impl State {
         while let Some(start) = at {
             let page = self.now(|st| st.rows(Bound::Included(&start), &end, 1024))?;
             for (k, v) in page.rows {
-                self.layer.put(Self::id_key(tag::OMAP, to, &k[9..]), Some(Bytes::copy_from_slice(&v)));
+                self.layer
+                    .put(Self::id_key(tag::OMAP, to, &k[9..]), Some(Bytes::copy_from_slice(&v)));
             }
             at = page.next;
         }
         Ok(())
     }
 
-    /// Makes the blocks `[lo, hi)` of an object shared, with one reference more, and returns their extents.
+    /// Makes the blocks `[lo, hi)` of an object shared, with one reference more, and returns their
+    /// extents.
     fn share(&mut self, slot: u32, lo: u32, hi: u32) -> Vec<Extent> {
         let Some(o) = &self.slots.get(slot).onode else { return Vec::new() };
         let fresh = o.extents.iter().any(|e| e.family == 0 && e.end() > lo && e.lblk < hi);
@@ -729,14 +784,27 @@ impl State {
                 e.family = family;
             }
             let f = self.families.entry(e.family).or_default();
-            if enters { f.enter(run) } else { f.add(run) }
+            if enters {
+                f.enter(run)
+            } else {
+                f.add(run)
+            }
             self.dirty_families.insert(e.family, ());
         }
         parts
     }
 
-    /// Blocks `[to_lblk, to_lblk + n)` of `to` become those from `lblk` on of `from`, shared; holes too.
-    pub(super) fn share_range(&mut self, from: u32, lblk: u32, n: u32, to: u32, to_lblk: u32, size: u64) {
+    /// Blocks `[to_lblk, to_lblk + n)` of `to` become those from `lblk` on of `from`, shared; holes
+    /// too.
+    pub(super) fn share_range(
+        &mut self,
+        from: u32,
+        lblk: u32,
+        n: u32,
+        to: u32,
+        to_lblk: u32,
+        size: u64,
+    ) {
         let parts = self.share(from, lblk, lblk + n);
         // Referred to before the old blocks are given up: they may be the same.
         self.punch(to, to_lblk, to_lblk + n);
@@ -785,12 +853,18 @@ impl State {
     }
 
     /// Moves rows to another object.
-    pub(super) fn omap_move(&mut self, slot: u32, range: &RowRange, to: u32) -> Result<(), StoreError> {
+    pub(super) fn omap_move(
+        &mut self,
+        slot: u32,
+        range: &RowRange,
+        to: u32,
+    ) -> Result<(), StoreError> {
         if slot == to {
             return Ok(());
         }
         let (from, to) = (self.omap_of(slot), self.omap_of(to));
-        let (mut at, end) = (Some(Self::omap_key(from, &range.start)), Self::omap_key(from, &range.end));
+        let (mut at, end) =
+            (Some(Self::omap_key(from, &range.start)), Self::omap_key(from, &range.end));
         while let Some(start) = at {
             if start >= end {
                 break;

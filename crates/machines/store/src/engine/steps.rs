@@ -1,11 +1,14 @@
 //! How long a checkpoint has the processor at a time.
 //!
-//! It lives on the thread that serves clients, and who comes while it computes waits. So it computes in steps, and lets others
-//! run after each. A request that passes several OSDs meets several threads, and each of them several times: were there a step between all that
-//! others do, it would wait for as many. So a checkpoint rests after a step. That makes it
-//! many times as long: with rests, the last one must have been a small part of the time from one to the next. If it was not, its steps become longer, up to
-//! some times as long; and if that is not enough, or somebody waits for it, or writers catch up with it, it does not rest. It takes the longest steps then:
-//! all others have a turn after each, so that it would get little of a busy processor with short ones.
+//! It lives on the thread that serves clients, and who comes while it computes waits. So it
+//! computes in steps, and lets others run after each. A request that passes several OSDs meets
+//! several threads, and each of them several times: were there a step between all that others do,
+//! it would wait for as many. So a checkpoint rests after a step. That makes it many times as long:
+//! with rests, the last one must have been a small part of the time from one to the next. If it was
+//! not, its steps become longer, up to some times as long; and if that is not enough, or somebody
+//! waits for it, or writers catch up with it, it does not rest. It takes the longest steps then:
+//! all others have a turn after each, so that it would get little of a busy processor with short
+//! ones.
 
 use crate::options::Options;
 use std::cell::Cell;
@@ -15,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// A step is at most so many times as long, and is that where there is no time to rest.
 const HURRIED: u32 = 4;
-/// The part of the time that work may be under way, to rest: one of so many. Writers have room for about twice that while it is.
+/// The part of the time that work may be under way, to rest: one of so many. Writers have room for
+/// about twice that while it is.
 const UNDER_WAY: u32 = 4;
 
 /// See the module.
@@ -45,9 +49,19 @@ impl Drop for Awaited<'_> {
 
 impl Steps {
     pub(super) fn new(opts: &Options) -> Steps {
-        let (step, rest) = (Duration::from_micros(opts.step_us), Duration::from_micros(opts.rest_us));
+        let (step, rest) =
+            (Duration::from_micros(opts.step_us), Duration::from_micros(opts.rest_us));
         let now = || Cell::new(Instant::now());
-        Steps { step, rest, since: now(), had: Cell::default(), began: now(), spent: Cell::default(), affordable: Cell::default(), awaited: Cell::new(0) }
+        Steps {
+            step,
+            rest,
+            since: now(),
+            had: Cell::default(),
+            began: now(),
+            spent: Cell::default(),
+            affordable: Cell::default(),
+            awaited: Cell::new(0),
+        }
     }
 
     /// Does work that breathes.
@@ -67,7 +81,8 @@ impl Steps {
         .await
     }
 
-    /// The steps in which work that has the processor for so long, once in so long, is only a small part of the time under way, with its rests.
+    /// The steps in which work that has the processor for so long, once in so long, is only a small
+    /// part of the time under way, with its rests.
     fn affordable(&self, spent: Duration, every: Duration) -> Option<Duration> {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let rests = nanos((every / UNDER_WAY).checked_sub(spent)?) / nanos(self.rest).max(1);
@@ -83,7 +98,8 @@ impl Steps {
         Awaited(self)
     }
 
-    /// Lets others run if the work has had the processor for a step. Whether there is time to rest is asked only then.
+    /// Lets others run if the work has had the processor for a step. Whether there is time to rest
+    /// is asked only then.
     pub(super) async fn breathe(&self, has_time: impl FnOnce() -> bool) {
         let had = self.had.get() + self.since.get().elapsed();
         if had < self.step {

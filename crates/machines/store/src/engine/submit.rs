@@ -22,7 +22,8 @@ const B: u64 = BLOCK;
 
 static ZERO_BLOCK: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
-/// The state as the check sees it. The device is read while the thread waits if the caller has not prepared.
+/// The state as the check sees it. The device is read while the thread waits if the caller has not
+/// prepared.
 struct StateView<'a>(&'a RefCell<State>);
 
 impl View for StateView<'_> {
@@ -40,10 +41,17 @@ impl View for StateView<'_> {
         Ok(st.slots.get(slot).onode.is_some())
     }
 
-    fn any_object(&self, place: Coll, start: &Key, end: Option<&Key>, f: &mut dyn FnMut(&Key) -> bool) -> Result<(), StoreError> {
+    fn any_object(
+        &self,
+        place: Coll,
+        start: &Key,
+        end: Option<&Key>,
+        f: &mut dyn FnMut(&Key) -> bool,
+    ) -> Result<(), StoreError> {
         let mut at = Some(start.clone());
         while let Some(start) = at {
-            let page = self.0.borrow_mut().now(|st| st.list_at(place, &start, end.map(|e| &e[..]), 64))?;
+            let page =
+                self.0.borrow_mut().now(|st| st.list_at(place, &start, end.map(|e| &e[..]), 64))?;
             if !page.keys.iter().all(&mut *f) {
                 return Ok(());
             }
@@ -72,7 +80,8 @@ impl Disk {
         let st = &mut *guard;
         let log_len = self.sb.borrow().log_len;
         let reserved = st.log_reserved();
-        // Under pressure data takes the other way, so that the log holds on until the checkpoint is done.
+        // Under pressure data takes the other way, so that the log holds on until the checkpoint is
+        // done.
         let pressed = reserved > log_len / 8 * 5;
         let deferred_max = if pressed { 0 } else { self.opts.deferred_max };
         let size = record_bound(&txn, deferred_max);
@@ -93,13 +102,24 @@ impl Disk {
             st.queue.push_back(Batch::new());
             st.queued += log::HEAD as u64;
         }
-        // The buffer leaves the batch while the record is written, so that the state can be changed.
+        // The buffer leaves the batch while the record is written, so that the state can be
+        // changed.
         let Some(batch) = st.queue.back_mut() else { return Err(StoreError::Busy) };
         let mut buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
         let mark = buf.begin_record();
-        let data: u64 = txn.ops.iter().map(|op| if let Op::Write { data, .. } = op { data.len() } else { 0 }).sum();
+        let data: u64 = txn
+            .ops
+            .iter()
+            .map(|op| if let Op::Write { data, .. } = op { data.len() } else { 0 })
+            .sum();
         self.data.set(self.data.get() + data);
-        let mut a = Apply { st, rec: RecordWriter::new(&mut buf), deferred_max, ios: Vec::new(), direct: Vec::new() };
+        let mut a = Apply {
+            st,
+            rec: RecordWriter::new(&mut buf),
+            deferred_max,
+            ios: Vec::new(),
+            direct: Vec::new(),
+        };
         let result = txn.ops.into_iter().try_for_each(|op| a.op(op));
         let Apply { ios, direct, .. } = a;
         let st = &mut *guard;
@@ -119,7 +139,8 @@ impl Disk {
             batch.ios.extend(ios);
             batch.direct.extend(direct);
         }
-        let wants = st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.dirty_max.get();
+        let wants =
+            st.log_reserved() > self.checkpoint_at() || st.dirty_bytes() > self.dirty_max.get();
         drop(guard);
         self.work.notify_one();
         if wants {
@@ -138,7 +159,8 @@ impl Disk {
 
     pub(crate) async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
         for op in &txn.ops {
-            let (coll, keys, ranges): (_, SmallVec<[&Key; 2]>, SmallVec<[(u64, u64); 2]>) = match op {
+            let (coll, keys, ranges): (_, SmallVec<[&Key; 2]>, SmallVec<[(u64, u64); 2]>) = match op
+            {
                 Op::CreateCollection { .. }
                 | Op::RemoveCollection { .. }
                 | Op::CreateWindow { .. }
@@ -153,13 +175,19 @@ impl Disk {
                     let _ = self.slot_of(*to, to_key).await;
                     (*from, SmallVec::from_slice(&[from_key]), SmallVec::new())
                 }
-                Op::Clone { coll, from, to } => (*coll, SmallVec::from_slice(&[from, to]), SmallVec::new()),
-                Op::CloneRange { coll, from, to, to_off, len, .. } => {
-                    (*coll, SmallVec::from_slice(&[to, from]), SmallVec::from_slice(&[(*to_off, *len)]))
+                Op::Clone { coll, from, to } => {
+                    (*coll, SmallVec::from_slice(&[from, to]), SmallVec::new())
                 }
-                Op::Write { coll, key, off, data, .. } => {
-                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*off, data.len())]))
-                }
+                Op::CloneRange { coll, from, to, to_off, len, .. } => (
+                    *coll,
+                    SmallVec::from_slice(&[to, from]),
+                    SmallVec::from_slice(&[(*to_off, *len)]),
+                ),
+                Op::Write { coll, key, off, data, .. } => (
+                    *coll,
+                    SmallVec::from_slice(&[key]),
+                    SmallVec::from_slice(&[(*off, data.len())]),
+                ),
                 Op::Zero { coll, key, off, len } => {
                     (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*off, *len)]))
                 }
@@ -176,7 +204,9 @@ impl Disk {
                 | Op::OmapRmRange { coll, key, .. }
                 | Op::OmapClear { coll, key }
                 | Op::OmapHeader { coll, key, .. }
-                | Op::Hint { coll, key, .. } => (*coll, SmallVec::from_slice(&[key]), SmallVec::new()),
+                | Op::Hint { coll, key, .. } => {
+                    (*coll, SmallVec::from_slice(&[key]), SmallVec::new())
+                }
             };
             for key in &keys {
                 if self.slot_of(coll, key).await.is_ok() {
@@ -215,13 +245,21 @@ fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
             Op::Zero { key, .. } | Op::Truncate { key, .. } => object(key) + 2 * (B + 96),
             Op::CloneRange { from, to, off, to_off, len, .. } => {
                 let whole = off % B == to_off % B;
-                let copied = if whole { 2 * (B + 96) } else { (len / B + 2) * 16 + (*len).min(deferred_max) + 2 * B };
+                let copied = if whole {
+                    2 * (B + 96)
+                } else {
+                    (len / B + 2) * 16 + (*len).min(deferred_max) + 2 * B
+                };
                 object(from) + object(to) + 64 + copied
             }
             Op::SetAttrs { key, attrs: rows, .. } | Op::OmapSet { key, rows, .. } => {
-                object(key) + rows.iter().map(|(k, v)| (k.len() + v.len() + 10) as u64).sum::<u64>() + 16
+                object(key)
+                    + rows.iter().map(|(k, v)| (k.len() + v.len() + 10) as u64).sum::<u64>()
+                    + 16
             }
-            Op::OmapRm { key, rows, .. } => object(key) + rows.iter().map(|k| k.len() as u64 + 5).sum::<u64>() + 16,
+            Op::OmapRm { key, rows, .. } => {
+                object(key) + rows.iter().map(|k| k.len() as u64 + 5).sum::<u64>() + 16
+            }
             Op::OmapHeader { key, header, .. } => object(key) + header.len() as u64 + 16,
             Op::OmapRmRange { key, start, end, .. } => {
                 object(key) + (start.len() + end.as_ref().map_or(0, Bytes::len)) as u64 + 32
@@ -245,12 +283,14 @@ fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
         + 8
 }
 
-/// Brings in what the application will look at, and fails, before anything has changed, if that is damaged. Data that is
-/// changed in part may be: it stays damaged ([`Apply::spoil`]).
+/// Brings in what the application will look at, and fails, before anything has changed, if that is
+/// damaged. Data that is changed in part may be: it stays damaged ([`Apply::spoil`]).
 fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
     for op in &txn.ops {
         match op {
-            Op::Write { coll, key, off, data, .. } => st.fetch_edges(*coll, key, *off, off + data.len())?,
+            Op::Write { coll, key, off, data, .. } => {
+                st.fetch_edges(*coll, key, *off, off + data.len())?
+            }
             Op::Zero { coll, key, off, len } => st.fetch_edges(*coll, key, *off, off + len)?,
             Op::Truncate { coll, key, size } => st.fetch_edges(*coll, key, *size, *size)?,
             Op::Remove { coll, key } => {
@@ -292,18 +332,24 @@ impl State {
         })
     }
 
-    /// The content of a logical block, `None` for a hole. Read while the thread waits if it is not in memory,
-    /// and kept then.
+    /// The content of a logical block, `None` for a hole. Read while the thread waits if it is not
+    /// in memory, and kept then.
     fn content(&mut self, slot: u32, lblk: u32) -> Result<Option<Bytes>, StoreError> {
         let s = self.slots.get(slot);
-        let Some((_, pblk, crc)) = s.onode.as_ref().and_then(|o| o.block(lblk)) else { return Ok(None) };
+        let Some((_, pblk, crc)) = s.onode.as_ref().and_then(|o| o.block(lblk)) else {
+            return Ok(None);
+        };
         if let Some(b) = self.cached_block(pblk) {
             return Ok(Some(b));
         }
         let b = self.dev.read_data_now(pblk * B, BLOCK as usize)?;
         if crc32c::crc32c(&b) != crc {
             let s = self.slots.get(slot);
-            return Err(StoreError::Checksum { coll: s.coll, key: s.key.clone(), off: u64::from(lblk) * B });
+            return Err(StoreError::Checksum {
+                coll: s.coll,
+                key: s.key.clone(),
+                off: u64::from(lblk) * B,
+            });
         }
         self.cache.insert(pblk, b.clone());
         Ok(Some(b))
@@ -326,9 +372,14 @@ impl State {
                     frees = true;
                     partial(*size, *size)
                 }
-                Op::CloneRange { off, to_off, len, .. } if off % B == to_off % B => partial(*to_off, to_off + len),
+                Op::CloneRange { off, to_off, len, .. } if off % B == to_off % B => {
+                    partial(*to_off, to_off + len)
+                }
                 Op::CloneRange { to_off, len, .. } => (to_off % B + len).div_ceil(B),
-                Op::Remove { .. } | Op::OmapClear { .. } | Op::OmapRmRange { .. } | Op::RemoveCollection { .. } => {
+                Op::Remove { .. }
+                | Op::OmapClear { .. }
+                | Op::OmapRmRange { .. }
+                | Op::RemoveCollection { .. } => {
                     frees = true;
                     0
                 }
@@ -401,7 +452,9 @@ impl Apply<'_> {
                 self.change(coll, &key, Change::OmapRmRange { start: &start, end: end.as_ref() })
             }
             Op::OmapClear { coll, key } => self.change(coll, &key, Change::OmapClear),
-            Op::OmapHeader { coll, key, header } => self.change(coll, &key, Change::OmapHeader(&header)),
+            Op::OmapHeader { coll, key, header } => {
+                self.change(coll, &key, Change::OmapHeader(&header))
+            }
             Op::Move { from, from_key, to, to_key } => {
                 self.change(from, &from_key, Change::Move { to, to_key: &to_key })
             }
@@ -421,7 +474,14 @@ impl Apply<'_> {
         Ok(self.st.slots.get(slot).onode.as_ref().map_or(0, |o| o.size))
     }
 
-    fn write(&mut self, coll: Coll, key: &Key, off: u64, data: &Buffers, hint: WriteHint) -> Result<(), StoreError> {
+    fn write(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        data: &Buffers,
+        hint: WriteHint,
+    ) -> Result<(), StoreError> {
         let len = data.len();
         if len == 0 {
             // Grows the object like any write that ends there: to nothing beyond what it is.
@@ -430,7 +490,9 @@ impl Apply<'_> {
         let end = off + len;
         let size = self.size(coll, key)?.max(end);
         let slot = self.st.slot(coll, key)?;
-        if let Some(bad) = edges(off, end).find(|lblk| matches!(self.base(slot, *lblk), Some(Err(_)))) {
+        if let Some(bad) =
+            edges(off, end).find(|lblk| matches!(self.base(slot, *lblk), Some(Err(_))))
+        {
             // All but this block is written: what is before it, and what comes after it.
             let (lo, hi) = (u64::from(bad) * B, u64::from(bad) * B + B);
             self.spoil(coll, key, slot, bad, size)?;
@@ -449,8 +511,13 @@ impl Apply<'_> {
         for lblk in first..=last {
             let start = u64::from(lblk) * B;
             let (from, to) = (off.max(start) - start, end.min(start + B) - start);
-            // Of a longer write each block gets memory of its own: they are overwritten and forgotten one by one.
-            let whole = if to - from == B && (n == 1 || len > self.deferred_max) { source.slice(BLOCK as usize) } else { None };
+            // Of a longer write each block gets memory of its own: they are overwritten and
+            // forgotten one by one.
+            let whole = if to - from == B && (n == 1 || len > self.deferred_max) {
+                source.slice(BLOCK as usize)
+            } else {
+                None
+            };
             let block = match whole {
                 Some(b) => b,
                 None => {
@@ -470,7 +537,8 @@ impl Apply<'_> {
 
         if len <= self.deferred_max {
             let segs = self.place_inline(slot, first, n)?;
-            let change = Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: Some(&blocks) };
+            let change =
+                Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: Some(&blocks) };
             return self.change(coll, key, change);
         }
         let segs = self.allocate(n as u32)?;
@@ -479,7 +547,8 @@ impl Apply<'_> {
             let (lo, hi) = (done, done + *n as usize);
             // Whole blocks as the caller's slices, blocks covered in part as assembled above.
             let start = |i: usize| (u64::from(first) + i as u64) * B;
-            let (mid_lo, mid_hi) = (lo + usize::from(start(lo) < off), hi - usize::from(start(hi) > end));
+            let (mid_lo, mid_hi) =
+                (lo + usize::from(start(lo) < off), hi - usize::from(start(hi) > end));
             let mut gather = Gather::new();
             if mid_lo >= mid_hi {
                 gather.extend(blocks[lo..hi].iter().cloned());
@@ -491,7 +560,11 @@ impl Apply<'_> {
             self.ios.push(self.st.dev.write(at * B, gather, false));
             done = hi;
         }
-        self.change(coll, key, Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None })?;
+        self.change(
+            coll,
+            key,
+            Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None },
+        )?;
         let keep = hint == WriteHint::WillNeed || (hint == WriteHint::Normal && n <= 16);
         let places = segs.iter().flat_map(|(at, n)| *at..at + u64::from(*n));
         for (at, b) in places.zip(&blocks) {
@@ -511,14 +584,26 @@ impl Apply<'_> {
         self.st.content(slot, lblk).transpose()
     }
 
-    /// A block that is changed in part, and whose old content cannot be read, stays unreadable, also if the device has a change
-    /// of mind: it gets a checksum that its content does not have. Whoever reads the object finds that out.
-    fn spoil(&mut self, coll: Coll, key: &Key, slot: u32, lblk: u32, size: u64) -> Result<(), StoreError> {
+    /// A block that is changed in part, and whose old content cannot be read, stays unreadable,
+    /// also if the device has a change of mind: it gets a checksum that its content does not have.
+    /// Whoever reads the object finds that out.
+    fn spoil(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        slot: u32,
+        lblk: u32,
+        size: u64,
+    ) -> Result<(), StoreError> {
         tracing::error!(%coll, key = %key.escape_ascii(), offset = u64::from(lblk) * B, "a damaged block is written in part, and stays damaged");
         let segs = self.place_inline(slot, lblk, 1)?;
         let block = [damaged_block()];
         let crcs = [!crc32c::crc32c(&block[0])];
-        self.change(coll, key, Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) })
+        self.change(
+            coll,
+            key,
+            Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) },
+        )
     }
 
     fn allocate(&mut self, n: u32) -> Result<SmallVec<[Run; 4]>, StoreError> {
@@ -529,9 +614,14 @@ impl Apply<'_> {
         Ok(runs)
     }
 
-    /// Where blocks go that are written by way of the log: to their place, or to a new one if they have none
-    /// of their own.
-    fn place_inline(&mut self, slot: u32, first: u32, n: usize) -> Result<SmallVec<[Run; 4]>, StoreError> {
+    /// Where blocks go that are written by way of the log: to their place, or to a new one if they
+    /// have none of their own.
+    fn place_inline(
+        &mut self,
+        slot: u32,
+        first: u32,
+        n: usize,
+    ) -> Result<SmallVec<[Run; 4]>, StoreError> {
         let st = &*self.st;
         let own: SmallVec<[Option<u64>; 16]> = match &st.slots.get(slot).onode {
             None => SmallVec::from_elem(None, n),
@@ -553,12 +643,20 @@ impl Apply<'_> {
     }
 
     /// Makes `[off, end)` a hole where it covers whole blocks, and zeros where it does not.
-    fn zero(&mut self, coll: Coll, key: &Key, off: u64, end: u64, grow: bool) -> Result<(), StoreError> {
+    fn zero(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        off: u64,
+        end: u64,
+        grow: bool,
+    ) -> Result<(), StoreError> {
         let slot = self.st.slot(coll, key)?;
         let size = self.size(coll, key)?;
         for lblk in edges(off, end) {
             let start = u64::from(lblk) * B;
-            let (from, to) = ((off.max(start) - start) as usize, (end.min(start + B) - start) as usize);
+            let (from, to) =
+                ((off.max(start) - start) as usize, (end.min(start + B) - start) as usize);
             let Some(base) = self.base(slot, lblk) else { continue };
             let Ok(base) = base else {
                 self.spoil(coll, key, slot, lblk, size)?;
@@ -611,7 +709,8 @@ impl Apply<'_> {
             let to_lo = to_off + (lo - off);
             let n = ((hi - lo) / B) as u32;
             let size = self.size(coll, to)?.max(to_lo + (hi - lo));
-            let change = Change::Share { lblk: (lo / B) as u32, n, to, to_lblk: (to_lo / B) as u32, size };
+            let change =
+                Change::Share { lblk: (lo / B) as u32, n, to, to_lblk: (to_lo / B) as u32, size };
             self.change(coll, from, change)?;
         }
         if !head.is_empty() {

@@ -1,12 +1,15 @@
 //! How much of a checkpoint is on its way to the device at a time.
 //!
-//! What commits, or reads, waits on the device behind everything that was given to it before. A checkpoint that had megabytes
-//! under way would be felt by each of them, on a slow device for a tenth of a second; and who flushes waits until the device has
-//! everything. So it goes as others go: beside them it may write twice what they ask for, and never much of it at a time. So that it
-//! always goes on, it may besides write after a rest of some times what its last write took: a part of the device's time, however fast that is.
-//! If writers would soon have to wait for it (`hurry`), it does not rest. While nobody asks for anything it has more and more writes under way.
+//! What commits, or reads, waits on the device behind everything that was given to it before. A
+//! checkpoint that had megabytes under way would be felt by each of them, on a slow device for a
+//! tenth of a second; and who flushes waits until the device has everything. So it goes as others
+//! go: beside them it may write twice what they ask for, and never much of it at a time. So that it
+//! always goes on, it may besides write after a rest of some times what its last write took: a part
+//! of the device's time, however fast that is. If writers would soon have to wait for it (`hurry`),
+//! it does not rest. While nobody asks for anything it has more and more writes under way.
 //!
-//! Others are there if something was asked of the device, other than by own writes, within some milliseconds. Times are of any clock.
+//! Others are there if something was asked of the device, other than by own writes, within some
+//! milliseconds. Times are of any clock.
 
 use std::time::Duration;
 
@@ -16,12 +19,14 @@ pub(super) const REST: u32 = 3;
 const THERE: Duration = Duration::from_millis(20);
 /// Writes at a time, while others ask for nothing.
 const MOST: usize = 16;
-/// Bytes of one write. A sixteenth of a millisecond of a device that writes a gigabyte a second, six of one that writes ten megabytes.
+/// Bytes of one write. A sixteenth of a millisecond of a device that writes a gigabyte a second,
+/// six of one that writes ten megabytes.
 pub(super) const WRITE_MAX: u64 = 64 << 10;
 /// Beside others, however much was earned: writes at a time, and bytes.
 const MOST_BESIDE: usize = 8;
 const BYTES_BESIDE: u64 = 2 * WRITE_MAX;
-/// For each byte of others. What was written to the log is written once more, and the rows that tell of it.
+/// For each byte of others. What was written to the log is written once more, and the rows that
+/// tell of it.
 const BESIDE: u64 = 2;
 /// What others asked for while the checkpoint had nothing to write buys so much at most, in bytes.
 const SAVED: u64 = 4 << 20;
@@ -72,7 +77,8 @@ impl Turns {
         self.free = self.free.max(1);
     }
 
-    /// Whether a write of so many bytes may begin beside own ones, so many and of so many bytes. If so, it is taken to be begun.
+    /// Whether a write of so many bytes may begin beside own ones, so many and of so many bytes. If
+    /// so, it is taken to be begun.
     pub(super) fn may_begin(&mut self, bytes: u64, under_way: UnderWay, hurry: bool) -> bool {
         if under_way.writes >= self.free.max(usize::from(hurry)) {
             if under_way.writes >= MOST_BESIDE || under_way.bytes + bytes > BYTES_BESIDE {
@@ -110,7 +116,13 @@ mod tests {
 
     impl World {
         fn new(asked: u64) -> World {
-            World { turns: Turns::new(asked), asked, under_way: UnderWay::default(), now: Duration::ZERO, hurry: false }
+            World {
+                turns: Turns::new(asked),
+                asked,
+                under_way: UnderWay::default(),
+                now: Duration::ZERO,
+                hurry: false,
+            }
         }
 
         fn others(&mut self, bytes: u64) {
@@ -128,12 +140,16 @@ mod tests {
         fn more(&mut self, bytes: u64) {
             while self.turns.may_begin(bytes, self.under_way, self.hurry) {
                 self.asked = self.asked.wrapping_add(bytes);
-                self.under_way = UnderWay { writes: self.under_way.writes + 1, bytes: self.under_way.bytes + bytes };
+                self.under_way = UnderWay {
+                    writes: self.under_way.writes + 1,
+                    bytes: self.under_way.bytes + bytes,
+                };
             }
         }
 
         fn end_one(&mut self, bytes: u64) {
-            self.under_way = UnderWay { writes: self.under_way.writes - 1, bytes: self.under_way.bytes - bytes };
+            self.under_way =
+                UnderWay { writes: self.under_way.writes - 1, bytes: self.under_way.bytes - bytes };
             self.turns.ended(self.asked, self.now);
         }
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Rows set and removed and ranges removed, on top of a tree or another layer. A row of the layer hides
-/// everything below; below a removed range nothing is seen.
+/// Rows set and removed and ranges removed, on top of a tree or another layer. A row of the layer
+/// hides everything below; below a removed range nothing is seen.
 #[derive(Default)]
 pub(crate) struct Layer {
     /// `None` is a removed row.
@@ -38,7 +38,8 @@ impl Layer {
         if start >= end {
             return;
         }
-        let gone: Vec<Bytes> = self.rows.range(start.clone()..end.clone()).map(|(k, _)| k.clone()).collect();
+        let gone: Vec<Bytes> =
+            self.rows.range(start.clone()..end.clone()).map(|(k, _)| k.clone()).collect();
         for k in gone {
             if let Some(old) = self.rows.remove(&k) {
                 self.bytes -= k.len() + old.map_or(0, |v| v.len()) + ROW;
@@ -61,7 +62,8 @@ impl Layer {
 
     /// True if `key` is in a removed range.
     pub(crate) fn is_dead(&self, key: &[u8]) -> bool {
-        let before = self.dead.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        let before =
+            self.dead.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
         before.is_some_and(|(_, e)| e.as_ref() > key)
     }
 
@@ -74,7 +76,12 @@ impl Layer {
     }
 
     /// Applies the layer to the rows in `[from, end)` that are below it.
-    pub(crate) fn overlay(&self, from: Bound<&[u8]>, end: Option<&[u8]>, rows: &mut BTreeMap<Bytes, Bytes>) {
+    pub(crate) fn overlay(
+        &self,
+        from: Bound<&[u8]>,
+        end: Option<&[u8]>,
+        rows: &mut BTreeMap<Bytes, Bytes>,
+    ) {
         if !self.dead.is_empty() {
             rows.retain(|k, _| !self.is_dead(k));
         }
@@ -106,7 +113,8 @@ impl Layer {
     pub(crate) fn touches(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
         self.has_rows(lo, hi) || {
             let to = hi.map_or(Bound::Unbounded, Bound::Excluded);
-            self.is_dead(lo) || self.dead.range::<[u8], _>((Bound::Included(lo), to)).next().is_some()
+            self.is_dead(lo)
+                || self.dead.range::<[u8], _>((Bound::Included(lo), to)).next().is_some()
         }
     }
 
@@ -118,7 +126,8 @@ impl Layer {
 
     /// True if one removed range covers `[lo, hi)`.
     pub(crate) fn covers(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
-        let before = self.dead.range::<[u8], _>((Bound::Unbounded, Bound::Included(lo))).next_back();
+        let before =
+            self.dead.range::<[u8], _>((Bound::Unbounded, Bound::Included(lo))).next_back();
         match (before, hi) {
             (Some((_, e)), Some(hi)) => e.as_ref() >= hi,
             _ => false,

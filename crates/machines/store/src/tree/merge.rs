@@ -1,10 +1,10 @@
 //! Merging a batch into the tree.
 //!
-//! The tree is walked from left to right. Subtrees without changes are taken over by their pointer; leaves
-//! with changes are merged row by row. What comes out goes through one builder per level, which cuts it into
-//! nodes: rows into leaves, pointers to leaves into inner nodes, and so on up to a single root. A builder that
-//! holds too little for a node of its own takes in its right neighbour even if that has no changes, so that
-//! nodes do not crumble.
+//! The tree is walked from left to right. Subtrees without changes are taken over by their pointer;
+//! leaves with changes are merged row by row. What comes out goes through one builder per level,
+//! which cuts it into nodes: rows into leaves, pointers to leaves into inner nodes, and so on up to
+//! a single root. A builder that holds too little for a node of its own takes in its right
+//! neighbour even if that has no changes, so that nodes do not crumble.
 
 use super::layer::Layer;
 use super::node::{Node, NodePtr, build, row_bytes};
@@ -62,7 +62,8 @@ pub(crate) async fn merge<P: Pages>(
     root: Option<NodePtr>,
     batch: &Layer,
 ) -> Result<(Option<NodePtr>, MergeStats), StoreError> {
-    let mut m = Merge { pages, batch, levels: vec![Level::default()], stats: MergeStats::default() };
+    let mut m =
+        Merge { pages, batch, levels: vec![Level::default()], stats: MergeStats::default() };
     match &root {
         Some(ptr) => m.walk(ptr.clone(), Bytes::new(), None).await?,
         None => {
@@ -124,7 +125,8 @@ impl<P: Pages> Merge<'_, P> {
     async fn leaf(&mut self, node: &Node, lo: &[u8], hi: Option<&[u8]>) -> Result<(), StoreError> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let batch = self.batch;
-        let mut changes = batch.rows.range::<[u8], _>((Included(lo), hi.map_or(Unbounded, Excluded))).peekable();
+        let mut changes =
+            batch.rows.range::<[u8], _>((Included(lo), hi.map_or(Unbounded, Excluded))).peekable();
         let check_dead = !batch.dead.is_empty();
         for i in 0..node.len() {
             let key = node.key(i);

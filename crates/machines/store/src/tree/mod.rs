@@ -1,12 +1,14 @@
-//! The metadata tree: an ordered map from byte strings to byte strings that changes in sorted batches.
+//! The metadata tree: an ordered map from byte strings to byte strings that changes in sorted
+//! batches.
 //!
-//! It is a copy-on-write B+tree. A batch is merged in one pass from left to right: every leaf that the batch
-//! touches is read, merged and written to free blocks, and so are the inner nodes above; everything else is
-//! left alone. Nothing that the old root reaches is overwritten, so that the old tree stays whole until the
-//! new root is recorded in the superblock. A parent keeps the checksum of each child.
+//! It is a copy-on-write B+tree. A batch is merged in one pass from left to right: every leaf that
+//! the batch touches is read, merged and written to free blocks, and so are the inner nodes above;
+//! everything else is left alone. Nothing that the old root reaches is overwritten, so that the old
+//! tree stays whole until the new root is recorded in the superblock. A parent keeps the checksum
+//! of each child.
 //!
-//! Lookups work on nodes in memory and never wait: where a node is missing they say which one ([`Miss`]), the
-//! caller brings it in, waiting or not, and asks again.
+//! Lookups work on nodes in memory and never wait: where a node is missing they say which one
+//! ([`Miss`]), the caller brings it in, waiting or not, and asks again.
 
 mod layer;
 mod merge;
@@ -132,8 +134,9 @@ impl Tree {
         }
     }
 
-    /// What a scan from `start` to before `end` will miss next: at most `max` nodes that are not in memory,
-    /// neighbours below one parent. Where the neighbours are below another parent there may be none.
+    /// What a scan from `start` to before `end` will miss next: at most `max` nodes that are not in
+    /// memory, neighbours below one parent. Where the neighbours are below another parent there may
+    /// be none.
     pub(crate) fn ahead(&mut self, start: &[u8], end: &[u8], max: usize) -> Vec<NodePtr> {
         let Some(mut ptr) = self.root.clone() else { return Vec::new() };
         while let Some(node) = self.cached(&ptr) {
@@ -147,13 +150,22 @@ impl Tree {
                 below => i + usize::from(below.is_some()),
             };
             let inside = (from..node.len()).take_while(|k| *k == i || node.key(*k).as_ref() < end);
-            return inside.map(|k| node.child(k)).filter(|c| self.cached(c).is_none()).take(max).collect();
+            return inside
+                .map(|k| node.child(k))
+                .filter(|c| self.cached(c).is_none())
+                .take(max)
+                .collect();
         }
         vec![ptr]
     }
 
     /// Rows from `from` to before `end`, at most `max`.
-    pub(crate) fn scan(&mut self, from: Bound<&[u8]>, end: Option<&[u8]>, max: usize) -> Result<Scan, Miss> {
+    pub(crate) fn scan(
+        &mut self,
+        from: Bound<&[u8]>,
+        end: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Scan, Miss> {
         let mut out = Scan { rows: Vec::new(), next: None };
         let Some(root) = self.root.clone() else { return Ok(out) };
         let start: &[u8] = match from {

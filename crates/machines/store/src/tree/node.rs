@@ -6,8 +6,8 @@
 //! row of an inner node: key length varint | pointer length varint | key | pointer
 //! ```
 //!
-//! Keys are stored without the prefix that all keys of the node share. The key of an inner row is a lower
-//! bound of what is below the child; the first one is not looked at. Level 0 is a leaf.
+//! Keys are stored without the prefix that all keys of the node share. The key of an inner row is a
+//! lower bound of what is below the child; the first one is not looked at. Level 0 is a leaf.
 
 use crate::alloc::Run;
 use crate::codec::{Decoded, Put, Take, corrupt};
@@ -104,7 +104,9 @@ impl Node {
             let key = at + (row.len() - r.left());
             let value = u64::try_from(key).ok().and_then(|x| x.checked_add(k));
             let end = value.and_then(|x| x.checked_add(v)).filter(|e| *e <= bytes.len() as u64);
-            let (Some(value), Some(end)) = (value, end) else { return Err(corrupt("tree node row")) };
+            let (Some(value), Some(end)) = (value, end) else {
+                return Err(corrupt("tree node row"));
+            };
             rows.push((key as u32, value as u32, end as u32));
         }
         let node = Node { bytes, level, prefix, rows };
@@ -186,7 +188,10 @@ impl Node {
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         let i = self.lower_bound(key);
         let p = self.prefix();
-        (i < self.len() && key.len() >= p.len() && key.starts_with(p) && self.suffix(i) == &key[p.len()..])
+        (i < self.len()
+            && key.len() >= p.len()
+            && key.starts_with(p)
+            && self.suffix(i) == &key[p.len()..])
             .then_some(i)
     }
 
@@ -209,9 +214,11 @@ pub(crate) fn build(level: u8, rows: &[(Bytes, Bytes)]) -> crate::dev::AlignedBu
         [(k, _)] => k.len(),
         [(a, _), .., (z, _)] => a.iter().zip(z.iter()).take_while(|(a, z)| a == z).count(),
     };
-    // The first key of an inner node may be shorter than what all others share, or not below the child's
-    // keys at all; it takes part like any other, so that order is all that counts.
-    let mut out = Vec::with_capacity(rows.iter().map(|(k, v)| row_bytes(k, v)).sum::<usize>() + HEAD + prefix);
+    // The first key of an inner node may be shorter than what all others share, or not below the
+    // child's keys at all; it takes part like any other, so that order is all that counts.
+    let mut out = Vec::with_capacity(
+        rows.iter().map(|(k, v)| row_bytes(k, v)).sum::<usize>() + HEAD + prefix,
+    );
     out.u32(MAGIC);
     out.u8(level);
     out.bytes(&[0; 3]);

@@ -1,12 +1,19 @@
 //! Random transactions and comparison with the model.
-#![allow(dead_code, missing_docs, reason = "shared by several test programs, each of which uses a part")]
+#![allow(
+    dead_code,
+    missing_docs,
+    reason = "shared by several test programs, each of which uses a part"
+)]
 
 use bytes::Bytes;
 use denc::crc::Sum;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Bound;
-use store::{AllocHint, Buffers, Coll, Key, Op, Options, RowRange, Store, StoreError, Transaction, Window, WriteHint};
+use store::{
+    AllocHint, Buffers, Coll, Key, Op, Options, RowRange, Store, StoreError, Transaction, Window,
+    WriteHint,
+};
 
 /// xorshift64*: small, seeded, good enough to choose operations.
 #[derive(Clone)]
@@ -89,7 +96,12 @@ fn window(r: &mut Rng, s: &Shape) -> Coll {
 
 /// The whole space; what comes before the floor is the collection's own.
 fn whole() -> Window {
-    Window { space: Coll(100), floor: Bytes::from_static(b"object-1"), start: Bytes::from_static(b"object-1"), end: None }
+    Window {
+        space: Coll(100),
+        floor: Bytes::from_static(b"object-1"),
+        start: Bytes::from_static(b"object-1"),
+        end: None,
+    }
 }
 
 fn key(r: &mut Rng, s: &Shape) -> Key {
@@ -149,7 +161,8 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
             0 => drop(t.touch(c, &k)),
             1..=12 => {
                 let (off, len) = (offset(r, s), length(r));
-                let hint = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed][r.below(3) as usize];
+                let hint = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed]
+                    [r.below(3) as usize];
                 t.write(c, &k, off, data(r, len), hint);
             }
             13 | 14 => drop(t.zero(c, &k, offset(r, s), length(r))),
@@ -158,7 +171,11 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
             18..=20 => drop(t.clone_object(c, &k, &key(r, s))),
             21..=23 => {
                 let (off, len) = (offset(r, s), length(r) * (1 + r.below(3)));
-                let to_off = if r.chance(60) { off / 4096 * 4096 + r.below(4) * 4096 + off % 4096 } else { offset(r, s) };
+                let to_off = if r.chance(60) {
+                    off / 4096 * 4096 + r.below(4) * 4096 + off % 4096
+                } else {
+                    offset(r, s)
+                };
                 t.clone_range(c, &k, off, len, &key(r, s), to_off);
             }
             24 | 25 => {
@@ -187,7 +204,11 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
                 t.omap_header(c, &k, r.bytes(n));
             }
             35 | 36 => drop(t.move_object(c, &k, coll(r, s), &key(r, s))),
-            37 => drop(t.alloc_hint(c, &k, AllocHint { object_size: r.below(1 << 22), write_size: 4096, flags: 3 })),
+            37 => drop(t.alloc_hint(
+                c,
+                &k,
+                AllocHint { object_size: r.below(1 << 22), write_size: 4096, flags: 3 },
+            )),
             38 => drop(t.create_collection(c)),
             _ if r.chance(20) => drop(t.remove_collection(c)),
             _ => drop(t.touch(c, &k)),
@@ -211,14 +232,20 @@ pub fn collections(s: &Shape) -> Transaction {
 /// The objects that an operation may change.
 pub fn touched(op: &Op) -> Vec<(Coll, Key)> {
     match op {
-        Op::CreateCollection { .. } | Op::RemoveCollection { .. } | Op::CreateWindow { .. } => vec![],
+        Op::CreateCollection { .. } | Op::RemoveCollection { .. } | Op::CreateWindow { .. } => {
+            vec![]
+        }
         Op::Split { coll: a, new: b, .. } | Op::Merge { from: a, into: b } => {
             let keys = (0..10).map(|i| Bytes::from(format!("object-{i}")));
             keys.flat_map(|k| [(*a, k.clone()), (*b, k)]).collect()
         }
-        Op::OmapMove { coll, key, to, to_key, .. } => vec![(*coll, key.clone()), (*to, to_key.clone())],
+        Op::OmapMove { coll, key, to, to_key, .. } => {
+            vec![(*coll, key.clone()), (*to, to_key.clone())]
+        }
         Op::Clone { coll, to, .. } | Op::CloneRange { coll, to, .. } => vec![(*coll, to.clone())],
-        Op::Move { from, from_key, to, to_key } => vec![(*from, from_key.clone()), (*to, to_key.clone())],
+        Op::Move { from, from_key, to, to_key } => {
+            vec![(*from, from_key.clone()), (*to, to_key.clone())]
+        }
         Op::Touch { coll, key }
         | Op::Write { coll, key, .. }
         | Op::Zero { coll, key, .. }
@@ -244,16 +271,26 @@ pub async fn describe(s: &Store, c: Coll, k: &Key) -> Result<String, StoreError>
     let stat = s.stat(c, k).await?;
     let data = s.read(c, k, 0, u64::MAX).await?;
     assert_eq!(data.len(), stat.size);
-    let cuts = [(0, u64::MAX), (1, stat.size), (stat.size / 3, stat.size / 2), (4096, 8192), (stat.size / 2, 4096)];
+    let cuts = [
+        (0, u64::MAX),
+        (1, stat.size),
+        (stat.size / 3, stat.size / 2),
+        (4096, 8192),
+        (stat.size / 2, 4096),
+    ];
     for (off, len) in cuts {
         let (part, sum) = s.read_summed(c, k, off, len).await?;
         let part = part.to_bytes();
         assert_eq!(part, data.slice(off, len).to_bytes(), "{off}+{len}");
-        assert!(sum.is_none_or(|sum| sum == Sum::of(&part)), "the checksum of {off}+{len} is that of other bytes");
+        assert!(
+            sum.is_none_or(|sum| sum == Sum::of(&part)),
+            "the checksum of {off}+{len} is that of other bytes"
+        );
     }
     let _ = write!(out, "{stat:?} data {:08x}", crc(&data.to_bytes()));
     let extents = s.extents(c, k, 0, u64::MAX).await?;
-    let _ = write!(out, " extents {:?}", extents.iter().map(|r| (r.off, r.len)).collect::<Vec<_>>());
+    let _ =
+        write!(out, " extents {:?}", extents.iter().map(|r| (r.off, r.len)).collect::<Vec<_>>());
     for (n, v) in s.get_attrs(c, k).await? {
         let _ = write!(out, " @{}={:08x}", n.escape_ascii(), crc(&v));
     }

@@ -27,10 +27,7 @@ impl Constraint {
     /// A condition by expression.
     pub fn regex(text: String) -> Self {
         let whole = format!("^(?:{text})$");
-        let compiled = RegexBuilder::new(&whole)
-            .unicode(false)
-            .size_limit(REGEX_SIZE_MAX)
-            .build();
+        let compiled = RegexBuilder::new(&whole).unicode(false).size_limit(REGEX_SIZE_MAX).build();
         Constraint::Regex(text, compiled.ok())
     }
 
@@ -38,9 +35,9 @@ impl Constraint {
         match self {
             Constraint::Equal(want) => value == want,
             Constraint::Prefix(want) => value.starts_with(want.as_str()),
-            Constraint::Regex(_, compiled) => compiled
-                .as_ref()
-                .is_some_and(|r| r.is_match(value.as_bytes())),
+            Constraint::Regex(_, compiled) => {
+                compiled.as_ref().is_some_and(|r| r.is_match(value.as_bytes()))
+            }
         }
     }
 }
@@ -60,9 +57,7 @@ impl Eq for Constraint {}
 
 /// Whether `given` satisfies all of `wanted`.
 pub(super) fn hold(wanted: &Arguments, given: &BTreeMap<String, String>) -> bool {
-    wanted
-        .iter()
-        .all(|(key, c)| given.get(key).is_some_and(|v| c.holds(v)))
+    wanted.iter().all(|(key, c)| given.get(key).is_some_and(|v| c.holds(v)))
 }
 
 /// ` key=value key prefix value ...`, each with a space in front.

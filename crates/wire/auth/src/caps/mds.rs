@@ -1,5 +1,5 @@
-//! What an entity may do at a metadata server. There are none here; the monitors keep such caps for those
-//! who write them down, and refuse what no metadata server would understand.
+//! What an entity may do at a metadata server. There are none here; the monitors keep such caps for
+//! those who write them down, and refuse what no metadata server would understand.
 
 use super::CapsError;
 use super::parser::{Parser, TEXT_MAX};
@@ -36,7 +36,9 @@ impl FromStr for MdsCap {
 
     fn from_str(text: &str) -> Result<Self, CapsError> {
         if text == "allow" {
-            return Ok(MdsCap { grants: vec![MdsGrant { spec: "rwps".into(), ..MdsGrant::default() }] });
+            return Ok(MdsCap {
+                grants: vec![MdsGrant { spec: "rwps".into(), ..MdsGrant::default() }],
+            });
         }
         let mut p = Parser::new(text);
         let grants = if text.len() > TEXT_MAX { Vec::new() } else { p.grants(true, grant) };
@@ -44,7 +46,11 @@ impl FromStr for MdsCap {
             p.skip(|c| c.is_ascii_whitespace() || c == '\x0b');
         }
         if grants.is_empty() || !p.rest.is_empty() {
-            return Err(CapsError::Syntax { service: "mds", rest: p.rest.to_owned(), text: text.to_owned() });
+            return Err(CapsError::Syntax {
+                service: "mds",
+                rest: p.rest.to_owned(),
+                text: text.to_owned(),
+            });
         }
         Ok(MdsCap { grants })
     }
@@ -68,7 +74,9 @@ fn spec(p: &mut Parser<'_>) -> Option<&'static str> {
             return Some("*");
         }
     }
-    ["rwfps", "rwps", "rwfp", "rwfs", "rwp", "rws", "rwf", "rw", "r"].into_iter().find(|s| p.lit(s).is_some())
+    ["rwfps", "rwps", "rwfp", "rwfs", "rwp", "rws", "rwf", "rw", "r"]
+        .into_iter()
+        .find(|s| p.lit(s).is_some())
 }
 
 /// ` word=`.
@@ -160,7 +168,10 @@ mod tests {
             good.parse::<MdsCap>().unwrap_or_else(|e| panic!("{good}: {e}"));
         }
         let caps: MdsCap = "allow rwp path=/p uid=7 gids=8,9 , allow r fsname=f".parse().unwrap();
-        assert_eq!((caps.grants[0].uid, &caps.grants[0].gids[..], caps.grants[0].spec.as_str()), (Some(7), &[8, 9][..], "rwp"));
+        assert_eq!(
+            (caps.grants[0].uid, &caps.grants[0].gids[..], caps.grants[0].spec.as_str()),
+            (Some(7), &[8, 9][..], "rwp")
+        );
         assert_eq!(caps.grants[1].fs_name.as_deref(), Some("f"));
     }
 
@@ -178,7 +189,10 @@ mod tests {
             (" allow r", " allow r"),
         ] {
             let e = bad.parse::<MdsCap>().unwrap_err();
-            assert_eq!(e.to_string(), format!("mds capability parse failed, stopped at '{rest}' of '{bad}'"));
+            assert_eq!(
+                e.to_string(),
+                format!("mds capability parse failed, stopped at '{rest}' of '{bad}'")
+            );
         }
     }
 }

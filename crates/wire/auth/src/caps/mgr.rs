@@ -59,12 +59,7 @@ pub struct MgrOp<'a> {
 impl MgrCap {
     /// `allow *`.
     pub fn allow_all() -> Self {
-        MgrCap {
-            grants: vec![MgrGrant {
-                kind: MgrGrantKind::Blanket(Perm::ANY),
-                network: None,
-            }],
-        }
+        MgrCap { grants: vec![MgrGrant { kind: MgrGrantKind::Blanket(Perm::ANY), network: None }] }
     }
 
     /// Whether any grant is `allow *`, wherever it may be used from.
@@ -75,11 +70,7 @@ impl MgrCap {
     /// Whether `op` is allowed (`MgrCap::is_capable`). Grants add up.
     pub fn is_capable(&self, op: &MgrOp<'_>) -> bool {
         let mut allowed = Perm::NONE;
-        for grant in self
-            .grants
-            .iter()
-            .filter(|g| Network::admits(&g.network, op.addr))
-        {
+        for grant in self.grants.iter().filter(|g| Network::admits(&g.network, op.addr)) {
             if grant.is_allow_all() {
                 return true;
             }
@@ -124,35 +115,20 @@ impl MgrGrantKind {
     }
 }
 
-/// What a profile stands for (`MgrCapGrant::expand_profile`); `None` for those that stand for nothing.
+/// What a profile stands for (`MgrCapGrant::expand_profile`); `None` for those that stand for
+/// nothing.
 fn expand(profile: &str, args: &Arguments) -> Result<Option<MgrGrantKind>, String> {
     match profile {
         "read-only" => Ok(Some(MgrGrantKind::Blanket(Perm::R))),
         "read-write" => Ok(Some(MgrGrantKind::Blanket(Perm::R | Perm::W))),
-        "crash" => Ok(Some(MgrGrantKind::Command(
-            "crash post".to_owned(),
-            Arguments::new(),
-        ))),
+        "crash" => Ok(Some(MgrGrantKind::Command("crash post".to_owned(), Arguments::new()))),
         "osd" | "mds" => Ok(None),
         "rbd" | "rbd-read-only" => {
-            if let Some(key) = args
-                .keys()
-                .find(|k| !matches!(k.as_str(), "pool" | "namespace"))
-            {
-                return Err(format!(
-                    "profile '{profile}' does not recognize key '{key}'"
-                ));
+            if let Some(key) = args.keys().find(|k| !matches!(k.as_str(), "pool" | "namespace")) {
+                return Err(format!("profile '{profile}' does not recognize key '{key}'"));
             }
-            let perm = if profile == "rbd" {
-                Perm::R | Perm::W
-            } else {
-                Perm::R
-            };
-            Ok(Some(MgrGrantKind::Module(
-                "rbd_support".to_owned(),
-                args.clone(),
-                perm,
-            )))
+            let perm = if profile == "rbd" { Perm::R | Perm::W } else { Perm::R };
+            Ok(Some(MgrGrantKind::Module("rbd_support".to_owned(), args.clone(), perm)))
         }
         _ => Err(format!("unrecognized profile '{profile}'")),
     }
@@ -163,11 +139,7 @@ impl FromStr for MgrCap {
 
     fn from_str(text: &str) -> Result<Self, CapsError> {
         let mut p = Parser::new(text);
-        let grants = if text.len() > TEXT_MAX {
-            Vec::new()
-        } else {
-            p.grants(true, grant)
-        };
+        let grants = if text.len() > TEXT_MAX { Vec::new() } else { p.grants(true, grant) };
         if grants.is_empty() || !p.rest.is_empty() {
             return Err(CapsError::at("mgr", text, p.rest));
         }

@@ -1,8 +1,8 @@
 //! Capabilities: what an authenticated entity may do at a monitor, OSD or manager.
 //!
 //! The grammars and the decisions are Ceph's (`src/mon/MonCap.cc`, `src/osd/OSDCap.cc`,
-//! `src/mgr/MgrCap.cc`), including where they look odd: alternatives are tried in Ceph's order and the
-//! first that matches is kept, so `allow class x pool=y` fails here as it does there.
+//! `src/mgr/MgrCap.cc`), including where they look odd: alternatives are tried in Ceph's order and
+//! the first that matches is kept, so `allow class x pool=y` fails here as it does there.
 
 mod constraint;
 mod mds;
@@ -57,11 +57,7 @@ impl CapsError {
         if rest.is_empty() {
             CapsError::End { service, text }
         } else {
-            CapsError::Syntax {
-                service,
-                rest: rest.to_owned(),
-                text,
-            }
+            CapsError::Syntax { service, rest: rest.to_owned(), text }
         }
     }
 }
@@ -122,7 +118,8 @@ impl fmt::Display for Perm {
     }
 }
 
-/// A string as the grammar takes it back: bare if it may be, else in the quotes that it does not hold.
+/// A string as the grammar takes it back: bare if it may be, else in the quotes that it does not
+/// hold.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

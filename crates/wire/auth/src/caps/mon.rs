@@ -28,8 +28,8 @@ pub struct MonGrant {
 /// The forms that a grant has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonGrantKind {
-    /// `allow rw`: every service except `config-key`; with a file system name it restricts which file
-    /// systems are shown.
+    /// `allow rw`: every service except `config-key`; with a file system name it restricts which
+    /// file systems are shown.
     Blanket(Perm, Option<String>),
     /// `allow service osd rw`.
     Service(String, Perm),
@@ -58,10 +58,7 @@ impl MonCap {
     /// `allow *`.
     pub fn allow_all() -> Self {
         MonCap {
-            grants: vec![MonGrant {
-                kind: MonGrantKind::Blanket(Perm::ANY, None),
-                network: None,
-            }],
+            grants: vec![MonGrant { kind: MonGrantKind::Blanket(Perm::ANY, None), network: None }],
         }
     }
 
@@ -73,11 +70,7 @@ impl MonCap {
     /// Whether `name` may do `op` (`MonCap::is_capable`). Grants add up.
     pub fn is_capable(&self, name: &AuthName, op: &MonOp<'_>) -> bool {
         let mut allowed = Perm::NONE;
-        for grant in self
-            .grants
-            .iter()
-            .filter(|g| Network::admits(&g.network, op.addr))
-        {
+        for grant in self.grants.iter().filter(|g| Network::admits(&g.network, op.addr)) {
             if grant.is_allow_all() {
                 return true;
             }
@@ -134,9 +127,9 @@ impl MonGrantKind {
                 Perm::RWX
             }
             MonGrantKind::Command(..) => Perm::NONE,
-            MonGrantKind::Profile(profile) => expand(profile, name)
-                .iter()
-                .fold(Perm::NONE, |perm, k| perm | k.allowed(name, op)),
+            MonGrantKind::Profile(profile) => {
+                expand(profile, name).iter().fold(Perm::NONE, |perm, k| perm | k.allowed(name, op))
+            }
         }
     }
 }
@@ -148,9 +141,7 @@ fn service(service: &str, perm: Perm) -> MonGrantKind {
 fn command(command: &str, args: &[(&str, Constraint)]) -> MonGrantKind {
     MonGrantKind::Command(
         command.to_owned(),
-        args.iter()
-            .map(|(k, c)| (k.to_string(), c.clone()))
-            .collect(),
+        args.iter().map(|(k, c)| (k.to_string(), c.clone())).collect(),
     )
 }
 
@@ -168,10 +159,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
     let blocklist = |spelled: &str, op: &str| {
         command(
             spelled,
-            &[
-                (op, equal("add")),
-                ("addr", Constraint::regex("^[^/]+/[0-9]+$".to_owned())),
-            ],
+            &[(op, equal("add")), ("addr", Constraint::regex("^[^/]+/[0-9]+$".to_owned()))],
         )
     };
     let reader = |services: &[&str]| services.iter().map(|s| service(s, r)).collect::<Vec<_>>();
@@ -186,10 +174,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
             service("log", Perm::W),
             command(
                 "config set",
-                &[(
-                    "name",
-                    Constraint::regex("osd_mclock_max_capacity_iops_(hdd|ssd)".to_owned()),
-                )],
+                &[("name", Constraint::regex("osd_mclock_max_capacity_iops_(hdd|ssd)".to_owned()))],
             ),
         ],
         "mds" => vec![
@@ -231,10 +216,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
         "bootstrap-mgr" => {
             let mut v = reader(&["mon", "osd"]);
             v.push(command("mon getmap", &[]));
-            let args = [
-                ("entity", prefix("mgr.")),
-                ("caps_mon", equal("allow profile mgr")),
-            ];
+            let args = [("entity", prefix("mgr.")), ("caps_mon", equal("allow profile mgr"))];
             v.push(command("auth get-or-create", &args));
             v
         }
@@ -250,11 +232,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
             v
         }
         "bootstrap-rbd" | "bootstrap-rbd-mirror" => {
-            let mon = if profile == "bootstrap-rbd" {
-                "profile rbd"
-            } else {
-                "profile rbd-mirror"
-            };
+            let mon = if profile == "bootstrap-rbd" { "profile rbd" } else { "profile rbd-mirror" };
             let osd = "^([ ,]*profile(=|[ ]+)['\"]?rbd[^ ,'\"]*['\"]?([ ]+pool(=|[ ]+)['\"]?[^,'\"]+['\"]?)?)+$";
             let args = [
                 ("entity", prefix("client.")),
@@ -273,10 +251,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
         "crash" => reader(&["mon"]),
         "cephfs-mirror" => {
             let mut v = reader(&["mon", "mds", "osd", "pg"]);
-            v.push(command(
-                "config-key get",
-                &[("key", prefix("cephfs/mirror/peer/"))],
-            ));
+            v.push(command("config-key get", &[("key", prefix("cephfs/mirror/peer/"))]));
             v
         }
         "role-definer" => vec![service("mon", r), service("auth", all)],
@@ -292,10 +267,7 @@ fn expand(profile: &str, name: &AuthName) -> Vec<MonGrantKind> {
                 "rbd-mirror-peer" => {
                     let any = Constraint::regex("rbd/mirror/[^/]+".to_owned());
                     v.push(command("config-key get", &[("key", any)]));
-                    v.push(command(
-                        "config-key set",
-                        &[("key", prefix("rbd/mirror/peer/"))],
-                    ));
+                    v.push(command("config-key set", &[("key", prefix("rbd/mirror/peer/"))]));
                 }
                 _ => {}
             }
@@ -316,11 +288,7 @@ impl FromStr for MonCap {
 
     fn from_str(text: &str) -> Result<Self, CapsError> {
         let mut p = Parser::new(text);
-        let grants = if text.len() > TEXT_MAX {
-            Vec::new()
-        } else {
-            p.grants(true, grant)
-        };
+        let grants = if text.len() > TEXT_MAX { Vec::new() } else { p.grants(true, grant) };
         if grants.is_empty() || !p.rest.is_empty() {
             return Err(CapsError::at("mon", text, p.rest));
         }
@@ -348,23 +316,16 @@ fn blanket(p: &mut Parser<'_>) -> Option<MonGrant> {
     let fs = p.attempt(|p| {
         p.spaces()?;
         p.keyword("fsname")?;
-        p.run(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
-            .map(str::to_owned)
+        p.run(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)).map(str::to_owned)
     });
-    Some(MonGrant {
-        kind: MonGrantKind::Blanket(perm, fs),
-        network,
-    })
+    Some(MonGrant { kind: MonGrantKind::Blanket(perm, fs), network })
 }
 
 fn profile(p: &mut Parser<'_>) -> Option<MonGrant> {
     p.allow();
     p.keyword("profile")?;
     let kind = MonGrantKind::Profile(p.string()?);
-    Some(MonGrant {
-        kind,
-        network: p.network().map(Network::new),
-    })
+    Some(MonGrant { kind, network: p.network().map(Network::new) })
 }
 
 fn of_service(p: &mut Parser<'_>) -> Option<MonGrant> {
@@ -373,10 +334,7 @@ fn of_service(p: &mut Parser<'_>) -> Option<MonGrant> {
     let service = p.string()?;
     p.spaces()?;
     let kind = MonGrantKind::Service(service, p.perm()?);
-    Some(MonGrant {
-        kind,
-        network: p.network().map(Network::new),
-    })
+    Some(MonGrant { kind, network: p.network().map(Network::new) })
 }
 
 fn of_command(p: &mut Parser<'_>) -> Option<MonGrant> {
@@ -390,10 +348,7 @@ fn of_command(p: &mut Parser<'_>) -> Option<MonGrant> {
         p.arguments(false)
     });
     let kind = MonGrantKind::Command(command, args.unwrap_or_default());
-    Some(MonGrant {
-        kind,
-        network: p.network().map(Network::new),
-    })
+    Some(MonGrant { kind, network: p.network().map(Network::new) })
 }
 
 impl fmt::Display for MonGrant {

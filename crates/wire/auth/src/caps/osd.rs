@@ -166,23 +166,16 @@ impl OsdCap {
     /// `allow *`.
     pub fn allow_all() -> Self {
         let kind = Kind::Allow(OsdMatch::default(), OsdSpec::Perm(OsdPerm::ANY));
-        OsdCap {
-            grants: vec![OsdGrant {
-                kind,
-                network: None,
-            }],
-        }
+        OsdCap { grants: vec![OsdGrant { kind, network: None }] }
     }
 
     /// Whether any grant is `allow *` for all objects, wherever it may be used from.
     pub fn is_allow_all(&self) -> bool {
-        self.grants
-            .iter()
-            .any(|g| g.rules().any(|(m, s)| m.is_all() && s.is_any()))
+        self.grants.iter().any(|g| g.rules().any(|(m, s)| m.is_all() && s.is_any()))
     }
 
-    /// Whether `op` is allowed (`OSDCap::is_capable`). One grant must cover its reads and writes; class
-    /// calls may each be covered by another one.
+    /// Whether `op` is allowed (`OSDCap::is_capable`). One grant must cover its reads and writes;
+    /// class calls may each be covered by another one.
     pub fn is_capable(&self, op: &OsdOp<'_>) -> bool {
         let mut class_allowed = vec![false; op.classes.len()];
         self.grants
@@ -241,20 +234,14 @@ impl OsdMatch {
 
     fn matches(&self, op: &OsdOp<'_>) -> bool {
         self.pool.as_deref().is_none_or(|p| p == op.pool)
-            && self
-                .namespace
-                .as_deref()
-                .is_none_or(|n| match n.strip_suffix('*') {
-                    Some(begin) => {
-                        op.namespace.starts_with(begin.as_bytes()) || n.as_bytes() == op.namespace
-                    }
-                    None => n.as_bytes() == op.namespace,
-                })
+            && self.namespace.as_deref().is_none_or(|n| match n.strip_suffix('*') {
+                Some(begin) => {
+                    op.namespace.starts_with(begin.as_bytes()) || n.as_bytes() == op.namespace
+                }
+                None => n.as_bytes() == op.namespace,
+            })
             && self.tag.as_ref().is_none_or(|t| t.matches(op.metadata))
-            && self
-                .object_prefix
-                .as_deref()
-                .is_none_or(|p| op.object.starts_with(p.as_bytes()))
+            && self.object_prefix.as_deref().is_none_or(|p| op.object.starts_with(p.as_bytes()))
     }
 }
 
@@ -284,10 +271,7 @@ impl OsdProfile {
             object_prefix: Some(prefix.to_owned()),
             ..OsdMatch::default()
         };
-        let header = OsdMatch {
-            object_prefix: Some("rbd_header.".to_owned()),
-            ..here.clone()
-        };
+        let header = OsdMatch { object_prefix: Some("rbd_header.".to_owned()), ..here.clone() };
         let class = |method: &str| OsdSpec::Class("rbd".to_owned(), Some(method.to_owned()));
         let rw = OsdPerm::R.or(OsdPerm::W);
         match self.name.as_str() {
@@ -297,12 +281,10 @@ impl OsdProfile {
                 (named("rbd_info"), OsdSpec::Perm(OsdPerm::R)),
                 (named("rbd_children"), OsdSpec::Perm(OsdPerm::CLASS_READ)),
                 (named("rbd_mirroring"), OsdSpec::Perm(OsdPerm::CLASS_READ)),
-                // The pool's metadata is in the default namespace whatever the grant is restricted to.
+                // The pool's metadata is in the default namespace whatever the grant is restricted
+                // to.
                 (
-                    OsdMatch {
-                        pool: self.pool.clone(),
-                        ..OsdMatch::default()
-                    },
+                    OsdMatch { pool: self.pool.clone(), ..OsdMatch::default() },
                     class("metadata_list"),
                 ),
                 (here, OsdSpec::Perm(rw.or(OsdPerm::X))),
@@ -322,11 +304,7 @@ impl FromStr for OsdCap {
 
     fn from_str(text: &str) -> Result<Self, CapsError> {
         let mut p = Parser::new(text);
-        let grants = if text.len() > TEXT_MAX {
-            Vec::new()
-        } else {
-            p.grants(false, grant)
-        };
+        let grants = if text.len() > TEXT_MAX { Vec::new() } else { p.grants(false, grant) };
         p.skip(is_space);
         if grants.is_empty() || !p.rest.is_empty() {
             return Err(CapsError::at("osd", text, p.rest));
@@ -382,11 +360,7 @@ fn profile(p: &mut Parser<'_>) -> Option<Kind> {
     p.lit("profile")?;
     p.lit("=").or_else(|| spaces(p))?;
     let name = p.string()?;
-    let profile = OsdProfile {
-        name,
-        pool: p.attempt(pool),
-        namespace: p.attempt(namespace),
-    };
+    let profile = OsdProfile { name, pool: p.attempt(pool), namespace: p.attempt(namespace) };
     let rules = profile.expand();
     Some(Kind::Profile(profile, rules))
 }
@@ -422,28 +396,17 @@ fn tag(p: &mut Parser<'_>) -> Option<PoolTag> {
     p.skip(is_space);
     p.lit("=")?;
     p.skip(is_space);
-    Some(PoolTag {
-        application,
-        key,
-        value: wildcard_or_string(p)?,
-    })
+    Some(PoolTag { application, key, value: wildcard_or_string(p)? })
 }
 
 /// Never fails: everything is optional.
 fn object_match(p: &mut Parser<'_>) -> OsdMatch {
     if let Some(tag) = p.attempt(tag) {
-        return OsdMatch {
-            tag: Some(tag),
-            ..OsdMatch::default()
-        };
+        return OsdMatch { tag: Some(tag), ..OsdMatch::default() };
     }
     let both = p.attempt(|p| {
         let namespace = namespace(p)?;
-        Some(OsdMatch {
-            namespace: Some(namespace),
-            tag: Some(tag(p)?),
-            ..OsdMatch::default()
-        })
+        Some(OsdMatch { namespace: Some(namespace), tag: Some(tag(p)?), ..OsdMatch::default() })
     });
     if let Some(both) = both {
         return both;
@@ -498,10 +461,8 @@ fn perm(p: &mut Parser<'_>) -> Option<OsdPerm> {
         (perm != OsdPerm::NONE).then_some(perm)
     });
     let mut perm = letters.unwrap_or_default();
-    for (word, bit) in [
-        ("class-read", OsdPerm::CLASS_READ),
-        ("class-write", OsdPerm::CLASS_WRITE),
-    ] {
+    for (word, bit) in [("class-read", OsdPerm::CLASS_READ), ("class-write", OsdPerm::CLASS_WRITE)]
+    {
         let found = p.attempt(|p| {
             spaces(p)?;
             p.lit(word)
@@ -524,18 +485,10 @@ fn print_namespace(n: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 impl fmt::Display for OsdGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let star = |s: &str| {
-            if s == "*" {
-                s.to_owned()
-            } else {
-                format!("\"{s}\"")
-            }
+            if s == "*" { s.to_owned() } else { format!("\"{s}\"") }
         };
         let star = |s: &str| {
-            if s.contains('"') {
-                format!("'{s}'")
-            } else {
-                star(s)
-            }
+            if s.contains('"') { format!("'{s}'") } else { star(s) }
         };
         match &self.kind {
             Kind::Allow(m, spec) => {

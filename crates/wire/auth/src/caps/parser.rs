@@ -2,11 +2,12 @@
 
 use super::{Arguments, Constraint, Perm};
 
-/// Texts longer than this are refused outright: nobody writes them, and grants are counted in bytes.
+/// Texts longer than this are refused outright: nobody writes them, and grants are counted in
+/// bytes.
 pub(super) const TEXT_MAX: usize = 64 << 10;
 
-/// A position in a text. Every reader either succeeds and advances, or fails and leaves it alone; the
-/// exceptions say so.
+/// A position in a text. Every reader either succeeds and advances, or fails and leaves it alone;
+/// the exceptions say so.
 #[derive(Clone, Copy)]
 pub(super) struct Parser<'a> {
     pub rest: &'a str,
@@ -74,14 +75,12 @@ impl<'a> Parser<'a> {
 
     /// A quoted string or a bare word.
     pub fn string(&mut self) -> Option<String> {
-        self.quoted(false)
-            .or_else(|| self.run(is_word).map(str::to_owned))
+        self.quoted(false).or_else(|| self.run(is_word).map(str::to_owned))
     }
 
     /// The same, but quotes may hold nothing.
     pub fn string_or_empty(&mut self) -> Option<String> {
-        self.quoted(true)
-            .or_else(|| self.run(is_word).map(str::to_owned))
+        self.quoted(true).or_else(|| self.run(is_word).map(str::to_owned))
     }
 
     /// ` network ADDRESS/BITS`, or nothing.
@@ -90,8 +89,7 @@ impl<'a> Parser<'a> {
             p.spaces()?;
             p.lit("network")?;
             p.spaces()?;
-            p.run(|c| c.is_ascii_hexdigit() || "/.:][".contains(c))
-                .map(str::to_owned)
+            p.run(|c| c.is_ascii_hexdigit() || "/.:][".contains(c)).map(str::to_owned)
         })
     }
 

@@ -4,9 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn args(list: &[(&str, &str)]) -> BTreeMap<String, String> {
-    list.iter()
-        .map(|(k, v)| (k.to_string(), v.to_string()))
-        .collect()
+    list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
 }
 
 fn mon(cap: &str, service: &str, command: &str, given: &[(&str, &str)], perm: Perm) -> bool {
@@ -21,115 +19,44 @@ fn mon_from(
     perm: Perm,
     addr: &str,
 ) -> bool {
-    let op = MonOp {
-        service,
-        command,
-        args: &args(given),
-        perm,
-        addr: addr.parse().ok(),
-    };
-    cap.parse::<MonCap>()
-        .unwrap()
-        .is_capable(&"osd.3".parse::<AuthName>().unwrap(), &op)
+    let op = MonOp { service, command, args: &args(given), perm, addr: addr.parse().ok() };
+    cap.parse::<MonCap>().unwrap().is_capable(&"osd.3".parse::<AuthName>().unwrap(), &op)
 }
 
 #[test]
 fn mon_blanket_and_service() {
     let (r, w, x) = (Perm::R, Perm::W, Perm::X);
-    assert!(mon(
-        "allow *",
-        "config-key",
-        "config-key get",
-        &[],
-        Perm::RWX
-    ));
+    assert!(mon("allow *", "config-key", "config-key get", &[], Perm::RWX));
     assert!(!mon("allow rwx", "config-key", "config-key get", &[], r));
     assert!(mon("allow rwx", "osd", "", &[], r | w | x));
     assert!(!mon("allow r", "osd", "", &[], w));
     assert!(mon("allow service osd rw", "osd", "", &[], w));
     assert!(!mon("allow service osd rw", "mon", "", &[], r));
     assert!(
-        mon(
-            "allow service=osd r; allow service osd x",
-            "osd",
-            "",
-            &[],
-            r | x
-        ),
+        mon("allow service=osd r; allow service osd x", "osd", "", &[], r | x),
         "grants add up"
     );
-    assert!(mon_from(
-        "allow rw network 10.1.0.0/16",
-        "osd",
-        "",
-        &[],
-        w,
-        "10.1.2.3"
-    ));
-    assert!(!mon_from(
-        "allow * network 10.1.0.0/16",
-        "osd",
-        "",
-        &[],
-        w,
-        "10.2.2.3"
-    ));
-    assert!(!mon_from(
-        "allow * network abc/8",
-        "osd",
-        "",
-        &[],
-        w,
-        "10.2.2.3"
-    ));
+    assert!(mon_from("allow rw network 10.1.0.0/16", "osd", "", &[], w, "10.1.2.3"));
+    assert!(!mon_from("allow * network 10.1.0.0/16", "osd", "", &[], w, "10.2.2.3"));
+    assert!(!mon_from("allow * network abc/8", "osd", "", &[], w, "10.2.2.3"));
 }
 
 #[test]
 fn mon_commands() {
     let cap = r#"allow command "osd blocklist" with blocklistop=add addr regex "^[^/]+/[0-9]+$""#;
     let blocklist = |given: &[(&str, &str)]| mon(cap, "osd", "osd blocklist", given, Perm::RWX);
-    assert!(blocklist(&[
-        ("blocklistop", "add"),
-        ("addr", "10.0.0.1:0/123")
-    ]));
-    assert!(!blocklist(&[
-        ("blocklistop", "rm"),
-        ("addr", "10.0.0.1:0/123")
-    ]));
-    assert!(!blocklist(&[
-        ("blocklistop", "add"),
-        ("addr", "10.0.0.1:0")
-    ]));
-    assert!(
-        !blocklist(&[("blocklistop", "add")]),
-        "a condition needs its argument"
-    );
-    assert!(!mon(
-        "allow command x with k regex \"[\"",
-        "osd",
-        "x",
-        &[("k", "[")],
-        Perm::R
-    ));
-    assert!(mon(
-        "allow command=x with k prefix ab",
-        "osd",
-        "x",
-        &[("k", "abc")],
-        Perm::R
-    ));
+    assert!(blocklist(&[("blocklistop", "add"), ("addr", "10.0.0.1:0/123")]));
+    assert!(!blocklist(&[("blocklistop", "rm"), ("addr", "10.0.0.1:0/123")]));
+    assert!(!blocklist(&[("blocklistop", "add"), ("addr", "10.0.0.1:0")]));
+    assert!(!blocklist(&[("blocklistop", "add")]), "a condition needs its argument");
+    assert!(!mon("allow command x with k regex \"[\"", "osd", "x", &[("k", "[")], Perm::R));
+    assert!(mon("allow command=x with k prefix ab", "osd", "x", &[("k", "abc")], Perm::R));
 }
 
 #[test]
 fn mon_profiles() {
     let key = [("key", "daemon-private/osd.3/x")];
-    assert!(mon(
-        "allow profile osd",
-        "config-key",
-        "config-key get",
-        &key,
-        Perm::R
-    ));
+    assert!(mon("allow profile osd", "config-key", "config-key get", &key, Perm::R));
     assert!(!mon(
         "profile osd",
         "config-key",
@@ -153,13 +80,7 @@ fn mon_profiles() {
         &[("name", "osd_mclock_max_capacity_iops_ssd_")],
         Perm::W
     ));
-    assert!(mon(
-        "profile bootstrap-osd",
-        "osd",
-        "osd new",
-        &[],
-        Perm::RWX
-    ));
+    assert!(mon("profile bootstrap-osd", "osd", "osd new", &[], Perm::RWX));
     assert!(mon(
         "profile rbd",
         "osd",
@@ -175,32 +96,13 @@ fn mon_profiles() {
         Perm::RWX
     ));
     assert!(mon("profile simple-rados-client", "osd", "", &[], Perm::R));
-    assert!(mon(
-        "profile role-definer",
-        "auth",
-        "auth rm",
-        &[],
-        Perm::RWX
-    ));
+    assert!(mon("profile role-definer", "auth", "auth rm", &[], Perm::RWX));
     assert!(mon("profile crash", "mon", "", &[], Perm::R));
     let bootstrap = |mon_caps, osd| {
-        let given = [
-            ("entity", "client.x"),
-            ("caps_mon", mon_caps),
-            ("caps_osd", osd),
-        ];
-        mon(
-            "profile bootstrap-rbd",
-            "auth",
-            "auth get-or-create",
-            &given,
-            Perm::RWX,
-        )
+        let given = [("entity", "client.x"), ("caps_mon", mon_caps), ("caps_osd", osd)];
+        mon("profile bootstrap-rbd", "auth", "auth get-or-create", &given, Perm::RWX)
     };
-    assert!(bootstrap(
-        "profile rbd",
-        "profile rbd pool=p, profile rbd-read-only"
-    ));
+    assert!(bootstrap("profile rbd", "profile rbd pool=p, profile rbd-read-only"));
     assert!(!bootstrap("profile rbd", "allow *"));
     assert!(!mon("profile nonsense", "mon", "", &[], Perm::R));
 }
@@ -211,13 +113,7 @@ fn mon_file_systems() {
     assert_eq!(cap.allowed_fs_names(), ["a", "b"]);
     let me = "client.x".parse().unwrap();
     assert!(cap.fs_capable(&me, "b", Perm::W) && !cap.fs_capable(&me, "a", Perm::W));
-    assert!(
-        "allow r"
-            .parse::<MonCap>()
-            .unwrap()
-            .allowed_fs_names()
-            .is_empty()
-    );
+    assert!("allow r".parse::<MonCap>().unwrap().allowed_fs_names().is_empty());
 }
 
 struct Op<'a> {
@@ -228,10 +124,8 @@ struct Op<'a> {
 }
 
 fn osd(cap: &str, pool: &str, namespace: &str, op: &Op<'_>) -> bool {
-    let metadata = BTreeMap::from([(
-        "rbd".to_owned(),
-        BTreeMap::from([("k".to_owned(), "v".to_owned())]),
-    )]);
+    let metadata =
+        BTreeMap::from([("rbd".to_owned(), BTreeMap::from([("k".to_owned(), "v".to_owned())]))]);
     cap.parse::<OsdCap>().unwrap().is_capable(&OsdOp {
         pool,
         namespace: namespace.as_bytes(),
@@ -246,12 +140,7 @@ fn osd(cap: &str, pool: &str, namespace: &str, op: &Op<'_>) -> bool {
 
 #[test]
 fn osd_matches() {
-    let write = Op {
-        object: "obj",
-        read: false,
-        write: true,
-        classes: &[],
-    };
+    let write = Op { object: "obj", read: false, write: true, classes: &[] };
     for (cap, pool, ns, want) in [
         ("allow *", "p", "n", true),
         ("allow rwx", "p", "", true),
@@ -263,12 +152,7 @@ fn osd_matches() {
         ("allow rw namespace=a*", "p", "ab", true),
         ("allow rw namespace=\"\"", "p", "", true),
         ("allow rw namespace=\"\"", "p", "x", false),
-        (
-            "allow rw pool=p namespace=n object_prefix ob",
-            "p",
-            "n",
-            true,
-        ),
+        ("allow rw pool=p namespace=n object_prefix ob", "p", "n", true),
         ("allow rw object_prefix x", "p", "", false),
         ("allow rw tag rbd k=v", "p", "", true),
         ("allow rw tag rbd k = other", "p", "", false),
@@ -283,40 +167,21 @@ fn osd_matches() {
     ] {
         assert_eq!(osd(cap, pool, ns, &write), want, "{cap} on {pool}/{ns}");
     }
-    let both = Op {
-        read: true,
-        ..write
-    };
-    assert!(
-        !osd("allow r, allow w", "p", "", &both),
-        "one grant must cover reads and writes"
-    );
+    let both = Op { read: true, ..write };
+    assert!(!osd("allow r, allow w", "p", "", &both), "one grant must cover reads and writes");
 }
 
 #[test]
 fn osd_classes() {
-    let call = |class, method, read, write, allowed| ClassCall {
-        class,
-        method,
-        read,
-        write,
-        allowed,
-    };
+    let call =
+        |class, method, read, write, allowed| ClassCall { class, method, read, write, allowed };
     let lock = [call("lock", "lock", true, true, true)];
     let evil = [call("evil", "run", true, false, false)];
-    let op = |classes| Op {
-        object: "rbd_children",
-        read: false,
-        write: false,
-        classes,
-    };
+    let op = |classes| Op { object: "rbd_children", read: false, write: false, classes };
     assert!(osd("allow x", "p", "", &op(&lock)));
     assert!(!osd("allow class-read", "p", "", &op(&lock)));
     assert!(osd("allow class-read class-write", "p", "", &op(&lock)));
-    assert!(
-        !osd("allow rwx", "p", "", &op(&evil)),
-        "x covers listed classes only"
-    );
+    assert!(!osd("allow rwx", "p", "", &op(&evil)), "x covers listed classes only");
     assert!(osd("allow *", "p", "", &op(&evil)));
     assert!(osd("allow class evil", "p", "", &op(&evil)));
     assert!(osd("allow class evil run", "p", "", &op(&evil)));
@@ -333,54 +198,17 @@ fn osd_classes() {
 #[test]
 fn mgr_grants() {
     let can = |cap: &str, module: &str, command: &str, given: &[(&str, &str)], perm| {
-        let op = MgrOp {
-            service: "",
-            module,
-            command,
-            args: &args(given),
-            perm,
-            addr: None,
-        };
+        let op = MgrOp { service: "", module, command, args: &args(given), perm, addr: None };
         cap.parse::<MgrCap>().unwrap().is_capable(&op)
     };
     assert!(can("allow *", "x", "y", &[], Perm::RWX));
-    assert!(can(
-        "allow profile crash",
-        "crash",
-        "crash post",
-        &[],
-        Perm::RWX
-    ));
+    assert!(can("allow profile crash", "crash", "crash post", &[], Perm::RWX));
     assert!(!can("profile crash", "crash", "crash rm", &[], Perm::R));
-    assert!(can(
-        "profile rbd pool=p",
-        "rbd_support",
-        "",
-        &[("pool", "p")],
-        Perm::W
-    ));
-    assert!(!can(
-        "profile rbd pool=p",
-        "rbd_support",
-        "",
-        &[("pool", "q")],
-        Perm::W
-    ));
-    assert!(can(
-        "profile rbd pool=p",
-        "rbd_support",
-        "rbd task add",
-        &[("pool", "q")],
-        Perm::W
-    ));
+    assert!(can("profile rbd pool=p", "rbd_support", "", &[("pool", "p")], Perm::W));
+    assert!(!can("profile rbd pool=p", "rbd_support", "", &[("pool", "q")], Perm::W));
+    assert!(can("profile rbd pool=p", "rbd_support", "rbd task add", &[("pool", "q")], Perm::W));
     assert!(!can("profile osd", "x", "y", &[], Perm::R));
-    assert!(can(
-        "allow module m with a = b rw",
-        "m",
-        "",
-        &[("a", "b")],
-        Perm::W
-    ));
+    assert!(can("allow module m with a = b rw", "m", "", &[("a", "b")], Perm::W));
     let bad = |cap: &str| cap.parse::<MgrCap>().unwrap_err().to_string();
     assert_eq!(
         bad("profile wrong"),
@@ -396,15 +224,9 @@ fn errors_say_where() {
         e("allow r, deny w".parse()),
         "mon capability parse failed, stopped at ', deny w' of 'allow r, deny w'"
     );
-    assert_eq!(
-        e("".parse()),
-        "mon capability parse failed, stopped at end of ''"
-    );
+    assert_eq!(e("".parse()), "mon capability parse failed, stopped at end of ''");
     assert!("allow".parse::<OsdCap>().is_err());
-    assert!(
-        "allow class x pool=y".parse::<OsdCap>().is_err(),
-        "as in Ceph: the method is 'pool'"
-    );
+    assert!("allow class x pool=y".parse::<OsdCap>().is_err(), "as in Ceph: the method is 'pool'");
     assert!("allow rbd".parse::<MonCap>().is_err());
 }
 
@@ -493,13 +315,11 @@ fn likely() -> impl Strategy<Value = String> {
     ]);
     prop::collection::vec((head, perm, tail), 1..4).prop_map(|g| {
         g.iter()
-            .map(|(h, p, t)| {
-                if h.ends_with(' ') {
-                    format!("{h}{p}{t}")
-                } else {
-                    format!("{h}{t}")
-                }
-            })
+            .map(
+                |(h, p, t)| {
+                    if h.ends_with(' ') { format!("{h}{p}{t}") } else { format!("{h}{t}") }
+                },
+            )
             .collect::<Vec<_>>()
             .join(", ")
     })

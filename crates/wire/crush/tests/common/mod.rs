@@ -1,7 +1,9 @@
 //! Random maps, and stock `crushtool` to compare with.
 #![allow(dead_code, missing_docs)]
 
-use crush::{Algorithm, Bucket, ChooseArg, ChooseArgs, CrushMap, Rule, RuleMode, Step, Tunables, op};
+use crush::{
+    Algorithm, Bucket, ChooseArg, ChooseArgs, CrushMap, Rule, RuleMode, Step, Tunables, op,
+};
 use std::path::Path;
 use std::process::Command;
 
@@ -33,7 +35,10 @@ impl Rng {
 pub fn have(tool: &str) -> bool {
     let found = Command::new(tool).arg("--help").output().is_ok();
     if !found {
-        assert!(std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(), "{tool} is required and not installed");
+        assert!(
+            std::env::var_os("SIPHON_REQUIRE_ORACLES").is_none(),
+            "{tool} is required and not installed"
+        );
         eprintln!("skipped: {tool} is not installed");
     }
     found
@@ -46,10 +51,15 @@ pub fn crushtool(args: &[&str], map: &Path) -> (bool, String) {
         .arg("-i")
         .arg(map)
         .args(args)
-        .output().expect("crushtool runs");
-    let mut text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        .output()
+        .expect("crushtool runs");
+    let mut text =
+        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     if out.status.code().is_none() {
-        text = format!("aborted: {}", text.lines().find(|l| l.contains("FAILED ceph_assert")).unwrap_or("no assertion"));
+        text = format!(
+            "aborted: {}",
+            text.lines().find(|l| l.contains("FAILED ceph_assert")).unwrap_or("no assertion")
+        );
     }
     (out.status.success(), text)
 }
@@ -57,7 +67,13 @@ pub fn crushtool(args: &[&str], map: &Path) -> (bool, String) {
 const ALL: [Algorithm; 5] =
     [Algorithm::Uniform, Algorithm::List, Algorithm::Tree, Algorithm::Straw, Algorithm::Straw2];
 
-fn random_bucket(rng: &mut Rng, map: &CrushMap, kind: u16, items: &[(i32, u32)], algs: &[Algorithm]) -> Bucket {
+fn random_bucket(
+    rng: &mut Rng,
+    map: &CrushMap,
+    kind: u16,
+    items: &[(i32, u32)],
+    algs: &[Algorithm],
+) -> Bucket {
     let mut algorithm = if rng.one_in(2) { Algorithm::Straw2 } else { *rng.pick(algs) };
     if algorithm == Algorithm::Uniform && items.first().is_some_and(|i| i.1 == 0) {
         algorithm = Algorithm::Straw2; // stock tools abort on a uniform bucket without weight
@@ -65,7 +81,8 @@ fn random_bucket(rng: &mut Rng, map: &CrushMap, kind: u16, items: &[(i32, u32)],
     if algorithm == Algorithm::Tree && items.iter().all(|i| i.1 == 0) {
         algorithm = Algorithm::List; // stock code walks past the items of a tree without weight
     }
-    Bucket::with_items(algorithm, kind, items, map.tunables.straw_calc_version).expect("the items fit")
+    Bucket::with_items(algorithm, kind, items, map.tunables.straw_calc_version)
+        .expect("the items fit")
 }
 
 /// A forest of one root over racks over hosts over devices, with everything random that may be.
@@ -76,8 +93,14 @@ pub fn random_map(rng: &mut Rng) -> CrushMap {
 /// As [`random_map`], with these bucket algorithms.
 pub fn random_map_of(rng: &mut Rng, algs: &[Algorithm]) -> CrushMap {
     let mut map = CrushMap::with_default_types();
-    let profiles =
-        [Tunables::LEGACY, Tunables::BOBTAIL, Tunables::FIREFLY, Tunables::HAMMER, Tunables::JEWEL, Tunables::JEWEL];
+    let profiles = [
+        Tunables::LEGACY,
+        Tunables::BOBTAIL,
+        Tunables::FIREFLY,
+        Tunables::HAMMER,
+        Tunables::JEWEL,
+        Tunables::JEWEL,
+    ];
     map.tunables = *rng.pick(&profiles);
     map.tunables.straw_calc_version = rng.below(2) as u8;
     if rng.one_in(4) {
@@ -102,7 +125,8 @@ pub fn random_map_of(rng: &mut Rng, algs: &[Algorithm]) -> CrushMap {
         racks.push(place(rng, &mut map, 3, &hosts, &format!("rack{rack}"), algs));
     }
     place(rng, &mut map, 11, &racks, "default", algs);
-    for item in map.buckets().flat_map(|b| b.items.clone()).filter(|i| *i >= 0).collect::<Vec<_>>() {
+    for item in map.buckets().flat_map(|b| b.items.clone()).filter(|i| *i >= 0).collect::<Vec<_>>()
+    {
         map.set_item_name(item, &format!("osd.{item}")).expect("a valid name");
     }
     map.finalize();
@@ -113,7 +137,14 @@ pub fn random_map_of(rng: &mut Rng, algs: &[Algorithm]) -> CrushMap {
     map
 }
 
-fn place(rng: &mut Rng, map: &mut CrushMap, kind: u16, items: &[(i32, u32)], name: &str, algs: &[Algorithm]) -> (i32, u32) {
+fn place(
+    rng: &mut Rng,
+    map: &mut CrushMap,
+    kind: u16,
+    items: &[(i32, u32)],
+    name: &str,
+    algs: &[Algorithm],
+) -> (i32, u32) {
     let b = random_bucket(rng, map, kind, items, algs);
     let items: Vec<(i32, u32)> = b.weighted_items().collect();
     let algorithm = b.algorithm();
@@ -124,9 +155,11 @@ fn place(rng: &mut Rng, map: &mut CrushMap, kind: u16, items: &[(i32, u32)], nam
 
 fn random_rules(rng: &mut Rng, map: &mut CrushMap) {
     let root = map.names.id("default").expect("the root");
-    for (name, domain, mode) in
-        [("leaf", "host", RuleMode::Firstn), ("ec", "host", RuleMode::Indep), ("osd", "", RuleMode::Firstn)]
-    {
+    for (name, domain, mode) in [
+        ("leaf", "host", RuleMode::Firstn),
+        ("ec", "host", RuleMode::Indep),
+        ("osd", "", RuleMode::Firstn),
+    ] {
         map.add_simple_rule(name, "default", domain, "", mode, 1, None).expect("the names exist");
     }
     for n in 0..3 {

@@ -103,10 +103,7 @@ impl Connection {
             phase: Phase::Opening,
             generation: 0,
             policy: messenger.policy(peer),
-            peer: EntityName {
-                kind: peer,
-                num: -1,
-            },
+            peer: EntityName { kind: peer, num: -1 },
             peer_addrs: addrs,
             features: Features(0),
             who: None,
@@ -133,8 +130,8 @@ impl Connection {
         })
     }
 
-    /// Queues a message. Never blocks; all messages queued before the next turn of the event loop leave
-    /// in as few system calls as possible. Does nothing on a connection that is down.
+    /// Queues a message. Never blocks; all messages queued before the next turn of the event loop
+    /// leave in as few system calls as possible. Does nothing on a connection that is down.
     pub fn send(&self, message: Message) {
         let mut core = self.core.borrow_mut();
         if core.phase == Phase::Down || core.close_when_sent {
@@ -148,7 +145,8 @@ impl Connection {
             if core.protocol.is_some() {
                 core.kill.get_or_insert(Fault::Overflow(queued));
             } else if core.policy.server || core.policy.lossy {
-                // Nobody takes anything off the queue until the peer comes back: give the session up.
+                // Nobody takes anything off the queue until the peer comes back: give the session
+                // up.
                 core.session.reset();
             }
         }
@@ -188,7 +186,8 @@ impl Connection {
             core.phase = Phase::Down;
             core.generation += 1;
             core.session = Session::default();
-            // Kept: `with_server_auth` and friends are still asked about connections that just went.
+            // Kept: `with_server_auth` and friends are still asked about connections that just
+            // went.
             core.protocol = None;
         }
         if let Some(m) = self.messenger.upgrade() {
@@ -252,12 +251,7 @@ impl Connection {
 
     /// On an accepted connection: what the peer may do here.
     pub fn auth_caps(&self) -> AuthCaps {
-        self.core
-            .borrow()
-            .who
-            .as_ref()
-            .map(|w| w.caps.clone())
-            .unwrap_or_default()
+        self.core.borrow().who.as_ref().map(|w| w.caps.clone()).unwrap_or_default()
     }
 
     /// On an accepted connection: the peer's instance number.
@@ -272,23 +266,13 @@ impl Connection {
 
     /// On a monitor: the state of the peer's authentication, for [`auth::MonAuth::handle_mauth`].
     pub fn with_server_auth<R>(&self, f: impl FnOnce(&mut ServerConn) -> R) -> Option<R> {
-        Some(f(self
-            .core
-            .borrow_mut()
-            .protocol
-            .as_mut()?
-            .server_auth()?))
+        Some(f(self.core.borrow_mut().protocol.as_mut()?.server_auth()?))
     }
 
     /// On a connection to a monitor: the state of our authentication, for
     /// [`auth::CephxClient::mauth_request`].
     pub fn with_client_auth<R>(&self, f: impl FnOnce(&mut auth::ClientConn) -> R) -> Option<R> {
-        Some(f(self
-            .core
-            .borrow_mut()
-            .protocol
-            .as_mut()?
-            .client_auth()?))
+        Some(f(self.core.borrow_mut().protocol.as_mut()?.client_auth()?))
     }
 
     /// When the last keepalive of the peer arrived, on our clock.
@@ -345,10 +329,7 @@ impl Connection {
         let mut core = self.core.borrow_mut();
         let core = &mut *core;
         let Some(p) = &core.protocol else { return };
-        core.policy = Policy {
-            lossy: p.policy().lossy || core.close_when_sent,
-            ..p.policy()
-        };
+        core.policy = Policy { lossy: p.policy().lossy || core.close_when_sent, ..p.policy() };
         core.peer = p.peer_name();
         core.peer_addrs.clone_from(p.peer_addrs());
         core.features = p.features();

@@ -21,8 +21,8 @@ pub struct MessengerConfig {
     /// Who we are. A client's number is not known before it has a session with a monitor;
     /// [`Messenger::set_name`] corrects it.
     pub name: EntityName,
-    /// Tells this process from earlier ones at the same address. Part of every address of ours. Zero for
-    /// monitors, whose addresses are configured.
+    /// Tells this process from earlier ones at the same address. Part of every address of ours.
+    /// Zero for monitors, whose addresses are configured.
     pub nonce: u32,
     /// Behaviour by kind of peer.
     pub policies: PolicySet,
@@ -74,7 +74,8 @@ pub struct Messenger {
 }
 
 impl Messenger {
-    /// A messenger that does not listen yet. Must be called, like everything here, within a `LocalSet`.
+    /// A messenger that does not listen yet. Must be called, like everything here, within a
+    /// `LocalSet`.
     pub fn new(config: MessengerConfig, dispatcher: Rc<dyn Dispatcher>) -> Rc<Self> {
         let this = Rc::new(Messenger {
             name: Cell::new(config.name),
@@ -99,8 +100,8 @@ impl Messenger {
         this
     }
 
-    /// Listens on the first free port of the range (a range of one for a fixed port; 0 lets the system
-    /// choose) and starts to accept. The address becomes ours, with our nonce.
+    /// Listens on the first free port of the range (a range of one for a fixed port; 0 lets the
+    /// system choose) and starts to accept. The address becomes ours, with our nonce.
     pub fn bind(
         self: &Rc<Self>,
         ip: IpAddr,
@@ -143,8 +144,8 @@ impl Messenger {
         self.name.get()
     }
 
-    /// The connection to a peer: the one that is registered under these addresses if there is one, else
-    /// a new one. Returns at once; messages may be queued immediately.
+    /// The connection to a peer: the one that is registered under these addresses if there is one,
+    /// else a new one. Returns at once; messages may be queued immediately.
     pub fn connect(self: &Rc<Self>, peer: EntityType, addrs: EntityAddrVec) -> Rc<Connection> {
         if let Some(existing) = self.registered(&addrs)
             && existing.peer_type() == peer
@@ -215,11 +216,7 @@ impl Messenger {
 
     /// The connection that stands for these addresses, unless it is down.
     pub(super) fn registered(&self, addrs: &EntityAddrVec) -> Option<Rc<Connection>> {
-        self.registered
-            .borrow()
-            .get(addrs)
-            .filter(|c| !c.is_down())
-            .cloned()
+        self.registered.borrow().get(addrs).filter(|c| !c.is_down()).cloned()
     }
 
     pub(super) fn register(&self, addrs: EntityAddrVec, conn: &Rc<Connection>) {

@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use types::EntityAddr;
 
-/// How much is moved from the message queues to the socket's queue at a time. Enough to keep a socket
-/// busy, little enough for an urgent message to overtake the rest.
+/// How much is moved from the message queues to the socket's queue at a time. Enough to keep a
+/// socket busy, little enough for an urgent message to overtake the rest.
 const WRITE_AHEAD: usize = 256 << 10;
 /// Slices per `writev`.
 const SLICES: usize = 64;
@@ -155,7 +155,8 @@ pub(super) async fn serve_accepted(conn: Rc<Connection>, stream: TcpStream, addr
     }
 }
 
-/// Decides what becomes of a connection whose socket failed. A duration means: connect again after it.
+/// Decides what becomes of a connection whose socket failed. A duration means: connect again after
+/// it.
 fn after_fault(conn: &Rc<Connection>, fault: Fault) -> Option<Duration> {
     let m = conn.messenger.upgrade()?;
     let (was, announced, delay) = {
@@ -213,8 +214,8 @@ fn after_fault(conn: &Rc<Connection>, fault: Fault) -> Option<Duration> {
     delay
 }
 
-/// Moves bytes and events until the socket fails or somebody else takes the connection. `conn` becomes
-/// another connection if a session that exists is resumed on this socket.
+/// Moves bytes and events until the socket fails or somebody else takes the connection. `conn`
+/// becomes another connection if a session that exists is resumed on this socket.
 async fn serve(conn: &mut Rc<Connection>, stream: TcpStream, mut generation: u64) -> Ended {
     if let Err(e) = stream.set_nodelay(true) {
         return e.into();
@@ -244,8 +245,9 @@ async fn serve(conn: &mut Rc<Connection>, stream: TcpStream, mut generation: u64
                 Ok(n) => {
                     core.last_traffic = Instant::now();
                     if n < room {
-                        // The socket is empty; without this, another system call would have to say so. What
-                        // arrives from here on is a new event, and a close that was seen stays seen.
+                        // The socket is empty; without this, another system call would have to say
+                        // so. What arrives from here on is a new event, and a close that was seen
+                        // stays seen.
                         let empty = || Err::<(), _>(ErrorKind::WouldBlock.into());
                         let _ = stream.try_io(Interest::READABLE, empty);
                     }
@@ -304,12 +306,7 @@ fn turn(conn: &mut Rc<Connection>, stream: &TcpStream, generation: &mut u64) -> 
 
 fn ready(m: &Rc<Messenger>, conn: &Rc<Connection>) {
     // A session that is resumed leaves what was known of the peer as it was.
-    let is_new = conn
-        .core
-        .borrow()
-        .protocol
-        .as_ref()
-        .is_some_and(|p| !p.peer_addrs().is_empty());
+    let is_new = conn.core.borrow().protocol.as_ref().is_some_and(|p| !p.peer_addrs().is_empty());
     if is_new {
         let addrs = conn.peer_addrs();
         conn.learn_peer();
@@ -335,25 +332,17 @@ fn asked(m: &Rc<Messenger>, conn: &mut Rc<Connection>, opening: Opening) -> Resu
     conn.learn_peer();
     let (policy, addrs, who) = {
         let core = conn.core.borrow();
-        (
-            core.policy,
-            core.peer_addrs.clone(),
-            core.who.as_ref().map(|w| w.name.clone()),
-        )
+        (core.policy, core.peer_addrs.clone(), core.who.as_ref().map(|w| w.name.clone()))
     };
     let is_registered = !(policy.server && policy.lossy && !policy.register_lossy_clients);
-    let existing = if is_registered {
-        m.registered(&addrs)
-    } else {
-        None
-    };
+    let existing = if is_registered { m.registered(&addrs) } else { None };
     let existing = existing.filter(|c| c.id() != conn.id());
     if let Some(e) = &existing {
         // Addresses are only claimed. Nobody gets at a session by claiming somebody else's.
         let theirs = e.auth_name();
         if e.peer_type() != conn.peer_type() || theirs.is_some_and(|n| Some(n) != who) {
             return Err(
-                ProtocolError::WrongPeer("somebody else has a session under this address").into(),
+                ProtocolError::WrongPeer("somebody else has a session under this address").into()
             );
         }
     }
@@ -434,15 +423,7 @@ fn reply(conn: &Connection, opening: &Opening, verdict: Verdict) -> Result<(), E
     let core = &mut *core;
     let p = core.protocol.as_mut().ok_or(Ended::Relieved)?;
     let mut rng = rand::rng();
-    p.answer(
-        opening,
-        verdict,
-        &mut core.session,
-        &mut Context {
-            now: now(),
-            rng: &mut rng,
-        },
-    )?;
+    p.answer(opening, verdict, &mut core.session, &mut Context { now: now(), rng: &mut rng })?;
     Ok(())
 }
 
@@ -509,22 +490,13 @@ async fn wait(conn: &Rc<Connection>, stream: &TcpStream, generation: u64) -> std
             r?;
             readable = true;
         }
-        let pending = conn
-            .core
-            .borrow_mut()
-            .protocol
-            .as_mut()
-            .is_some_and(|p| !p.out().is_empty());
+        let pending = conn.core.borrow_mut().protocol.as_mut().is_some_and(|p| !p.out().is_empty());
         let mut writable = false;
         if pending && let Poll::Ready(r) = stream.poll_write_ready(cx) {
             r?;
             writable = true;
         }
-        if woken || readable || writable {
-            Poll::Ready(Ok(readable))
-        } else {
-            Poll::Pending
-        }
+        if woken || readable || writable { Poll::Ready(Ok(readable)) } else { Poll::Pending }
     })
     .await
 }

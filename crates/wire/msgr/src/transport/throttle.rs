@@ -29,8 +29,8 @@ impl Wake {
     }
 }
 
-/// Counts the bytes of messages that a dispatcher has not released. It cannot make the sender wait for a
-/// message of which a part was read already, so it is a threshold: reading stops above it.
+/// Counts the bytes of messages that a dispatcher has not released. It cannot make the sender wait
+/// for a message of which a part was read already, so it is a threshold: reading stops above it.
 #[derive(Debug)]
 pub(super) struct Throttle {
     held: Cell<usize>,
@@ -40,11 +40,7 @@ pub(super) struct Throttle {
 
 impl Throttle {
     pub fn new(limit: usize, wake: Rc<Wake>) -> Rc<Self> {
-        Rc::new(Throttle {
-            held: Cell::new(0),
-            limit,
-            wake,
-        })
+        Rc::new(Throttle { held: Cell::new(0), limit, wake })
     }
 
     pub fn is_open(&self) -> bool {
@@ -53,10 +49,7 @@ impl Throttle {
 
     pub fn take(self: &Rc<Self>, bytes: usize) -> ReceiveGuard {
         self.held.set(self.held.get() + bytes);
-        ReceiveGuard {
-            bytes,
-            throttle: Some(self.clone()),
-        }
+        ReceiveGuard { bytes, throttle: Some(self.clone()) }
     }
 }
 

@@ -11,12 +11,7 @@ pub fn addr(s: &str) -> EntityAddr {
 }
 
 pub fn local(name: EntityName, at: &str) -> Local {
-    Local {
-        name,
-        addrs: EntityAddrVec::one(addr(at)),
-        nonce: 0,
-        global_seq: GlobalSeq::default(),
-    }
+    Local { name, addrs: EntityAddrVec::one(addr(at)), nonce: 0, global_seq: GlobalSeq::default() }
 }
 
 pub struct End {
@@ -93,13 +88,8 @@ impl End {
 
     fn run(&mut self) {
         loop {
-            let event = self.p.poll(
-                &mut self.s,
-                &mut Context {
-                    now: self.now,
-                    rng: &mut self.rng,
-                },
-            );
+            let event =
+                self.p.poll(&mut self.s, &mut Context { now: self.now, rng: &mut self.rng });
             match event {
                 Ok(None) => return,
                 Ok(Some(Event::Asked(opening))) => self.answer(opening),
@@ -120,10 +110,7 @@ impl End {
 
     fn answer(&mut self, opening: Opening) {
         let verdict = decide(&opening, self.existing.as_ref(), self.resetcheck, true);
-        let mut cx = Context {
-            now: self.now,
-            rng: &mut self.rng,
-        };
+        let mut cx = Context { now: self.now, rng: &mut self.rng };
         match self.p.answer(&opening, verdict, &mut self.s, &mut cx) {
             Ok(event) => self.ready |= event.is_some(),
             Err(e) => self.failed = Some(e),
@@ -167,19 +154,10 @@ pub fn admin_and_mon(s: &Secrets, mode: ConMode) -> (End, End) {
 }
 
 pub fn admin_and_mon_as(s: &Secrets, client: Rc<RefCell<CephxClient>>) -> (End, End) {
-    let client = End::client(
-        client,
-        CLIENT,
-        EntityType::MON,
-        Policy::lossy_client(),
-        Session::default(),
-    );
-    let server = End::server(
-        s.mon.clone(),
-        MON,
-        Policy::stateless_registered_server(),
-        Session::default(),
-    );
+    let client =
+        End::client(client, CLIENT, EntityType::MON, Policy::lossy_client(), Session::default());
+    let server =
+        End::server(s.mon.clone(), MON, Policy::stateless_registered_server(), Session::default());
     (client, server)
 }
 
@@ -203,9 +181,5 @@ pub fn flat(m: &Message, seq: u64) -> Message {
     } else {
         std::iter::once(Bytes::from(data)).collect()
     };
-    Message {
-        seq,
-        data,
-        ..m.clone()
-    }
+    Message { seq, data, ..m.clone() }
 }

@@ -11,10 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use types::{EntityType, Utime};
 
-pub const NOW: Utime = Utime {
-    sec: 1_700_000_000,
-    nsec: 0,
-};
+pub const NOW: Utime = Utime { sec: 1_700_000_000, nsec: 0 };
 
 pub struct Secrets {
     pub mon: Rc<RefCell<MonAuth>>,
@@ -35,35 +32,19 @@ pub fn secrets(now: Utime, rng: &mut StdRng) -> Secrets {
     }));
     let entity = |key: &CryptoKey, caps: &[(&str, &str)]| EntityAuth {
         key: key.clone(),
-        caps: caps
-            .iter()
-            .map(|(s, c)| (s.to_string(), c.to_string()))
-            .collect(),
+        caps: caps.iter().map(|(s, c)| (s.to_string(), c.to_string())).collect(),
     };
     let admin_key = CryptoKey::generate(now, rng);
     let osd_key = CryptoKey::generate(now, rng);
-    let all = [
-        ("mon", "allow *"),
-        ("osd", "allow *"),
-        ("mgr", "allow *"),
-        ("mds", "allow *"),
-    ];
-    mon.keys
-        .insert(name("client.admin"), entity(&admin_key, &all));
+    let all = [("mon", "allow *"), ("osd", "allow *"), ("mgr", "allow *"), ("mds", "allow *")];
+    mon.keys.insert(name("client.admin"), entity(&admin_key, &all));
     mon.keys.insert(
         name("osd.0"),
-        entity(
-            &osd_key,
-            &[("mon", "allow profile osd"), ("osd", "allow *")],
-        ),
+        entity(&osd_key, &[("mon", "allow profile osd"), ("osd", "allow *")]),
     );
     let rotation = mon.keys.prepare_rotation(mon.ttl, now, rng).unwrap();
     assert!(mon.keys.apply_rotation(rotation));
-    Secrets {
-        mon: Rc::new(RefCell::new(mon)),
-        admin_key,
-        osd_key,
-    }
+    Secrets { mon: Rc::new(RefCell::new(mon)), admin_key, osd_key }
 }
 
 pub fn rng(seed: u64) -> StdRng {
@@ -98,17 +79,10 @@ pub fn admin(s: &Secrets, mode: ConMode) -> Rc<RefCell<CephxClient>> {
 
 /// osd.0 as a client of the monitor, and its service end.
 pub fn osd(s: &Secrets) -> (Rc<RefCell<CephxClient>>, Rc<ServiceAuth>) {
-    let keys = Rc::new(RefCell::new(RotatingKeyRing::new(
-        EntityType::OSD,
-        Keyring::default(),
-    )));
+    let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, Keyring::default())));
     let want = [EntityType::MON, EntityType::OSD, EntityType::MGR];
-    let mut client = CephxClient::new(
-        AuthPolicy::new(EntityType::OSD),
-        name("osd.0"),
-        s.osd_key.clone(),
-        &want,
-    );
+    let mut client =
+        CephxClient::new(AuthPolicy::new(EntityType::OSD), name("osd.0"), s.osd_key.clone(), &want);
     client.set_rotating(keys.clone());
     (Rc::new(RefCell::new(client)), ServiceAuth::new(AuthPolicy::new(EntityType::OSD), keys))
 }

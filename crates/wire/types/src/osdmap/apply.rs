@@ -1,5 +1,5 @@
-use super::map::{Osd, OsdMap};
 use super::OsdMapIncremental;
+use super::map::{Osd, OsdMap};
 use crate::Release;
 use crate::rados::{osd_state, osdmap_flag};
 use crate::{Epoch, OsdId, Utime};
@@ -66,7 +66,10 @@ impl OsdMap {
         let crush = if inc.crush.is_empty() {
             None
         } else {
-            Some(CrushMap::decode(&mut Reader::new(inc.crush.clone())).map_err(OsdMapError::Malformed)?)
+            Some(
+                CrushMap::decode(&mut Reader::new(inc.crush.clone()))
+                    .map_err(OsdMapError::Malformed)?,
+            )
         };
         if inc.epoch == Epoch(1) {
             self.fsid = inc.fsid;
@@ -95,8 +98,8 @@ impl OsdMap {
         Ok(())
     }
 
-    /// As [`OsdMap::apply_incremental`], and makes sure that the result is what the monitor has. Costs an
-    /// encoding of the whole map. Returns that encoding.
+    /// As [`OsdMap::apply_incremental`], and makes sure that the result is what the monitor has.
+    /// Costs an encoding of the whole map. Returns that encoding.
     pub fn apply_incremental_checked(&mut self, inc: &OsdMapIncremental) -> Result<bytes::Bytes> {
         let mut next = self.clone();
         next.apply_incremental(inc)?;
@@ -314,7 +317,8 @@ impl OsdMap {
         flags(&mut self.crush_node_flags, &inc.new_crush_node_flags);
         flags(&mut self.device_class_flags, &inc.new_device_class_flags);
         self.cluster_snapshot = inc.cluster_snapshot.clone();
-        self.cluster_snapshot_epoch = if inc.cluster_snapshot.is_empty() { Epoch(0) } else { inc.epoch };
+        self.cluster_snapshot_epoch =
+            if inc.cluster_snapshot.is_empty() { Epoch(0) } else { inc.epoch };
         for (slot, new) in [
             (&mut self.nearfull_ratio, inc.new_nearfull_ratio),
             (&mut self.backfillfull_ratio, inc.new_backfillfull_ratio),
@@ -330,8 +334,9 @@ impl OsdMap {
         if inc.new_require_osd_release.is_change() {
             self.require_osd_release = inc.new_require_osd_release;
             if self.require_osd_release >= Release::LUMINOUS {
-                self.flags &=
-                    !(osdmap_flag::REQUIRE_JEWEL | osdmap_flag::REQUIRE_KRAKEN | osdmap_flag::REQUIRE_LUMINOUS);
+                self.flags &= !(osdmap_flag::REQUIRE_JEWEL
+                    | osdmap_flag::REQUIRE_KRAKEN
+                    | osdmap_flag::REQUIRE_LUMINOUS);
                 self.flags |= osdmap_flag::RECOVERY_DELETES;
             }
             if self.require_osd_release >= Release::NAUTILUS {

@@ -3,7 +3,7 @@
 
 use super::map::{OsdInfo, OsdMap, OsdXinfo, TreeFilter, flag_names, state_names};
 use crate::dump::{Dump, shown};
-use crate::{IntervalSet, OsdId, PoolId, PgId};
+use crate::{IntervalSet, OsdId, PgId, PoolId};
 use crush::{float, tree};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,8 +48,10 @@ fn osds(v: &[OsdId]) -> Value {
 fn snaps(map: &BTreeMap<PoolId, IntervalSet>) -> Value {
     map.iter()
         .map(|(pool, set)| {
-            let ranges: Vec<Value> =
-                set.iter().map(|(begin, length)| json!({"begin": begin, "length": length})).collect();
+            let ranges: Vec<Value> = set
+                .iter()
+                .map(|(begin, length)| json!({"begin": begin, "length": length}))
+                .collect();
             json!({"pool": pool.0, "snaps": ranges})
         })
         .collect()
@@ -68,8 +70,10 @@ fn by_pg<T>(map: &BTreeMap<PgId, T>, name: &str, value: impl Fn(&T) -> Value) ->
 
 impl Dump for OsdMap {
     fn dump(&self) -> Value {
-        let flags_set: BTreeSet<String> =
-            (0..32).filter(|bit| self.flags & 1 << bit != 0).map(|bit| flag_names(1 << bit)).collect();
+        let flags_set: BTreeSet<String> = (0..32)
+            .filter(|bit| self.flags & 1 << bit != 0)
+            .map(|bit| flag_names(1 << bit))
+            .collect();
         let ratio = |r: f32| float(f64::from(r));
         let mut d = Map::new();
         extend(
@@ -97,7 +101,10 @@ impl Dump for OsdMap {
             }),
         );
         d.insert("pools".into(), self.pools.keys().filter_map(|id| self.dump_pool(*id)).collect());
-        d.insert("osds".into(), self.osd_ids().into_iter().filter_map(|id| self.dump_osd(id)).collect());
+        d.insert(
+            "osds".into(),
+            self.osd_ids().into_iter().filter_map(|id| self.dump_osd(id)).collect(),
+        );
         let xinfo = |id: OsdId| {
             let mut x = Map::new();
             x.insert("osd".into(), id.0.into());
@@ -157,7 +164,10 @@ impl OsdMap {
     pub fn dump_pool(&self, id: PoolId) -> Option<Value> {
         let mut d = Map::new();
         d.insert("pool".into(), id.0.into());
-        d.insert("pool_name".into(), self.pool_names.get(&id).map_or("<unknown>", String::as_str).into());
+        d.insert(
+            "pool_name".into(),
+            self.pool_names.get(&id).map_or("<unknown>", String::as_str).into(),
+        );
         extend(&mut d, self.pool(id)?.dump());
         Some(Value::Object(d))
     }
@@ -210,10 +220,15 @@ impl OsdMap {
     }
 
     /// The tree's items, and (without a root) OSDs that exist and are not in it.
-    fn tree_items(&self, filter: TreeFilter, root: Option<&str>) -> (Vec<tree::TreeItem>, Vec<tree::TreeItem>) {
+    fn tree_items(
+        &self,
+        filter: TreeFilter,
+        root: Option<&str>,
+    ) -> (Vec<tree::TreeItem>, Vec<tree::TreeItem>) {
         let leaf = |id: i32| self.tree_shows(id, filter);
         let empty_buckets = filter == TreeFilter::default();
-        let items = self.crush.walk(&tree::Filter { shadow: false, leaf: &leaf, empty_buckets, root });
+        let items =
+            self.crush.walk(&tree::Filter { shadow: false, leaf: &leaf, empty_buckets, root });
         let touched: BTreeSet<i32> = items.iter().map(|i| i.id).collect();
         let strays = if root.is_some() {
             Vec::new()

@@ -10,7 +10,12 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Pairs of a map as objects with two named fields.
-fn pairs<K, V: Copy>(map: &BTreeMap<K, V>, name: &str, value: &str, show: impl Fn(V) -> Value) -> Value
+fn pairs<K, V: Copy>(
+    map: &BTreeMap<K, V>,
+    name: &str,
+    value: &str,
+    show: impl Fn(V) -> Value,
+) -> Value
 where
     K: Copy + Into<Value>,
 {
@@ -25,13 +30,15 @@ where
 
 /// A value that must be decoded to be shown, if there is one.
 fn decoded<T: Decode + Dump>(bytes: &Bytes) -> Option<Value> {
-    let show = || T::from_bytes(bytes).map_or_else(|e| json!({"error": e.to_string()}), |v| v.dump());
+    let show =
+        || T::from_bytes(bytes).map_or_else(|e| json!({"error": e.to_string()}), |v| v.dump());
     (!bytes.is_empty()).then(show)
 }
 
 fn snaps(pools: &BTreeMap<PoolId, IntervalSet>) -> Value {
     let pool = |(pool, set): (&PoolId, &IntervalSet)| {
-        let ranges: Vec<Value> = set.iter().map(|(begin, len)| json!({"begin": begin, "length": len})).collect();
+        let ranges: Vec<Value> =
+            set.iter().map(|(begin, len)| json!({"begin": begin, "length": len})).collect();
         json!({"pool": pool, "snaps": ranges})
     };
     Value::Array(pools.iter().map(pool).collect())
@@ -88,33 +95,56 @@ impl Dump for OsdMapIncremental {
             put("crush", crush);
         }
         put("new_max_osd", self.new_max_osd.into());
-        put("new_pools", self.new_pools.iter().map(|(id, p)| with_first("pool", *id, p.dump())).collect());
-        put("new_pool_names", self.new_pool_names.iter().map(|(id, n)| json!({"pool": id, "name": n})).collect());
+        put(
+            "new_pools",
+            self.new_pools.iter().map(|(id, p)| with_first("pool", *id, p.dump())).collect(),
+        );
+        put(
+            "new_pool_names",
+            self.new_pool_names.iter().map(|(id, n)| json!({"pool": id, "name": n})).collect(),
+        );
         put("old_pools", json!(self.old_pools));
-        put("new_up_osds", self.new_up_client.iter().map(|(osd, a)| up_osd(self, osd, a)).collect());
+        put(
+            "new_up_osds",
+            self.new_up_client.iter().map(|(osd, a)| up_osd(self, osd, a)).collect(),
+        );
         put("new_weight", pairs(&self.new_weight, "osd", "weight", Value::from));
-        put("osd_state_xor", pairs(&self.new_state, "osd", "state_xor", |bits| json!(state_names(bits))));
-        put("new_pg_temp", self.new_pg_temp.iter().map(|(pg, osds)| json!({"pgid": pg, "osds": osds})).collect());
+        put(
+            "osd_state_xor",
+            pairs(&self.new_state, "osd", "state_xor", |bits| json!(state_names(bits))),
+        );
+        put(
+            "new_pg_temp",
+            self.new_pg_temp.iter().map(|(pg, osds)| json!({"pgid": pg, "osds": osds})).collect(),
+        );
         // Ceph lists these one after the other without objects around them.
         let primaries = self.new_primary_temp.iter().flat_map(|(pg, osd)| [json!(pg), json!(osd)]);
         put("primary_temp", primaries.collect());
-        put("new_pg_upmap", self.new_pg_upmap.iter().map(|(pg, osds)| json!({"pgid": pg, "osds": osds})).collect());
+        put(
+            "new_pg_upmap",
+            self.new_pg_upmap.iter().map(|(pg, osds)| json!({"pgid": pg, "osds": osds})).collect(),
+        );
         put("old_pg_upmap", json!(self.old_pg_upmap));
         let items = self.new_pg_upmap_items.iter().map(|(pg, items)| {
-            let items: Vec<Value> = items.iter().map(|(from, to)| json!({"from": from, "to": to})).collect();
+            let items: Vec<Value> =
+                items.iter().map(|(from, to)| json!({"from": from, "to": to})).collect();
             json!({"pgid": pg, "mappings": items})
         });
         put("new_pg_upmap_items", items.collect());
         put("old_pg_upmap_items", json!(self.old_pg_upmap_items));
         put("new_up_thru", pairs(&self.new_up_thru, "osd", "up_thru", Value::from));
         put("new_lost", pairs(&self.new_lost, "osd", "epoch_lost", Value::from));
-        let clean = self.new_last_clean_interval.iter().map(|(osd, (first, last))| {
-            json!({"osd": osd, "first": first, "last": last})
-        });
+        let clean = self
+            .new_last_clean_interval
+            .iter()
+            .map(|(osd, (first, last))| json!({"osd": osd, "first": first, "last": last}));
         put("new_last_clean_interval", clean.collect());
         put("new_blocklist", self.new_blocklist.values().map(shown).collect());
         put("old_blocklist", self.old_blocklist.iter().map(shown).collect());
-        put("new_xinfo", self.new_xinfo.iter().map(|(osd, x)| with_first("osd", *osd, x.dump())).collect());
+        put(
+            "new_xinfo",
+            self.new_xinfo.iter().map(|(osd, x)| with_first("osd", *osd, x.dump())).collect(),
+        );
         if !self.cluster_snapshot.is_empty() {
             put("cluster_snapshot", self.cluster_snapshot.as_str().into());
         }

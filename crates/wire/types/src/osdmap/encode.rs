@@ -1,5 +1,5 @@
-//! Binary form of the map (Ceph: `OSDMap::encode`/`decode`, 16.2: wrapper version 8, client part 9, OSD
-//! part 9 or, for stretched clusters, 10; newer parts only where the map uses what they hold).
+//! Binary form of the map (Ceph: `OSDMap::encode`/`decode`, 16.2: wrapper version 8, client part 9,
+//! OSD part 9 or, for stretched clusters, 10; newer parts only where the map uses what they hold).
 //!
 //! ```text
 //! wrapper { client part { ... }  OSD part { ... }  crc: u32 }
@@ -46,10 +46,12 @@ pub(super) fn seal(out: &mut BytesMut, start: usize, at: usize) -> u32 {
     crc
 }
 
-/// Verifies what [`seal`] made: `whole` is the wrapper with its six bytes of header, `at` the place of
-/// the checksum.
+/// Verifies what [`seal`] made: `whole` is the wrapper with its six bytes of header, `at` the place
+/// of the checksum.
 pub(super) fn verify(what: &'static str, whole: &[u8], at: usize) -> Result<()> {
-    let (Some(front), Some(found), Some(tail)) = (whole.get(..at), whole.get(at..at + 4), whole.get(at + 4..)) else {
+    let (Some(front), Some(found), Some(tail)) =
+        (whole.get(..at), whole.get(at..at + 4), whole.get(at + 4..))
+    else {
         return Err(DecodeError::Short { what, needed: at + 4, left: whole.len() });
     };
     let crc = crc32c(crc32c(u32::MAX, front), tail);
@@ -64,7 +66,12 @@ pub(super) fn put_one_addr(addrs: &EntityAddrVec, out: &mut BytesMut, f: Feature
     addrs.of_type(AddrType::LEGACY).encode(out, f);
 }
 
-fn put_addrs<'a>(addrs: impl ExactSizeIterator<Item = &'a EntityAddrVec>, all: bool, out: &mut BytesMut, f: Features) {
+fn put_addrs<'a>(
+    addrs: impl ExactSizeIterator<Item = &'a EntityAddrVec>,
+    all: bool,
+    out: &mut BytesMut,
+    f: Features,
+) {
     out.put_u32_le(addrs.len() as u32);
     for a in addrs {
         if all {
@@ -189,8 +196,8 @@ impl OsdMap {
         (out.freeze(), crc)
     }
 
-    /// The checksum that an increment which leads to this map must carry, given the features by which
-    /// increments are encoded.
+    /// The checksum that an increment which leads to this map must carry, given the features by
+    /// which increments are encoded.
     pub fn crc(&self, f: Features) -> u32 {
         self.to_bytes_with_crc(f).1
     }
@@ -224,7 +231,9 @@ impl OsdMap {
             let mut flags = self.flags;
             if v < 4 {
                 flags |= match self.require_osd_release {
-                    r if r >= Release::LUMINOUS => osdmap_flag::REQUIRE_LUMINOUS | osdmap_flag::RECOVERY_DELETES,
+                    r if r >= Release::LUMINOUS => {
+                        osdmap_flag::REQUIRE_LUMINOUS | osdmap_flag::RECOVERY_DELETES
+                    }
                     Release::KRAKEN => osdmap_flag::REQUIRE_KRAKEN,
                     Release::JEWEL => osdmap_flag::REQUIRE_JEWEL,
                     _ => 0,
@@ -329,7 +338,12 @@ impl OsdMap {
 }
 
 /// Puts a vector by OSD where it belongs, which fails unless it has an entry for each OSD.
-fn spread<T>(what: &'static str, osds: &mut [Osd], values: Vec<T>, put: impl Fn(&mut Osd, T)) -> Result<()> {
+fn spread<T>(
+    what: &'static str,
+    osds: &mut [Osd],
+    values: Vec<T>,
+    put: impl Fn(&mut Osd, T),
+) -> Result<()> {
     if values.len() != osds.len() {
         return Err(DecodeError::Invalid { what, found: values.len() as u64 });
     }
@@ -369,16 +383,25 @@ impl OsdMap {
         self.pool_max = r.get()?;
         self.flags = r.get()?;
         let max_osd: i32 = r.get()?;
-        let states: Vec<u32> =
-            if v >= 5 { r.get()? } else { r.get::<Vec<u8>>()?.into_iter().map(u32::from).collect() };
+        let states: Vec<u32> = if v >= 5 {
+            r.get()?
+        } else {
+            r.get::<Vec<u8>>()?.into_iter().map(u32::from).collect()
+        };
         if i64::from(max_osd) != states.len() as i64 || states.len() > OsdMap::MAX_OSD {
-            return Err(DecodeError::Invalid { what: "OSDMap.max_osd", found: max_osd as u32 as u64 });
+            return Err(DecodeError::Invalid {
+                what: "OSDMap.max_osd",
+                found: max_osd as u32 as u64,
+            });
         }
         self.osds = vec![Osd::default(); states.len()];
         spread("OSDMap.osd_state", &mut self.osds, states, |o, s| o.state = s)?;
         self.weights = r.get()?;
         if self.weights.len() != self.osds.len() {
-            return Err(DecodeError::Invalid { what: "OSDMap.osd_weight", found: self.weights.len() as u64 });
+            return Err(DecodeError::Invalid {
+                what: "OSDMap.osd_weight",
+                found: self.weights.len() as u64,
+            });
         }
         spread("OSDMap.client_addrs", &mut self.osds, r.get()?, |o, a| o.client_addrs = a)?;
         self.pg_temp = r.get()?;
@@ -386,7 +409,10 @@ impl OsdMap {
         if v >= 2 {
             let affinity: Vec<u32> = r.get()?;
             if !affinity.is_empty() && affinity.len() != self.osds.len() {
-                return Err(DecodeError::Invalid { what: "OSDMap.primary_affinity", found: affinity.len() as u64 });
+                return Err(DecodeError::Invalid {
+                    what: "OSDMap.primary_affinity",
+                    found: affinity.len() as u64,
+                });
             }
             self.primary_affinity = Some(affinity).filter(|a| !a.is_empty());
         }
@@ -438,7 +464,9 @@ impl OsdMap {
             let name: String = r.get()?;
             self.require_min_compat_client = Release::by_name(&name).unwrap_or_default();
         }
-        let legacy = osdmap_flag::REQUIRE_JEWEL | osdmap_flag::REQUIRE_KRAKEN | osdmap_flag::REQUIRE_LUMINOUS;
+        let legacy = osdmap_flag::REQUIRE_JEWEL
+            | osdmap_flag::REQUIRE_KRAKEN
+            | osdmap_flag::REQUIRE_LUMINOUS;
         if v >= 5 {
             self.require_min_compat_client = r.get()?;
             self.require_osd_release = r.get()?;

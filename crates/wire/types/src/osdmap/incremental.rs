@@ -1,11 +1,14 @@
-//! The difference between two maps (Ceph: `OSDMap::Incremental`, 16.2: wrapper version 8, client part
-//! 8, OSD part 9 or, when the stretch mode changes, 10).
+//! The difference between two maps (Ceph: `OSDMap::Incremental`, 16.2: wrapper version 8, client
+//! part 8, OSD part 9 or, when the stretch mode changes, 10).
 
 use super::encode::{put_by_addr, put_one_addr, seal, verify, version, writable};
 use super::map::{OsdMap, OsdXinfo, StretchMode};
 use crate::Release;
 use crate::rados::osdmap_flag;
-use crate::{EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime, features};
+use crate::{
+    EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime,
+    features,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,8 +121,8 @@ pub struct OsdMapIncremental {
     pub mutate_allow_crimson: u8,
     /// Features by which this was encoded, as found when it was read.
     pub encode_features: u64,
-    /// Checksum of the map that this leads to, encoded by the same features. `None` if the writer did not
-    /// say.
+    /// Checksum of the map that this leads to, encoded by the same features. `None` if the writer
+    /// did not say.
     pub full_crc: Option<u32>,
 }
 
@@ -256,7 +259,9 @@ impl Encode for OsdMapIncremental {
 impl OsdMapIncremental {
     fn encode_client_part(&self, out: &mut BytesMut, f: Features) {
         let mut v = version(f, [3, 5, 6, 8]);
-        if v == 8 && !(self.new_pg_upmap_primaries.is_empty() && self.old_pg_upmap_primaries.is_empty()) {
+        if v == 8
+            && !(self.new_pg_upmap_primaries.is_empty() && self.old_pg_upmap_primaries.is_empty())
+        {
             v = 9;
         }
         envelope(out, v, 1, |out| {
@@ -277,8 +282,12 @@ impl OsdMapIncremental {
             } else {
                 // A peer with eight state bits does not see changes of the others.
                 let seen = |s: u32| s == 0 || s as u8 != 0;
-                let small: BTreeMap<OsdId, u8> =
-                    self.new_state.iter().filter(|(_, s)| seen(**s)).map(|(o, s)| (*o, *s as u8)).collect();
+                let small: BTreeMap<OsdId, u8> = self
+                    .new_state
+                    .iter()
+                    .filter(|(_, s)| seen(**s))
+                    .map(|(o, s)| (*o, *s as u8))
+                    .collect();
                 small.encode(out, f);
             }
             self.new_weight.encode(out, f);
@@ -453,7 +462,8 @@ impl OsdMapIncremental {
         self.new_uuid = r.get()?;
         self.new_xinfo = r.get()?;
         self.new_hb_front_up = r.get()?;
-        self.encode_features = if v >= 2 { r.get()? } else { features::PGID64 | features::OSDMAP_ENC };
+        self.encode_features =
+            if v >= 2 { r.get()? } else { features::PGID64 | features::OSDMAP_ENC };
         if v >= 3 {
             self.new_nearfull_ratio = r.get()?;
             self.new_full_ratio = r.get()?;
@@ -463,13 +473,16 @@ impl OsdMapIncremental {
         }
         if v == 5 {
             let name: String = r.get()?;
-            self.new_require_min_compat_client = Release::by_name(&name).unwrap_or(Release::UNCHANGED);
+            self.new_require_min_compat_client =
+                Release::by_name(&name).unwrap_or(Release::UNCHANGED);
         }
         if v >= 6 {
             self.new_require_min_compat_client = r.get()?;
             self.new_require_osd_release = r.get()?;
         } else {
-            let legacy = osdmap_flag::REQUIRE_JEWEL | osdmap_flag::REQUIRE_KRAKEN | osdmap_flag::REQUIRE_LUMINOUS;
+            let legacy = osdmap_flag::REQUIRE_JEWEL
+                | osdmap_flag::REQUIRE_KRAKEN
+                | osdmap_flag::REQUIRE_LUMINOUS;
             let flags = u32::try_from(self.new_flags).unwrap_or(0);
             self.new_require_osd_release = if flags & osdmap_flag::REQUIRE_LUMINOUS != 0 {
                 self.new_flags = (flags & !legacy) as i32;

@@ -1,6 +1,9 @@
 use crate::Release;
 use crate::rados::{osd_state, osdmap_flag};
-use crate::{EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime, features};
+use crate::{
+    EntityAddr, EntityAddrVec, Epoch, Fsid, IntervalSet, OsdId, PgId, PgPool, PoolId, Utime,
+    features,
+};
 use crush::CrushMap;
 use denc::Features;
 use std::collections::{BTreeMap, BTreeSet};
@@ -380,8 +383,8 @@ impl OsdMap {
             || self.range_blocklist.keys().any(|range| in_range(addr, range))
     }
 
-    /// Features by which this map is encoded, unless asked otherwise: as far as all OSDs are known to
-    /// understand them (Ceph: `OSDMap::get_encoding_features`).
+    /// Features by which this map is encoded, unless asked otherwise: as far as all OSDs are known
+    /// to understand them (Ceph: `OSDMap::get_encoding_features`).
     pub fn encoding_features(&self) -> Features {
         let steps = [
             (Release::SQUID, bit(features::SERVER_SQUID)),
@@ -390,7 +393,10 @@ impl OsdMap {
             (Release::MIMIC, bit(features::SERVER_MIMIC)),
             (Release::LUMINOUS, bit(features::SERVER_LUMINOUS)),
             (Release::KRAKEN, features::MSG_ADDR2),
-            (Release::JEWEL, features::SERVER_JEWEL | features::NEW_OSDOP_ENCODING | features::CRUSH_TUNABLES5),
+            (
+                Release::JEWEL,
+                features::SERVER_JEWEL | features::NEW_OSDOP_ENCODING | features::CRUSH_TUNABLES5,
+            ),
         ];
         let mut f = features::OSDMAP_SIGNIFICANT;
         for (release, bits) in steps {
@@ -414,12 +420,21 @@ impl OsdMap {
         let rules: Vec<&crush::Rule> = self
             .pools
             .values()
-            .filter_map(|p| crush.rule(crush.find_rule(i32::from(p.crush_rule), p.kind as u8, u32::from(p.size))?))
+            .filter_map(|p| {
+                crush.rule(crush.find_rule(
+                    i32::from(p.crush_rule),
+                    p.kind as u8,
+                    u32::from(p.size),
+                )?)
+            })
             .collect();
         let uses = |code: u32| rules.iter().any(|r| r.steps.iter().any(|s| s.op == code));
         if !self.pg_upmap_primaries.is_empty() {
             Release::REEF
-        } else if !self.pg_upmap.is_empty() || !self.pg_upmap_items.is_empty() || crush.has_incompat_choose_args() {
+        } else if !self.pg_upmap.is_empty()
+            || !self.pg_upmap_items.is_empty()
+            || crush.has_incompat_choose_args()
+        {
             Release::LUMINOUS
         } else if t.chooseleaf_stable != 0 || uses(crush::op::SET_CHOOSELEAF_STABLE) {
             Release::JEWEL
@@ -445,7 +460,8 @@ impl OsdMap {
         self.pools.values().any(|p| i32::from(p.crush_rule) == rule)
     }
 
-    /// OSD flags that an OSD has by itself, through a CRUSH node above it, or through its device class.
+    /// OSD flags that an OSD has by itself, through a CRUSH node above it, or through its device
+    /// class.
     pub fn effective_osd_flags(&self, id: OsdId) -> u32 {
         let mut flags = self.state(id) | self.crush_node_flags.get(&id.0).copied().unwrap_or(0);
         for (_, name) in self.crush.full_location(id.0) {
@@ -509,7 +525,8 @@ pub fn flag_names(flags: u32) -> String {
         (PURGED_SNAPDIRS, "purged_snapdirs"),
         (PGLOG_HARDLIMIT, "pglog_hardlimit"),
     ];
-    let set: Vec<&str> = NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
+    let set: Vec<&str> =
+        NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
     set.join(",")
 }
 
@@ -530,5 +547,8 @@ pub fn state_names(state: u32) -> BTreeSet<&'static str> {
         "noout",
         "stop",
     ];
-    (0..32usize).filter(|bit| state & 1 << bit != 0).map(|bit| NAMES.get(bit).copied().unwrap_or("???")).collect()
+    (0..32usize)
+        .filter(|bit| state & 1 << bit != 0)
+        .map(|bit| NAMES.get(bit).copied().unwrap_or("???"))
+        .collect()
 }

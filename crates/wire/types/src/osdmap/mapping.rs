@@ -1,4 +1,5 @@
-//! From object to placement group to OSDs (Ceph: `OSDMap::_pg_to_up_acting_osds` and what it calls).
+//! From object to placement group to OSDs (Ceph: `OSDMap::_pg_to_up_acting_osds` and what it
+//! calls).
 //!
 //! ```text
 //! object --hash--> PG --CRUSH--> raw --upmap--> raw --only those up--> up --affinity--> up, primary
@@ -43,13 +44,16 @@ fn ids(v: &[i32]) -> Vec<OsdId> {
 }
 
 impl OsdMap {
-    /// The group (not folded) of an object; `None` if its pool does not exist. A locator with a hash or
-    /// a key decides for itself.
+    /// The group (not folded) of an object; `None` if its pool does not exist. A locator with a
+    /// hash or a key decides for itself.
     pub fn object_locator_to_pg(&self, name: &[u8], locator: &ObjectLocator) -> Option<PgId> {
         let pool = self.pool(locator.pool)?;
         let seed = match u32::try_from(locator.hash) {
             Ok(hash) if locator.hash >= 0 => hash,
-            _ => pool.hash_key(if locator.key.is_empty() { name } else { &locator.key }, &locator.namespace),
+            _ => pool.hash_key(
+                if locator.key.is_empty() { name } else { &locator.key },
+                &locator.namespace,
+            ),
         };
         Some(PgId::new(locator.pool, seed))
     }
@@ -79,7 +83,11 @@ impl OsdMap {
                 acting: ids(&s.acting),
                 acting_primary: OsdId(acting_primary),
             },
-            None => UpActing { up_primary: OsdId(NOBODY), acting_primary: OsdId(NOBODY), ..UpActing::default() },
+            None => UpActing {
+                up_primary: OsdId(NOBODY),
+                acting_primary: OsdId(NOBODY),
+                ..UpActing::default()
+            },
         }
     }
 
@@ -142,10 +150,19 @@ impl OsdMap {
         let seed = Self::placement_seed(pool, pg);
         let size = u32::from(pool.size);
         s.raw.clear();
-        if let Some(rule) = self.crush.find_rule(i32::from(pool.crush_rule), pool.kind as u8, size) {
+        if let Some(rule) = self.crush.find_rule(i32::from(pool.crush_rule), pool.kind as u8, size)
+        {
             let args = self.crush.choose_args_for(pg.pool.0);
             let max = size as usize;
-            self.crush.do_rule(rule, seed as i32, max, &self.weights, args, &mut s.workspace, &mut s.raw);
+            self.crush.do_rule(
+                rule,
+                seed as i32,
+                max,
+                &self.weights,
+                args,
+                &mut s.workspace,
+                &mut s.raw,
+            );
         }
         self.keep(pool, &mut s.raw, osd_state::EXISTS);
         seed
@@ -172,7 +189,10 @@ impl OsdMap {
     }
 
     fn apply_upmap(&self, pool: &PgPool, raw_pg: PgId, raw: &mut Vec<i32>) {
-        if self.pg_upmap.is_empty() && self.pg_upmap_items.is_empty() && self.pg_upmap_primaries.is_empty() {
+        if self.pg_upmap.is_empty()
+            && self.pg_upmap_items.is_empty()
+            && self.pg_upmap_primaries.is_empty()
+        {
             return;
         }
         let pg = pool.raw_pg_to_pg(raw_pg);
@@ -213,7 +233,9 @@ impl OsdMap {
             let a = affinity(o);
             a < OsdMap::ONE && crush::hash::hash2(seed, o as u32) >> 16 >= a
         };
-        let Some(at) = members().find(|(_, o)| !refused(**o)).or_else(|| members().next()).map(|m| m.0) else {
+        let Some(at) =
+            members().find(|(_, o)| !refused(**o)).or_else(|| members().next()).map(|m| m.0)
+        else {
             return;
         };
         *primary = osds[at];
@@ -222,8 +244,8 @@ impl OsdMap {
         }
     }
 
-    /// The temporary acting set, empty if there is none, and the temporary primary or else its first
-    /// member.
+    /// The temporary acting set, empty if there is none, and the temporary primary or else its
+    /// first member.
     fn temp_osds(&self, pool: &PgPool, raw_pg: PgId, temp: &mut Vec<i32>) -> i32 {
         temp.clear();
         if self.pg_temp.is_empty() && self.primary_temp.is_empty() {
@@ -237,9 +259,9 @@ impl OsdMap {
         self.primary_temp.get(&pg).map_or_else(|| pick_primary(temp), |o| o.0)
     }
 
-    /// Adds to a pending increment the removal of temporary sets that the map it leads to (`next`, made
-    /// by applying it to `self`) does not need: of pools that are gone, of OSDs that are all down, too
-    /// large ones, and those that say what holds anyway (Ceph: `OSDMap::clean_temps`).
+    /// Adds to a pending increment the removal of temporary sets that the map it leads to (`next`,
+    /// made by applying it to `self`) does not need: of pools that are gone, of OSDs that are all
+    /// down, too large ones, and those that say what holds anyway (Ceph: `OSDMap::clean_temps`).
     pub fn clean_temps(&self, next: &OsdMap, pending: &mut super::OsdMapIncremental) {
         for (pg, osds) in &next.pg_temp {
             let Some(pool) = next.pool(pg.pool) else {

@@ -169,8 +169,11 @@ pub(super) fn pool_line(p: &PgPool) -> String {
         put("autoscale_mode", &p.pg_autoscale_mode.name());
     }
     put("last_change", &p.last_change);
-    let resends =
-        [p.last_force_op_resend, p.last_force_op_resend_prenautilus, p.last_force_op_resend_preluminous];
+    let resends = [
+        p.last_force_op_resend,
+        p.last_force_op_resend_prenautilus,
+        p.last_force_op_resend_preluminous,
+    ];
     if resends.iter().any(|e| *e != Epoch(0)) {
         put("lfor", &resends.map(|e| e.to_string()).join("/"));
     }
@@ -188,7 +191,9 @@ pub(super) fn pool_line(p: &PgPool) -> String {
     if !p.tiers.is_empty() {
         put("tiers", &p.tiers.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
     }
-    for (name, value) in [("tier_of", p.tier_of), ("read_tier", p.read_tier), ("write_tier", p.write_tier)] {
+    for (name, value) in
+        [("tier_of", p.tier_of), ("read_tier", p.read_tier), ("write_tier", p.write_tier)]
+    {
         if value >= 0 {
             put(name, &value);
         }
@@ -196,7 +201,9 @@ pub(super) fn pool_line(p: &PgPool) -> String {
     if p.cache_mode != 0 {
         put("cache_mode", &p.cache_mode_name());
     }
-    for (name, value) in [("target_bytes", p.target_max_bytes), ("target_objects", p.target_max_objects)] {
+    for (name, value) in
+        [("target_bytes", p.target_max_bytes), ("target_objects", p.target_max_objects)]
+    {
         if value != 0 {
             put(name, &value);
         }

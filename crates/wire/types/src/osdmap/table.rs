@@ -3,8 +3,8 @@ use super::mapping::Scratch;
 use crate::{Epoch, OsdId, PgId, PoolId};
 use std::collections::BTreeMap;
 
-/// Where every placement group lives, computed once for a map (Ceph: `OSDMapMapping`). A look-up is an
-/// index into one vector.
+/// Where every placement group lives, computed once for a map (Ceph: `OSDMapMapping`). A look-up is
+/// an index into one vector.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OsdMapMapping {
     /// The map's epoch.
@@ -12,7 +12,8 @@ pub struct OsdMapMapping {
     pools: BTreeMap<PoolId, PoolTable>,
 }
 
-/// One row for each group: both primaries, the sizes of both sets, then room for the members of both.
+/// One row for each group: both primaries, the sizes of both sets, then room for the members of
+/// both.
 #[derive(Clone, Debug, PartialEq)]
 struct PoolTable {
     /// Largest set that a row has room for.
@@ -46,8 +47,8 @@ impl OsdMapMapping {
         OsdMapMapping { epoch: map.epoch, pools: tables.collect() }
     }
 
-    /// Follows the map from `old` to `new`. Pools are mapped again only if something changed that they
-    /// depend on.
+    /// Follows the map from `old` to `new`. Pools are mapped again only if something changed that
+    /// they depend on.
     pub fn update(&mut self, old: &OsdMap, new: &OsdMap) {
         let states = |m: &OsdMap| m.osds.iter().map(|o| o.state & 3).collect::<Vec<_>>();
         let same = self.epoch == old.epoch
@@ -67,12 +68,20 @@ impl OsdMapMapping {
         self.pools.retain(|id, _| new.pools.contains_key(id));
         for (id, pool) in &new.pools {
             let shape = |p: &crate::PgPool| {
-                (p.kind, p.size, p.crush_rule, p.pg_num, p.pgp_num, p.has_flag(crate::pool::flag::HASHPSPOOL))
+                (
+                    p.kind,
+                    p.size,
+                    p.crush_rule,
+                    p.pg_num,
+                    p.pgp_num,
+                    p.has_flag(crate::pool::flag::HASHPSPOOL),
+                )
             };
             let unchanged = old.pool(*id).is_some_and(|p| shape(p) == shape(pool));
             let temps = |m: &OsdMap| {
                 let range = PgId::new(*id, 0)..=PgId::new(*id, u32::MAX);
-                let a: Vec<_> = m.pg_temp.range(range.clone()).map(|(k, v)| (*k, v.clone())).collect();
+                let a: Vec<_> =
+                    m.pg_temp.range(range.clone()).map(|(k, v)| (*k, v.clone())).collect();
                 let b: Vec<_> = m.primary_temp.range(range).map(|(k, v)| (*k, *v)).collect();
                 (a, b)
             };
@@ -82,7 +91,8 @@ impl OsdMapMapping {
         }
     }
 
-    /// Where a group lives. `None` for groups that do not exist (or in pools too large for a table).
+    /// Where a group lives. `None` for groups that do not exist (or in pools too large for a
+    /// table).
     #[inline]
     pub fn get(&self, pg: PgId) -> Option<Placement<'_>> {
         self.pools.get(&pg.pool)?.get(pg.seed)

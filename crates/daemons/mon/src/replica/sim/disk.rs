@@ -96,7 +96,8 @@ impl Disk {
         self.0.lock().unwrap().dies_in = None;
     }
 
-    /// The process is dead: what it did not sync is kept in parts, or not. Whether something was lost.
+    /// The process is dead: what it did not sync is kept in parts, or not. Whether something was
+    /// lost.
     pub fn crash(&self, rng: &mut Rng) -> bool {
         let mut c = self.0.lock().unwrap();
         c.process = exec::WORLD;
@@ -225,7 +226,10 @@ impl StorageBackend for Backend {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.with(|c| {
             let at = offset as usize;
-            c.image.get_mut(at..at + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(data);
+            c.image
+                .get_mut(at..at + data.len())
+                .ok_or(io::ErrorKind::UnexpectedEof)?
+                .copy_from_slice(data);
             let len = c.dirty.entry(at).or_default();
             *len = data.len().max(*len);
             Ok(())

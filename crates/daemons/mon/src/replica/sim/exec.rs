@@ -1,10 +1,10 @@
 //! One thread that runs the tasks of all members, in virtual time.
 //!
-//! Which task goes on, of those that can, is drawn from the seed. Time stands still while any can; then *one*
-//! timer fires, and the task that waited for it runs before anything else. So no task ever sees its timer fired and
-//! a message arrived at once: `tokio::select!` without `biased`, which the library has in places, would toss a coin
-//! there that the seed does not rule. Tasks that can go on are kept by number: `tokio::sync::watch` wakes those who wait in
-//! any order.
+//! Which task goes on, of those that can, is drawn from the seed. Time stands still while any can;
+//! then *one* timer fires, and the task that waited for it runs before anything else. So no task
+//! ever sees its timer fired and a message arrived at once: `tokio::select!` without `biased`,
+//! which the library has in places, would toss a coin there that the seed does not rule. Tasks that
+//! can go on are kept by number: `tokio::sync::watch` wakes those who wait in any order.
 
 use super::rng::{Rng, mix};
 use std::cell::{Cell, RefCell};
@@ -77,9 +77,13 @@ impl Wake for Waking {
 }
 
 impl Exec {
-    /// Runs what `main` makes, until it ends; `watch` is called whenever nothing can go on without time. Returns the hash of
-    /// what happened, and how much it was.
-    pub fn run<F: Future<Output = ()> + 'static>(seed: u64, main: impl FnOnce(Rc<Exec>) -> F, watch: impl Fn()) -> (u64, u64) {
+    /// Runs what `main` makes, until it ends; `watch` is called whenever nothing can go on without
+    /// time. Returns the hash of what happened, and how much it was.
+    pub fn run<F: Future<Output = ()> + 'static>(
+        seed: u64,
+        main: impl FnOnce(Rc<Exec>) -> F,
+        watch: impl Fn(),
+    ) -> (u64, u64) {
         let exec = Rc::new(Exec {
             now: Cell::default(),
             rng: RefCell::new(Rng::new(seed)),
@@ -110,8 +114,12 @@ impl Exec {
             watch();
             match ended.try_recv() {
                 Ok(()) => break,
-                Err(oneshot::error::TryRecvError::Closed) => unreachable!("the main task was dropped"),
-                Err(oneshot::error::TryRecvError::Empty) => assert!(exec.fire(), "everything waits, and nothing will happen"),
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    unreachable!("the main task was dropped")
+                }
+                Err(oneshot::error::TryRecvError::Empty) => {
+                    assert!(exec.fire(), "everything waits, and nothing will happen")
+                }
             }
         }
         let tasks = std::mem::take(&mut *exec.tasks.borrow_mut());
@@ -141,7 +149,11 @@ impl Exec {
     }
 
     /// Starts a task of a process. What is returned tells when it ended, or that it was dropped.
-    pub fn spawn_in<T: 'static>(&self, process: Process, future: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
+    pub fn spawn_in<T: 'static>(
+        &self,
+        process: Process,
+        future: impl Future<Output = T> + 'static,
+    ) -> oneshot::Receiver<T> {
         let (tell, told) = oneshot::channel();
         if self.is_dead(process) {
             return told;
@@ -153,7 +165,8 @@ impl Exec {
         told
     }
 
-    /// Ends a process where it stands. The task that runs, if it is one of its, goes on until it waits.
+    /// Ends a process where it stands. The task that runs, if it is one of its, goes on until it
+    /// waits.
     pub fn kill(&self, process: Process) {
         self.dead.borrow_mut().insert(process);
         self.frozen.borrow_mut().remove(&process);
@@ -185,8 +198,11 @@ impl Exec {
     fn bury(&self) {
         let gone: Vec<Task> = {
             let (dead, mut tasks) = (self.dead.borrow(), self.tasks.borrow_mut());
-            let ids: Vec<u64> =
-                tasks.iter().filter(|(_, t)| t.future.is_some() && dead.contains(&t.process)).map(|(i, _)| *i).collect();
+            let ids: Vec<u64> = tasks
+                .iter()
+                .filter(|(_, t)| t.future.is_some() && dead.contains(&t.process))
+                .map(|(i, _)| *i)
+                .collect();
             ids.iter().filter_map(|i| tasks.remove(i)).collect()
         };
         drop(gone);
@@ -199,14 +215,16 @@ impl Exec {
         let mut ready = self.ready.lock().unwrap();
         let (tasks, frozen) = (self.tasks.borrow(), self.frozen.borrow());
         ready.retain(|id| tasks.contains_key(id));
-        let able: Vec<u64> = ready.iter().filter(|i| !frozen.contains(&tasks[*i].process)).copied().collect();
+        let able: Vec<u64> =
+            ready.iter().filter(|i| !frozen.contains(&tasks[*i].process)).copied().collect();
         let task = self.rng.borrow_mut().pick(&able)?;
         ready.remove(&task);
         Some(task)
     }
 
     fn poll(&self, id: u64) {
-        let taken = self.tasks.borrow_mut().get_mut(&id).and_then(|t| Some((t.process, t.future.take()?)));
+        let taken =
+            self.tasks.borrow_mut().get_mut(&id).and_then(|t| Some((t.process, t.future.take()?)));
         let Some((process, mut future)) = taken else { return };
         self.note(id);
         self.steps.set(self.steps.get() + 1);

@@ -1,13 +1,15 @@
 //! Deterministic simulation of the monitors' group.
 //!
-//! One thread, virtual time, one seed. What runs is what monitors run: [`super::Replica`] with the Raft library, over redb. What is
-//! beside it is simulated: tasks and time ([`exec`], given to the library as its [`Runtime`]), disks that lose what
-//! was not synced ([`disk`]), a network that delays, reorders, doubles and loses calls and runs them after their callers gave
-//! up ([`network`]), hosts whose monitors die, stand still, lose their files, join and leave ([`world`]). Clients propose values
-//! and read; [`scenario`] draws what happens, then calm, and everybody must agree. [`oracle`] judges.
+//! One thread, virtual time, one seed. What runs is what monitors run: [`super::Replica`] with the
+//! Raft library, over redb. What is beside it is simulated: tasks and time ([`exec`], given to the
+//! library as its [`Runtime`]), disks that lose what was not synced ([`disk`]), a network that
+//! delays, reorders, doubles and loses calls and runs them after their callers gave up
+//! ([`network`]), hosts whose monitors die, stand still, lose their files, join and leave
+//! ([`world`]). Clients propose values and read; [`scenario`] draws what happens, then calm, and
+//! everybody must agree. [`oracle`] judges.
 //!
-//! Of `monitor::quorum` only the pure part runs here (`wanted_change`); its loop is written again in [`world`], in short: when a
-//! leader is one, who is taken in, what changes the members.
+//! Of `monitor::quorum` only the pure part runs here (`wanted_change`); its loop is written again
+//! in [`world`], in short: when a leader is one, who is taken in, what changes the members.
 //!
 //! A failing seed prints the line that replays it:
 //!
@@ -17,13 +19,15 @@
 //!
 //! `SIPHON_SIM_SEEDS=1000` runs more of them, `SIPHON_SIM_FIRST` from another one on.
 //!
-//! *What is determined.* Everything that the hash of a run covers: which task goes on when, and every byte that is synced. The
-//! library's random numbers come from the seed. Two sources do not, and cannot be reached: the branch with which
-//! `tokio::select!` begins, and the order in which `tokio::sync::watch` wakes those who wait. [`exec`] sees to it that neither
-//! matters. A new version of the library may bring another; then `the_same_seed_gives_the_same_run` fails.
+//! *What is determined.* Everything that the hash of a run covers: which task goes on when, and
+//! every byte that is synced. The library's random numbers come from the seed. Two sources do not,
+//! and cannot be reached: the branch with which `tokio::select!` begins, and the order in which
+//! `tokio::sync::watch` wakes those who wait. [`exec`] sees to it that neither matters. A new
+//! version of the library may bring another; then `the_same_seed_gives_the_same_run` fails.
 //!
-//! *What is not simulated.* Sockets and messages (a call is bytes, and arrives as such); a flush beside which the state machine writes;
-//! disks that fail or return other bytes than were written; clocks of different speed; `rescue`.
+//! *What is not simulated.* Sockets and messages (a call is bytes, and arrives as such); a flush
+//! beside which the state machine writes; disks that fail or return other bytes than were written;
+//! clocks of different speed; `rescue`.
 
 mod disk;
 mod exec;
@@ -47,8 +51,11 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn check(seed: u64) -> Report {
-    let line = format!("replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p mon --lib sim::one_seed -- --nocapture");
-    std::panic::catch_unwind(|| run(seed, &Scenario::shape(seed))).unwrap_or_else(|_| panic!("seed {seed}\n{line}"))
+    let line = format!(
+        "replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p mon --lib sim::one_seed -- --nocapture"
+    );
+    std::panic::catch_unwind(|| run(seed, &Scenario::shape(seed)))
+        .unwrap_or_else(|_| panic!("seed {seed}\n{line}"))
 }
 
 #[test]

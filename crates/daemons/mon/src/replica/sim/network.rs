@@ -38,7 +38,9 @@ impl Peers for Wire {
     fn call(&self, to: NodeId, name: &str, request: Bytes) -> Call<'_> {
         let (tell, told) = oneshot::channel();
         world::with(|w| w.net.call(w, self, to, name, request, tell));
-        Box::pin(async move { told.await.map_err(|_| std::io::Error::other("the connection was lost"))? })
+        Box::pin(async move {
+            told.await.map_err(|_| std::io::Error::other("the connection was lost"))?
+        })
     }
 }
 
@@ -95,7 +97,15 @@ impl Net {
         });
     }
 
-    fn call(&self, world: &Rc<World>, from: &Wire, to: NodeId, name: &str, request: Bytes, tell: Reply) {
+    fn call(
+        &self,
+        world: &Rc<World>,
+        from: &Wire,
+        to: NodeId,
+        name: &str,
+        request: Bytes,
+        tell: Reply,
+    ) {
         // What is dead says nothing.
         if world.exec.is_dead(from.process) {
             return;
@@ -107,19 +117,29 @@ impl Net {
         self.one_call(world, &from.name, to, name, request, Some(tell));
     }
 
-    fn one_call(&self, world: &Rc<World>, from: &str, to: NodeId, name: &str, request: Bytes, tell: Option<Reply>) {
+    fn one_call(
+        &self,
+        world: &Rc<World>,
+        from: &str,
+        to: NodeId,
+        name: &str,
+        request: Bytes,
+        tell: Option<Reply>,
+    ) {
         let Some(time) = self.fate(world) else { return self.lose(world, tell) };
         let (world, from, name) = (world.clone(), from.to_owned(), name.to_owned());
         world.clone().exec.spawn_in(WORLD, async move {
             sleep(time).await;
             let target = world.replica(&name);
-            let Some((process, replica)) = target.filter(|_| !world.net.is_cut(&from, &name)) else {
+            let Some((process, replica)) = target.filter(|_| !world.net.is_cut(&from, &name))
+            else {
                 return world.net.lose(&world, tell);
             };
             if replica.id() != to && world.bug != Some(Bug::AnyoneAnswers) {
                 world.mark("call to a member that is gone");
                 if let Some(tell) = tell {
-                    let _ = tell.send(Err(std::io::Error::other("the member is not there any more")));
+                    let _ =
+                        tell.send(Err(std::io::Error::other("the member is not there any more")));
                 }
                 return;
             }
@@ -128,7 +148,9 @@ impl Net {
             }
             let request = decode_request(&request).expect("a request that was encoded");
             let votes = matches!(request, RaftRequest::Vote(_));
-            let handling = world.exec.spawn_in(process, async move { encode_reply(&replica.handle(request).await) });
+            let handling = world
+                .exec
+                .spawn_in(process, async move { encode_reply(&replica.handle(request).await) });
             // It dies with its answer.
             let Ok(reply) = handling.await else { return world.net.lose(&world, tell) };
             if votes && !world.calm.get() && world.permille(150) {
@@ -143,7 +165,9 @@ impl Net {
                 world.mark("call executed after its caller gave up");
                 return;
             }
-            let Some(time) = world.net.fate(&world) else { return world.net.lose(&world, Some(tell)) };
+            let Some(time) = world.net.fate(&world) else {
+                return world.net.lose(&world, Some(tell));
+            };
             sleep(time).await;
             match world.net.is_cut(&name, &from) {
                 true => world.net.lose(&world, Some(tell)),

@@ -39,7 +39,8 @@ struct Fate {
     asked: u64,
     /// Where it is, as who proposed it was told.
     told: Vec<usize>,
-    /// How often whoever proposed it was told that the member does not lead. That says nothing: another may have the entry.
+    /// How often whoever proposed it was told that the member does not lead. That says nothing:
+    /// another may have the entry.
     refused: u64,
 }
 
@@ -68,7 +69,10 @@ impl Oracle {
 
     /// A member's state is a beginning of the history.
     pub fn check(&self, state: &[Bytes]) {
-        assert!(self.history.starts_with(state), "a member's state is not a beginning of the history");
+        assert!(
+            self.history.starts_with(state),
+            "a member's state is not a beginning of the history"
+        );
     }
 
     /// Somebody is about to propose a value.
@@ -96,7 +100,10 @@ impl Oracle {
 
     /// Somebody who began to read when the floor was there saw so much.
     pub fn read(&mut self, floor: usize, saw: usize) {
-        assert!(saw >= floor, "a read saw {saw} entries, when {floor} had been acknowledged or seen");
+        assert!(
+            saw >= floor,
+            "a read saw {saw} entries, when {floor} had been acknowledged or seen"
+        );
         self.floor = self.floor.max(saw);
         self.reads += 1;
     }
@@ -106,7 +113,8 @@ impl Oracle {
         self.history.len()
     }
 
-    /// At the end. How many values are there that nobody was told of, and how many that were refused each time.
+    /// At the end. How many values are there that nobody was told of, and how many that were
+    /// refused each time.
     pub fn judge(&self) -> (u64, u64) {
         let mut places: BTreeMap<&Bytes, Vec<usize>> = BTreeMap::new();
         for (n, value) in self.history.iter().enumerate() {
@@ -115,7 +123,12 @@ impl Oracle {
         let (mut untold, mut refused) = (0, 0);
         for (value, at) in &places {
             let fate = self.values.get(*value).expect("nobody proposed this value");
-            assert!(at.len() as u64 <= fate.asked, "{value:?} is there {} times, and was proposed {}", at.len(), fate.asked);
+            assert!(
+                at.len() as u64 <= fate.asked,
+                "{value:?} is there {} times, and was proposed {}",
+                at.len(),
+                fate.asked
+            );
             untold += u64::from(fate.told.is_empty());
             refused += u64::from(fate.refused == fate.asked);
         }
@@ -123,7 +136,11 @@ impl Oracle {
             let mut told = fate.told.clone();
             told.sort_unstable();
             told.dedup();
-            assert_eq!(told.len(), fate.told.len(), "two proposals of {value:?} were told of the same entry");
+            assert_eq!(
+                told.len(),
+                fate.told.len(),
+                "two proposals of {value:?} were told of the same entry"
+            );
         }
         (untold, refused)
     }

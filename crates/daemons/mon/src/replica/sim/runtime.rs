@@ -105,7 +105,9 @@ impl Moment {
     pub fn now() -> Self {
         static FIRST: OnceLock<std::time::Instant> = OnceLock::new();
         let passed = exec::here().map(|e| e.now());
-        Moment(BEFORE + passed.unwrap_or_else(|| FIRST.get_or_init(std::time::Instant::now).elapsed()))
+        Moment(
+            BEFORE + passed.unwrap_or_else(|| FIRST.get_or_init(std::time::Instant::now).elapsed()),
+        )
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -210,11 +212,17 @@ impl AsyncRuntime for Runtime {
         Self::sleep(deadline - Moment::now())
     }
 
-    fn timeout<R, F: Future<Output = R> + OptionalSend>(duration: Duration, future: F) -> Timeout<F> {
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Timeout<F> {
         Timeout { future: Box::pin(future), sleep: Self::sleep(duration) }
     }
 
-    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(deadline: Moment, future: F) -> Timeout<F> {
+    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(
+        deadline: Moment,
+        future: F,
+    ) -> Timeout<F> {
         Timeout { future: Box::pin(future), sleep: Self::sleep_until(deadline) }
     }
 
@@ -232,7 +240,9 @@ impl AsyncRuntime for Runtime {
 }
 
 /// Runs what blocks, while the thread goes on: it takes as long as the disk of the process does.
-pub async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Result<T, Ended> {
+pub async fn blocking<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Ended> {
     let time = exec::here().map(|e| super::disk::flush_time(e.current()));
     match time {
         Some(time) => {

@@ -97,7 +97,8 @@ pub fn run(seed: u64, scenario: &Scenario) -> Report {
 }
 
 async fn live(world: Rc<World>, scenario: Scenario) {
-    let names: Vec<String> = ["a", "b", "c", "d", "e", "f"].iter().map(|n| (*n).to_owned()).collect();
+    let names: Vec<String> =
+        ["a", "b", "c", "d", "e", "f"].iter().map(|n| (*n).to_owned()).collect();
     world.found(&names[..scenario.members]).await;
     world.calm.set(false);
     for client in 0..scenario.clients {
@@ -118,7 +119,9 @@ async fn ask(world: Rc<World>, client: u64, scenario: Scenario) {
             Some(n) => n,
             None => world.pick(&names).unwrap_or_default(),
         };
-        let Some((process, replica)) = world.replica(&name).filter(|_| !world.quiet.get()) else { continue };
+        let Some((process, replica)) = world.replica(&name).filter(|_| !world.quiet.get()) else {
+            continue;
+        };
         let w = world.clone();
         if world.permille(300) {
             let floor = world.oracle.borrow().floor();
@@ -142,7 +145,10 @@ async fn ask(world: Rc<World>, client: u64, scenario: Scenario) {
                 Ok(n) => {
                     let n = u64::from_le_bytes(n[..].try_into().expect("a number")) as usize;
                     w.oracle.borrow_mut().acknowledged(&asked, n);
-                    assert!(replica.read(|m| m.0.len()) > n, "who was answered does not see what he wrote");
+                    assert!(
+                        replica.read(|m| m.0.len()) > n,
+                        "who was answered does not see what he wrote"
+                    );
                     true
                 }
                 Err(ProposeError::NotLeader { .. }) => {
@@ -188,7 +194,13 @@ async fn trouble(world: &Rc<World>, scenario: &Scenario, names: &[String]) {
             changing = false;
             forget_unlisted(world);
         }
-        let down: Vec<String> = world.hosts.borrow().iter().filter(|(_, h)| h.up.is_none()).map(|(n, _)| n.clone()).collect();
+        let down: Vec<String> = world
+            .hosts
+            .borrow()
+            .iter()
+            .filter(|(_, h)| h.up.is_none())
+            .map(|(n, _)| n.clone())
+            .collect();
         if world.permille(500)
             && let Some(name) = world.pick(&down)
         {
@@ -228,7 +240,11 @@ async fn trouble(world: &Rc<World>, scenario: &Scenario, names: &[String]) {
                 if let Some((process, _)) = world.replica(&victim) {
                     world.mark("disk is slow");
                     let most = world.pick(&[50, 500, 1500]).unwrap_or(50);
-                    disk::slow(process, Duration::from_millis(most / 5), Duration::from_millis(most));
+                    disk::slow(
+                        process,
+                        Duration::from_millis(most / 5),
+                        Duration::from_millis(most),
+                    );
                 }
             }
             18..=19 => {
@@ -278,12 +294,14 @@ async fn settle(world: &Rc<World>) {
     }
 }
 
-/// The leader loses its followers one after the other, and they do not lose each other: whoever lost it first is ready to stand
-/// when the last one may vote. It has everything that the last one has if nobody writes meanwhile.
+/// The leader loses its followers one after the other, and they do not lose each other: whoever
+/// lost it first is ready to stand when the last one may vote. It has everything that the last one
+/// has if nobody writes meanwhile.
 async fn depose(world: &Rc<World>) {
     settle(world).await;
     let Some(leader) = world.leader() else { return };
-    let others: Vec<String> = world.hosts.borrow().keys().filter(|n| **n != leader).cloned().collect();
+    let others: Vec<String> =
+        world.hosts.borrow().keys().filter(|n| **n != leader).cloned().collect();
     if world.permille(600) {
         world.quiet.set(true);
         sleep(Duration::from_secs(1)).await;
@@ -356,7 +374,8 @@ fn cut(world: &Rc<World>, victim: &str, hosts: &[String]) {
 /// Monitors that are not members any more are switched off.
 fn forget_unlisted(world: &Rc<World>) {
     let listed = world.listed.borrow().clone();
-    let gone: Vec<String> = world.hosts.borrow().keys().filter(|n| !listed.contains(*n)).cloned().collect();
+    let gone: Vec<String> =
+        world.hosts.borrow().keys().filter(|n| !listed.contains(*n)).cloned().collect();
     for name in gone {
         world.kill(&name);
         let host = world.hosts.borrow_mut().remove(&name);
@@ -389,8 +408,13 @@ async fn calm(world: &Rc<World>) {
                 Some((process, leader)) if !proposed => {
                     let value = Bytes::from_static(b"the last");
                     world.oracle.borrow_mut().asked(&value);
-                    let answer = world.exec.spawn_in(process, async move { leader.propose(Bytes::from_static(b"the last")).await });
-                    proposed = matches!(super::Runtime::timeout(Duration::from_secs(5), answer).await, Ok(Ok(Ok(_))));
+                    let answer = world.exec.spawn_in(process, async move {
+                        leader.propose(Bytes::from_static(b"the last")).await
+                    });
+                    proposed = matches!(
+                        super::Runtime::timeout(Duration::from_secs(5), answer).await,
+                        Ok(Ok(Ok(_)))
+                    );
                 }
                 _ if proposed && agreed(world) => return,
                 _ => {}
@@ -418,7 +442,10 @@ fn state(world: &World) -> String {
     for (name, host) in &*world.hosts.borrow() {
         out += &format!("\n{name} {}: ", host.id);
         match host.up.as_ref().and_then(|u| u.replica.as_ref()) {
-            Some(r) => out += &format!("{:?} {:?} has {}", r.standing(), r.members(), r.read(|m| m.0.len())),
+            Some(r) => {
+                out +=
+                    &format!("{:?} {:?} has {}", r.standing(), r.members(), r.read(|m| m.0.len()))
+            }
             None => out += "down",
         }
     }

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a monitor looks at its part; how long a new leader has to catch up; how often who has no group asks for one:
-/// as in `monitor::quorum`.
+/// How often a monitor looks at its part; how long a new leader has to catch up; how often who has
+/// no group asks for one: as in `monitor::quorum`.
 const LOOK: Duration = Duration::from_millis(250);
 const FIRST_CHANGES: Duration = Duration::from_secs(5);
 const JOIN_PAUSE: Duration = Duration::from_millis(500);
@@ -50,7 +50,8 @@ pub struct Up {
     pub process: Process,
     /// Not there yet while it starts.
     pub replica: Option<Replica<Journal>>,
-    /// Whether it decides, and in which term: as `monitor::quorum` has it, from one look to the next.
+    /// Whether it decides, and in which term: as `monitor::quorum` has it, from one look to the
+    /// next.
     pub leads: Option<u64>,
     changing: bool,
 }
@@ -209,7 +210,8 @@ impl World {
     /// The dead among those that should run: they died while they wrote.
     pub fn collect_dead(&self) {
         let dead = |h: &Host| h.up.as_ref().is_some_and(|u| self.exec.is_dead(u.process));
-        let names: Vec<String> = self.hosts.borrow().iter().filter(|(_, h)| dead(h)).map(|(n, _)| n.clone()).collect();
+        let names: Vec<String> =
+            self.hosts.borrow().iter().filter(|(_, h)| dead(h)).map(|(n, _)| n.clone()).collect();
         for name in names {
             self.mark("died in the middle of a sync");
             self.kill(&name);
@@ -226,7 +228,11 @@ impl World {
 
     /// Whether a process is past its start.
     pub fn has_opened(&self, process: Process) -> bool {
-        self.hosts.borrow().values().filter_map(|h| h.up.as_ref()).any(|u| u.process == process && u.replica.is_some())
+        self.hosts
+            .borrow()
+            .values()
+            .filter_map(|h| h.up.as_ref())
+            .any(|u| u.process == process && u.replica.is_some())
     }
 
     /// The monitor of a host, if it runs.
@@ -245,7 +251,9 @@ impl World {
     /// Who decides, of those that go on.
     pub fn leader(&self) -> Option<String> {
         let hosts = self.hosts.borrow();
-        let leads = |h: &Host| h.up.as_ref().is_some_and(|u| u.leads.is_some() && !self.exec.is_frozen(u.process));
+        let leads = |h: &Host| {
+            h.up.as_ref().is_some_and(|u| u.leads.is_some() && !self.exec.is_frozen(u.process))
+        };
         hosts.iter().find(|(_, h)| leads(h)).map(|(n, _)| n.clone())
     }
 
@@ -273,8 +281,12 @@ impl World {
         let Some((_, leader)) = self.leader().and_then(|n| self.replica(&n)) else { return false };
         let members = leader.members();
         let hosts = self.hosts.borrow();
-        let wanted: BTreeMap<NodeId, String> =
-            self.listed.borrow().iter().filter_map(|n| Some((hosts.get(n)?.id, n.clone()))).collect();
+        let wanted: BTreeMap<NodeId, String> = self
+            .listed
+            .borrow()
+            .iter()
+            .filter_map(|n| Some((hosts.get(n)?.id, n.clone())))
+            .collect();
         members.changing.is_none() && members.learners.is_empty() && members.voters == wanted
     }
 
@@ -292,11 +304,14 @@ impl World {
             Err(_) if dead() => return,
             Err(e) => panic!("the file of {name} cannot be opened: {e}"),
         };
-        let replica = match Replica::<Journal>::start(shared, Arc::new(Wire { name: name.clone(), process })).await {
-            Ok(r) => r,
-            Err(_) if dead() => return,
-            Err(e) => panic!("the monitor {name} does not start: {e}"),
-        };
+        let replica =
+            match Replica::<Journal>::start(shared, Arc::new(Wire { name: name.clone(), process }))
+                .await
+            {
+                Ok(r) => r,
+                Err(_) if dead() => return,
+                Err(e) => panic!("the monitor {name} does not start: {e}"),
+            };
         if replica.standing().leads {
             self.mark("started as a leader");
         }
@@ -342,7 +357,11 @@ impl World {
         }
         let members = replica.members();
         let listed = |n: &String| self.listed.borrow().contains(n);
-        let Some(change) = wanted_change(&members, replica.id(), listed, |id| replica.has_caught_up(id)) else { return };
+        let Some(change) =
+            wanted_change(&members, replica.id(), listed, |id| replica.has_caught_up(id))
+        else {
+            return;
+        };
         self.up(name, process, |up| up.changing = true);
         if members.changing.is_some() {
             self.mark("change of the members ended by another");
@@ -371,7 +390,8 @@ impl World {
             if !replica.members().voters.is_empty() && self.is_unknown(replica.id()) {
                 self.mark("admission lost");
             }
-            let names: Vec<String> = self.hosts.borrow().keys().filter(|n| **n != name).cloned().collect();
+            let names: Vec<String> =
+                self.hosts.borrow().keys().filter(|n| **n != name).cloned().collect();
             for other in names {
                 let at = self.clone();
                 let (asking, id, to) = (name.clone(), replica.id(), other.clone());
@@ -384,7 +404,14 @@ impl World {
     }
 
     /// A leader takes a monitor in.
-    async fn take_in(&self, name: &str, process: Process, leader: &Replica<Journal>, id: NodeId, new: &str) {
+    async fn take_in(
+        &self,
+        name: &str,
+        process: Process,
+        leader: &Replica<Journal>,
+        id: NodeId,
+        new: &str,
+    ) {
         let members = leader.members();
         let known = members.voters.contains_key(&id) || members.learners.contains_key(&id);
         let free = self.up(name, process, |up| up.leads.is_some() && !up.changing).unwrap_or(false);
@@ -417,13 +444,19 @@ impl World {
         }
     }
 
-    /// What must be true whenever nothing goes on without time passing: leaders that may be relied on have everything, and there is
-    /// one at most.
+    /// What must be true whenever nothing goes on without time passing: leaders that may be relied
+    /// on have everything, and there is one at most.
     pub fn watch(&self) {
         let hosts = self.hosts.borrow();
         let mut leaders: Vec<(&String, u64)> = Vec::new();
         for (name, host) in &*hosts {
-            let Some(up) = host.up.as_ref().filter(|u| !self.exec.is_frozen(u.process) && !self.exec.is_dead(u.process)) else { continue };
+            let Some(up) = host
+                .up
+                .as_ref()
+                .filter(|u| !self.exec.is_frozen(u.process) && !self.exec.is_dead(u.process))
+            else {
+                continue;
+            };
             let (Some(term), Some(replica)) = (up.leads, &up.replica) else { continue };
             if !replica.may_lead_for(term, self.lease()) {
                 continue;
@@ -431,7 +464,10 @@ impl World {
             leaders.push((name, term));
             let has = replica.read(|m| m.0.len());
             let floor = self.oracle.borrow().floor();
-            assert!(has >= floor, "{name} leads, in term {term}, and has {has} entries of {floor} that were acknowledged");
+            assert!(
+                has >= floor,
+                "{name} leads, in term {term}, and has {has} entries of {floor} that were acknowledged"
+            );
         }
         assert!(leaders.len() < 2, "several leaders at once: {leaders:?}");
     }

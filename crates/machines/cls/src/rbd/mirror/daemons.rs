@@ -2,9 +2,9 @@
 //! `image_map_GLOBAL_ID`).
 
 use crate::context::Object;
+use crate::method::{Ignored, decode, encode};
 use crate::rbd::omap::{key, list, remove_key, write_key};
 use crate::rbd::types::MirrorImageMap;
-use crate::method::{Ignored, decode, encode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;
@@ -29,14 +29,20 @@ pub async fn mirror_instances_remove(object: Object<'_>, id: Bytes) -> Result<()
 }
 
 /// Who mirrors up to so many images, after one.
-pub async fn mirror_image_map_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn mirror_image_map_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let rows = list(object, MAP_PREFIX, &start_after, most).await?;
     let maps = rows.into_iter().map(|(id, row)| Ok((id, decode(row, Errno::EINVAL)?)));
     Ok(encode(&maps.collect::<Result<BTreeMap<Bytes, MirrorImageMap>, Errno>>()?))
 }
 
 /// Says who mirrors an image.
-pub async fn mirror_image_map_update(object: Object<'_>, (global_id, map): (Bytes, MirrorImageMap)) -> Result<(), Errno> {
+pub async fn mirror_image_map_update(
+    object: Object<'_>,
+    (global_id, map): (Bytes, MirrorImageMap),
+) -> Result<(), Errno> {
     write_key(object, &key(MAP_PREFIX, &global_id), &map).await
 }
 

@@ -1,11 +1,11 @@
-//! The mirrored images of a pool: rows `image_ID`, and rows `global_ID` for the way back from the number
-//! that an image has in all clusters.
+//! The mirrored images of a pool: rows `image_ID`, and rows `global_ID` for the way back from the
+//! number that an image has in all clusters.
 
 use super::status;
 use crate::context::Object;
+use crate::method::encode;
 use crate::rbd::omap::{find_key, key, list_of, optional, read_key, remove_key, write_key};
 use crate::rbd::types::{MirrorImage, MirrorImageState};
-use crate::method::encode;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::errno::Errno;
@@ -19,7 +19,11 @@ pub async fn read(object: Object<'_>, image_id: &[u8]) -> Result<MirrorImage, Er
 }
 
 /// Up to so many images, by id, after an id.
-pub async fn list(object: Object<'_>, start_after: &[u8], most: u64) -> Result<Vec<(Bytes, MirrorImage)>, Errno> {
+pub async fn list(
+    object: Object<'_>,
+    start_after: &[u8],
+    most: u64,
+) -> Result<Vec<(Bytes, MirrorImage)>, Errno> {
     list_of(object, PREFIX, start_after, most).await
 }
 
@@ -29,14 +33,21 @@ pub async fn id_of(object: Object<'_>, global_id: &[u8]) -> Result<Bytes, Errno>
 }
 
 /// Ids and numbers of up to so many images after an id.
-pub async fn mirror_image_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn mirror_image_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let images = list(object, &start_after, most).await?;
-    let ids: BTreeMap<Bytes, Bytes> = images.into_iter().map(|(id, image)| (id, image.global_image_id)).collect();
+    let ids: BTreeMap<Bytes, Bytes> =
+        images.into_iter().map(|(id, image)| (id, image.global_image_id)).collect();
     Ok(encode(&ids))
 }
 
 /// The id of the image with this number.
-pub async fn mirror_image_get_image_id(object: Object<'_>, global_id: Bytes) -> Result<Bytes, Errno> {
+pub async fn mirror_image_get_image_id(
+    object: Object<'_>,
+    global_id: Bytes,
+) -> Result<Bytes, Errno> {
     Ok(encode(&id_of(object, &global_id).await?))
 }
 
@@ -45,12 +56,17 @@ pub async fn mirror_image_get(object: Object<'_>, image_id: Bytes) -> Result<Byt
     Ok(encode(&read(object, &image_id).await?))
 }
 
-/// Says what is known of an image's mirroring. EINVAL if its number would change, EEXIST if another image
-/// has the number, ENOENT if an image that is not mirrored is to stop.
-pub async fn mirror_image_set(object: Object<'_>, (image_id, image): (Bytes, MirrorImage)) -> Result<(), Errno> {
+/// Says what is known of an image's mirroring. EINVAL if its number would change, EEXIST if another
+/// image has the number, ENOENT if an image that is not mirrored is to stop.
+pub async fn mirror_image_set(
+    object: Object<'_>,
+    (image_id, image): (Bytes, MirrorImage),
+) -> Result<(), Errno> {
     let global_key = key(GLOBAL_PREFIX, &image.global_image_id);
     match optional(read(&mut *object, &image_id).await)? {
-        Some(present) if present.global_image_id != image.global_image_id => return Err(Errno::EINVAL),
+        Some(present) if present.global_image_id != image.global_image_id => {
+            return Err(Errno::EINVAL);
+        }
         Some(_) => {}
         None => {
             if find_key::<Bytes>(&mut *object, &global_key).await?.is_some() {

@@ -1,4 +1,5 @@
-//! Mirroring of a pool (`rbd_mirroring`, and `rbd_mirror_leader` for the daemons and what they share).
+//! Mirroring of a pool (`rbd_mirroring`, and `rbd_mirror_leader` for the daemons and what they
+//! share).
 //!
 //! * [`pool`]: whether and how the pool is mirrored.
 //! * [`peers`]: the other clusters.

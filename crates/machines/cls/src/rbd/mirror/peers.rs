@@ -2,9 +2,9 @@
 
 use super::pool;
 use crate::context::Object;
+use crate::method::{Ignored, encode};
 use crate::rbd::omap::{has_key, key, list_of, optional, read_key, remove_key, write_key};
 use crate::rbd::types::{MirrorPeer, MirrorPeerDirection};
-use crate::method::{Ignored, encode};
 use bytes::Bytes;
 use types::Utime;
 use types::errno::Errno;
@@ -31,8 +31,8 @@ async fn check_enabled(object: Object<'_>) -> Result<(), Errno> {
 }
 
 /// A daemon of another cluster was here. Input: the cluster's name, its mirroring's number, and the
-/// direction, which is [`MirrorPeerDirection::TX`]. A peer that is not known yet is added; a name that
-/// changed, and a number that was not known, are noted.
+/// direction, which is [`MirrorPeerDirection::TX`]. A peer that is not known yet is added; a name
+/// that changed, and a number that was not known, are noted.
 pub async fn mirror_peer_ping(
     object: Object<'_>,
     (site_name, mirror_uuid, direction): (Bytes, Bytes, MirrorPeerDirection),
@@ -46,8 +46,10 @@ pub async fn mirror_peer_ping(
     }
     let peers = all(&mut *object).await?;
     let by_site = peers.iter().find(|peer| peer.site_name == site_name);
-    let site_fits = by_site.is_some_and(|peer| peer.mirror_uuid.is_empty() || peer.mirror_uuid == mirror_uuid);
-    let by_uuid = if site_fits { None } else { peers.iter().find(|peer| peer.mirror_uuid == mirror_uuid) };
+    let site_fits =
+        by_site.is_some_and(|peer| peer.mirror_uuid.is_empty() || peer.mirror_uuid == mirror_uuid);
+    let by_uuid =
+        if site_fits { None } else { peers.iter().find(|peer| peer.mirror_uuid == mirror_uuid) };
     let mut peer = match (by_site, by_uuid) {
         // There are two: the number counts, and the name stays with the other.
         (Some(_), Some(peer)) => peer.clone(),
@@ -87,7 +89,10 @@ pub async fn mirror_peer_list(object: Object<'_>, _: Ignored) -> Result<Bytes, E
 /// Adds a peer; ESTALE if its number is there, EEXIST if its cluster is.
 pub async fn mirror_peer_add(object: Object<'_>, peer: MirrorPeer) -> Result<(), Errno> {
     check_enabled(&mut *object).await?;
-    if !peer.is_valid() || peer.uuid == pool::uuid(&mut *object).await? || peer.direction == MirrorPeerDirection::TX {
+    if !peer.is_valid()
+        || peer.uuid == pool::uuid(&mut *object).await?
+        || peer.direction == MirrorPeerDirection::TX
+    {
         return Err(Errno::EINVAL);
     }
     for other in all(&mut *object).await? {
@@ -108,13 +113,19 @@ pub async fn mirror_peer_remove(object: Object<'_>, uuid: Bytes) -> Result<(), E
 }
 
 /// Sets the name under which we enter a peer.
-pub async fn mirror_peer_set_client(object: Object<'_>, (uuid, client_name): (Bytes, Bytes)) -> Result<(), Errno> {
+pub async fn mirror_peer_set_client(
+    object: Object<'_>,
+    (uuid, client_name): (Bytes, Bytes),
+) -> Result<(), Errno> {
     let peer = read(&mut *object, &uuid).await?;
     write(object, &MirrorPeer { client_name, ..peer }).await
 }
 
 /// Sets a peer's cluster name; EEXIST if another peer has it.
-pub async fn mirror_peer_set_cluster(object: Object<'_>, (uuid, site_name): (Bytes, Bytes)) -> Result<(), Errno> {
+pub async fn mirror_peer_set_cluster(
+    object: Object<'_>,
+    (uuid, site_name): (Bytes, Bytes),
+) -> Result<(), Errno> {
     let peers = all(&mut *object).await?;
     if peers.iter().any(|peer| peer.uuid != uuid && peer.site_name == site_name) {
         return Err(Errno::EEXIST);

@@ -2,9 +2,9 @@
 
 use super::peers;
 use crate::context::Object;
+use crate::method::{Ignored, encode};
 use crate::rbd::omap::{find_key, read_key, remove_key, write_key};
 use crate::rbd::types::MirrorMode;
-use crate::method::{Ignored, encode};
 use bytes::Bytes;
 use types::errno::Errno;
 
@@ -45,7 +45,9 @@ pub async fn mirror_mode_get(object: Object<'_>, _: Ignored) -> Result<Bytes, Er
 pub async fn mirror_mode_set(object: Object<'_>, mode: MirrorMode) -> Result<(), Errno> {
     match mode {
         MirrorMode::IMAGE | MirrorMode::POOL => {
-            uuid(&mut *object).await.map_err(|e| if e == Errno::ENOENT { Errno::EINVAL } else { e })?;
+            uuid(&mut *object)
+                .await
+                .map_err(|e| if e == Errno::ENOENT { Errno::EINVAL } else { e })?;
             write_key(object, MODE, &mode).await
         }
         MirrorMode::DISABLED => {

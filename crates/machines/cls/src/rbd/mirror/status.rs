@@ -1,15 +1,15 @@
 //! How mirroring of images goes, as daemons report it: rows `status_global_ID` for this site, and
-//! `remote_status_global_ID_SITE` for the others. A report counts as long as the daemon that made it
-//! watches the object.
+//! `remote_status_global_ID_SITE` for the others. A report counts as long as the daemon that made
+//! it watches the object.
 
 use super::images;
 use crate::context::Object;
+use crate::method::{Ignored, Raw, decode, encode};
 use crate::rbd::omap::{Args, key, list, optional};
 use crate::rbd::types::{
-    EntityInst, MirrorImageSiteStatus, MirrorImageState, MirrorImageStatus, MirrorImageStatusState, MirrorPeer,
-    MirrorPeerDirection, StoredSiteStatus,
+    EntityInst, MirrorImageSiteStatus, MirrorImageState, MirrorImageStatus, MirrorImageStatusState,
+    MirrorPeer, MirrorPeerDirection, StoredSiteStatus,
 };
-use crate::method::{Ignored, Raw, decode, encode};
 use bytes::Bytes;
 use denc::Reader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,11 @@ fn remote_prefix(global_id: &[u8]) -> Bytes {
 }
 
 fn row_key(global_id: &[u8], mirror_uuid: &[u8]) -> Bytes {
-    if mirror_uuid.is_empty() { local_key(global_id) } else { key(&remote_prefix(global_id), mirror_uuid) }
+    if mirror_uuid.is_empty() {
+        local_key(global_id)
+    } else {
+        key(&remote_prefix(global_id), mirror_uuid)
+    }
 }
 
 /// Who watches the object.
@@ -40,8 +44,8 @@ pub async fn watchers(object: Object<'_>) -> Result<Watchers, Errno> {
     Ok(watchers.into_iter().map(|w| EntityInst::of_any_protocol(w.name, w.addr)).collect())
 }
 
-/// Reports how it goes. Of an image that is not mirrored, nothing is kept, and that is no error: the
-/// daemon will hear of it.
+/// Reports how it goes. Of an image that is not mirrored, nothing is kept, and that is no error:
+/// the daemon will hear of it.
 pub async fn mirror_image_status_set(
     object: Object<'_>,
     (global_id, status): (Bytes, MirrorImageSiteStatus),
@@ -55,7 +59,12 @@ pub async fn mirror_image_status_set(
     let origin = object.origin();
     let stored = StoredSiteStatus {
         origin: EntityInst::of_any_protocol(origin.entity, origin.addr),
-        status: MirrorImageSiteStatus { mirror_uuid: Bytes::new(), up: false, last_update: origin.now, ..status },
+        status: MirrorImageSiteStatus {
+            mirror_uuid: Bytes::new(),
+            up: false,
+            last_update: origin.now,
+            ..status
+        },
     };
     object.map_set_val(&row, encode(&stored)).await
 }
@@ -76,12 +85,18 @@ pub async fn mirror_image_status_remove(object: Object<'_>, global_id: Bytes) ->
 }
 
 /// How it goes everywhere; ENOENT if nobody said.
-async fn read(object: Object<'_>, global_id: &[u8], watchers: &Watchers) -> Result<MirrorImageStatus, Errno> {
+async fn read(
+    object: Object<'_>,
+    global_id: &[u8],
+    watchers: &Watchers,
+) -> Result<MirrorImageStatus, Errno> {
     let mut sites = Vec::new();
     if let Some(row) = optional(object.map_get_val(&local_key(global_id)).await)? {
         sites.push((Bytes::new(), row));
     }
-    sites.extend(optional(list(object, &remote_prefix(global_id), b"", u64::MAX).await)?.unwrap_or_default());
+    sites.extend(
+        optional(list(object, &remote_prefix(global_id), b"", u64::MAX).await)?.unwrap_or_default(),
+    );
     if sites.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -99,7 +114,10 @@ pub async fn mirror_image_status_get(object: Object<'_>, global_id: Bytes) -> Re
 }
 
 /// Up to so many images after an id, and how it goes with those of which somebody said.
-pub async fn mirror_image_status_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn mirror_image_status_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let watchers = watchers(&mut *object).await?;
     let images = images::list(&mut *object, &start_after, most).await?;
     let mut statuses = BTreeMap::new();
@@ -113,13 +131,17 @@ pub async fn mirror_image_status_list(object: Object<'_>, (start_after, most): (
 
 /// How many images are in which state. Input: the peers, or nothing from clients that know only of
 /// copying from another cluster.
-pub async fn mirror_image_status_get_summary(object: Object<'_>, Raw(input): Raw) -> Result<Bytes, Errno> {
+pub async fn mirror_image_status_get_summary(
+    object: Object<'_>,
+    Raw(input): Raw,
+) -> Result<Bytes, Errno> {
     let peers: Vec<MirrorPeer> = Args::new(input).get_or(Vec::new())?;
     let summary = Summary::of(&peers);
     let watchers = watchers(&mut *object).await?;
     let mut counts: BTreeMap<MirrorImageStatusState, i32> = BTreeMap::new();
     for (_, image) in images::list(&mut *object, b"", u64::MAX).await? {
-        let status = optional(read(&mut *object, &image.global_image_id, &watchers).await)?.unwrap_or_default();
+        let status = optional(read(&mut *object, &image.global_image_id, &watchers).await)?
+            .unwrap_or_default();
         *counts.entry(summary.state(&status)).or_default() += 1;
     }
     Ok(encode(&counts))
@@ -147,8 +169,10 @@ impl Summary {
 
     /// The state that needs most attention; unknown if a site that should say nothing says nothing.
     fn state(&self, status: &MirrorImageStatus) -> MirrorImageStatusState {
-        let we_copy = matches!(self.direction, MirrorPeerDirection::RX | MirrorPeerDirection::RX_TX);
-        let they_copy = matches!(self.direction, MirrorPeerDirection::TX | MirrorPeerDirection::RX_TX);
+        let we_copy =
+            matches!(self.direction, MirrorPeerDirection::RX | MirrorPeerDirection::RX_TX);
+        let they_copy =
+            matches!(self.direction, MirrorPeerDirection::TX | MirrorPeerDirection::RX_TX);
         let mut state = None;
         let mut silent = 0;
         if we_copy {
@@ -182,7 +206,8 @@ pub async fn mirror_image_status_remove_down(object: Object<'_>, _: Ignored) -> 
     let watchers = watchers(&mut *object).await?;
     for prefix in [LOCAL_PREFIX, REMOTE_PREFIX] {
         for (rest, row) in list(&mut *object, prefix, b"", u64::MAX).await? {
-            let origin = StoredSiteStatus::decode_origin(&mut Reader::new(row)).map_err(|_| Errno::EIO)?;
+            let origin =
+                StoredSiteStatus::decode_origin(&mut Reader::new(row)).map_err(|_| Errno::EIO)?;
             if !watchers.contains(&origin) {
                 object.map_remove_key(&key(prefix, &rest)).await?;
             }
@@ -192,19 +217,30 @@ pub async fn mirror_image_status_remove_down(object: Object<'_>, _: Ignored) -> 
 }
 
 /// The daemon that reported for this site; ESTALE if it is gone.
-async fn reporter(object: Object<'_>, global_id: &[u8], watchers: &Watchers) -> Result<EntityInst, Errno> {
-    let stored: StoredSiteStatus = decode(object.map_get_val(&local_key(global_id)).await?, Errno::EIO)?;
+async fn reporter(
+    object: Object<'_>,
+    global_id: &[u8],
+    watchers: &Watchers,
+) -> Result<EntityInst, Errno> {
+    let stored: StoredSiteStatus =
+        decode(object.map_get_val(&local_key(global_id)).await?, Errno::EIO)?;
     if watchers.contains(&stored.origin) { Ok(stored.origin) } else { Err(Errno::ESTALE) }
 }
 
 /// The daemon that mirrors an image here.
-pub async fn mirror_image_instance_get(object: Object<'_>, global_id: Bytes) -> Result<Bytes, Errno> {
+pub async fn mirror_image_instance_get(
+    object: Object<'_>,
+    global_id: Bytes,
+) -> Result<Bytes, Errno> {
     let watchers = watchers(&mut *object).await?;
     Ok(encode(&reporter(object, &global_id, &watchers).await?))
 }
 
 /// The daemons that mirror up to so many images after an id.
-pub async fn mirror_image_instance_list(object: Object<'_>, (start_after, most): (Bytes, u64)) -> Result<Bytes, Errno> {
+pub async fn mirror_image_instance_list(
+    object: Object<'_>,
+    (start_after, most): (Bytes, u64),
+) -> Result<Bytes, Errno> {
     let watchers = watchers(&mut *object).await?;
     let mut instances: BTreeMap<Bytes, EntityInst> = BTreeMap::new();
     for (id, image) in images::list(&mut *object, &start_after, u64::MAX).await? {
@@ -235,7 +271,11 @@ mod tests {
         }
     }
 
-    fn site(mirror_uuid: &'static str, state: MirrorImageStatusState, up: bool) -> MirrorImageSiteStatus {
+    fn site(
+        mirror_uuid: &'static str,
+        state: MirrorImageStatusState,
+        up: bool,
+    ) -> MirrorImageSiteStatus {
         MirrorImageSiteStatus { mirror_uuid: mirror_uuid.into(), state, up, ..Default::default() }
     }
 

@@ -28,7 +28,10 @@ fn sparse_copyup_writes_extents() {
     assert!(o.stored.exists && o.stored.data.is_empty());
 
     let mut o = TestObject::new();
-    assert_eq!(run(&mut o, "sparse_copyup", (extents(&[(0, 2), (4, 4)]), "abcd")), Err(Errno::EINVAL));
+    assert_eq!(
+        run(&mut o, "sparse_copyup", (extents(&[(0, 2), (4, 4)]), "abcd")),
+        Err(Errno::EINVAL)
+    );
     assert!(!o.stored.exists);
     run(&mut o, "sparse_copyup", (extents(&[(1, 2), (5, 2)]), "abcd")).unwrap();
     assert_eq!(o.stored.data, b"\0ab\0\0cd");

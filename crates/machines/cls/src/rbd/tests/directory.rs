@@ -30,7 +30,12 @@ fn directory(prefix: &str, suffix: &str) {
     let list = format!("{prefix}dir_list");
     let names = |o: &mut TestObject, after: &str, most: u64| {
         let found: BTreeMap<Bytes, Bytes> = ask(o, &list, (after, most)).unwrap();
-        found.into_iter().map(|(name, id)| format!("{}={}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&id))).collect::<Vec<_>>()
+        found
+            .into_iter()
+            .map(|(name, id)| {
+                format!("{}={}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&id))
+            })
+            .collect::<Vec<_>>()
     };
     let mut o = TestObject::new();
     for bad in [("", "id"), ("name", ""), ("name", "i d")] {
@@ -115,7 +120,8 @@ fn the_trash() {
     assert_eq!(run(&mut o, "trash_add", ("id", spec("name"))), Err(Errno::EEXIST));
     assert_eq!(ask::<TrashImageSpec>(&mut o, "trash_get", "id").unwrap(), spec("name"));
 
-    let set = |o: &mut TestObject, state, expected| run(o, "trash_state_set", ("id", state, expected));
+    let set =
+        |o: &mut TestObject, state, expected| run(o, "trash_state_set", ("id", state, expected));
     use TrashImageState as S;
     set(&mut o, S::REMOVING, S::NORMAL).unwrap();
     // Again, as when a client asks twice.
@@ -144,7 +150,9 @@ fn namespaces_of_a_pool() {
     run(&mut o, "namespace_add", "one").unwrap();
     assert_eq!(run(&mut o, "namespace_add", "one"), Err(Errno::EEXIST));
     run(&mut o, "namespace_add", "two").unwrap();
-    let list = |o: &mut TestObject, after: &str, most: u64| ask::<Vec<Bytes>>(o, "namespace_list", (after, most)).unwrap();
+    let list = |o: &mut TestObject, after: &str, most: u64| {
+        ask::<Vec<Bytes>>(o, "namespace_list", (after, most)).unwrap()
+    };
     assert_eq!(list(&mut o, "", 10), ["one", "two"]);
     assert_eq!(list(&mut o, "", 1), ["one"]);
     assert_eq!(list(&mut o, "one", 10), ["two"]);

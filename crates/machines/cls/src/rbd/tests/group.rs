@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::rbd::types::{
-    GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState, GroupSpec, ImageSnapshotSpec,
+    GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState,
+    GroupSpec, ImageSnapshotSpec,
 };
 use std::collections::BTreeMap;
 
@@ -29,7 +30,10 @@ fn a_group_lists_its_images() {
     }
     assert_eq!(list(&mut o, image_spec(-1, ""), 1000).len(), 101);
     assert_eq!(list(&mut o, image_spec(-1, ""), 80).len(), 80);
-    assert_eq!(list(&mut o, image_spec(2, "97"), 80).into_iter().map(|s| s.spec).collect::<Vec<_>>(), [image_spec(2, "98"), image_spec(2, "99")]);
+    assert_eq!(
+        list(&mut o, image_spec(2, "97"), 80).into_iter().map(|s| s.spec).collect::<Vec<_>>(),
+        [image_spec(2, "98"), image_spec(2, "99")]
+    );
     run(&mut o, "group_image_remove", image_spec(1, "a")).unwrap();
     assert_eq!(list(&mut o, image_spec(-1, ""), 1000).len(), 100);
 }
@@ -54,7 +58,12 @@ fn an_image_is_in_one_group() {
 
 fn snap(id: &str, name: &str, state: GroupSnapshotState) -> GroupSnapshot {
     let snaps = vec![ImageSnapshotSpec { pool: 1, image_id: "image".into(), snap_id: SnapId(2) }];
-    GroupSnapshot { id: Bytes::copy_from_slice(id.as_bytes()), name: Bytes::copy_from_slice(name.as_bytes()), state, snaps }
+    GroupSnapshot {
+        id: Bytes::copy_from_slice(id.as_bytes()),
+        name: Bytes::copy_from_slice(name.as_bytes()),
+        state,
+        snaps,
+    }
 }
 
 #[test]
@@ -66,17 +75,26 @@ fn snapshots_of_a_group() {
     assert_eq!(run(&mut o, "group_snap_set", snap("", "name", S::INCOMPLETE)), Err(Errno::EINVAL));
     run(&mut o, "group_snap_set", snap("b", "name", S::INCOMPLETE)).unwrap();
     assert_eq!(run(&mut o, "group_snap_set", snap("b", "name", S::INCOMPLETE)), Err(Errno::EEXIST));
-    assert_eq!(run(&mut o, "group_snap_set", snap("other", "name", S::INCOMPLETE)), Err(Errno::EEXIST));
+    assert_eq!(
+        run(&mut o, "group_snap_set", snap("other", "name", S::INCOMPLETE)),
+        Err(Errno::EEXIST)
+    );
     run(&mut o, "group_snap_set", snap("b", "name", S::COMPLETE)).unwrap();
     run(&mut o, "group_snap_set", snap("a", "other", S::INCOMPLETE)).unwrap();
-    assert_eq!(ask::<GroupSnapshot>(&mut o, "group_snap_get_by_id", "b").unwrap(), snap("b", "name", S::COMPLETE));
+    assert_eq!(
+        ask::<GroupSnapshot>(&mut o, "group_snap_get_by_id", "b").unwrap(),
+        snap("b", "name", S::COMPLETE)
+    );
     assert_eq!(run(&mut o, "group_snap_get_by_id", "c"), Err(Errno::ENOENT));
 
     let list = |o: &mut TestObject, after: &str, most: u64| {
-        let found: Vec<GroupSnapshot> = ask(o, "group_snap_list", (snap(after, "", S::INCOMPLETE), most)).unwrap();
+        let found: Vec<GroupSnapshot> =
+            ask(o, "group_snap_list", (snap(after, "", S::INCOMPLETE), most)).unwrap();
         found.into_iter().map(|snap| snap.id).collect::<Vec<_>>()
     };
-    let orders = |o: &mut TestObject| ask::<BTreeMap<Bytes, u64>>(o, "group_snap_list_order", ("", 1000u64)).unwrap();
+    let orders = |o: &mut TestObject| {
+        ask::<BTreeMap<Bytes, u64>>(o, "group_snap_list_order", ("", 1000u64)).unwrap()
+    };
     assert_eq!(list(&mut o, "", 10), ["a", "b"]);
     assert_eq!(list(&mut o, "a", 10), ["b"]);
     assert_eq!(orders(&mut o), BTreeMap::from([("b".into(), 1), ("a".into(), 2)]));
@@ -85,7 +103,12 @@ fn snapshots_of_a_group() {
     assert_eq!(orders(&mut o), BTreeMap::from([("a".into(), 2)]));
 
     for i in 0..200 {
-        run(&mut o, "group_snap_set", snap(&format!("x{i:03}"), &format!("snap{i}"), S::INCOMPLETE)).unwrap();
+        run(
+            &mut o,
+            "group_snap_set",
+            snap(&format!("x{i:03}"), &format!("snap{i}"), S::INCOMPLETE),
+        )
+        .unwrap();
     }
     assert_eq!(list(&mut o, "", 1000).len(), 201);
     assert_eq!(list(&mut o, "", 100).len(), 100);

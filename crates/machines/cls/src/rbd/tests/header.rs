@@ -4,7 +4,12 @@ use super::*;
 use std::collections::BTreeMap;
 use types::Utime;
 
-fn create(object: &mut TestObject, features: u64, prefix: &str, pool: Option<i64>) -> Result<(), Errno> {
+fn create(
+    object: &mut TestObject,
+    features: u64,
+    prefix: &str,
+    pool: Option<i64>,
+) -> Result<(), Errno> {
     let image = ((1u64 << 30, 22u8), (features, prefix));
     match pool {
         Some(pool) => run(object, "create", (image, pool)),
@@ -34,13 +39,23 @@ fn an_image_is_made_once_and_only_with_features_that_fit() {
 #[test]
 fn a_missing_image_has_nothing() {
     let mut o = TestObject::new();
-    for method in ["get_object_prefix", "get_snapcontext", "parent_get", "get_stripe_unit_count", "get_id"] {
+    for method in
+        ["get_object_prefix", "get_snapcontext", "parent_get", "get_stripe_unit_count", "get_id"]
+    {
         assert_eq!(run(&mut o, method, ()), Err(Errno::ENOENT), "{method}");
     }
-    for method in ["get_features", "get_size", "get_snapshot_name", "snapshot_get", "get_protection_status", "get_parent"] {
+    for method in [
+        "get_features",
+        "get_size",
+        "get_snapshot_name",
+        "snapshot_get",
+        "get_protection_status",
+        "get_parent",
+    ] {
         assert_eq!(run(&mut o, method, SnapId(1)), Err(Errno::ENOENT), "{method}");
     }
-    for method in ["set_access_timestamp", "set_modify_timestamp", "remove_parent", "parent_detach"] {
+    for method in ["set_access_timestamp", "set_modify_timestamp", "remove_parent", "parent_detach"]
+    {
         assert_eq!(run(&mut o, method, ()), Err(Errno::ENOENT), "{method}");
     }
     assert_eq!(run(&mut o, "set_size", 5u64), Err(Errno::ENOENT));
@@ -70,7 +85,13 @@ fn features_change_only_as_they_may() {
     run(&mut o, "set_features", (0u64, features::DEEP_FLATTEN)).unwrap();
     assert_eq!(has(&mut o), features::LAYERING);
 
-    for fixed in [features::DEEP_FLATTEN, features::STRIPING, features::DATA_POOL, features::OPERATIONS, features::MIGRATING] {
+    for fixed in [
+        features::DEEP_FLATTEN,
+        features::STRIPING,
+        features::DATA_POOL,
+        features::OPERATIONS,
+        features::MIGRATING,
+    ] {
         assert_eq!(run(&mut o, "set_features", (fixed, fixed)), Err(Errno::EINVAL), "{fixed}");
     }
     assert_eq!(run(&mut o, "set_features", (0u64, features::LAYERING)), Err(Errno::EINVAL));
@@ -105,7 +126,10 @@ fn times_are_noted() {
     assert_eq!(ask::<Utime>(&mut o, "get_create_timestamp", ()).unwrap(), made);
     assert_eq!(ask::<Utime>(&mut o, "get_access_timestamp", ()).unwrap(), Utime::new(2000, 7));
     assert_eq!(ask::<Utime>(&mut o, "get_modify_timestamp", ()).unwrap(), Utime::new(3000, 8));
-    assert_eq!(ask::<Utime>(&mut TestObject::new(), "get_create_timestamp", ()).unwrap(), Utime::ZERO);
+    assert_eq!(
+        ask::<Utime>(&mut TestObject::new(), "get_create_timestamp", ()).unwrap(),
+        Utime::ZERO
+    );
 }
 
 #[test]
@@ -150,7 +174,8 @@ fn notes_are_listed_in_pages() {
     let list = |o: &mut TestObject, after: &str, most: u64| {
         ask::<BTreeMap<Bytes, Bytes>>(o, "metadata_list", (after, most)).unwrap()
     };
-    let notes: BTreeMap<String, Bytes> = (0..150).map(|i| (format!("key{i:03}"), Bytes::from(format!("value{i}")))).collect();
+    let notes: BTreeMap<String, Bytes> =
+        (0..150).map(|i| (format!("key{i:03}"), Bytes::from(format!("value{i}")))).collect();
     run(&mut o, "metadata_set", notes).unwrap();
     o.stored.omap.insert("metadatb".into(), "of another kind".into());
     assert_eq!(list(&mut o, "", 0).len(), 64);
@@ -181,9 +206,14 @@ fn a_migration_marks_the_image() {
         source_spec: Bytes::new(),
     };
     let mut o = image(0);
-    let marked = |o: &mut TestObject| ask::<(u64, u64)>(o, "get_features", SnapId::NOSNAP).unwrap().0 & features::MIGRATING != 0;
+    let marked = |o: &mut TestObject| {
+        ask::<(u64, u64)>(o, "get_features", SnapId::NOSNAP).unwrap().0 & features::MIGRATING != 0
+    };
     assert_eq!(run(&mut o, "migration_get", ()), Err(Errno::EINVAL));
-    assert_eq!(run(&mut o, "migration_set_state", (MigrationState::PREPARED, "x")), Err(Errno::EINVAL));
+    assert_eq!(
+        run(&mut o, "migration_set_state", (MigrationState::PREPARED, "x")),
+        Err(Errno::EINVAL)
+    );
     run(&mut o, "migration_set", spec(MigrationHeaderType::SRC)).unwrap();
     assert!(marked(&mut o));
     assert_eq!(run(&mut o, "migration_set", spec(MigrationHeaderType::SRC)), Err(Errno::EEXIST));
@@ -208,7 +238,10 @@ fn a_migration_marks_the_image() {
     assert_eq!(run(&mut o, "migration_remove", ()), Err(Errno::EINVAL));
     run(&mut o, "migration_set", spec(MigrationHeaderType::SRC)).unwrap();
     assert_eq!(o.stored.data, b"<<< Migrating RBD Image      >>>\n\0......");
-    assert_eq!(ask::<MigrationSpec>(&mut o, "migration_get", ()).unwrap(), spec(MigrationHeaderType::SRC));
+    assert_eq!(
+        ask::<MigrationSpec>(&mut o, "migration_get", ()).unwrap(),
+        spec(MigrationHeaderType::SRC)
+    );
     run(&mut o, "migration_remove", ()).unwrap();
     assert_eq!(o.stored.data, b"<<< Rados Block Device Image >>>\n\0......");
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::rbd::types::{
-    EntityInst, MirrorImage, MirrorImageMap, MirrorImageMode, MirrorImageSiteStatus, MirrorImageState, MirrorImageStatus,
-    MirrorImageStatusState, MirrorMode, MirrorPeer, MirrorPeerDirection, MirrorSnapshot, MirrorSnapshotState, SnapshotInfo,
-    SnapshotNamespace,
+    EntityInst, MirrorImage, MirrorImageMap, MirrorImageMode, MirrorImageSiteStatus,
+    MirrorImageState, MirrorImageStatus, MirrorImageStatusState, MirrorMode, MirrorPeer,
+    MirrorPeerDirection, MirrorSnapshot, MirrorSnapshotState, SnapshotInfo, SnapshotNamespace,
 };
 use crate::testing::{address, client};
 use std::collections::BTreeMap;
@@ -22,7 +22,12 @@ fn mirrored() -> TestObject {
     o
 }
 
-fn peer(uuid: &'static str, site: &'static str, direction: D, mirror_uuid: &'static str) -> MirrorPeer {
+fn peer(
+    uuid: &'static str,
+    site: &'static str,
+    direction: D,
+    mirror_uuid: &'static str,
+) -> MirrorPeer {
     MirrorPeer {
         uuid: uuid.into(),
         site_name: site.into(),
@@ -77,7 +82,10 @@ fn peers_are_told_apart() {
     run(&mut o, "mirror_peer_set_cluster", ("1", "z")).unwrap();
     run(&mut o, "mirror_peer_set_direction", ("1", D::RX_TX)).unwrap();
     let first = &peers(&mut o)[0];
-    assert_eq!((&first.client_name[..], &first.site_name[..], first.direction), (&b"client.y"[..], &b"z"[..], D::RX_TX));
+    assert_eq!(
+        (&first.client_name[..], &first.site_name[..], first.direction),
+        (&b"client.y"[..], &b"z"[..], D::RX_TX)
+    );
 
     assert_eq!(run(&mut o, "mirror_mode_set", MirrorMode::DISABLED), Err(Errno::EBUSY));
     run(&mut o, "mirror_peer_remove", "1").unwrap();
@@ -88,7 +96,9 @@ fn peers_are_told_apart() {
 
 #[test]
 fn a_ping_introduces_a_peer_and_keeps_it_up_to_date() {
-    let ping = |o: &mut TestObject, site: &str, uuid: &str| run(o, "mirror_peer_ping", (site, uuid, D::TX));
+    let ping = |o: &mut TestObject, site: &str, uuid: &str| {
+        run(o, "mirror_peer_ping", (site, uuid, D::TX))
+    };
     assert_eq!(ping(&mut TestObject::new(), "a", "m"), Err(Errno::EINVAL));
     let mut o = mirrored();
     assert_eq!(ping(&mut o, "", "m"), Err(Errno::EINVAL));
@@ -97,13 +107,19 @@ fn a_ping_introduces_a_peer_and_keeps_it_up_to_date() {
 
     ping(&mut o, "a", "m1").unwrap();
     let new = peers(&mut o).remove(0);
-    assert_eq!((new.direction, &new.site_name[..], &new.mirror_uuid[..]), (D::TX, &b"a"[..], &b"m1"[..]));
+    assert_eq!(
+        (new.direction, &new.site_name[..], &new.mirror_uuid[..]),
+        (D::TX, &b"a"[..], &b"m1"[..])
+    );
     assert_eq!(new.last_seen, o.origin.now);
     // A cluster with another name is the same by its number.
     o.origin.now = Utime::new(5000, 0);
     ping(&mut o, "renamed", "m1").unwrap();
     let renamed = peers(&mut o);
-    assert_eq!((renamed.len(), &renamed[0].site_name[..], renamed[0].last_seen), (1, &b"renamed"[..], Utime::new(5000, 0)));
+    assert_eq!(
+        (renamed.len(), &renamed[0].site_name[..], renamed[0].last_seen),
+        (1, &b"renamed"[..], Utime::new(5000, 0))
+    );
 
     // A peer that was added for copying from it learns its number and copies from us.
     run(&mut o, "mirror_peer_add", peer("rx", "site", D::RX, "")).unwrap();
@@ -113,7 +129,11 @@ fn a_ping_introduces_a_peer_and_keeps_it_up_to_date() {
     // The name of one and the number of another: the number counts.
     o.origin.now = Utime::new(6000, 0);
     ping(&mut o, "site", "m1").unwrap();
-    let seen: Vec<Bytes> = peers(&mut o).into_iter().filter(|p| p.last_seen == o.origin.now).map(|p| p.site_name).collect();
+    let seen: Vec<Bytes> = peers(&mut o)
+        .into_iter()
+        .filter(|p| p.last_seen == o.origin.now)
+        .map(|p| p.site_name)
+        .collect();
     assert_eq!(seen, ["renamed"]);
 }
 
@@ -126,15 +146,30 @@ fn images_have_a_number_everywhere() {
     use MirrorImageState as I;
     let mut o = TestObject::new();
     assert_eq!(run(&mut o, "mirror_image_get", "1"), Err(Errno::ENOENT));
-    assert_eq!(run(&mut o, "mirror_image_set", ("1", mirror_image("g1", I::DISABLING))), Err(Errno::ENOENT));
+    assert_eq!(
+        run(&mut o, "mirror_image_set", ("1", mirror_image("g1", I::DISABLING))),
+        Err(Errno::ENOENT)
+    );
     run(&mut o, "mirror_image_set", ("1", mirror_image("g1", I::ENABLED))).unwrap();
     run(&mut o, "mirror_image_set", ("2", mirror_image("g2", I::CREATING))).unwrap();
-    assert_eq!(run(&mut o, "mirror_image_set", ("1", mirror_image("g3", I::ENABLED))), Err(Errno::EINVAL));
-    assert_eq!(run(&mut o, "mirror_image_set", ("3", mirror_image("g1", I::ENABLED))), Err(Errno::EEXIST));
+    assert_eq!(
+        run(&mut o, "mirror_image_set", ("1", mirror_image("g3", I::ENABLED))),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(
+        run(&mut o, "mirror_image_set", ("3", mirror_image("g1", I::ENABLED))),
+        Err(Errno::EEXIST)
+    );
     assert_eq!(ask::<Bytes>(&mut o, "mirror_image_get_image_id", "g2").unwrap(), "2");
-    assert_eq!(ask::<MirrorImage>(&mut o, "mirror_image_get", "1").unwrap(), mirror_image("g1", I::ENABLED));
+    assert_eq!(
+        ask::<MirrorImage>(&mut o, "mirror_image_get", "1").unwrap(),
+        mirror_image("g1", I::ENABLED)
+    );
     let list = |o: &mut TestObject, after: &str, most: u64| {
-        ask::<BTreeMap<Bytes, Bytes>>(o, "mirror_image_list", (after, most)).unwrap().into_values().collect::<Vec<_>>()
+        ask::<BTreeMap<Bytes, Bytes>>(o, "mirror_image_list", (after, most))
+            .unwrap()
+            .into_values()
+            .collect::<Vec<_>>()
     };
     assert_eq!(list(&mut o, "", 10), ["g1", "g2"]);
     assert_eq!(list(&mut o, "", 1), ["g1"]);
@@ -147,12 +182,22 @@ fn images_have_a_number_everywhere() {
 }
 
 fn watch(o: &mut TestObject, clients: &[i64]) {
-    let item = |&n: &i64| WatchItem { name: client(n), cookie: 1, timeout_seconds: 30, addr: address(n as u32) };
+    let item = |&n: &i64| WatchItem {
+        name: client(n),
+        cookie: 1,
+        timeout_seconds: 30,
+        addr: address(n as u32),
+    };
     o.watchers = clients.iter().map(item).collect();
 }
 
 fn site(uuid: &'static str, state: S) -> MirrorImageSiteStatus {
-    MirrorImageSiteStatus { mirror_uuid: uuid.into(), state, description: "text".into(), ..Default::default() }
+    MirrorImageSiteStatus {
+        mirror_uuid: uuid.into(),
+        state,
+        description: "text".into(),
+        ..Default::default()
+    }
 }
 
 #[test]
@@ -167,14 +212,16 @@ fn reports_count_while_their_daemon_watches() {
     assert_eq!(run(&mut o, "mirror_image_status_get", "g1"), Err(Errno::ENOENT));
 
     watch(&mut o, &[5, 6]);
-    let status = |o: &mut TestObject, id: &str| ask::<MirrorImageStatus>(o, "mirror_image_status_get", id).unwrap();
+    let status = |o: &mut TestObject, id: &str| {
+        ask::<MirrorImageStatus>(o, "mirror_image_status_get", id).unwrap()
+    };
     run(o.as_client(5), "mirror_image_status_set", ("g1", site("", S::REPLAYING))).unwrap();
     run(o.as_client(6), "mirror_image_status_set", ("g1", site("there", S::STOPPED))).unwrap();
     let sites = status(&mut o, "g1").sites;
-    assert_eq!(sites.iter().map(|s| (&s.mirror_uuid[..], s.state, s.up)).collect::<Vec<_>>(), [
-        (&b""[..], S::REPLAYING, true),
-        (&b"there"[..], S::STOPPED, true)
-    ]);
+    assert_eq!(
+        sites.iter().map(|s| (&s.mirror_uuid[..], s.state, s.up)).collect::<Vec<_>>(),
+        [(&b""[..], S::REPLAYING, true), (&b"there"[..], S::STOPPED, true)]
+    );
     assert_eq!(sites[0].last_update, o.origin.now);
     assert!(o.stored.omap.contains_key(&b"remote_status_global_g1_there"[..]));
 
@@ -182,7 +229,10 @@ fn reports_count_while_their_daemon_watches() {
         ask::<BTreeMap<S, i32>>(o, "mirror_image_status_get_summary", peers.to_vec()).unwrap()
     };
     assert_eq!(summary(&mut o, &[]), BTreeMap::from([(S::UNKNOWN, 1), (S::REPLAYING, 1)]));
-    assert_eq!(summary(&mut o, &[peer("u", "s", D::TX, "there")]), BTreeMap::from([(S::UNKNOWN, 1), (S::STOPPED, 1)]));
+    assert_eq!(
+        summary(&mut o, &[peer("u", "s", D::TX, "there")]),
+        BTreeMap::from([(S::UNKNOWN, 1), (S::STOPPED, 1)])
+    );
     let old: BTreeMap<S, i32> = ask(&mut o, "mirror_image_status_get_summary", ()).unwrap();
     assert_eq!(old, summary(&mut o, &[]));
 
@@ -191,7 +241,8 @@ fn reports_count_while_their_daemon_watches() {
     assert_eq!((instance.name, instance.addr.kind), (client(5), AddrType::ANY));
     o.watchers[0].addr.kind = AddrType::LEGACY;
     assert!(status(&mut o, "g1").sites[0].up);
-    let instances: BTreeMap<Bytes, EntityInst> = ask(&mut o, "mirror_image_instance_list", ("", 10u64)).unwrap();
+    let instances: BTreeMap<Bytes, EntityInst> =
+        ask(&mut o, "mirror_image_instance_list", ("", 10u64)).unwrap();
     assert_eq!(instances, BTreeMap::from([("1".into(), instance)]));
     let (images, statuses): (BTreeMap<Bytes, MirrorImage>, BTreeMap<Bytes, MirrorImageStatus>) =
         ask(&mut o, "mirror_image_status_list", ("", 10u64)).unwrap();
@@ -217,7 +268,11 @@ fn daemons_and_their_images() {
     run(&mut o, "mirror_instances_remove", "a").unwrap();
     assert_eq!(ask::<Vec<Bytes>>(&mut o, "mirror_instances_list", ()).unwrap(), ["b"]);
 
-    let map = MirrorImageMap { instance_id: "b".into(), mapped_time: Utime::new(1, 0), data: "policy".into() };
+    let map = MirrorImageMap {
+        instance_id: "b".into(),
+        mapped_time: Utime::new(1, 0),
+        data: "policy".into(),
+    };
     let list = |o: &mut TestObject, after: &str, most: u64| {
         ask::<BTreeMap<Bytes, MirrorImageMap>>(o, "mirror_image_map_list", (after, most)).unwrap()
     };
@@ -245,14 +300,29 @@ fn mirror_snapshots_know_who_needs_them() {
             snap_seqs: BTreeMap::new(),
         })
     };
-    let mirror = |o: &mut TestObject, id| match ask::<SnapshotInfo>(o, "snapshot_get", SnapId(id)).unwrap().namespace {
+    let mirror = |o: &mut TestObject, id| match ask::<SnapshotInfo>(o, "snapshot_get", SnapId(id))
+        .unwrap()
+        .namespace
+    {
         SnapshotNamespace::Mirror(mirror) => mirror,
         other => panic!("{other:?}"),
     };
-    run(&mut o, "snapshot_add", ("m1", SnapId(1), snapshot(MirrorSnapshotState::PRIMARY, &["a", "b"]))).unwrap();
-    run(&mut o, "snapshot_add", ("m2", SnapId(2), snapshot(MirrorSnapshotState::NON_PRIMARY, &["a"]))).unwrap();
+    run(
+        &mut o,
+        "snapshot_add",
+        ("m1", SnapId(1), snapshot(MirrorSnapshotState::PRIMARY, &["a", "b"])),
+    )
+    .unwrap();
+    run(
+        &mut o,
+        "snapshot_add",
+        ("m2", SnapId(2), snapshot(MirrorSnapshotState::NON_PRIMARY, &["a"])),
+    )
+    .unwrap();
     add_snap(&mut o, "user", 3).unwrap();
-    let unlink = |o: &mut TestObject, id, peer: &str| run(o, "mirror_image_snapshot_unlink_peer", (SnapId(id), peer));
+    let unlink = |o: &mut TestObject, id, peer: &str| {
+        run(o, "mirror_image_snapshot_unlink_peer", (SnapId(id), peer))
+    };
     assert_eq!(unlink(&mut o, 9, "a"), Err(Errno::ENOENT));
     assert_eq!(unlink(&mut o, 3, "a"), Err(Errno::EINVAL));
     assert_eq!(unlink(&mut o, 1, "x"), Err(Errno::ENOENT));
@@ -262,11 +332,19 @@ fn mirror_snapshots_know_who_needs_them() {
     assert_eq!(mirror(&mut o, 1).mirror_peer_uuids.len(), 1);
     unlink(&mut o, 2, "a").unwrap();
 
-    let progress = |o: &mut TestObject, id| run(o, "mirror_image_snapshot_set_copy_progress", (SnapId(id), true, 7u64));
+    let progress = |o: &mut TestObject, id| {
+        run(o, "mirror_image_snapshot_set_copy_progress", (SnapId(id), true, 7u64))
+    };
     assert_eq!(progress(&mut o, 3), Err(Errno::EINVAL));
     assert_eq!(progress(&mut o, 9), Err(Errno::ENOENT));
     progress(&mut o, 1).unwrap();
     progress(&mut o, 2).unwrap();
-    assert_eq!((mirror(&mut o, 1).complete, mirror(&mut o, 1).last_copied_object_number), (true, 0));
-    assert_eq!((mirror(&mut o, 2).complete, mirror(&mut o, 2).last_copied_object_number), (true, 7));
+    assert_eq!(
+        (mirror(&mut o, 1).complete, mirror(&mut o, 1).last_copied_object_number),
+        (true, 0)
+    );
+    assert_eq!(
+        (mirror(&mut o, 2).complete, mirror(&mut o, 2).last_copied_object_number),
+        (true, 7)
+    );
 }

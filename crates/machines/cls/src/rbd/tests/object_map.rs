@@ -17,7 +17,12 @@ fn load(o: &mut TestObject) -> Vec<u8> {
     (0..map.size()).map(|i| map.get(i).unwrap()).collect()
 }
 
-fn update(o: &mut TestObject, range: std::ops::Range<u64>, new: u8, expected: Option<u8>) -> Result<(), Errno> {
+fn update(
+    o: &mut TestObject,
+    range: std::ops::Range<u64>,
+    new: u8,
+    expected: Option<u8>,
+) -> Result<(), Errno> {
     run(o, "object_map_update", ((range.start, range.end), (new, expected)))
 }
 
@@ -82,7 +87,14 @@ fn large_maps_are_updated_block_by_block() {
     let mut o = TestObject::new();
     let mut expected: Vec<u8> = (0..50_001).map(|i| (i % 4) as u8).collect();
     run(&mut o, "object_map_save", map(expected.clone())).unwrap();
-    for (range, state) in [(0..1, 3), (16_383..16_385, 2), (16_384..32_768, 1), (49_000..50_001, 3), (50_000..50_001, 2), (0..50_001, 0)] {
+    for (range, state) in [
+        (0..1, 3),
+        (16_383..16_385, 2),
+        (16_384..32_768, 1),
+        (49_000..50_001, 3),
+        (50_000..50_001, 2),
+        (0..50_001, 0),
+    ] {
         update(&mut o, range.start as u64..range.end as u64, state, None).unwrap();
         expected[range].fill(state);
         assert_eq!(load(&mut o), expected);

@@ -1,8 +1,8 @@
 //! Clones and their parents.
 
 use super::*;
-use crate::rbd::types::{ChildImageSpec, ParentImageSpec, ParentRecord, SnapRecord};
 use crate::method::encode;
+use crate::rbd::types::{ChildImageSpec, ParentImageSpec, ParentRecord, SnapRecord};
 use std::collections::BTreeSet;
 
 const LAYERED: u64 = features::LAYERING;
@@ -10,7 +10,12 @@ const DEEP: u64 = features::LAYERING | features::DEEP_FLATTEN;
 type LegacyAnswer = ((i64, Bytes), (SnapId, u64));
 
 fn spec(namespace: &'static str) -> ParentImageSpec {
-    ParentImageSpec { pool_id: 1, pool_namespace: namespace.into(), image_id: "parent".into(), snap_id: SnapId(3) }
+    ParentImageSpec {
+        pool_id: 1,
+        pool_namespace: namespace.into(),
+        image_id: "parent".into(),
+        snap_id: SnapId(3),
+    }
 }
 
 fn legacy(pool: i64, id: &str, snap: u64, overlap: u64) -> ((i64, &str), (SnapId, u64)) {
@@ -34,7 +39,12 @@ fn the_old_methods_set_and_remove_a_parent() {
     assert_eq!(ask::<LegacyAnswer>(&mut plain, "get_parent", SnapId::NOSNAP).unwrap(), none);
 
     let mut o = image(LAYERED);
-    for bad in [legacy(-1, "parent", 3, 9), legacy(1, "", 3, 9), legacy(1, "parent", SnapId::NOSNAP.0, 9), legacy(1, "parent", 3, 0)] {
+    for bad in [
+        legacy(-1, "parent", 3, 9),
+        legacy(1, "", 3, 9),
+        legacy(1, "parent", SnapId::NOSNAP.0, 9),
+        legacy(1, "parent", 3, 0),
+    ] {
         assert_eq!(run(&mut o, "set_parent", bad), Err(Errno::EINVAL), "{bad:?}");
     }
     assert_eq!(run(&mut o, "remove_parent", ()), Err(Errno::ENOENT));
@@ -59,7 +69,10 @@ fn a_parent_in_a_namespace_is_beyond_the_old_methods() {
     assert_eq!(run(&mut o, "remove_parent", ()), Err(Errno::EXDEV));
     assert_eq!(ask::<ParentImageSpec>(&mut o, "parent_get", ()).unwrap(), spec("ns"));
     run(&mut o, "parent_detach", ()).unwrap();
-    assert_eq!(ask::<ParentImageSpec>(&mut o, "parent_get", ()).unwrap(), ParentImageSpec::default());
+    assert_eq!(
+        ask::<ParentImageSpec>(&mut o, "parent_get", ()).unwrap(),
+        ParentImageSpec::default()
+    );
 }
 
 #[test]
@@ -144,13 +157,19 @@ fn snapshots_of_the_old_form_have_the_parent_to_themselves() {
     o.stored.omap.insert(key.clone(), old.freeze());
     assert_eq!(ask::<ParentImageSpec>(&mut o, "parent_get", ()).unwrap(), spec(""));
     assert_eq!(overlap(&mut o, SnapId(10)), Some(7));
-    assert_eq!(ask::<LegacyAnswer>(&mut o, "get_parent", SnapId(10)).unwrap(), ((1, "parent".into()), (SnapId(3), 7)));
+    assert_eq!(
+        ask::<LegacyAnswer>(&mut o, "get_parent", SnapId(10)).unwrap(),
+        ((1, "parent".into()), (SnapId(3), 7))
+    );
 
     // Whatever changes it brings it into the new form.
     run(&mut o, "snapshot_rename", (SnapId(10), "new")).unwrap();
     let record = SnapRecord::from_bytes(&o.stored.omap[&key]).unwrap();
     assert_eq!((record.parent.exists(), record.parent_overlap), (false, Some(7)));
-    assert_eq!(o.stored.omap[&b"parent"[..]], encode(&ParentRecord { spec: spec(""), head_overlap: None }));
+    assert_eq!(
+        o.stored.omap[&b"parent"[..]],
+        encode(&ParentRecord { spec: spec(""), head_overlap: None })
+    );
     assert_eq!(overlap(&mut o, SnapId(10)), Some(7));
 }
 
@@ -176,20 +195,30 @@ fn a_directory_of_children_by_parent() {
 
 #[test]
 fn a_snapshot_counts_its_children() {
-    let child = |id: &'static str| ChildImageSpec { pool_id: 1, image_id: id.into(), pool_namespace: "ns".into() };
+    let child = |id: &'static str| ChildImageSpec {
+        pool_id: 1,
+        image_id: id.into(),
+        pool_namespace: "ns".into(),
+    };
     let mut o = image(LAYERED);
     assert_eq!(run(&mut o, "child_attach", (SnapId(1), child("a"))), Err(Errno::ENOENT));
     for id in 1..=2 {
         add_snap(&mut o, &id.to_string(), id).unwrap();
     }
-    let children = |o: &mut TestObject| ask::<BTreeSet<ChildImageSpec>>(o, "children_list", SnapId(1));
+    let children =
+        |o: &mut TestObject| ask::<BTreeSet<ChildImageSpec>>(o, "children_list", SnapId(1));
     assert_eq!(children(&mut o), Err(Errno::ENOENT));
     run(&mut o, "child_attach", (SnapId(1), child("a"))).unwrap();
     assert_eq!(run(&mut o, "child_attach", (SnapId(1), child("a"))), Err(Errno::EEXIST));
     run(&mut o, "child_attach", (SnapId(1), child("b"))).unwrap();
     run(&mut o, "child_attach", (SnapId(2), child("c"))).unwrap();
     assert_eq!(children(&mut o).unwrap().len(), 2);
-    assert_eq!(ask::<crate::rbd::types::SnapshotInfo>(&mut o, "snapshot_get", SnapId(1)).unwrap().child_count, 2);
+    assert_eq!(
+        ask::<crate::rbd::types::SnapshotInfo>(&mut o, "snapshot_get", SnapId(1))
+            .unwrap()
+            .child_count,
+        2
+    );
     assert_eq!(op_features(&mut o), features::op::CLONE_PARENT);
     assert_eq!(run(&mut o, "snapshot_remove", SnapId(1)), Err(Errno::EBUSY));
 

@@ -27,7 +27,10 @@ fn snapshots_come_and_go() {
     assert_eq!(ask::<(u8, u64)>(&mut o, "get_size", SnapId(1)).unwrap(), (22, 40 << 20));
     assert_eq!(ask::<(u8, u64)>(&mut o, "get_size", SnapId(20)).unwrap(), (22, 5));
     assert_eq!(ask::<Bytes>(&mut o, "get_snapshot_name", SnapId(20)).unwrap(), "twenty");
-    assert_eq!(ask::<types::Utime>(&mut o, "get_snapshot_timestamp", SnapId(20)).unwrap(), o.origin.now);
+    assert_eq!(
+        ask::<types::Utime>(&mut o, "get_snapshot_timestamp", SnapId(20)).unwrap(),
+        o.origin.now
+    );
     let snap = info(&mut o, 20);
     assert_eq!((snap.id, &snap.name[..], snap.image_size), (SnapId(20), &b"twenty"[..], 5));
     assert_eq!(run(&mut o, "snapshot_get", SnapId::NOSNAP), Err(Errno::EINVAL));
@@ -75,14 +78,22 @@ fn a_limit_holds_for_what_is_there_and_what_comes() {
 fn protected_snapshots_stay() {
     let mut plain = image(0);
     add_snap(&mut plain, "snap", 10).unwrap();
-    assert_eq!(run(&mut plain, "set_protection_status", (SnapId(10), ProtectionStatus::PROTECTED)), Err(Errno::ENOEXEC));
+    assert_eq!(
+        run(&mut plain, "set_protection_status", (SnapId(10), ProtectionStatus::PROTECTED)),
+        Err(Errno::ENOEXEC)
+    );
 
     let mut o = image(features::LAYERING);
     add_snap(&mut o, "snap", 10).unwrap();
-    let status = |o: &mut TestObject| ask::<ProtectionStatus>(o, "get_protection_status", SnapId(10)).unwrap();
+    let status = |o: &mut TestObject| {
+        ask::<ProtectionStatus>(o, "get_protection_status", SnapId(10)).unwrap()
+    };
     assert_eq!(status(&mut o), ProtectionStatus::UNPROTECTED);
     assert_eq!(run(&mut o, "get_protection_status", SnapId::NOSNAP), Err(Errno::EINVAL));
-    assert_eq!(run(&mut o, "set_protection_status", (SnapId::NOSNAP, ProtectionStatus::PROTECTED)), Err(Errno::EINVAL));
+    assert_eq!(
+        run(&mut o, "set_protection_status", (SnapId::NOSNAP, ProtectionStatus::PROTECTED)),
+        Err(Errno::EINVAL)
+    );
     assert_eq!(run(&mut o, "set_protection_status", (SnapId(10), 3u8)), Err(Errno::EINVAL));
     assert_eq!(run(&mut o, "set_protection_status", (SnapId(11), 2u8)), Err(Errno::ENOENT));
     for kept in [ProtectionStatus::PROTECTED, ProtectionStatus::UNPROTECTING] {
@@ -125,7 +136,13 @@ fn the_trash_keeps_snapshots_under_other_names() {
     assert_eq!(run(&mut o, "snapshot_trash_add", SnapId(1)), Err(Errno::EEXIST));
     assert_eq!(run(&mut o, "snapshot_trash_add", SnapId(9)), Err(Errno::ENOENT));
     let (one, two) = (info(&mut o, 1), info(&mut o, 2));
-    assert_eq!(one.namespace, SnapshotNamespace::Trash { original_name: "one".into(), original_kind: NamespaceKind::USER });
+    assert_eq!(
+        one.namespace,
+        SnapshotNamespace::Trash {
+            original_name: "one".into(),
+            original_kind: NamespaceKind::USER
+        }
+    );
     assert_ne!(one.name, two.name);
     let uuid: types::Fsid = std::str::from_utf8(&one.name).unwrap().parse().unwrap();
     assert_eq!((uuid.0[6] >> 4, uuid.0[8] >> 6), (4, 2));

@@ -5,7 +5,8 @@ use bytes::{BufMut, BytesMut};
 
 /// Bytes of a header as clients make them.
 fn header(seq: u64, snaps: &[(u64, u64, &str)]) -> Vec<u8> {
-    let names: Vec<u8> = snaps.iter().flat_map(|(.., name)| [name.as_bytes(), b"\0"].concat()).collect();
+    let names: Vec<u8> =
+        snaps.iter().flat_map(|(.., name)| [name.as_bytes(), b"\0"].concat()).collect();
     let mut out = BytesMut::new();
     out.put_slice(b"<<< Rados Block Device Image >>>\n");
     out.put_bytes(0, 7);
@@ -41,7 +42,10 @@ fn snapshots_are_kept_newest_first() {
     run(&mut o, "snap_add", ("second", SnapId(7))).unwrap();
     run(&mut o, "snap_add", ("third", SnapId(9))).unwrap();
     let size = 1 << 30;
-    assert_eq!(o.stored.data, header(9, &[(9, size, "third"), (7, size, "second"), (3, size, "one")]));
+    assert_eq!(
+        o.stored.data,
+        header(9, &[(9, size, "third"), (7, size, "second"), (3, size, "one")])
+    );
 
     let listed = o.exec("rbd", "snap_list", &()).unwrap();
     let mut r = denc::Reader::new(listed);

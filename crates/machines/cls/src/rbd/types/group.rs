@@ -56,7 +56,10 @@ impl GroupImageSpec {
         let (pool, id) = rest.split_at(at);
         let pool = u64::from_str_radix(std::str::from_utf8(pool).ok()?, 16).ok()?;
         // The sign of a negative pool is in the highest bit.
-        Some(GroupImageSpec { image_id: Bytes::copy_from_slice(id.get(1..)?), pool_id: pool as i64 })
+        Some(GroupImageSpec {
+            image_id: Bytes::copy_from_slice(id.get(1..)?),
+            pool_id: pool as i64,
+        })
     }
 }
 

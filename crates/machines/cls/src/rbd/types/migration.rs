@@ -34,7 +34,8 @@ open_enum! {
 }
 
 /// A migration, as both ends keep it (Ceph: `cls::rbd::MigrationSpec`, `cls/rbd/cls_rbd_types.h`,
-/// version 3; compat 3 if there is a source outside the cluster, which older readers must not miss).
+/// version 3; compat 3 if there is a source outside the cluster, which older readers must not
+/// miss).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MigrationSpec {
     /// Which end this is.

@@ -216,8 +216,8 @@ pub struct EntityInst {
 }
 
 impl EntityInst {
-    /// The process, whichever protocol it speaks (Ceph: `sanitize_entity_inst`): the protocol does not
-    /// tell processes apart, and a client can be known by either.
+    /// The process, whichever protocol it speaks (Ceph: `sanitize_entity_inst`): the protocol does
+    /// not tell processes apart, and a client can be known by either.
     pub fn of_any_protocol(name: EntityName, addr: EntityAddr) -> Self {
         EntityInst { name, addr: EntityAddr { kind: AddrType::ANY, ..addr } }
     }

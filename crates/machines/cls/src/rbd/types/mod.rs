@@ -11,14 +11,21 @@ mod parent;
 mod snapshot;
 mod trash;
 
-pub use group::{GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState, GroupSpec, ImageSnapshotSpec};
+pub use group::{
+    GroupImageLinkState, GroupImageSpec, GroupImageStatus, GroupSnapshot, GroupSnapshotState,
+    GroupSpec, ImageSnapshotSpec,
+};
 pub use migration::{MigrationHeaderType, MigrationSpec, MigrationState};
 pub use mirror::{
-    EntityInst, MirrorImage, MirrorImageMap, MirrorImageMode, MirrorImageSiteStatus, MirrorImageState, MirrorImageStatus,
-    MirrorImageStatusState, MirrorMode, MirrorPeer, MirrorPeerDirection, StoredSiteStatus,
+    EntityInst, MirrorImage, MirrorImageMap, MirrorImageMode, MirrorImageSiteStatus,
+    MirrorImageState, MirrorImageStatus, MirrorImageStatusState, MirrorMode, MirrorPeer,
+    MirrorPeerDirection, StoredSiteStatus,
 };
 pub use parent::{ChildImageSpec, ParentImageSpec, ParentRecord};
-pub use snapshot::{MirrorSnapshot, MirrorSnapshotState, NamespaceKind, ProtectionStatus, SnapRecord, SnapshotInfo, SnapshotNamespace};
+pub use snapshot::{
+    MirrorSnapshot, MirrorSnapshotState, NamespaceKind, ProtectionStatus, SnapRecord, SnapshotInfo,
+    SnapshotNamespace,
+};
 pub use trash::{TrashImageSource, TrashImageSpec, TrashImageState};
 
 /// Declares a number with named values.

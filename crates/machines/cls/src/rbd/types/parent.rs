@@ -23,7 +23,12 @@ pub struct ParentImageSpec {
 impl Default for ParentImageSpec {
     /// No parent.
     fn default() -> Self {
-        ParentImageSpec { pool_id: -1, pool_namespace: Bytes::new(), image_id: Bytes::new(), snap_id: SnapId::NOSNAP }
+        ParentImageSpec {
+            pool_id: -1,
+            pool_namespace: Bytes::new(),
+            image_id: Bytes::new(),
+            snap_id: SnapId::NOSNAP,
+        }
     }
 }
 
@@ -66,8 +71,8 @@ impl PartialOrd for ChildImageSpec {
     }
 }
 
-/// The parent as an image's header keeps it (Ceph: `cls_rbd_parent`, `cls/rbd/cls_rbd.h`, version 2;
-/// version 1, without namespace and with an overlap always there, is read).
+/// The parent as an image's header keeps it (Ceph: `cls_rbd_parent`, `cls/rbd/cls_rbd.h`, version
+/// 2; version 1, without namespace and with an overlap always there, is read).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ParentRecord {
     /// The parent.

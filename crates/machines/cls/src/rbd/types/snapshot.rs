@@ -83,7 +83,8 @@ pub enum SnapshotNamespace {
     Unknown,
 }
 
-/// A mirror's snapshot (Ceph: `cls::rbd::MirrorSnapshotNamespace`, `cls/rbd/cls_rbd_types.h`, plain).
+/// A mirror's snapshot (Ceph: `cls::rbd::MirrorSnapshotNamespace`, `cls/rbd/cls_rbd_types.h`,
+/// plain).
 #[derive(Clone, PartialEq, Eq, Debug, Denc)]
 pub struct MirrorSnapshot {
     /// Side and role.
@@ -150,10 +151,14 @@ impl Decode for SnapshotNamespace {
         let (_, mut r) = r.envelope("cls::rbd::SnapshotNamespace", 1)?;
         Ok(match r.get()? {
             NamespaceKind::USER => SnapshotNamespace::User,
-            NamespaceKind::GROUP => {
-                SnapshotNamespace::Group { group_pool: r.get()?, group_id: r.get()?, group_snapshot_id: r.get()? }
+            NamespaceKind::GROUP => SnapshotNamespace::Group {
+                group_pool: r.get()?,
+                group_id: r.get()?,
+                group_snapshot_id: r.get()?,
+            },
+            NamespaceKind::TRASH => {
+                SnapshotNamespace::Trash { original_name: r.get()?, original_kind: r.get()? }
             }
-            NamespaceKind::TRASH => SnapshotNamespace::Trash { original_name: r.get()?, original_kind: r.get()? },
             NamespaceKind::MIRROR => SnapshotNamespace::Mirror(r.get()?),
             _ => SnapshotNamespace::Unknown,
         })
@@ -181,9 +186,9 @@ pub struct SnapshotInfo {
 
 /// A snapshot as an image's header keeps it (Ceph: `cls_rbd_snap`, `cls/rbd/cls_rbd.h`, version 8).
 ///
-/// A record with compat version below 8 has a whole parent in it; such records are read, and written
-/// back in the new form, in which the header's parent record has the parent and the snapshot only its
-/// overlap.
+/// A record with compat version below 8 has a whole parent in it; such records are read, and
+/// written back in the new form, in which the header's parent record has the parent and the
+/// snapshot only its overlap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapRecord {
     /// Its number.
@@ -264,7 +269,12 @@ impl Decode for SnapRecord {
     fn decode(r: &mut Reader) -> Result<Self> {
         let compat = r.peek().get(1).copied().unwrap_or_default();
         let (struct_v, mut r) = r.envelope("cls_rbd_snap", 8)?;
-        let mut snap = SnapRecord { id: r.get()?, name: r.get()?, image_size: r.get()?, ..SnapRecord::default() };
+        let mut snap = SnapRecord {
+            id: r.get()?,
+            name: r.get()?,
+            image_size: r.get()?,
+            ..SnapRecord::default()
+        };
         if compat < 8 {
             // Features of the image then, no longer used.
             r.get::<u64>()?;
@@ -310,7 +320,10 @@ mod tests {
             group_id: "group".into(),
             group_snapshot_id: "snap".into(),
         });
-        round_trip(SnapshotNamespace::Trash { original_name: "name".into(), original_kind: NamespaceKind::MIRROR });
+        round_trip(SnapshotNamespace::Trash {
+            original_name: "name".into(),
+            original_kind: NamespaceKind::MIRROR,
+        });
         round_trip(SnapshotNamespace::Mirror(MirrorSnapshot {
             state: MirrorSnapshotState::NON_PRIMARY,
             complete: true,
@@ -329,7 +342,10 @@ mod tests {
             77u32.encode(out, Features::ALL);
             "whatever".encode(out, Features::ALL);
         });
-        assert_eq!(SnapshotNamespace::from_bytes(&future.freeze()).unwrap(), SnapshotNamespace::Unknown);
+        assert_eq!(
+            SnapshotNamespace::from_bytes(&future.freeze()).unwrap(),
+            SnapshotNamespace::Unknown
+        );
     }
 
     #[test]
@@ -354,7 +370,12 @@ mod tests {
             10u64.encode(out, f);
             0u64.encode(out, f);
             let parent = ParentRecord {
-                spec: super::super::ParentImageSpec { pool_id: 2, image_id: "p".into(), snap_id: SnapId(1), ..Default::default() },
+                spec: super::super::ParentImageSpec {
+                    pool_id: 2,
+                    image_id: "p".into(),
+                    snap_id: SnapId(1),
+                    ..Default::default()
+                },
                 head_overlap: Some(3),
             };
             parent.encode(out, f);
