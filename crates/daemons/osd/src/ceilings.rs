@@ -267,11 +267,11 @@ mod tests {
     use super::*;
     use crate::client_op::{ReplySink, Request};
     use crate::limited::WHOLE_OBJECT;
-    use crate::op::OsdFlags;
-    use crate::op::code::{on_extent, write_op};
-    use crate::op::{Op, OpCode, OpInfo};
     use crate::tracker::Tracker;
     use messages::{OsdOp, OsdOpReply, ShareOfRate};
+    use objops::OsdFlags;
+    use objops::code::{on_extent, write_op};
+    use objops::{Op, OpCode, OpInfo};
     use qos::{Access, Demand};
     use std::future::Future;
     use types::{EntityAddr, EntityName, ObjectLocator, PgId, SnapId, SpgId};

@@ -2,10 +2,10 @@
 
 use crate::legs::Legs;
 use crate::meter::Receipt;
-use crate::op::{OpInfo, OpOutcome, OsdFlags};
 use crate::session::ConnectionSink;
 use crate::tracker::{Describe, Tracked};
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
+use objops::{OpInfo, OpOutcome, OsdFlags};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,23 +43,6 @@ pub trait ReplySink {
     /// The name that the client has a key for, as `client.NAME`.
     fn entity(&self) -> &str {
         ""
-    }
-}
-
-/// The store keeps blocks as they came. When the data of a message belongs to several operations,
-/// pieces of up to this many bytes get memory of their own, or one block could keep a large message
-/// in memory.
-pub(crate) const SMALL: usize = 64 << 10;
-
-/// See [`SMALL`].
-pub(crate) fn own_small_data(ops: &mut [Op]) {
-    if ops.iter().filter(|o| !o.indata.is_empty()).count() < 2 {
-        return;
-    }
-    for op in ops {
-        if (aligned::PAGE..=SMALL).contains(&op.indata.len()) {
-            op.indata = aligned::AlignedBuf::copy_of(&op.indata).freeze();
-        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Reading objects of other groups for `COPY_FROM`: as a client of the cluster.
 
-use crate::op::copy::{Copied, CopyCursor, CopyData, CopyRequest, CopySource};
-use crate::op::{Op, OpArgs, OpCode, OsdFlags};
 use crate::osd_map::MapAt;
 use bytes::{Bytes, BytesMut};
 use client::{MonClient, Objecter, Request, Scope};
 use cls::LocalFuture;
 use denc::{Decode, Encode, Features};
+use objops::copy::{Copied, CopyCursor, CopyData, CopyRequest, CopySource};
+use objops::{Op, OpArgs, OpCode, OsdFlags};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use types::rados::copy_from;

@@ -3,11 +3,11 @@
 use crate::client_op::{ClientOp, ReplySink};
 use crate::core_test::{Cluster, POOL, run};
 use crate::host_watch::PINGS_APART;
-use crate::op::code::{OpArgs, OpCode, on_extent};
 use crate::work::{Fifo, Next, Queue, Work};
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use messages::{Op, OsdOpReply, WatchNotify};
+use objops::code::{OpArgs, OpCode, on_extent};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -2,9 +2,6 @@
 
 use crate::client_op::{ClientOp, ReplySink, Request};
 use crate::meter::Receipt;
-use crate::op::OpInfo;
-use crate::op::OsdFlags;
-use crate::op::code::write_op;
 use crate::scheduler::OsdQueue;
 use crate::tenants_test::{Session, request};
 use crate::tracker::Tracker;
@@ -12,6 +9,9 @@ use crate::work::{Background, Kind, Next, Queue, ReadObject, Work};
 use conf::Config;
 use conf::effective::Source;
 use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
+use objops::OpInfo;
+use objops::OsdFlags;
+use objops::code::write_op;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};

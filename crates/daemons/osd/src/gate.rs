@@ -5,7 +5,7 @@
 //! until the writes before them are durable everywhere, otherwise they could return what a failure
 //! takes back. Nobody overtakes.
 
-use crate::object::{ObjectState, SnapSet};
+use objops::object::{ObjectState, SnapSet};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -12,15 +12,15 @@ use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
 use crate::host_trim_count::Clones;
 use crate::legs::Flights;
-use crate::op::store_reader::StoreReader;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
 use crate::tracker::Stage;
-use crate::txn::Mutations;
-use crate::watch::{Effects, Watcher, Watches};
 use crate::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
+use objops::store_reader::StoreReader;
+use objops::txn::Mutations;
+use objops::watch::{Effects, Watcher, Watches};
 use pg::{
     Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader,
     PeerMsg, Persist, Pg, PgConf, Proposal, Source, StatSum,

@@ -8,9 +8,9 @@
 use crate::core::Core;
 use crate::fullness;
 use crate::host::{META_KEY, PgHost};
-use crate::object::{ObjectInfo, decode_attr};
-use crate::op::{OI_ATTR, ObjectReader};
 use bytes::Bytes;
+use objops::object::{ObjectInfo, decode_attr};
+use objops::{OI_ATTR, ObjectReader};
 use pg::{Backfill, Event, Listing, Reserver, Turn};
 use std::rc::Rc;
 use types::{Errno, Eversion, ObjectId, PgId};

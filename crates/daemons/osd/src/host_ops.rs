@@ -11,14 +11,14 @@ use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
 use crate::legs::Leg;
 use crate::map::ClusterMapRef;
-use crate::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
-use crate::op::pgls::{self, Filter};
-use crate::op::seal::{SealArgs, error_entry};
-use crate::op::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR, WatchEnv};
 use crate::tracker::Stage;
-use crate::txn::Mutations;
 use bytes::Bytes;
 use messages::{Op, OsdBackoff};
+use objops::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
+use objops::pgls::{self, Filter};
+use objops::seal::{SealArgs, error_entry};
+use objops::txn::Mutations;
+use objops::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR, WatchEnv};
 use pg::{Dup, ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::future::Future;
@@ -554,6 +554,7 @@ impl PgHost {
             snap_removed: &removed,
             origin: &origin,
             watch: &watch,
+            random: rand::fill,
         };
         let mut exec = Exec::new(&env, target.oid.to_key(), target, &head.snapset);
         let (result, ops) = exec.run(&m.ops).await;
@@ -766,7 +767,7 @@ impl PgHost {
     }
 
     pub(crate) fn reply_dup(&self, op: &Rc<ClientOp>, dup: &Dup) {
-        let ops = dup.op_returns.iter().map(|(rval, out)| crate::op::OpOutcome {
+        let ops = dup.op_returns.iter().map(|(rval, out)| objops::OpOutcome {
             rval: *rval,
             outdata: vec![out.clone()],
             ..Default::default()
@@ -786,7 +787,7 @@ impl PgHost {
     async fn pg_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let mut outcome = Outcome::default();
         for o in &op.m().ops {
-            let mut out = crate::op::OpOutcome::default();
+            let mut out = objops::OpOutcome::default();
             let result = match o.code {
                 OpCode::PGNLS | OpCode::PGLS | OpCode::PGNLS_FILTER | OpCode::PGLS_FILTER => {
                     self.list(&op, o, &mut out.outdata).await
@@ -848,7 +849,7 @@ impl PgHost {
                 .store
                 .list(self.coll, &at.to_key(), end_key.as_deref(), l.max.max(1))
                 .await
-                .map_err(crate::op::store_reader::errno)?;
+                .map_err(objops::store_reader::errno)?;
             let found: Vec<ObjectId> =
                 page.keys.iter().filter_map(|k| ObjectId::from_key(k).ok()).collect();
             // Objects that this copy lacks exist all the same.

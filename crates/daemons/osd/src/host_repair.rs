@@ -4,11 +4,11 @@
 use crate::client_op::ClientOp;
 use crate::core::Core;
 use crate::host::PgHost;
-use crate::object::{ObjectInfo, decode_attr};
-use crate::op::Op;
-use crate::op::{OI_ATTR, ObjectReader};
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
+use objops::Op;
+use objops::object::{ObjectInfo, decode_attr};
+use objops::{OI_ATTR, ObjectReader};
 use pg::Event;
 use std::rc::Rc;
 use types::scrub::{ScrubLsArg, ScrubLsResult};

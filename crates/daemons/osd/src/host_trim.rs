@@ -10,11 +10,11 @@
 use crate::client_op::Slot;
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
-use crate::object::{SnapSet, decode_attr};
-use crate::op::snaps::trim;
-use crate::op::{ObjectReader, SS_ATTR};
 use crate::work::Kind;
 use bytes::Bytes;
+use objops::object::{SnapSet, decode_attr};
+use objops::snaps::trim;
+use objops::{ObjectReader, SS_ATTR};
 use pg::{Event, ObjectStatus, snap_mapper};
 use std::collections::VecDeque;
 use std::ops::Bound;

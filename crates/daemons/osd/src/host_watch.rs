@@ -1,16 +1,16 @@
-//! Watches of a group on its host: carries messages and time between [`crate::watch`] and the
+//! Watches of a group on its host: carries messages and time between [`objops::watch`] and the
 //! world.
 
 use crate::client_op::{ClientOp, ReplySink};
 use crate::core::{Core, wall_now};
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
-use crate::object::{ObjectState, encode_attr};
-use crate::op::OI_ATTR;
-use crate::op::code::{OpArgs, OpCode};
-use crate::txn::{Change, Mutations};
-use crate::watch::{self, Effects, Link, Row, Watcher};
 use bytes::Bytes;
+use objops::OI_ATTR;
+use objops::code::{OpArgs, OpCode};
+use objops::object::{ObjectState, encode_attr};
+use objops::txn::{Change, Mutations};
+use objops::watch::{self, Effects, Link, Row, Watcher};
 use pg::{LogOp, NewEntry, ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::cell::Cell;
@@ -24,13 +24,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Clients send a ping every five seconds (Ceph: `Objecter::tick`, `objecter_tick_interval`).
 pub(crate) const PINGS_APART: Duration = Duration::from_secs(1);
 
-impl Link for Rc<dyn ReplySink> {
+impl Link for dyn ReplySink {
     fn session(&self) -> u64 {
-        (**self).session()
+        ReplySink::session(self)
     }
 
     fn is_open(&self) -> bool {
-        (**self).is_open()
+        ReplySink::is_open(self)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The OSD: serves clients' operations on objects, keeps them on a store, replicates them through
 //! placement groups.
 //!
-//! * [`op`]: what operations mean; [`txn`]: what they change; [`object`]: what is kept about an
-//!   object.
+//! Operations on objects are the crate `objops`.
+//!
 //! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops`
 //!   (requests), `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`;
-//!   [`watch`]: who watches which object; [`gate`]: order of operations on one object; [`work`]:
+//!   [`gate`]: order of operations on one object; [`work`]:
 //!   what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and
 //!   what they are promised; `front`: background work that clients hold back; [`limited`]: this
 //!   OSD's part of limits;
@@ -56,8 +56,6 @@ pub mod limited;
 pub mod map;
 pub mod meter;
 pub mod net;
-pub mod object;
-pub mod op;
 pub mod osd_map;
 mod overridden;
 pub mod peer_net;
@@ -74,10 +72,6 @@ pub mod tenants;
 #[cfg(test)]
 mod tenants_test;
 pub mod tracker;
-pub mod txn;
-pub mod watch;
-#[cfg(test)]
-mod watch_test;
 pub mod work;
 
 pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

@@ -2,8 +2,8 @@
 //! meanwhile.
 
 use crate::client_op::ClientOp;
-use crate::op::{OpExt, OsdFlags};
 use messages::{DemandCount, ShareOfRate};
+use objops::{OpExt, OsdFlags};
 use qos::{Access, Ceilings, Demand, Limits, Rate, TenantId};
 use std::rc::Rc;
 use std::time::Duration;

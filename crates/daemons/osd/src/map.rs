@@ -6,7 +6,7 @@ use std::rc::Rc;
 use types::{EntityAddr, EntityAddrVec, Epoch, ObjectId, OsdId, PgId, PoolId, SnapContext, SnapId};
 
 use crate::host_scrub::ScrubRules;
-use crate::object::PoolRules;
+use objops::object::PoolRules;
 
 /// Application, key, value.
 pub type AppMetadata =

@@ -2,8 +2,8 @@
 
 use crate::host_scrub::ScrubRules;
 use crate::map::{ClusterMap, PoolOps};
-use crate::object::PoolRules;
 use bytes::Bytes;
+use objops::object::PoolRules;
 use pg::{MapView, Mapping, MergeMeta, PoolView};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;

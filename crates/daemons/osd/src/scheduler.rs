@@ -7,12 +7,12 @@ use crate::client_op::ClientOp;
 use crate::front::Front;
 use crate::legs::Spent;
 use crate::meter::Receipt;
-use crate::op::{OpCode, OpExt};
 use crate::overridden::{self, Ignored, Scheme};
 use crate::tenants::{MANAGER, MANAGER_SPEC, Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::{Config, find};
 use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
+use objops::{OpCode, OpExt};
 use qos::{
     Access, Allocations, Capacity, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock,
     MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off,

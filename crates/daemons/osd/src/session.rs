@@ -2,9 +2,9 @@
 
 use crate::client_op::{ReplySink, Request};
 use crate::map::PoolOps;
-use crate::op::OpInfo;
 use auth::caps::{ClassCall, OsdCap, OsdOp as CapOp};
 use messages::{OsdBackoff, OsdOpReply, Payload, WatchNotify};
+use objops::OpInfo;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use types::{Epoch, PoolId};

@@ -3,9 +3,9 @@
 use crate::core::Settings;
 use crate::host_scrub::ScrubSettings;
 use crate::host_trim::TrimSettings;
-use crate::op::Limits;
 use crate::tracker::HistoryLimits;
 use conf::{Config, find};
+use objops::Limits;
 use pg::PgConf;
 use std::time::Duration;
 use store::Budgets;

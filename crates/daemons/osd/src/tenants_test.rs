@@ -1,8 +1,6 @@
 //! Whose a request is (`osd_qos_tenant`), by itself and through the scheduler that an OSD has.
 
 use crate::client_op::{ClientOp, ReplySink, Request};
-use crate::op::code::write_op;
-use crate::op::{OpInfo, OsdFlags};
 use crate::scheduler::OsdQueue;
 use crate::tenants::{TenantBy, Tenants};
 use crate::tracker::Tracker;
@@ -10,6 +8,8 @@ use crate::work::{Next, Queue, Work};
 use conf::Config;
 use conf::effective::Source;
 use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
+use objops::code::write_op;
+use objops::{OpInfo, OsdFlags};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -78,7 +78,7 @@ impl Daemon {
         let Some(session) = conn.user::<Session>() else { return };
         let m = match OsdOp::decode(&message) {
             Ok(mut m) => {
-                crate::client_op::own_small_data(&mut m.ops);
+                objops::small::own_small_data(&mut m.ops);
                 m
             }
             Err(e) => {

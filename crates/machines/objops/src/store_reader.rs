@@ -1,6 +1,6 @@
 //! Reading objects of one collection of the store.
 
-use super::reader::{ObjectReader, OmapRows};
+use crate::reader::{ObjectReader, OmapRows};
 use bytes::Bytes;
 use denc::crc::Sum;
 use std::cell::RefCell;
@@ -43,17 +43,18 @@ impl StoreReader {
     }
 
     fn noted(&self, key: &Key, reads_data: bool, e: StoreError) -> Errno {
+        let mut damage = self.damage.borrow_mut();
         match &e {
             StoreError::Checksum { .. } => {
-                drop(self.damage.borrow_mut().objects.insert(key.clone()))
+                damage.objects.insert(key.clone());
             }
             // What else a read of data brings in is nodes of the tree, which have no errors of this
             // kind: see below.
             StoreError::Io(_) if reads_data => {
-                drop(self.damage.borrow_mut().objects.insert(key.clone()))
+                damage.objects.insert(key.clone());
             }
             StoreError::Corrupt(why) | StoreError::Io(why) => {
-                drop(self.damage.borrow_mut().metadata.get_or_insert_with(|| why.clone()))
+                damage.metadata.get_or_insert_with(|| why.clone());
             }
             _ => {}
         }

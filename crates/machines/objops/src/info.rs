@@ -2,7 +2,7 @@
 //! `osd/osd_op_util.cc`): it decides which capabilities it needs, where it is ordered and who may
 //! serve it.
 
-use super::code::{Op, OpCode, OpExt, OsdFlags};
+use crate::code::{Op, OpCode, OpExt, OsdFlags};
 use bytes::Bytes;
 use cls::Registry;
 use types::errno::Errno;
@@ -132,7 +132,7 @@ impl OpInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::code::{OpArgs, on_extent, write_op};
+    use crate::code::{OpArgs, on_extent, write_op};
     use types::rados::watch_op;
 
     fn info(ops: &[Op]) -> OpInfo {

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
 use messages::WatchNotify;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::object_info::WatchInfo;
 use types::rados::watch_event;
@@ -22,11 +23,21 @@ use types::{EntityAddr, EntityName, Errno, ObjectId};
 pub type Watcher = (u64, EntityName);
 
 /// A client's connection.
-pub trait Link: Clone {
+pub trait Link {
     /// Tells connections apart.
     fn session(&self) -> u64;
     /// Whether anything sent can still arrive.
     fn is_open(&self) -> bool;
+}
+
+impl<T: Link + ?Sized> Link for Rc<T> {
+    fn session(&self) -> u64 {
+        (**self).session()
+    }
+
+    fn is_open(&self) -> bool {
+        (**self).is_open()
+    }
 }
 
 /// What a request does to watches, once it has succeeded.
@@ -110,7 +121,7 @@ enum Ending {
     Doomed,
 }
 
-impl<C: Link> Watch<C> {
+impl<C: Link + Clone> Watch<C> {
     fn is_on(&self, session: u64) -> bool {
         self.link.as_ref().is_some_and(|l| l.session() == session)
     }
@@ -183,7 +194,7 @@ impl<C> Default for Watches<C> {
     }
 }
 
-impl<C: Link> Watches<C> {
+impl<C: Link + Clone> Watches<C> {
     /// Whether nobody watches and no notification is on its way.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.notifies.is_empty()

@@ -3,7 +3,7 @@
 //! The cursor of a listing is a place in the order of objects, so that it stays valid while objects
 //! come and go, and across splits of the PG.
 
-use super::code::{Op, OpArgs};
+use crate::code::{Op, OpArgs};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use types::ObjectId;
@@ -43,7 +43,7 @@ pub struct Listing {
 /// EINVAL if it cannot be read, or for a filter that does not exist; EPERM for one of a class that
 /// may not be loaded.
 pub fn parse(op: &Op, max: u64, classes: &cls::Registry) -> Result<Listing, Errno> {
-    use super::code::OpCode;
+    use crate::code::OpCode;
     let invalid = |_| Errno::EINVAL;
     let OpArgs::Pgls { count, .. } = op.args else { return Err(Errno::EINVAL) };
     let mut r = Reader::new(op.indata.clone());
@@ -101,7 +101,7 @@ pub fn encode(next: &ObjectId, entries: &[ObjectId], with_namespace: bool) -> By
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::OpCode;
+    use crate::OpCode;
 
     #[test]
     fn input_and_filter_are_read() {

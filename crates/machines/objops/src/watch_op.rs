@@ -1,9 +1,9 @@
 //! Watches and notifications, as far as they are operations on an object. What follows for
 //! connections is left in [`Effects`] until the request has succeeded.
 
-use super::code::{Op, OpArgs, OpOutcome};
-use super::exec::Exec;
-use super::reader::ObjectReader;
+use crate::code::{Op, OpArgs, OpOutcome};
+use crate::exec::Exec;
+use crate::reader::ObjectReader;
 use crate::watch::{Begun, Effects, NotifyAck, NotifyStart, Watcher};
 use bytes::Bytes;
 use denc::{Encode, Features, Reader};
@@ -32,7 +32,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// `CEPH_OSD_OP_WATCH`.
-    pub(super) fn watch(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn watch(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let OpArgs::Watch { cookie, op: what, timeout, .. } = op.args else {
             return Err(Errno::EINVAL);
@@ -76,7 +76,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// The object is deleted: its watchers are told.
-    pub(super) fn end_watches(&mut self) {
+    pub(crate) fn end_watches(&mut self) {
         let gone = std::mem::take(&mut self.new.oi.watchers);
         if !gone.is_empty() {
             self.effects().ended.extend(gone.into_keys().map(|w| (w, true)));
@@ -84,7 +84,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// `CEPH_OSD_OP_NOTIFY`.
-    pub(super) fn notify(&mut self, op: &Op, out: &mut OpOutcome) -> Result<(), Errno> {
+    pub(crate) fn notify(&mut self, op: &Op, out: &mut OpOutcome) -> Result<(), Errno> {
         self.reads += 1;
         let OpArgs::Notify { cookie } = op.args else { return Err(Errno::EINVAL) };
         let (timeout, payload) = parse_notify(&op.indata);
@@ -93,12 +93,12 @@ impl<R: ObjectReader> Exec<'_, R> {
         // It is kept longer than the request.
         let payload = Bytes::copy_from_slice(&payload);
         self.effects().notifies.push(NotifyStart { id, cookie, timeout, payload });
-        super::exec::put(out, &id);
+        crate::exec::put(out, &id);
         Ok(())
     }
 
     /// `CEPH_OSD_OP_NOTIFY_ACK`.
-    pub(super) fn notify_ack(&mut self, op: &Op) -> Result<(), Errno> {
+    pub(crate) fn notify_ack(&mut self, op: &Op) -> Result<(), Errno> {
         self.reads += 1;
         let OpArgs::Watch { cookie, .. } = op.args else { return Err(Errno::EINVAL) };
         // Clients that send nothing else have the notification's id where the cookie of a watch
@@ -113,7 +113,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// `CEPH_OSD_OP_LIST_WATCHERS`.
-    pub(super) fn list_watchers(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) fn list_watchers(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.stats.num_rd += 1;
         let features = match self.env.origin.features {

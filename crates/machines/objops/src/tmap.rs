@@ -1,9 +1,9 @@
 //! Trivial maps: an object's data as a header and sorted rows, which a request updates in one step
 //! (Ceph: `PrimaryLogPG::do_tmapup`). The directory of RBD's first format is one.
 
-use super::code::{Extent, Op, OpArgs, OpFlags, OpOutcome};
-use super::exec::{Exec, put};
-use super::reader::ObjectReader;
+use crate::code::{Extent, Op, OpArgs, OpFlags, OpOutcome};
+use crate::exec::{Exec, put};
+use crate::reader::ObjectReader;
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use std::collections::BTreeMap;
@@ -132,12 +132,12 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.write_full(Extent { length: data.len() as u64, ..Extent::default() }, data, OpFlags(0))
     }
 
-    pub(super) async fn tmap_get(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn tmap_get(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.read(Extent::default(), out).await
     }
 
     /// Replaces the map. Rows out of order are sorted; a map in order is stored as it came.
-    pub(super) fn tmap_put(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn tmap_put(&mut self, op: &Op) -> Result<i32, Errno> {
         let mut r = Reader::new(op.indata.clone());
         let header: Bytes = r.get().map_err(invalid)?;
         let rows: Vec<(Bytes, Bytes)> = r.get().map_err(invalid)?;
@@ -147,7 +147,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.write_map(&TrivialMap { header, rows: rows.into_iter().collect() }.encode())
     }
 
-    pub(super) async fn tmap_update(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) async fn tmap_update(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         if op.indata.is_empty() {
             return Ok(0);
@@ -157,7 +157,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// Turns the map into omap: the data goes, header and rows stay.
-    pub(super) async fn tmap_to_omap(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) async fn tmap_to_omap(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let OpArgs::Tmap2Omap { flags } = op.args else { return Err(Errno::EINVAL) };
         if self.new.oi.size == 0 {

@@ -1,12 +1,12 @@
 //! Snapshots: clones made before a write, listing, rollback, trimming.
 
-use super::code::OpOutcome;
-use super::exec::Exec;
-use super::reader::{OI_ATTR, ObjectReader};
+use crate::code::OpOutcome;
+use crate::exec::Exec;
 use crate::object::{
     At, InfoExt, ObjectInfo, ObjectState, SnapSet, SnapSetExt, decode_attr, encode_attr,
 };
-use crate::op::SS_ATTR;
+use crate::reader::SS_ATTR;
+use crate::reader::{OI_ATTR, ObjectReader};
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
@@ -18,7 +18,7 @@ use types::{Eversion, IntervalSet, ReqId, SnapId};
 impl<R: ObjectReader> Exec<'_, R> {
     /// `obj_list_snap_response_t` (version 2): clones ascending, each with its snapshots ascending,
     /// then the head if clients see it.
-    pub(super) fn list_snaps(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) fn list_snaps(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         let f = Features::ALL;
         let mut b = BytesMut::new();
@@ -54,7 +54,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// Makes the head as it was at `snap` (Ceph: `_rollback_to`).
-    pub(super) async fn rollback(&mut self, snap: SnapId) -> Result<i32, Errno> {
+    pub(crate) async fn rollback(&mut self, snap: SnapId) -> Result<i32, Errno> {
         self.writes += 1;
         let at = match self.snapset.locate(snap) {
             At::Clone(_) if (self.env.snap_removed)(snap) => At::Nothing,
@@ -115,7 +115,7 @@ impl<R: ObjectReader> Exec<'_, R> {
     /// last change, and notes what it no longer shares with its newest clone (Ceph:
     /// `make_writeable`). Returns the clone's log entry, which gets `at`; the head's own entry
     /// comes after it.
-    pub(super) fn make_writeable(&mut self, at: Eversion, mtime: types::Utime) -> Option<NewEntry> {
+    pub(crate) fn make_writeable(&mut self, at: Eversion, mtime: types::Utime) -> Option<NewEntry> {
         let snapc = self.env.snapc;
         let dirty = self.new.exists;
         self.stats.num_objects_dirty +=

@@ -1,9 +1,9 @@
 //! Copies between objects: reading one in portions (`COPY_GET`), and fetching one for `COPY_FROM`.
 
-use super::code::{Op, OpOutcome};
-use super::exec::Exec;
-use super::reader::ObjectReader;
+use crate::code::{Op, OpOutcome};
+use crate::exec::Exec;
 use crate::object::InfoExt;
+use crate::reader::ObjectReader;
 use bytes::{Bytes, BytesMut};
 use cls::LocalFuture;
 use denc::{Decode, Encode, Features, Reader};
@@ -173,7 +173,7 @@ impl CopySource for NoCopies {
 }
 
 impl<R: ObjectReader> Exec<'_, R> {
-    pub(super) async fn copy_get(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn copy_get(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         let mut r = Reader::new(op.indata.clone());
         let mut cursor: CopyCursor = r.get().map_err(|_| Errno::EINVAL)?;

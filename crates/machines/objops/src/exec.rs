@@ -5,10 +5,10 @@
 //! wrote, but it does see the new size and whether the object exists. The first failure ends the
 //! request, and then nothing of it is applied.
 
-use super::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
-use super::copy::CopySource;
-use super::reader::ObjectReader;
+use crate::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
+use crate::copy::CopySource;
 use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
+use crate::reader::ObjectReader;
 use crate::txn::{Change, Mutations};
 use bytes::{Bytes, BytesMut};
 use cls::{Origin, Registry};
@@ -79,7 +79,9 @@ pub struct Env<'a, R> {
     /// Who asks.
     pub origin: &'a Origin,
     /// Watches and notifications.
-    pub watch: &'a super::watch::WatchEnv<'a>,
+    pub watch: &'a crate::watch_op::WatchEnv<'a>,
+    /// Fills a buffer with random bytes, for methods of object classes.
+    pub random: fn(&mut [u8]),
 }
 
 /// Smallest errno that stands for "differs at byte n" rather than for an error (Ceph: `MAX_ERRNO`).
@@ -93,12 +95,12 @@ const COPY_FROM_FLAG_TRUNCATE_SEQ: u8 = 32;
 
 /// One request in execution.
 pub struct Exec<'a, R> {
-    pub(super) env: &'a Env<'a, R>,
+    pub(crate) env: &'a Env<'a, R>,
     /// The object's key in the store.
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     /// Before the request.
-    pub(super) old: &'a ObjectState,
-    pub(super) old_snapset: &'a SnapSet,
+    pub(crate) old: &'a ObjectState,
+    pub(crate) old_snapset: &'a SnapSet,
     /// After the operations so far.
     pub new: ObjectState,
     /// The head's snap set.
@@ -121,18 +123,18 @@ pub struct Exec<'a, R> {
     pub data_offset: Option<u64>,
     /// What becomes of watches when the request succeeds.
     pub effects: Option<Box<crate::watch::Effects>>,
-    pub(super) reads: u32,
-    pub(super) writes: u32,
+    pub(crate) reads: u32,
+    pub(crate) writes: u32,
     /// The request failed, whatever the failed operation's flags say.
     fatal: bool,
     /// Operations executed, those of class methods included.
-    pub(super) executed: u32,
+    pub(crate) executed: u32,
     /// The result of the operation before, which a few operations pass on.
     carried: i32,
 }
 
 /// Rounds bytes up to KiB.
-pub(super) fn kib(bytes: usize) -> i64 {
+pub(crate) fn kib(bytes: usize) -> i64 {
     bytes.div_ceil(1024) as i64
 }
 
@@ -197,7 +199,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     }
 
     /// Executes one operation.
-    pub(super) async fn one(&mut self, op: &Op) -> OpOutcome {
+    pub(crate) async fn one(&mut self, op: &Op) -> OpOutcome {
         let mut out = OpOutcome::default();
         if op.is_user_modify() {
             self.user_modify = true;
@@ -335,12 +337,12 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     }
 
     /// Whether clients see the object.
-    pub(super) fn visible(&self) -> bool {
+    pub(crate) fn visible(&self) -> bool {
         self.new.exists && !self.new.oi.is_whiteout()
     }
 
     /// Makes the object exist, if it does not, without a change of its own.
-    pub(super) fn create_silently(&mut self) -> bool {
+    pub(crate) fn create_silently(&mut self) -> bool {
         if !self.new.exists {
             self.stats.num_objects += 1;
             self.new.exists = true;
@@ -353,18 +355,18 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         false
     }
 
-    pub(super) fn maybe_create(&mut self) {
+    pub(crate) fn maybe_create(&mut self) {
         if self.create_silently() {
             self.push(Change::Touch);
         }
     }
 
-    pub(super) fn push(&mut self, change: Change) {
+    pub(crate) fn push(&mut self, change: Change) {
         self.txn.push(&self.old.oid, change);
     }
 
     /// Something is logged and the object info rewritten, although no byte changes.
-    pub(super) fn push_nop(&mut self) {
+    pub(crate) fn push_nop(&mut self) {
         self.modify = true;
     }
 
@@ -375,7 +377,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     // --- reads ---
 
-    pub(super) async fn read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn read(&mut self, e: Extent, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.data_offset.get_or_insert(e.offset);
         let (data, sum) = self.read_range(e).await?;
@@ -481,7 +483,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 return Err(Errno::EINVAL);
             }
         }
-        let kind = super::checksum::ChecksumKind::from_number(kind).ok_or(Errno::EINVAL)?;
+        let kind = crate::checksum::ChecksumKind::from_number(kind).ok_or(Errno::EINVAL)?;
         let init = op.indata.get(..kind.width()).ok_or(Errno::EINVAL)?;
         let mut sums = BytesMut::new();
         if length == 0 {
@@ -527,7 +529,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     // --- data ---
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         mut e: Extent,
         mut data: Bytes,
@@ -583,7 +585,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.stats.num_wr_kb += kib(length as usize);
     }
 
-    pub(super) fn write_full(
+    pub(crate) fn write_full(
         &mut self,
         e: Extent,
         data: &Bytes,
@@ -654,7 +656,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         Ok(0)
     }
 
-    pub(super) fn truncate(&mut self, e: Extent) -> Result<i32, Errno> {
+    pub(crate) fn truncate(&mut self, e: Extent) -> Result<i32, Errno> {
         self.writes += 1;
         if !self.visible() {
             return Ok(0);
@@ -682,7 +684,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 
     /// Deletes the object. One that has clones, or is about to get one, stays as a whiteout that
     /// carries its snap set (Ceph: `_delete_oid`).
-    pub(super) fn delete(&mut self, no_whiteout: bool) -> Result<i32, Errno> {
+    pub(crate) fn delete(&mut self, no_whiteout: bool) -> Result<i32, Errno> {
         let about_to_clone = self.env.snapc.snaps.first().is_some_and(|s| *s > self.snapset.seq);
         let whiteout = !no_whiteout && (!self.snapset.clones.is_empty() || about_to_clone);
         if !self.new.exists || (self.new.oi.is_whiteout() && whiteout) {
@@ -788,7 +790,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         let copied = self
             .env
             .copies
-            .fetch(super::copy::CopyRequest {
+            .fetch(crate::copy::CopyRequest {
                 source,
                 locator,
                 version: src_version,
@@ -803,7 +805,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         Ok(0)
     }
 
-    fn finish_copy(&mut self, c: super::copy::Copied, truncate: Option<(u32, u64)>) {
+    fn finish_copy(&mut self, c: crate::copy::Copied, truncate: Option<(u32, u64)>) {
         if self.new.exists {
             self.push(Change::Remove);
         } else {
@@ -816,7 +818,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         }
         self.push(Change::Truncate { size: c.size });
         let attrs: smallvec::SmallVec<[(Bytes, Bytes); 2]> =
-            c.attrs.into_iter().map(|(k, v)| (super::attrs::stored_name(&k), v)).collect();
+            c.attrs.into_iter().map(|(k, v)| (crate::attrs::stored_name(&k), v)).collect();
         if !attrs.is_empty() {
             self.push(Change::SetAttrs(attrs));
         }
@@ -850,6 +852,6 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
 }
 
 /// Appends a value to an operation's output.
-pub(super) fn put<T: Encode>(out: &mut OpOutcome, value: &T) {
+pub(crate) fn put<T: Encode>(out: &mut OpOutcome, value: &T) {
     out.outdata.push(value.to_bytes(Features::ALL));
 }

@@ -1,9 +1,9 @@
 //! Omap: ordered rows and a header of an object.
 
-use super::code::{Op, OpOutcome};
-use super::exec::{Exec, kib, put};
-use super::reader::{ObjectReader, OmapRows};
+use crate::code::{Op, OpOutcome};
+use crate::exec::{Exec, kib, put};
 use crate::object::InfoExt;
+use crate::reader::{ObjectReader, OmapRows};
 use crate::txn::Change;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
@@ -76,7 +76,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.stats.num_rd_kb += kib(out.out_len());
     }
 
-    pub(super) async fn omap_get_keys(
+    pub(crate) async fn omap_get_keys(
         &mut self,
         op: &Op,
         out: &mut OpOutcome,
@@ -89,7 +89,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) async fn omap_get_vals(
+    pub(crate) async fn omap_get_vals(
         &mut self,
         op: &Op,
         out: &mut OpOutcome,
@@ -102,7 +102,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) async fn omap_get_header(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn omap_get_header(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         if !self.new.oi.is_omap() {
             return Ok(0);
         }
@@ -122,7 +122,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         self.env.reader.omap_get(&self.key, names).await
     }
 
-    pub(super) async fn omap_get_by_keys(
+    pub(crate) async fn omap_get_by_keys(
         &mut self,
         op: &Op,
         out: &mut OpOutcome,
@@ -140,7 +140,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) async fn omap_cmp(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) async fn omap_cmp(&mut self, op: &Op) -> Result<i32, Errno> {
         self.reads += 1;
         if !self.visible() {
             return Err(Errno::ENOENT);
@@ -166,7 +166,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn omap_set(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn omap_set(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let rows: Vec<(Bytes, Bytes)> = reader(op).get().map_err(invalid)?;
         self.maybe_create();
@@ -180,7 +180,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn omap_set_header(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn omap_set_header(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         self.maybe_create();
         self.push(Change::OmapHeader(op.indata.clone()));
@@ -189,7 +189,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn omap_clear(&mut self) -> Result<i32, Errno> {
+    pub(crate) fn omap_clear(&mut self) -> Result<i32, Errno> {
         self.writes += 1;
         if !self.visible() {
             return Err(Errno::ENOENT);
@@ -202,7 +202,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn omap_rm(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn omap_rm(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         if !self.visible() {
             return Err(Errno::ENOENT);
@@ -213,7 +213,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn omap_rm_range(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn omap_rm_range(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         if !self.visible() {
             return Err(Errno::ENOENT);

@@ -3,9 +3,9 @@
 //! A user's attribute `name` is stored as `_name`, so that it cannot clash with the OSD's own (`_`
 //! and `snapset`), as in Ceph.
 
-use super::code::{Op, OpArgs, OpOutcome};
-use super::exec::{Exec, kib, put};
-use super::reader::ObjectReader;
+use crate::code::{Op, OpArgs, OpOutcome};
+use crate::exec::{Exec, kib, put};
+use crate::reader::ObjectReader;
 use crate::txn::Change;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cmp::Ordering;
@@ -26,7 +26,7 @@ pub fn user_name(stored: &Bytes) -> Option<Bytes> {
 }
 
 /// Whether a comparison (`CEPH_OSD_CMPXATTR_OP_*`) holds, `None` if there is no such comparison.
-pub(super) fn compare(op: u8, order: Ordering) -> Option<bool> {
+pub(crate) fn compare(op: u8, order: Ordering) -> Option<bool> {
     Some(match op {
         1 => order.is_eq(),
         2 => order.is_ne(),
@@ -83,7 +83,7 @@ fn parts(op: &Op) -> Result<Parts, Errno> {
 }
 
 impl<R: ObjectReader> Exec<'_, R> {
-    pub(super) async fn getxattr(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn getxattr(&mut self, op: &Op, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.stats.num_rd += 1;
         let name = stored_name(&parts(op)?.name);
@@ -93,7 +93,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) async fn getxattrs(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
+    pub(crate) async fn getxattrs(&mut self, out: &mut OpOutcome) -> Result<i32, Errno> {
         self.reads += 1;
         self.stats.num_rd += 1;
         let all = self.user_attrs().await;
@@ -105,12 +105,12 @@ impl<R: ObjectReader> Exec<'_, R> {
     }
 
     /// The attributes of users, under the users' names.
-    pub(super) async fn user_attrs(&self) -> Result<BTreeMap<Bytes, Bytes>, Errno> {
+    pub(crate) async fn user_attrs(&self) -> Result<BTreeMap<Bytes, Bytes>, Errno> {
         let all = self.env.reader.attrs(&self.key).await?;
         Ok(all.into_iter().filter_map(|(k, v)| Some((user_name(&k)?, v))).collect())
     }
 
-    pub(super) async fn cmpxattr(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) async fn cmpxattr(&mut self, op: &Op) -> Result<i32, Errno> {
         self.reads += 1;
         let p = parts(op)?;
         let found = match self.env.reader.attr(&self.key, &stored_name(&p.name)).await {
@@ -139,7 +139,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         }
     }
 
-    pub(super) fn setxattr(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn setxattr(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let OpArgs::Xattr { name_len, value_len, .. } = op.args else { return Err(Errno::EINVAL) };
         let limits = self.env.limits;
@@ -160,7 +160,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         Ok(0)
     }
 
-    pub(super) fn rmxattr(&mut self, op: &Op) -> Result<i32, Errno> {
+    pub(crate) fn rmxattr(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let p = parts(op)?;
         if !self.visible() {

@@ -1,12 +1,12 @@
 //! What operations do, on a store in memory.
 
-use super::code::{Extent, on_extent, write_op};
-use super::copy::{Copied, CopyData, CopyRequest, CopySource, NoCopies};
-use super::seal::SealArgs;
-use super::snaps::trim;
-use super::store_reader::StoreReader;
 use super::*;
+use crate::code::{Extent, on_extent, write_op};
+use crate::copy::{Copied, CopyData, CopyRequest, CopySource, NoCopies};
 use crate::object::{At, ObjectState, PoolRules, SnapSet, SnapSetExt, decode_attr};
+use crate::seal::SealArgs;
+use crate::snaps::trim;
+use crate::store_reader::StoreReader;
 use bytes::{BufMut, Bytes, BytesMut};
 use cls::{LocalFuture, Origin, Registry};
 use denc::{Decode, Encode, Features, Reader};
@@ -136,6 +136,7 @@ impl Bench {
             snap_removed: &|s| removed.contains(&s),
             origin: &self.origin,
             watch: &watch,
+            random: |out| out.fill(7),
         };
         let mut x = Exec::new(&env, oid.to_key(), &old, &set);
         let (result, outcomes) = now(x.run(ops));
@@ -1050,7 +1051,7 @@ impl CopySource for Local {
             let mut bench = Bench { reader: self.0.clone(), ..Bench::new() };
             let state = bench.load(&request.source);
             let mut copied = Copied { user_version: state.oi.user_version, ..Copied::default() };
-            let mut cursor = super::copy::CopyCursor::default();
+            let mut cursor = crate::copy::CopyCursor::default();
             while !cursor.is_complete() {
                 let args = OpArgs::CopyGet { max: 0 };
                 // Small portions, so that every part of the cursor is used.

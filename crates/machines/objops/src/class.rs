@@ -1,9 +1,9 @@
 //! Object classes on a request in execution: everything a method does is an operation in its
 //! caller's request, so a method can do exactly what its client could have sent.
 
-use super::code::{Op, OpArgs, OpCode, OpFlags, OpOutcome, on_extent};
-use super::exec::Exec;
-use super::reader::ObjectReader;
+use crate::code::{Op, OpArgs, OpCode, OpFlags, OpOutcome, on_extent};
+use crate::exec::Exec;
+use crate::reader::ObjectReader;
 use bytes::Bytes;
 use cls::context::Access;
 use cls::{ObjectContext, Origin, Page};
@@ -54,7 +54,7 @@ impl<R: ObjectReader> ObjectContext for Exec<'_, R> {
     }
 
     fn random(&mut self, out: &mut [u8]) {
-        rand::fill(out);
+        (self.env.random)(out);
     }
 
     fn stat(&mut self) -> Access<'_, (u64, types::Utime)> {
@@ -75,7 +75,7 @@ impl<R: ObjectReader> ObjectContext for Exec<'_, R> {
     }
 
     fn write(&mut self, offset: u64, data: Bytes) -> Access<'_, ()> {
-        self.change(super::code::write_op(offset, data))
+        self.change(crate::code::write_op(offset, data))
     }
 
     fn write_full(&mut self, data: Bytes) -> Access<'_, ()> {

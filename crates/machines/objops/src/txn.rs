@@ -4,7 +4,7 @@
 //! [`store::Transaction`], and sends them to its replicas, which do the same with their own
 //! collection. Bytes of data travel beside the encoded list, so that they are never copied.
 
-use crate::client_op::SMALL;
+use crate::small::SMALL_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{DecodeError, Encode, Features, Reader};
 use smallvec::SmallVec;
@@ -359,7 +359,7 @@ impl Pieces<'_> {
         Ok(match parts.len() {
             0 => Bytes::new(),
             // Data of several writes in one piece: see `own_small_data`.
-            1 if part && (aligned::PAGE..=SMALL).contains(&length) => {
+            1 if part && (aligned::PAGE..=SMALL_BYTES).contains(&length) => {
                 aligned::AlignedBuf::copy_of(&parts[0]).freeze()
             }
             1 => parts.remove(0),

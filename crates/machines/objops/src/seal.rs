@@ -1,9 +1,9 @@
 //! From an executed request to log entries and one transaction (Ceph: `prepare_transaction` and
 //! `finish_ctx`).
 
-use super::exec::Exec;
-use super::reader::{OI_ATTR, ObjectReader, SS_ATTR};
+use crate::exec::Exec;
 use crate::object::{ObjectState, SnapSet, encode_attr};
+use crate::reader::{OI_ATTR, ObjectReader, SS_ATTR};
 use crate::txn::{Change, Mutations};
 use bytes::Bytes;
 use pg::{LogOp, NewEntry, StatSum};
