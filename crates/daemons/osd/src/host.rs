@@ -31,7 +31,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
-use store::{Coll, Key, Op, Transaction, WriteHint};
+use store::{Coll, Key, Transaction, WriteHint};
 use tokio::sync::oneshot;
 use types::{Eversion, ObjectId, OsdId, PgId, SnapId};
 
@@ -668,10 +668,10 @@ fn put_rows(
     remove: Vec<Bytes>,
 ) {
     if !remove.is_empty() {
-        t.ops.push(Op::OmapRm { coll, key: meta.clone(), rows: remove });
+        t.omap_rm(coll, meta, remove);
     }
     if !set.is_empty() {
-        t.ops.push(Op::OmapSet { coll, key: meta.clone(), rows: set });
+        t.omap_set(coll, meta, set);
     }
 }
 

@@ -9,13 +9,14 @@ use bytes::Bytes;
 use objops::OI_ATTR;
 use objops::code::{OpArgs, OpCode};
 use objops::object::{ObjectState, encode_attr};
-use objops::txn::{Change, Mutations};
+use objops::txn::Mutations;
 use objops::watch::{self, Effects, Link, Row, Watcher};
 use pg::{LogOp, NewEntry, ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
+use store::Change;
 use types::rados::watch_op;
 use types::{ObjectId, ReqId};
 

@@ -146,7 +146,7 @@ async fn edit(path: &Path, name: &str, pool: i64, namespace: &str, edit: StoreEd
         t.omap_rm(coll, &key, vec![row.into()]);
     }
     if let Some(attr) = edit.rm_attr {
-        t.ops.push(store::Op::RmAttr { coll, key: key.clone(), name: attr.into() });
+        t.rm_attr(coll, &key, attr);
     }
     store.submit(t)?.await?;
     store.close().await?;

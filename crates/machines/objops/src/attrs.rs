@@ -6,10 +6,10 @@
 use crate::code::{Op, OpArgs, OpOutcome};
 use crate::exec::{Exec, kib, put};
 use crate::reader::ObjectReader;
-use crate::txn::Change;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use store::Change;
 use types::errno::Errno;
 
 /// How a user's attribute is named in the store.

@@ -9,12 +9,13 @@ use crate::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
 use crate::copy::CopySource;
 use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
 use crate::reader::ObjectReader;
-use crate::txn::{Change, Mutations};
+use crate::txn::Mutations;
 use bytes::{Bytes, BytesMut};
 use cls::{Origin, Registry};
 use denc::crc::Sum;
 use denc::{Encode, Features};
 use pg::StatSum;
+use store::{AllocHint, Change, WriteHint};
 use types::errno::Errno;
 use types::{IntervalSet, ObjectId, SnapContext, SnapId};
 
@@ -567,8 +568,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 self.push_nop();
             }
         } else {
-            let dont_need = flags.any(DONT_KEEP) || self.env.pool.write_dont_need;
-            self.push(Change::Write { offset: e.offset, data, dont_need });
+            let hint = self.write_hint(flags);
+            self.push(Change::Write { off: e.offset, data: data.into(), hint });
         }
         self.wrote(e.offset, e.length);
         Ok(0)
@@ -602,8 +603,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             self.push(Change::Truncate { size: e.length });
         }
         if e.length > 0 {
-            let dont_need = flags.any(DONT_KEEP) || self.env.pool.write_dont_need;
-            self.push(Change::Write { offset: 0, data: data.clone(), dont_need });
+            let hint = self.write_hint(flags);
+            self.push(Change::Write { off: 0, data: data.clone().into(), hint });
         }
         if size > 0 {
             self.modified.insert(0, size);
@@ -635,7 +636,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.writes += 1;
         self.check_range(e.offset, e.length)?;
         if e.length > 0 && self.visible() {
-            self.push(Change::Zero { offset: e.offset, length: e.length });
+            self.push(Change::Zero { off: e.offset, len: e.length });
             self.modified.insert(e.offset, e.length);
             self.stats.num_wr += 1;
         }
@@ -713,6 +714,14 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         Ok(0)
     }
 
+    fn write_hint(&self, flags: OpFlags) -> WriteHint {
+        if flags.any(DONT_KEEP) || self.env.pool.write_dont_need {
+            WriteHint::DontNeed
+        } else {
+            WriteHint::Normal
+        }
+    }
+
     fn set_alloc_hint(&mut self, op: &Op) -> Result<i32, Errno> {
         self.writes += 1;
         let OpArgs::AllocHint { expected_object_size, expected_write_size, flags } = op.args else {
@@ -723,11 +732,11 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         (oi.expected_object_size, oi.expected_write_size) =
             (expected_object_size, expected_write_size);
         oi.alloc_hint_flags = flags;
-        self.push(Change::Hint {
+        self.push(Change::Hint(AllocHint {
             object_size: expected_object_size,
             write_size: expected_write_size,
             flags,
-        });
+        }));
         Ok(0)
     }
 
@@ -813,8 +822,8 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             self.new.exists = true;
         }
         self.push(Change::Touch);
-        for (offset, data) in c.data {
-            self.push(Change::Write { offset, data, dont_need: false });
+        for (off, data) in c.data {
+            self.push(Change::Write { off, data: data.into(), hint: WriteHint::Normal });
         }
         self.push(Change::Truncate { size: c.size });
         let attrs: smallvec::SmallVec<[(Bytes, Bytes); 2]> =

@@ -4,10 +4,10 @@ use crate::code::{Op, OpOutcome};
 use crate::exec::{Exec, kib, put};
 use crate::object::InfoExt;
 use crate::reader::{ObjectReader, OmapRows};
-use crate::txn::Change;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use std::collections::{BTreeMap, BTreeSet};
+use store::Change;
 use types::errno::Errno;
 
 fn invalid(_: denc::DecodeError) -> Errno {
@@ -219,7 +219,7 @@ impl<R: ObjectReader> Exec<'_, R> {
             return Err(Errno::ENOENT);
         }
         let (start, end): (Bytes, Bytes) = reader(op).get().map_err(invalid)?;
-        self.push(Change::OmapRmRange { start, end });
+        self.push(Change::OmapRmRange { start, end: Some(end) });
         self.stats.num_wr += 1;
         Ok(0)
     }

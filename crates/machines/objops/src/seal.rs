@@ -4,10 +4,11 @@
 use crate::exec::Exec;
 use crate::object::{ObjectState, SnapSet, encode_attr};
 use crate::reader::{OI_ATTR, ObjectReader, SS_ATTR};
-use crate::txn::{Change, Mutations};
+use crate::txn::Mutations;
 use bytes::Bytes;
 use pg::{LogOp, NewEntry, StatSum};
 use smallvec::SmallVec;
+use store::Change;
 use types::{Eversion, ObjectId, ReqId, Utime};
 
 /// What sealing needs to know beside the executed request.
@@ -77,7 +78,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         let prior_version = if self.old.exists { self.old.oi.version } else { Eversion::ZERO };
         if self.new.exists {
             let replaced = self.txn.iter().any(|(oid, c)| {
-                *oid == self.old.oid && matches!(c, Change::Remove | Change::CloneOf(_))
+                *oid == self.old.oid && matches!(c, Change::Remove | Change::CloneOf { .. })
             });
             let oi = &mut self.new.oi;
             oi.version = version;

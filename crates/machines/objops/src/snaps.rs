@@ -7,11 +7,12 @@ use crate::object::{
 };
 use crate::reader::SS_ATTR;
 use crate::reader::{OI_ATTR, ObjectReader};
-use crate::txn::{Change, Mutations};
+use crate::txn::Mutations;
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
 use pg::{LogOp, NewEntry, StatSum};
 use smallvec::{SmallVec, smallvec};
+use store::Change;
 use types::errno::Errno;
 use types::{Eversion, IntervalSet, ReqId, SnapId};
 
@@ -88,7 +89,7 @@ impl<R: ObjectReader> Exec<'_, R> {
         if self.new.exists {
             self.push(Change::Remove);
         }
-        self.push(Change::CloneOf(self.old.oid.at(clone)));
+        self.push(Change::CloneOf { from: self.old.oid.at(clone).to_key() });
         // What the head still shares with the clone stays shared.
         let mut shared: Option<IntervalSet> = None;
         for overlap in self.snapset.clone_overlap.range(snap..).map(|(_, o)| o) {
@@ -140,13 +141,13 @@ impl<R: ObjectReader> Exec<'_, R> {
                 ..self.old.oi.clone()
             };
             // Made of the head as it was, so before every other change; the steps go in backwards.
-            self.txn.push_front(&clone, Change::Snaps { old: Vec::new(), new: snaps.clone() });
+            self.txn.push_snaps(&clone, Vec::new(), snaps.clone());
             self.txn.push_front(&clone, Change::RmAttr(Bytes::from_static(SS_ATTR)));
             self.txn.push_front(
                 &clone,
                 Change::SetAttrs(smallvec![(Bytes::from_static(OI_ATTR), encode_attr(&info))]),
             );
-            self.txn.push_front(&clone, Change::CloneOf(self.old.oid.clone()));
+            self.txn.push_front(&clone, Change::CloneOf { from: self.old.oid.to_key() });
             self.stats.num_objects += 1;
             self.stats.num_object_clones += 1;
             self.stats.num_objects_dirty += i64::from(info.is_dirty());
@@ -238,7 +239,7 @@ pub fn trim(
     let mut txn = Mutations::new();
     let mut entries = SmallVec::new();
     let head_at = Eversion { version: at.version + 1, ..at };
-    txn.push(&clone.oid, Change::Snaps { old, new: new.clone() });
+    txn.push_snaps(&clone.oid, old, new.clone());
     if new.is_empty() {
         stats.num_bytes -= set.clone_bytes(id) as i64;
         let position = set.clones.iter().position(|c| *c == id)?;

@@ -1,88 +1,33 @@
 //! What an operation changes, apart from where it is stored.
 //!
-//! A primary works out [`Mutations`] once. It applies them to its own store as a
-//! [`store::Transaction`], and sends them to its replicas, which do the same with their own
-//! collection. Bytes of data travel beside the encoded list, so that they are never copied.
+//! A primary works out [`Mutations`] once, in the vocabulary of the store. It applies them to its
+//! own store as a [`store::Transaction`], and sends them to its replicas, which decode them into the
+//! same vocabulary and do the same with their own collection. Bytes of data travel beside the encoded list, so that they are never copied.
 
 use crate::small::SMALL_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{DecodeError, Encode, Features, Reader};
 use smallvec::SmallVec;
-use store::{AllocHint, Coll, Key, Op, Transaction, WriteHint};
+use store::{AllocHint, Buffers, Change, Coll, Key, Op, Transaction, WriteHint};
 use types::{ObjectId, SnapId};
 
-/// One change of one object. The object is created if a change gives it something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Makes it exist.
-    Touch,
-    /// Removes it with everything that belongs to it.
-    Remove,
-    /// Writes bytes.
-    Write {
-        /// Where.
-        offset: u64,
-        /// What.
-        data: Bytes,
-        /// The client will not read them soon.
-        dont_need: bool,
-    },
-    /// Makes a range read as zeros.
-    Zero {
-        /// Where.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-    },
-    /// Sets the size.
-    Truncate {
-        /// Bytes.
-        size: u64,
-    },
-    /// Sets attributes.
-    SetAttrs(SmallVec<[(Bytes, Bytes); 2]>),
-    /// Removes an attribute.
-    RmAttr(Bytes),
-    /// Sets omap rows.
-    OmapSet(Vec<(Bytes, Bytes)>),
-    /// Sets the omap header.
-    OmapHeader(Bytes),
-    /// Removes omap rows.
-    OmapRm(Vec<Bytes>),
-    /// Removes the omap rows in `[start, end)`.
-    OmapRmRange {
-        /// First.
-        start: Bytes,
-        /// Behind the last.
-        end: Bytes,
-    },
-    /// Removes all omap rows and the header.
-    OmapClear,
-    /// Becomes a copy of another object of the same PG.
-    CloneOf(ObjectId),
-    /// Notes what the client expects.
-    Hint {
-        /// Bytes of the object.
-        object_size: u64,
-        /// Bytes of a write.
-        write_size: u64,
-        /// `CEPH_OSD_ALLOC_HINT_FLAG_*`.
-        flags: u32,
-    },
-    /// The clone now belongs to other snapshots: brings the snap mapper's rows up to date.
-    Snaps {
-        /// Before, empty for a new clone.
-        old: Vec<SnapId>,
-        /// After, empty for a removed clone.
-        new: Vec<SnapId>,
-    },
-}
-
-/// Changes of a few objects of one PG, in order.
+/// Changes of a few objects of one PG, in order: what a client's request, or the PG itself, does to
+/// the store. The changes are those of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mutations {
     targets: SmallVec<[ObjectId; 2]>,
     steps: SmallVec<[(u8, Change); 4]>,
+    /// Clones that now belong to other snapshots.
+    snaps: Vec<(u8, SnapsChange)>,
+}
+
+/// The snapshots of a clone change, and with them rows of the snap mapper.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapsChange {
+    /// Before the change, empty for a new clone.
+    pub old: Vec<SnapId>,
+    /// After the change, empty for a removed clone.
+    pub new: Vec<SnapId>,
 }
 
 /// Mutations as they travel to a replica.
@@ -94,7 +39,7 @@ pub struct WireMutations {
     pub data: Vec<Bytes>,
 }
 
-const ENCODING_VERSION: u8 = 1;
+const ENCODING_VERSION: u8 = 2;
 
 impl Mutations {
     /// No changes.
@@ -104,7 +49,7 @@ impl Mutations {
 
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.steps.is_empty() && self.snaps.is_empty()
     }
 
     /// The changes in order.
@@ -124,11 +69,17 @@ impl Mutations {
         self.steps.insert(0, (t, change));
     }
 
+    /// Notes that a clone now belongs to other snapshots.
+    pub fn push_snaps(&mut self, clone: &ObjectId, old: Vec<SnapId>, new: Vec<SnapId>) {
+        let t = self.target(clone);
+        self.snaps.push((t, SnapsChange { old, new }));
+    }
+
     /// Bytes of data written.
     pub fn bytes_written(&self) -> u64 {
         self.steps
             .iter()
-            .map(|(_, c)| if let Change::Write { data, .. } = c { data.len() as u64 } else { 0 })
+            .map(|(_, c)| if let Change::Write { data, .. } = c { data.len() } else { 0 })
             .sum()
     }
 
@@ -138,10 +89,8 @@ impl Mutations {
         const B: u64 = store::BLOCK;
         self.steps.iter().flat_map(|(target, change)| {
             let (from, to) = match change {
-                Change::Write { offset, data, .. } => {
-                    (*offset, offset.saturating_add(data.len() as u64))
-                }
-                Change::Zero { offset, length } => (*offset, offset.saturating_add(*length)),
+                Change::Write { off, data, .. } => (*off, off.saturating_add(data.len())),
+                Change::Zero { off, len } => (*off, off.saturating_add(*len)),
                 Change::Truncate { size } => (*size, *size),
                 _ => (0, 0),
             };
@@ -171,35 +120,13 @@ impl Mutations {
     ) {
         let keys: SmallVec<[Key; 2]> = self.targets.iter().map(ObjectId::to_key).collect();
         t.ops.reserve(self.steps.len());
-        for (target, change) in self.steps {
-            let key = keys[usize::from(target)].clone();
-            t.ops.push(match change {
-                Change::Touch => Op::Touch { coll, key },
-                Change::Remove => Op::Remove { coll, key },
-                Change::Write { offset, data, dont_need } => {
-                    let hint = if dont_need { WriteHint::DontNeed } else { WriteHint::Normal };
-                    Op::Write { coll, key, off: offset, data: data.into(), hint }
-                }
-                Change::Zero { offset, length } => Op::Zero { coll, key, off: offset, len: length },
-                Change::Truncate { size } => Op::Truncate { coll, key, size },
-                Change::SetAttrs(attrs) => Op::SetAttrs { coll, key, attrs: attrs.into_vec() },
-                Change::RmAttr(name) => Op::RmAttr { coll, key, name },
-                Change::OmapSet(rows) => Op::OmapSet { coll, key, rows },
-                Change::OmapHeader(header) => Op::OmapHeader { coll, key, header },
-                Change::OmapRm(rows) => Op::OmapRm { coll, key, rows },
-                Change::OmapRmRange { start, end } => {
-                    Op::OmapRmRange { coll, key, start, end: Some(end) }
-                }
-                Change::OmapClear => Op::OmapClear { coll, key },
-                Change::CloneOf(from) => Op::Clone { coll, from: from.to_key(), to: key },
-                Change::Hint { object_size, write_size, flags } => {
-                    Op::Hint { coll, key, hint: AllocHint { object_size, write_size, flags } }
-                }
-                Change::Snaps { old, new } => {
-                    snaps(t, &self.targets[usize::from(target)], &old, &new);
-                    continue;
-                }
-            });
+        t.ops.extend(self.steps.into_iter().map(|(target, change)| Op::Object {
+            coll,
+            key: keys[usize::from(target)].clone(),
+            change,
+        }));
+        for (target, change) in &self.snaps {
+            snaps(t, &self.targets[usize::from(*target)], &change.old, &change.new);
         }
     }
 
@@ -207,7 +134,7 @@ impl Mutations {
     pub fn to_wire(&self) -> WireMutations {
         let f = Features::ALL;
         let mut out = BytesMut::with_capacity(512);
-        let mut all = Vec::new();
+        let mut data = Vec::new();
         out.put_u8(ENCODING_VERSION);
         out.put_u8(self.targets.len() as u8);
         for t in &self.targets {
@@ -216,74 +143,19 @@ impl Mutations {
         out.put_u32_le(self.steps.len() as u32);
         for (target, change) in &self.steps {
             out.put_u8(*target);
-            match change {
-                Change::Touch => out.put_u8(0),
-                Change::Remove => out.put_u8(1),
-                Change::Write { offset, data, dont_need } => {
-                    out.put_u8(2);
-                    out.put_u64_le(*offset);
-                    out.put_u32_le(data.len() as u32);
-                    out.put_u8(u8::from(*dont_need));
-                    all.push(data.clone());
-                }
-                Change::Zero { offset, length } => {
-                    out.put_u8(3);
-                    out.put_u64_le(*offset);
-                    out.put_u64_le(*length);
-                }
-                Change::Truncate { size } => {
-                    out.put_u8(4);
-                    out.put_u64_le(*size);
-                }
-                Change::SetAttrs(attrs) => {
-                    out.put_u8(5);
-                    attrs[..].encode(&mut out, f);
-                }
-                Change::RmAttr(name) => {
-                    out.put_u8(6);
-                    name.encode(&mut out, f);
-                }
-                Change::OmapSet(rows) => {
-                    out.put_u8(7);
-                    rows.encode(&mut out, f);
-                }
-                Change::OmapHeader(h) => {
-                    out.put_u8(8);
-                    h.encode(&mut out, f);
-                }
-                Change::OmapRm(rows) => {
-                    out.put_u8(9);
-                    rows.encode(&mut out, f);
-                }
-                Change::OmapRmRange { start, end } => {
-                    out.put_u8(10);
-                    start.encode(&mut out, f);
-                    end.encode(&mut out, f);
-                }
-                Change::OmapClear => out.put_u8(11),
-                Change::CloneOf(from) => {
-                    out.put_u8(12);
-                    from.encode(&mut out, f);
-                }
-                Change::Hint { object_size, write_size, flags } => {
-                    out.put_u8(13);
-                    out.put_u64_le(*object_size);
-                    out.put_u64_le(*write_size);
-                    out.put_u32_le(*flags);
-                }
-                Change::Snaps { old, new } => {
-                    out.put_u8(14);
-                    old.encode(&mut out, f);
-                    new.encode(&mut out, f);
-                }
-            }
+            codec::encode(change, &mut out, &mut data);
         }
-        WireMutations { meta: out.freeze(), data: all }
+        out.put_u32_le(self.snaps.len() as u32);
+        for (target, change) in &self.snaps {
+            out.put_u8(*target);
+            change.old.encode(&mut out, f);
+            change.new.encode(&mut out, f);
+        }
+        WireMutations { meta: out.freeze(), data }
     }
 
     /// Reads what [`Mutations::to_wire`] wrote; `data` may be cut into other pieces.
     pub fn from_wire(meta: &Bytes, data: &[Bytes]) -> denc::Result<Self> {
-        const WHAT: &str = "Mutations";
         let mut r = Reader::new(meta.clone());
         let mut pieces = Pieces { data, at: 0 };
         let version: u8 = r.get()?;
@@ -296,37 +168,157 @@ impl Mutations {
             m.targets.push(r.get()?);
         }
         for _ in 0..r.count(WHAT, 2)? {
-            let target: u8 = r.get()?;
-            if usize::from(target) >= m.targets.len() {
-                return Err(DecodeError::Invalid { what: WHAT, found: target.into() });
-            }
-            let change = match r.get::<u8>()? {
-                0 => Change::Touch,
-                1 => Change::Remove,
-                2 => {
-                    let offset = r.get()?;
-                    let length: u32 = r.get()?;
-                    let dont_need = r.get()?;
-                    Change::Write { offset, data: pieces.take(length as usize)?, dont_need }
-                }
-                3 => Change::Zero { offset: r.get()?, length: r.get()? },
-                4 => Change::Truncate { size: r.get()? },
-                5 => Change::SetAttrs(r.get::<Vec<(Bytes, Bytes)>>()?.into()),
-                6 => Change::RmAttr(r.get()?),
-                7 => Change::OmapSet(r.get()?),
-                8 => Change::OmapHeader(r.get()?),
-                9 => Change::OmapRm(r.get()?),
-                10 => Change::OmapRmRange { start: r.get()?, end: r.get()? },
-                11 => Change::OmapClear,
-                12 => Change::CloneOf(r.get()?),
-                13 => Change::Hint { object_size: r.get()?, write_size: r.get()?, flags: r.get()? },
-                14 => Change::Snaps { old: r.get()?, new: r.get()? },
-                tag => return Err(DecodeError::Invalid { what: WHAT, found: tag.into() }),
-            };
-            m.steps.push((target, change));
+            let target = m.known_target(&mut r)?;
+            m.steps.push((target, codec::decode(&mut r, &mut pieces)?));
+        }
+        for _ in 0..r.count(WHAT, 9)? {
+            let target = m.known_target(&mut r)?;
+            m.snaps.push((target, SnapsChange { old: r.get()?, new: r.get()? }));
         }
         r.expect_end(WHAT)?;
         Ok(m)
+    }
+
+    fn known_target(&self, r: &mut Reader) -> denc::Result<u8> {
+        let target: u8 = r.get()?;
+        if usize::from(target) < self.targets.len() {
+            Ok(target)
+        } else {
+            Err(DecodeError::Invalid { what: WHAT, found: target.into() })
+        }
+    }
+}
+
+const WHAT: &str = "Mutations";
+
+/// The wire form of one change: a tag and its arguments. Data of writes stands beside the list.
+mod codec {
+    use super::*;
+
+    const TOUCH: u8 = 0;
+    const REMOVE: u8 = 1;
+    const WRITE: u8 = 2;
+    const ZERO: u8 = 3;
+    const TRUNCATE: u8 = 4;
+    const SET_ATTRS: u8 = 5;
+    const RM_ATTR: u8 = 6;
+    const OMAP_SET: u8 = 7;
+    const OMAP_HEADER: u8 = 8;
+    const OMAP_RM: u8 = 9;
+    const OMAP_RM_RANGE: u8 = 10;
+    const OMAP_CLEAR: u8 = 11;
+    const CLONE_OF: u8 = 12;
+    const HINT: u8 = 13;
+    const CLONE_RANGE: u8 = 14;
+    const CLEAR_ATTRS: u8 = 15;
+
+    /// Hints of writes, as numbers.
+    const HINTS: [WriteHint; 3] = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed];
+
+    pub(super) fn encode(change: &Change, out: &mut BytesMut, beside: &mut Vec<Bytes>) {
+        let f = Features::ALL;
+        match change {
+            Change::Touch => out.put_u8(TOUCH),
+            Change::Remove => out.put_u8(REMOVE),
+            Change::Write { off, data, hint } => {
+                out.put_u8(WRITE);
+                out.put_u64_le(*off);
+                out.put_u32_le(data.len() as u32);
+                out.put_u8(HINTS.iter().position(|h| h == hint).unwrap_or_default() as u8);
+                beside.extend(data.iter().cloned());
+            }
+            Change::Zero { off, len } => {
+                out.put_u8(ZERO);
+                out.put_u64_le(*off);
+                out.put_u64_le(*len);
+            }
+            Change::Truncate { size } => {
+                out.put_u8(TRUNCATE);
+                out.put_u64_le(*size);
+            }
+            Change::SetAttrs(attrs) => {
+                out.put_u8(SET_ATTRS);
+                attrs[..].encode(out, f);
+            }
+            Change::RmAttr(name) => {
+                out.put_u8(RM_ATTR);
+                name.encode(out, f);
+            }
+            Change::ClearAttrs => out.put_u8(CLEAR_ATTRS),
+            Change::OmapSet(rows) => {
+                out.put_u8(OMAP_SET);
+                rows.encode(out, f);
+            }
+            Change::OmapHeader(header) => {
+                out.put_u8(OMAP_HEADER);
+                header.encode(out, f);
+            }
+            Change::OmapRm(rows) => {
+                out.put_u8(OMAP_RM);
+                rows.encode(out, f);
+            }
+            Change::OmapRmRange { start, end } => {
+                out.put_u8(OMAP_RM_RANGE);
+                start.encode(out, f);
+                end.encode(out, f);
+            }
+            Change::OmapClear => out.put_u8(OMAP_CLEAR),
+            Change::CloneOf { from } => {
+                out.put_u8(CLONE_OF);
+                from.encode(out, f);
+            }
+            Change::CloneRange { from, off, len, to_off } => {
+                out.put_u8(CLONE_RANGE);
+                from.encode(out, f);
+                (*off, *len).encode(out, f);
+                to_off.encode(out, f);
+            }
+            Change::Hint(AllocHint { object_size, write_size, flags }) => {
+                out.put_u8(HINT);
+                out.put_u64_le(*object_size);
+                out.put_u64_le(*write_size);
+                out.put_u32_le(*flags);
+            }
+        }
+    }
+
+    pub(super) fn decode(r: &mut Reader, pieces: &mut Pieces<'_>) -> denc::Result<Change> {
+        Ok(match r.get::<u8>()? {
+            TOUCH => Change::Touch,
+            REMOVE => Change::Remove,
+            WRITE => {
+                let off = r.get()?;
+                let length: u32 = r.get()?;
+                let number: u8 = r.get()?;
+                let hint = *HINTS
+                    .get(usize::from(number))
+                    .ok_or(DecodeError::Invalid { what: WHAT, found: number.into() })?;
+                Change::Write { off, data: Buffers::from(pieces.take(length as usize)?), hint }
+            }
+            ZERO => Change::Zero { off: r.get()?, len: r.get()? },
+            TRUNCATE => Change::Truncate { size: r.get()? },
+            SET_ATTRS => Change::SetAttrs(r.get::<Vec<(Bytes, Bytes)>>()?.into()),
+            RM_ATTR => Change::RmAttr(r.get()?),
+            CLEAR_ATTRS => Change::ClearAttrs,
+            OMAP_SET => Change::OmapSet(r.get()?),
+            OMAP_HEADER => Change::OmapHeader(r.get()?),
+            OMAP_RM => Change::OmapRm(r.get()?),
+            OMAP_RM_RANGE => Change::OmapRmRange { start: r.get()?, end: r.get()? },
+            OMAP_CLEAR => Change::OmapClear,
+            CLONE_OF => Change::CloneOf { from: r.get()? },
+            CLONE_RANGE => Change::CloneRange {
+                from: r.get()?,
+                off: r.get()?,
+                len: r.get()?,
+                to_off: r.get()?,
+            },
+            HINT => Change::Hint(AllocHint {
+                object_size: r.get()?,
+                write_size: r.get()?,
+                flags: r.get()?,
+            }),
+            tag => return Err(DecodeError::Invalid { what: WHAT, found: tag.into() }),
+        })
     }
 }
 
@@ -381,18 +373,18 @@ mod tests {
             m.edges().map(|(_, at)| at).collect::<Vec<_>>()
         };
         let write =
-            |offset, len| Change::Write { offset, data: vec![0; len].into(), dont_need: false };
+            |off, len| Change::Write { off, data: vec![0; len].into(), hint: WriteHint::Normal };
         assert!(edges(vec![write(0, 8192), Change::Touch]).is_empty());
         assert_eq!(edges(vec![write(100, 8)]), [0]);
         assert_eq!(
-            edges(vec![write(5000, 8192), Change::Zero { offset: 8192, length: 1 }]),
+            edges(vec![write(5000, 8192), Change::Zero { off: 8192, len: 1 }]),
             [4096, 12288, 8192]
         );
         assert_eq!(
             edges(vec![Change::Truncate { size: 4097 }, Change::Truncate { size: 4096 }]),
             [4096]
         );
-        assert_eq!(edges(vec![Change::Zero { offset: 1, length: u64::MAX }]).len(), 2);
+        assert_eq!(edges(vec![Change::Zero { off: 1, len: u64::MAX }]).len(), 2);
     }
 
     #[test]
@@ -400,24 +392,32 @@ mod tests {
         let oid = ObjectId::default();
         let mut m = Mutations::new();
         m.push(&oid, Change::Touch);
-        m.push(
-            &oid,
-            Change::Write { offset: 7, data: Bytes::from_static(b"hello"), dont_need: true },
-        );
-        m.push(
-            &oid,
-            Change::Write { offset: 90, data: Bytes::from_static(b"world!"), dont_need: false },
-        );
-        m.push(
-            &oid,
-            Change::SetAttrs(vec![(Bytes::from_static(b"_"), Bytes::from_static(b"x"))].into()),
-        );
-        m.push(
-            &oid,
-            Change::OmapRmRange { start: Bytes::from_static(b"a"), end: Bytes::from_static(b"b") },
-        );
-        m.push_front(&oid, Change::CloneOf(oid.clone()));
-        m.push(&oid, Change::Snaps { old: vec![], new: vec![SnapId(3), SnapId(2)] });
+        let bytes = |b: &'static [u8]| Bytes::from_static(b);
+        let write = |off, data, hint| Change::Write { off, data: bytes(data).into(), hint };
+        let row = || (bytes(b"_"), bytes(b"x"));
+        let from = oid.to_key();
+        for change in [
+            write(7, b"hello", WriteHint::DontNeed),
+            write(90, b"world!", WriteHint::WillNeed),
+            Change::Zero { off: 1, len: 2 },
+            Change::Truncate { size: 3 },
+            Change::SetAttrs(vec![row()].into()),
+            Change::RmAttr(bytes(b"_")),
+            Change::ClearAttrs,
+            Change::OmapSet(vec![row(), row()]),
+            Change::OmapHeader(bytes(b"header")),
+            Change::OmapRm(vec![bytes(b"a")]),
+            Change::OmapRmRange { start: bytes(b"a"), end: Some(bytes(b"b")) },
+            Change::OmapRmRange { start: bytes(b"a"), end: None },
+            Change::OmapClear,
+            Change::CloneRange { from: from.clone(), off: 1, len: 2, to_off: 3 },
+            Change::Hint(AllocHint { object_size: 1, write_size: 2, flags: 3 }),
+            Change::Remove,
+        ] {
+            m.push(&oid, change);
+        }
+        m.push_front(&oid, Change::CloneOf { from });
+        m.push_snaps(&oid, vec![], vec![SnapId(3), SnapId(2)]);
         let wire = m.to_wire();
         assert_eq!(wire.data.len(), 2);
         let joined: Bytes = wire.data.concat().into();

@@ -2,7 +2,7 @@
 //! fails here, before anything has changed.
 
 use crate::error::StoreError;
-use crate::txn::{Op, Transaction};
+use crate::txn::{Change, Op, Transaction};
 use crate::types::{Coll, Key};
 use crate::window::Window;
 use bytes::Bytes;
@@ -109,50 +109,7 @@ impl<V: View> Checked<'_, V> {
                 }
                 self.colls.push((*coll, None));
             }
-            Op::Touch { coll, key } | Op::Hint { coll, key, .. } => self.create(*coll, key)?,
-            Op::Write { coll, key, off, data, .. } => {
-                reach(*off, data.len())?;
-                self.create(*coll, key)?;
-            }
-            Op::Zero { coll, key, off, len } => {
-                reach(*off, *len)?;
-                self.create(*coll, key)?;
-            }
-            Op::Truncate { coll, key, size } => {
-                reach(*size, 0)?;
-                self.create(*coll, key)?;
-            }
-            Op::Remove { coll, key } => {
-                self.need(*coll, key)?;
-                self.note(*coll, key, false);
-            }
-            Op::Clone { coll, from, to } => {
-                self.need(*coll, from)?;
-                self.create(*coll, to)?;
-            }
-            Op::CloneRange { coll, from, off, len, to, to_off } => {
-                reach(*off, *len)?;
-                reach(*to_off, *len)?;
-                self.need(*coll, from)?;
-                self.create(*coll, to)?;
-            }
-            Op::SetAttrs { coll, key, attrs } => {
-                rows(attrs)?;
-                self.create(*coll, key)?;
-            }
-            Op::OmapSet { coll, key, rows: r } => {
-                rows(r)?;
-                self.create(*coll, key)?;
-            }
-            Op::OmapHeader { coll, key, header } => {
-                value(header)?;
-                self.create(*coll, key)?;
-            }
-            Op::RmAttr { coll, key, .. }
-            | Op::ClearAttrs { coll, key }
-            | Op::OmapRm { coll, key, .. }
-            | Op::OmapRmRange { coll, key, .. }
-            | Op::OmapClear { coll, key } => self.need(*coll, key)?,
+            Op::Object { coll, key, change } => self.change(*coll, key, change)?,
             Op::Move { from, from_key, to, to_key } => {
                 self.need(*from, from_key)?;
                 name(to_key)?;
@@ -172,6 +129,35 @@ impl<V: View> Checked<'_, V> {
             }
         }
         Ok(())
+    }
+
+    fn change(&mut self, coll: Coll, key: &Key, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Touch | Change::Hint(_) => {}
+            Change::Write { off, data, .. } => reach(*off, data.len())?,
+            Change::Zero { off, len } => reach(*off, *len)?,
+            Change::Truncate { size } => reach(*size, 0)?,
+            Change::CloneOf { from } => self.need(coll, from)?,
+            Change::CloneRange { from, off, len, to_off } => {
+                reach(*off, *len)?;
+                reach(*to_off, *len)?;
+                self.need(coll, from)?;
+            }
+            Change::SetAttrs(attrs) => rows(attrs)?,
+            Change::OmapSet(r) => rows(r)?,
+            Change::OmapHeader(header) => value(header)?,
+            Change::Remove => {
+                self.need(coll, key)?;
+                self.note(coll, key, false);
+                return Ok(());
+            }
+            Change::RmAttr(_)
+            | Change::ClearAttrs
+            | Change::OmapRm(_)
+            | Change::OmapRmRange { .. }
+            | Change::OmapClear => return self.need(coll, key),
+        }
+        self.create(coll, key)
     }
 
     fn collection(&self, coll: Coll) -> Option<Option<Window>> {

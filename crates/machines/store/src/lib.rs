@@ -45,7 +45,7 @@ pub use error::StoreError;
 pub use options::{Budgets, Options};
 pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
 pub use store::{Store, Usage};
-pub use txn::{Op, Transaction};
+pub use txn::{Change, Op, Transaction};
 pub use types::{
     AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs, WriteHint,
 };

@@ -7,7 +7,7 @@ use crate::check::{self, View};
 use crate::commit::{Commit, CommitLine};
 use crate::error::StoreError;
 use crate::report::{DumpReport, FsckReport, ObjectDump};
-use crate::txn::{Op, Transaction};
+use crate::txn::{Change, Op, Transaction};
 use crate::types::{AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs};
 use crate::window::Window;
 use bytes::{Bytes, BytesMut};
@@ -361,57 +361,52 @@ impl State {
                 moved.iter().for_each(|(k, _)| drop(source.omap.remove(k)));
                 self.object(to, to_key).omap.extend(moved);
             }
-            Op::Touch { coll, key } => {
-                self.object(coll, key);
-            }
-            Op::Write { coll, key, off, data, .. } => {
-                self.object(coll, key).write(off, &data.to_bytes())
-            }
-            Op::Zero { coll, key, off, len } => self.object(coll, key).zero(off, len),
-            Op::Truncate { coll, key, size } => self.object(coll, key).truncate(size),
-            Op::Remove { coll, key } => {
-                self.colls.entry(coll).or_default().remove(&key);
-            }
-            Op::Clone { coll, from, to } => {
-                let o = self.object(coll, from).clone();
-                *self.object(coll, to) = o;
-            }
-            Op::CloneRange { coll, from, off, len, to, to_off } => {
-                let source = self.object(coll, from).clone();
-                self.object(coll, to).clone_range(&source, off, len, to_off);
-            }
-            Op::SetAttrs { coll, key, attrs } => self.object(coll, key).attrs.extend(attrs),
-            Op::RmAttr { coll, key, name } => {
-                self.object(coll, key).attrs.remove(&name);
-            }
-            Op::ClearAttrs { coll, key } => self.object(coll, key).attrs.clear(),
-            Op::OmapSet { coll, key, rows } => self.object(coll, key).omap.extend(rows),
-            Op::OmapRm { coll, key, rows } => {
-                let o = self.object(coll, key);
-                for r in rows {
-                    o.omap.remove(&r);
+            Op::Object { coll, key, change } => self.change(coll, key, change),
+            Op::Move { from, from_key, to, to_key } => {
+                if let Some(o) = self.colls.get_mut(&from).and_then(|c| c.remove(&from_key)) {
+                    self.colls.entry(to).or_default().insert(to_key, o);
                 }
             }
-            Op::OmapRmRange { coll, key, start, end } => {
-                let o = self.object(coll, key);
+        }
+    }
+
+    fn change(&mut self, coll: Coll, key: Key, change: Change) {
+        if change == Change::Remove {
+            self.colls.entry(coll).or_default().remove(&key);
+            return;
+        }
+        let other = match &change {
+            Change::CloneOf { from } | Change::CloneRange { from, .. } => {
+                self.object(coll, from.clone()).clone()
+            }
+            _ => Object::default(),
+        };
+        let o = self.object(coll, key);
+        match change {
+            Change::Touch | Change::Remove => {}
+            Change::Write { off, data, .. } => o.write(off, &data.to_bytes()),
+            Change::Zero { off, len } => o.zero(off, len),
+            Change::Truncate { size } => o.truncate(size),
+            Change::CloneOf { .. } => *o = other,
+            Change::CloneRange { off, len, to_off, .. } => o.clone_range(&other, off, len, to_off),
+            Change::SetAttrs(attrs) => o.attrs.extend(attrs),
+            Change::RmAttr(name) => drop(o.attrs.remove(&name)),
+            Change::ClearAttrs => o.attrs.clear(),
+            Change::OmapSet(rows) => o.omap.extend(rows),
+            Change::OmapRm(rows) => rows.iter().for_each(|r| drop(o.omap.remove(r))),
+            Change::OmapRmRange { start, end } => {
                 let mut tail = o.omap.split_off(&start);
                 if let Some(end) = end {
                     let mut keep = if end > start { tail.split_off(&end) } else { tail };
                     o.omap.append(&mut keep);
                 }
             }
-            Op::OmapClear { coll, key } => {
-                let o = self.object(coll, key);
+            Change::OmapClear => {
                 o.omap.clear();
                 o.header = Bytes::new();
             }
-            Op::OmapHeader { coll, key, header } => self.object(coll, key).header = header,
-            Op::Move { from, from_key, to, to_key } => {
-                if let Some(o) = self.colls.get_mut(&from).and_then(|c| c.remove(&from_key)) {
-                    self.colls.entry(to).or_default().insert(to_key, o);
-                }
-            }
-            Op::Hint { coll, key, hint } => self.object(coll, key).hint = hint,
+            Change::OmapHeader(header) => o.header = header,
+            Change::Hint(hint) => o.hint = hint,
         }
     }
 }

@@ -3,15 +3,57 @@
 use crate::types::{AllocHint, Buffers, Coll, Key, WriteHint};
 use crate::window::{RowRange, Window};
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
-/// One change. Later operations of a transaction see the effects of earlier ones.
+/// What can be changed of one object. It is the vocabulary of whoever writes objects: changes are
+/// handed to the store as they are, and travel between stores as they are.
 ///
-/// Operations that give an object something (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttrs`,
-/// `OmapSet`, `OmapHeader`, `Hint`, the destination of `Clone` and `CloneRange`) create it when it
-/// does not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole
-/// transaction with them.
+/// What gives an object something (`Touch`, `Write`, `Zero`, `Truncate`, `CloneOf`, `CloneRange`,
+/// `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it does not exist. All others fail
+/// with [`crate::StoreError::NoObject`] then, and the whole transaction with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
+pub enum Change {
+    /// Makes the object exist.
+    Touch,
+    /// Removes the object with all that belongs to it.
+    Remove,
+    /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long
+    /// as the store likes: it should not be a small part of a large buffer.
+    Write { off: u64, data: Buffers, hint: WriteHint },
+    /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
+    Zero { off: u64, len: u64 },
+    /// Sets the size; a longer object reads zeros at its end.
+    Truncate { size: u64 },
+    /// Makes the object equal to another one of the collection (data, attributes, omap); data is
+    /// shared, not copied.
+    CloneOf { from: Key },
+    /// Makes the range at `to_off` equal to a range of another object of the collection. What that
+    /// does not have reads as zeros. Block-aligned parts are shared, not copied.
+    CloneRange { from: Key, off: u64, len: u64, to_off: u64 },
+    /// Sets attributes.
+    SetAttrs(SmallVec<[(Bytes, Bytes); 2]>),
+    /// Removes one attribute; one that is absent is no error.
+    RmAttr(Bytes),
+    /// Removes all attributes.
+    ClearAttrs,
+    /// Sets omap rows.
+    OmapSet(Vec<(Bytes, Bytes)>),
+    /// Removes omap rows; absent ones are no error.
+    OmapRm(Vec<Bytes>),
+    /// Removes the omap rows in `[start, end)`; no `end` means all from `start` on.
+    OmapRmRange { start: Bytes, end: Option<Bytes> },
+    /// Removes all omap rows and the header.
+    OmapClear,
+    /// Sets the omap header.
+    OmapHeader(Bytes),
+    /// Notes what the client expects of the object.
+    Hint(AllocHint),
+}
+
+/// One operation. Later operations of a transaction see the effects of earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Op {
     /// Makes a collection; it must not exist.
     CreateCollection { coll: Coll },
@@ -28,44 +70,12 @@ pub enum Op {
     /// object below the floor. No object is moved, unless they are of different spaces; then no
     /// later operation of the transaction may be about those.
     Merge { from: Coll, into: Coll },
-    /// Makes the object exist.
-    Touch { coll: Coll, key: Key },
-    /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long
-    /// as the store likes: it should not be a small part of a large buffer.
-    Write { coll: Coll, key: Key, off: u64, data: Buffers, hint: WriteHint },
-    /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
-    Zero { coll: Coll, key: Key, off: u64, len: u64 },
-    /// Sets the size; a longer object reads zeros at its end.
-    Truncate { coll: Coll, key: Key, size: u64 },
-    /// Removes the object with all that belongs to it.
-    Remove { coll: Coll, key: Key },
-    /// Makes `to` equal to `from` (data, attributes, omap); data is shared, not copied.
-    Clone { coll: Coll, from: Key, to: Key },
-    /// Makes a range of `to` equal to a range of `from`. What `from` does not have reads as zeros.
-    /// Block-aligned parts are shared, not copied.
-    CloneRange { coll: Coll, from: Key, off: u64, len: u64, to: Key, to_off: u64 },
-    /// Sets attributes.
-    SetAttrs { coll: Coll, key: Key, attrs: Vec<(Bytes, Bytes)> },
-    /// Removes one attribute; one that is absent is no error.
-    RmAttr { coll: Coll, key: Key, name: Bytes },
-    /// Removes all attributes.
-    ClearAttrs { coll: Coll, key: Key },
-    /// Sets omap rows.
-    OmapSet { coll: Coll, key: Key, rows: Vec<(Bytes, Bytes)> },
-    /// Removes omap rows; absent ones are no error.
-    OmapRm { coll: Coll, key: Key, rows: Vec<Bytes> },
-    /// Removes the omap rows in `[start, end)`; no `end` means all from `start` on.
-    OmapRmRange { coll: Coll, key: Key, start: Bytes, end: Option<Bytes> },
-    /// Removes all omap rows and the header.
-    OmapClear { coll: Coll, key: Key },
+    /// Changes one object.
+    Object { coll: Coll, key: Key, change: Change },
     /// Moves omap rows to another object, whose rows of the same keys they replace.
     OmapMove { coll: Coll, key: Key, range: RowRange, to: Coll, to_key: Key },
-    /// Sets the omap header.
-    OmapHeader { coll: Coll, key: Key, header: Bytes },
     /// Renames an object, also into another collection; the destination must not exist.
     Move { from: Coll, from_key: Key, to: Coll, to_key: Key },
-    /// Notes what the client expects of the object.
-    Hint { coll: Coll, key: Key, hint: AllocHint },
 }
 
 /// A list of operations that is applied as a whole or not at all.
@@ -97,11 +107,12 @@ impl Transaction {
             |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
         self.ops
             .iter()
-            .map(|op| match op {
-                Op::Write { data, .. } => data.len(),
-                Op::SetAttrs { attrs, .. } => rows(attrs),
-                Op::OmapSet { rows: r, .. } => rows(r),
-                Op::OmapHeader { header, .. } => header.len() as u64,
+            .filter_map(|op| if let Op::Object { change, .. } = op { Some(change) } else { None })
+            .map(|change| match change {
+                Change::Write { data, .. } => data.len(),
+                Change::SetAttrs(attrs) => rows(attrs),
+                Change::OmapSet(r) => rows(r),
+                Change::OmapHeader(header) => header.len() as u64,
                 _ => 0,
             })
             .sum()
@@ -144,12 +155,12 @@ impl Transaction {
         self.push(Op::OmapMove { coll, key: key.clone(), range, to, to_key: to_key.clone() })
     }
 
-    /// See [`Op::Touch`].
+    /// See [`Change::Touch`].
     pub fn touch(&mut self, coll: Coll, key: &Key) -> &mut Self {
-        self.push(Op::Touch { coll, key: key.clone() })
+        self.object(coll, key, Change::Touch)
     }
 
-    /// See [`Op::Write`].
+    /// See [`Change::Write`].
     pub fn write(
         &mut self,
         coll: Coll,
@@ -158,30 +169,30 @@ impl Transaction {
         data: impl Into<Buffers>,
         hint: WriteHint,
     ) -> &mut Self {
-        self.push(Op::Write { coll, key: key.clone(), off, data: data.into(), hint })
+        self.object(coll, key, Change::Write { off, data: data.into(), hint })
     }
 
-    /// See [`Op::Zero`].
+    /// See [`Change::Zero`].
     pub fn zero(&mut self, coll: Coll, key: &Key, off: u64, len: u64) -> &mut Self {
-        self.push(Op::Zero { coll, key: key.clone(), off, len })
+        self.object(coll, key, Change::Zero { off, len })
     }
 
-    /// See [`Op::Truncate`].
+    /// See [`Change::Truncate`].
     pub fn truncate(&mut self, coll: Coll, key: &Key, size: u64) -> &mut Self {
-        self.push(Op::Truncate { coll, key: key.clone(), size })
+        self.object(coll, key, Change::Truncate { size })
     }
 
-    /// See [`Op::Remove`].
+    /// See [`Change::Remove`].
     pub fn remove(&mut self, coll: Coll, key: &Key) -> &mut Self {
-        self.push(Op::Remove { coll, key: key.clone() })
+        self.object(coll, key, Change::Remove)
     }
 
-    /// See [`Op::Clone`].
+    /// See [`Change::CloneOf`].
     pub fn clone_object(&mut self, coll: Coll, from: &Key, to: &Key) -> &mut Self {
-        self.push(Op::Clone { coll, from: from.clone(), to: to.clone() })
+        self.object(coll, to, Change::CloneOf { from: from.clone() })
     }
 
-    /// See [`Op::CloneRange`].
+    /// See [`Change::CloneRange`].
     pub fn clone_range(
         &mut self,
         coll: Coll,
@@ -191,10 +202,10 @@ impl Transaction {
         to: &Key,
         to_off: u64,
     ) -> &mut Self {
-        self.push(Op::CloneRange { coll, from: from.clone(), off, len, to: to.clone(), to_off })
+        self.object(coll, to, Change::CloneRange { from: from.clone(), off, len, to_off })
     }
 
-    /// Sets one attribute; see [`Op::SetAttrs`].
+    /// Sets one attribute; see [`Change::SetAttrs`].
     pub fn set_attr(
         &mut self,
         coll: Coll,
@@ -202,35 +213,35 @@ impl Transaction {
         name: impl Into<Bytes>,
         value: impl Into<Bytes>,
     ) -> &mut Self {
-        self.push(Op::SetAttrs { coll, key: key.clone(), attrs: vec![(name.into(), value.into())] })
+        self.object(coll, key, Change::SetAttrs(smallvec![(name.into(), value.into())]))
     }
 
-    /// See [`Op::SetAttrs`].
+    /// See [`Change::SetAttrs`].
     pub fn set_attrs(&mut self, coll: Coll, key: &Key, attrs: Vec<(Bytes, Bytes)>) -> &mut Self {
-        self.push(Op::SetAttrs { coll, key: key.clone(), attrs })
+        self.object(coll, key, Change::SetAttrs(attrs.into()))
     }
 
-    /// See [`Op::RmAttr`].
+    /// See [`Change::RmAttr`].
     pub fn rm_attr(&mut self, coll: Coll, key: &Key, name: impl Into<Bytes>) -> &mut Self {
-        self.push(Op::RmAttr { coll, key: key.clone(), name: name.into() })
+        self.object(coll, key, Change::RmAttr(name.into()))
     }
 
-    /// See [`Op::ClearAttrs`].
+    /// See [`Change::ClearAttrs`].
     pub fn clear_attrs(&mut self, coll: Coll, key: &Key) -> &mut Self {
-        self.push(Op::ClearAttrs { coll, key: key.clone() })
+        self.object(coll, key, Change::ClearAttrs)
     }
 
-    /// See [`Op::OmapSet`].
+    /// See [`Change::OmapSet`].
     pub fn omap_set(&mut self, coll: Coll, key: &Key, rows: Vec<(Bytes, Bytes)>) -> &mut Self {
-        self.push(Op::OmapSet { coll, key: key.clone(), rows })
+        self.object(coll, key, Change::OmapSet(rows))
     }
 
-    /// See [`Op::OmapRm`].
+    /// See [`Change::OmapRm`].
     pub fn omap_rm(&mut self, coll: Coll, key: &Key, rows: Vec<Bytes>) -> &mut Self {
-        self.push(Op::OmapRm { coll, key: key.clone(), rows })
+        self.object(coll, key, Change::OmapRm(rows))
     }
 
-    /// See [`Op::OmapRmRange`].
+    /// See [`Change::OmapRmRange`].
     pub fn omap_rm_range(
         &mut self,
         coll: Coll,
@@ -238,17 +249,17 @@ impl Transaction {
         start: impl Into<Bytes>,
         end: Option<Bytes>,
     ) -> &mut Self {
-        self.push(Op::OmapRmRange { coll, key: key.clone(), start: start.into(), end })
+        self.object(coll, key, Change::OmapRmRange { start: start.into(), end })
     }
 
-    /// See [`Op::OmapClear`].
+    /// See [`Change::OmapClear`].
     pub fn omap_clear(&mut self, coll: Coll, key: &Key) -> &mut Self {
-        self.push(Op::OmapClear { coll, key: key.clone() })
+        self.object(coll, key, Change::OmapClear)
     }
 
-    /// See [`Op::OmapHeader`].
+    /// See [`Change::OmapHeader`].
     pub fn omap_header(&mut self, coll: Coll, key: &Key, header: impl Into<Bytes>) -> &mut Self {
-        self.push(Op::OmapHeader { coll, key: key.clone(), header: header.into() })
+        self.object(coll, key, Change::OmapHeader(header.into()))
     }
 
     /// See [`Op::Move`].
@@ -256,9 +267,14 @@ impl Transaction {
         self.push(Op::Move { from, from_key: from_key.clone(), to, to_key: to_key.clone() })
     }
 
-    /// See [`Op::Hint`].
+    /// See [`Change::Hint`].
     pub fn alloc_hint(&mut self, coll: Coll, key: &Key, hint: AllocHint) -> &mut Self {
-        self.push(Op::Hint { coll, key: key.clone(), hint })
+        self.object(coll, key, Change::Hint(hint))
+    }
+
+    /// Appends a change of an object.
+    pub fn object(&mut self, coll: Coll, key: &Key, change: Change) -> &mut Self {
+        self.push(Op::Object { coll, key: key.clone(), change })
     }
 
     fn push(&mut self, op: Op) -> &mut Self {

@@ -49,7 +49,7 @@ pub(super) mod op {
 
 /// A resolved operation on one object.
 #[derive(Debug)]
-pub(super) enum Change<'a> {
+pub(super) enum Resolved<'a> {
     Touch,
     Put { lblk: u32, segs: &'a [Run], crcs: &'a [u32], size: u64, inline: Option<&'a [Bytes]> },
     Punch { lo: u32, hi: u32 },
@@ -125,11 +125,11 @@ impl<'a, W: Put> RecordWriter<'a, W> {
     }
 
     /// Writes an operation; `fresh` if there is no such object before it.
-    pub(super) fn change(&mut self, coll: Coll, key: &Key, fresh: bool, change: &Change<'_>) {
+    pub(super) fn change(&mut self, coll: Coll, key: &Key, fresh: bool, change: &Resolved<'_>) {
         let mut head = |tag| self.head(tag, coll, key, fresh);
         match change {
-            Change::Touch => head(op::TOUCH),
-            Change::Put { lblk, segs, crcs, size, inline } => {
+            Resolved::Touch => head(op::TOUCH),
+            Resolved::Put { lblk, segs, crcs, size, inline } => {
                 head(if inline.is_some() { op::PUT_INLINE } else { op::PUT_DIRECT });
                 self.out.var((*lblk).into());
                 self.out.var(*size);
@@ -145,21 +145,21 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                     self.out.bytes(b);
                 }
             }
-            Change::Punch { lo, hi } => {
+            Resolved::Punch { lo, hi } => {
                 head(op::PUNCH);
                 self.out.var((*lo).into());
                 self.out.var((*hi).into());
             }
-            Change::Size(size) => {
+            Resolved::Size(size) => {
                 head(op::SIZE);
                 self.out.var(*size);
             }
-            Change::Remove => head(op::REMOVE),
-            Change::Clone { to } => {
+            Resolved::Remove => head(op::REMOVE),
+            Resolved::Clone { to } => {
                 head(op::CLONE);
                 self.out.blob(to);
             }
-            Change::Share { lblk, n, to, to_lblk, size } => {
+            Resolved::Share { lblk, n, to, to_lblk, size } => {
                 head(op::SHARE);
                 self.out.var((*lblk).into());
                 self.out.var((*n).into());
@@ -167,25 +167,25 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                 self.out.var((*to_lblk).into());
                 self.out.var(*size);
             }
-            Change::SetAttrs(attrs) => {
+            Resolved::SetAttrs(attrs) => {
                 head(op::SET_ATTRS);
                 self.pairs(attrs);
             }
-            Change::RmAttr(name) => {
+            Resolved::RmAttr(name) => {
                 head(op::RM_ATTR);
                 self.out.blob(name);
             }
-            Change::ClearAttrs => head(op::CLEAR_ATTRS),
-            Change::OmapSet(rows) => {
+            Resolved::ClearAttrs => head(op::CLEAR_ATTRS),
+            Resolved::OmapSet(rows) => {
                 head(op::OMAP_SET);
                 self.pairs(rows);
             }
-            Change::OmapRm(rows) => {
+            Resolved::OmapRm(rows) => {
                 head(op::OMAP_RM);
                 self.out.var(rows.len() as u64);
                 rows.iter().for_each(|r| self.out.blob(r));
             }
-            Change::OmapRmRange { start, end } => {
+            Resolved::OmapRmRange { start, end } => {
                 head(op::OMAP_RM_RANGE);
                 self.out.blob(start);
                 self.out.u8(end.is_some().into());
@@ -193,23 +193,23 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                     self.out.blob(end);
                 }
             }
-            Change::OmapClear => head(op::OMAP_CLEAR),
-            Change::OmapHeader(h) => {
+            Resolved::OmapClear => head(op::OMAP_CLEAR),
+            Resolved::OmapHeader(h) => {
                 head(op::OMAP_HEADER);
                 self.out.blob(h);
             }
-            Change::Move { to, to_key } => {
+            Resolved::Move { to, to_key } => {
                 head(op::MOVE);
                 self.out.var(to.0);
                 self.out.blob(to_key);
             }
-            Change::Hint(h) => {
+            Resolved::Hint(h) => {
                 head(op::HINT);
                 self.out.var(h.object_size);
                 self.out.var(h.write_size);
                 self.out.var(h.flags.into());
             }
-            Change::OmapMove { range, to, to_key } => {
+            Resolved::OmapMove { range, to, to_key } => {
                 head(op::OMAP_MOVE);
                 range.encode(self.out);
                 self.out.var(to.0);
@@ -226,56 +226,56 @@ impl State {
         &mut self,
         coll: Coll,
         slot: u32,
-        change: &Change<'_>,
+        change: &Resolved<'_>,
     ) -> Result<(), StoreError> {
         match change {
-            Change::Touch => drop(self.modify(slot)),
-            Change::Put { lblk, segs, crcs, size, inline } => {
+            Resolved::Touch => drop(self.modify(slot)),
+            Resolved::Put { lblk, segs, crcs, size, inline } => {
                 self.families_of(slot)?;
                 self.put(slot, *lblk, segs, crcs, *size, *inline);
             }
-            Change::Punch { lo, hi } => {
+            Resolved::Punch { lo, hi } => {
                 self.families_of(slot)?;
                 self.punch(slot, *lo, *hi);
             }
-            Change::Size(size) => self.set_size(slot, *size),
-            Change::Remove => {
+            Resolved::Size(size) => self.set_size(slot, *size),
+            Resolved::Remove => {
                 self.families_of(slot)?;
                 self.remove(slot);
             }
-            Change::Clone { to } => {
+            Resolved::Clone { to } => {
                 let to = self.slot(coll, to)?;
                 self.families_of(slot)?;
                 self.families_of(to)?;
                 self.clone_object(slot, to)?;
             }
-            Change::Share { lblk, n, to, to_lblk, size } => {
+            Resolved::Share { lblk, n, to, to_lblk, size } => {
                 let to = self.slot(coll, to)?;
                 self.families_of(slot)?;
                 self.families_of(to)?;
                 self.share_range(slot, *lblk, *n, to, *to_lblk, *size);
             }
-            Change::SetAttrs(attrs) => {
+            Resolved::SetAttrs(attrs) => {
                 let o = self.modify(slot);
                 // Copies: the record outlives the message that these may be slices of.
                 let own = |b: &Bytes| Bytes::copy_from_slice(b);
                 attrs.iter().for_each(|(k, v)| o.set_attr(own(k), own(v)));
             }
-            Change::RmAttr(name) => self.modify(slot).rm_attr(name),
-            Change::ClearAttrs => self.modify(slot).attrs.clear(),
-            Change::OmapSet(rows) => self.omap_set(slot, rows),
-            Change::OmapRm(rows) => self.omap_rm(slot, rows),
-            Change::OmapRmRange { start, end } => {
+            Resolved::RmAttr(name) => self.modify(slot).rm_attr(name),
+            Resolved::ClearAttrs => self.modify(slot).attrs.clear(),
+            Resolved::OmapSet(rows) => self.omap_set(slot, rows),
+            Resolved::OmapRm(rows) => self.omap_rm(slot, rows),
+            Resolved::OmapRmRange { start, end } => {
                 self.omap_rm_range(slot, start, end.map(|e| &e[..]))
             }
-            Change::OmapClear => self.omap_clear(slot),
-            Change::OmapHeader(h) => self.omap_header(slot, Bytes::copy_from_slice(h)),
-            Change::Move { to, to_key } => {
+            Resolved::OmapClear => self.omap_clear(slot),
+            Resolved::OmapHeader(h) => self.omap_header(slot, Bytes::copy_from_slice(h)),
+            Resolved::Move { to, to_key } => {
                 let to = self.slot(*to, to_key)?;
                 self.move_object(slot, to);
             }
-            Change::Hint(h) => self.modify(slot).hint = *h,
-            Change::OmapMove { range, to, to_key } => {
+            Resolved::Hint(h) => self.modify(slot).hint = *h,
+            Resolved::OmapMove { range, to, to_key } => {
                 let to = self.slot(*to, to_key)?;
                 self.omap_move(slot, range, to)?;
             }

@@ -2,7 +2,7 @@
 //! they are applied in order.
 
 use super::nodes;
-use super::record::{Change, FRESH, SAME, op};
+use super::record::{FRESH, Resolved, SAME, op};
 use super::state::State;
 use crate::alloc::Run;
 use crate::codec::{Decoded, Take, corrupt};
@@ -21,10 +21,10 @@ pub(super) enum Step {
     CreateWindow { coll: Coll, window: Window },
     Split { coll: Coll, at: Key, new: Coll },
     Merge { from: Coll, into: Coll },
-    Change { coll: Coll, key: Key, fresh: bool, change: Owned },
+    Resolved { coll: Coll, key: Key, fresh: bool, change: Owned },
 }
 
-/// A [`Change`] as it is read from the log.
+/// A [`Resolved`] as it is read from the log.
 pub(super) enum Owned {
     Touch,
     Put {
@@ -74,30 +74,30 @@ pub(super) enum Owned {
 }
 
 impl Owned {
-    fn change(&self) -> Change<'_> {
+    fn change(&self) -> Resolved<'_> {
         match self {
-            Owned::Touch => Change::Touch,
+            Owned::Touch => Resolved::Touch,
             Owned::Put { lblk, segs, crcs, size, inline } => {
-                Change::Put { lblk: *lblk, segs, crcs, size: *size, inline: inline.as_deref() }
+                Resolved::Put { lblk: *lblk, segs, crcs, size: *size, inline: inline.as_deref() }
             }
-            Owned::Punch { lo, hi } => Change::Punch { lo: *lo, hi: *hi },
-            Owned::Size(size) => Change::Size(*size),
-            Owned::Remove => Change::Remove,
-            Owned::Clone { to } => Change::Clone { to },
+            Owned::Punch { lo, hi } => Resolved::Punch { lo: *lo, hi: *hi },
+            Owned::Size(size) => Resolved::Size(*size),
+            Owned::Remove => Resolved::Remove,
+            Owned::Clone { to } => Resolved::Clone { to },
             Owned::Share { lblk, n, to, to_lblk, size } => {
-                Change::Share { lblk: *lblk, n: *n, to, to_lblk: *to_lblk, size: *size }
+                Resolved::Share { lblk: *lblk, n: *n, to, to_lblk: *to_lblk, size: *size }
             }
-            Owned::SetAttrs(rows) => Change::SetAttrs(rows),
-            Owned::RmAttr(name) => Change::RmAttr(name),
-            Owned::ClearAttrs => Change::ClearAttrs,
-            Owned::OmapSet(rows) => Change::OmapSet(rows),
-            Owned::OmapRm(rows) => Change::OmapRm(rows),
-            Owned::OmapRmRange { start, end } => Change::OmapRmRange { start, end: end.as_ref() },
-            Owned::OmapClear => Change::OmapClear,
-            Owned::OmapHeader(header) => Change::OmapHeader(header),
-            Owned::Move { to, to_key } => Change::Move { to: *to, to_key },
-            Owned::Hint(hint) => Change::Hint(*hint),
-            Owned::OmapMove { range, to, to_key } => Change::OmapMove { range, to: *to, to_key },
+            Owned::SetAttrs(rows) => Resolved::SetAttrs(rows),
+            Owned::RmAttr(name) => Resolved::RmAttr(name),
+            Owned::ClearAttrs => Resolved::ClearAttrs,
+            Owned::OmapSet(rows) => Resolved::OmapSet(rows),
+            Owned::OmapRm(rows) => Resolved::OmapRm(rows),
+            Owned::OmapRmRange { start, end } => Resolved::OmapRmRange { start, end: end.as_ref() },
+            Owned::OmapClear => Resolved::OmapClear,
+            Owned::OmapHeader(header) => Resolved::OmapHeader(header),
+            Owned::Move { to, to_key } => Resolved::Move { to: *to, to_key },
+            Owned::Hint(hint) => Resolved::Hint(*hint),
+            Owned::OmapMove { range, to, to_key } => Resolved::OmapMove { range, to: *to, to_key },
         }
     }
 
@@ -227,7 +227,7 @@ pub(super) fn steps(payload: &Bytes) -> Result<Vec<Step>, StoreError> {
             }
             let (coll, key) =
                 object.clone().ok_or_else(|| corrupt("log record without an object"))?;
-            out.push(Step::Change {
+            out.push(Step::Resolved {
                 coll,
                 key,
                 fresh: tag & FRESH != 0,
@@ -249,7 +249,7 @@ impl State {
             Step::Split { coll, at, new } => return self.split_collection(*coll, at, *new),
             Step::Merge { from, into } => return self.merge_collections(*from, *into),
             Step::Collection { coll, exists: false } => self.remove_collection(*coll),
-            Step::Change { coll, key, fresh, change } => {
+            Step::Resolved { coll, key, fresh, change } => {
                 if let Owned::Put { segs, .. } = change {
                     segs.iter().try_for_each(|run| self.check_run(*run))?;
                 }
@@ -275,7 +275,7 @@ impl State {
     pub(super) async fn prefetch(&mut self, dev: &Device, steps: &[Step]) {
         let mut wanted: Vec<(Coll, &Key)> = Vec::new();
         for step in steps {
-            if let Step::Change { coll, key, fresh, change } = step {
+            if let Step::Resolved { coll, key, fresh, change } = step {
                 wanted.extend((!fresh).then_some((*coll, key)));
                 wanted.extend(change.other(*coll));
             }

@@ -1,7 +1,7 @@
 //! From a transaction to changed memory and a record in the queue.
 
 use super::Disk;
-use super::record::{Change, RecordWriter};
+use super::record::{RecordWriter, Resolved};
 use super::state::{Batch, State, damaged_block};
 use crate::alloc::Run;
 use crate::block_crc::block_crcs;
@@ -10,7 +10,7 @@ use crate::commit::Commit;
 use crate::dev::{AlignedBuf, Gather, Io};
 use crate::error::StoreError;
 use crate::log;
-use crate::txn::{Op, Transaction};
+use crate::txn::{Change, Op, Transaction};
 use crate::types::{BLOCK, Buffers, Coll, Key, WriteHint};
 use crate::window::Window;
 use bytes::Bytes;
@@ -110,7 +110,10 @@ impl Disk {
         let data: u64 = txn
             .ops
             .iter()
-            .map(|op| if let Op::Write { data, .. } = op { data.len() } else { 0 })
+            .map(|op| match op {
+                Op::Object { change: Change::Write { data, .. }, .. } => data.len(),
+                _ => 0,
+            })
             .sum();
         self.data.set(self.data.get() + data);
         let mut a = Apply {
@@ -175,37 +178,11 @@ impl Disk {
                     let _ = self.slot_of(*to, to_key).await;
                     (*from, SmallVec::from_slice(&[from_key]), SmallVec::new())
                 }
-                Op::Clone { coll, from, to } => {
-                    (*coll, SmallVec::from_slice(&[from, to]), SmallVec::new())
-                }
-                Op::CloneRange { coll, from, to, to_off, len, .. } => (
-                    *coll,
-                    SmallVec::from_slice(&[to, from]),
-                    SmallVec::from_slice(&[(*to_off, *len)]),
-                ),
-                Op::Write { coll, key, off, data, .. } => (
-                    *coll,
-                    SmallVec::from_slice(&[key]),
-                    SmallVec::from_slice(&[(*off, data.len())]),
-                ),
-                Op::Zero { coll, key, off, len } => {
-                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*off, *len)]))
-                }
-                Op::Truncate { coll, key, size } => {
-                    (*coll, SmallVec::from_slice(&[key]), SmallVec::from_slice(&[(*size, 0)]))
-                }
-                Op::Touch { coll, key }
-                | Op::Remove { coll, key }
-                | Op::SetAttrs { coll, key, .. }
-                | Op::RmAttr { coll, key, .. }
-                | Op::ClearAttrs { coll, key }
-                | Op::OmapSet { coll, key, .. }
-                | Op::OmapRm { coll, key, .. }
-                | Op::OmapRmRange { coll, key, .. }
-                | Op::OmapClear { coll, key }
-                | Op::OmapHeader { coll, key, .. }
-                | Op::Hint { coll, key, .. } => {
-                    (*coll, SmallVec::from_slice(&[key]), SmallVec::new())
+                Op::Object { coll, key, change } => {
+                    let (other, range) = looks_at(change);
+                    let mut keys = SmallVec::from_slice(&[key]);
+                    keys.extend(other);
+                    (*coll, keys, range.into_iter().collect())
                 }
             };
             for key in &keys {
@@ -230,49 +207,27 @@ fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
     first.into_iter().chain(last)
 }
 
+/// Another object that a change looks at, and the range of its own object whose blocks at both ends
+/// it may change in part.
+fn looks_at(change: &Change) -> (Option<&Key>, Option<(u64, u64)>) {
+    match change {
+        Change::CloneOf { from } => (Some(from), None),
+        Change::CloneRange { from, len, to_off, .. } => (Some(from), Some((*to_off, *len))),
+        Change::Write { off, data, .. } => (None, Some((*off, data.len()))),
+        Change::Zero { off, len } => (None, Some((*off, *len))),
+        Change::Truncate { size } => (None, Some((*size, 0))),
+        _ => (None, None),
+    }
+}
+
 /// An upper bound of the record's bytes.
 fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
-    let object = |k: &Key| k.len() as u64 + 24;
     txn.ops
         .iter()
         .map(|op| match op {
-            Op::Write { key, data, .. } => {
-                let n = data.len() / B + 2;
-                // Where one run is not to be had, each block may be a run of its own.
-                let direct = object(key) + 64 + n * 16;
-                if data.len() <= deferred_max { direct + n * B } else { direct }
-            }
-            Op::Zero { key, .. } | Op::Truncate { key, .. } => object(key) + 2 * (B + 96),
-            Op::CloneRange { from, to, off, to_off, len, .. } => {
-                let whole = off % B == to_off % B;
-                let copied = if whole {
-                    2 * (B + 96)
-                } else {
-                    (len / B + 2) * 16 + (*len).min(deferred_max) + 2 * B
-                };
-                object(from) + object(to) + 64 + copied
-            }
-            Op::SetAttrs { key, attrs: rows, .. } | Op::OmapSet { key, rows, .. } => {
-                object(key)
-                    + rows.iter().map(|(k, v)| (k.len() + v.len() + 10) as u64).sum::<u64>()
-                    + 16
-            }
-            Op::OmapRm { key, rows, .. } => {
-                object(key) + rows.iter().map(|k| k.len() as u64 + 5).sum::<u64>() + 16
-            }
-            Op::OmapHeader { key, header, .. } => object(key) + header.len() as u64 + 16,
-            Op::OmapRmRange { key, start, end, .. } => {
-                object(key) + (start.len() + end.as_ref().map_or(0, Bytes::len)) as u64 + 32
-            }
-            Op::RmAttr { key, name, .. } => object(key) + name.len() as u64 + 16,
-            Op::Clone { from, to, .. } => object(from) + object(to),
-            Op::Move { from_key, to_key, .. } => object(from_key) + object(to_key),
-            Op::Touch { key, .. }
-            | Op::Remove { key, .. }
-            | Op::ClearAttrs { key, .. }
-            | Op::OmapClear { key, .. }
-            | Op::Hint { key, .. } => object(key) + 40,
-            Op::OmapMove { key, range, to_key, .. } => object(key) + object(to_key) + range.bytes(),
+            Op::Object { key, change, .. } => object_bound(key, change, deferred_max),
+            Op::Move { from_key, to_key, .. } => named(from_key) + named(to_key),
+            Op::OmapMove { key, range, to_key, .. } => named(key) + named(to_key) + range.bytes(),
             Op::CreateCollection { .. } | Op::RemoveCollection { .. } | Op::Merge { .. } => 24,
             Op::CreateWindow { window: w, .. } => {
                 (w.floor.len() + w.start.len() + w.end.as_ref().map_or(0, Bytes::len)) as u64 + 64
@@ -283,28 +238,74 @@ fn record_bound(txn: &Transaction, deferred_max: u64) -> u64 {
         + 8
 }
 
+/// An upper bound of the bytes that name an object in a record.
+fn named(key: &Key) -> u64 {
+    key.len() as u64 + 24
+}
+
+/// An upper bound of the bytes of a change in a record.
+fn object_bound(key: &Key, change: &Change, deferred_max: u64) -> u64 {
+    let arguments = match change {
+        Change::Write { data, .. } => {
+            let n = data.len() / B + 2;
+            // Where one run is not to be had, each block may be a run of its own.
+            let direct = 64 + n * 16;
+            if data.len() <= deferred_max { direct + n * B } else { direct }
+        }
+        Change::Zero { .. } | Change::Truncate { .. } => 2 * (B + 96),
+        Change::CloneRange { from, off, len, to_off } => {
+            let copied = if off % B == to_off % B {
+                2 * (B + 96)
+            } else {
+                (len / B + 2) * 16 + (*len).min(deferred_max) + 2 * B
+            };
+            named(from) + 64 + copied
+        }
+        Change::SetAttrs(rows) => rows_bound(rows),
+        Change::OmapSet(rows) => rows_bound(rows),
+        Change::OmapRm(rows) => rows.iter().map(|k| k.len() as u64 + 5).sum::<u64>() + 16,
+        Change::OmapHeader(header) => header.len() as u64 + 16,
+        Change::OmapRmRange { start, end } => {
+            (start.len() + end.as_ref().map_or(0, Bytes::len)) as u64 + 32
+        }
+        Change::RmAttr(name) => name.len() as u64 + 16,
+        Change::CloneOf { from } => named(from),
+        Change::Touch
+        | Change::Remove
+        | Change::ClearAttrs
+        | Change::OmapClear
+        | Change::Hint(_) => 40,
+    };
+    named(key) + arguments
+}
+
+fn rows_bound(rows: &[(Bytes, Bytes)]) -> u64 {
+    rows.iter().map(|(k, v)| (k.len() + v.len() + 10) as u64).sum::<u64>() + 16
+}
+
 /// Brings in what the application will look at, and fails, before anything has changed, if that is
 /// damaged. Data that is changed in part may be: it stays damaged ([`Apply::spoil`]).
 fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
     for op in &txn.ops {
-        match op {
-            Op::Write { coll, key, off, data, .. } => {
+        let Op::Object { coll, key, change } = op else { continue };
+        match change {
+            Change::Write { off, data, .. } => {
                 st.fetch_edges(*coll, key, *off, off + data.len())?
             }
-            Op::Zero { coll, key, off, len } => st.fetch_edges(*coll, key, *off, off + len)?,
-            Op::Truncate { coll, key, size } => st.fetch_edges(*coll, key, *size, *size)?,
-            Op::Remove { coll, key } => {
+            Change::Zero { off, len } => st.fetch_edges(*coll, key, *off, off + len)?,
+            Change::Truncate { size } => st.fetch_edges(*coll, key, *size, *size)?,
+            Change::Remove => {
                 let slot = st.slot(*coll, key)?;
                 st.families_of(slot)?;
             }
-            Op::Clone { coll, from, to } => {
-                for key in [from, to] {
+            Change::CloneOf { from } => {
+                for key in [from, key] {
                     let slot = st.slot(*coll, key)?;
                     st.families_of(slot)?;
                 }
             }
-            Op::CloneRange { coll, from, off, len, to, to_off } => {
-                st.fetch_edges(*coll, to, *to_off, to_off + len)?;
+            Change::CloneRange { from, off, len, to_off } => {
+                st.fetch_edges(*coll, key, *to_off, to_off + len)?;
                 let slot = st.slot(*coll, from)?;
                 st.families_of(slot)?;
                 // What is copied from elsewhere must be sound.
@@ -363,23 +364,27 @@ impl State {
             .ops
             .iter()
             .map(|op| match op {
-                Op::Write { off, data, .. } => (off % B + data.len()).div_ceil(B),
-                Op::Zero { off, len, .. } => {
-                    frees |= *len >= B;
-                    partial(*off, off + len)
-                }
-                Op::Truncate { size, .. } => {
-                    frees = true;
-                    partial(*size, *size)
-                }
-                Op::CloneRange { off, to_off, len, .. } if off % B == to_off % B => {
-                    partial(*to_off, to_off + len)
-                }
-                Op::CloneRange { to_off, len, .. } => (to_off % B + len).div_ceil(B),
-                Op::Remove { .. }
-                | Op::OmapClear { .. }
-                | Op::OmapRmRange { .. }
-                | Op::RemoveCollection { .. } => {
+                Op::Object { change, .. } => match change {
+                    Change::Write { off, data, .. } => (off % B + data.len()).div_ceil(B),
+                    Change::Zero { off, len } => {
+                        frees |= *len >= B;
+                        partial(*off, off + len)
+                    }
+                    Change::Truncate { size } => {
+                        frees = true;
+                        partial(*size, *size)
+                    }
+                    Change::CloneRange { off, to_off, len, .. } if off % B == to_off % B => {
+                        partial(*to_off, to_off + len)
+                    }
+                    Change::CloneRange { to_off, len, .. } => (to_off % B + len).div_ceil(B),
+                    Change::Remove | Change::OmapClear | Change::OmapRmRange { .. } => {
+                        frees = true;
+                        0
+                    }
+                    _ => 0,
+                },
+                Op::RemoveCollection { .. } => {
                     frees = true;
                     0
                 }
@@ -420,49 +425,56 @@ impl Apply<'_> {
                 self.st.merge_collections(from, into)
             }
             Op::OmapMove { coll, key, range, to, to_key } => {
-                self.change(coll, &key, Change::OmapMove { range: &range, to, to_key: &to_key })
+                self.change(coll, &key, Resolved::OmapMove { range: &range, to, to_key: &to_key })
             }
             Op::RemoveCollection { coll } => {
                 self.rec.collection(coll, false);
                 self.st.remove_collection(coll);
                 Ok(())
             }
-            Op::Touch { coll, key } => self.change(coll, &key, Change::Touch),
-            Op::Write { coll, key, off, data, hint } => self.write(coll, &key, off, &data, hint),
-            Op::Zero { coll, key, off, len } => self.zero(coll, &key, off, off + len, true),
-            Op::Truncate { coll, key, size } => {
-                let slot = self.st.slot(coll, &key)?;
-                let old = self.st.slots.get(slot).onode.as_ref().map_or(0, |o| o.size);
-                if size < old {
-                    self.zero(coll, &key, size, old.next_multiple_of(B), false)?;
-                }
-                self.change(coll, &key, Change::Size(size))
-            }
-            Op::Remove { coll, key } => self.change(coll, &key, Change::Remove),
-            Op::Clone { coll, from, to } => self.change(coll, &from, Change::Clone { to: &to }),
-            Op::CloneRange { coll, from, off, len, to, to_off } => {
-                self.clone_range(coll, &from, off, len, &to, to_off)
-            }
-            Op::SetAttrs { coll, key, attrs } => self.change(coll, &key, Change::SetAttrs(&attrs)),
-            Op::RmAttr { coll, key, name } => self.change(coll, &key, Change::RmAttr(&name)),
-            Op::ClearAttrs { coll, key } => self.change(coll, &key, Change::ClearAttrs),
-            Op::OmapSet { coll, key, rows } => self.change(coll, &key, Change::OmapSet(&rows)),
-            Op::OmapRm { coll, key, rows } => self.change(coll, &key, Change::OmapRm(&rows)),
-            Op::OmapRmRange { coll, key, start, end } => {
-                self.change(coll, &key, Change::OmapRmRange { start: &start, end: end.as_ref() })
-            }
-            Op::OmapClear { coll, key } => self.change(coll, &key, Change::OmapClear),
-            Op::OmapHeader { coll, key, header } => {
-                self.change(coll, &key, Change::OmapHeader(&header))
-            }
+            Op::Object { coll, key, change } => self.object(coll, &key, change),
             Op::Move { from, from_key, to, to_key } => {
-                self.change(from, &from_key, Change::Move { to, to_key: &to_key })
+                self.change(from, &from_key, Resolved::Move { to, to_key: &to_key })
             }
-            Op::Hint { coll, key, hint } => self.change(coll, &key, Change::Hint(hint)),
         }
     }
 
-    fn change(&mut self, coll: Coll, key: &Key, change: Change<'_>) -> Result<(), StoreError> {
+    fn object(&mut self, coll: Coll, key: &Key, change: Change) -> Result<(), StoreError> {
+        let resolved = match &change {
+            Change::Write { off, data, hint } => return self.write(coll, key, *off, data, *hint),
+            Change::Zero { off, len } => return self.zero(coll, key, *off, off + len, true),
+            Change::Truncate { size } => {
+                let slot = self.st.slot(coll, key)?;
+                let old = self.st.slots.get(slot).onode.as_ref().map_or(0, |o| o.size);
+                if *size < old {
+                    self.zero(coll, key, *size, old.next_multiple_of(B), false)?;
+                }
+                Resolved::Size(*size)
+            }
+            Change::CloneOf { from } => {
+                return self.change(coll, from, Resolved::Clone { to: key });
+            }
+            Change::CloneRange { from, off, len, to_off } => {
+                return self.clone_range(coll, from, *off, *len, key, *to_off);
+            }
+            Change::Touch => Resolved::Touch,
+            Change::Remove => Resolved::Remove,
+            Change::SetAttrs(attrs) => Resolved::SetAttrs(attrs),
+            Change::RmAttr(name) => Resolved::RmAttr(name),
+            Change::ClearAttrs => Resolved::ClearAttrs,
+            Change::OmapSet(rows) => Resolved::OmapSet(rows),
+            Change::OmapRm(rows) => Resolved::OmapRm(rows),
+            Change::OmapRmRange { start, end } => {
+                Resolved::OmapRmRange { start, end: end.as_ref() }
+            }
+            Change::OmapClear => Resolved::OmapClear,
+            Change::OmapHeader(header) => Resolved::OmapHeader(header),
+            Change::Hint(hint) => Resolved::Hint(*hint),
+        };
+        self.change(coll, key, resolved)
+    }
+
+    fn change(&mut self, coll: Coll, key: &Key, change: Resolved<'_>) -> Result<(), StoreError> {
         let slot = self.st.slot(coll, key)?;
         let fresh = self.st.slots.get(slot).onode.is_none();
         self.rec.change(coll, key, fresh, &change);
@@ -485,7 +497,7 @@ impl Apply<'_> {
         let len = data.len();
         if len == 0 {
             // Grows the object like any write that ends there: to nothing beyond what it is.
-            return self.change(coll, key, Change::Touch);
+            return self.change(coll, key, Resolved::Touch);
         }
         let end = off + len;
         let size = self.size(coll, key)?.max(end);
@@ -537,8 +549,13 @@ impl Apply<'_> {
 
         if len <= self.deferred_max {
             let segs = self.place_inline(slot, first, n)?;
-            let change =
-                Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: Some(&blocks) };
+            let change = Resolved::Put {
+                lblk: first,
+                segs: &segs,
+                crcs: &crcs,
+                size,
+                inline: Some(&blocks),
+            };
             return self.change(coll, key, change);
         }
         let segs = self.allocate(n as u32)?;
@@ -563,7 +580,7 @@ impl Apply<'_> {
         self.change(
             coll,
             key,
-            Change::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None },
+            Resolved::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None },
         )?;
         let keep = hint == WriteHint::WillNeed || (hint == WriteHint::Normal && n <= 16);
         let places = segs.iter().flat_map(|(at, n)| *at..at + u64::from(*n));
@@ -602,7 +619,7 @@ impl Apply<'_> {
         self.change(
             coll,
             key,
-            Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) },
+            Resolved::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) },
         )
     }
 
@@ -668,15 +685,16 @@ impl Apply<'_> {
             let crcs = [crc32c::crc32c(&b)];
             let segs = self.place_inline(slot, lblk, 1)?;
             let block = [b.freeze()];
-            let change = Change::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) };
+            let change =
+                Resolved::Put { lblk, segs: &segs, crcs: &crcs, size, inline: Some(&block) };
             self.change(coll, key, change)?;
         }
         let (lo, hi) = (off.div_ceil(B) as u32, (end / B) as u32);
         if lo < hi {
-            self.change(coll, key, Change::Punch { lo, hi })?;
+            self.change(coll, key, Resolved::Punch { lo, hi })?;
         }
         if grow {
-            self.change(coll, key, Change::Size(size.max(end)))?;
+            self.change(coll, key, Resolved::Size(size.max(end)))?;
         }
         Ok(())
     }
@@ -691,7 +709,7 @@ impl Apply<'_> {
         to_off: u64,
     ) -> Result<(), StoreError> {
         if len == 0 {
-            return self.change(coll, to, Change::Touch);
+            return self.change(coll, to, Resolved::Touch);
         }
         if off % B != to_off % B {
             let data = self.bytes(coll, from, off, len)?;
@@ -710,7 +728,7 @@ impl Apply<'_> {
             let n = ((hi - lo) / B) as u32;
             let size = self.size(coll, to)?.max(to_lo + (hi - lo));
             let change =
-                Change::Share { lblk: (lo / B) as u32, n, to, to_lblk: (to_lo / B) as u32, size };
+                Resolved::Share { lblk: (lo / B) as u32, n, to, to_lblk: (to_lo / B) as u32, size };
             self.change(coll, from, change)?;
         }
         if !head.is_empty() {

@@ -242,24 +242,10 @@ pub fn touched(op: &Op) -> Vec<(Coll, Key)> {
         Op::OmapMove { coll, key, to, to_key, .. } => {
             vec![(*coll, key.clone()), (*to, to_key.clone())]
         }
-        Op::Clone { coll, to, .. } | Op::CloneRange { coll, to, .. } => vec![(*coll, to.clone())],
         Op::Move { from, from_key, to, to_key } => {
             vec![(*from, from_key.clone()), (*to, to_key.clone())]
         }
-        Op::Touch { coll, key }
-        | Op::Write { coll, key, .. }
-        | Op::Zero { coll, key, .. }
-        | Op::Truncate { coll, key, .. }
-        | Op::Remove { coll, key }
-        | Op::SetAttrs { coll, key, .. }
-        | Op::RmAttr { coll, key, .. }
-        | Op::ClearAttrs { coll, key }
-        | Op::OmapSet { coll, key, .. }
-        | Op::OmapRm { coll, key, .. }
-        | Op::OmapRmRange { coll, key, .. }
-        | Op::OmapClear { coll, key }
-        | Op::OmapHeader { coll, key, .. }
-        | Op::Hint { coll, key, .. } => vec![(*coll, key.clone())],
+        Op::Object { coll, key, .. } => vec![(*coll, key.clone())],
     }
 }
 
