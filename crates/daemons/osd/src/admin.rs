@@ -161,7 +161,7 @@ impl Admin {
             .parse()
             .map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
         self.core
-            .host(pgid)
+            .any_copy(pgid)
             .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("i don't have pgid {pgid}")))
     }
 
@@ -518,7 +518,7 @@ fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
                     "state": types::PgState(pg.state().0).to_string(),
                     "phase": pg.phase_name(),
                     "primary": pg.is_primary(),
-                    "acting": pg.mapping().acting.iter().map(|o| o.0).collect::<Vec<_>>(),
+                    "acting": pg.mapping().acting.slots().iter().map(|o| o.0).collect::<Vec<_>>(),
                     "last_update": pg.info().last_update.to_string(),
                     "objects": pg.info().stats.num_objects,
                     "missing": pg.missing().len(),

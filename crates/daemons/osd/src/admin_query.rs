@@ -9,7 +9,7 @@ use pg::{Backfill, BackfillStatus, Incomplete, PastIntervals, PeeringStatus, Pg,
 use serde_json::{Value, json};
 use types::pg_info::PgHitSetHistory;
 use types::stats::ObjectStatCollection;
-use types::{Dump, Epoch, ObjectId, ObjectStatSum, OsdId, PgHistory, PgInfo, PgStat, SpgId};
+use types::{Dump, Epoch, ObjectId, ObjectStatSum, OsdId, PgHistory, PgInfo, PgShard, PgStat};
 
 fn object(cursor: &Backfill) -> ObjectId {
     match cursor {
@@ -28,8 +28,8 @@ fn numbers<'a>(osds: impl IntoIterator<Item = &'a OsdId>) -> Vec<i32> {
     osds.into_iter().map(|o| o.0).collect()
 }
 
-fn names<'a>(osds: impl IntoIterator<Item = &'a OsdId>) -> Vec<String> {
-    osds.into_iter().map(|o| o.0.to_string()).collect()
+fn names<'a>(copies: impl IntoIterator<Item = &'a PgShard>) -> Vec<String> {
+    copies.into_iter().map(PgShard::to_string).collect()
 }
 
 /// A copy's info as `pg_info_t`, with the statistics that it carries.
@@ -54,7 +54,7 @@ fn info(pg: &Pg, info: &pg::PgInfo, stats: PgStat) -> Value {
         ..PgHistory::default()
     };
     let shown = PgInfo {
-        pgid: SpgId::from(info.pgid),
+        pgid: info.spgid(),
         last_update: info.last_update,
         last_complete: info.last_complete,
         log_tail: info.log_tail,
@@ -112,7 +112,7 @@ fn stats_of(info: &pg::PgInfo) -> PgStat {
 }
 
 fn past_intervals(past: &PastIntervals) -> Value {
-    let mut all: Vec<OsdId> =
+    let mut all: Vec<PgShard> =
         past.intervals.iter().flat_map(|i| i.acting.iter().copied()).collect();
     all.sort();
     all.dedup();
@@ -128,7 +128,7 @@ fn past_intervals(past: &PastIntervals) -> Value {
     json!([{
         "first": past.first.0.to_string(),
         "last": past.last.0.to_string(),
-        "all_participants": all.iter().map(|o| json!({"osd": o.0})).collect::<Vec<_>>(),
+        "all_participants": all.iter().map(Dump::dump).collect::<Vec<_>>(),
         "intervals": intervals,
     }])
 }
@@ -162,7 +162,7 @@ fn incomplete(i: &Incomplete, state: &mut Value) {
     state["needs_last_epoch_started"] = i.started.0.into();
     let copy = |c: &pg::RuledOut| {
         json!({
-            "osd": c.osd.0.to_string(),
+            "osd": c.shard.to_string(),
             "last_epoch_started": c.last_epoch_started.0,
             "last_update": c.last_update.to_string(),
             "last_backfill": cursor(&c.last_backfill),
@@ -176,27 +176,29 @@ fn incomplete(i: &Incomplete, state: &mut Value) {
 
 /// What the innermost state says while the group peers.
 fn waits(pg: &Pg, s: &PeeringStatus<'_>, state: &mut Value) {
-    let asked =
-        |got: &str, waiting: &std::collections::BTreeSet<OsdId>, all: Vec<OsdId>| -> Vec<Value> {
-            let one = |osd: &OsdId| {
-                let mut entry = json!({"osd": osd.0.to_string()});
-                if let Some(p) = pg.peers().find(|p| p.osd == *osd && !waiting.contains(osd)) {
-                    entry[got] = match p.missing.filter(|_| got == "got_missing") {
-                        Some(count) => json!({"num_missing": count}),
-                        None => info(pg, p.info, stats_of(p.info)),
-                    };
-                }
-                entry
-            };
-            all.iter().filter(|o| **o != pg.whoami()).map(one).collect()
+    let asked = |got: &str,
+                 waiting: &std::collections::BTreeSet<PgShard>,
+                 all: Vec<PgShard>|
+     -> Vec<Value> {
+        let one = |copy: &PgShard| {
+            let mut entry = json!({"osd": copy.to_string()});
+            if let Some(p) = pg.peers().find(|p| p.shard == *copy && !waiting.contains(copy)) {
+                entry[got] = match p.missing.filter(|_| got == "got_missing") {
+                    Some(count) => json!({"num_missing": count}),
+                    None => info(pg, p.info, stats_of(p.info)),
+                };
+            }
+            entry
         };
+        all.iter().filter(|o| **o != pg.whoami()).map(one).collect()
+    };
     match &s.waits {
         WaitsFor::Infos(waiting) => {
             state["requested_info_from"] = asked("got_info", waiting, s.probing.clone()).into()
         }
         WaitsFor::Missing(waiting) => {
             state["peer_missing_requested"] =
-                asked("got_missing", waiting, pg.mapping().acting.clone()).into()
+                asked("got_missing", waiting, pg.mapping().acting.to_vec()).into()
         }
         WaitsFor::Down => {
             state["comment"] = "not enough up instances of this PG to go active".into()
@@ -205,7 +207,7 @@ fn waits(pg: &Pg, s: &PeeringStatus<'_>, state: &mut Value) {
             state["comment"] = "not enough complete instances of this PG".into();
             incomplete(i, state);
         }
-        WaitsFor::Log(osd) => state["auth_log_shard"] = osd.0.to_string().into(),
+        WaitsFor::Log(copy) => state["auth_log_shard"] = copy.to_string().into(),
         WaitsFor::Acting => state["comment"] = "waiting for pg acting set to change".into(),
         WaitsFor::UpThru => {
             state["comment"] = "waiting for osdmap to reflect a new up_thru for this osd".into()
@@ -227,11 +229,11 @@ fn active(pg: &Pg, state: &mut Value) {
     };
     let progress = |b: &BackfillStatus| (b.fraction * 1000.0).round() / 1000.0;
     let peers = targets.iter().map(|b| {
-        let osd = b.target.0.to_string();
+        let osd = b.target.to_string();
         json!({"peer": osd, "last_backfill": cursor(&b.last_backfill), "backfill_progress": progress(b), "in_flight": b.missing})
     });
     state["recovery_progress"] = json!({
-        "backfill_targets": targets.iter().map(|b| b.target.0.to_string()).collect::<Vec<_>>(),
+        "backfill_targets": targets.iter().map(|b| b.target.to_string()).collect::<Vec<_>>(),
         "last_backfill_started": cursor(&last.last_backfill),
         "backfill_progress": progress(last),
         "backfills_in_flight": targets.iter().map(|b| b.missing).sum::<usize>(),
@@ -268,7 +270,7 @@ pub(crate) fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
             .peers()
             .map(|p| {
                 let mut dump = info(pg, p.info, stats_of(p.info));
-                (dump["peer"], dump["missing"]) = (p.osd.0.to_string().into(), p.missing.into());
+                (dump["peer"], dump["missing"]) = (p.shard.to_string().into(), p.missing.into());
                 dump
             })
             .collect();
@@ -281,7 +283,7 @@ pub(crate) fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
             "up": numbers(&stat.up),
             "acting": numbers(&stat.acting),
         });
-        let (beside, filled): (Vec<OsdId>, Vec<OsdId>) =
+        let (beside, filled): (Vec<PgShard>, Vec<PgShard>) =
             pg.backfills().map(|b| b.target).partition(|o| pg.recovers_beside(*o));
         for (key, osds) in [("backfill_targets", &filled), ("async_recovery_targets", &beside)] {
             if !osds.is_empty() {
@@ -289,7 +291,7 @@ pub(crate) fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
             }
         }
         if pg.is_primary() {
-            let mut all: Vec<OsdId> =
+            let mut all: Vec<PgShard> =
                 pg.mapping().acting.iter().chain(&filled).chain(&beside).copied().collect();
             all.sort();
             value["acting_recovery_backfill"] = names(&all).into();

@@ -5,7 +5,7 @@ use command::{Args, Refusal, Reply};
 use pg::{GiveUp, Lacking, LostRefused, Pg};
 use serde_json::{Map, Value, json};
 use std::ops::Bound;
-use types::{Errno, ObjectId, PoolId, SnapId};
+use types::{Errno, ObjectId, PgShard, PoolId, SnapId};
 
 /// Objects in one answer (`osd_command_max_records`).
 const RECORDS_MAX: usize = 256;
@@ -59,7 +59,7 @@ fn parse_name(text: &str) -> Result<ObjectId, Refusal> {
 /// OSDs that may have what is unfound, with what is known of them.
 pub(crate) fn might_have_unfound(pg: &Pg, probed: bool) -> Value {
     let shown = pg.unfound_holders().into_iter().filter(|h| probed || h.status != "already probed");
-    shown.map(|h| json!({"osd": h.osd.0.to_string(), "status": h.status})).collect()
+    shown.map(|h| json!({"osd": h.shard.to_string(), "status": h.status})).collect()
 }
 
 fn object((oid, l): (&ObjectId, &Lacking)) -> Value {
@@ -68,7 +68,7 @@ fn object((oid, l): (&ObjectId, &Lacking)) -> Value {
         "need": l.item.need.to_string(),
         "have": l.item.have.to_string(),
         "flags": "none",
-        "locations": l.locations.iter().map(|o| o.0.to_string()).collect::<Vec<_>>(),
+        "locations": l.locations.iter().map(PgShard::to_string).collect::<Vec<_>>(),
     })
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
-use types::{EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, ReqId, SnapId};
+use types::{EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, ReqId, SnapId, SpgId};
 
 /// Where answers go: a client's connection, or a test.
 pub trait ReplySink {
@@ -226,6 +226,11 @@ impl ClientOp {
     /// The message.
     pub fn m(&self) -> &OsdOp {
         &self.request.m
+    }
+
+    /// The copy of the group that it is for, as its client knows it.
+    pub fn copy(&self) -> SpgId {
+        SpgId { pgid: self.pgid, shard: self.m().pgid.shard }
     }
 
     /// Whether the request has this flag.

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use store::{Commit, StatFs, Store, StoreError, Transaction};
-use types::{Epoch, Errno, OsdId, PgId, Utime};
+use types::{Epoch, Errno, OsdId, PgId, PgShard, SpgId, Utime};
 
 /// What an OSD asks of the monitors.
 pub trait MonLink {
@@ -120,13 +120,13 @@ pub struct Core {
     pub(crate) copies: Rc<dyn CopySource>,
     settings: RefCell<Rc<Settings>>,
     map: RefCell<Option<ClusterMapRef>>,
-    hosts: RefCell<FxHashMap<PgId, Rc<PgHost>>>,
+    hosts: RefCell<FxHashMap<SpgId, Rc<PgHost>>>,
     unborn: RefCell<creation::UnbornPgs>,
     /// Copies of groups that were here since the start.
     copies_made: Cell<u64>,
     waiting_map: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
     /// Requests for groups that this OSD leads by the map, but does not have yet.
-    waiting_pg: RefCell<FxHashMap<PgId, Vec<Rc<ClientOp>>>>,
+    waiting_pg: RefCell<FxHashMap<SpgId, Vec<Rc<ClientOp>>>>,
     /// Clients that must see the newest map, by session: see [`Core::drop_request`].
     to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
     /// Waiting requests were looked through for those that are not for this OSD any more since some
@@ -152,7 +152,7 @@ pub struct Core {
     /// Which groups backfill, and which want to.
     pub(crate) recovery_turns: RefCell<RecoveryTurns>,
     /// Which groups may begin to recover an object.
-    pub(crate) places: RefCell<pg::Places<PgId>>,
+    pub(crate) places: RefCell<pg::Places<SpgId>>,
     /// Which groups are scrubbed, and which are to be.
     pub(crate) scrubs: RefCell<Scrubs>,
     /// What background work has done.
@@ -346,7 +346,7 @@ impl Core {
     /// Does something for each group that nobody waits for. Clients are served on the same thread,
     /// and there may be many groups: this rests after a few.
     pub(crate) async fn for_each_host(&self, mut f: impl FnMut(&PgHost)) {
-        let all: Vec<PgId> = self.hosts.borrow().keys().copied().collect();
+        let all: Vec<SpgId> = self.hosts.borrow().keys().copied().collect();
         let mut since = Instant::now();
         for pgid in all {
             // It may be gone by now.
@@ -365,10 +365,10 @@ impl Core {
     pub fn last_epoch_clean(&self) -> (Vec<PgId>, Epoch) {
         let mut least = self.epoch();
         let mut leads = Vec::new();
-        for (pgid, host) in &*self.hosts.borrow() {
+        for host in self.hosts.borrow().values() {
             host.with_pg(|pg| {
                 if pg.is_primary() {
-                    leads.push(*pgid);
+                    leads.push(host.pgid);
                     least = least.min(if pg.is_clean() {
                         pg.epoch()
                     } else {
@@ -380,9 +380,25 @@ impl Core {
         (leads, least)
     }
 
-    /// A group, if this OSD has it.
-    pub fn host(&self, pgid: PgId) -> Option<Rc<PgHost>> {
-        self.hosts.borrow().get(&pgid).cloned()
+    /// A copy, if this OSD has it.
+    pub fn host(&self, id: SpgId) -> Option<Rc<PgHost>> {
+        self.hosts.borrow().get(&id).cloned()
+    }
+
+    /// The copy of a group that leads it by the newest map, if this OSD has it.
+    pub fn leading(&self, pgid: PgId) -> Option<Rc<PgHost>> {
+        let primary = self.map()?.mapping(pgid).primary?;
+        if primary.osd == self.whoami {
+            self.host(SpgId { pgid, shard: primary.shard })
+        } else {
+            None
+        }
+    }
+
+    /// A copy of a group that this OSD has, preferably the one that leads.
+    pub fn any_copy(&self, pgid: PgId) -> Option<Rc<PgHost>> {
+        let any = || self.hosts.borrow().values().find(|h| h.pgid == pgid).cloned();
+        self.leading(pgid).or_else(any)
     }
 
     /// The error that stopped this OSD, if one did.
@@ -434,7 +450,7 @@ impl Core {
     /// Adds a group that was loaded from the store. Later maps follow with [`Core::advance_map`].
     pub fn add_loaded(&self, pg: Pg) -> Rc<PgHost> {
         let host = PgHost::new(self.rc(), pg);
-        self.hosts.borrow_mut().insert(host.pgid, host.clone());
+        self.hosts.borrow_mut().insert(host.id, host.clone());
         host
     }
 
@@ -487,7 +503,7 @@ impl Core {
                 Waiting::Peer(e) => self.handle_peer(*e),
             }
         }
-        let stale: Vec<PgId> = self.waiting_pg.borrow().keys().copied().collect();
+        let stale: Vec<SpgId> = self.waiting_pg.borrow().keys().copied().collect();
         for pgid in stale {
             self.requeue_waiting_pg(pgid);
         }
@@ -501,18 +517,18 @@ impl Core {
 
     pub(crate) fn add_host(&self, pg: Pg) -> Rc<PgHost> {
         let host = PgHost::new(self.rc(), pg);
-        self.hosts.borrow_mut().insert(host.pgid, host.clone());
+        self.hosts.borrow_mut().insert(host.id, host.clone());
         host.pump();
-        self.requeue_waiting_pg(host.pgid);
+        self.requeue_waiting_pg(host.id);
         host
     }
 
-    pub(crate) fn forget_host(&self, pgid: PgId) {
-        self.hosts.borrow_mut().remove(&pgid);
+    pub(crate) fn forget_host(&self, id: SpgId) {
+        self.hosts.borrow_mut().remove(&id);
     }
 
-    fn requeue_waiting_pg(&self, pgid: PgId) {
-        let ops = self.waiting_pg.borrow_mut().remove(&pgid);
+    fn requeue_waiting_pg(&self, id: SpgId) {
+        let ops = self.waiting_pg.borrow_mut().remove(&id);
         for op in ops.into_iter().flatten() {
             self.route(op);
         }
@@ -525,8 +541,7 @@ impl Core {
         if let Some(room) = e.room {
             self.rooms.hear(e.from, room);
         }
-        let pgid = e.header.pgid;
-        if let Some(host) = self.host(pgid) {
+        if let Some(host) = self.host(e.header.receiver()) {
             match &e.msg {
                 PeerMsg::RepOp(_) => {
                     self.perf.subop.inc();
@@ -554,7 +569,8 @@ impl Core {
                 }
             }
             creation::Stranger::Answer(header, msg) => {
-                self.net.send(&[e.from], header, msg, self.room())
+                let to = PgShard { osd: e.from, shard: header.to };
+                self.net.send(&[to], header, msg, self.room())
             }
             creation::Stranger::Drop => {}
             creation::Stranger::WaitForMap => {
@@ -613,7 +629,9 @@ impl Core {
             return self.drop_request(&op);
         };
         let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
-        match self.host(pgid) {
+        // Clients name the copy that leads; in replicated pools that has no position.
+        let id = op.copy();
+        match self.host(id) {
             Some(host)
                 if host.with_pg(|pg| pg.is_primary() && pg.is_active())
                     && host.is_sign_of_life(&op) =>
@@ -628,12 +646,17 @@ impl Core {
                 }
             }
             Some(_) => self.drop_request(&op),
-            None if map.mapping(pgid).primary == Some(self.whoami) => {
+            None if map.mapping(pgid).primary == Some(self.copy_here(id)) => {
                 op.tracked.delayed("waiting for pg");
-                self.waiting_pg.borrow_mut().entry(pgid).or_default().push(op);
+                self.waiting_pg.borrow_mut().entry(id).or_default().push(op);
             }
             None => self.drop_request(&op),
         }
+    }
+
+    /// The name of a copy that this OSD has.
+    fn copy_here(&self, id: SpgId) -> PgShard {
+        PgShard { osd: self.whoami, shard: id.shard }
     }
 
     /// A request whose group was split meanwhile.
@@ -681,7 +704,7 @@ impl Core {
         };
         let is_void = |op: &ClientOp| {
             let resend = map.pool_ops(op.pgid.pool).map(|pool| pool.last_force_op_resend);
-            resend.zip(self.host(op.pgid)).is_some_and(|(resend, host)| host.is_void(op, resend))
+            resend.zip(self.host(op.copy())).is_some_and(|(resend, host)| host.is_void(op, resend))
         };
         let out = self.queue.borrow_mut().take_out(&is_void, Instant::now());
         out.iter().for_each(|op| self.drop_request(op));
@@ -948,7 +971,7 @@ impl Core {
                 self.clients_started.set(self.clients_started.get() + 1);
                 *op.slot.borrow_mut() = Some(slot);
                 op.receipt.set(receipt);
-                match self.host(op.pgid) {
+                match self.host(op.copy()) {
                     Some(host) => host.run_client_op(op),
                     None => self.drop_request(&op),
                 }

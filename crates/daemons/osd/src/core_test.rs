@@ -23,7 +23,7 @@ use store::Store;
 use tokio::sync::{mpsc, oneshot};
 use types::{
     EntityAddr, EntityAddrVec, EntityName, Epoch, Errno, IntervalSet, ObjectId, ObjectLocator,
-    OsdId, PgId, PoolId, SnapContext, SnapId, SpgId,
+    OsdId, PgId, PgShard, PoolId, SnapContext, SnapId, SpgId,
 };
 
 pub(crate) const POOL: PoolId = PoolId(1);
@@ -69,6 +69,7 @@ impl MapView for TestMap {
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
         (pool == POOL).then_some(PoolView {
+            kind: pg::PoolKind::Replicated,
             size: 3,
             min_size: 2,
             pg_num: self.pg_num,
@@ -89,6 +90,7 @@ impl MapView for TestMap {
             let n = pg.seed as usize % up.len();
             up.rotate_left(n);
         }
+        let up = pg::Members::whole(up);
         Mapping {
             up_primary: up.first().copied(),
             acting: up.clone(),
@@ -138,8 +140,8 @@ struct TestNet {
 }
 
 impl PeerNet for TestNet {
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room) {
-        for osd in to {
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room) {
+        for osd in to.iter().map(|c| &c.osd) {
             if self.down.borrow().contains(osd) || self.down.borrow().contains(&self.me) {
                 continue;
             }
@@ -306,7 +308,7 @@ impl Cluster {
             let done = (0..self.map.pg_num).all(|seed| {
                 let pgid = PgId { pool: POOL, seed };
                 let primary = self.map.mapping(pgid).primary.unwrap();
-                let host = self.cores[primary.0 as usize].host(pgid);
+                let host = self.cores[primary.osd.0 as usize].host(pgid.into());
                 host.is_some_and(|h| h.with_pg(|pg| pg.state().has(want)))
             });
             if done {
@@ -350,7 +352,7 @@ impl Cluster {
             addr: EntityAddr::default(),
             tid: self.tid,
         };
-        (request, self.map.mapping(pgid).primary.unwrap())
+        (request, self.map.mapping(pgid).primary.unwrap().osd)
     }
 
     fn send(&mut self, request: Request, to: OsdId) -> oneshot::Receiver<OsdOpReply> {
@@ -434,7 +436,7 @@ fn writes_are_replicated_and_survive_a_primary() {
         );
         // All three stores hold the same objects with the same content.
         for seed in 0..PG_NUM {
-            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+            let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
             let mut copies = Vec::new();
             for s in &c.stores {
                 let keys = s.list(coll, b"\x01", None, 1000).await.unwrap().keys;
@@ -601,7 +603,8 @@ fn a_stalled_store_changes_no_order() {
         // Two requests wait for their turn on the object, and the store stalls with the first one's
         // change.
         let head = ObjectId::new(POOL, "", "a", "", SnapId::NOSNAP);
-        let host = core.host(c.map.fold(PgId { pool: POOL, seed: head.hash }).unwrap()).unwrap();
+        let host =
+            core.host(c.map.fold(PgId { pool: POOL, seed: head.hash }).unwrap().into()).unwrap();
         let context = host.context(&head);
         assert!(
             context.enter(Mode::Write, Job::Unwatch(head.clone(), Default::default())).is_some()
@@ -1004,7 +1007,7 @@ impl Cluster {
     async fn objects(&self) -> usize {
         let mut n = 0;
         for seed in 0..PG_NUM {
-            let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+            let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
             for s in &self.stores {
                 let keys = s.list(coll, b"", None, 10_000).await.unwrap().keys;
                 n += keys.iter().filter(|k| *k != crate::host::META_KEY).count();
@@ -1176,7 +1179,7 @@ fn listings_page_through_all_objects() {
                 );
                 let (mut request, _) = c.message("", SnapId::NOSNAP, vec![op]);
                 request.m.pgid.pgid = pgid;
-                let to = c.map.mapping(pgid).primary.unwrap();
+                let to = c.map.mapping(pgid).primary.unwrap().osd;
                 let reply = c.send(request, to).await.unwrap();
                 assert!(reply.result >= 0);
                 let page: types::PgNlsResponse =
@@ -1209,7 +1212,7 @@ fn clients_hold_back_while_replicas_are_too_few() {
             m.up.remove(&1);
         });
         let state = |c: &Cluster| {
-            let h = c.cores[2].host(PgId { pool: POOL, seed: 0 }).unwrap();
+            let h = c.cores[2].host(PgId { pool: POOL, seed: 0 }.into()).unwrap();
             h.with_pg(|p| p.state())
         };
         for _ in 0..1000 {

@@ -153,7 +153,7 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
         assert_eq!((a.watch(&mut c, WATCH, 30).await, b.watch(&mut c, WATCH, 30).await), (0, 0));
         let (request, to) = c.message("o", SnapId::NOSNAP, vec![]);
         let core = c.cores[to.0 as usize].clone();
-        let host = core.host(request.m.pgid.pgid).unwrap();
+        let host = core.host(request.m.pgid).unwrap();
         let watcher = (7, EntityName::client(4));
         let due = || {
             host.watches.borrow().is_due(
@@ -215,7 +215,7 @@ async fn cluster() -> Cluster {
 /// All copies of the object's group have the same records.
 async fn assert_copies_agree(c: &mut Cluster) {
     for seed in 0..4 {
-        let coll = crate::host::coll_of(PgId { pool: POOL, seed });
+        let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
         let mut copies = Vec::new();
         for core in &c.cores {
             for key in core.store.list(coll, b"\x01", None, 100).await.unwrap().keys {

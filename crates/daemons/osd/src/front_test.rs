@@ -42,7 +42,7 @@ fn write(now: Instant) -> Work {
 
 fn job(kind: Kind) -> Work {
     Work::Background(Background {
-        pgid: PG,
+        pgid: PG.into(),
         copy: 0,
         kind,
         cost: 65536,

@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use store::{Coll, Key, Transaction, WriteHint};
 use tokio::sync::oneshot;
-use types::{Eversion, ObjectId, OsdId, PgId, SnapId};
+use types::{Eversion, ObjectId, OsdId, PgId, PoolId, ShardId, SnapId, SpgId};
 
 /// A job that takes its turn at an object.
 pub(crate) enum Job {
@@ -98,6 +98,8 @@ pub(crate) struct State {
 pub struct PgHost {
     /// The group.
     pub pgid: PgId,
+    /// The copy of it that this is.
+    pub id: SpgId,
     /// Which of the copies that this OSD has had of the group since it started.
     pub(crate) copy: u64,
     /// Its collection.
@@ -128,17 +130,32 @@ pub struct PgHost {
     pumping: Cell<bool>,
 }
 
-/// The collection of a group.
-pub fn coll_of(pgid: PgId) -> Coll {
-    // Pools count from 1 and stay far below 2^31.
-    Coll((pgid.pool.0 as u64) << 32 | u64::from(pgid.seed))
+/// Bits of a collection's number that tell the pool.
+const POOL_BITS: u32 = 24;
+const _: () = assert!(PoolId::LAST.0 == (1 << POOL_BITS) - 1);
+
+/// Whether collections can be numbered for a pool. No pool has any that says no: monitors give no
+/// such number.
+pub fn has_collections(pool: PoolId) -> bool {
+    (1..=PoolId::LAST.0).contains(&pool.0)
 }
 
-/// The group of a collection, `None` for the OSD's own collection.
-pub fn pgid_of(coll: Coll) -> Option<PgId> {
-    let pool = (coll.0 >> 32) as i64;
-    (pool > 0 && pool < i64::from(i32::MAX))
-        .then_some(PgId { pool: types::PoolId(pool), seed: coll.0 as u32 })
+/// The collection of a copy: 24 bits of pool, 8 bits of position plus one, 32 bits of seed. Only for
+/// pools that have collections.
+pub fn coll_of(id: SpgId) -> Coll {
+    debug_assert!(has_collections(id.pgid.pool), "{id}");
+    // NONE is -1, so it becomes 0.
+    let position = id.shard.0.wrapping_add(1) as u8;
+    let pool = (id.pgid.pool.0 as u64) << (64 - POOL_BITS);
+    Coll(pool | u64::from(position) << 32 | u64::from(id.pgid.seed))
+}
+
+/// The copy of a collection, `None` for the OSD's own collection.
+pub fn id_of(coll: Coll) -> Option<SpgId> {
+    let pool = PoolId((coll.0 >> (64 - POOL_BITS)) as i64);
+    let shard = ShardId(((coll.0 >> 32) as u8 as i8).wrapping_sub(1));
+    let known = has_collections(pool) && shard.0 >= ShardId::NONE.0;
+    known.then_some(SpgId { pgid: PgId { pool, seed: coll.0 as u32 }, shard })
 }
 
 /// Key of a group's own object: before every object of a pool.
@@ -146,10 +163,11 @@ pub const META_KEY: &[u8] = b"\0pg";
 
 impl PgHost {
     pub(crate) fn new(core: Rc<Core>, pg: Pg) -> Rc<Self> {
-        let pgid = pg.pgid();
-        let coll = coll_of(pgid);
+        let id = pg.spgid();
+        let coll = coll_of(id);
         Rc::new(PgHost {
-            pgid,
+            pgid: id.pgid,
+            id,
             copy: core.next_copy(),
             coll,
             meta: Bytes::from_static(META_KEY),
@@ -294,7 +312,7 @@ impl PgHost {
         };
         let misplaced = self.with_pg(|p| p.is_only_misplaced());
         self.core.enqueue(Work::Background(Background {
-            pgid: self.pgid,
+            pgid: self.id,
             copy: self.copy,
             kind,
             cost,
@@ -311,14 +329,14 @@ impl PgHost {
         if p.create_collection {
             let pg_num =
                 p.join.as_ref().map_or_else(|| self.with_pg(|pg| pg.pg_num()), |j| j.pg_num);
-            t.create_window(self.coll, window_of(self.pgid, pg_num));
+            t.create_window(self.coll, window_of(self.id, pg_num));
             t.touch(self.coll, &self.meta);
         }
         if let Some(join) = p.join {
-            join_into(&mut t, self.coll, &self.meta, join);
+            join_into(&mut t, self.id, &self.meta, join);
         }
         for child in p.split {
-            split_off(&mut t, self.coll, &self.meta, child);
+            split_off(&mut t, self.id, &self.meta, child);
         }
         let coll = self.coll;
         let meta = &self.meta;
@@ -409,7 +427,7 @@ impl PgHost {
         self.leave_count();
         self.leave_turns();
         self.leave_scrub();
-        self.core.forget_host(self.pgid);
+        self.core.forget_host(self.id);
         self.leave_places();
         for (from, header, msg) in undelivered {
             self.core.handle_peer(Envelope { from, header, msg, room: None });
@@ -715,9 +733,16 @@ mod tests {
     #[test]
     fn collections_and_groups_are_one_to_one() {
         let pgid = PgId { pool: types::PoolId(7), seed: 0x1f };
-        assert_eq!(pgid_of(coll_of(pgid)), Some(pgid));
-        assert_eq!(pgid_of(Coll(0)), None);
-        assert_eq!(pgid_of(Coll(u64::MAX)), None);
+        for pool in [1, 7, (1 << POOL_BITS) - 1] {
+            for (seed, shard) in [(0, -1), (0x1f, 0), (u32::MAX, 5), (3, i8::MAX)] {
+                let pgid = PgId { pool: PoolId(pool), seed };
+                let id = SpgId { pgid, shard: ShardId(shard) };
+                assert_eq!(id_of(coll_of(id)), Some(id));
+            }
+        }
+        assert!(!has_collections(PoolId(1 << POOL_BITS)) && !has_collections(PoolId(0)));
+        assert_eq!(id_of(Coll(0)), None);
+        assert_eq!(id_of(Coll(u64::MAX)), None);
         assert!(META_KEY < &pgid.first_object().to_key()[..]);
     }
 }

@@ -13,7 +13,7 @@ use objops::object::{ObjectInfo, decode_attr};
 use objops::{OI_ATTR, ObjectReader};
 use pg::{Backfill, Event, Listing, Reserver, Turn};
 use std::rc::Rc;
-use types::{Errno, Eversion, ObjectId, PgId};
+use types::{Errno, Eversion, ObjectId, PgId, SpgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
@@ -21,9 +21,9 @@ const PAGE: usize = 256;
 /// Whose turn it is to recover or to be filled on an OSD.
 pub(crate) struct RecoveryTurns {
     /// Groups that this OSD leads.
-    own: Reserver<PgId>,
+    own: Reserver<SpgId>,
     /// Groups that others lead.
-    target: Reserver<PgId>,
+    target: Reserver<SpgId>,
     /// The used part of the store above which no group moves here.
     backfillfull: f64,
     /// The store takes no more copies.
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    fn leave_turns(&self, pgid: PgId) {
+    fn leave_turns(&self, pgid: SpgId) {
         let mut turns = self.recovery_turns.borrow_mut();
         turns.own.leave(pgid);
         turns.target.leave(pgid);
@@ -110,7 +110,7 @@ impl Core {
 
     /// An operator wants these groups recovered, or filled, before others, or not any more.
     pub fn force_recovery(&self, pgs: impl Iterator<Item = PgId>, backfill: bool, on: bool) {
-        for host in pgs.filter_map(|pgid| self.host(pgid)) {
+        for host in pgs.filter_map(|pgid| self.leading(pgid)) {
             host.handle(Event::Force { backfill, on });
         }
     }
@@ -123,7 +123,7 @@ impl PgHost {
         let full = {
             let mut turns = self.core.recovery_turns.borrow_mut();
             if target { &mut turns.target } else { &mut turns.own }
-                .ask(self.pgid, priority, backfill);
+                .ask(self.id, priority, backfill);
             target && backfill && turns.full
         };
         if full {
@@ -134,7 +134,7 @@ impl PgHost {
 
     /// Gives the turns back.
     pub(crate) fn leave_turns(&self) {
-        self.core.leave_turns(self.pgid);
+        self.core.leave_turns(self.id);
         self.core.next_turns();
     }
 
@@ -181,7 +181,7 @@ impl PgHost {
                     // Removed meanwhile.
                     Err(Errno::ENOENT) => continue,
                     Err(e) => {
-                        tracing::error!(pg = %self.pgid, %oid, "cannot read what the object is: {e}");
+                        tracing::error!(pg = %self.id, %oid, "cannot read what the object is: {e}");
                         Eversion::default()
                     }
                 };

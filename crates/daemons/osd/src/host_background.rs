@@ -168,7 +168,7 @@ impl PgHost {
         if self.with_pg(|pg| pg.is_gone()) {
             return;
         }
-        let window = window_of(self.pgid, self.with_pg(|pg| pg.pg_num()));
+        let window = window_of(self.id, self.with_pg(|pg| pg.pg_num()));
         let mine = |k: &Bytes| k != META_KEY && (*k < window.floor || window.covers(k));
         let found = page.keys.len();
         let mut keys: Vec<Bytes> = page.keys.into_iter().filter(mine).collect();

@@ -674,7 +674,7 @@ impl PgHost {
             return_code: if returnvec { outcome.result } else { 0 },
             op_returns: if returnvec { op_returns(&outcome) } else { Vec::new() },
         });
-        self.with_pg(|pg| op.tracked.waits_for(pg.acknowledged_by()));
+        self.with_pg(|pg| op.tracked.waits_for(pg.acknowledged_by().map(|c| c.osd)));
         // The next operation on the object sees the new state; the store has it as soon as this is
         // proposed.
         let before = context

@@ -29,20 +29,20 @@ impl Core {
 impl PgHost {
     /// The machine has an object to recover.
     pub(crate) fn want_place(&self) {
-        self.core.places.borrow_mut().ask(self.pgid);
+        self.core.places.borrow_mut().ask(self.id);
         self.core.next_places();
     }
 
     /// The scheduler lets the group use the place that it was given.
     pub(crate) fn use_place(self: &Rc<Self>) {
         self.handle(pg::Event::StartRecovery { max_objects: 1 });
-        self.core.places.borrow_mut().used(self.pgid);
+        self.core.places.borrow_mut().used(self.id);
         self.core.next_places();
     }
 
     /// The group is gone.
     pub(crate) fn leave_places(&self) {
-        self.core.places.borrow_mut().leave(self.pgid);
+        self.core.places.borrow_mut().leave(self.id);
         self.core.next_places();
     }
 
@@ -50,7 +50,7 @@ impl PgHost {
     pub(crate) fn tell_recovering(&self) {
         let active = self.with_pg(|pg| pg.recovering_objects());
         if self.recovering.replace(active) != active {
-            self.core.places.borrow_mut().set_active(self.pgid, active);
+            self.core.places.borrow_mut().set_active(self.id, active);
             self.core.next_places();
         }
     }

@@ -24,7 +24,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use store::StoreError;
-use types::{ObjectId, PgId};
+use types::{ObjectId, PgId, SpgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
@@ -109,12 +109,12 @@ pub struct ScrubRules {
 #[derive(Default)]
 pub(crate) struct Scrubs {
     /// Led from here; whether they were wanted.
-    own: BTreeMap<PgId, (ScrubKind, bool)>,
-    others: BTreeSet<PgId>,
+    own: BTreeMap<SpgId, (ScrubKind, bool)>,
+    others: BTreeSet<SpgId>,
     /// Asked for by an operator, or following from another scrub.
-    wanted: BTreeMap<PgId, ScrubKind>,
+    wanted: BTreeMap<SpgId, ScrubKind>,
     /// What could not begin, and when to try again.
-    later: BTreeMap<PgId, Instant>,
+    later: BTreeMap<SpgId, Instant>,
     /// When this OSD may try anything again: primaries that try all the time keep turns from each
     /// other.
     rest: Option<Instant>,
@@ -135,13 +135,13 @@ impl Scrubs {
         self.own.len() + self.others.len() < most.max(1)
     }
 
-    fn may_try(&self, pgid: PgId, now: Instant) -> bool {
+    fn may_try(&self, pgid: SpgId, now: Instant) -> bool {
         !self.own.contains_key(&pgid) && self.later.get(&pgid).is_none_or(|at| *at <= now)
     }
 }
 
 /// Two numbers from 0 to 1 that only change with what they are made of.
-fn draw(pgid: PgId, stamp: types::Utime) -> [f64; 2] {
+fn draw(pgid: SpgId, stamp: types::Utime) -> [f64; 2] {
     let mut bytes = BytesMut::new();
     pgid.encode(&mut bytes, Features::ALL);
     stamp.encode(&mut bytes, Features::ALL);
@@ -164,10 +164,10 @@ impl Core {
         // A repair compares everything.
         let kind = ScrubKind { deep: deep || repair, repair, check: false };
         for pgid in pgids {
-            if self.host(pgid).is_some() {
+            if let Some(host) = self.leading(pgid) {
                 let mut scrubs = self.scrubs.borrow_mut();
-                scrubs.wanted.insert(pgid, kind);
-                scrubs.later.remove(&pgid);
+                scrubs.wanted.insert(host.id, kind);
+                scrubs.later.remove(&host.id);
             }
         }
         self.next_scrubs();
@@ -180,7 +180,7 @@ impl Core {
     }
 
     /// Groups whose scrub was asked for and has not begun.
-    pub fn wanted_scrubs(&self) -> Vec<(PgId, ScrubKind)> {
+    pub fn wanted_scrubs(&self) -> Vec<(SpgId, ScrubKind)> {
         self.scrubs.borrow().wanted.iter().map(|(p, k)| (*p, *k)).collect()
     }
 
@@ -192,7 +192,7 @@ impl Core {
             return;
         }
         let turns = self.scrub_turns(&settings.scrub);
-        let mut candidates: Vec<(PgId, ScrubKind)> = self.wanted_scrubs();
+        let mut candidates: Vec<(SpgId, ScrubKind)> = self.wanted_scrubs();
         if self.scrubs.borrow().has_turn(turns, true) {
             candidates.extend(self.due_scrubs(&settings.scrub));
         }
@@ -264,17 +264,17 @@ impl Core {
     }
 
     /// What is due: what is late first, the latest before others, and then what has waited longest.
-    fn due_scrubs(&self, s: &ScrubSettings) -> Vec<(PgId, ScrubKind)> {
+    fn due_scrubs(&self, s: &ScrubSettings) -> Vec<(SpgId, ScrubKind)> {
         let Some(map) = self.map() else { return Vec::new() };
         let now = wall_now();
         let mut due = Vec::new();
         for host in self.hosts() {
             let Some((history, pgid)) = host.with_pg(|pg| {
-                (pg.is_primary() && pg.is_clean()).then(|| (pg.info().history, pg.pgid()))
+                (pg.is_primary() && pg.is_clean()).then(|| (pg.info().history, pg.spgid()))
             }) else {
                 continue;
             };
-            let rules = self.rules_of_scrubs(map.scrub_rules(pgid.pool), s);
+            let rules = self.rules_of_scrubs(map.scrub_rules(pgid.pgid.pool), s);
             if let Some(kind) =
                 scrub_schedule::due(now, &history, &rules, draw(pgid, history.last_scrub_stamp))
             {
@@ -301,9 +301,9 @@ impl PgHost {
         );
         let granted = {
             let mut s = self.core.scrubs.borrow_mut();
-            let granted = s.others.contains(&self.pgid) || s.has_turn(turns, late);
+            let granted = s.others.contains(&self.id) || s.has_turn(turns, late);
             if granted {
-                s.others.insert(self.pgid);
+                s.others.insert(self.id);
             }
             granted
         };
@@ -312,26 +312,26 @@ impl PgHost {
 
     /// That turn is given back.
     pub(crate) fn release_scrub(&self) {
-        self.core.scrubs.borrow_mut().others.remove(&self.pgid);
+        self.core.scrubs.borrow_mut().others.remove(&self.id);
     }
 
     /// The own scrub is over.
     pub(crate) fn scrub_ended(&self, ran: bool, again: Option<ScrubKind>) {
         let mut s = self.core.scrubs.borrow_mut();
-        let begun = s.own.remove(&self.pgid);
+        let begun = s.own.remove(&self.id);
         if ran {
             self.note_scrubbed();
-            s.later.remove(&self.pgid);
+            s.later.remove(&self.id);
             if let Some(kind) = again {
-                s.wanted.entry(self.pgid).or_insert(kind);
+                s.wanted.entry(self.id).or_insert(kind);
             }
         } else {
             if let Some((kind, true)) = begun {
-                s.wanted.entry(self.pgid).or_insert(kind);
+                s.wanted.entry(self.id).or_insert(kind);
             }
             let wait = AGAIN.start + rand::random::<u64>() % (AGAIN.end - AGAIN.start);
             let again = Instant::now() + Duration::from_millis(wait);
-            s.later.insert(self.pgid, again);
+            s.later.insert(self.id, again);
             s.rest = Some(again);
         }
         drop(s);
@@ -345,11 +345,11 @@ impl PgHost {
     pub(crate) fn leave_scrub(&self) {
         self.scans.borrow_mut().clear();
         let mut s = self.core.scrubs.borrow_mut();
-        if let Some((kind, true)) = s.own.remove(&self.pgid) {
+        if let Some((kind, true)) = s.own.remove(&self.id) {
             // If this OSD still leads the group when it is clean again.
-            s.wanted.entry(self.pgid).or_insert(kind);
+            s.wanted.entry(self.id).or_insert(kind);
         }
-        s.others.remove(&self.pgid);
+        s.others.remove(&self.id);
     }
 
     /// The map has changed: scrubs that it forbids now stop, unless an operator asked for them.
@@ -358,8 +358,7 @@ impl PgHost {
         let Some(map) = self.core.map() else { return };
         let rules = map.scrub_rules(self.pgid.pool);
         let forbidden = if kind.deep { rules.no_deep_scrub } else { rules.no_scrub };
-        let wanted =
-            self.core.scrubs.borrow().own.get(&self.pgid).is_some_and(|(_, wanted)| *wanted);
+        let wanted = self.core.scrubs.borrow().own.get(&self.id).is_some_and(|(_, wanted)| *wanted);
         if forbidden && !wanted {
             self.handle(Event::StopScrub);
         }
@@ -651,7 +650,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_spread_and_stays() {
-        let pg = |seed| PgId { pool: PoolId(1), seed };
+        let pg = |seed| SpgId::from(PgId { pool: PoolId(1), seed });
         let stamp = Utime { sec: 1_000_000_000, nsec: 5 };
         assert_eq!(draw(pg(1), stamp), draw(pg(1), stamp));
         let all: Vec<f64> = (0..400).flat_map(|i| draw(pg(i), stamp)).collect();
@@ -665,7 +664,7 @@ mod tests {
     #[test]
     fn turns_are_counted_together() {
         let mut s = Scrubs::default();
-        let pg = |seed| PgId { pool: PoolId(1), seed };
+        let pg = |seed| SpgId::from(PgId { pool: PoolId(1), seed });
         let is_full = |s: &Scrubs, most| !s.has_turn(Turns { most, late: most }, false);
         assert!(!is_full(&s, 1) && !is_full(&s, 0));
         s.others.insert(pg(1));

@@ -1,8 +1,8 @@
 //! Groups that come out of others, or become part of them, on this OSD.
 //!
 //! The collections of a pool's groups are ranges of one space of the store, because objects are
-//! ordered by their reversed hashes: a split cuts a range and moves no object. See
-//! `docs/decisions/0010-pg-num.md`.
+//! ordered by their reversed hashes: a split cuts a range and moves no object. Where copies have
+//! positions, each position has a space of its own. See `docs/decisions/0010-pg-num.md`.
 
 use crate::core::{Core, wall_now};
 use crate::host::{PgHost, coll_of};
@@ -11,8 +11,8 @@ use pg::{Event, Join, MapRef, Pg, SplitOff, snap_mapper};
 use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use store::{Coll, Key, RowRange, Transaction, Window};
-use types::PgId;
+use store::{Key, RowRange, Transaction, Window};
+use types::{PgId, SpgId};
 
 /// Seed of the space of a pool: no group can have it.
 const SPACE: u32 = u32::MAX;
@@ -31,8 +31,9 @@ fn floor(pgid: PgId, out: &mut BytesMut) {
     out.put_u64(pgid.pool.0 as u64 ^ 1 << 63);
 }
 
-/// The part of its pool's space that a group has, of `pg_num`.
-pub(crate) fn window_of(pgid: PgId, pg_num: u32) -> Window {
+/// The part of the space of its pool and position that a copy has, of `pg_num`.
+pub(crate) fn window_of(id: SpgId, pg_num: u32) -> Window {
+    let pgid = id.pgid;
     let mut low = BytesMut::with_capacity(9);
     floor(pgid, &mut low);
     let bits = pgid.split_bits(pg_num);
@@ -40,7 +41,7 @@ pub(crate) fn window_of(pgid: PgId, pg_num: u32) -> Window {
     let last = first | u32::MAX.checked_shr(bits).unwrap_or(0);
     let end = last.checked_add(1).map(|end| bound(pgid, end));
     Window {
-        space: coll_of(PgId { seed: SPACE, ..pgid }),
+        space: coll_of(SpgId { pgid: PgId { seed: SPACE, ..pgid }, ..id }),
         floor: low.freeze(),
         start: bound(pgid, first),
         end,
@@ -48,9 +49,10 @@ pub(crate) fn window_of(pgid: PgId, pg_num: u32) -> Window {
 }
 
 /// Adds what makes the collection of a new group out of its parent's.
-pub(crate) fn split_off(t: &mut Transaction, parent: Coll, meta: &Key, child: SplitOff) {
-    let window = window_of(child.pgid, child.pg_num);
-    let coll = coll_of(child.pgid);
+pub(crate) fn split_off(t: &mut Transaction, parent: SpgId, meta: &Key, child: SplitOff) {
+    let id = SpgId { pgid: child.pgid, ..parent };
+    let window = window_of(id, child.pg_num);
+    let (parent, coll) = (coll_of(parent), coll_of(id));
     t.split(parent, window.start.clone(), coll);
     t.touch(coll, meta);
     let rows = |tag: u8, skip: usize| RowRange {
@@ -66,8 +68,10 @@ pub(crate) fn split_off(t: &mut Transaction, parent: Coll, meta: &Key, child: Sp
 }
 
 /// Adds what makes the collections of several groups one.
-pub(crate) fn join_into(t: &mut Transaction, target: Coll, meta: &Key, join: Join) {
+pub(crate) fn join_into(t: &mut Transaction, id: SpgId, meta: &Key, join: Join) {
+    let target = coll_of(id);
     for (part, here) in join.parts {
+        let part = SpgId { pgid: part, ..id };
         let coll = coll_of(part);
         if here {
             for (tag, skip) in [(snap_mapper::BY_SNAP, 9), (snap_mapper::BY_OBJECT, 1)] {
@@ -92,34 +96,15 @@ pub(crate) fn join_into(t: &mut Transaction, target: Coll, meta: &Key, join: Joi
     t.omap_set(target, meta, join.rows.set.into_vec());
 }
 
-impl PgHost {
-    /// A group of a store that was made when collections had no windows gets one, onto itself.
-    pub(crate) fn open_window(self: &Rc<Self>) {
-        let pg_num = self.with_pg(|pg| pg.pg_num());
-        if pg_num == 0 || self.core.store.window(self.coll).is_some() {
-            return;
-        }
-        let mut t = Transaction::new();
-        t.create_window(self.coll, Window { space: self.coll, ..window_of(self.pgid, pg_num) });
-        let host = self.clone();
-        self.core.submit(t, move |done| {
-            if let Err(e) = done {
-                host.core
-                    .fail(format!("{}: the collection cannot be made a window: {e}", host.pgid));
-            }
-        });
-    }
-}
-
 impl Core {
     /// Groups that become part of others with the next map.
     pub(crate) fn join_groups(&self, map: &MapRef) {
-        let mut joins: BTreeMap<PgId, Vec<Rc<PgHost>>> = BTreeMap::new();
+        let mut joins: BTreeMap<SpgId, Vec<Rc<PgHost>>> = BTreeMap::new();
         for host in self.hosts() {
             if let Some(target) = host.with_pg(|pg| pg.target_in(&**map)) {
-                joins.entry(target).or_default().push(host);
+                joins.entry(SpgId { pgid: target, ..host.id }).or_default().push(host);
             } else if host.with_pg(|pg| pg.takes_in(&**map)) {
-                joins.entry(host.pgid).or_default();
+                joins.entry(host.id).or_default();
             }
         }
         for (target, sources) in joins {
@@ -129,14 +114,14 @@ impl Core {
                 let waiting = std::mem::take(&mut source.st.borrow_mut().waiting_active);
                 waiting.iter().for_each(|op| self.drop_request(op));
                 source.leave_places();
-                self.forget_host(source.pgid);
+                self.forget_host(source.id);
             }
             let host = match (self.host(target), sources.first()) {
                 (Some(host), _) => host,
                 (None, Some(source)) => {
                     let conf = self.settings().pg.clone();
-                    let remains =
-                        source.with_pg(|pg| Pg::remains(self.whoami, target, pg, conf, wall_now()));
+                    let remains = source
+                        .with_pg(|pg| Pg::remains(self.whoami, target.pgid, pg, conf, wall_now()));
                     self.add_loaded(remains)
                 }
                 (None, None) => continue,
@@ -177,8 +162,9 @@ mod tests {
     #[test]
     fn windows_of_a_pool_are_its_whole_space() {
         for pg_num in 1..70 {
-            let mut all: Vec<Window> =
-                (0..pg_num).map(|seed| window_of(PgId::new(PoolId(3), seed), pg_num)).collect();
+            let mut all: Vec<Window> = (0..pg_num)
+                .map(|seed| window_of(PgId::new(PoolId(3), seed).into(), pg_num))
+                .collect();
             all.sort_by(|a, b| a.start.cmp(&b.start));
             assert_eq!(all[0].start, bound(PgId::new(PoolId(3), 0), 0));
             for pair in all.windows(2) {
@@ -203,7 +189,7 @@ mod tests {
                 );
                 let seed = types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num));
                 for other in 0..pg_num {
-                    let w = window_of(PgId::new(PoolId(3), other), pg_num);
+                    let w = window_of(PgId::new(PoolId(3), other).into(), pg_num);
                     assert_eq!(w.covers(&oid.to_key()), other == seed);
                     assert!(oid.to_key() >= w.floor && crate::host::META_KEY < &w.floor[..]);
                 }

@@ -21,7 +21,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use store::Transaction;
-use types::{Errno, ObjectId, PgId, SnapId};
+use types::{Errno, ObjectId, SnapId, SpgId};
 
 /// Rows of the snap mapper that are read at a time.
 const PAGE: usize = 64;
@@ -64,20 +64,20 @@ pub(crate) struct Pace {
 /// Whose turn it is on an OSD to trim.
 #[derive(Default)]
 pub(crate) struct Turns {
-    trimming: Vec<PgId>,
-    waiting: VecDeque<PgId>,
+    trimming: Vec<SpgId>,
+    waiting: VecDeque<SpgId>,
 }
 
 impl Turns {
     /// A group asks for its turn.
-    pub(crate) fn ask(&mut self, pgid: PgId) {
+    pub(crate) fn ask(&mut self, pgid: SpgId) {
         if !self.waiting.contains(&pgid) && !self.trimming.contains(&pgid) {
             self.waiting.push_back(pgid);
         }
     }
 
     /// A group is done, or does not want to any more.
-    pub(crate) fn leave(&mut self, pgid: PgId) {
+    pub(crate) fn leave(&mut self, pgid: SpgId) {
         self.waiting.retain(|p| *p != pgid);
         self.trimming.retain(|p| *p != pgid);
     }
@@ -88,7 +88,7 @@ impl Turns {
     }
 
     /// The next group that may begin.
-    pub(crate) fn next(&mut self, most: usize) -> Option<PgId> {
+    pub(crate) fn next(&mut self, most: usize) -> Option<SpgId> {
         if self.trimming.len() >= most.max(1) {
             return None;
         }
@@ -166,7 +166,7 @@ impl PgHost {
     pub(crate) fn want_trim(self: &Rc<Self>, snap: SnapId) {
         *self.trimmer.borrow_mut() = Some(Trimmer::new(snap));
         self.count_clones();
-        self.core.trim_turns.borrow_mut().ask(self.pgid);
+        self.core.trim_turns.borrow_mut().ask(self.id);
         self.core.next_trims();
     }
 
@@ -192,7 +192,7 @@ impl PgHost {
     /// Ends trimming and lets another group begin.
     pub(crate) fn leave_trim(self: &Rc<Self>) {
         *self.trimmer.borrow_mut() = None;
-        self.core.trim_turns.borrow_mut().leave(self.pgid);
+        self.core.trim_turns.borrow_mut().leave(self.id);
         self.core.next_trims();
     }
 
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn groups_take_turns() {
-        let pg = |seed| PgId { pool: PoolId(1), seed };
+        let pg = |seed| SpgId::from(types::PgId { pool: PoolId(1), seed });
         let mut turns = Turns::default();
         for seed in [1, 2, 3, 1] {
             turns.ask(pg(seed));

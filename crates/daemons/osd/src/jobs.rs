@@ -9,7 +9,7 @@ use crate::work::Kind;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::PgId;
+use types::SpgId;
 
 /// Objects, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Jobs {
     /// Objects of scrubs that are over.
     pub(crate) scrubbed: Count,
     /// Removals that wait for the end of a pause, with the bound of their next step.
-    paused: RefCell<BTreeMap<PgId, usize>>,
+    paused: RefCell<BTreeMap<SpgId, usize>>,
 }
 
 /// The bytes of some of the objects, if all are of the mean size.
@@ -127,7 +127,7 @@ impl PgHost {
     /// The machine wants objects removed.
     pub(crate) fn want_removal(self: &Rc<Self>, max: usize) {
         if self.core.settings().deletion_paused {
-            self.core.jobs.paused.borrow_mut().insert(self.pgid, max);
+            self.core.jobs.paused.borrow_mut().insert(self.id, max);
         } else {
             self.background(Kind::RemoveObjects(max));
         }

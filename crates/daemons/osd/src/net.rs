@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::sync::mpsc::UnboundedSender;
-use types::{EntityAddrVec, EntityType, OsdId, ShardId, SpgId};
+use types::{EntityAddrVec, EntityType, OsdId, PgShard};
 
 enum Route {
     Local(UnboundedSender<Envelope>),
@@ -81,15 +81,15 @@ impl Net {
 }
 
 impl PeerNet for Net {
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room) {
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room) {
         let mut encoded: Option<(bytes::Bytes, bytes::Bytes)> = None;
-        for osd in to {
-            if !self.route(*osd) {
+        for osd in to.iter().map(|c| c.osd) {
+            if !self.route(osd) {
                 // It is down in our map; peering deals with it.
                 continue;
             }
             let routes = self.routes.borrow();
-            match routes.get(osd).map(|(_, r)| r) {
+            match routes.get(&osd).map(|(_, r)| r) {
                 Some(Route::Local(tx)) => {
                     let _ = tx.send(Envelope {
                         from: self.me,
@@ -105,7 +105,7 @@ impl PeerNet for Net {
                     let m = PeerMessage {
                         epoch: header.sent,
                         from: self.me,
-                        pgid: SpgId { pgid: header.pgid, shard: ShardId::NONE },
+                        pgid: header.receiver(),
                         payload,
                         room: Some((room.data, room.copies)),
                         data,

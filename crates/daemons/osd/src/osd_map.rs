@@ -1,17 +1,18 @@
 //! The OSDMap as the cluster map of this OSD.
 
+use crate::host::has_collections;
 use crate::host_scrub::ScrubRules;
 use crate::map::{ClusterMap, PoolOps};
 use bytes::Bytes;
 use objops::object::PoolRules;
-use pg::{MapView, Mapping, MergeMeta, PoolView};
+use pg::{MapView, Mapping, Members, MergeMeta, PoolKind, PoolView};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{
-    EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PoolId, SnapId,
-    pool,
+    EntityAddr, EntityAddrVec, Epoch, IntervalSet, ObjectId, OsdId, OsdMap, PgId, PgPool, PoolId,
+    SnapId, pool,
 };
 
 /// One epoch. What operations ask again and again is worked out once.
@@ -53,8 +54,9 @@ fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
     }
 }
 
-fn some(osd: OsdId) -> Option<OsdId> {
-    osd.is_some().then_some(osd)
+/// Whether groups of the pool are instantiated: not those of erasure-coded pools.
+fn is_served(id: PoolId, pool: &PgPool) -> bool {
+    pool.is_replicated() && has_collections(id)
 }
 
 impl MapView for MapAt {
@@ -77,8 +79,10 @@ impl MapView for MapAt {
         self.map.osd(osd).map_or(Epoch(0), |o| o.info.lost_at)
     }
     fn pool(&self, id: PoolId) -> Option<PoolView> {
-        let p = self.map.pool(id)?;
+        // A group of a pool that is not served has no place here.
+        let p = self.map.pool(id).filter(|p| is_served(id, p))?;
         Some(PoolView {
+            kind: PoolKind::Replicated,
             size: p.size.into(),
             min_size: p.min_size.into(),
             pg_num: p.pg_num,
@@ -135,12 +139,17 @@ impl MapView for MapAt {
             return m.clone();
         }
         let placed = self.map.pg_to_up_acting(pg);
-        let whole = |osds: Vec<OsdId>| osds.into_iter().filter(|o| o.is_some()).collect();
+        let replicated = self.map.pool(pg.pool).is_none_or(PgPool::is_replicated);
+        let members = |osds: Vec<OsdId>| match replicated {
+            true => Members::whole(osds),
+            false => Members::positioned(osds),
+        };
+        let (up, acting) = (members(placed.up), members(placed.acting));
         let m = Mapping {
-            up: whole(placed.up),
-            up_primary: some(placed.up_primary),
-            acting: whole(placed.acting),
-            primary: some(placed.acting_primary),
+            up_primary: up.on(placed.up_primary),
+            primary: acting.on(placed.acting_primary),
+            up,
+            acting,
         };
         self.mappings.borrow_mut().insert(pg, m.clone());
         m
@@ -149,8 +158,7 @@ impl MapView for MapAt {
 
 impl ClusterMap for MapAt {
     fn pools(&self) -> Vec<PoolId> {
-        // Erasure-coded pools are not served yet; their groups are not instantiated.
-        self.map.pools.iter().filter(|(_, p)| p.is_replicated()).map(|(id, _)| *id).collect()
+        self.map.pools.iter().filter(|(id, p)| is_served(**id, p)).map(|(id, _)| *id).collect()
     }
     fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>> {
         self.pools.get(&pool).cloned()

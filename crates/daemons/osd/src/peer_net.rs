@@ -8,7 +8,7 @@ use pg::{PeerHeader, PeerMsg};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use types::{EntityAddrVec, OsdId};
+use types::{EntityAddrVec, OsdId, PgShard};
 
 /// A message from another OSD.
 #[derive(Debug)]
@@ -25,8 +25,9 @@ pub struct Envelope {
 
 /// Sends messages to other OSDs.
 pub trait PeerNet {
-    /// Sends one message to several OSDs, with the room that is left here.
-    fn send(&self, to: &[OsdId], header: PeerHeader, msg: PeerMsg, room: Room);
+    /// Sends one message to several copies at the position that the header names, with the room that
+    /// is left here.
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room);
 }
 
 type Registry = Mutex<HashMap<EntityAddrVec, UnboundedSender<Envelope>>>;

@@ -162,7 +162,7 @@ impl PgHost {
         let me = self.core.whoami;
         self.with_pg(|pg| {
             let m = pg.mapping();
-            f(&mut m.acting.iter().chain(&m.up).copied().filter(|o| *o != me))
+            f(&mut m.acting.osds().chain(m.up.osds()).filter(|o| *o != me))
         })
     }
 
@@ -174,7 +174,7 @@ impl PgHost {
     /// Who gets a part of a copy from here: a replica only sends to its primary.
     fn receivers(&self) -> Vec<OsdId> {
         match self.with_pg(|pg| (pg.is_primary(), pg.mapping().primary)) {
-            (false, Some(primary)) => vec![primary],
+            (false, Some(primary)) => vec![primary.osd],
             _ => self.with_others(|others| others.collect()),
         }
     }

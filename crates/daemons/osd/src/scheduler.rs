@@ -647,7 +647,7 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
         Work::Client(op) => (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client),
         Work::Background(job) => {
             let (class, priority) = of_background(job, p);
-            (class, job.pgid.pool.0 as u64, job.cost, priority)
+            (class, job.pgid.pgid.pool.0 as u64, job.cost, priority)
         }
     }
 }
@@ -1027,7 +1027,7 @@ mod tests {
 
     fn job(kind: Kind) -> Work {
         Work::Background(Background {
-            pgid: PgId { pool: PoolId(1), seed: 0 },
+            pgid: PgId { pool: PoolId(1), seed: 0 }.into(),
             copy: 0,
             kind,
             cost: 1 << 20,

@@ -26,7 +26,7 @@ fn config(settings: &[(&str, &str)]) -> Config {
 fn job(kind: Kind) -> Work {
     let pgid = PgId { pool: PoolId(5), seed: 0 };
     Work::Background(Background {
-        pgid,
+        pgid: pgid.into(),
         copy: 0,
         kind,
         cost: 4096,

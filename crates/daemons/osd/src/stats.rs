@@ -4,7 +4,8 @@ use crate::core::{Core, wall_now};
 use pg::machine::PgStatus;
 use pg::{Pg, StatSum};
 use types::{
-    Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgStat, PgState, StoreStatfs,
+    Epoch, ObjectStatCollection, ObjectStatSum, OsdId, OsdStat, PgShard, PgStat, PgState,
+    StoreStatfs,
 };
 
 /// Space of the store.
@@ -36,6 +37,11 @@ pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64, snap_trim_queues: u64) ->
         num_snap_trimming: i32::try_from(core.trimming_groups()).unwrap_or(i32::MAX),
         ..OsdStat::default()
     }
+}
+
+/// The OSD of a primary, -1 for none.
+fn osd_of(primary: Option<PgShard>) -> OsdId {
+    primary.map_or(OsdId(-1), |p| p.osd)
 }
 
 /// `pg_stat_t` of a group. `reads` are those served here, which its log does not know.
@@ -72,7 +78,6 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         num_large_omap_objects: count(s.scrub.large_omap_objects),
         ..ObjectStatSum::default()
     };
-    let none = OsdId(-1);
     PgStat {
         version: s.last_update,
         reported_seq: seq,
@@ -100,10 +105,10 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         stats: ObjectStatCollection { sum },
         log_size: s.log_size as i64,
         ondisk_log_size: s.log_size as i64,
-        up_primary: s.up_primary.unwrap_or(none),
-        acting_primary: s.primary.unwrap_or(none),
-        up: s.up,
-        acting: s.acting,
+        up_primary: osd_of(s.up_primary),
+        acting_primary: osd_of(s.primary),
+        up: s.up.slots(),
+        acting: s.acting.slots(),
         mapping_epoch: s.history.same_interval_since,
         blocked_by: s.blocked_by.into_iter().collect(),
         purged_snaps: s.purged_snaps,

@@ -2,7 +2,7 @@
 //! groups still need. All of it is in the collection [`OWN`].
 //!
 //! ```text
-//! object "super"              attribute "super": [`Superblock`], attribute "qos": [`Learned`]
+//! object "super"              attributes "format": [`FORMAT`], "super": [`Superblock`], "qos": [`Learned`]
 //! object "map" + epoch (BE)   one full OSDMap
 //! ```
 
@@ -15,7 +15,16 @@ use types::{Epoch, Fsid, OsdId, OsdMap};
 
 /// The OSD's own collection. Groups have collections of pools, which count from 1.
 pub const OWN: Coll = Coll(0);
+/// The format of everything that an OSD keeps in its store: collection numbers, rows of groups,
+/// superblock. A store with another one is refused. Raise it with every change that the versions of
+/// the records alone cannot tell.
+///
+/// * 1: collections of groups without positions; has no attribute of its own.
+/// * 2: collections of copies with positions.
+pub const FORMAT: u32 = 2;
+
 const SUPER: &[u8] = b"super";
+const FORMAT_ATTR: &[u8] = b"format";
 const MAP: &[u8] = b"map";
 
 /// Identity and progress.
@@ -57,6 +66,15 @@ pub enum OwnError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Another version of Siphon wrote the store.
+    #[error(
+        "the store has format {found}, and this version reads format {FORMAT} only: start the OSD \
+         with the version that wrote it, or replace it by a new one, which is filled from other OSDs"
+    )]
+    Format {
+        /// The store's.
+        found: u32,
+    },
     /// What is stored makes no sense.
     #[error("{what} is damaged")]
     Damaged {
@@ -78,6 +96,11 @@ fn map_key(epoch: Epoch) -> Key {
 /// Adds the creation of the collection.
 pub fn create(t: &mut Transaction) {
     t.create_collection(OWN);
+    put_format(t, FORMAT);
+}
+
+fn put_format(t: &mut Transaction, format: u32) {
+    t.set_attr(OWN, &Bytes::from_static(SUPER), FORMAT_ATTR, format.to_bytes(Features::ALL));
 }
 
 /// Adds the superblock.
@@ -118,8 +141,22 @@ pub fn drop_maps(t: &mut Transaction, from: Epoch, to: Epoch) {
     }
 }
 
-/// Reads the superblock.
+/// The format of the store.
+async fn load_format(store: &Store) -> Result<u32, OwnError> {
+    match store.get_attr(OWN, &Bytes::from_static(SUPER), FORMAT_ATTR).await {
+        Ok(bytes) => u32::from_bytes(&bytes)
+            .map_err(|source| OwnError::Damaged { what: "the store's format".into(), source }),
+        Err(StoreError::NoAttr) => Ok(1),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Reads the superblock. A store of another format is refused.
 pub async fn load(store: &Store) -> Result<Superblock, OwnError> {
+    let found = load_format(store).await?;
+    if found != FORMAT {
+        return Err(OwnError::Format { found });
+    }
     let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), SUPER).await?;
     Superblock::from_bytes(&bytes)
         .map_err(|source| OwnError::Damaged { what: "the superblock".into(), source })
@@ -140,4 +177,41 @@ pub async fn load_map(store: &Store, epoch: Epoch) -> Result<Option<OsdMap>, Own
     let map = OsdMap::from_bytes(&bytes)
         .map_err(|source| OwnError::Damaged { what: format!("map {epoch}"), source })?;
     Ok(Some(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_store_of_another_format_is_refused() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let store = Store::memory();
+                let superblock = Superblock { whoami: OsdId(3), ..Superblock::default() };
+                let mut t = Transaction::new();
+                // As stores of format 1 were made.
+                t.create_collection(OWN);
+                put(&mut t, &superblock);
+                store.submit(t).unwrap().await.unwrap();
+                let why = load(&store).await.unwrap_err();
+                assert!(matches!(why, OwnError::Format { found: 1 }), "{why}");
+                let text = why.to_string();
+                assert!(text.contains("format 1") && text.contains("format 2"), "{text}");
+                for format in [FORMAT + 1, FORMAT] {
+                    let mut t = Transaction::new();
+                    put_format(&mut t, format);
+                    store.submit(t).unwrap().await.unwrap();
+                    match load(&store).await {
+                        Ok(found) => assert_eq!((found, format), (superblock.clone(), FORMAT)),
+                        Err(why) => assert!(
+                            matches!(why, OwnError::Format { found } if found == FORMAT + 1),
+                            "{why}"
+                        ),
+                    }
+                }
+            })
+            .await;
+    }
 }

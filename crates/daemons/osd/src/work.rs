@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
-use types::{ObjectId, PgId, PoolId, SnapId};
+use types::{ObjectId, PoolId, SnapId, SpgId};
 
 /// Something to do that costs the device or the processor.
 pub enum Work {
@@ -21,7 +21,7 @@ pub enum Work {
 /// Work of a group that no client waits for.
 pub struct Background {
     /// The group.
-    pub pgid: PgId,
+    pub pgid: SpgId,
     /// Which of the copies that this OSD has had of the group, one after the other: the next one
     /// knows nothing of it.
     pub copy: u64,

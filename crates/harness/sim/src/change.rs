@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Encode, Features, Reader};
 use pg::Payload;
-use types::{Eversion, ObjectId, PgId, SnapId, SnapSet};
+use types::{Eversion, ObjectId, SnapId, SnapSet, SpgId};
 
 use crate::disk::StoreOp;
 use crate::object::Object;
@@ -44,7 +44,7 @@ pub enum Change {
 
 impl Change {
     /// What the store does.
-    pub fn into_store(self, pgid: PgId, oid: ObjectId) -> Vec<StoreOp> {
+    pub fn into_store(self, pgid: SpgId, oid: ObjectId) -> Vec<StoreOp> {
         match self {
             Self::Nothing => Vec::new(),
             Self::Write(object) => vec![StoreOp::Write(pgid, oid, object)],

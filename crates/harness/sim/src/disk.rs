@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use pg::{ObjectChunk, PersistToken, Progress, snap_mapper};
-use types::{Epoch, Eversion, ObjectId, PgId, SnapId, SnapSet};
+use types::{Epoch, Eversion, ObjectId, SnapId, SnapSet, SpgId};
 
 use crate::content::{attrs_of, set_attrs};
 use crate::object::Object;
@@ -65,7 +65,7 @@ pub struct State {
     /// Encoded [`pg::creation::UnbornPgs`].
     pub unborn: Bytes,
     /// Collections.
-    pub colls: BTreeMap<PgId, Coll>,
+    pub colls: BTreeMap<SpgId, Coll>,
 }
 
 /// The version of a log entry, if that is its row's key.
@@ -82,41 +82,41 @@ fn logged_version(key: &[u8]) -> Option<Eversion> {
 #[derive(Clone, Debug)]
 pub enum StoreOp {
     /// New collection.
-    Create(PgId),
+    Create(SpgId),
     /// A collection gives the objects of another PG, of which these many bits of the hash decide,
     /// to a new one.
-    Split(PgId, PgId, u32),
+    Split(SpgId, SpgId, u32),
     /// Collections become part of one; its rows go.
-    Join(PgId, Vec<PgId>),
+    Join(SpgId, Vec<SpgId>),
     /// No collection.
-    Drop(PgId),
+    Drop(SpgId),
     /// Set a row.
-    Set(PgId, Bytes, Bytes),
+    Set(SpgId, Bytes, Bytes),
     /// Remove a row.
-    Unset(PgId, Bytes),
+    Unset(SpgId, Bytes),
     /// Replace an object.
-    Write(PgId, ObjectId, Object),
+    Write(SpgId, ObjectId, Object),
     /// Remove an object.
-    Remove(PgId, ObjectId),
+    Remove(SpgId, ObjectId),
     /// A clone of a head as it is, with this version.
-    Clone(PgId, ObjectId, Eversion),
+    Clone(SpgId, ObjectId, Eversion),
     /// A clone stands for other snapshots than before.
-    Snaps(PgId, ObjectId, Vec<SnapId>, Vec<SnapId>),
+    Snaps(SpgId, ObjectId, Vec<SnapId>, Vec<SnapId>),
     /// A head has other clones, and this version.
-    Clones(PgId, ObjectId, Eversion, SnapSet),
+    Clones(SpgId, ObjectId, Eversion, SnapSet),
     /// A row that finds a clone goes.
-    Unmap(PgId, Bytes),
+    Unmap(SpgId, Bytes),
     /// The object counts as this version.
-    Version(PgId, ObjectId, Eversion),
+    Version(SpgId, ObjectId, Eversion),
     /// Part of a recovered object.
-    Push(PgId, Box<ObjectChunk>),
+    Push(SpgId, Box<ObjectChunk>),
     /// Progress of the OSD itself.
     Super(Epoch, Bytes),
 }
 
 impl State {
     /// The version of the object that is there.
-    pub fn version(&self, pg: PgId, oid: &ObjectId) -> Option<Eversion> {
+    pub fn version(&self, pg: SpgId, oid: &ObjectId) -> Option<Eversion> {
         Some(self.colls.get(&pg)?.objects.get(oid)?.version)
     }
 
@@ -130,11 +130,11 @@ impl State {
                 let coll = self.coll(parent);
                 let objects = coll
                     .objects
-                    .extract_if(.., |oid, _| child.contains_hash(*bits, oid.hash))
+                    .extract_if(.., |oid, _| child.pgid.contains_hash(*bits, oid.hash))
                     .collect();
                 let mapper = coll
                     .mapper
-                    .extract_if(.., |k, v| child.contains_hash(*bits, mapped(k, v).hash))
+                    .extract_if(.., |k, v| child.pgid.contains_hash(*bits, mapped(k, v).hash))
                     .collect();
                 let old =
                     self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects, mapper });
@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    fn coll(&mut self, pg: &PgId) -> &mut Coll {
+    fn coll(&mut self, pg: &SpgId) -> &mut Coll {
         self.colls.get_mut(pg).expect("the collection was created")
     }
 }
@@ -212,7 +212,7 @@ impl State {
 struct Txn {
     seq: u64,
     ops: Vec<StoreOp>,
-    tell: Option<(PgId, PersistToken)>,
+    tell: Option<(SpgId, PersistToken)>,
 }
 
 /// The disk of one OSD. Survives its process.
@@ -223,9 +223,9 @@ pub struct Disk {
     pending: VecDeque<Txn>,
     seq: u64,
     /// Entries of logs that became durable since the last look.
-    pub landed: Vec<(PgId, Eversion)>,
+    pub landed: Vec<(SpgId, Eversion)>,
     /// Objects with a block that cannot be read, until they are written anew.
-    bad: BTreeSet<(PgId, ObjectId)>,
+    bad: BTreeSet<(SpgId, ObjectId)>,
 }
 
 impl Disk {
@@ -240,7 +240,7 @@ impl Disk {
     }
 
     /// Applies a transaction. Returns its number.
-    pub fn submit(&mut self, ops: Vec<StoreOp>, tell: Option<(PgId, PersistToken)>) -> u64 {
+    pub fn submit(&mut self, ops: Vec<StoreOp>, tell: Option<(SpgId, PersistToken)>) -> u64 {
         for op in &ops {
             self.applied.apply(op);
             match op {
@@ -265,7 +265,7 @@ impl Disk {
     }
 
     /// Makes everything up to `seq` durable. Returns whom to tell.
-    pub fn flush(&mut self, seq: u64) -> Vec<(PgId, PersistToken)> {
+    pub fn flush(&mut self, seq: u64) -> Vec<(SpgId, PersistToken)> {
         let mut told = Vec::new();
         while let Some(txn) = self.pending.pop_front_if(|t| t.seq <= seq) {
             for op in &txn.ops {
@@ -293,14 +293,14 @@ impl Disk {
     }
 
     /// A block of the object goes bad. False if the object is not there.
-    pub fn spoil(&mut self, pg: PgId, oid: &ObjectId) -> bool {
+    pub fn spoil(&mut self, pg: SpgId, oid: &ObjectId) -> bool {
         self.applied.colls.get(&pg).is_some_and(|c| c.objects.contains_key(oid))
             && self.bad.insert((pg, oid.clone()))
     }
 
     /// A bit of the object's data changes on the medium, without a word; or of its attribute, where
     /// no checksum sees it. False if the object is not there, or not durable as it is.
-    pub fn flip(&mut self, pg: PgId, oid: &ObjectId, bit: u64, attr: bool) -> bool {
+    pub fn flip(&mut self, pg: SpgId, oid: &ObjectId, bit: u64, attr: bool) -> bool {
         if self.durable.version(pg, oid) != self.applied.version(pg, oid) {
             return false;
         }
@@ -318,7 +318,12 @@ impl Disk {
     }
 
     /// Reads an object, and verifies what was read.
-    pub fn read(&self, pg: PgId, oid: &ObjectId, verify: bool) -> Result<Option<&Object>, Damaged> {
+    pub fn read(
+        &self,
+        pg: SpgId,
+        oid: &ObjectId,
+        verify: bool,
+    ) -> Result<Option<&Object>, Damaged> {
         let Some(object) = self.applied.colls.get(&pg).and_then(|c| c.objects.get(oid)) else {
             return Ok(None);
         };
@@ -327,7 +332,7 @@ impl Disk {
     }
 
     /// Whether reads of the object fail.
-    pub fn is_bad(&self, pg: PgId, oid: &ObjectId) -> bool {
+    pub fn is_bad(&self, pg: SpgId, oid: &ObjectId) -> bool {
         self.bad.contains(&(pg, oid.clone()))
     }
 
@@ -339,7 +344,7 @@ impl Disk {
     /// Reads one part of an object, and verifies all of it.
     pub fn read_chunk(
         &self,
-        pg: &PgId,
+        pg: &SpgId,
         oid: &ObjectId,
         version: Eversion,
         from: Progress,

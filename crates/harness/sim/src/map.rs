@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pg::{MapView, Mapping, PoolView};
+use pg::{MapView, Mapping, Members, PoolView};
 use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
 
 use crate::rng::mix;
@@ -146,6 +146,7 @@ impl MapView for MapModel {
             .filter(|&o| self.is_up(o))
             .collect();
         let acting = if temp.is_empty() { up.clone() } else { temp };
+        let (up, acting) = (Members::whole(up), Members::whole(acting));
         Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use pg::MapView;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, PoolId, SpgId};
 
 use crate::content::{object_id, value_if_whole};
 use crate::map::MapModel;
@@ -48,7 +48,7 @@ pub struct Oracle {
     /// The newest map that processes have acted on.
     acted: BTreeMap<(OsdId, u64), Epoch>,
     /// On whose disk an entry of a log was ever durable.
-    landed: BTreeMap<(PgId, Eversion), BTreeSet<OsdId>>,
+    landed: BTreeMap<(PgId, Eversion), BTreeSet<PgShard>>,
     /// An operator may give objects up: what was answered may be gone.
     gives_up: bool,
     /// How often there was something to look at.
@@ -71,9 +71,12 @@ impl Oracle {
     }
 
     /// Entries of a log are durable here.
-    pub fn landed(&mut self, osd: OsdId, entries: Vec<(PgId, Eversion)>) {
-        for at in entries.into_iter().filter(|(pgid, _)| pgid.pool == self.pool) {
-            self.landed.entry(at).or_default().insert(osd);
+    pub fn landed(&mut self, osd: OsdId, entries: Vec<(SpgId, Eversion)>) {
+        for (SpgId { pgid, shard }, version) in entries {
+            if pgid.pool == self.pool {
+                let on = self.landed.entry((pgid, version)).or_default();
+                on.insert(PgShard { osd, shard });
+            }
         }
     }
 
@@ -100,8 +103,10 @@ impl Oracle {
         monitor: &Monitor,
     ) -> Result<(), String> {
         let Proof { pgid, epoch, since, acting, version, first } = proof;
-        let min_size =
-            monitor.at(*epoch).and_then(|m| m.pool(pgid.pool)).map_or(0, |p| p.min_size as usize);
+        let min_size = monitor
+            .at(*epoch)
+            .and_then(|m| m.pool(pgid.pgid.pool))
+            .map_or(0, |p| p.min_size as usize);
         if acting.len() < min_size {
             return Err(format!(
                 "{pgid}: {acting:?} answer a client in epoch {epoch}, which are fewer than min_size {min_size}"
@@ -109,7 +114,7 @@ impl Oracle {
         }
         let Some(version) = version else { return Ok(()) };
         if *first {
-            let on = self.landed.get(&(*pgid, *version));
+            let on = self.landed.get(&(pgid.pgid, *version));
             *self.marks.entry("first answer looked at").or_default() += 1;
             if let Some(osd) = acting.iter().find(|o| on.is_none_or(|on| !on.contains(o))) {
                 return Err(format!(
@@ -120,8 +125,9 @@ impl Oracle {
         let Known { answered, still, .. } = &mut self.known[object as usize];
         let newest = answered.entry(*since).or_default();
         *newest = (*newest).max(*still.get(version).unwrap_or(version));
-        for osd in acting {
-            self.contents(&osds[osd.0 as usize], *pgid)?;
+        for copy in acting {
+            let here = SpgId { shard: copy.shard, ..*pgid };
+            self.contents(&osds[copy.osd.0 as usize], here)?;
         }
         Ok(())
     }
@@ -199,20 +205,21 @@ impl Oracle {
     }
 
     /// Looks at one PG of one OSD, after something happened to it.
-    pub fn look(&mut self, osd: &Osd, pgid: PgId, osds: &[Osd], time: u64) -> Result<(), String> {
+    pub fn look(&mut self, osd: &Osd, copy: SpgId, osds: &[Osd], time: u64) -> Result<(), String> {
+        let pgid = copy.pgid;
         if pgid.pool != self.pool {
             return Ok(());
         }
-        self.contents(osd, pgid)?;
-        let Some(mine) = osd.serves(pgid, time) else { return Ok(()) };
+        self.contents(osd, copy)?;
+        let Some(mine) = osd.serves(copy, time) else { return Ok(()) };
         for other in osds.iter().filter(|o| o.id != osd.id && o.incarnation != 0) {
             for (id, _) in other.pgs() {
-                if id.pool != self.pool {
+                if id.pgid.pool != self.pool {
                     continue;
                 }
                 let Some(its) = other.serves(*id, time) else { continue };
                 let bits = mine.bits.min(its.bits);
-                if (pgid.seed ^ id.seed) & ((1 << bits) - 1) != 0 {
+                if (pgid.seed ^ id.pgid.seed) & ((1 << bits) - 1) != 0 {
                     continue;
                 }
                 *self.marks.entry("two may serve").or_default() += 1;
@@ -228,12 +235,13 @@ impl Oracle {
     }
 
     /// A copy that counts has what was answered.
-    fn contents(&mut self, osd: &Osd, pgid: PgId) -> Result<(), String> {
+    fn contents(&mut self, osd: &Osd, copy: SpgId) -> Result<(), String> {
+        let pgid = copy.pgid;
         if self.gives_up || osd.incarnation == 0 {
             return Ok(());
         }
-        let Some(pg) = osd.pg(pgid).filter(|pg| counts(pg, osd.id)) else { return Ok(()) };
-        let Some(coll) = osd.disk.state().colls.get(&pgid) else { return Ok(()) };
+        let Some(pg) = osd.pg(copy).filter(|pg| counts(pg)) else { return Ok(()) };
+        let Some(coll) = osd.disk.state().colls.get(&copy) else { return Ok(()) };
         let since = pg.info().history.same_interval_since;
         let bits = pgid.split_bits(pg.pg_num());
         for (oid, known) in
@@ -276,11 +284,11 @@ impl Oracle {
 }
 
 /// The copy was activated in this interval, and is one of those who have everything.
-fn counts(pg: &pg::Pg, osd: OsdId) -> bool {
+fn counts(pg: &pg::Pg) -> bool {
     let phase = pg.phase_name();
     let active = phase.starts_with("Started/Primary/Active/")
         && phase != "Started/Primary/Active/Activating";
-    pg.mapping().acting.contains(&osd) && (active || phase == "Started/ReplicaActive")
+    pg.mapping().acting.contains(&pg.whoami()) && (active || phase == "Started/ReplicaActive")
 }
 
 /// The map is the one of its epoch.

@@ -17,7 +17,7 @@ use pg::{
     Reserver, ScrubKind, ScrubMap, ScrubObject, Steady, Turn,
 };
 use smallvec::smallvec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId, Utime};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, SnapId, SpgId, Utime};
 
 use self::clients::read_of;
 pub use self::effect::{Effect, Local, Proof, ReadObject, Serves};
@@ -113,19 +113,19 @@ pub struct Osd {
     /// Permille: a backfill finds no room.
     pub tight: u64,
     unborn: UnbornPgs,
-    pgs: BTreeMap<PgId, Hosted>,
+    pgs: BTreeMap<SpgId, Hosted>,
     early: Vec<(OsdId, PeerHeader, PeerMsg)>,
     early_ops: Vec<ClientOp>,
     tokens: u64,
     /// Turns of recovery: of PGs that this OSD leads, and of others.
-    turns: [Reserver<PgId>; 2],
+    turns: [Reserver<SpgId>; 2],
     /// Who waits for room before it gets a turn, and did not give up.
-    without_room: BTreeSet<PgId>,
+    without_room: BTreeSet<SpgId>,
     /// Counts chances of scrubs.
     scrubs: u64,
     out: Vec<Effect>,
     /// PGs to which something happened since the last look.
-    pub touched: BTreeSet<PgId>,
+    pub touched: BTreeSet<SpgId>,
     /// How often something rare happened.
     pub marks: BTreeMap<&'static str, u64>,
 }
@@ -169,28 +169,28 @@ impl Osd {
     }
 
     /// The PGs and their machines.
-    pub fn pgs(&self) -> impl Iterator<Item = (&PgId, &Pg)> {
+    pub fn pgs(&self) -> impl Iterator<Item = (&SpgId, &Pg)> {
         self.pgs.iter().map(|(id, h)| (id, &h.pg))
     }
 
     /// The machine of a PG.
-    pub fn pg(&self, pgid: PgId) -> Option<&Pg> {
+    pub fn pg(&self, pgid: SpgId) -> Option<&Pg> {
         self.pgs.get(&pgid).map(|h| &h.pg)
     }
 
     /// How clients of a PG would be served at a microsecond of the world, if they would be. A
     /// process that stands still has its clock all the same.
-    pub fn serves(&self, pgid: PgId, time: u64) -> Option<Serves> {
+    pub fn serves(&self, pgid: SpgId, time: u64) -> Option<Serves> {
         let pg = self.pg(pgid)?;
         let now = self.clock.shows(time);
         let primary = pg.is_primary();
         let reads = if primary {
             pg.is_active() && self.may_answer(pg, now)
         } else {
-            self.may_answer_for(pg, &object_id(pgid.pool, u64::MAX), now)
+            self.may_answer_for(pg, &object_id(pgid.pgid.pool, u64::MAX), now)
         };
         reads.then(|| Serves {
-            bits: pgid.split_bits(pg.pg_num()),
+            bits: pgid.pgid.split_bits(pg.pg_num()),
             since: pg.info().history.same_interval_since,
             primary,
         })
@@ -256,7 +256,7 @@ impl Osd {
             PeerMsg::Activate { .. }
                 if self
                     .pgs
-                    .get(&header.pgid)
+                    .get(&header.receiver())
                     .is_some_and(|h| matches!(h.pg.info().last_backfill, Backfill::UpTo(_))) =>
             {
                 *self.marks.entry("backfill resumed").or_default() += 1;
@@ -272,7 +272,7 @@ impl Osd {
                     remove.len() as u64;
             }
             PeerMsg::RepOp(op) if op.log_only => {
-                let pg = self.pgs.get(&header.pgid).map(|h| &h.pg);
+                let pg = self.pgs.get(&header.receiver()).map(|h| &h.pg);
                 if pg.is_some_and(|p| p.info().last_backfill == Backfill::Complete) {
                     *self.marks.entry("write to a copy that recovers beside").or_default() += 1;
                 }
@@ -289,7 +289,10 @@ impl Osd {
                     .or_default() += 1;
             }
             PeerMsg::RepOp(_)
-                if self.pgs.get(&header.pgid).is_some_and(|h| h.pg.info().is_incomplete()) =>
+                if self
+                    .pgs
+                    .get(&header.receiver())
+                    .is_some_and(|h| h.pg.info().is_incomplete()) =>
             {
                 *self.marks.entry("write before the cursor").or_default() += 1;
             }
@@ -309,8 +312,8 @@ impl Osd {
     }
 
     fn deliver(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
-        if self.pgs.contains_key(&header.pgid) {
-            self.feed(header.pgid, Event::Peer { from, header, msg });
+        if self.pgs.contains_key(&header.receiver()) {
+            self.feed(header.receiver(), Event::Peer { from, header, msg });
             return;
         }
         let Some(map) = self.map.clone().filter(|_| self.booted) else {
@@ -325,15 +328,16 @@ impl Osd {
             Stranger::Drop => {}
             Stranger::Answer(header, msg) => {
                 let (front, data) = msg.encode(&header);
-                self.out.push(Effect::Peer { to: smallvec![from], front, data });
+                let to = PgShard { osd: from, shard: header.to };
+                self.out.push(Effect::Peer { to: smallvec![to], front, data });
             }
             Stranger::Adopt => {
                 if let Some(pg) =
                     Pg::adopt(self.id, self.view(&map), self.conf.clone(), &header, &msg, self.now)
                 {
                     *self.marks.entry("adopted").or_default() += 1;
-                    self.host(header.pgid, pg);
-                    self.feed(header.pgid, Event::Peer { from, header, msg });
+                    self.host(header.receiver(), pg);
+                    self.feed(header.receiver(), Event::Peer { from, header, msg });
                 }
             }
         }
@@ -354,7 +358,7 @@ impl Osd {
     }
 
     /// Something of a PG is done.
-    pub fn local(&mut self, pgid: PgId, local: Local, time: u64) {
+    pub fn local(&mut self, pgid: SpgId, local: Local, time: u64) {
         self.set_time(time);
         match local {
             Local::Grant => self.feed(pgid, Event::StartRecovery { max_objects: 1 }),
@@ -381,11 +385,17 @@ impl Osd {
                     return;
                 };
                 if let Some(from) = pg.mapping().primary {
-                    let header = PeerHeader { pgid, sent: pg.epoch(), asked: pg.epoch() };
+                    let header = PeerHeader {
+                        pgid: pgid.pgid,
+                        from: from.shard,
+                        to: pgid.shard,
+                        sent: pg.epoch(),
+                        asked: pg.epoch(),
+                    };
                     self.feed(
                         pgid,
                         Event::Peer {
-                            from,
+                            from: from.osd,
                             header,
                             msg: PeerMsg::MarkMissing { objects: vec![(oid, version)] },
                         },
@@ -527,7 +537,7 @@ impl Osd {
     }
 
     /// An operator wants a PG compared and repaired.
-    pub fn repair(&mut self, pgid: PgId, time: u64) {
+    pub fn repair(&mut self, pgid: SpgId, time: u64) {
         self.set_time(time);
         self.feed(pgid, Event::StartScrub(ScrubKind { deep: true, repair: true, check: false }));
     }
@@ -535,7 +545,7 @@ impl Osd {
     /// An operator gives up what is unfound. Says what that is, or why it is refused.
     pub fn give_up(
         &mut self,
-        pgid: PgId,
+        pgid: SpgId,
         how: GiveUp,
         time: u64,
     ) -> Result<Vec<ObjectId>, LostRefused> {
@@ -571,7 +581,7 @@ impl Osd {
         }
     }
 
-    fn host(&mut self, pgid: PgId, pg: Pg) {
+    fn host(&mut self, pgid: SpgId, pg: Pg) {
         let mut hosted = Hosted::new(pg);
         hosted.waiting = self.early_ops.extract_if(.., |op| op.pgid == pgid).collect();
         let split = hosted.pg.info().history.last_epoch_split;
@@ -580,7 +590,7 @@ impl Osd {
         self.drain(pgid);
     }
 
-    fn feed(&mut self, pgid: PgId, event: Event) {
+    fn feed(&mut self, pgid: SpgId, event: Event) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
         self.touched.insert(pgid);
         let steady = self.clock.shows(self.time);

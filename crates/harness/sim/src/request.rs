@@ -1,6 +1,6 @@
 //! What clients ask for.
 
-use types::{Epoch, ObjectId, PgId, ReqId, SnapId};
+use types::{Epoch, ObjectId, ReqId, SnapId, SpgId};
 
 use crate::content::object_id;
 
@@ -33,8 +33,8 @@ pub struct ClientOp {
     pub tid: u64,
     /// Which object.
     pub object: u64,
-    /// Which PG it is in.
-    pub pgid: PgId,
+    /// Which PG it is in, and the copy that leads it.
+    pub pgid: SpgId,
     /// What.
     pub ask: Ask,
     /// The client's map.
@@ -55,6 +55,6 @@ impl ClientOp {
 
     /// The object's identifier.
     pub fn oid(&self) -> ObjectId {
-        object_id(self.pgid.pool, self.object)
+        object_id(self.pgid.pgid.pool, self.object)
     }
 }

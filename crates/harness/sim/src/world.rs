@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::hash::Hasher;
 
 use pg::PoolView;
-use types::{Epoch, ObjectId, OsdId, PgId, PoolId, SnapId};
+use types::{Epoch, ObjectId, OsdId, PgId, PoolId, SnapId, SpgId};
 
 use self::clients::Client;
 use self::monitors::Between;
@@ -95,7 +95,7 @@ enum Ev {
         again: bool,
     },
     Flush(OsdId, u64, u64),
-    Local(OsdId, u64, PgId, Local),
+    Local(OsdId, u64, SpgId, Local),
     Start(OsdId),
     Room(OsdId),
     Drained(OsdId),
@@ -271,6 +271,7 @@ impl World {
     fn begin(&mut self) {
         let s = self.scenario.clone();
         let pool = PoolView {
+            kind: pg::PoolKind::Replicated,
             size: s.size,
             min_size: s.min_size,
             pg_num: s.pg_num,
@@ -575,7 +576,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Peer { to, front, data } => {
-                    for to in to {
+                    for to in to.into_iter().map(|c| c.osd) {
                         // The address in the newest map that the sender knows; a dead one gets
                         // nothing.
                         let map = self.osds[index]

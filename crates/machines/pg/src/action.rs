@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, SnapId};
 
 use crate::info::Backfill;
 use crate::lease::Steady;
@@ -12,7 +12,7 @@ use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
 
 /// Receivers of one message.
-pub type Peers = SmallVec<[OsdId; 3]>;
+pub type Peers = SmallVec<[PgShard; 3]>;
 
 /// Everything a PG can cause. The host carries actions out in the order in which it drains them.
 ///
@@ -29,9 +29,10 @@ pub enum Action {
     /// Apply and make durable, in one store transaction. Later actions and events may rely on it
     /// being applied; only [`Event::Committed`](crate::Event::Committed) says that it is durable.
     Persist(Box<Persist>),
-    /// Send the same message to these OSDs. Encode it once.
+    /// Send the same message to these copies. Encode it once.
     Send {
-        /// Receivers, never this OSD.
+        /// Receivers, never this copy, but perhaps another one on this OSD. All have the position
+        /// that the header names.
         to: Peers,
         /// Goes in front of the message.
         header: PeerHeader,
@@ -149,8 +150,8 @@ pub enum Action {
     /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The
     /// answer is a map.
     WantUpThru(Epoch),
-    /// Ask the monitor for this acting set (Ceph: `MOSDPGTemp`); empty asks to go back to `up`. The
-    /// answer is a map.
+    /// Ask the monitor for this acting set, holes included (Ceph: `MOSDPGTemp`); empty asks to go
+    /// back to `up`. The answer is a map.
     WantPgTemp(Vec<OsdId>),
     /// A peer knows a map that this OSD has not: fetch maps up to this epoch.
     WantMap(Epoch),

@@ -7,7 +7,7 @@
 //! processed the map.
 
 use denc_derive::Denc;
-use types::{OsdId, PgId, PoolId};
+use types::{OsdId, PgId, PgShard, PoolId, SpgId};
 
 use crate::info::PgInfo;
 use crate::map::MapView;
@@ -26,19 +26,19 @@ pub struct UnbornPgs {
 }
 
 impl UnbornPgs {
-    /// Processes the next map. `pools` are the pools of that map. Returns the PGs that `me` must
+    /// Processes the next map. `pools` are the pools of that map. Returns the copies that `me` must
     /// instantiate with [`Pg::create`](crate::Pg::create) in this epoch.
     ///
     /// If the host cannot get the maps from a pool's creation on (they were trimmed, which means
     /// that the PGs were clean once), it calls [`UnbornPgs::skip`] for the first map it has.
-    pub fn advance(&mut self, me: OsdId, map: &dyn MapView, pools: &[PoolId]) -> Vec<PgId> {
+    pub fn advance(&mut self, me: OsdId, map: &dyn MapView, pools: &[PoolId]) -> Vec<SpgId> {
         self.discover(map, pools);
         let mut mine = Vec::new();
         self.waiting.retain(|&pgid| match place(map, pgid) {
             None => false,
             Some((mapping, _)) => {
-                if mapping.acting.contains(&me) {
-                    mine.push(pgid);
+                if let Some(copy) = mapping.acting.on(me) {
+                    mine.push(SpgId { pgid, shard: copy.shard });
                 }
                 mapping.acting.is_empty()
             }
@@ -103,8 +103,16 @@ pub fn stranger(
         return Stranger::WaitForMap;
     }
     let Some((mapping, _)) = place(map, header.pgid) else { return Stranger::Drop };
-    let answer_header = PeerHeader { pgid: header.pgid, sent: map.epoch(), asked: header.sent };
-    let nothing = |history| PgInfo { pgid: header.pgid, history, ..PgInfo::default() };
+    let (me, from) = (PgShard { osd: me, shard: header.to }, header.sender(from));
+    let answer_header = PeerHeader {
+        pgid: header.pgid,
+        from: header.to,
+        to: header.from,
+        sent: map.epoch(),
+        asked: header.sent,
+    };
+    let nothing =
+        |history| PgInfo { pgid: header.pgid, shard: me.shard, history, ..PgInfo::default() };
     // Intervals may have come and gone between the sender's map and ours, and a copy must know them
     // all. So a copy is only made from a message of exactly our epoch; otherwise the sender is made
     // to look again.

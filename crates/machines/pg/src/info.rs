@@ -4,16 +4,18 @@ use std::cmp::Ordering;
 
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
-use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, Utime};
+use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, ShardId, SpgId, Utime};
 
 use crate::stats::StatSum;
 
 /// Summary of one OSD's copy of a PG (Ceph: `pg_info_t`).
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 4)]
 pub struct PgInfo {
     /// The PG.
     pub pgid: PgId,
+    /// Position of the copy.
+    pub shard: ShardId,
     /// Version of the newest log entry. Zero together with `log_tail` means that the copy is empty.
     pub last_update: Eversion,
     /// Every object is here in the version that the log up to this entry gives it.
@@ -42,12 +44,9 @@ pub struct PgInfo {
     /// What all copies should agree on.
     pub history: PgHistory,
     /// What scrubs found and did.
-    #[denc(since = 2)]
     pub scrub: ScrubSummary,
     /// First epoch of the last interval that started and in which this copy acted; 0 if it never
-    /// did. Unlike `last_interval_started` it does not grow while the copy only follows. `None`:
-    /// whoever wrote it did not keep it.
-    #[denc(since = 3)]
+    /// did. Unlike `last_interval_started` it does not grow while the copy only follows.
     pub last_interval_acted: Option<Epoch>,
 }
 
@@ -73,6 +72,11 @@ impl ScrubSummary {
 }
 
 impl PgInfo {
+    /// The copy, on its OSD.
+    pub fn spgid(&self) -> SpgId {
+        SpgId { pgid: self.pgid, shard: self.shard }
+    }
+
     /// Whether the copy holds nothing, not even a log.
     pub fn is_empty(&self) -> bool {
         self.last_update == Eversion::default()
@@ -86,7 +90,7 @@ impl PgInfo {
 
 /// Milestones of a PG's life, the same for all copies once they have talked (Ceph: `pg_history_t`).
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 4)]
 pub struct PgHistory {
     /// The epoch in which the PG was created.
     pub epoch_created: Epoch,
@@ -106,22 +110,16 @@ pub struct PgHistory {
     pub same_primary_since: Epoch,
     /// The epoch in which the PG was last split, or came out of a split. Requests of older epochs
     /// are void: their clients send them again.
-    #[denc(since = 2)]
     pub last_epoch_split: Epoch,
     /// Version at the last scrub.
-    #[denc(since = 3)]
     pub last_scrub: Eversion,
     /// Time of the last scrub.
-    #[denc(since = 3)]
     pub last_scrub_stamp: Utime,
     /// Version at the last deep scrub.
-    #[denc(since = 3)]
     pub last_deep_scrub: Eversion,
     /// Time of the last deep scrub.
-    #[denc(since = 3)]
     pub last_deep_scrub_stamp: Utime,
     /// Time of the last scrub that found nothing.
-    #[denc(since = 3)]
     pub last_clean_scrub_stamp: Utime,
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use denc_derive::Denc;
-use types::{Epoch, OsdId};
+use types::{Epoch, PgShard};
 
 /// A moment of one process's clock, in nanoseconds since some moment of its own.
 ///
@@ -46,7 +46,7 @@ pub(crate) fn usable(d: Duration) -> Duration {
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     /// Who may serve reads.
-    pub holder: OsdId,
+    pub holder: PgShard,
     /// Which of its lives: when it came up.
     pub up_from: Epoch,
     /// First epoch of the interval of the lease.

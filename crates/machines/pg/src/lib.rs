@@ -22,14 +22,16 @@
 //! `src/osd/PGLog.h`); `docs/decisions/0003-placement-groups.md` says what was kept and what was
 //! left out.
 //!
-//! * Words: [`map`] (what the machine must know of an OSDMap), [`info`], [`lease`], [`log_entry`],
-//!   [`msg`], [`PgState`].
+//! * Words: [`map`] (what the machine must know of an OSDMap), [`members`] (up and acting sets),
+//!   [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
+//! * What differs between kinds of pools: [`backend`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
 //! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`],
 //!   [`places`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
 
 pub mod action;
+pub mod backend;
 pub mod conf;
 pub mod creation;
 pub mod event;
@@ -39,6 +41,7 @@ pub mod log;
 pub mod log_entry;
 pub mod machine;
 pub mod map;
+pub mod members;
 pub mod merge;
 pub mod missing;
 pub mod msg;
@@ -55,6 +58,7 @@ pub mod stats;
 
 pub use action::{Action, Peers, Persist, Source};
 pub use action::{Join, SplitOff};
+pub use backend::{Backend, LogRule, PoolKind, Replicated};
 pub use conf::PgConf;
 pub use event::Event;
 pub use info::{Backfill, PgHistory, PgInfo, ScrubSummary};
@@ -65,6 +69,7 @@ pub use machine::{
     ScrubKind, ScrubResults, WaitsFor,
 };
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
+pub use members::Members;
 pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use past_intervals::PastIntervals;
 pub use places::Places;

@@ -41,7 +41,7 @@ impl LogOp {
 
 /// One change of one object (Ceph: `pg_log_entry_t`; the encoding is our own).
 #[derive(Denc, Clone, PartialEq, Eq, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 3)]
 pub struct LogEntry {
     /// What happened.
     pub op: LogOp,
@@ -65,7 +65,6 @@ pub struct LogEntry {
     /// Result and output of each op, if the client asked for them.
     pub op_returns: Vec<(i32, Bytes)>,
     /// The older version whose content counts again ([`LogOp::LostRevert`]).
-    #[denc(since = 2)]
     pub reverting_to: Option<Eversion>,
 }
 

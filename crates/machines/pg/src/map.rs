@@ -5,7 +5,10 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PgShard, PoolId};
+
+use crate::backend::PoolKind;
+use crate::members::Members;
 
 /// A map shared by all PGs of a shard.
 pub type MapRef = Rc<dyn MapView>;
@@ -65,7 +68,7 @@ pub trait MapView {
     fn read_lease(&self, _: PoolId) -> Option<Duration> {
         None
     }
-    /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`). Holes of replicated pools are left out.
+    /// Where the PG lives (`OSDMap::pg_to_up_acting_osds`).
     fn mapping(&self, pg: PgId) -> Mapping;
 }
 
@@ -78,6 +81,8 @@ impl fmt::Debug for dyn MapView {
 /// The numbers of a pool that peering needs (Ceph: `pg_pool_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolView {
+    /// How it keeps its objects.
+    pub kind: PoolKind,
     /// How many replicas the pool wants.
     pub size: u32,
     /// How many replicas must take part before clients are served.
@@ -106,12 +111,12 @@ pub struct MergeMeta {
 /// Where a PG lives in one epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mapping {
-    /// What CRUSH chose, primary first.
-    pub up: Vec<OsdId>,
+    /// What CRUSH chose, in a replicated pool the primary first.
+    pub up: Members,
     /// The primary of `up`.
-    pub up_primary: Option<OsdId>,
+    pub up_primary: Option<PgShard>,
     /// Who serves: `up`, or what `pg_temp` says.
-    pub acting: Vec<OsdId>,
+    pub acting: Members,
     /// The primary of `acting`.
-    pub primary: Option<OsdId>,
+    pub primary: Option<PgShard>,
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use smallvec::SmallVec;
-use types::{Epoch, Eversion, IntervalSet, ObjectId, PgId, SnapId};
+use types::{Epoch, Eversion, IntervalSet, ObjectId, OsdId, PgId, PgShard, ShardId, SnapId, SpgId};
 
 use crate::info::{Backfill, PgHistory, PgInfo, ScrubSummary};
 use crate::lease::Promise;
@@ -27,6 +27,10 @@ use crate::stats::StatSum;
 pub struct PeerHeader {
     /// The PG.
     pub pgid: PgId,
+    /// Position of the copy that sends.
+    pub from: ShardId,
+    /// Position of the copy that it is for.
+    pub to: ShardId,
     /// The sender's map epoch. A receiver with an older map waits for this one before it looks
     /// inside.
     pub sent: Epoch,
@@ -34,6 +38,21 @@ pub struct PeerHeader {
     /// a new interval after either drops the message.
     pub asked: Epoch,
 }
+
+impl PeerHeader {
+    /// The copy that sends, on this OSD.
+    pub fn sender(&self, osd: OsdId) -> PgShard {
+        PgShard { osd, shard: self.from }
+    }
+
+    /// The copy that the message is for, on the OSD that gets it.
+    pub fn receiver(&self) -> SpgId {
+        SpgId { pgid: self.pgid, shard: self.to }
+    }
+}
+
+/// The format of messages. OSDs understand no other.
+const VERSION: u8 = 2;
 
 /// The object changes of a write, opaque to the PG. `ops` describes them and may refer to ranges of
 /// `data`, typically the data segment of the client's message.
@@ -345,7 +364,7 @@ impl PeerMsg {
         let f = Features::ALL;
         let mut out = BytesMut::with_capacity(512);
         let mut data = Bytes::new();
-        out.put_u8(1);
+        out.put_u8(VERSION);
         header.encode(&mut out, f);
         match self {
             Self::Query { query, history } => {
@@ -509,7 +528,7 @@ impl PeerMsg {
     pub fn decode(front: Bytes, data: Bytes) -> denc::Result<(PeerHeader, Self)> {
         let mut r = Reader::new(front);
         let version: u8 = r.get()?;
-        if version != 1 {
+        if version != VERSION {
             return Err(DecodeError::Invalid { what: "PeerMsg version", found: version.into() });
         }
         let header = r.get()?;

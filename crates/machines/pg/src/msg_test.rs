@@ -9,7 +9,13 @@ use crate::missing::MissingItem;
 use crate::scrub::{ScrubMap, ScrubObject};
 
 fn header() -> PeerHeader {
-    PeerHeader { pgid: PgId { pool: PoolId(3), seed: 9 }, sent: Epoch(7), asked: Epoch(6) }
+    PeerHeader {
+        pgid: PgId { pool: PoolId(3), seed: 9 },
+        from: ShardId(2),
+        to: ShardId::NONE,
+        sent: Epoch(7),
+        asked: Epoch(6),
+    }
 }
 
 fn oid() -> ObjectId {
@@ -79,8 +85,12 @@ fn samples() -> Vec<PeerMsg> {
     let cursor = Backfill::after(&oid());
     let listing = Listing { upto: Backfill::Complete, objects: [(oid(), version(2))].into() };
     let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
-    let promise =
-        Promise { holder: OsdId(3), up_from: Epoch(4), interval: Epoch(5), left: 6_000_000_000 };
+    let promise = Promise {
+        holder: PgShard { osd: OsdId(3), shard: ShardId(1) },
+        up_from: Epoch(4),
+        interval: Epoch(5),
+        left: 6_000_000_000,
+    };
     vec![
         PeerMsg::Query { query: Query::Info, history },
         PeerMsg::Query { query: Query::Log(version(2)), history },

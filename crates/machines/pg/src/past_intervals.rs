@@ -4,7 +4,7 @@ use std::cmp::max;
 use std::collections::BTreeMap;
 
 use denc_derive::Denc;
-use types::{Epoch, OsdId, PgId};
+use types::{Epoch, PgId, PgShard};
 
 use crate::info::PgHistory;
 use crate::map::{MapView, Mapping, PoolView};
@@ -17,8 +17,8 @@ pub struct PastInterval {
     pub first: Epoch,
     /// Last epoch.
     pub last: Epoch,
-    /// Who served. Each of them has every write acknowledged in the interval.
-    pub acting: Vec<OsdId>,
+    /// Copies that served. Each of them has its part of every write acknowledged in the interval.
+    pub acting: Vec<PgShard>,
 }
 
 /// Intervals since the PG was last clean in which writes may have been accepted (Ceph:
@@ -28,7 +28,7 @@ pub struct PastInterval {
 /// satisfies the later one satisfies it; unless an OSD of the later one lost its data between the
 /// two.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 3)]
 pub struct PastIntervals {
     /// First epoch that is accounted for, 0 if none is.
     pub first: Epoch,
@@ -38,8 +38,7 @@ pub struct PastIntervals {
     pub intervals: Vec<PastInterval>,
     /// Who acted while writes may have been accepted, and until when. Peering does without those
     /// whose intervals are trimmed; but a copy of what everybody else lacks may be there.
-    #[denc(since = 2)]
-    pub holders: BTreeMap<OsdId, Epoch>,
+    pub holders: BTreeMap<PgShard, Epoch>,
 }
 
 impl PastIntervals {
@@ -52,20 +51,20 @@ impl PastIntervals {
         if !may_have_written {
             return;
         }
-        for osd in &interval.acting {
-            self.note_holder(*osd, interval.last);
+        for copy in &interval.acting {
+            self.note_holder(*copy, interval.last);
         }
         // Who came with an empty store took part in the later one, and knows nothing of the
         // earlier.
-        let knows = |old: &PastInterval, osd: &OsdId| {
-            old.acting.contains(osd) && map.lost_at(*osd) <= old.first
+        let knows = |old: &PastInterval, copy: &PgShard| {
+            old.acting.contains(copy) && map.lost_at(copy.osd) <= old.first
         };
-        self.intervals.retain(|old| !interval.acting.iter().all(|osd| knows(old, osd)));
+        self.intervals.retain(|old| !interval.acting.iter().all(|copy| knows(old, copy)));
         self.intervals.push(interval);
     }
 
-    fn note_holder(&mut self, osd: OsdId, until: Epoch) {
-        let last = self.holders.entry(osd).or_default();
+    fn note_holder(&mut self, copy: PgShard, until: Epoch) {
+        let last = self.holders.entry(copy).or_default();
         *last = max(*last, until);
     }
 
@@ -82,8 +81,8 @@ impl PastIntervals {
     /// Takes over another copy's knowledge if it reaches further back. `since` is the first epoch
     /// of the present interval: the other may have seen more intervals than have ended here.
     pub fn adopt(&mut self, other: &PastIntervals, since: Epoch, map: &dyn MapView) {
-        for (osd, until) in &other.holders {
-            self.note_holder(*osd, *until);
+        for (copy, until) in &other.holders {
+            self.note_holder(*copy, *until);
         }
         if other.first == Epoch(0)
             || other.first >= since
@@ -127,7 +126,7 @@ pub fn is_new_interval(
         || om.up_primary != nm.up_primary
         || op.min_size != np.min_size
         || op.size != np.size
-        || nm.acting.iter().chain(&nm.up).any(|&osd| old_map.up_from(osd) != new_map.up_from(osd))
+        || nm.acting.osds().chain(nm.up.osds()).any(|o| old_map.up_from(o) != new_map.up_from(o))
 }
 
 /// Whether a PG waits to become part of another one, or to take one in: clients are not served
@@ -150,7 +149,7 @@ pub fn changes_shape(pgid: PgId, old: u32, new: u32) -> bool {
 
 /// Whether writes may have been acknowledged in the interval from `history.same_interval_since` to
 /// `last_map`: the primary must have had its `up_thru` recorded before it went active, and
-/// `min_size` OSDs must have taken part.
+/// `min_size` OSDs must have taken part, and enough for the kind of the pool.
 pub fn may_have_written(
     last_map: &dyn MapView,
     mapping: &Mapping,
@@ -159,10 +158,12 @@ pub fn may_have_written(
 ) -> bool {
     let first = history.same_interval_since;
     let Some(primary) = mapping.primary else { return false };
-    if mapping.acting.is_empty() || mapping.acting.len() < pool.min_size as usize {
+    let enough = mapping.acting.len() >= pool.min_size as usize
+        && pool.kind.backend().recoverable(&mut mapping.acting.iter().copied());
+    if !enough {
         return false;
     }
-    (last_map.up_thru(primary) >= first && last_map.up_from(primary) <= first)
+    (last_map.up_thru(primary.osd) >= first && last_map.up_from(primary.osd) <= first)
         || (history.last_epoch_clean >= first && history.last_epoch_clean <= last_map.epoch())
 }
 

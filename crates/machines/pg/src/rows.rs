@@ -18,7 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features};
 use denc_derive::Denc;
 use smallvec::SmallVec;
-use types::{Epoch, Eversion, ObjectId};
+use types::{Epoch, Eversion, ObjectId, SpgId};
 
 use crate::info::PgInfo;
 use crate::log::{DupEntry, PgLog};
@@ -77,6 +77,9 @@ pub enum LoadError {
         #[source]
         source: DecodeError,
     },
+    /// The rows are those of another copy.
+    #[error("the rows are those of {0}")]
+    OtherCopy(SpgId),
     /// A row has an unknown key.
     #[error("row {0:?} is unknown")]
     Unknown(Bytes),
@@ -105,8 +108,11 @@ pub struct Loaded {
     pub epoch: Epoch,
 }
 
-/// Reads the rows of a PG, in any order.
-pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, LoadError> {
+/// Reads the rows of a copy, in any order.
+pub fn load(
+    id: SpgId,
+    rows: impl IntoIterator<Item = (Bytes, Bytes)>,
+) -> Result<Loaded, LoadError> {
     let (mut info, mut fast) = (None::<PgInfo>, None::<FastInfo>);
     let (mut past, mut epoch, mut missing) =
         (PastIntervals::default(), Epoch(0), MissingSet::default());
@@ -128,6 +134,9 @@ pub fn load(rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Loaded, Lo
         }
     }
     let mut info = info.ok_or(LoadError::NoInfo)?;
+    if info.spgid() != id {
+        return Err(LoadError::OtherCopy(info.spgid()));
+    }
     if let Some(fast) = fast {
         info.last_update = fast.last_update;
         info.last_complete = fast.last_complete;

@@ -13,7 +13,7 @@ use types::scrub::{
     InconsistentObject, InconsistentSnapset, OsdShard, ScrubObjectId, ShardInfo, object_error,
     shard_error, snapset_error,
 };
-use types::{Eversion, ObjectId, ObjectInfo, OsdId, SnapId, SnapSet};
+use types::{Eversion, ObjectId, ObjectInfo, PgShard, SnapId, SnapSet};
 
 use crate::info::Backfill;
 use crate::stats::StatSum;
@@ -74,9 +74,9 @@ pub struct Repairable {
     /// The version of the good copy.
     pub version: Eversion,
     /// Whose copies are not there.
-    pub missing: Vec<OsdId>,
+    pub missing: Vec<PgShard>,
     /// Whose copies are bad.
-    pub bad: Vec<OsdId>,
+    pub bad: Vec<PgShard>,
 }
 
 /// What was found in a range.
@@ -160,7 +160,7 @@ fn digest(d: u32) -> String {
 /// In what a copy differs from the authoritative one: errors of the copy, errors of the object, and
 /// words.
 fn differences(
-    auth_osd: OsdId,
+    auth_copy: PgShard,
     auth: &ScrubObject,
     info: &ObjectInfo,
     o: &ScrubObject,
@@ -194,7 +194,7 @@ fn differences(
                 "{what}_digest {} != {what}_digest {} from shard {}",
                 digest(found),
                 digest(good),
-                auth_osd.0
+                auth_copy
             ));
         }
         if let Some(told) = told.filter(|t| *t != found) {
@@ -227,7 +227,7 @@ fn differences(
     }
     if o.size != auth.size {
         object |= object_error::SIZE;
-        why.push(format!("size {} != size {} from shard {}", o.size, auth.size, auth_osd.0));
+        why.push(format!("size {} != size {} from shard {auth_copy}", o.size, auth.size));
     }
     if o.size > rules.max_object_size {
         object |= object_error::SIZE_TOO_LARGE;
@@ -275,8 +275,8 @@ fn attrs_for_clients(
 /// which `skip` is true are being recovered: copies that lack them are known already.
 pub fn compare(
     pg: &str,
-    primary: OsdId,
-    maps: &BTreeMap<OsdId, ScrubMap>,
+    primary: PgShard,
+    maps: &BTreeMap<PgShard, ScrubMap>,
     rules: &Rules,
     skip: impl Fn(&ObjectId) -> bool,
 ) -> Found {
@@ -301,31 +301,31 @@ pub fn compare(
 /// Compares copies of one object; returns the authoritative one.
 fn compare_object<'a>(
     pg: &str,
-    primary: OsdId,
-    maps: &'a BTreeMap<OsdId, ScrubMap>,
+    primary: PgShard,
+    maps: &'a BTreeMap<PgShard, ScrubMap>,
     rules: &Rules,
     oid: &ObjectId,
     found: &mut Found,
 ) -> Option<&'a ScrubObject> {
-    let mut looks: BTreeMap<OsdId, Look> = BTreeMap::new();
-    let mut auth: Option<OsdId> = None;
+    let mut looks: BTreeMap<PgShard, Look> = BTreeMap::new();
+    let mut auth: Option<PgShard> = None;
     // The primary first: it is chosen if nothing speaks for another.
-    for osd in [primary].into_iter().chain(maps.keys().copied().filter(|o| *o != primary)) {
-        let Some(o) = maps.get(&osd).and_then(|m| m.objects.get(oid)) else { continue };
+    for holder in [primary].into_iter().chain(maps.keys().copied().filter(|o| *o != primary)) {
+        let Some(o) = maps.get(&holder).and_then(|m| m.objects.get(oid)) else { continue };
         let l = look(oid, o);
         let best = auth.and_then(|a| looks.get(&a)?.info.as_ref());
         if l.errors == 0
             && let Some(info) = &l.info
             && best.is_none_or(|b| better(info, b))
         {
-            auth = Some(osd);
+            auth = Some(holder);
         }
-        looks.insert(osd, l);
+        looks.insert(holder, l);
     }
     let mut record =
         InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
     let add = |record: &mut InconsistentObject,
-               osd: OsdId,
+               holder: PgShard,
                errors: u64,
                o: Option<&ScrubObject>,
                look: Option<&Look>,
@@ -334,12 +334,12 @@ fn compare_object<'a>(
         let shard = match o {
             None => ShardInfo {
                 errors: shard_error::MISSING,
-                primary: osd == primary,
+                primary: holder == primary,
                 ..ShardInfo::default()
             },
             Some(o) => ShardInfo {
                 errors,
-                primary: osd == primary,
+                primary: holder == primary,
                 attrs: attrs_for_clients(oid, o, info),
                 size: o.size,
                 omap_digest: o.omap_digest,
@@ -348,19 +348,20 @@ fn compare_object<'a>(
             },
         };
         record.union_errors |= shard.errors;
-        record.shards.insert(OsdShard { osd, shard: -1 }, shard);
+        let name = OsdShard { osd: holder.osd, shard: holder.shard.0.into() };
+        record.shards.insert(name, shard);
     };
-    let copy = |osd: &OsdId| maps.get(osd).and_then(|m| m.objects.get(oid));
+    let copy = |holder: &PgShard| maps.get(holder).and_then(|m| m.objects.get(oid));
     let chosen = auth.and_then(|a| Some((a, copy(&a)?, looks.get(&a)?.info.clone()?)));
     let Some((auth, good, info)) = chosen else {
-        for osd in maps.keys() {
-            let errors = looks.get(osd).map_or(shard_error::MISSING, |l| l.errors);
+        for holder in maps.keys() {
+            let errors = looks.get(holder).map_or(shard_error::MISSING, |l| l.errors);
             *(if errors & shard_error::DEEP != 0 {
                 &mut found.deep_errors
             } else {
                 &mut found.shallow_errors
             }) += 1;
-            add(&mut record, *osd, errors, copy(osd), looks.get(osd), false);
+            add(&mut record, *holder, errors, copy(holder), looks.get(holder), false);
         }
         found.lines.push(format!("{pg} soid {oid} : failed to pick suitable object info"));
         found.objects.push((oid.clone(), record));
@@ -370,15 +371,15 @@ fn compare_object<'a>(
     // Copies with errors of their own, copies that differ without one to blame, and copies that are
     // right.
     let (mut missing, mut bad, mut differ, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for osd in maps.keys() {
-        let Some(o) = copy(osd) else {
+    for holder in maps.keys() {
+        let Some(o) = copy(holder) else {
             found.shallow_errors += 1;
-            found.lines.push(format!("{pg} shard {} {oid} : missing", osd.0));
-            missing.push(*osd);
-            add(&mut record, *osd, 0, None, None, false);
+            found.lines.push(format!("{pg} shard {holder} {oid} : missing"));
+            missing.push(*holder);
+            add(&mut record, *holder, 0, None, None, false);
             continue;
         };
-        let own = looks.get(osd);
+        let own = looks.get(holder);
         let own_errors = own.map_or(0, |l| l.errors);
         let (shard, object, mut why) = differences(auth, good, &info, o, own_errors, rules);
         record.errors |= object;
@@ -392,15 +393,15 @@ fn compare_object<'a>(
             } else {
                 &mut found.shallow_errors
             }) += 1;
-            found.lines.push(format!("{pg} shard {} soid {oid} : {}", osd.0, why.join(", ")));
-            bad.push(*osd);
+            found.lines.push(format!("{pg} shard {holder} soid {oid} : {}", why.join(", ")));
+            bad.push(*holder);
         } else if object != 0 {
             found.lines.push(format!("{pg} soid {oid} : {}", why.join(", ")));
-            differ.push(*osd);
+            differ.push(*holder);
         } else {
             right += 1;
         }
-        add(&mut record, *osd, errors, Some(o), own, *osd == auth);
+        add(&mut record, *holder, errors, Some(o), own, *holder == auth);
     }
     if record.errors & object_error::DEEP != 0 {
         found.deep_errors += 1;

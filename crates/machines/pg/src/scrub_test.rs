@@ -2,6 +2,7 @@
 
 use super::*;
 use denc::Encode;
+use types::OsdId;
 use types::PoolId;
 
 const RULES: Rules =
@@ -52,7 +53,7 @@ fn three(copies: [Option<ScrubObject>; 3]) -> Found {
         .enumerate()
         .map(|(i, o)| {
             (
-                OsdId(i as i32),
+                on(i as i32),
                 ScrubMap {
                     upto: Backfill::Complete,
                     objects: o.map(|o| (oid("a"), o)).into_iter().collect(),
@@ -60,7 +61,11 @@ fn three(copies: [Option<ScrubObject>; 3]) -> Found {
             )
         })
         .collect();
-    compare("1.0", OsdId(0), &maps, &RULES, |_| false)
+    compare("1.0", on(0), &maps, &RULES, |_| false)
+}
+
+fn on(osd: i32) -> PgShard {
+    OsdId(osd).into()
 }
 
 fn errors(found: &Found, osd: i32) -> u64 {
@@ -69,7 +74,7 @@ fn errors(found: &Found, osd: i32) -> u64 {
 
 fn repairable(found: &Found) -> (Vec<i32>, Vec<i32>) {
     let [r] = &found.repairable[..] else { panic!("{found:?}") };
-    let n = |v: &[OsdId]| v.iter().map(|o| o.0).collect();
+    let n = |v: &[PgShard]| v.iter().map(|c| c.osd.0).collect();
     (n(&r.missing), n(&r.bad))
 }
 
@@ -176,11 +181,11 @@ fn without_a_good_copy_nothing_is_repaired() {
 #[test]
 fn objects_in_recovery_are_left_out() {
     let maps = [
-        (OsdId(0), ScrubMap { upto: Backfill::Complete, objects: [(oid("a"), object())].into() }),
-        (OsdId(1), ScrubMap::default()),
+        (on(0), ScrubMap { upto: Backfill::Complete, objects: [(oid("a"), object())].into() }),
+        (on(1), ScrubMap::default()),
     ]
     .into();
-    let found = compare("1.0", OsdId(0), &maps, &RULES, |o| *o == oid("a"));
+    let found = compare("1.0", on(0), &maps, &RULES, |o| *o == oid("a"));
     assert_eq!(found, Found::default());
 }
 
@@ -196,11 +201,11 @@ fn clones_must_be_those_of_the_snap_set() {
     };
     let one = |objects: Vec<(ObjectId, ScrubObject)>| {
         let maps = [(
-            OsdId(0),
+            on(0),
             ScrubMap { upto: Backfill::Complete, objects: objects.into_iter().collect() },
         )]
         .into();
-        compare("1.0", OsdId(0), &maps, &RULES, |_| false)
+        compare("1.0", on(0), &maps, &RULES, |_| false)
     };
     let head = |clones: &[u64]| {
         let mut o = object();

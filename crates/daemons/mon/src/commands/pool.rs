@@ -361,8 +361,13 @@ pub fn create_pool(
         ..PgPool::default()
     };
     let map = pending.osd_mut();
+    let id = PoolId(i64::from(map.pool_max) + 1);
+    if id > PoolId::LAST {
+        // Numbers of removed pools are not given again.
+        let message = format!("all numbers of pools are used up: the last one is {}", PoolId::LAST);
+        return Err(Refusal::new(Errno::ERANGE, message));
+    }
     map.pool_max += 1;
-    let id = PoolId(map.pool_max.into());
     map.pools.insert(id, pool);
     map.pool_names.insert(id, new.name.to_owned());
     Ok(id)

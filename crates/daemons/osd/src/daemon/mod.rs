@@ -15,7 +15,7 @@ use crate::admin::{Admin, Answer};
 use crate::copies::Copies;
 use crate::core::{Core, MonLink, Parts};
 use crate::fullness::{self, Fullness};
-use crate::host::{META_KEY, pgid_of};
+use crate::host::{META_KEY, id_of};
 use crate::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
@@ -46,7 +46,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Device, Engine, Options, Store, StoreError, Transaction};
 use tokio::sync::Notify;
-use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, OsdId, PgId};
+use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, OsdId, PgId, SpgId};
 
 /// What an OSD needs to start.
 pub struct OsdConfig {
@@ -105,10 +105,10 @@ pub enum StartError {
         cluster: Fsid,
     },
     /// A group's rows cannot be read.
-    #[error("placement group {pgid}")]
+    #[error("placement group {id}")]
     Group {
         /// Which.
-        pgid: PgId,
+        id: SpgId,
         /// What is wrong.
         #[source]
         source: pg::LoadError,
@@ -545,8 +545,8 @@ const LOADS: usize = 32;
 async fn load_group(
     store: Rc<Store>,
     coll: store::Coll,
-    pgid: PgId,
-) -> Result<(PgId, pg::rows::Loaded), StartError> {
+    id: SpgId,
+) -> Result<(SpgId, pg::rows::Loaded), StartError> {
     let meta = Bytes::from_static(META_KEY);
     let mut rows = Vec::new();
     let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
@@ -562,7 +562,8 @@ async fn load_group(
         }
         first = false;
     }
-    Ok((pgid, pg::rows::load(rows).map_err(|source| StartError::Group { pgid, source })?))
+    let loaded = pg::rows::load(id, rows).map_err(|source| StartError::Group { id, source })?;
+    Ok((id, loaded))
 }
 
 /// Loads all groups and brings each up to the newest map that is kept.
@@ -576,15 +577,14 @@ async fn load_groups(
     }
     let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
     // Many groups at a time: what one waits for is a chain of reads.
-    let mut waiting =
-        store.collections().into_iter().filter_map(|c| pgid_of(c).map(|pgid| (c, pgid)));
+    let mut waiting = store.collections().into_iter().filter_map(|c| id_of(c).map(|id| (c, id)));
     let mut under_way = tokio::task::JoinSet::new();
     let mut loaded = Vec::new();
     loop {
         while under_way.len() < LOADS
-            && let Some((coll, pgid)) = waiting.next()
+            && let Some((coll, id)) = waiting.next()
         {
-            under_way.spawn_local(load_group(store.clone(), coll, pgid));
+            under_way.spawn_local(load_group(store.clone(), coll, id));
         }
         match under_way.join_next().await {
             Some(Ok(group)) => loaded.push(group?),
@@ -592,7 +592,7 @@ async fn load_groups(
             None => break,
         }
     }
-    loaded.sort_by_key(|(pgid, _)| *pgid);
+    loaded.sort_by_key(|(id, _)| *id);
     let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
     // A group may have made something of a map that the superblock does not count yet.
     let last = loaded.iter().map(|(_, l)| l.epoch).max().unwrap_or(own.current).max(own.current);
@@ -611,7 +611,6 @@ async fn load_groups(
         let conf = core.settings().pg.clone();
         let pg = Pg::load(core.whoami, l, map, conf, crate::core::wall_now());
         let host = core.add_loaded(pg);
-        host.open_window();
         let mut hosts = vec![host];
         for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {
             let map: pg::MapRef = map.clone();

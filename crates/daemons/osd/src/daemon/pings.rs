@@ -156,7 +156,7 @@ impl Pings {
             .iter()
             .flat_map(|h| {
                 let m = map.mapping(h.with_pg(|p| p.pgid()));
-                m.up.into_iter().chain(m.acting)
+                m.up.osds().chain(m.acting.osds()).collect::<Vec<_>>()
             })
             .collect();
         let chosen = heartbeat::choose(map.osd_map(), d.id, sharing);

@@ -122,9 +122,9 @@ impl Daemon {
             map.fold(raw).is_some_and(|pgid| {
                 let since = self
                     .core
-                    .host(pgid)
+                    .leading(pgid)
                     .map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
-                map.mapping(pgid).primary != Some(self.id) || m.epoch < since
+                map.mapping(pgid).primary.is_none_or(|p| p.osd != self.id) || m.epoch < since
             })
         };
         self.send_maps(conn, session, m.epoch, dropped);

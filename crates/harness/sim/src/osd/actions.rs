@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use denc::Decode;
 use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
-use types::{ObjectInfo, OsdId, PgId};
+use types::{ObjectInfo, PgShard, SpgId};
 
 use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
@@ -14,7 +14,7 @@ use crate::monitor::MonMsg;
 use crate::rng::mix;
 
 impl Osd {
-    pub(super) fn drain(&mut self, pgid: PgId) {
+    pub(super) fn drain(&mut self, pgid: SpgId) {
         self.touched.insert(pgid);
         let (mut run, mut leave) = (false, false);
         loop {
@@ -31,9 +31,9 @@ impl Osd {
                 if pg.is_ready_to_join()
                     && hosted.told_ready.replace(pg.epoch()) != Some(pg.epoch())
                 {
-                    let acting = pg.mapping().acting.clone();
+                    let acting = pg.mapping().acting.slots();
                     self.out.push(Effect::Mon(MonMsg::Ready(
-                        pgid,
+                        pgid.pgid,
                         pg.epoch(),
                         pg.info().last_update,
                         acting,
@@ -148,8 +148,8 @@ impl Osd {
                 }
                 Action::WantPgTemp(want) => {
                     *self.marks.entry("pg_temp").or_default() += 1;
-                    self.wishes.pg_temp.insert(pgid, want.clone());
-                    self.out.push(Effect::Mon(MonMsg::PgTemp(pgid, want, hosted.pg.epoch())));
+                    self.wishes.pg_temp.insert(pgid.pgid, want.clone());
+                    self.out.push(Effect::Mon(MonMsg::PgTemp(pgid.pgid, want, hosted.pg.epoch())));
                 }
                 Action::WantMap(epoch) => self.want_map(epoch),
                 Action::Scan { token, after, upto, .. } => {
@@ -193,7 +193,7 @@ impl Osd {
         }
     }
 
-    pub(super) fn leave_turns(&mut self, pgid: PgId) {
+    pub(super) fn leave_turns(&mut self, pgid: SpgId) {
         self.turns.iter_mut().for_each(|t| t.leave(pgid));
         self.without_room.remove(&pgid);
         self.next_turns();
@@ -209,7 +209,7 @@ impl Osd {
         }
     }
 
-    fn persist(&mut self, pgid: PgId, persist: Persist) {
+    fn persist(&mut self, pgid: SpgId, persist: Persist) {
         let mut ops = Vec::new();
         if persist.create_collection {
             ops.push(StoreOp::Create(pgid));
@@ -283,19 +283,21 @@ impl Osd {
             self.out.push(Effect::Flush(seq));
         }
         if let Some(join) = persist.join {
-            let here = join.parts.iter().filter(|(_, here)| *here).map(|(p, _)| *p).collect();
+            let here = join.parts.iter().filter(|(_, here)| *here);
+            let here = here.map(|(part, _)| SpgId { pgid: *part, ..pgid }).collect();
             ops.push(StoreOp::Join(pgid, here));
             ops.extend(join.rows.set.into_iter().map(|(k, v)| StoreOp::Set(pgid, k, v)));
         }
         let mut split = Vec::new();
         for child in persist.split {
-            split.push(StoreOp::Split(pgid, child.pgid, child.pgid.split_bits(child.pg_num)));
+            let id = SpgId { pgid: child.pgid, ..pgid };
+            split.push(StoreOp::Split(pgid, id, child.pgid.split_bits(child.pg_num)));
             let rows = child
                 .rows
                 .set
                 .into_iter()
                 .filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
-            split.extend(rows.map(|(k, v)| StoreOp::Set(child.pgid, k, v)));
+            split.extend(rows.map(|(k, v)| StoreOp::Set(id, k, v)));
         }
         let later =
             if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
@@ -310,7 +312,7 @@ impl Osd {
         }
     }
 
-    fn early_commit(&mut self, pgid: PgId, token: PersistToken) {
+    fn early_commit(&mut self, pgid: SpgId, token: PersistToken) {
         if let Some(hosted) = self.pgs.get_mut(&pgid) {
             hosted.pg.handle(Event::Committed(token), self.now);
         }
@@ -320,7 +322,7 @@ impl Osd {
 /// Notes how far several copies of a group are filled together.
 fn note_filling(pg: &Pg, to: &Peers, msg: &PeerMsg, marks: &mut BTreeMap<&'static str, u64>) {
     let mut mark = |what| *marks.entry(what).or_default() += 1;
-    let target = |o: &&OsdId| !pg.mapping().acting.contains(o);
+    let target = |o: &&PgShard| !pg.mapping().acting.contains(o);
     match msg {
         PeerMsg::AdvanceBackfill { .. } => {
             let at: Vec<_> =

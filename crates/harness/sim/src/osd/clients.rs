@@ -1,7 +1,7 @@
 //! Requests of clients.
 
 use pg::{Event, ObjectStatus, OpToken, Pg, Proposal, ScrubKind, Steady};
-use types::{Eversion, ObjectId, PgId, SnapId};
+use types::{Eversion, ObjectId, SnapId, SpgId};
 
 use super::{Effect, Local, Osd, Proof};
 use crate::bug::Bug;
@@ -65,14 +65,14 @@ impl Osd {
             || without && !pg.info().is_incomplete() && !pg.missing().contains(oid)
     }
 
-    fn proof(&self, pgid: PgId, version: Option<Eversion>, first: bool) -> Proof {
+    fn proof(&self, pgid: SpgId, version: Option<Eversion>, first: bool) -> Proof {
         let pg = &self.pgs[&pgid].pg;
         let since = pg.info().history.same_interval_since;
         Proof {
             pgid,
             epoch: pg.epoch(),
             since,
-            acting: pg.mapping().acting.clone(),
+            acting: pg.mapping().acting.to_vec(),
             version,
             first,
         }
@@ -109,7 +109,7 @@ impl Osd {
         };
         let lacks = hosted.pg.missing().contains(&op.oid());
         let anyway = bug == Bug::ReplicaReadsUncommitted
-            && hosted.pg.may_read_replica(&object_id(op.pgid.pool, u64::MAX), now)
+            && hosted.pg.may_read_replica(&object_id(op.pgid.pgid.pool, u64::MAX), now)
             && !lacks;
         if !self.may_answer_for(&hosted.pg, &op.oid(), now) && !anyway {
             *self.marks.entry("replica did not read").or_default() += 1;
@@ -144,7 +144,7 @@ impl Osd {
     }
 
     /// Tries every waiting operation of a PG once.
-    pub(super) fn run_waiting(&mut self, pgid: PgId) {
+    pub(super) fn run_waiting(&mut self, pgid: SpgId) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
         if !hosted.pg.is_active() {
             return;
@@ -217,7 +217,7 @@ impl Osd {
     }
 
     /// Where the content at a snapshot is, if there is any.
-    fn locate(&mut self, pgid: PgId, oid: &ObjectId, snap: SnapId) -> Option<ObjectId> {
+    fn locate(&mut self, pgid: SpgId, oid: &ObjectId, snap: SnapId) -> Option<ObjectId> {
         *self.marks.entry("read at a snapshot").or_default() += 1;
         let head = self.disk.state().colls[&pgid].objects.get(oid);
         match head.map_or(At::Head, |h| snaps::locate(&h.snapset, snap)) {
@@ -278,8 +278,8 @@ impl Osd {
     }
 
     /// The snapshots of a PG's pool.
-    pub(super) fn snaps_of(&self, pgid: PgId) -> PoolSnaps {
-        self.newest.as_ref().and_then(|m| m.snaps.get(&pgid.pool)).cloned().unwrap_or_default()
+    pub(super) fn snaps_of(&self, pgid: SpgId) -> PoolSnaps {
+        self.newest.as_ref().and_then(|m| m.snaps.get(&pgid.pgid.pool)).cloned().unwrap_or_default()
     }
 
     /// Works out what a write does, and proposes it.
@@ -314,7 +314,7 @@ impl Osd {
     }
 
     /// Proposes a change. What it causes is for the caller to carry out.
-    pub(super) fn propose(&mut self, pgid: PgId, plan: Plan) -> (OpToken, Eversion) {
+    pub(super) fn propose(&mut self, pgid: SpgId, plan: Plan) -> (OpToken, Eversion) {
         let Plan { entries, changes, stats, after } = plan;
         let hosted = self.pgs.get_mut(&pgid).expect("checked by the caller");
         let first = hosted.pg.next_version();

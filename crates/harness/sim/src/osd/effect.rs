@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, Steady, Turn};
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, SnapId};
+use types::{Epoch, Eversion, ObjectId, PgShard, SnapId, SpgId};
 
 use crate::history::Did;
 use crate::monitor::MonMsg;
@@ -13,13 +13,13 @@ use crate::snaps::After;
 #[derive(Clone, Debug)]
 pub struct Proof {
     /// The PG.
-    pub pgid: PgId,
+    pub pgid: SpgId,
     /// The map of the one who answers.
     pub epoch: Epoch,
     /// Since when its interval lasts.
     pub since: Epoch,
     /// Who acts in it.
-    pub acting: Vec<OsdId>,
+    pub acting: Vec<PgShard>,
     /// The version of the change.
     pub version: Option<Eversion>,
     /// It is answered when everybody has it, and was not before.
@@ -86,11 +86,11 @@ pub enum Effect {
     /// A line of the cluster log that says that something is wrong.
     Complaint(String),
     /// A PG wants to be woken.
-    Wake(PgId, Steady),
+    Wake(SpgId, Steady),
     /// Objects that were given up; it is durable everywhere.
     GaveUp(Vec<ObjectId>),
     /// Something of a PG that takes time.
-    Later(PgId, Local),
+    Later(SpgId, Local),
 }
 
 /// Something of a PG that takes time.
@@ -108,7 +108,7 @@ pub enum Local {
     /// Objects for a comparison are to be listed.
     List(ReadToken, Backfill, usize),
     /// A turn was given or taken back; of groups that others lead, if so.
-    Turn(Turn<PgId>, bool),
+    Turn(Turn<SpgId>, bool),
     /// There is no room for a backfill, for a while.
     TooFull(u8),
     /// There may be room for it.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use denc::{Decode, Encode, Features};
 use pg::creation::UnbornPgs;
 use pg::{Backfill, Event, MapRef, MapView, Pg, PgState};
-use types::{Epoch, PgId};
+use types::{Epoch, SpgId};
 
 use super::{Effect, Hosted, Osd, Wishes};
 use crate::bug::Bug;
@@ -29,7 +29,7 @@ impl Osd {
         self.map = monitor.at(state.epoch);
         self.newest = self.map.clone();
         for (pgid, coll) in &state.colls {
-            let loaded = pg::rows::load(coll.rows.clone())
+            let loaded = pg::rows::load(*pgid, coll.rows.clone())
                 .unwrap_or_else(|e| panic!("{} {pgid}: {e}", self.id));
             let map = self.view(&monitor.at(loaded.epoch).expect("maps are kept"));
             let mut pg = Pg::load(self.id, loaded, map, self.conf.clone(), now);
@@ -199,9 +199,10 @@ impl Osd {
 
     /// PGs that become part of others take the next map.
     fn join(&mut self, map: &MapRef) {
-        let mut joins: BTreeMap<PgId, Vec<PgId>> = BTreeMap::new();
+        let mut joins: BTreeMap<SpgId, Vec<SpgId>> = BTreeMap::new();
         for (pgid, hosted) in &self.pgs {
             if let Some(target) = hosted.pg.target_in(&**map) {
+                let target = SpgId { pgid: target, ..*pgid };
                 joins.entry(target).or_default().push(*pgid);
             } else if hosted.pg.takes_in(&**map) {
                 joins.entry(*pgid).or_default();
@@ -216,7 +217,8 @@ impl Osd {
             let mut mark = |what| *self.marks.entry(what).or_default() += 1;
             if let (None, Some(source)) = (self.pgs.get(&target), sources.first()) {
                 mark("join of remains");
-                let remains = Pg::remains(self.id, target, source, self.conf.clone(), self.now);
+                let remains =
+                    Pg::remains(self.id, target.pgid, source, self.conf.clone(), self.now);
                 self.pgs.insert(target, Hosted::new(remains));
             }
             let Some(hosted) = self.pgs.get_mut(&target) else { continue };
@@ -234,9 +236,9 @@ impl Osd {
     }
 
     /// A PG takes the next map. Returns the PGs that come out of it.
-    fn next_map(&mut self, pgid: PgId, map: &MapRef) -> Vec<PgId> {
+    fn next_map(&mut self, pgid: SpgId, map: &MapRef) -> Vec<SpgId> {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return Vec::new() };
-        let acts = hosted.pg.mapping().acting.contains(&self.id);
+        let acts = hosted.pg.mapping().acting.contains(&hosted.pg.whoami());
         if hosted.pg.children_in(&**map).is_empty() || (!acts && self.bug == Bug::StraysDoNotSplit)
         {
             self.feed(pgid, Event::AdvanceMap(map.clone()));
@@ -261,10 +263,10 @@ impl Osd {
             mark("split with writes in flight");
         }
         let children = hosted.pg.split(map, self.now);
-        let ids = children.iter().map(Pg::pgid).collect();
+        let ids = children.iter().map(Pg::spgid).collect();
         self.drain(pgid);
         for pg in children {
-            self.host(pg.pgid(), pg);
+            self.host(pg.spgid(), pg);
         }
         ids
     }

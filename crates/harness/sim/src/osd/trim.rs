@@ -1,7 +1,7 @@
 //! Trimming the clones of removed snapshots, one after the other.
 
 use pg::{Event, MapView, ObjectStatus, OpToken};
-use types::{PgId, SnapId};
+use types::{SnapId, SpgId};
 
 use super::{Effect, Local, Osd};
 use crate::bug::Bug;
@@ -10,7 +10,7 @@ use crate::snaps;
 
 impl Osd {
     /// The turn of a PG to trim has come.
-    pub(super) fn begin_trim(&mut self, pgid: PgId, generation: u64, snap: SnapId) {
+    pub(super) fn begin_trim(&mut self, pgid: SpgId, generation: u64, snap: SnapId) {
         if self.trims(pgid, generation, snap) {
             self.out.push(Effect::Later(pgid, Local::Trim(generation, snap)));
             self.feed(pgid, Event::SnapTrimStarted(snap));
@@ -18,13 +18,13 @@ impl Osd {
     }
 
     /// Whether this is what the PG does, in this interval.
-    fn trims(&self, pgid: PgId, generation: u64, snap: SnapId) -> bool {
+    fn trims(&self, pgid: SpgId, generation: u64, snap: SnapId) -> bool {
         let hosted = self.pgs.get(&pgid).filter(|h| h.generation == generation && h.pg.is_active());
         hosted.is_some_and(|h| h.trimming == Some((snap, None)))
     }
 
     /// Trims the next clone of a snapshot, or finds that there is none.
-    pub(super) fn trim_step(&mut self, pgid: PgId, generation: u64, snap: SnapId) {
+    pub(super) fn trim_step(&mut self, pgid: SpgId, generation: u64, snap: SnapId) {
         if !self.trims(pgid, generation, snap) {
             return;
         }
@@ -56,7 +56,7 @@ impl Osd {
         let all = self.bug == Bug::TrimTakesAll;
         let removed = |s: SnapId| {
             all || s == snap
-                || map.as_ref().is_some_and(|m| m.removed_snaps(pgid.pool).contains(s.0))
+                || map.as_ref().is_some_and(|m| m.removed_snaps(pgid.pgid.pool).contains(s.0))
         };
         let plan =
             here.zip(head).and_then(|(here, head)| snaps::trim(&clone, &here, &head, at, removed));
@@ -84,7 +84,7 @@ impl Osd {
     }
 
     /// A step of trimming is durable everywhere, if that is what was proposed.
-    pub(super) fn trimmed(&mut self, pgid: PgId, token: OpToken) {
+    pub(super) fn trimmed(&mut self, pgid: SpgId, token: OpToken) {
         let Some(hosted) = self.pgs.get_mut(&pgid) else { return };
         let Some((snap, _)) = hosted.trimming.filter(|(_, t)| *t == Some(token)) else { return };
         hosted.trimming = Some((snap, None));
@@ -95,7 +95,7 @@ impl Osd {
         self.out.push(Effect::Later(pgid, next));
     }
 
-    fn purged(&mut self, pgid: PgId, snap: SnapId) {
+    fn purged(&mut self, pgid: SpgId, snap: SnapId) {
         *self.marks.entry("snapshot trimmed").or_default() += 1;
         if let Some(hosted) = self.pgs.get_mut(&pgid) {
             hosted.trimming = None;

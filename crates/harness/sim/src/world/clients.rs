@@ -1,7 +1,7 @@
 //! Clients: each has one operation under way, and sends it again when its map says so.
 
 use pg::MapView;
-use types::{Epoch, OsdId, PgId};
+use types::{Epoch, PgId, PgShard, SpgId};
 
 use super::{Ev, MS, POOL, World};
 use crate::content::object_id;
@@ -23,7 +23,7 @@ pub(super) struct Client {
 /// Where an operation was sent, and in which interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Target {
-    pub(super) primary: OsdId,
+    pub(super) primary: PgShard,
     pub(super) incarnation: u64,
     pub(super) interval: u64,
 }
@@ -54,7 +54,7 @@ impl World {
             _ => Ask::Read,
         };
         let ask = if ask == Ask::Read { self.at_a_snapshot(client) } else { ask };
-        let pgid = self.pgid_of(object, self.clients[client].epoch);
+        let pgid = self.pgid_of(object, self.clients[client].epoch).into();
         let balanced = ask == Ask::Read && self.rng.permille(self.scenario.balanced);
         let c = &mut self.clients[client];
         c.left -= 1;
@@ -70,19 +70,20 @@ impl World {
     pub(super) fn send_op(&mut self, client: usize) {
         let c = &self.clients[client];
         let Some((mut op, _)) = c.current else { return };
-        op.pgid = self.pgid_of(op.object, c.epoch);
-        let target = self.target(c.epoch, op.pgid);
+        let pgid = self.pgid_of(op.object, c.epoch);
+        let target = self.target(c.epoch, pgid);
         let Some(Target { primary, incarnation, .. }) = target else { return };
+        op.pgid = SpgId { pgid, shard: primary.shard };
         if c.sent_to == target {
             return;
         }
         op.epoch = c.epoch;
-        let (mut to, mut incarnation) = (primary, incarnation);
+        let (mut to, mut incarnation) = (primary.osd, incarnation);
         if op.balanced
             && let Some(map) = self.monitor.at(op.epoch)
         {
-            let acting = map.mapping(op.pgid).acting;
-            let any = acting[self.rng.range(0, acting.len() as u64) as usize];
+            let acting = map.mapping(pgid).acting;
+            let any = acting[self.rng.range(0, acting.len() as u64) as usize].osd;
             if let Some(its) = map.incarnation(any) {
                 (to, incarnation) = (any, its);
             }
@@ -125,9 +126,9 @@ impl World {
             .map_or(0, |p| u64::from(p.pg_num) << 32 | u64::from(p.pg_num_pending));
         let interval = mapping
             .acting
-            .iter()
-            .fold(pg_num, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(*o).0)));
-        Some(Target { primary, incarnation: map.incarnation(primary)?, interval })
+            .osds()
+            .fold(pg_num, |h, o| mix(h ^ (o.0 as u64) << 32 ^ u64::from(map.up_from(o).0)));
+        Some(Target { primary, incarnation: map.incarnation(primary.osd)?, interval })
     }
 
     pub(super) fn answer(&mut self, client: usize, tid: u64, did: Did) {

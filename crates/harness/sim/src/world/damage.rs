@@ -1,7 +1,7 @@
 //! Disks that damage what they hold, and scrubs that must find it.
 
 use pg::MapView;
-use types::{ObjectId, OsdId, PgId};
+use types::{ObjectId, OsdId, SpgId};
 
 use super::{MS, POOL, World};
 use crate::content::{attr_of, object_id, value_of};
@@ -42,13 +42,14 @@ impl World {
         let map = self.monitor.map();
         let pgid = self.pgid_of(object, map.epoch);
         let pg::Mapping { acting, primary, .. } = map.mapping(pgid);
+        let pgid = SpgId::from(pgid);
         let oid = object_id(POOL, object);
         let has = self.osds[osd.0 as usize].disk.state().version(pgid, &oid);
         let others = || self.osds.iter().filter(|o| o.id != osd).map(|o| &o.disk);
         let sound = has.is_some() && others().any(|disk| disk.durable().version(pgid, &oid) == has);
-        if !acting.contains(&osd)
+        if acting.on(osd).is_none()
             || !sound
-            || acting.iter().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid))
+            || acting.osds().any(|o| is_damaged(&self.osds[o.0 as usize], pgid, &oid))
         {
             return false;
         }
@@ -57,7 +58,8 @@ impl World {
             Damage::Block => (disk.spoil(pgid, &oid), "block went bad"),
             Damage::Bit => (disk.flip(pgid, &oid, self.rng.next_u64(), false), "bit changed"),
             Damage::Unseen => (
-                primary != Some(osd) && disk.flip(pgid, &oid, self.rng.next_u64(), true),
+                primary.is_none_or(|p| p.osd != osd)
+                    && disk.flip(pgid, &oid, self.rng.next_u64(), true),
                 "unseen bit changed",
             ),
         };
@@ -102,8 +104,9 @@ impl World {
             let map = self.monitor.map().clone();
             for pgid in self.pgids() {
                 if let Some(primary) = map.mapping(pgid).primary {
-                    self.osds[primary.0 as usize].repair(pgid, self.now);
-                    self.carry_out(primary);
+                    let led = SpgId { pgid, shard: primary.shard };
+                    self.osds[primary.osd.0 as usize].repair(led, self.now);
+                    self.carry_out(primary.osd);
                 }
             }
             self.run_until(self.now + 5_000 * MS)?;
@@ -116,7 +119,8 @@ impl World {
         let map = self.monitor.map();
         self.pgids().into_iter().any(|pgid| {
             let copies: Vec<_> =
-                map.mapping(pgid).acting.iter().map(|o| &self.osds[o.0 as usize]).collect();
+                map.mapping(pgid).acting.osds().map(|o| &self.osds[o.0 as usize]).collect();
+            let pgid = SpgId::from(pgid);
             let objects = |o: &Osd| {
                 o.disk.state().colls.get(&pgid).map(|c| c.objects.clone()).unwrap_or_default()
             };
@@ -136,7 +140,7 @@ fn name_of(head: &ObjectId) -> String {
 }
 
 /// Whether the copy here is not what was written.
-fn is_damaged(osd: &Osd, pgid: PgId, oid: &ObjectId) -> bool {
+fn is_damaged(osd: &Osd, pgid: SpgId, oid: &ObjectId) -> bool {
     let object = osd.disk.state().colls.get(&pgid).and_then(|c| c.objects.get(oid));
     osd.disk.is_bad(pgid, oid)
         || object.is_some_and(|o| !o.is_sound() || o.attr != value_of(o).map_or(0, attr_of))

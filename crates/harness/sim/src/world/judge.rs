@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pg::MapView;
-use types::{Epoch, OsdId, SnapId};
+use types::{Epoch, OsdId, PgShard, SnapId, SpgId};
 
 use super::{Ev, POOL, SECOND, World};
 use crate::content::{object_id, value_of};
@@ -56,8 +56,9 @@ impl World {
             })
             && self.pgids().into_iter().all(|pgid| {
                 map.mapping(pgid).primary.is_some_and(|primary| {
-                    let mut pgs = self.osds[primary.0 as usize].pgs();
-                    pgs.any(|(id, pg)| *id == pgid && pg.is_clean() && pg.epoch() == map.epoch)
+                    let mut pgs = self.osds[primary.osd.0 as usize].pgs();
+                    let led = SpgId { pgid, shard: primary.shard };
+                    pgs.any(|(id, pg)| *id == led && pg.is_clean() && pg.epoch() == map.epoch)
                 })
             })
     }
@@ -120,7 +121,8 @@ impl World {
             {
                 return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
             }
-            let coll = |o: &OsdId| self.osds[o.0 as usize].disk.state().colls.get(&pgid).cloned();
+            let state = |c: &PgShard| self.osds[c.osd.0 as usize].disk.state();
+            let coll = |c: &PgShard| state(c).colls.get(&SpgId { pgid, shard: c.shard }).cloned();
             let first =
                 coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
             for osd in &acting[1..] {
@@ -148,16 +150,19 @@ impl World {
                 }
             }
             for osd in &self.osds {
-                if !acting.contains(&osd.id) && osd.disk.state().colls.contains_key(&pgid) {
+                let here = osd.disk.state().colls.keys().filter(|c| c.pgid == pgid);
+                let left = |c: &SpgId| !acting.contains(&PgShard { osd: osd.id, shard: c.shard });
+                if here.into_iter().any(left) {
                     return Err(format!("{pgid}: osd.{} still has a copy", osd.id));
                 }
             }
-            let loaded = pg::rows::load(first.rows.clone()).map_err(|e| e.to_string())?;
+            let loaded = pg::rows::load(SpgId { pgid, shard: acting[0].shard }, first.rows.clone())
+                .map_err(|e| e.to_string())?;
             let counted = loaded.info.stats_invalid
                 || loaded.info.stats.num_objects == first.objects.len() as i64;
             let live = map.snaps.get(&pgid.pool).map(|s| s.live.clone()).unwrap_or_default();
-            for osd in &acting {
-                clones(&self.osds[osd.0 as usize].disk.state().colls[&pgid], &live)
+            for osd in acting.iter() {
+                clones(&state(osd).colls[&SpgId { pgid, shard: osd.shard }], &live)
                     .map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
             }
             let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
@@ -173,13 +178,9 @@ impl World {
             }
         }
         for osd in &self.osds {
-            if let Some(pg) = osd
-                .disk
-                .state()
-                .colls
-                .keys()
-                .find(|pg| pg.pool == SECOND || pg.seed >= map.pools[&pg.pool].pg_num)
-            {
+            if let Some(pg) = osd.disk.state().colls.keys().find(|pg| {
+                pg.pgid.pool == SECOND || pg.pgid.seed >= map.pools[&pg.pgid.pool].pg_num
+            }) {
                 return Err(format!(
                     "osd.{} still has a copy of {pg}, which does not exist",
                     osd.id
@@ -190,8 +191,8 @@ impl World {
         for object in 0..self.scenario.objects {
             let pgid = self.pgid_of(object, map.epoch);
             let primary = map.mapping(pgid).primary.ok_or("no primary")?;
-            let state = self.osds[primary.0 as usize].disk.state();
-            let coll = &state.colls[&pgid];
+            let state = self.osds[primary.osd.0 as usize].disk.state();
+            let coll = &state.colls[&SpgId { pgid, shard: primary.shard }];
             let last = |did| Done {
                 client: usize::MAX,
                 did,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pg::MapView;
-use types::{Epoch, OsdId};
+use types::{Epoch, OsdId, SpgId};
 
 use super::sessions::Party;
 use super::{Ev, MGR, MS, World, mon_end};
@@ -268,7 +268,8 @@ impl World {
         let map = self.monitor.map();
         let needs = |pgid| {
             let primary = map.mapping(pgid).primary?;
-            let pg = self.osds[primary.0 as usize].pg(pgid).filter(|pg| pg.is_primary())?;
+            let led = SpgId { pgid, shard: primary.shard };
+            let pg = self.osds[primary.osd.0 as usize].pg(led).filter(|pg| pg.is_primary())?;
             let clean = pg.is_clean() || self.scenario.bug == Bug::TrimUnclean;
             Some(if clean { pg.epoch() } else { pg.info().history.last_epoch_clean })
         };

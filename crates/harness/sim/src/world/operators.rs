@@ -2,7 +2,7 @@
 //! up.
 
 use pg::{GiveUp, LostRefused, MapView};
-use types::{Epoch, ObjectId, OsdId, PgId};
+use types::{Epoch, ObjectId, OsdId, SpgId};
 
 use super::sessions::Party;
 use super::{Ev, MS, POOL, World, new_osd};
@@ -20,18 +20,18 @@ impl World {
         );
         let now = self.now;
         for osd in 0..self.osds.len() {
-            let found = |(pgid, pg): (&PgId, &pg::Pg)| {
+            let found = |(pgid, pg): (&SpgId, &pg::Pg)| {
                 (pg.status().unfound > 0).then(|| (*pgid, pg.unfound_holders()))
             };
             let unfound: Vec<_> = self.osds[osd].pgs().filter_map(found).collect();
             for (pgid, holders) in unfound {
                 for holder in holders.iter().filter(|h| lost && h.status == "osd is down") {
-                    let away = &mut self.osds[holder.osd.0 as usize];
+                    let away = &mut self.osds[holder.shard.osd.0 as usize];
                     if destroyed && away.incarnation == 0 {
                         away.replace_disk();
                     }
                     self.mark("declared lost");
-                    self.after(0, Ev::Mon(MonMsg::Lost(holder.osd)));
+                    self.after(0, Ev::Mon(MonMsg::Lost(holder.shard.osd)));
                 }
                 match self.osds[osd].give_up(pgid, how, now) {
                     Ok(oids) => {
@@ -113,7 +113,7 @@ impl World {
         let map = self.monitor.map();
         let placed = |pgid| {
             let pg::Mapping { up, acting, .. } = map.mapping(pgid);
-            up.contains(&osd) || acting.contains(&osd)
+            up.on(osd).is_some() || acting.on(osd).is_some()
         };
         let o = &self.osds[osd.0 as usize];
         let empty = o.pgs().next().is_none() && o.disk.state().colls.is_empty();
@@ -155,7 +155,7 @@ impl World {
         let pgids = self.pgids();
         let Some(&pgid) = pgids.get(self.rng.range(0, pgids.len() as u64) as usize) else { return };
         let map = self.monitor.map().clone();
-        let mut want = map.mapping(pgid).up;
+        let mut want = map.mapping(pgid).up.slots();
         if !want.is_empty() {
             let by = self.rng.range(0, want.len() as u64) as usize;
             want.rotate_left(by);

@@ -1,7 +1,7 @@
 //! Snapshots that are made, read and removed.
 
 use pg::MapView;
-use types::SnapId;
+use types::{SnapId, SpgId};
 
 use super::{Ev, MS, POOL, World};
 use crate::history::Snapshot;
@@ -64,8 +64,8 @@ impl World {
         for snap in removed {
             let trimmed = |pgid| {
                 let primary = map.mapping(pgid).primary?;
-                let pg = self.osds[primary.0 as usize]
-                    .pg(pgid)
+                let pg = self.osds[primary.osd.0 as usize]
+                    .pg(SpgId { pgid, shard: primary.shard })
                     .filter(|pg| pg.is_primary() && pg.is_active())?;
                 Some(pg.info().purged_snaps.contains(snap.0))
             };
@@ -110,7 +110,8 @@ impl World {
         let live = self.pool_snaps().live;
         let trimmed = |pgid| {
             let primary = map.mapping(pgid).primary?;
-            Some(self.osds[primary.0 as usize].pg(pgid)?.snap_trim_queue().is_empty())
+            let led = SpgId { pgid, shard: primary.shard };
+            Some(self.osds[primary.osd.0 as usize].pg(led)?.snap_trim_queue().is_empty())
         };
         !self.leaving.iter().any(|s| live.contains(s))
             && self.pgids().into_iter().all(|pgid| trimmed(pgid) == Some(true))

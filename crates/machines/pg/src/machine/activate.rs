@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{IntervalSet, OsdId};
+use types::{IntervalSet, PgShard};
 
 use crate::action::Action;
 use crate::info::{PgHistory, PgInfo};
@@ -25,27 +25,30 @@ impl Pg {
         self.forget_promises();
         let own = self.persist_all();
         let mut waiting = BTreeSet::new();
-        for osd in self.replicas() {
-            let Some(peer) = self.peers.get_mut(&osd) else { continue };
+        for shard in self.replicas() {
+            let Some(peer) = self.peers.get_mut(&shard) else { continue };
             peer.acked = self.info.last_update;
-            waiting.insert(osd);
-            self.send_activate(osd);
+            waiting.insert(shard);
+            self.send_activate(shard);
         }
         self.begin_round();
         self.phase = Phase::Activating { waiting, own: Some(own) };
         self.check_activated();
     }
 
-    pub(super) fn send_activate(&mut self, osd: OsdId) {
-        let Some(peer) = self.peers.get(&osd) else { return };
+    pub(super) fn send_activate(&mut self, shard: PgShard) {
+        let Some(peer) = self.peers.get(&shard) else { return };
         let log = self.log.after(peer.common);
-        self.send(osd, PeerMsg::Activate { info: self.info.clone(), log, past: self.past.clone() });
+        self.send(
+            shard,
+            PeerMsg::Activate { info: self.info.clone(), log, past: self.past.clone() },
+        );
     }
 
     /// A replica takes over the authoritative log.
     pub(super) fn handle_activate(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         header: PeerHeader,
         info: PgInfo,
         log: LogSegment,
@@ -71,7 +74,7 @@ impl Pg {
         self.phase = Phase::ReplicaActive;
     }
 
-    pub(super) fn handle_activated(&mut self, from: OsdId) {
+    pub(super) fn handle_activated(&mut self, from: PgShard) {
         if let Phase::Activating { waiting, .. } = &mut self.phase {
             waiting.remove(&from);
             self.check_activated();
@@ -149,9 +152,9 @@ impl Pg {
         // Everybody who should have the PG has it.
         let strays: Vec<_> =
             self.peers.keys().copied().filter(|o| !self.mapping.acting.contains(o)).collect();
-        for osd in strays {
-            self.peers.remove(&osd);
-            self.send(osd, PeerMsg::Remove);
+        for shard in strays {
+            self.peers.remove(&shard);
+            self.send(shard, PeerMsg::Remove);
         }
         self.check_snap_trim();
     }

@@ -8,9 +8,10 @@
 //! follows at once and not when its turn comes, and writes wait for an object that it lacks only
 //! while this is copied.
 
-use types::OsdId;
+use types::PgShard;
 
 use crate::info::Backfill;
+use crate::members::Members;
 
 use super::backfill::Stage;
 use super::{Pg, Phase};
@@ -18,7 +19,7 @@ use super::{Pg, Phase};
 impl Pg {
     /// Of those who want to act, who should: not those of `up` whose logs are far behind that of
     /// `best`, the furthest first, as long as there are more than `min_size`.
-    pub(super) fn leave_behind(&self, mut want: Vec<OsdId>, best: OsdId) -> Vec<OsdId> {
+    pub(super) fn leave_behind(&self, mut want: Members, best: PgShard) -> Members {
         if !self.map.recovers() {
             return want;
         }
@@ -26,18 +27,18 @@ impl Pg {
         // By infos alone: whoever is primary must come to the same, or each would ask for what the
         // other does not want. What they lack of older entries only their missing sets say, so
         // those do not count.
-        let cost = |osd: &OsdId| {
-            let behind = self.info_of(*osd).map_or(0, |i| newest.abs_diff(i.last_update.version));
-            (*osd != best
-                && self.mapping.up.contains(osd)
+        let cost = |shard: &PgShard| {
+            let behind = self.info_of(*shard).map_or(0, |i| newest.abs_diff(i.last_update.version));
+            (*shard != best
+                && self.mapping.up.contains(shard)
                 && behind > self.conf.async_recovery_min_cost)
-                .then_some((behind, *osd))
+                .then_some((behind, *shard))
         };
         let mut behind: Vec<_> = want.iter().filter_map(cost).collect();
         behind.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, osd) in behind {
+        for (_, shard) in behind {
             if want.len() > (self.pool.min_size as usize).max(1) {
-                want.retain(|o| *o != osd);
+                want = want.without(shard);
             }
         }
         want
@@ -48,7 +49,7 @@ impl Pg {
         if self.phase != Phase::Active || !self.needs_backfill() {
             return;
         }
-        let missed: Vec<OsdId> = self
+        let missed: Vec<PgShard> = self
             .mapping
             .up
             .iter()
@@ -56,8 +57,8 @@ impl Pg {
             .filter(|o| !self.mapping.acting.contains(o) && self.only_lags(*o))
             .collect();
         let mut new = false;
-        for osd in missed {
-            new |= self.add_follower(osd);
+        for shard in missed {
+            new |= self.add_follower(shard);
         }
         if new && self.recovery.unfound() > 0 {
             // What they lack is known now, and so what they have.
@@ -66,18 +67,18 @@ impl Pg {
     }
 
     /// Whether a copy that does not act has everything but newer writes.
-    fn only_lags(&self, osd: OsdId) -> bool {
+    fn only_lags(&self, shard: PgShard) -> bool {
         self.peers
-            .get(&osd)
+            .get(&shard)
             .is_some_and(|p| p.info.last_backfill == Backfill::Complete && self.can_resume(&p.info))
     }
 
     /// Whether a copy that is up and does not act lacks nothing but newer writes, or did when it
     /// began to follow.
-    pub fn recovers_beside(&self, osd: OsdId) -> bool {
-        match self.backfill.targets.get(&osd) {
+    pub fn recovers_beside(&self, shard: PgShard) -> bool {
+        match self.backfill.targets.get(&shard) {
             Some(t) if !matches!(t.stage, Stage::Waiting | Stage::GetLog) => t.beside,
-            _ => self.only_lags(osd),
+            _ => self.only_lags(shard),
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
-use super::machine_test::{Map, active, commit_all, drain, from, oid, osds, proposal, sent};
+use super::machine_test::{Map, active, commit_all, drain, from, oid, on, osds, proposal, sent};
 use super::peering::find_best;
 use super::*;
 use crate::PgState;
+use crate::backend::LogRule;
+use crate::members::Members;
 
 /// Three OSDs wrote ten objects; two of them wrote `more` while the third was away, and it is back:
 /// the actions that follow.
@@ -98,7 +100,8 @@ fn who_lacks_many_writes_does_not_act() {
     // There must be enough without it.
     let (mut pg, ..) = back_after(6, conf, true);
     pg.pool.min_size = 3;
-    assert_eq!(pg.leave_behind(osds(3), OsdId(0)), osds(3));
+    let three = Members::whole(osds(3));
+    assert_eq!(pg.leave_behind(three.clone(), on(0)), three);
 }
 
 /// Two act, and the third, which came back and lacks much, recovers beside them; and the map in
@@ -139,13 +142,13 @@ fn it_follows_at_once_and_writes_do_not_wait_for_it() {
     let (mut pg, _) = beside();
     let actions = commit_all(&mut pg);
     // The log, before there is a turn for anything; and the turn is one of recovery.
-    assert!(actions.iter().any(|a| matches!(a, Action::Send { to, msg: PeerMsg::Activate { .. }, .. } if to[..] == [OsdId(2)])), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Send { to, msg: PeerMsg::Activate { .. }, .. } if to[..] == [on(2)])), "{actions:?}");
     assert!(
         actions.iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. })),
         "{actions:?}"
     );
     assert_eq!(pg.state().to_string(), "active+recovery_wait+undersized+degraded+remapped");
-    assert_eq!(pg.peers[&OsdId(2)].missing.as_ref().map(MissingSet::len), Some(6));
+    assert_eq!(pg.peers[&on(2)].missing.as_ref().map(MissingSet::len), Some(6));
     from(&mut pg, 2, PeerMsg::Activated);
 
     let lacking = oid("meanwhile3");
@@ -155,7 +158,7 @@ fn it_follows_at_once_and_writes_do_not_wait_for_it() {
     let msgs = sent(drain(&mut pg), 2);
     assert!(matches!(&msgs[..], [PeerMsg::RepOp(op)] if op.log_only), "{msgs:?}");
     assert_eq!(
-        pg.peers[&OsdId(2)].missing.as_ref().unwrap().get(&lacking).map(|i| i.need),
+        pg.peers[&on(2)].missing.as_ref().unwrap().get(&lacking).map(|i| i.need),
         Some(version)
     );
     // What it has, it writes.
@@ -188,15 +191,15 @@ fn its_log_counts_only_without_those_who_acted() {
     let info =
         |last_update| PgInfo { last_update, last_epoch_started: Epoch(5), ..PgInfo::default() };
     // It has an entry more than those who acted, who lost it, and not the object.
-    let infos = [(OsdId(0), info(v(9))), (OsdId(1), info(v(8))), (OsdId(2), info(v(10)))];
-    let best = |some: &[(OsdId, PgInfo)], acted: fn(OsdId) -> bool| {
-        find_best(OsdId(1), some.iter().map(|(o, i)| (*o, i)), |o, epoch| {
+    let infos = [(on(0), info(v(9))), (on(1), info(v(8))), (on(2), info(v(10)))];
+    let best = |some: &[(PgShard, PgInfo)], acted: fn(PgShard) -> bool| {
+        find_best(LogRule::Newest, on(1), some.iter().map(|(o, i)| (*o, i)), |o, epoch| {
             epoch == Epoch(5) && acted(o)
         })
     };
-    assert_eq!(best(&infos, |o| o != OsdId(2)), Some(OsdId(0)));
-    assert_eq!(best(&infos[2..], |o| o != OsdId(2)), Some(OsdId(2)));
-    assert_eq!(best(&infos, |_| true), Some(OsdId(2)));
+    assert_eq!(best(&infos, |o| o != on(2)), Some(on(0)));
+    assert_eq!(best(&infos[2..], |o| o != on(2)), Some(on(2)));
+    assert_eq!(best(&infos, |_| true), Some(on(2)));
 }
 
 /// The group's memory of past intervals is bounded: of the newest that started it may only be left
@@ -211,7 +214,7 @@ fn every_copy_knows_itself_whether_it_acted() {
     let activated = |me: i32| {
         let mut copy = Pg::create(
             OsdId(me),
-            pg.info.pgid,
+            pg.info.pgid.into(),
             Rc::new(map.clone()),
             PgConf::default(),
             Utime::default(),
@@ -235,9 +238,9 @@ fn every_copy_knows_itself_whether_it_acted() {
     );
     // It learned of a write that those who acted have lost, and is taken for one of them.
     follows.last_update.version += 1;
-    let infos = [(OsdId(1), acts), (OsdId(2), follows)];
+    let infos = [(on(1), acts), (on(2), follows)];
     assert_eq!(
-        find_best(OsdId(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true),
-        Some(OsdId(1))
+        find_best(LogRule::Newest, on(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true),
+        Some(on(1))
     );
 }

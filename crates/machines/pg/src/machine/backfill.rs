@@ -27,7 +27,7 @@
 
 use std::collections::BTreeMap;
 
-use types::{Eversion, ObjectId, OsdId};
+use types::{Eversion, ObjectId, PgShard};
 
 use crate::action::Action;
 use crate::info::{Backfill, PgInfo};
@@ -42,7 +42,7 @@ use super::{Pg, Phase};
 /// What is being filled, and what was asked of the host.
 #[derive(Debug, Default)]
 pub(super) struct Backfilling {
-    pub(super) targets: BTreeMap<OsdId, Target>,
+    pub(super) targets: BTreeMap<PgShard, Target>,
     turn: OwnTurn,
     pub(super) scan: Scan,
     /// An object of this copy cannot be read: nobody can be filled beyond it.
@@ -101,7 +101,7 @@ pub(super) enum Stage {
 #[derive(Clone, PartialEq, Debug)]
 pub struct BackfillStatus {
     /// The OSD whose copy is filled.
-    pub target: OsdId,
+    pub target: PgShard,
     /// Its cursor.
     pub last_backfill: Backfill,
     /// Objects before the cursor that are not there yet.
@@ -118,7 +118,7 @@ pub struct BackfillStatus {
 
 impl Pg {
     /// OSDs that are being filled and get writes already.
-    pub(super) fn followers(&self) -> impl Iterator<Item = OsdId> + Clone {
+    pub(super) fn followers(&self) -> impl Iterator<Item = PgShard> + Clone {
         let following = |t: &Target| !matches!(t.stage, Stage::Waiting | Stage::GetLog);
         self.backfill.targets.iter().filter(move |(_, t)| following(t)).map(|(o, _)| *o)
     }
@@ -130,27 +130,27 @@ impl Pg {
 
     /// OSDs that are being filled and said that they follow: writes are answered when they have
     /// them, so that clients cannot run away from them.
-    pub(super) fn acknowledging(&self) -> impl Iterator<Item = OsdId> {
+    pub(super) fn acknowledging(&self) -> impl Iterator<Item = PgShard> {
         self.followers().filter(|o| self.stage(*o) != Some(Stage::Starting))
     }
 
     /// OSDs that are being filled and whose turn it is.
-    pub(super) fn filling(&self) -> impl Iterator<Item = OsdId> {
+    pub(super) fn filling(&self) -> impl Iterator<Item = PgShard> {
         self.backfill.targets.iter().filter(|(_, t)| t.stage == Stage::Filling).map(|(o, _)| *o)
     }
 
-    fn stage(&self, osd: OsdId) -> Option<Stage> {
-        self.backfill.targets.get(&osd).map(|t| t.stage)
+    fn stage(&self, shard: PgShard) -> Option<Stage> {
+        self.backfill.targets.get(&shard).map(|t| t.stage)
     }
 
-    fn set_stage(&mut self, osd: OsdId, stage: Stage) {
-        if let Some(target) = self.backfill.targets.get_mut(&osd) {
+    fn set_stage(&mut self, shard: PgShard, stage: Stage) {
+        if let Some(target) = self.backfill.targets.get_mut(&shard) {
             target.stage = stage;
         }
     }
 
     /// Targets that are at one of some stages.
-    fn targets_at(&self, stages: impl Fn(Stage) -> bool) -> Vec<OsdId> {
+    fn targets_at(&self, stages: impl Fn(Stage) -> bool) -> Vec<PgShard> {
         self.backfill.targets.iter().filter(|(_, t)| stages(t.stage)).map(|(o, _)| *o).collect()
     }
 
@@ -192,7 +192,7 @@ impl Pg {
         if self.phase != Phase::Active || !self.needs_backfill() || !self.may_backfill() {
             return;
         }
-        let new: Vec<OsdId> = self
+        let new: Vec<PgShard> = self
             .mapping
             .up
             .iter()
@@ -203,10 +203,10 @@ impl Pg {
                     && !self.backfill.targets.contains_key(o)
             })
             .collect();
-        for osd in new {
-            self.add_target(osd);
+        for shard in new {
+            self.add_target(shard);
             if self.backfill.turn == OwnTurn::Held {
-                self.begin(osd);
+                self.begin(shard);
             }
         }
         if self.backfill.turn == OwnTurn::None && self.wants_turn() {
@@ -221,9 +221,9 @@ impl Pg {
         self.fill();
     }
 
-    fn add_target(&mut self, osd: OsdId) {
+    fn add_target(&mut self, shard: PgShard) {
         self.backfill.targets.insert(
-            osd,
+            shard,
             Target {
                 stage: Stage::Waiting,
                 listing: None,
@@ -235,13 +235,13 @@ impl Pg {
     }
 
     /// This copy follows from now on, whenever its turn comes. False if it does already.
-    pub(super) fn add_follower(&mut self, osd: OsdId) -> bool {
-        if !self.backfill.targets.contains_key(&osd) {
-            self.add_target(osd);
+    pub(super) fn add_follower(&mut self, shard: PgShard) -> bool {
+        if !self.backfill.targets.contains_key(&shard) {
+            self.add_target(shard);
         }
-        let waits = self.stage(osd) == Some(Stage::Waiting);
+        let waits = self.stage(shard) == Some(Stage::Waiting);
         if waits {
-            self.begin(osd);
+            self.begin(shard);
         }
         waits
     }
@@ -250,8 +250,8 @@ impl Pg {
     fn fill(&mut self) {
         let runners = self.runners();
         let lacking =
-            |osd| self.peers.get(osd).and_then(|p| p.missing.as_ref()).map_or(0, |m| m.len());
-        let advancing = |osd| self.backfill.targets.get(osd).is_none_or(|t| t.advancing);
+            |shard| self.peers.get(shard).and_then(|p| p.missing.as_ref()).map_or(0, |m| m.len());
+        let advancing = |shard| self.backfill.targets.get(shard).is_none_or(|t| t.advancing);
         let done = runners
             .iter()
             .filter(|(o, c)| **c == Backfill::Complete && lacking(o) == 0 && !advancing(o))
@@ -265,7 +265,7 @@ impl Pg {
         else {
             return;
         };
-        let members: Vec<OsdId> =
+        let members: Vec<PgShard> =
             runners.iter().filter(|(_, c)| **c == front).map(|(o, _)| *o).collect();
         let most = self.conf.recovery_max_active.max(1);
         if members.iter().all(|o| !advancing(o) && lacking(o) < most) {
@@ -280,7 +280,7 @@ impl Pg {
 
     /// Targets that are filled now, with their cursors. All whose turn it is; but as long as
     /// clients wait for copies, no more than they wait for, if others are further behind.
-    fn runners(&self) -> Vec<(OsdId, &Backfill)> {
+    fn runners(&self) -> Vec<(PgShard, &Backfill)> {
         let mut all: Vec<_> = self
             .filling()
             .filter_map(|o| Some((o, &self.peers.get(&o)?.info.last_backfill)))
@@ -350,8 +350,8 @@ impl Pg {
         if self.backfill.turn == OwnTurn::None {
             return;
         }
-        for osd in self.targets_at(|s| s == Stage::GetLog) {
-            self.set_stage(osd, Stage::Waiting);
+        for shard in self.targets_at(|s| s == Stage::GetLog) {
+            self.set_stage(shard, Stage::Waiting);
         }
         self.release_targets();
         self.release_turn();
@@ -359,15 +359,15 @@ impl Pg {
 
     /// Gives the turns on targets back.
     fn release_targets(&mut self) {
-        for osd in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
-            self.set_stage(osd, Stage::Following);
-            self.send(osd, PeerMsg::Release);
+        for shard in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
+            self.set_stage(shard, Stage::Following);
+            self.send(shard, PeerMsg::Release);
         }
     }
 
     /// The turn on a target was taken back. If it was the only one, the own turn is given to
     /// others.
-    pub(super) fn target_revoked(&mut self, from: OsdId) {
+    pub(super) fn target_revoked(&mut self, from: PgShard) {
         if self.stage(from) != Some(Stage::Filling) {
             return;
         }
@@ -383,24 +383,24 @@ impl Pg {
             return;
         }
         self.backfill.turn = OwnTurn::Held;
-        for osd in self.targets_at(|s| s == Stage::Waiting) {
-            self.begin(osd);
+        for shard in self.targets_at(|s| s == Stage::Waiting) {
+            self.begin(shard);
         }
-        for osd in self.targets_at(|s| s == Stage::Following) {
-            self.ask_target_turn(osd);
+        for shard in self.targets_at(|s| s == Stage::Following) {
+            self.ask_target_turn(shard);
         }
     }
 
     /// Makes a target follow.
-    fn begin(&mut self, osd: OsdId) {
-        let Some(peer) = self.peers.get_mut(&osd) else { return };
+    fn begin(&mut self, shard: PgShard) {
+        let Some(peer) = self.peers.get_mut(&shard) else { return };
         // What it told of its missing objects may be older than the last writes.
         peer.missing = None;
         peer.asked_full = false;
         peer.useless = false;
         let info = peer.info.clone();
         if !self.can_resume(&info) {
-            self.start_over(osd);
+            self.start_over(shard);
         } else if info.last_update == info.last_complete && self.log.has_point(info.last_update) {
             let mut missing = MissingSet::default();
             let common = info.last_update;
@@ -411,20 +411,23 @@ impl Pg {
                 &[],
                 &self.log.after(common).entries,
             );
-            if let Some(peer) = self.peers.get_mut(&osd) {
+            if let Some(peer) = self.peers.get_mut(&shard) {
                 peer.common = common;
                 peer.missing = Some(missing);
             }
-            self.resume(osd);
+            self.resume(shard);
         } else {
-            self.set_stage(osd, Stage::GetLog);
+            self.set_stage(shard, Stage::GetLog);
             let since = Eversion { epoch: info.last_epoch_started, version: 0 };
-            self.send(osd, PeerMsg::Query { query: Query::Log(since), history: self.info.history });
+            self.send(
+                shard,
+                PeerMsg::Query { query: Query::Log(since), history: self.info.history },
+            );
         }
     }
 
     /// The target told its log and what it lacks (`known`), or cannot.
-    pub(super) fn follower_known(&mut self, from: OsdId, known: bool) {
+    pub(super) fn follower_known(&mut self, from: PgShard, known: bool) {
         if self.stage(from) != Some(Stage::GetLog) {
             return;
         }
@@ -437,21 +440,21 @@ impl Pg {
     }
 
     /// The target keeps its cursor; the log brings it up to date.
-    fn resume(&mut self, osd: OsdId) {
-        self.set_stage(osd, Stage::Starting);
-        if let Some(peer) = self.peers.get_mut(&osd) {
+    fn resume(&mut self, shard: PgShard) {
+        self.set_stage(shard, Stage::Starting);
+        if let Some(peer) = self.peers.get_mut(&shard) {
             peer.acked = self.info.last_update;
-            if let Some(target) = self.backfill.targets.get_mut(&osd) {
+            if let Some(target) = self.backfill.targets.get_mut(&shard) {
                 target.beside = peer.info.last_backfill == Backfill::Complete;
             }
         }
-        self.send_activate(osd);
+        self.send_activate(shard);
     }
 
     /// The target begins with nothing but our log.
-    fn start_over(&mut self, osd: OsdId) {
-        self.set_stage(osd, Stage::Starting);
-        let Some(peer) = self.peers.get_mut(&osd) else { return };
+    fn start_over(&mut self, shard: PgShard) {
+        self.set_stage(shard, Stage::Starting);
+        let Some(peer) = self.peers.get_mut(&shard) else { return };
         peer.info.last_backfill = Backfill::Nothing;
         peer.missing = Some(MissingSet::default());
         peer.acked = self.info.last_update;
@@ -459,17 +462,17 @@ impl Pg {
         let dups = self.log.dups().cloned().collect();
         let msg =
             PeerMsg::StartBackfill { info: self.info.clone(), log, dups, past: self.past.clone() };
-        self.send(osd, msg);
+        self.send(shard, msg);
     }
 
     /// The target has no copy yet, and could not make one from a message of an older epoch.
-    pub(super) fn follower_asks_again(&mut self, from: OsdId, info: &PgInfo) {
+    pub(super) fn follower_asks_again(&mut self, from: PgShard, info: &PgInfo) {
         if self.stage(from) == Some(Stage::Starting) && info.is_empty() {
             self.start_over(from);
         }
     }
 
-    pub(super) fn follower_activated(&mut self, from: OsdId) {
+    pub(super) fn follower_activated(&mut self, from: PgShard) {
         if self.stage(from) == Some(Stage::Starting) {
             self.set_stage(from, Stage::Following);
             if self.backfill_has_turn() {
@@ -478,24 +481,24 @@ impl Pg {
         }
     }
 
-    fn ask_target_turn(&mut self, osd: OsdId) {
-        self.set_stage(osd, Stage::TargetTurn);
-        self.send_target_turn(osd);
+    fn ask_target_turn(&mut self, shard: PgShard) {
+        self.set_stage(shard, Stage::TargetTurn);
+        self.send_target_turn(shard);
     }
 
     /// The priority of turns that targets were asked for is another one.
     pub(super) fn ask_target_turns_again(&mut self) {
-        for osd in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
-            self.send_target_turn(osd);
+        for shard in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
+            self.send_target_turn(shard);
         }
     }
 
-    fn send_target_turn(&mut self, osd: OsdId) {
-        let (backfill, priority) = (!self.recovers_beside(osd), self.backfill_priority());
-        self.send(osd, PeerMsg::Reserve { backfill, priority });
+    fn send_target_turn(&mut self, shard: PgShard) {
+        let (backfill, priority) = (!self.recovers_beside(shard), self.backfill_priority());
+        self.send(shard, PeerMsg::Reserve { backfill, priority });
     }
 
-    pub(super) fn handle_target_reserved(&mut self, from: OsdId) {
+    pub(super) fn handle_target_reserved(&mut self, from: PgShard) {
         match self.stage(from) {
             Some(Stage::TargetTurn | Stage::TooFull) if self.backfill_has_turn() => {
                 self.set_stage(from, Stage::Filling)
@@ -512,7 +515,7 @@ impl Pg {
     }
 
     /// A target has no room. If nobody else is filled, others may have the turn here meanwhile.
-    pub(super) fn handle_target_too_full(&mut self, from: OsdId) {
+    pub(super) fn handle_target_too_full(&mut self, from: PgShard) {
         if !matches!(self.stage(from), Some(Stage::TargetTurn | Stage::Filling)) {
             return;
         }
@@ -542,9 +545,9 @@ impl Pg {
         if self.backfill.targets.is_empty() {
             return repeat;
         }
-        let followers: Vec<OsdId> = self.followers().collect();
-        for osd in followers {
-            let Some(peer) = self.peers.get_mut(&osd) else { continue };
+        let followers: Vec<PgShard> = self.followers().collect();
+        for shard in followers {
+            let Some(peer) = self.peers.get_mut(&shard) else { continue };
             let Some(missing) = &mut peer.missing else { continue };
             let filled = &peer.info.last_backfill;
             let has = |e: &LoggedRef| {
@@ -563,7 +566,7 @@ impl Pg {
                     learned.touched.into_iter().filter(|o| !repeat.contains(o)).collect::<Vec<_>>(),
                 );
             }
-            self.send(osd, PeerMsg::RepOp(Box::new(msg)));
+            self.send(shard, PeerMsg::RepOp(Box::new(msg)));
         }
         repeat
     }
@@ -571,7 +574,7 @@ impl Pg {
     // --- the end ---
 
     fn finish_backfill(&mut self) {
-        let done = |o: &OsdId| {
+        let done = |o: &PgShard| {
             let advancing = self.backfill.targets.get(o).is_none_or(|t| t.advancing);
             let peer = self.peers.get(o);
             !advancing
@@ -580,9 +583,9 @@ impl Pg {
                         && p.missing.as_ref().is_some_and(|m| m.is_empty())
                 })
         };
-        for osd in self.filling().filter(done).collect::<Vec<_>>() {
-            self.set_stage(osd, Stage::Done);
-            self.send(osd, PeerMsg::Release);
+        for shard in self.filling().filter(done).collect::<Vec<_>>() {
+            self.set_stage(shard, Stage::Done);
+            self.send(shard, PeerMsg::Release);
         }
         if !self.wants_turn() && self.backfill_wants_turn() {
             self.release_turn();
@@ -598,7 +601,7 @@ impl Pg {
         }
         let acting = &self.mapping.acting;
         let want = self.wanted_acting(|o| done.contains(o) || acting.contains(o), self.me);
-        let temp = if want == self.mapping.up { Vec::new() } else { want };
+        let temp = if want == self.mapping.up { Vec::new() } else { want.slots() };
         self.actions.push_back(Action::WantPgTemp(temp));
     }
 
@@ -611,13 +614,13 @@ impl Pg {
 
     /// What goes on, by target.
     pub fn backfills(&self) -> impl Iterator<Item = BackfillStatus> {
-        self.backfill.targets.iter().filter_map(|(osd, target)| {
-            let peer = self.peers.get(osd)?;
+        self.backfill.targets.iter().filter_map(|(shard, target)| {
+            let peer = self.peers.get(shard)?;
             // Before it follows, it says what it had in an earlier life.
             let follows = !matches!(target.stage, Stage::Waiting | Stage::GetLog);
             let cursor = if follows { peer.info.last_backfill.clone() } else { Backfill::Nothing };
             Some(BackfillStatus {
-                target: *osd,
+                target: *shard,
                 fraction: self.fraction(&cursor),
                 last_backfill: cursor,
                 missing: peer.missing.as_ref().map_or(0, |m| m.len()),
@@ -668,29 +671,29 @@ impl Pg {
         {
             return Err(format!("{pgid}: {oid:?} is missing behind the cursor"));
         }
-        for (osd, target) in &self.backfill.targets {
-            let Some(peer) = self.peers.get(osd) else {
-                return Err(format!("{pgid}: target osd.{osd} is unknown"));
+        for (shard, target) in &self.backfill.targets {
+            let Some(peer) = self.peers.get(shard) else {
+                return Err(format!("{pgid}: target osd.{shard} is unknown"));
             };
-            if self.mapping.acting.contains(osd) || !self.mapping.up.contains(osd) {
-                return Err(format!("{pgid}: target osd.{osd} must be up and not act"));
+            if self.mapping.acting.contains(shard) || !self.mapping.up.contains(shard) {
+                return Err(format!("{pgid}: target osd.{shard} must be up and not act"));
             }
             if matches!(target.stage, Stage::TargetTurn | Stage::Filling)
                 && !self.backfill_has_turn()
             {
                 return Err(format!(
-                    "{pgid}: osd.{osd} is filled, or waits for that, without a turn here"
+                    "{pgid}: osd.{shard} is filled, or waits for that, without a turn here"
                 ));
             }
             if matches!(target.stage, Stage::Waiting | Stage::GetLog) {
                 continue;
             }
             let Some(missing) = &peer.missing else {
-                return Err(format!("{pgid}: what osd.{osd} lacks, which follows, is unknown"));
+                return Err(format!("{pgid}: what osd.{shard} lacks, which follows, is unknown"));
             };
             if let Some((oid, _)) = missing.iter().find(|(o, _)| !peer.info.last_backfill.covers(o))
             {
-                return Err(format!("{pgid}: {oid:?} is missing behind the cursor of osd.{osd}"));
+                return Err(format!("{pgid}: {oid:?} is missing behind the cursor of osd.{shard}"));
             }
         }
         self.check_scan_invariants()

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use types::{Epoch, Eversion, ObjectId, OsdId};
+use types::{Epoch, Eversion, ObjectId, PgShard};
 
 use crate::action::Action;
 use crate::info::Backfill;
@@ -29,7 +29,7 @@ pub(super) enum Lister {
     /// For the comparison.
     Own,
     /// For the primary.
-    Primary { to: OsdId, asked: Epoch, after: Backfill },
+    Primary { to: PgShard, asked: Epoch, after: Backfill },
     /// For the next range of a scrub.
     Scrub(u64),
 }
@@ -64,14 +64,14 @@ impl Scan {
 impl Pg {
     /// Asks for listings behind a cursor, which is that of these targets, and compares what there
     /// is.
-    pub(super) fn next_range(&mut self, front: &Backfill, members: &[OsdId]) {
+    pub(super) fn next_range(&mut self, front: &Backfill, members: &[PgShard]) {
         let max = self.conf.backfill_scan.max(1);
-        for osd in members {
-            let Some(target) = self.backfill.targets.get_mut(osd) else { return };
+        for shard in members {
+            let Some(target) = self.backfill.targets.get_mut(shard) else { return };
             if target.listing.is_none() && !target.asked {
                 target.asked = true;
                 self.send(
-                    *osd,
+                    *shard,
                     PeerMsg::ListObjects {
                         after: front.clone(),
                         max: u32::try_from(max).unwrap_or(u32::MAX),
@@ -102,7 +102,7 @@ impl Pg {
         self.list(Lister::Scrub(id), after, max);
     }
 
-    pub(super) fn list_for(&mut self, to: OsdId, asked: Epoch, after: Backfill, max: u32) {
+    pub(super) fn list_for(&mut self, to: PgShard, asked: Epoch, after: Backfill, max: u32) {
         if self.phase == Phase::ReplicaActive && after == self.info.last_backfill {
             self.list(Lister::Primary { to, asked, after: after.clone() }, after, max as usize);
         }
@@ -141,7 +141,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn handle_objects(&mut self, from: OsdId, after: &Backfill, listing: Listing) {
+    pub(super) fn handle_objects(&mut self, from: PgShard, after: &Backfill, listing: Listing) {
         let Some(target) = self.backfill.targets.get_mut(&from).filter(|t| t.asked) else { return };
         if self.peers.get(&from).is_none_or(|p| p.info.last_backfill != *after) {
             return;
@@ -176,7 +176,7 @@ impl Pg {
 
     /// Compares what all listings reach, and moves the cursors of these targets over it, or over as
     /// much as one step may.
-    fn advance(&mut self, front: &Backfill, members: &[OsdId]) {
+    fn advance(&mut self, front: &Backfill, members: &[PgShard]) {
         // Who is further than they are takes part from its cursor on.
         let next = self
             .backfill
@@ -194,12 +194,13 @@ impl Pg {
             return;
         };
         let mut limit = next.map_or(own.upto.clone(), |n| n.min(own.upto.clone()));
-        let mut theirs: Vec<(OsdId, &mut Listing, Vec<(ObjectId, Eversion)>, Vec<ObjectId>)> =
+        let mut theirs: Vec<(PgShard, &mut Listing, Vec<(ObjectId, Eversion)>, Vec<ObjectId>)> =
             Vec::with_capacity(members.len());
-        for (osd, target) in self.backfill.targets.iter_mut().filter(|(o, _)| members.contains(o)) {
+        for (shard, target) in self.backfill.targets.iter_mut().filter(|(o, _)| members.contains(o))
+        {
             let Some(listing) = &mut target.listing else { return };
             limit = limit.min(listing.upto.clone());
-            theirs.push((*osd, listing, Vec::new(), Vec::new()));
+            theirs.push((*shard, listing, Vec::new(), Vec::new()));
         }
         let mut upto = limit.clone();
         let mut lacking = 0;
@@ -238,17 +239,19 @@ impl Pg {
         if lacking < STEP {
             upto = limit;
         }
-        let steps: Vec<_> =
-            theirs.into_iter().map(|(osd, _, missing, remove)| (osd, missing, remove)).collect();
+        let steps: Vec<_> = theirs
+            .into_iter()
+            .map(|(shard, _, missing, remove)| (shard, missing, remove))
+            .collect();
         let over = |l: &mut Listing| l.upto == upto && upto != Backfill::Complete;
         self.backfill.scan.listing.take_if(over);
         self.backfill.scan.from = upto.clone();
-        for (osd, missing, remove) in steps {
-            if let Some(target) = self.backfill.targets.get_mut(&osd) {
+        for (shard, missing, remove) in steps {
+            if let Some(target) = self.backfill.targets.get_mut(&shard) {
                 target.listing.take_if(over);
                 target.advancing = true;
             }
-            if let Some(peer) = self.peers.get_mut(&osd) {
+            if let Some(peer) = self.peers.get_mut(&shard) {
                 peer.info.last_backfill = upto.clone();
                 if let Some(set) = &mut peer.missing {
                     for (oid, need) in &missing {
@@ -259,11 +262,11 @@ impl Pg {
                     }
                 }
             }
-            self.send(osd, PeerMsg::AdvanceBackfill { upto: upto.clone(), missing, remove });
+            self.send(shard, PeerMsg::AdvanceBackfill { upto: upto.clone(), missing, remove });
         }
     }
 
-    pub(super) fn handle_backfill_advanced(&mut self, from: OsdId, upto: &Backfill) {
+    pub(super) fn handle_backfill_advanced(&mut self, from: PgShard, upto: &Backfill) {
         let Some(target) = self.backfill.targets.get_mut(&from).filter(|t| t.advancing) else {
             return;
         };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{Epoch, Eversion, ObjectId, OsdId};
+use types::{Epoch, Eversion, ObjectId, PgShard};
 
 use crate::action::Persist;
 use crate::info::{Backfill, PgInfo};
@@ -24,7 +24,7 @@ impl Pg {
 
     pub(super) fn handle_start_backfill(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         header: PeerHeader,
         info: PgInfo,
         log: LogSegment,
@@ -60,6 +60,7 @@ impl Pg {
         self.past = past;
         self.past.trim(history.last_epoch_started);
         self.info = PgInfo {
+            shard: self.me.shard,
             last_complete: info.last_update,
             log_tail: self.log.tail(),
             last_backfill: Backfill::Nothing,
@@ -76,7 +77,7 @@ impl Pg {
 
     pub(super) fn handle_advance_backfill(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         asked: Epoch,
         upto: Backfill,
         missing: Vec<(ObjectId, Eversion)>,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::smallvec;
 use types::{PoolId, SnapId};
 
-use super::machine_test::{Map, PGID, change, commit_all, drain, from, osds, proposal, sent};
+use super::machine_test::{Map, PGID, change, commit_all, drain, from, on, osds, proposal, sent};
 use super::*;
 use crate::PgState;
 use crate::info::Backfill;
@@ -27,7 +27,7 @@ fn following(acting: i32, up: i32, conf: PgConf) -> Pg {
     };
     let mut pg = Pg::create(
         OsdId(0),
-        PGID,
+        PGID.into(),
         Rc::new(Map { up: Vec::new(), ..map.clone() }),
         conf,
         Utime::default(),
@@ -64,7 +64,7 @@ fn following(acting: i32, up: i32, conf: PgConf) -> Pg {
     pg.handle(Event::Reserved { target: false }, Utime::default());
     let actions = drain(&mut pg);
     for i in acting..up {
-        let started = |a: &Action| matches!(a, Action::Send { to, msg: PeerMsg::StartBackfill { .. }, .. } if to[..] == [OsdId(i)]);
+        let started = |a: &Action| matches!(a, Action::Send { to, msg: PeerMsg::StartBackfill { .. }, .. } if to[..] == [on(i)]);
         assert!(actions.iter().any(started), "{actions:?}");
         assert!(matches!(
             &sent(from(&mut pg, i, PeerMsg::Activated), i)[..],
@@ -173,7 +173,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
         matches!(&msgs[..], [PeerMsg::RepOp(op)] if op.log_only && op.payload == Payload::default()),
         "{msgs:?}"
     );
-    let missing = pg.peers[&OsdId(2)].missing.as_ref().unwrap();
+    let missing = pg.peers[&on(2)].missing.as_ref().unwrap();
     assert_eq!(missing.get(&head).map(|i| i.need), Some(v));
     assert!(missing.contains(&new_clone) && !missing.contains(&clone));
 
@@ -185,7 +185,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
     pg.propose(behind).unwrap();
     let msgs = sent(drain(&mut pg), 2);
     assert!(matches!(&msgs[..], [PeerMsg::RepOp(op)] if op.log_only), "{msgs:?}");
-    assert!(!pg.peers[&OsdId(2)].missing.as_ref().unwrap().contains(&far));
+    assert!(!pg.peers[&on(2)].missing.as_ref().unwrap().contains(&far));
     let between = Proposal {
         entries: smallvec![change(
             LogOp::Modify,
@@ -290,7 +290,7 @@ fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
         "{actions:?}"
     );
     assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
-    assert_eq!(pg.followers().collect::<Vec<_>>(), [OsdId(2)]);
+    assert_eq!(pg.followers().collect::<Vec<_>>(), [on(2)]);
     // A listing that comes meanwhile is kept.
     pg.handle(Event::Reserved { target: false }, Utime::default());
     assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
@@ -308,7 +308,7 @@ fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
 fn advances(actions: Vec<Action>) -> Vec<(OsdId, Backfill, Vec<ObjectId>, Vec<ObjectId>)> {
     let sent = actions.into_iter().filter_map(|a| match a {
         Action::Send { to, msg: PeerMsg::AdvanceBackfill { upto, missing, remove }, .. } => {
-            Some((to[0], upto, missing.into_iter().map(|(o, _)| o).collect(), remove))
+            Some((to[0].osd, upto, missing.into_iter().map(|(o, _)| o).collect(), remove))
         }
         _ => None,
     });
@@ -398,7 +398,7 @@ fn what_several_copies_lack_is_listed_and_read_once() {
         assert_eq!(read, *oid);
         let chunk = ObjectChunk { oid: oid.clone(), version, last: true, ..ObjectChunk::default() };
         pg.handle(Event::ObjectRead { token, chunk: Some(chunk) }, Utime::default());
-        let all: Vec<OsdId> = to.iter().map(|o| OsdId(*o)).collect();
+        let all: Vec<PgShard> = to.iter().map(|o| on(*o)).collect();
         let actions = drain(pg);
         assert!(
             actions.iter().any(
@@ -495,7 +495,7 @@ fn who_comes_late_catches_up_and_then_all_go_on_together() {
             (OsdId(3), Backfill::Complete, c_lacks, vec![]),
         ]
     );
-    let needs = |osd: i32| pg.peers[&OsdId(osd)].missing.as_ref().unwrap().get(&c).unwrap().need;
+    let needs = |osd: i32| pg.peers[&on(osd)].missing.as_ref().unwrap().get(&c).unwrap().need;
     assert_eq!([needs(2), needs(3)], [written; 2], "the listing is kept true");
 }
 
@@ -505,7 +505,7 @@ fn as_long_as_clients_wait_for_copies_the_furthest_goes_first() {
     assert!(!pg.is_active(), "one of two is too few");
     // Of an earlier interval: as far as a cursor, and nothing.
     let (a, b) = (plain("a", 1), plain("b", 2));
-    pg.peers.get_mut(&OsdId(2)).unwrap().info.last_backfill = Backfill::after(&a);
+    pg.peers.get_mut(&on(2)).unwrap().info.last_backfill = Backfill::after(&a);
     let actions = from(&mut pg, 1, PeerMsg::Reserved);
     let (token, _) = own_listing(&actions).unwrap();
     let after = Backfill::after(&a);
@@ -540,7 +540,7 @@ fn a_target_whose_turn_is_taken_back_asks_again_while_others_go_on() {
     from(&mut pg, 3, PeerMsg::Reserved);
     let actions = from(&mut pg, 3, PeerMsg::Revoked);
     assert!(
-        matches!(&actions[..], [Action::Send { msg: PeerMsg::Reserve { backfill: true, .. }, to, .. }] if to[..] == [OsdId(3)]),
+        matches!(&actions[..], [Action::Send { msg: PeerMsg::Reserve { backfill: true, .. }, to, .. }] if to[..] == [on(3)]),
         "{actions:?}"
     );
     let actions = from(&mut pg, 2, PeerMsg::Revoked);
@@ -556,8 +556,8 @@ fn copies_of_targets_count() {
     let mut pg = following(1, 3, PgConf::default());
     pg.info.stats.num_objects = 10;
     assert_eq!((pg.status().degraded, pg.status().misplaced), (20, 0));
-    pg.peers.get_mut(&OsdId(1)).unwrap().info.last_backfill = Backfill::Complete;
+    pg.peers.get_mut(&on(1)).unwrap().info.last_backfill = Backfill::Complete;
     assert_eq!(pg.status().degraded, 10);
-    pg.peers.get_mut(&OsdId(2)).unwrap().info.last_backfill = Backfill::after(&plain("a", 1 << 31));
+    pg.peers.get_mut(&on(2)).unwrap().info.last_backfill = Backfill::after(&plain("a", 1 << 31));
     assert_eq!(pg.status().degraded, 5);
 }

@@ -10,6 +10,7 @@ impl Pg {
         let ensure = |ok: bool, what: &str| {
             if ok { Ok(()) } else { Err(format!("{}: {what}: {self:?}", info.pgid)) }
         };
+        ensure(info.shard == self.me.shard, "the info is that of this copy")?;
         ensure(info.last_update == self.log.head(), "last_update is the head of the log")?;
         ensure(info.log_tail == self.log.tail(), "log_tail is the tail of the log")?;
         ensure(info.last_complete <= info.last_update, "last_complete is not above last_update")?;
@@ -50,7 +51,7 @@ impl Pg {
         )?;
         if self.phase == Phase::Active {
             ensure(
-                self.map.up_thru(self.me) >= info.history.same_interval_since,
+                self.map.up_thru(self.me.osd) >= info.history.same_interval_since,
                 "the map records that the primary was alive in this interval",
             )?;
             ensure(

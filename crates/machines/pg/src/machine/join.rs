@@ -47,7 +47,8 @@ impl Pg {
             same_interval_since: source.info.history.same_interval_since,
             ..PgHistory::default()
         };
-        let info = PgInfo { pgid, history, ..PgInfo::default() };
+        let shard = source.info.shard;
+        let info = PgInfo { pgid, shard, history, ..PgInfo::default() };
         let mut pg =
             Self::at(me, info, source.map.clone(), source.mapping.clone(), source.pool, conf, now);
         pg.make_void();

@@ -36,7 +36,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use types::{Epoch, Eversion, ObjectId, OsdId};
+use types::{Epoch, Eversion, ObjectId, PgShard};
 
 use crate::action::Action;
 use crate::lease::{Promise, Steady, nanos, usable};
@@ -57,7 +57,7 @@ pub(super) struct Leases {
     /// The copy was loaded: promises begin when the clock is known.
     assumed: bool,
     /// Who may still serve reads.
-    promised: BTreeMap<OsdId, Held>,
+    promised: BTreeMap<PgShard, Held>,
     // As primary.
     round: Round,
     complete: Option<(Steady, Duration)>,
@@ -83,7 +83,7 @@ struct Round {
     number: u64,
     began: Steady,
     length: Duration,
-    waiting: BTreeSet<OsdId>,
+    waiting: BTreeSet<PgShard>,
 }
 
 impl Leases {
@@ -114,7 +114,7 @@ impl Leases {
         }
     }
 
-    fn note(&mut self, holder: OsdId, held: Held) {
+    fn note(&mut self, holder: PgShard, held: Held) {
         let old = self.promised.entry(holder).or_insert(held);
         if held.up_from > old.up_from {
             // Its former life is over.
@@ -175,13 +175,13 @@ impl Pg {
 
     /// The copy comes from disk: it may have promised until just before its process ended.
     pub(super) fn assume_promises(&mut self) {
-        let now_acting = (self.info.history.same_interval_since, self.mapping.acting.clone());
+        let now_acting = (self.info.history.same_interval_since, self.mapping.acting.to_vec());
         let past = self.past.intervals.iter().map(|i| (i.first, i.acting.clone()));
         let intervals: Vec<_> =
             past.chain([now_acting]).filter(|(_, acting)| acting.contains(&self.me)).collect();
         for (interval, acting) in intervals {
             for holder in acting.into_iter().filter(|o| *o != self.me) {
-                let up_from = self.map.up_from(holder);
+                let up_from = self.map.up_from(holder.osd);
                 self.leases.note(holder, Held { up_from, interval, until: Steady::NEVER });
             }
         }
@@ -214,17 +214,17 @@ impl Pg {
 
     /// Until when somebody of an earlier interval may serve reads.
     pub(super) fn earlier_leases(&self) -> Option<Steady> {
-        let knows = |osd: &OsdId| {
-            self.peers
-                .get(osd)
-                .is_some_and(|p| p.up_from == self.map.up_from(*osd) && self.map.is_up(*osd))
+        let knows = |shard: &PgShard| {
+            self.peers.get(shard).is_some_and(|p| {
+                p.up_from == self.map.up_from(shard.osd) && self.map.is_up(shard.osd)
+            })
         };
-        let counts = |(osd, h): &(&OsdId, &Held)| {
+        let counts = |(shard, h): &(&PgShard, &Held)| {
             h.until > self.leases.now
                 && h.interval >= self.info.history.last_interval_started
-                && self.map.up_from(**osd) <= h.up_from
-                && self.map.dead_epoch(**osd) <= h.up_from
-                && !knows(osd)
+                && self.map.up_from(shard.osd) <= h.up_from
+                && self.map.dead_epoch(shard.osd) <= h.up_from
+                && !knows(shard)
         };
         self.leases.promised.iter().filter(counts).map(|(_, h)| h.until).max()
     }
@@ -238,12 +238,12 @@ impl Pg {
     fn promise(&mut self, until: Steady) {
         let interval = self.info.history.same_interval_since;
         for holder in self.replicas_and_primary() {
-            let up_from = self.map.up_from(holder);
+            let up_from = self.map.up_from(holder.osd);
             self.leases.note(holder, Held { up_from, interval, until });
         }
     }
 
-    fn replicas_and_primary(&self) -> Vec<OsdId> {
+    fn replicas_and_primary(&self) -> Vec<PgShard> {
         self.mapping.acting.iter().copied().filter(|o| *o != self.me).collect()
     }
 
@@ -266,14 +266,14 @@ impl Pg {
     }
 
     /// The replica could not take the message, because it had no copy.
-    pub(super) fn repeat_round(&mut self, osd: OsdId) {
-        if self.leases.round.waiting.contains(&osd) {
+    pub(super) fn repeat_round(&mut self, shard: PgShard) {
+        if self.leases.round.waiting.contains(&shard) {
             let msg = self.lease_message();
-            self.send(osd, msg);
+            self.send(shard, msg);
         }
     }
 
-    pub(super) fn handle_lease_ack(&mut self, from: OsdId, number: u64) {
+    pub(super) fn handle_lease_ack(&mut self, from: PgShard, number: u64) {
         let r = &mut self.leases.round;
         if r.number != number || !r.waiting.remove(&from) || !r.waiting.is_empty() {
             return;
@@ -319,7 +319,7 @@ impl Pg {
 
     pub(super) fn handle_lease(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         number: u64,
         length: u64,
         committed: Eversion,

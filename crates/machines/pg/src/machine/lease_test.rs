@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
-use super::machine_test::{Map, PGID, active, commit_all, drain, from, oid, osds, proposal, sent};
+use super::machine_test::{
+    Map, PGID, active, commit_all, drain, from, oid, on, osds, proposal, sent,
+};
 use super::*;
 use crate::lease::{Promise, Steady};
 use crate::{PgConf, PgState};
@@ -86,7 +88,7 @@ fn a_primary_alone_needs_nobody() {
 fn succeeded(conf: PgConf) -> Pg {
     let acting = vec![OsdId(2), OsdId(0), OsdId(1)];
     let first = Map { epoch: 5, acting, up_thru: 5, size: 3, ..Map::default() };
-    let mut pg = Pg::create(OsdId(0), PGID, Rc::new(first), conf, Utime::default()).unwrap();
+    let mut pg = Pg::create(OsdId(0), PGID.into(), Rc::new(first), conf, Utime::default()).unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     at(&mut pg, 10);
@@ -130,7 +132,7 @@ fn a_new_primary_waits_until_the_old_one_cannot_read() {
     map(&mut pg, next());
     // The other survivor promised a second later than this one.
     let promise =
-        Promise { holder: OsdId(2), up_from: Epoch(1), interval: Epoch(5), left: 7 * SECOND };
+        Promise { holder: on(2), up_from: Epoch(1), interval: Epoch(5), left: 7 * SECOND };
     let msg = notify(&pg, vec![promise]);
     let actions = from(&mut pg, 1, msg);
     assert!(matches!(actions[..], [Action::WakeAt(Steady(t))] if t == 27 * SECOND), "{actions:?}");

@@ -8,8 +8,10 @@ use types::{EntityName, EntityType, IntervalSet, PoolId, ReqId, SnapId};
 
 use super::*;
 use crate::action::Source;
+use crate::backend::PoolKind;
 use crate::log_entry::LogOp;
 use crate::map::MapView;
+use crate::members::Members;
 use crate::msg::{Payload, Query};
 use crate::past_intervals::PastInterval;
 use crate::proposal::{NewEntry, Proposal};
@@ -73,6 +75,7 @@ impl MapView for Map {
     }
     fn pool(&self, _: PoolId) -> Option<PoolView> {
         Some(PoolView {
+            kind: PoolKind::Replicated,
             size: self.size,
             min_size: self.size.min(2),
             pg_num: 1,
@@ -85,9 +88,9 @@ impl MapView for Map {
         IntervalSet::new()
     }
     fn mapping(&self, _: PgId) -> Mapping {
-        let primary = self.acting.first().copied();
-        let up = if self.up.is_empty() { self.acting.clone() } else { self.up.clone() };
-        Mapping { up_primary: up.first().copied(), up, acting: self.acting.clone(), primary }
+        let acting = Members::whole(self.acting.iter().copied());
+        let up = Members::whole(if self.up.is_empty() { &self.acting } else { &self.up }.clone());
+        Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }
     }
 }
 
@@ -95,6 +98,11 @@ pub(super) const PGID: PgId = PgId { pool: PoolId(1), seed: 0 };
 
 pub(super) fn osds(n: i32) -> Vec<OsdId> {
     (0..n).map(OsdId).collect()
+}
+
+/// The copy on an OSD.
+pub(super) fn on(osd: i32) -> PgShard {
+    OsdId(osd).into()
 }
 
 pub(super) fn oid(name: &str) -> ObjectId {
@@ -144,7 +152,7 @@ pub(super) fn commit_all(pg: &mut Pg) -> Vec<Action> {
 }
 
 pub(super) fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
-    let header = PeerHeader { pgid: PGID, sent: pg.epoch(), asked: pg.epoch() };
+    let header = pg.header(ShardId::NONE);
     pg.handle(Event::Peer { from: OsdId(osd), header, msg }, Utime::default());
     drain(pg)
 }
@@ -156,7 +164,7 @@ pub(super) fn reserve(pg: &mut Pg) -> Vec<Action> {
     let mut replicas = pg.replicas();
     replicas.sort();
     for osd in replicas {
-        actions.extend(from(pg, osd.0, PeerMsg::Reserved));
+        actions.extend(from(pg, osd.osd.0, PeerMsg::Reserved));
     }
     actions
 }
@@ -165,7 +173,8 @@ pub(super) fn reserve(pg: &mut Pg) -> Vec<Action> {
 pub(super) fn active(n: i32) -> Pg {
     let map = Map { epoch: 5, acting: osds(n), up_thru: 5, size: n as u32, ..Map::default() };
     let mut pg =
-        Pg::create(OsdId(0), PGID, Rc::new(map), PgConf::default(), Utime::default()).unwrap();
+        Pg::create(OsdId(0), PGID.into(), Rc::new(map), PgConf::default(), Utime::default())
+            .unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     for i in 1..n {
@@ -229,7 +238,8 @@ fn a_write_is_answered_when_every_acting_osd_has_it() {
 fn a_replica_acknowledges_what_is_durable_and_nothing_earlier() {
     let mut primary = active(2);
     let map = primary.map.clone();
-    let mut replica = Pg::create(OsdId(1), PGID, map, PgConf::default(), Utime::default()).unwrap();
+    let mut replica =
+        Pg::create(OsdId(1), PGID.into(), map, PgConf::default(), Utime::default()).unwrap();
     replica.handle(Event::ActivateMap, Utime::default());
     commit_all(&mut replica);
     let log = primary.log.after(Eversion::default());
@@ -323,9 +333,14 @@ fn nobody_hears_of_a_write_of_the_last_interval_before_it_is_durable() {
 #[test]
 fn up_thru_comes_before_activation() {
     let map = Map { epoch: 5, acting: osds(1), up_thru: 4, size: 1, ..Map::default() };
-    let mut pg =
-        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default())
-            .unwrap();
+    let mut pg = Pg::create(
+        OsdId(0),
+        PGID.into(),
+        Rc::new(map.clone()),
+        PgConf::default(),
+        Utime::default(),
+    )
+    .unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     assert!(drain(&mut pg).iter().any(|a| matches!(a, Action::WantUpThru(Epoch(5)))));
     assert_eq!(pg.phase, Phase::WaitUpThru);
@@ -346,9 +361,14 @@ fn a_stray_that_came_up_again_during_activation_is_known() {
         others: vec![OsdId(2)],
         ..Map::default()
     };
-    let mut pg =
-        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), PgConf::default(), Utime::default())
-            .unwrap();
+    let mut pg = Pg::create(
+        OsdId(0),
+        PGID.into(),
+        Rc::new(map.clone()),
+        PgConf::default(),
+        Utime::default(),
+    )
+    .unwrap();
     pg.handle(Event::ActivateMap, Utime::default());
     drain(&mut pg);
     let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
@@ -368,7 +388,7 @@ fn a_stray_that_came_up_again_during_activation_is_known() {
     // What is known of OSDs that are gone is forgotten with every map.
     pg.handle(Event::AdvanceMap(Rc::new(Map { epoch: 7, ..map })), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
-    assert!(pg.peers.contains_key(&OsdId(2)), "{:?}", pg.peers.keys());
+    assert!(pg.peers.contains_key(&on(2)), "{:?}", pg.peers.keys());
 }
 
 #[test]
@@ -410,7 +430,8 @@ fn rows_bring_back_what_was_persisted() {
         ..PgConf::default()
     };
     let mut pg =
-        Pg::create(OsdId(0), PGID, Rc::new(map.clone()), conf.clone(), Utime::default()).unwrap();
+        Pg::create(OsdId(0), PGID.into(), Rc::new(map.clone()), conf.clone(), Utime::default())
+            .unwrap();
     let mut store = BTreeMap::new();
     pg.handle(Event::ActivateMap, Utime::default());
     apply(&mut store, drain(&mut pg));
@@ -426,19 +447,23 @@ fn rows_bring_back_what_was_persisted() {
         "trimmed requests are still known"
     );
     assert!(pg.find_dup(&reqid(2)).is_none(), "not for ever");
-    let loaded = rows::load(store.clone()).unwrap();
+    let loaded = rows::load(PGID.into(), store.clone()).unwrap();
     assert_eq!(loaded.epoch, Epoch(5));
     let again = Pg::load(OsdId(0), loaded, Rc::new(map), conf, Utime::default());
     assert_eq!(again.info, pg.info);
     assert!(again.log.iter().eq(pg.log.iter()));
     assert!(again.log.dups().eq(pg.log.dups()));
+    // The copy at another position is another copy.
+    let other = SpgId { pgid: PGID, shard: ShardId(1) };
+    let found = rows::LoadError::OtherCopy(PGID.into());
+    assert_eq!(rows::load(other, store.clone()).err(), Some(found));
     // A hole in the log is noticed.
     let key = rows::log_key(pg.info.last_update);
     let mut holed = store.clone();
     holed.remove(&key);
-    assert!(matches!(rows::load(holed), Err(rows::LoadError::Log { .. })));
+    assert!(matches!(rows::load(PGID.into(), holed), Err(rows::LoadError::Log { .. })));
     store.insert(Bytes::from_static(b"info"), Bytes::from_static(b"junk"));
-    assert!(matches!(rows::load(store), Err(rows::LoadError::Row { .. })));
+    assert!(matches!(rows::load(PGID.into(), store), Err(rows::LoadError::Row { .. })));
 }
 
 /// The price of a write on the primary: printed, and wrong only if it is absurd.
@@ -454,7 +479,7 @@ fn a_write_costs_microseconds() {
         }
         pg.handle(Event::Committed(pg.last_token), Utime::default());
         for osd in 1..3 {
-            let header = pg.header();
+            let header = pg.header(ShardId::NONE);
             pg.handle(
                 Event::Peer { from: OsdId(osd), header, msg: PeerMsg::RepOpReply { version } },
                 Utime::default(),
@@ -474,7 +499,7 @@ pub(super) fn change(op: LogOp, oid: ObjectId, prior_version: Eversion) -> NewEn
 }
 
 pub(super) fn sent(actions: Vec<Action>, to: i32) -> Vec<PeerMsg> {
-    let to = OsdId(to);
+    let to = on(to);
     actions
         .into_iter()
         .filter_map(|a| match a {
@@ -492,7 +517,7 @@ fn who_lost_its_data_does_not_vouch_for_what_was_before() {
         let interval = |first, last, acting: &[i32]| PastInterval {
             first: Epoch(first),
             last: Epoch(last),
-            acting: acting.iter().map(|o| OsdId(*o)).collect(),
+            acting: acting.iter().map(|o| on(*o)).collect(),
         };
         past.add(interval(3, 5, &[0, 1, 2]), true, &map);
         past.add(interval(6, 8, &[0, 2]), true, &map);
@@ -551,7 +576,7 @@ fn a_copy_that_missed_maps_counts_for_nothing() {
         PgInfo { last_backfill: Default::default(), last_epoch_started: Epoch(700), ..info };
     (theirs.history.last_epoch_started, theirs.history.last_epoch_clean) = (Epoch(700), Epoch(700));
     let interval = |first, last, acting: &[i32]| {
-        let acting = acting.iter().map(|o| OsdId(*o)).collect();
+        let acting = acting.iter().map(|o| on(*o)).collect();
         PastInterval { first: Epoch(first), last: Epoch(last), acting }
     };
     let intervals = vec![interval(710, 800, &[1, 2]), interval(801, 899, &[2])];

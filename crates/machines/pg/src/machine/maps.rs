@@ -9,7 +9,7 @@ use crate::past_intervals::{
     PastInterval, PastIntervals, is_new_interval, may_have_written, place,
 };
 use crate::rows;
-use types::{Eversion, OsdId};
+use types::{Eversion, OsdId, PgShard};
 
 use super::{Pg, Phase};
 
@@ -44,7 +44,7 @@ impl Pg {
             let interval = PastInterval {
                 first: self.info.history.same_interval_since,
                 last: old_map.epoch(),
-                acting: self.mapping.acting.clone(),
+                acting: self.mapping.acting.to_vec(),
             };
             let written =
                 may_have_written(&*old_map, &self.mapping, &self.pool, &self.info.history);
@@ -70,7 +70,7 @@ impl Pg {
                 // The maps between are gone. The interval may be older than this map: then nobody
                 // is found alive in it who was, and it would seem that nothing was written. The
                 // group was clean in it, or in a later one.
-                let acting = self.mapping.acting.clone();
+                let acting = self.mapping.acting.to_vec();
                 self.past.add(PastInterval { first: epoch, last: epoch, acting }, true, &*self.map);
             }
             self.leave_interval();
@@ -152,7 +152,7 @@ impl Pg {
                 }
             }
             // The primary forgot those that were called down, be it by mistake.
-            Phase::Stray if self.told_since != self.map.up_from(self.me) => self.tell_of_copy(),
+            Phase::Stray if self.told_since != self.map.up_from(self.me.osd) => self.tell_of_copy(),
             Phase::Stray | Phase::ReplicaActive => {}
             Phase::GetInfo { .. }
             | Phase::Down
@@ -170,15 +170,16 @@ impl Pg {
             Phase::Active => self.active_map(),
         }
         let waiting = std::mem::take(&mut self.future);
-        for (from, header, msg) in waiting {
-            self.handle_peer(from, header, msg);
+        for (osd, header, msg) in waiting {
+            self.handle_peer(osd, header, msg);
         }
     }
 
-    pub(super) fn handle_peer(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
-        if self.phase == Phase::Gone || header.pgid != self.info.pgid {
+    pub(super) fn handle_peer(&mut self, osd: OsdId, header: PeerHeader, msg: PeerMsg) {
+        if self.phase == Phase::Gone || header.receiver() != self.info.spgid() {
             return;
         }
+        let from = header.sender(osd);
         if self.phase == Phase::Removing {
             let question = matches!(msg, PeerMsg::Query { query: Query::Info, .. });
             if question && self.mapping.primary == Some(from) && header.sent <= self.map.epoch() {
@@ -188,14 +189,14 @@ impl Pg {
                 return;
             }
             // Once this copy is gone, its OSD may be given a new one.
-            self.future.push((from, header, msg));
+            self.future.push((osd, header, msg));
             return;
         }
         if header.sent > self.map.epoch() {
             if self.future.is_empty() {
                 self.actions.push_back(Action::WantMap(header.sent));
             }
-            self.future.push((from, header, msg));
+            self.future.push((osd, header, msg));
             return;
         }
         let since = self.info.history.same_interval_since;
@@ -203,7 +204,7 @@ impl Pg {
             return;
         }
         if self.phase == Phase::Reset {
-            self.future.push((from, header, msg));
+            self.future.push((osd, header, msg));
             return;
         }
         let primary = self.mapping.primary == Some(from);
@@ -285,7 +286,7 @@ impl Pg {
 
     /// The primary may need this copy, or know that nobody does.
     fn tell_of_copy(&mut self) {
-        self.told_since = self.map.up_from(self.me);
+        self.told_since = self.map.up_from(self.me.osd);
         if let Some(primary) = self.mapping.primary {
             let msg = self.notify();
             self.send(primary, msg);
@@ -302,7 +303,7 @@ impl Pg {
 
     fn answer_query(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         header: PeerHeader,
         query: Query,
         history: crate::info::PgHistory,

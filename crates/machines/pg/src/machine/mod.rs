@@ -40,9 +40,10 @@ mod unfound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::{SmallVec, smallvec};
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, ReqId, Utime};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, ReqId, ShardId, SpgId, Utime};
 
 use crate::action::{Action, Peers, Persist};
+use crate::backend::Backend;
 use crate::conf::PgConf;
 use crate::event::Event;
 use crate::info::{PgHistory, PgInfo};
@@ -71,21 +72,21 @@ enum Phase {
     /// Takes writes from the primary.
     ReplicaActive,
     /// Primary: asks who has what.
-    GetInfo { waiting: BTreeSet<OsdId> },
+    GetInfo { waiting: BTreeSet<PgShard> },
     /// Primary: OSDs that may hold newer writes are down.
     Down,
     /// Primary: fetches the authoritative log.
-    GetLog { from: OsdId, full: bool },
+    GetLog { from: PgShard, full: bool },
     /// Primary: no copy is complete.
     Incomplete,
     /// Primary: asked the monitor for another acting set.
     WaitActing,
     /// Primary: asks replicas for what they lack.
-    GetMissing { waiting: BTreeSet<OsdId> },
+    GetMissing { waiting: BTreeSet<PgShard> },
     /// Primary: waits for its `up_thru` in the map.
     WaitUpThru,
     /// Primary: waits until the activation is durable everywhere.
-    Activating { waiting: BTreeSet<OsdId>, own: Option<PersistToken> },
+    Activating { waiting: BTreeSet<PgShard>, own: Option<PersistToken> },
     /// Primary: serves, if there are `min_size` OSDs.
     Active,
     /// The copy is going away.
@@ -126,7 +127,7 @@ struct InFlight {
 #[allow(clippy::large_enum_variant, reason = "few wait at a time")]
 enum Deferred {
     /// Send a message.
-    Send(OsdId, Epoch, PeerMsg),
+    Send(PgShard, Epoch, PeerMsg),
     /// Acknowledge writes to the primary; a later one includes the earlier ones.
     AckWrite(Eversion),
     /// A part of an object that the primary pulls is durable.
@@ -138,7 +139,7 @@ enum Deferred {
 /// One copy of a PG.
 #[derive(Debug)]
 pub struct Pg {
-    me: OsdId,
+    me: PgShard,
     conf: PgConf,
     now: Utime,
 
@@ -176,7 +177,7 @@ pub struct Pg {
     // What the primary does.
     phase: Phase,
     prior: PriorSet,
-    peers: BTreeMap<OsdId, Peer>,
+    peers: BTreeMap<PgShard, Peer>,
     inflight: VecDeque<InFlight>,
     /// Every acting OSD has this version on disk.
     all_committed: Eversion,
@@ -198,7 +199,7 @@ pub struct Pg {
 impl Pg {
     /// A PG that nobody has yet, in the first epoch in which it has an acting set (see
     /// [`creation`](crate::creation)). `None` if the map does not know it.
-    pub fn create(me: OsdId, pgid: PgId, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
+    pub fn create(me: OsdId, copy: SpgId, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
         let epoch = map.epoch();
         let history = PgHistory {
             epoch_created: epoch,
@@ -213,8 +214,13 @@ impl Pg {
             last_clean_scrub_stamp: now,
             ..PgHistory::default()
         };
-        let info =
-            PgInfo { pgid, history, last_interval_acted: Some(Epoch(0)), ..PgInfo::default() };
+        let info = PgInfo {
+            pgid: copy.pgid,
+            shard: copy.shard,
+            history,
+            last_interval_acted: Some(Epoch(0)),
+            ..PgInfo::default()
+        };
         let mut pg = Self::new(me, info, map, conf, now)?;
         pg.uncreated = true;
         pg.persist_all();
@@ -246,6 +252,7 @@ impl Pg {
         history.same_primary_since = history.same_interval_since;
         let info = PgInfo {
             pgid: header.pgid,
+            shard: header.to,
             history,
             last_interval_acted: Some(Epoch(0)),
             ..PgInfo::default()
@@ -303,7 +310,7 @@ impl Pg {
         now: Utime,
     ) -> Self {
         Self {
-            me,
+            me: PgShard { osd: me, shard: info.shard },
             conf,
             now,
             info,
@@ -388,8 +395,13 @@ impl Pg {
         self.info.pgid
     }
 
-    /// The OSD that has this copy.
-    pub fn whoami(&self) -> OsdId {
+    /// The copy, on its OSD.
+    pub fn spgid(&self) -> SpgId {
+        self.info.spgid()
+    }
+
+    /// This copy: its OSD and its position.
+    pub fn whoami(&self) -> PgShard {
         self.me
     }
 
@@ -413,7 +425,7 @@ impl Pg {
         &self.mapping
     }
 
-    /// Whether this OSD is the acting primary.
+    /// Whether this copy is the acting primary.
     pub fn is_primary(&self) -> bool {
         self.mapping.primary == Some(self.me)
     }
@@ -516,32 +528,46 @@ impl Pg {
         self.phase == Phase::Gone
     }
 
+    /// The rules of the pool's kind.
+    fn backend(&self) -> &dyn Backend {
+        self.pool.kind.backend()
+    }
+
+    /// Whether enough copies act for clients to be served.
     fn enough(&self) -> bool {
         self.mapping.acting.len() >= (self.pool.min_size as usize).max(1)
+            && self.backend().recoverable(&mut self.mapping.acting.iter().copied())
     }
 
     fn replicas(&self) -> Peers {
         self.mapping.acting.iter().copied().filter(|&o| o != self.me).collect()
     }
 
-    fn header(&self) -> PeerHeader {
-        PeerHeader { pgid: self.info.pgid, sent: self.map.epoch(), asked: self.map.epoch() }
+    fn header(&self, to: ShardId) -> PeerHeader {
+        let epoch = self.map.epoch();
+        PeerHeader { pgid: self.info.pgid, from: self.me.shard, to, sent: epoch, asked: epoch }
     }
 
-    fn send(&mut self, to: OsdId, msg: PeerMsg) {
-        let header = self.header();
+    fn send(&mut self, to: PgShard, msg: PeerMsg) {
+        let header = self.header(to.shard);
         self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
     }
 
-    fn answer(&mut self, to: OsdId, asked: Epoch, msg: PeerMsg) {
-        let header = PeerHeader { asked, ..self.header() };
+    fn answer(&mut self, to: PgShard, asked: Epoch, msg: PeerMsg) {
+        let header = PeerHeader { asked, ..self.header(to.shard) };
         self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
     }
 
+    /// Sends the same to several: at once to those at the same position.
     fn send_all(&mut self, to: Peers, msg: PeerMsg) {
-        if !to.is_empty() {
-            let header = self.header();
+        let Some(first) = to.first().map(|c| c.shard) else { return };
+        if to.iter().all(|c| c.shard == first) {
+            let header = self.header(first);
             self.actions.push_back(Action::Send { to, header, msg });
+            return;
+        }
+        for copy in to {
+            self.send(copy, msg.clone());
         }
     }
 

@@ -1,12 +1,15 @@
 //! The primary finds out what is true: infos, the authoritative log, what each replica lacks.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use types::{Epoch, Eversion, ObjectId, OsdId};
+use types::{Epoch, Eversion, ObjectId, PgShard};
 
 use crate::action::{Action, Persist};
+use crate::backend::LogRule;
 use crate::info::{Backfill, PgInfo};
 use crate::log_entry::LoggedRef;
+use crate::members::Members;
 use crate::merge;
 use crate::missing::MissingSet;
 use crate::msg::{LogSegment, PeerMsg, Query};
@@ -36,30 +39,35 @@ impl Peer {
 /// filled. One that did not act then, but recovered beside the group, may have entries of objects
 /// without the objects, which those who acted may have lost: it is asked only if nobody of these is
 /// left. They have all that was acknowledged. Each copy knows whether it acted; `acted` is asked
-/// about copies that do not say. Among the rest the newest `last_update` wins, so that nothing
-/// acknowledged is lost (and some writes that were not acknowledged survive); then the longest log,
-/// then the primary itself.
+/// about copies that do not say. Among the rest the kind of the pool says which `last_update` wins
+/// ([`LogRule`]): nothing acknowledged is lost either way, and with the newest some writes survive
+/// that were not acknowledged. Then the longest log, then the primary itself.
 pub(super) fn find_best<'a>(
-    me: OsdId,
-    infos: impl Iterator<Item = (OsdId, &'a PgInfo)> + Clone,
-    acted: impl Fn(OsdId, Epoch) -> bool,
-) -> Option<OsdId> {
+    rule: LogRule,
+    me: PgShard,
+    infos: impl Iterator<Item = (PgShard, &'a PgInfo)> + Clone,
+    acted: impl Fn(PgShard, Epoch) -> bool,
+) -> Option<PgShard> {
     let started = newest_started(infos.clone().map(|(_, i)| i))?;
-    let took_part = |osd, i: &PgInfo| {
-        i.last_interval_acted.map_or_else(|| acted(osd, started), |e| e >= i.last_interval_started)
+    let took_part = |shard, i: &PgInfo| {
+        i.last_interval_acted
+            .map_or_else(|| acted(shard, started), |e| e >= i.last_interval_started)
     };
     infos
         .filter(|(_, i)| is_candidate(i, started))
-        .max_by_key(|&(osd, i)| {
+        .max_by_key(|&(shard, i)| {
             (
-                took_part(osd, i),
-                i.last_update,
-                std::cmp::Reverse(i.log_tail),
-                osd == me,
-                std::cmp::Reverse(osd),
+                took_part(shard, i),
+                match rule {
+                    LogRule::Newest => (i.last_update, Reverse(Eversion::default())),
+                    LogRule::Oldest => (Eversion::default(), Reverse(i.last_update)),
+                },
+                Reverse(i.log_tail),
+                shard == me,
+                Reverse(shard),
             )
         })
-        .map(|(osd, _)| osd)
+        .map(|(shard, _)| shard)
 }
 
 /// The newest activation that any of these copies knows of.
@@ -93,7 +101,7 @@ impl Pg {
         // Strays tell once in an interval, even if the primary starts over within it.
         let (map, prior) = (&self.map, &self.prior);
         self.peers.retain(|o, p| {
-            map.is_up(*o) && map.up_from(*o) == p.up_from && !prior.probe.contains_key(o)
+            map.is_up(o.osd) && map.up_from(o.osd) == p.up_from && !prior.probe.contains_key(o)
         });
         for peer in self.peers.values_mut() {
             *peer = Peer::new(std::mem::take(&mut peer.info), peer.up_from);
@@ -106,7 +114,7 @@ impl Pg {
     }
 
     fn build_prior_set(&self) -> PriorSet {
-        PriorSet::build(&*self.map, &self.mapping, &self.past, &self.info.history)
+        PriorSet::build(&*self.map, self.backend(), &self.mapping, &self.past, &self.info.history)
     }
 
     fn query(&self, query: Query) -> PeerMsg {
@@ -114,25 +122,27 @@ impl Pg {
     }
 
     pub(super) fn needs_up_thru(&self) -> bool {
-        self.map.up_thru(self.me) < self.info.history.same_interval_since
+        self.map.up_thru(self.me.osd) < self.info.history.same_interval_since
     }
 
     /// A map came that did not change the interval: start over if it changed who can be asked.
     pub(super) fn check_prior_set(&mut self) {
         let prior = self.build_prior_set();
-        let lost_a_peer =
-            self.peers.iter().any(|(&o, p)| !self.map.is_up(o) || self.map.up_from(o) != p.up_from);
+        let lost_a_peer = self
+            .peers
+            .iter()
+            .any(|(&o, p)| !self.map.is_up(o.osd) || self.map.up_from(o.osd) != p.up_from);
         if prior != self.prior || lost_a_peer {
             self.start_peering();
         }
     }
 
-    pub(super) fn handle_notify(&mut self, from: OsdId, info: PgInfo, past: PastIntervals) {
-        if !self.map.is_up(from) {
+    pub(super) fn handle_notify(&mut self, from: PgShard, info: PgInfo, past: PastIntervals) {
+        if !self.map.is_up(from.osd) {
             return;
         }
         let waits = self.phase == Phase::WaitUpThru;
-        let peer = Peer::new(info, self.map.up_from(from));
+        let peer = Peer::new(info, self.map.up_from(from.osd));
         let info = &peer.info;
         let mut learned = self.info.history.merge(&info.history);
         let before = self.past.clone();
@@ -209,11 +219,11 @@ impl Pg {
             Phase::GetInfo { waiting } => waiting.clone(),
             _ => BTreeSet::new(),
         };
-        for osd in new {
-            if !asked.contains(&osd) {
-                self.send(osd, self.query(Query::Info));
+        for shard in new {
+            if !asked.contains(&shard) {
+                self.send(shard, self.query(Query::Info));
             }
-            waiting.insert(osd);
+            waiting.insert(shard);
         }
         self.phase = Phase::GetInfo { waiting };
     }
@@ -231,32 +241,34 @@ impl Pg {
         self.choose_log();
     }
 
-    pub(super) fn info_of(&self, osd: OsdId) -> Option<&PgInfo> {
-        if osd == self.me { Some(&self.info) } else { self.peers.get(&osd).map(|p| &p.info) }
+    pub(super) fn info_of(&self, shard: PgShard) -> Option<&PgInfo> {
+        if shard == self.me { Some(&self.info) } else { self.peers.get(&shard).map(|p| &p.info) }
     }
 
     /// Whether an OSD acted in the interval of an epoch, as far as that is remembered.
-    fn acted(&self, osd: OsdId, epoch: Epoch) -> bool {
+    fn acted(&self, shard: PgShard, epoch: Epoch) -> bool {
         if epoch >= self.info.history.same_interval_since {
-            return self.mapping.acting.contains(&osd);
+            return self.mapping.acting.contains(&shard);
         }
         match self.past.intervals.iter().find(|i| i.first <= epoch && epoch <= i.last) {
-            Some(interval) => interval.acting.contains(&osd),
-            None => self.past.holders.get(&osd).is_some_and(|until| *until >= epoch),
+            Some(interval) => interval.acting.contains(&shard),
+            None => self.past.holders.get(&shard).is_some_and(|until| *until >= epoch),
         }
     }
 
     fn choose_log(&mut self) {
         let infos = self.peers.iter().map(|(o, p)| (*o, &p.info)).chain([(self.me, &self.info)]);
-        let Some(best) = find_best(self.me, infos, |osd, epoch| self.acted(osd, epoch)) else {
+        let Some(best) = find_best(self.backend().log_rule(), self.me, infos, |shard, epoch| {
+            self.acted(shard, epoch)
+        }) else {
             self.phase = Phase::Incomplete;
             return;
         };
         let tail = self.info_of(best).map(|i| i.log_tail).unwrap_or_default();
-        let usable = |osd: &OsdId| self.info_of(*osd).is_some_and(|i| overlaps(i, tail));
+        let usable = |shard: &PgShard| self.info_of(*shard).is_some_and(|i| overlaps(i, tail));
 
         let want = self.wanted_acting(usable, best);
-        if want.is_empty() {
+        if !self.backend().recoverable(&mut want.iter().copied()) {
             self.phase = Phase::Incomplete;
             return;
         }
@@ -270,7 +282,7 @@ impl Pg {
             want.len() == acting.len() && want.iter().all(|o| acting.contains(o))
         };
         if !same {
-            let temp = if want == self.mapping.up { Vec::new() } else { want };
+            let temp = if want == self.mapping.up { Vec::new() } else { want.slots() };
             self.actions.push_back(Action::WantPgTemp(temp));
             self.phase = Phase::WaitActing;
             return;
@@ -291,26 +303,37 @@ impl Pg {
         self.send(best, self.query(Query::Log(since)));
     }
 
-    /// Who should act. Only who can take part by log alone may: being in the acting set means to
-    /// have every acknowledged write. Of `up` everybody who can; others fill the places of those
-    /// who cannot. When all can, it is `up` alone, also if that is short: an OSD that is out would
-    /// otherwise act, and lead, for ever.
-    pub(super) fn wanted_acting(&self, usable: impl Fn(&OsdId) -> bool, best: OsdId) -> Vec<OsdId> {
-        if !self.mapping.up.is_empty() && self.mapping.up.iter().all(&usable) {
-            return self.mapping.up.clone();
+    /// Which copies should act. Only those may that can take part by log alone: being in the acting
+    /// set means to have every acknowledged write. Of `up` all that can; others take the places of
+    /// those that cannot, each at its position if it has one. When all can, it is `up` alone, also
+    /// if that is short: an OSD that is out would otherwise act, and lead, for ever. A hole in
+    /// `up` is filled by a copy that has the position.
+    pub(super) fn wanted_acting(
+        &self,
+        usable: impl Fn(&PgShard) -> bool,
+        best: PgShard,
+    ) -> Members {
+        let up = &self.mapping.up;
+        let holes = up.width().is_some_and(|width| up.len() < width);
+        if !up.is_empty() && !holes && up.iter().all(&usable) {
+            return up.clone();
         }
-        let mut want: Vec<OsdId> = self.mapping.up.iter().copied().filter(&usable).collect();
-        for osd in self.mapping.acting.iter().chain(self.peers.keys()).chain([&best]) {
-            if want.len() < self.pool.size as usize && usable(osd) && !want.contains(osd) {
-                want.push(*osd);
+        let mut want: Vec<PgShard> = up.iter().copied().filter(&usable).collect();
+        for other in self.mapping.acting.iter().chain(self.peers.keys()).chain([&best]) {
+            let free = match up.width() {
+                None => want.len() < self.pool.size as usize && !want.contains(other),
+                Some(_) => want.iter().all(|w| w.shard != other.shard),
+            };
+            if free && usable(other) {
+                want.push(*other);
             }
         }
-        want
+        up.of_same_pool(want)
     }
 
     pub(super) fn handle_log(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         info: PgInfo,
         log: LogSegment,
         missing: MissingSet,
@@ -332,7 +355,7 @@ impl Pg {
                 };
                 self.extend_log(&log);
                 self.merge_log(common, &info, &log.entries);
-                let mut peer = Peer::new(info, self.map.up_from(from));
+                let mut peer = Peer::new(info, self.map.up_from(from.osd));
                 peer.missing = Some(missing);
                 peer.common = self.info.last_update;
                 self.peers.insert(from, peer);
@@ -434,8 +457,8 @@ impl Pg {
         self.all_committed = Eversion::default();
         self.min_last_complete_ondisk = Eversion::default();
         let mut waiting = BTreeSet::new();
-        for osd in self.replicas() {
-            let Some(peer) = self.peers.get_mut(&osd) else { continue };
+        for shard in self.replicas() {
+            let Some(peer) = self.peers.get_mut(&shard) else { continue };
             if peer.missing.is_some() {
                 continue;
             }
@@ -451,8 +474,8 @@ impl Pg {
             } else {
                 // Divergence is only possible after its last activation.
                 let since = Eversion { epoch: info.last_epoch_started, version: 0 };
-                waiting.insert(osd);
-                self.send(osd, self.query(Query::Log(since)));
+                waiting.insert(shard);
+                self.send(shard, self.query(Query::Log(since)));
             }
         }
         self.phase = Phase::GetMissing { waiting };
@@ -463,7 +486,7 @@ impl Pg {
     /// it sent does not reach back far enough.
     fn reconcile(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         info: PgInfo,
         log: LogSegment,
         mut missing: MissingSet,
@@ -490,7 +513,7 @@ impl Pg {
         let at = log.entries.partition_point(|e| e.entry.version <= common);
         let learn = self.log.after(common).entries;
         merge::merge(&mut missing, &info.last_backfill, common, &log.entries[at..], &learn);
-        let up_from = self.map.up_from(from);
+        let up_from = self.map.up_from(from.osd);
         let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone(), up_from));
         peer.info = info;
         peer.common = common;
@@ -501,32 +524,32 @@ impl Pg {
     /// Asks strays what they lack, because an object has no other source.
     pub(super) fn ask_strays(&mut self) {
         let mut ask = Vec::new();
-        for (osd, peer) in &mut self.peers {
+        for (shard, peer) in &mut self.peers {
             if peer.missing.is_none()
                 && !peer.asked_full
                 && !peer.info.is_empty()
-                && self.map.is_up(*osd)
+                && self.map.is_up(shard.osd)
             {
                 peer.asked_full = true;
-                ask.push(*osd);
+                ask.push(*shard);
             }
         }
-        for osd in &ask {
-            self.send(*osd, self.query(Query::Log(Eversion::default())));
+        for shard in &ask {
+            self.send(*shard, self.query(Query::Log(Eversion::default())));
         }
         // Whoever has a copy tells of it, but perhaps has not yet; whoever has none says so.
-        let unknown: Vec<OsdId> = self
+        let unknown: Vec<PgShard> = self
             .might_have_unfound()
             .filter(|o| {
-                self.map.is_up(*o)
+                self.map.is_up(o.osd)
                     && !self.peers.contains_key(o)
                     && !self.mapping.acting.contains(o)
             })
-            .filter(|o| !self.recovery.was_asked(*o, self.map.up_from(*o)))
+            .filter(|o| !self.recovery.was_asked(*o, self.map.up_from(o.osd)))
             .collect();
-        for osd in unknown {
-            self.recovery.note_asked(osd, self.map.up_from(osd));
-            self.send(osd, self.query(Query::Info));
+        for shard in unknown {
+            self.recovery.note_asked(shard, self.map.up_from(shard.osd));
+            self.send(shard, self.query(Query::Info));
         }
     }
 

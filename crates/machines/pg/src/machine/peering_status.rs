@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{Epoch, Eversion, OsdId, Utime};
+use types::{Epoch, Eversion, OsdId, PgShard, Utime};
 
 use crate::info::{Backfill, PgInfo};
 use crate::past_intervals::PastIntervals;
@@ -17,7 +17,7 @@ pub struct PeeringStatus<'a> {
     /// Earlier intervals that may have taken writes.
     pub past: &'a PastIntervals,
     /// Who is asked, or was.
-    pub probing: Vec<OsdId>,
+    pub probing: Vec<PgShard>,
     /// Of some interval nobody can be asked.
     pub blocked: bool,
     /// Who would be asked as well if it were up.
@@ -32,17 +32,17 @@ pub struct PeeringStatus<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WaitsFor {
     /// Infos of these.
-    Infos(BTreeSet<OsdId>),
+    Infos(BTreeSet<PgShard>),
     /// OSDs that are down ([`PeeringStatus::blocked_by`]).
     Down,
     /// A copy that can be trusted.
     Complete(Incomplete),
     /// The log of this one.
-    Log(OsdId),
+    Log(PgShard),
     /// Another acting set in the map.
     Acting,
     /// What these lack.
-    Missing(BTreeSet<OsdId>),
+    Missing(BTreeSet<PgShard>),
     /// Its `up_thru` in the map.
     UpThru,
     /// The end of the read leases of earlier intervals.
@@ -69,8 +69,8 @@ pub struct Incomplete {
 /// A copy that cannot be trusted, at least not alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuledOut {
-    /// Its OSD.
-    pub osd: OsdId,
+    /// The copy.
+    pub shard: PgShard,
     /// The last activation that it took part in.
     pub last_epoch_started: Epoch,
     /// Up to where it is filled.
@@ -82,7 +82,7 @@ pub struct RuledOut {
 }
 
 impl RuledOut {
-    fn new(osd: OsdId, info: &PgInfo, started: Epoch) -> Self {
+    fn new(shard: PgShard, info: &PgInfo, started: Epoch) -> Self {
         let why = if info.is_empty() && !info.is_incomplete() {
             "there is no copy"
         } else if info.removing {
@@ -95,7 +95,7 @@ impl RuledOut {
             "its log and that of this OSD have nothing in common"
         };
         let (last_backfill, last_update) = (info.last_backfill.clone(), info.last_update);
-        Self { osd, last_epoch_started: info.last_epoch_started, last_backfill, last_update, why }
+        Self { shard, last_epoch_started: info.last_epoch_started, last_backfill, last_update, why }
     }
 }
 
@@ -137,9 +137,10 @@ impl Pg {
                 .copied()
                 .chain(self.incomplete().may_help.into_iter().map(|(osd, _)| osd))
                 .collect(),
-            Phase::GetInfo { waiting } | Phase::GetMissing { waiting } => waiting.clone(),
-            Phase::GetLog { from, .. } => [*from].into(),
-            Phase::Activating { waiting, .. } => waiting.clone(),
+            Phase::GetInfo { waiting }
+            | Phase::GetMissing { waiting }
+            | Phase::Activating { waiting, .. } => waiting.iter().map(|c| c.osd).collect(),
+            Phase::GetLog { from, .. } => [from.osd].into(),
             _ => BTreeSet::new(),
         }
     }
@@ -174,13 +175,13 @@ impl Pg {
 
     fn incomplete(&self) -> Incomplete {
         let infos =
-            || self.peers.iter().map(|(osd, p)| (*osd, &p.info)).chain([(self.me, &self.info)]);
+            || self.peers.iter().map(|(shard, p)| (*shard, &p.info)).chain([(self.me, &self.info)]);
         let started = newest_started(infos().map(|(_, i)| i)).unwrap_or_default();
         let mut copies: Vec<RuledOut> =
-            infos().map(|(osd, info)| RuledOut::new(osd, info, started)).collect();
-        copies.sort_by_key(|c| c.osd);
+            infos().map(|(shard, info)| RuledOut::new(shard, info, started)).collect();
+        copies.sort_by_key(|c| c.shard);
         let acted =
-            self.past.holders.iter().filter(|(_, until)| **until >= started).map(|(osd, _)| *osd);
+            self.past.holders.iter().filter(|(_, until)| **until >= started).map(|(c, _)| c.osd);
         let may_help: BTreeSet<OsdId> =
             acted.filter(|osd| self.map.exists(*osd) && !self.map.is_up(*osd)).collect();
         Incomplete {

@@ -58,12 +58,12 @@ fn a_group_that_is_down_names_whom_it_needs() {
     let s = pg.peering_status().unwrap();
     assert_eq!(
         (s.blocked, s.probing, s.down, s.waits),
-        (true, osds(1), vec![OsdId(1), OsdId(2)], WaitsFor::Down)
+        (true, vec![on(0)], vec![OsdId(1), OsdId(2)], WaitsFor::Down)
     );
     assert_eq!(s.blocked_by, [(OsdId(1), Epoch(0)), (OsdId(2), Epoch(0))]);
     let past: Vec<_> =
         s.past.intervals.iter().map(|i| (i.first.0, i.last.0, i.acting.clone())).collect();
-    assert_eq!(past.last(), Some(&(6, 6, vec![OsdId(1), OsdId(2)])), "{past:?}");
+    assert_eq!(past.last(), Some(&(6, 6, vec![on(1), on(2)])), "{past:?}");
     assert_eq!(pg.status().blocked_by, [OsdId(1), OsdId(2)].into());
     let at = |s| Utime::new(s, 0);
     assert_eq!(
@@ -86,13 +86,13 @@ fn a_group_that_is_down_names_whom_it_needs() {
     let s = pg.peering_status().unwrap();
     assert_eq!(
         (s.blocked, s.probing, s.blocked_by.len(), s.waits),
-        (false, osds(2), 0, WaitsFor::Infos([OsdId(1)].into()))
+        (false, vec![on(0), on(1)], 0, WaitsFor::Infos([on(1)].into()))
     );
     assert_eq!(pg.status().blocked_by, [OsdId(1)].into());
     assert_eq!(pg.states()[1], ("Started/Primary/Peering", at(7)), "peering goes on");
     let msg = told(&pg, 6, Backfill::Complete);
     from(&mut pg, 1, msg);
-    assert_eq!(pg.peering_status().unwrap().waits, WaitsFor::Log(OsdId(1)));
+    assert_eq!(pg.peering_status().unwrap().waits, WaitsFor::Log(on(1)));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_group_that_is_incomplete_says_what_is_wrong_with_each_copy() {
     let WaitsFor::Complete(incomplete) = s.waits else { panic!("{:?}", s.waits) };
     assert_eq!((incomplete.started, incomplete.history_only), (Epoch(6), true));
     let why: Vec<_> =
-        incomplete.copies.iter().map(|c| (c.osd.0, c.last_epoch_started.0, c.why)).collect();
+        incomplete.copies.iter().map(|c| (c.shard.osd.0, c.last_epoch_started.0, c.why)).collect();
     assert_eq!(
         why,
         [
@@ -127,7 +127,7 @@ fn a_group_that_is_incomplete_says_what_is_wrong_with_each_copy() {
     for (osd, msg) in [1, 2].into_iter().zip(msgs) {
         from(&mut pg, osd, msg);
     }
-    assert_eq!(pg.peering_status().unwrap().waits, WaitsFor::Log(OsdId(2)));
+    assert_eq!(pg.peering_status().unwrap().waits, WaitsFor::Log(on(2)));
 }
 
 #[test]

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denc::{Decode, Encode, Features};
-use types::{Epoch, Eversion, ObjectId, ObjectInfo, OsdId};
+use types::{Epoch, Eversion, ObjectId, ObjectInfo, PgShard};
 
 use crate::action::{Action, Persist, Source};
 use crate::missing::MissingItem;
@@ -39,7 +39,7 @@ pub(super) struct Recovery {
     /// Clients wait for it: goes first, and does not count against the limit.
     urgent: BTreeSet<ObjectId>,
     /// Who was asked for a copy that it has not told of, in which of its lives.
-    asked_infos: BTreeMap<OsdId, Epoch>,
+    asked_infos: BTreeMap<PgShard, Epoch>,
     /// Objects that were given up and are gone, up to this version, once that is durable
     /// everywhere.
     losing: (Eversion, BTreeSet<ObjectId>),
@@ -50,16 +50,11 @@ enum Copy {
     /// An older content here becomes the newest.
     Revert,
     /// `next` is asked for, unless the part before it is being `written`.
-    Pull {
-        from: OsdId,
-        version: Eversion,
-        next: Progress,
-        written: bool,
-    },
+    Pull { from: PgShard, version: Eversion, next: Progress, written: bool },
     Push {
         version: Eversion,
-        targets: Vec<OsdId>,
-        waiting: Vec<OsdId>,
+        targets: Vec<PgShard>,
+        waiting: Vec<PgShard>,
         next: Progress,
         last: bool,
     },
@@ -72,7 +67,7 @@ enum Read {
     /// For a push to several replicas.
     Push(ObjectId, Eversion),
     /// For a primary that pulls.
-    Answer { to: OsdId, asked: Epoch, oid: ObjectId, version: Eversion },
+    Answer { to: PgShard, asked: Epoch, oid: ObjectId, version: Eversion },
 }
 
 impl Recovery {
@@ -102,12 +97,12 @@ impl Recovery {
         self.active.contains_key(oid)
     }
 
-    pub(super) fn was_asked(&self, osd: OsdId, up_from: Epoch) -> bool {
-        self.asked_infos.get(&osd) == Some(&up_from)
+    pub(super) fn was_asked(&self, shard: PgShard, up_from: Epoch) -> bool {
+        self.asked_infos.get(&shard) == Some(&up_from)
     }
 
-    pub(super) fn note_asked(&mut self, osd: OsdId, up_from: Epoch) {
-        self.asked_infos.insert(osd, up_from);
+    pub(super) fn note_asked(&mut self, shard: PgShard, up_from: Epoch) {
+        self.asked_infos.insert(shard, up_from);
     }
 
     /// Whether the object was given up, and not everybody knows yet.
@@ -133,7 +128,7 @@ impl Recovery {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// This version from there.
-    Pull(OsdId, Eversion),
+    Pull(PgShard, Eversion),
     /// What is here, in this version.
     Revert(Eversion),
 }
@@ -166,10 +161,10 @@ impl Pg {
     /// learn of writes to what they lack by the log; but as long as an object is written again and
     /// again its copy would never end.
     pub(super) fn holds_writes(&self, oid: &ObjectId) -> bool {
-        let lacks = |o: &OsdId| {
+        let lacks = |o: &PgShard| {
             self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
         };
-        let waits = |o: &OsdId| {
+        let waits = |o: &PgShard| {
             lacks(o) && (self.recovery.active.contains_key(oid) || !self.recovers_beside(*o))
         };
         self.mapping.acting.iter().any(lacks) || self.followers().any(|o| waits(&o))
@@ -305,7 +300,7 @@ impl Pg {
         }
     }
 
-    fn pull(&mut self, from: OsdId, oid: ObjectId, version: Eversion, at: Progress) {
+    fn pull(&mut self, from: PgShard, oid: ObjectId, version: Eversion, at: Progress) {
         let urgent = self.recovery.urgent.contains(&oid);
         self.send(from, PeerMsg::Pull { oid, version, from: at, urgent });
     }
@@ -352,18 +347,18 @@ impl Pg {
     }
 
     fn way_to(&self, oid: &ObjectId, item: &MissingItem) -> Option<Way> {
-        let up = || self.peers.iter().filter(|(osd, _)| self.map.is_up(**osd));
+        let up = || self.peers.iter().filter(|(shard, _)| self.map.is_up(shard.osd));
         // An activated replica's info is older than its log; it shares ours.
-        let shares = |osd: &OsdId, p: &super::Peer| {
-            p.info.last_update >= item.need || self.mapping.acting.contains(osd)
+        let shares = |shard: &PgShard, p: &super::Peer| {
+            p.info.last_update >= item.need || self.mapping.acting.contains(shard)
         };
         let has = |p: &super::Peer| {
             p.missing.as_ref().is_some_and(|m| !m.contains(oid)) && !p.info.removing
         };
-        if let Some((osd, _)) =
-            up().find(|(osd, p)| shares(osd, p) && has(p) && p.info.last_backfill.covers(oid))
+        if let Some((shard, _)) =
+            up().find(|(shard, p)| shares(shard, p) && has(p) && p.info.last_backfill.covers(oid))
         {
-            return Some(Way::Pull(*osd, item.need));
+            return Some(Way::Pull(*shard, item.need));
         }
         let older = self.reverts_to(item)?;
         if item.have == older {
@@ -372,7 +367,7 @@ impl Pg {
         let has = |p: &super::Peer| {
             p.missing.as_ref().and_then(|m| m.get(oid)).is_some_and(|i| i.have == older)
         };
-        up().find(|(_, p)| has(p)).map(|(osd, _)| Way::Pull(*osd, older))
+        up().find(|(_, p)| has(p)).map(|(shard, _)| Way::Pull(*shard, older))
     }
 
     /// The older version that counts again, if the newest content was given up.
@@ -428,9 +423,9 @@ impl Pg {
     fn start_push(&mut self, oid: ObjectId) {
         let mut targets = Vec::new();
         let mut version = Eversion::default();
-        for osd in self.mapping.acting.iter().copied().chain(self.followers()) {
-            if let Some(item) = self.peers.get(&osd).and_then(|p| p.missing.as_ref()?.get(&oid)) {
-                targets.push(osd);
+        for shard in self.mapping.acting.iter().copied().chain(self.followers()) {
+            if let Some(item) = self.peers.get(&shard).and_then(|p| p.missing.as_ref()?.get(&oid)) {
+                targets.push(shard);
                 version = item.need;
             }
         }
@@ -529,7 +524,7 @@ impl Pg {
 
     pub(super) fn handle_pull(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         asked: Epoch,
         oid: ObjectId,
         version: Eversion,
@@ -557,7 +552,7 @@ impl Pg {
     }
 
     /// A part of an object that this copy lacks.
-    pub(super) fn handle_push(&mut self, from: OsdId, asked: Epoch, chunk: Box<ObjectChunk>) {
+    pub(super) fn handle_push(&mut self, from: PgShard, asked: Epoch, chunk: Box<ObjectChunk>) {
         let Some(item) = self.missing.get(&chunk.oid).copied() else { return };
         let older = item.need != chunk.version;
         if older && (!self.is_primary() || self.reverts_to(&item) != Some(chunk.version)) {
@@ -632,7 +627,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn handle_pull_failed(&mut self, from: OsdId, oid: ObjectId, version: Eversion) {
+    pub(super) fn handle_pull_failed(&mut self, from: PgShard, oid: ObjectId, version: Eversion) {
         match self.recovery.active.get(&oid) {
             // Of what was asked for twice, the second answer may come when it is of no account any
             // more.
@@ -649,7 +644,7 @@ impl Pg {
 
     pub(super) fn handle_push_reply(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         oid: ObjectId,
         version: Eversion,
         to: Progress,
@@ -674,8 +669,8 @@ impl Pg {
         let targets = std::mem::take(targets);
         self.info.stats.num_objects_recovered += targets.len() as i64;
         self.replicas_recovered(&oid, targets.len());
-        for osd in targets {
-            if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
+        for shard in targets {
+            if let Some(missing) = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut()) {
                 missing.remove(&oid);
             }
         }
@@ -705,16 +700,16 @@ impl Pg {
         let gone: Vec<_> = self
             .peers
             .iter()
-            .filter(|(o, p)| !self.map.is_up(**o) || self.map.up_from(**o) != p.up_from)
+            .filter(|(o, p)| !self.map.is_up(o.osd) || self.map.up_from(o.osd) != p.up_from)
             .map(|(o, _)| *o)
             .collect();
-        for osd in gone {
-            self.peers.remove(&osd);
+        for shard in gone {
+            self.peers.remove(&shard);
             let stuck: Vec<_> = self
                 .recovery
                 .active
                 .iter()
-                .filter(|(_, c)| matches!(c, Copy::Pull { from, .. } if *from == osd))
+                .filter(|(_, c)| matches!(c, Copy::Pull { from, .. } if *from == shard))
                 .map(|(oid, _)| oid.clone())
                 .collect();
             for oid in stuck {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{Eversion, ObjectId, OsdId};
+use types::{Eversion, ObjectId, PgShard};
 
 use crate::action::{Action, Persist};
 use crate::missing::MissingItem;
@@ -38,12 +38,12 @@ impl Pg {
         if self.phase != Phase::Active || self.missing.contains(&oid) {
             return;
         }
-        let good: Vec<i32> = self.who_has(&oid).map(|o| o.0).collect();
+        let good: Vec<PgShard> = self.who_has(&oid).collect();
         if good.is_empty() {
             self.log_error(format!("{} missing primary copy of {oid}, unfound", self.info.pgid));
             return;
         }
-        let places: Vec<String> = good.iter().map(i32::to_string).collect();
+        let places: Vec<String> = good.iter().map(PgShard::to_string).collect();
         self.log_error(format!(
             "{} missing primary copy of {oid}, will try copies on {}",
             self.info.pgid,
@@ -55,9 +55,9 @@ impl Pg {
     }
 
     /// Acting replicas that lack nothing of this object, as far as is known.
-    fn who_has(&self, oid: &ObjectId) -> impl Iterator<Item = OsdId> {
+    fn who_has(&self, oid: &ObjectId) -> impl Iterator<Item = PgShard> {
         self.replicas().into_iter().filter(|o| {
-            self.map.is_up(*o)
+            self.map.is_up(o.osd)
                 && self
                     .peers
                     .get(o)
@@ -94,41 +94,41 @@ impl Pg {
 
     /// The primary: a copy that it asked for is not there as it should be. Both know from here on
     /// that it is missing, if it is written with the group.
-    pub(super) fn lose_source(&mut self, osd: OsdId, oid: &ObjectId, version: Eversion) {
-        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
+    pub(super) fn lose_source(&mut self, shard: PgShard, oid: &ObjectId, version: Eversion) {
+        let Some(missing) = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut()) else {
             return;
         };
         let known = missing.get(oid).copied();
         let need = known.map_or(version, |i| i.need);
         missing.set(oid.clone(), MissingItem { need, have: Eversion::default() });
         if known.is_none()
-            && (self.mapping.acting.contains(&osd) || self.followers().any(|f| f == osd))
+            && (self.mapping.acting.contains(&shard) || self.followers().any(|f| f == shard))
         {
             self.log_error(format!(
-                "{} copy of {oid} on osd.{} cannot be read",
-                self.info.pgid, osd.0
+                "{} copy of {oid} on osd.{shard} cannot be read",
+                self.info.pgid
             ));
             self.clean = false;
             self.repairs.objects.insert(oid.clone());
-            self.send(osd, PeerMsg::MarkMissing { objects: vec![(oid.clone(), need)] });
+            self.send(shard, PeerMsg::MarkMissing { objects: vec![(oid.clone(), need)] });
         }
     }
 
     /// The primary: these copies are bad. They are in the missing sets of both sides from here on.
-    pub(super) fn lose_copies(&mut self, osd: OsdId, objects: Vec<(ObjectId, Eversion)>) {
+    pub(super) fn lose_copies(&mut self, shard: PgShard, objects: Vec<(ObjectId, Eversion)>) {
         self.clean = false;
         self.repairs.objects.extend(objects.iter().map(|(oid, _)| oid.clone()));
-        if osd == self.me {
+        if shard == self.me {
             self.mark_own(objects);
             return;
         }
-        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
+        let Some(missing) = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut()) else {
             return;
         };
         for (oid, need) in &objects {
             missing.set(oid.clone(), MissingItem { need: *need, have: Eversion::default() });
         }
-        self.send(osd, PeerMsg::MarkMissing { objects });
+        self.send(shard, PeerMsg::MarkMissing { objects });
     }
 
     /// The primary says that copies here are bad.

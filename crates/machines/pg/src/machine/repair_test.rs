@@ -1,6 +1,6 @@
 //! Scripts of bad copies.
 
-use super::machine_test::{active, commit_all, drain, from, oid, proposal, reserve};
+use super::machine_test::{active, commit_all, drain, from, oid, on, proposal, reserve};
 use super::*;
 use crate::action::Source;
 use crate::msg::{ObjectChunk, Progress};
@@ -38,7 +38,7 @@ fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
     let sends = actions
         .iter()
         .filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
-    sends.flat_map(|(to, msg)| to.iter().map(move |o| (*o, msg))).collect()
+    sends.flat_map(|(to, msg)| to.iter().map(move |c| (c.osd, msg))).collect()
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     pg.handle(Event::ObjectRead { token, chunk: Some(*c) }, now());
     let actions = drain(&mut pg);
     assert!(
-        matches!(&actions[..], [Action::Send { to, msg: PeerMsg::Push(_), .. }] if to[..] == [source]),
+        matches!(&actions[..], [Action::Send { to, msg: PeerMsg::Push(_), .. }] if to[..] == [on(source.0)]),
         "{actions:?}"
     );
     let actions = from(&mut pg, source.0, PeerMsg::PushReply { oid: oid("a"), version, to });
@@ -116,7 +116,7 @@ fn with_nobody_to_ask_the_object_stays() {
 fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
     let (mut primary, version) = with_object("a");
     let mut replica =
-        Pg::create(OsdId(1), primary.pgid(), primary.map.clone(), PgConf::default(), now())
+        Pg::create(OsdId(1), primary.pgid().into(), primary.map.clone(), PgConf::default(), now())
             .unwrap();
     replica.handle(Event::ActivateMap, now());
     commit_all(&mut replica);
@@ -178,7 +178,7 @@ fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
 #[test]
 fn copies_that_are_marked_bad_are_pushed() {
     let (mut pg, version) = with_object("a");
-    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.lose_copies(on(2), vec![(oid("a"), version)]);
     pg.check_recovery();
     let actions = drain(&mut pg);
     assert!(matches!(sent(&actions)[..], [(OsdId(2), PeerMsg::MarkMissing { .. })]), "{actions:?}");
@@ -212,7 +212,7 @@ fn norecover_holds_what_nobody_waits_for() {
         drain(pg)
     };
     publish(&mut pg, 6, true);
-    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.lose_copies(on(2), vec![(oid("a"), version)]);
     pg.check_recovery();
     let queued = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::QueueRecovery));
     assert!(!queued(&drain(&mut pg)) && !queued(&reserve(&mut pg)));
@@ -294,7 +294,7 @@ fn a_copy_that_clients_begin_to_wait_for_is_asked_for_anew() {
 
     // A replica lacks it.
     let (mut pg, version) = with_object("a");
-    pg.lose_copies(OsdId(2), vec![(oid("a"), version)]);
+    pg.lose_copies(on(2), vec![(oid("a"), version)]);
     pg.check_recovery();
     drain(&mut pg);
     reserve(&mut pg);

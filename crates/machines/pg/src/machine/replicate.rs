@@ -1,6 +1,6 @@
 //! Writes: the primary orders them, everybody persists them, the client hears when all have.
 
-use types::{Eversion, OsdId};
+use types::{Eversion, PgShard};
 
 use crate::action::{Action, Persist, Source};
 use crate::log_entry::{LogEntry, LogOp, Logged};
@@ -128,7 +128,7 @@ impl Pg {
         self.defer(token, Deferred::AckWrite(self.info.last_update));
     }
 
-    pub(super) fn handle_rep_op_reply(&mut self, from: OsdId, version: Eversion) {
+    pub(super) fn handle_rep_op_reply(&mut self, from: PgShard, version: Eversion) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.acked = peer.acked.max(version);
             self.complete_writes();

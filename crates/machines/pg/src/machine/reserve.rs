@@ -11,7 +11,7 @@
 //! wait for need no turn. (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved`
 //! and what follows.)
 
-use types::{OsdId, PgState};
+use types::{PgShard, PgState};
 
 use crate::action::Action;
 use crate::msg::PeerMsg;
@@ -38,7 +38,7 @@ enum Stage {
     /// Waits for this OSD's.
     Own,
     /// Waits for that of an acting replica.
-    Replica(OsdId),
+    Replica(PgShard),
     /// Has all.
     Held,
 }
@@ -48,7 +48,7 @@ enum Stage {
 pub(super) struct Reservation {
     stage: Stage,
     /// Replicas that were asked.
-    asked: Vec<OsdId>,
+    asked: Vec<PgShard>,
     recovery_forced: bool,
     backfill_forced: bool,
 }
@@ -116,14 +116,21 @@ impl Pg {
     /// Whether an acting OSD that lacks something has a full store (Ceph: `RecoveryTooFull`). Only
     /// what clients wait for is recovered until there is room; the map tells.
     pub(super) fn recovery_too_full(&self) -> bool {
-        let lacks = |osd: OsdId| match osd == self.me {
+        let lacks = |shard: PgShard| match shard == self.me {
             true => !self.missing.is_empty(),
-            false => {
-                self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| !m.is_empty())
-            }
+            false => self
+                .peers
+                .get(&shard)
+                .and_then(|p| p.missing.as_ref())
+                .is_some_and(|m| !m.is_empty()),
         };
         let beside = self.filling().filter(|o| self.recovers_beside(*o));
-        self.mapping.acting.iter().copied().chain(beside).any(|o| lacks(o) && self.map.is_full(o))
+        self.mapping
+            .acting
+            .iter()
+            .copied()
+            .chain(beside)
+            .any(|o| lacks(o) && self.map.is_full(o.osd))
     }
 
     /// Whether objects may be recovered that nobody waits for.
@@ -185,11 +192,11 @@ impl Pg {
         let last = self.reservation.asked.last().copied();
         let next = self.replicas().into_iter().filter(|o| last.is_none_or(|l| *o > l)).min();
         match next {
-            Some(osd) => {
-                self.reservation.stage = Stage::Replica(osd);
-                self.reservation.asked.push(osd);
+            Some(shard) => {
+                self.reservation.stage = Stage::Replica(shard);
+                self.reservation.asked.push(shard);
                 let priority = self.recovery_priority();
-                self.send(osd, PeerMsg::Reserve { backfill: false, priority });
+                self.send(shard, PeerMsg::Reserve { backfill: false, priority });
             }
             None => {
                 self.reservation.stage = Stage::Held;
@@ -199,7 +206,7 @@ impl Pg {
     }
 
     /// A turn on another OSD has come.
-    pub(super) fn handle_peer_reserved(&mut self, from: OsdId) {
+    pub(super) fn handle_peer_reserved(&mut self, from: PgShard) {
         if self.reservation.stage == Stage::Replica(from) {
             self.ask_next_replica();
         } else {
@@ -218,7 +225,7 @@ impl Pg {
     }
 
     /// The turn on another OSD was taken back.
-    pub(super) fn handle_revoked(&mut self, from: OsdId) {
+    pub(super) fn handle_revoked(&mut self, from: PgShard) {
         if self.reservation.asked.contains(&from) {
             self.release_recovery();
             self.check_recovery();

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::machine_test::{Map, active, drain, from, oid, osds, reserve};
+use super::machine_test::{Map, active, drain, from, oid, on, osds, reserve};
 use super::*;
 use crate::PgState;
 use crate::missing::MissingItem;
@@ -15,14 +15,14 @@ fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
     let sends = actions
         .iter()
         .filter_map(|a| if let Action::Send { to, msg, .. } = a { Some((to, msg)) } else { None });
-    sends.flat_map(|(to, msg)| to.iter().map(move |o| (*o, msg))).collect()
+    sends.flat_map(|(to, msg)| to.iter().map(move |c| (c.osd, msg))).collect()
 }
 
 /// A group of three of which osd.2 lacks something.
 fn degraded() -> Pg {
     let mut pg = active(3);
     let need = Eversion { epoch: Epoch(5), version: 1 };
-    pg.lose_copies(OsdId(2), vec![(oid("a"), need)]);
+    pg.lose_copies(on(2), vec![(oid("a"), need)]);
     pg.check_recovery();
     pg
 }
@@ -68,7 +68,7 @@ fn turns_come_one_after_the_other_and_go_together() {
     assert_eq!(sent(&actions).len(), 2, "{actions:?}");
     // Nobody lacks anything any more.
     reserve(&mut pg);
-    pg.peers.get_mut(&OsdId(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
+    pg.peers.get_mut(&on(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     pg.check_recovery();
     let actions = drain(&mut pg);
     assert!(
@@ -82,9 +82,14 @@ fn turns_come_one_after_the_other_and_go_together() {
 fn a_replica_passes_on_what_its_osd_says() {
     let map =
         Map { epoch: 5, acting: vec![OsdId(1), OsdId(0)], up_thru: 5, size: 2, ..Map::default() };
-    let mut pg =
-        Pg::create(OsdId(0), super::machine_test::PGID, Rc::new(map), PgConf::default(), now())
-            .unwrap();
+    let mut pg = Pg::create(
+        OsdId(0),
+        super::machine_test::PGID.into(),
+        Rc::new(map),
+        PgConf::default(),
+        now(),
+    )
+    .unwrap();
     pg.handle(Event::ActivateMap, now());
     pg.phase = Phase::ReplicaActive;
     drain(&mut pg);
@@ -120,7 +125,7 @@ fn priorities_are_cephs() {
             priority,
             ..Map::default()
         });
-        pg.mapping.acting = osds(acting);
+        pg.mapping.acting = crate::Members::whole(osds(acting));
     };
     for (pool, recovery, backfill) in
         [(-10, 180, 140), (3, 193, 153), (10, 200, 160), (99, 200, 160)]
@@ -132,7 +137,7 @@ fn priorities_are_cephs() {
             "recovery_priority {pool}"
         );
     }
-    pg.peers.get_mut(&OsdId(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
+    pg.peers.get_mut(&on(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     for (acting, backfill) in [(3, 110), (2, 151), (1, 231)] {
         set(&mut pg, 0, acting);
         assert_eq!(pg.backfill_priority(), backfill, "{acting} act");
@@ -155,7 +160,7 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
     assert!(matches!(drain(&mut pg)[..], [Action::Reserve { priority: 190, .. }]));
     pg.handle(Event::Force { backfill: false, on: true }, now());
     reserve(&mut pg);
-    pg.peers.get_mut(&OsdId(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
+    pg.peers.get_mut(&on(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     pg.check_recovery();
     assert!(!pg.state().has(PgState::FORCED_RECOVERY), "{}", pg.state());
     pg.handle(Event::Force { backfill: true, on: true }, now());

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::scrub::{InconsistentObject, InconsistentSnapset};
-use types::{Epoch, Eversion, ObjectId, OsdId, PgState};
+use types::{Epoch, Eversion, ObjectId, PgShard, PgState};
 
 use crate::action::Action;
 use crate::info::{Backfill, PgHistory, ScrubSummary};
@@ -85,7 +85,7 @@ enum Scanner {
     /// For this round of the own scrub.
     Own(u64),
     /// For the primary.
-    Primary { to: OsdId, asked: Epoch, id: u64 },
+    Primary { to: PgShard, asked: Epoch, id: u64 },
 }
 
 #[derive(Debug)]
@@ -104,15 +104,15 @@ struct Job {
 #[derive(Debug)]
 enum Stage {
     /// Waits for turns on these OSDs.
-    Reserving(BTreeSet<OsdId>),
+    Reserving(BTreeSet<PgShard>),
     /// Waits for the own listing of this round.
     Listing(u64),
     /// Waits for scans of this round.
     Scanning {
         id: u64,
         upto: Backfill,
-        waiting: BTreeSet<OsdId>,
-        maps: BTreeMap<OsdId, ScrubMap>,
+        waiting: BTreeSet<PgShard>,
+        maps: BTreeMap<PgShard, ScrubMap>,
         disturbed: bool,
     },
 }
@@ -210,7 +210,7 @@ impl Pg {
             }
             return;
         }
-        let replicas: BTreeSet<OsdId> = self.replicas().into_iter().collect();
+        let replicas: BTreeSet<PgShard> = self.replicas().into_iter().collect();
         self.scrub.job = Some(Job {
             kind,
             stage: Stage::Reserving(replicas.clone()),
@@ -226,7 +226,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn handle_scrub_reserved(&mut self, from: OsdId, granted: bool) {
+    pub(super) fn handle_scrub_reserved(&mut self, from: PgShard, granted: bool) {
         let Some(Job { stage: Stage::Reserving(waiting), .. }) = &mut self.scrub.job else {
             return;
         };
@@ -326,7 +326,7 @@ impl Pg {
         }
     }
 
-    pub(super) fn take_scan(&mut self, from: OsdId, id: u64, map: ScrubMap) {
+    pub(super) fn take_scan(&mut self, from: PgShard, id: u64, map: ScrubMap) {
         let Some(job) = &mut self.scrub.job else { return };
         let Stage::Scanning { id: i, waiting, maps, disturbed, .. } = &mut job.stage else {
             return;
@@ -371,7 +371,7 @@ impl Pg {
         let (missing, peers, acting) = (&self.missing, &self.peers, &self.mapping.acting);
         let mut skipped = false;
         let skip = |oid: &ObjectId| {
-            let lacking = |o: &OsdId| {
+            let lacking = |o: &PgShard| {
                 peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
             };
             missing.contains(oid) || acting.iter().any(lacking)
@@ -434,7 +434,7 @@ impl Pg {
 
     /// Marks bad copies missing; recovery copies the good ones over them.
     fn repair(&mut self, repairable: Vec<Repairable>) {
-        let mut by_osd: BTreeMap<OsdId, Vec<(ObjectId, Eversion)>> = BTreeMap::new();
+        let mut by_osd: BTreeMap<PgShard, Vec<(ObjectId, Eversion)>> = BTreeMap::new();
         for r in repairable {
             // A version beyond the log's head would be a lie of the one who has it.
             if r.version > self.info.last_update {
@@ -550,7 +550,7 @@ impl Pg {
 
     pub(super) fn handle_scan(
         &mut self,
-        from: OsdId,
+        from: PgShard,
         asked: Epoch,
         id: u64,
         after: Backfill,

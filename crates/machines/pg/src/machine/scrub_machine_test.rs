@@ -1,6 +1,6 @@
 //! Scripts of scrubs.
 
-use super::machine_test::{active, commit_all, drain, from, oid, proposal, reserve};
+use super::machine_test::{active, commit_all, drain, from, oid, on, proposal, reserve};
 use super::*;
 use crate::PgState;
 use crate::info::Backfill;
@@ -45,7 +45,7 @@ fn to_first_scan(pg: &mut Pg, kind: ScrubKind) -> (crate::ReadToken, u64) {
             "{actions:?}"
         );
         for osd in replicas {
-            actions = from(pg, osd.0, PeerMsg::ScrubReserved { granted: true });
+            actions = from(pg, osd.osd.0, PeerMsg::ScrubReserved { granted: true });
         }
     }
     next_scan(pg, actions)
@@ -195,7 +195,7 @@ fn bad_copies_are_told_and_repaired() {
         }
         _ => None,
     });
-    assert_eq!(marked, Some((vec![OsdId(1)], vec![(oid("a"), version)])));
+    assert_eq!(marked, Some((vec![on(1)], vec![(oid("a"), version)])));
     assert!(actions.iter().any(|a| matches!(a, Action::Reserve { .. })));
     assert!(reserve(&mut pg).iter().any(|a| matches!(a, Action::QueueRecovery)));
     assert_eq!(texts(&actions).last(), Some(&(true, "1.0 repair 1 errors, 1 fixed")));

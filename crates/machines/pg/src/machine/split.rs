@@ -62,7 +62,7 @@ impl Pg {
             info.stats_invalid = true;
             let mapping = self.mapping.clone();
             let mut child = Self::at(
-                self.me,
+                self.me.osd,
                 info,
                 self.map.clone(),
                 mapping,

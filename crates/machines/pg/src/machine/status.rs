@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use types::stats::{ObjectStatCollection, ObjectStatSum};
-use types::{Epoch, Eversion, IntervalSet, OsdId, PgStat, PgState, Utime};
+use types::{Epoch, Eversion, IntervalSet, OsdId, PgShard, PgStat, PgState, Utime};
 
 use crate::info::{PgInfo, ScrubSummary};
 use crate::log::PgLog;
+use crate::members::Members;
 use crate::past_intervals::is_pending;
 use crate::stats::StatSum;
 
@@ -72,13 +73,13 @@ pub struct PgStatus {
     /// Replicas that the pool wants.
     pub size: u32,
     /// Up set.
-    pub up: Vec<OsdId>,
+    pub up: Members,
     /// Primary of the up set.
-    pub up_primary: Option<OsdId>,
+    pub up_primary: Option<PgShard>,
     /// Acting set.
-    pub acting: Vec<OsdId>,
+    pub acting: Members,
     /// Acting primary.
-    pub primary: Option<OsdId>,
+    pub primary: Option<PgShard>,
     /// OSDs that keep the PG from peering.
     pub blocked_by: BTreeSet<OsdId>,
     /// Epoch of the map behind this.
@@ -166,10 +167,10 @@ impl PgStatus {
             created: self.history.epoch_created,
             last_epoch_clean: self.history.last_epoch_clean,
             stats: ObjectStatCollection { sum },
-            up: self.up.clone(),
-            acting: self.acting.clone(),
-            up_primary: self.up_primary.unwrap_or(OsdId(-1)),
-            acting_primary: self.primary.unwrap_or(OsdId(-1)),
+            up: self.up.slots(),
+            acting: self.acting.slots(),
+            up_primary: self.up_primary.map_or(OsdId(-1), |p| p.osd),
+            acting_primary: self.primary.map_or(OsdId(-1), |p| p.osd),
             mapping_epoch: self.history.same_interval_since,
             blocked_by: self.blocked_by.iter().copied().collect(),
             purged_snaps: self.purged_snaps.clone(),
@@ -183,8 +184,8 @@ impl PgStatus {
 /// What the primary knows of another copy, for `pg query`.
 #[derive(Clone, Debug)]
 pub struct PeerStatus<'a> {
-    /// Its OSD.
-    pub osd: OsdId,
+    /// The copy.
+    pub shard: PgShard,
     /// Its info when it last told.
     pub info: &'a PgInfo,
     /// How many objects it lacks, if it told.
@@ -331,16 +332,16 @@ impl Pg {
 
     /// What the primary knows of other copies.
     pub fn peers(&self) -> impl Iterator<Item = PeerStatus<'_>> {
-        self.peers.iter().map(|(osd, p)| PeerStatus {
-            osd: *osd,
+        self.peers.iter().map(|(shard, p)| PeerStatus {
+            shard: *shard,
             info: &p.info,
             missing: p.missing.as_ref().map(|m| m.len()),
         })
     }
 
-    /// Whom writes wait for beside this OSD: acting OSDs, and those among the targets that
+    /// Whom writes wait for beside this copy: acting copies, and those among the targets that
     /// acknowledge (Ceph: `get_acting_recovery_backfill_shards`).
-    pub fn acknowledged_by(&self) -> impl Iterator<Item = OsdId> {
+    pub fn acknowledged_by(&self) -> impl Iterator<Item = PgShard> {
         self.mapping.acting.iter().copied().chain(self.acknowledging()).filter(|o| *o != self.me)
     }
 

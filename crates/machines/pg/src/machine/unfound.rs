@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{Eversion, ObjectId, OsdId, ReqId};
+use types::{Eversion, ObjectId, PgShard, ReqId};
 
 use crate::action::{Action, Persist};
 use crate::log_entry::{LogEntry, LogOp, Logged};
@@ -43,11 +43,11 @@ pub enum LostRefused {
     NotAllAsked(usize),
 }
 
-/// An OSD that may have what is unfound.
+/// A copy that may have what is unfound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The OSD.
-    pub osd: OsdId,
+    /// The copy.
+    pub shard: PgShard,
     /// In Ceph's words: already probed, querying, osd is down, not queried.
     pub status: &'static str,
 }
@@ -58,7 +58,7 @@ pub struct Lacking {
     /// What is missing.
     pub item: MissingItem,
     /// Who has it.
-    pub locations: Vec<OsdId>,
+    pub locations: Vec<PgShard>,
     /// Nobody has.
     pub unfound: bool,
 }
@@ -81,37 +81,37 @@ impl Pg {
     }
 
     /// Other OSDs that may have what is unfound.
-    pub(super) fn might_have_unfound(&self) -> impl Iterator<Item = OsdId> {
+    pub(super) fn might_have_unfound(&self) -> impl Iterator<Item = PgShard> {
         let clean = self.info.history.last_epoch_clean;
         let acted = self
             .past
             .holders
             .iter()
             .filter(move |(_, until)| **until >= clean)
-            .map(|(osd, _)| *osd);
-        let all: BTreeSet<OsdId> =
+            .map(|(shard, _)| *shard);
+        let all: BTreeSet<PgShard> =
             acted.chain(self.peers.keys().copied()).filter(|o| *o != self.me).collect();
         all.into_iter()
     }
 
     /// Other OSDs that may have what is unfound, and whether they told.
     pub fn unfound_holders(&self) -> Vec<Holder> {
-        let status = |osd| match self.peers.get(&osd) {
+        let status = |shard| match self.peers.get(&shard) {
             Some(p) if p.missing.is_some() || p.useless || p.info.is_empty() => "already probed",
-            _ if !self.map.is_up(osd) => "osd is down",
+            _ if !self.map.is_up(shard.osd) => "osd is down",
             Some(p) if p.asked_full => "querying",
-            None if self.recovery.was_asked(osd, self.map.up_from(osd)) => "querying",
+            None if self.recovery.was_asked(shard, self.map.up_from(shard.osd)) => "querying",
             _ => "not queried",
         };
-        self.might_have_unfound().map(|osd| Holder { osd, status: status(osd) }).collect()
+        self.might_have_unfound().map(|shard| Holder { shard, status: status(shard) }).collect()
     }
 
     /// Whether everybody who may have what is unfound was asked, is gone from the map, or is
     /// declared lost.
     fn all_asked_or_lost(&self) -> bool {
         self.unfound_holders().iter().all(|h| {
-            let declared = self.map.lost_at(h.osd) > self.map.up_from(h.osd);
-            h.status == "already probed" || declared || !self.map.exists(h.osd)
+            let declared = self.map.lost_at(h.shard.osd) > self.map.up_from(h.shard.osd);
+            h.status == "already probed" || declared || !self.map.exists(h.shard.osd)
         })
     }
 
@@ -124,10 +124,10 @@ impl Pg {
         }
         all.extend(self.missing.iter().map(|(oid, item)| (oid, *item)));
         let with = |(oid, item): (_, MissingItem)| {
-            let mut locations: Vec<OsdId> = peers()
+            let mut locations: Vec<PgShard> = peers()
                 .filter(|(o, p, m)| {
                     let knows = p.info.last_update >= item.need || self.mapping.acting.contains(o);
-                    self.map.is_up(*o)
+                    self.map.is_up(o.osd)
                         && knows
                         && !p.info.removing
                         && p.info.last_backfill.covers(oid)
@@ -207,8 +207,8 @@ impl Pg {
             op.entries.push(logged);
         }
         // They learn it, also if one should have the content: it is copied then.
-        for osd in self.replicas().into_iter().chain(self.followers().collect::<Vec<_>>()) {
-            if let Some(peer) = self.peers.get_mut(&osd)
+        for shard in self.replicas().into_iter().chain(self.followers().collect::<Vec<_>>()) {
+            if let Some(peer) = self.peers.get_mut(&shard)
                 && let Some(missing) = &mut peer.missing
             {
                 let mut theirs = merge::Outcome::default();
@@ -216,7 +216,7 @@ impl Pg {
                     merge::learn(missing, &peer.info.last_backfill, &e.entry, &mut theirs);
                 }
             }
-            self.send(osd, PeerMsg::RepOp(Box::new(op.clone())));
+            self.send(shard, PeerMsg::RepOp(Box::new(op.clone())));
         }
         // Nobody knows how large they were.
         self.info.stats_invalid = true;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use types::ObjectInfo;
 
-use super::machine_test::{Map, PGID, commit_all, drain, from, oid, osds, proposal, reserve};
+use super::machine_test::{Map, PGID, commit_all, drain, from, oid, on, osds, proposal, reserve};
 use super::*;
 use crate::PgState;
 use crate::action::Source;
@@ -25,7 +25,8 @@ fn lonely(norecover: bool) -> Pg {
         Rc::new(Map { epoch, acting, up_thru: epoch, size: 2, dead, norecover, ..Map::default() })
     };
     let mut pg =
-        Pg::create(OsdId(0), PGID, map(5, osds(2), false), PgConf::default(), now()).unwrap();
+        Pg::create(OsdId(0), PGID.into(), map(5, osds(2), false), PgConf::default(), now())
+            .unwrap();
     pg.handle(Event::ActivateMap, now());
     drain(&mut pg);
     let info = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
@@ -62,7 +63,7 @@ fn lonely(norecover: bool) -> Pg {
 
 impl Pg {
     fn is_peered_alone(&self) -> bool {
-        self.phase == Phase::Active && self.mapping.acting == [OsdId(0)]
+        self.phase == Phase::Active && self.mapping.acting[..] == [on(0)]
     }
 }
 
@@ -83,7 +84,7 @@ fn what_is_unfound_is_told_and_not_given_up_before_all_are_asked() {
     assert_eq!(pg.object_status(&oid("a")), ObjectStatus::Unfound);
     assert_eq!(pg.status().unfound, 2);
     assert!(pg.state().has(PgState::RECOVERY_UNFOUND), "{}", pg.state());
-    assert_eq!(pg.unfound_holders(), [Holder { osd: OsdId(1), status: "osd is down" }]);
+    assert_eq!(pg.unfound_holders(), [Holder { shard: on(1), status: "osd is down" }]);
     assert!(pg.lacking().values().all(|l| l.unfound && l.locations.is_empty()));
     assert_eq!(pg.mark_unfound_lost(OpToken(9), GiveUp::Revert), Err(LostRefused::NotAllAsked(2)));
     // A client that waits is not told that it is ready.
@@ -91,7 +92,7 @@ fn what_is_unfound_is_told_and_not_given_up_before_all_are_asked() {
     assert!(drain(&mut pg).is_empty());
     // What is known of the past survives a restart.
     let bytes = pg.past.to_bytes(Features::ALL);
-    assert!(PastIntervals::from_bytes(&bytes).unwrap().holders.contains_key(&OsdId(1)));
+    assert!(PastIntervals::from_bytes(&bytes).unwrap().holders.contains_key(&on(1)));
 }
 
 #[test]
@@ -214,11 +215,11 @@ fn without_recovery_only_what_clients_wait_for_is_recovered() {
         )),
         "{actions:?}"
     );
-    assert_eq!(pg.unfound_holders(), [Holder { osd: OsdId(1), status: "querying" }]);
+    assert_eq!(pg.unfound_holders(), [Holder { shard: on(1), status: "querying" }]);
     let log = LogSegment { tail: pg.log.tail(), entries: pg.log.iter().cloned().collect() };
     let actions = from(&mut pg, 1, PeerMsg::Log { info, log, missing: MissingSet::default() });
     assert_eq!(pg.status().unfound, 0);
-    assert_eq!(pg.lacking()[&oid("a")].locations, [OsdId(1)]);
+    assert_eq!(pg.lacking()[&oid("a")].locations, [on(1)]);
     assert!(
         actions.iter().any(|a| matches!(a, Action::QueueRecovery)),
         "for what a client waits for: {actions:?}"
