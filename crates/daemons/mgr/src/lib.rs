@@ -4,7 +4,7 @@
 //! * [`state`]: what the manager knows, without I/O;
 //! * [`commands`]: the table of its commands;
 //! * [`rbd`]: what it does for block devices;
-//! * [`qos`]: what tenants are promised, divided over OSDs;
+//! * [`qos`]: reads what tenants are promised; the crate `promises` divides it over OSDs;
 //! * [`prometheus`]: metrics;
 //! * [`autoscaler`]: when pools get another number of groups, without I/O;
 //! * [`server`]: sessions with monitors, OSDs and clients.

@@ -2,8 +2,7 @@
 
 use crate::commands::{self, Done};
 use crate::prometheus::{self, cluster::FromMonitors, http, text::Text};
-use crate::qos::Tenants;
-use crate::qos::resolve::Resolver;
+use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
@@ -23,6 +22,7 @@ use msgr::{
 };
 use pgmap::PingLimits;
 use pgmap::health::ScrubLimits;
+use promises::Tenants;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -2,11 +2,11 @@
 
 use crate::autoscaler::{self, Goals};
 use crate::commands;
-use crate::qos::Serving;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::health::ScrubLimits;
 use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
+use promises::Serving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::pool::PoolOptValue;

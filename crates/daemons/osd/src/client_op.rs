@@ -1,16 +1,20 @@
 //! One request of a client on its way through the OSD.
 
-use crate::legs::Legs;
-use crate::meter::Receipt;
 use crate::session::ConnectionSink;
-use crate::tracker::{Describe, Tracked};
+use crate::tracker::{Describe, LIMITED, OVER_CEILING, Tracked};
+use admission::limited::WHOLE_OBJECT;
+use admission::{Held, Tags};
+use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
-use objops::{OpInfo, OpOutcome, OsdFlags};
+use objops::{OpCode, OpExt, OpInfo, OpOutcome, OsdFlags};
+use qos::{Access, Demand};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
-use types::{EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, ReqId, SnapId, SpgId};
+use types::{
+    EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PgId, PoolId, ReqId, SnapId, SpgId,
+};
 
 /// Where answers go: a client's connection, or a test.
 pub trait ReplySink {
@@ -45,6 +49,11 @@ pub trait ReplySink {
         ""
     }
 }
+
+/// What the scheduler orders.
+pub type Work = admission::Work<ClientOp>;
+/// The scheduler of an OSD.
+pub type OsdQueue = admission::OsdQueue<ClientOp>;
 
 /// The request as it was received, for those who describe it.
 pub struct Request {
@@ -122,20 +131,8 @@ pub struct ClientOp {
     pub tracked: Tracked,
     /// Its place in the admission window; given back when the operation ends.
     pub slot: RefCell<Option<Slot>>,
-    /// Whether the limits of its image have seen it.
-    pub counted: Cell<bool>,
-    /// Whether it was counted as offered by its tenant, and as served.
-    pub offered: Cell<bool>,
-    /// See `offered`.
-    pub served: Cell<bool>,
-    /// Its tenant, for the scheduler.
-    pub tenant: Cell<u64>,
-    /// When it came to the scheduler, by the scheduler's clock.
-    pub queued: Cell<u64>,
-    /// What the scheduler charged for it.
-    pub receipt: Cell<Receipt>,
-    /// What it has spent on its way, where that is noted.
-    pub legs: Legs,
+    /// What the scheduler notes with it.
+    pub tags: Tags,
     /// Holds the request's bytes against the connection's throttle.
     pub guard: RefCell<Option<msgr::ReceiveGuard>>,
     /// Counts its bytes instead, while it waits for room.
@@ -208,13 +205,7 @@ impl ClientOp {
             received: tracked.started(),
             tracked,
             slot: RefCell::new(None),
-            counted: Cell::new(false),
-            offered: Cell::new(false),
-            served: Cell::new(false),
-            tenant: Cell::new(0),
-            queued: Cell::new(0),
-            receipt: Cell::default(),
-            legs: Legs::default(),
+            tags: Tags::default(),
             guard: RefCell::new(guard),
             waits: RefCell::default(),
             sink,
@@ -282,5 +273,151 @@ impl ClientOp {
         }
         let data_off = outcome.data_offset.unwrap_or(0) as u16;
         self.sink.reply(reply, self.request.tid, data_off);
+    }
+}
+
+impl admission::Request for ClientOp {
+    fn pool(&self) -> PoolId {
+        self.pgid.pool
+    }
+
+    fn namespace(&self) -> &Bytes {
+        &self.oid.namespace
+    }
+
+    fn object(&self) -> &[u8] {
+        &self.oid.name
+    }
+
+    fn is_head(&self) -> bool {
+        self.oid.is_head()
+    }
+
+    fn session(&self) -> u64 {
+        self.sink.session()
+    }
+
+    fn entity(&self) -> &str {
+        self.sink.entity()
+    }
+
+    fn is_open(&self) -> bool {
+        self.sink.is_open()
+    }
+
+    fn access(&self) -> Access {
+        if self.info.may_write() { Access::Write } else { Access::Read }
+    }
+
+    fn demand(&self) -> Demand {
+        let access = self.access();
+        let bytes = self.m().ops.iter().map(|o| match access {
+            Access::Write => o.indata.len() as u64,
+            Access::Read if !o.code.is_read() || !o.code.uses_extent() => 0,
+            Access::Read => match o.extent().length {
+                0 => WHOLE_OBJECT,
+                n => n,
+            },
+        });
+        Demand {
+            access,
+            bytes: bytes.fold(0, u64::saturating_add),
+            ordered: self.info.rwordered() || self.has(OsdFlags::RWORDERED),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        let asked = |o: &Op| if o.code.is_read() { o.extent().length } else { 0 };
+        // A read of everything asks for 0 bytes; what it costs shows only afterwards.
+        self.m().ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum()
+    }
+
+    fn is_sure(&self) -> bool {
+        self.m().ops.iter().all(|o| {
+            matches!(
+                o.code,
+                OpCode::READ
+                    | OpCode::SPARSE_READ
+                    | OpCode::STAT
+                    | OpCode::GETXATTR
+                    | OpCode::GETXATTRS
+                    | OpCode::CMPXATTR
+                    | OpCode::SETXATTR
+                    | OpCode::CREATE
+                    | OpCode::WRITE
+                    | OpCode::WRITEFULL
+                    | OpCode::APPEND
+                    | OpCode::SETALLOCHINT
+                    | OpCode::WATCH
+            )
+        })
+    }
+
+    fn held(&self, why: Held) {
+        self.tracked.held(match why {
+            Held::Limits => LIMITED,
+            Held::Ceiling => OVER_CEILING,
+        });
+    }
+
+    fn let_go(&self) {
+        self.tracked.let_go();
+    }
+
+    fn tags(&self) -> &Tags {
+        &self.tags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracker::Tracker;
+    use admission::Request as _;
+    use objops::code::{on_extent, write_op};
+    use types::{ObjectLocator, SpgId};
+
+    struct Nobody;
+    impl ReplySink for Nobody {
+        fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+    }
+
+    fn request(flags: OsdFlags, op: Op) -> ClientOp {
+        let pgid = PgId { pool: PoolId(3), seed: 0 };
+        let m = OsdOp {
+            pgid: SpgId { pgid, ..SpgId::default() },
+            locator: ObjectLocator { pool: pgid.pool, ..ObjectLocator::default() },
+            object: Bytes::from_static(b"o"),
+            ops: vec![op],
+            flags,
+            snapid: SnapId::NOSNAP,
+            ..OsdOp::default()
+        };
+        let info = OpInfo::new(flags, &m.ops, &cls::Registry::builtin()).unwrap();
+        let (source, addr) = (EntityName::client(4), EntityAddr::default());
+        let request = Rc::new(Request { m, source, addr, tid: 1 });
+        let tracked = Rc::<Tracker>::default().start(request.clone(), Instant::now());
+        ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, None)
+    }
+
+    #[test]
+    fn what_operations_ask_for() {
+        let demand = |flags, op| request(flags, op).demand();
+        let read = |length| on_extent(OpCode::READ, 0, length);
+        let none = OsdFlags(0);
+        let write = write_op(0, &[7; 4096][..]);
+        assert_eq!(
+            demand(none, write),
+            Demand { access: Access::Write, bytes: 4096, ordered: true }
+        );
+        assert_eq!(
+            demand(none, read(512)),
+            Demand { access: Access::Read, bytes: 512, ordered: false }
+        );
+        assert!(demand(OsdFlags::RWORDERED, read(512)).ordered);
+        assert_eq!(demand(none, read(0)).bytes, WHOLE_OBJECT);
+        assert_eq!(demand(none, on_extent(OpCode::STAT, 0, 1 << 30)).bytes, 0);
+        let zero = demand(none, on_extent(OpCode::ZERO, 0, 1 << 30));
+        assert_eq!(zero, Demand { access: Access::Write, bytes: 0, ordered: true });
     }
 }

@@ -1,18 +1,19 @@
 //! One OSD without its network: groups, the store, the scheduler, the map. It takes maps, requests
 //! and peers' messages, whoever brings them.
 
-use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions};
+use crate::client_op::{ClientOp, ReplySink, Request, Slot, Versions, Work};
+use crate::clock::{thread_cpu, with_starting};
 use crate::host::PgHost;
 use crate::host_backfill::RecoveryTurns;
 use crate::host_scrub::{ScrubSettings, Scrubs};
 use crate::host_trim::{TrimSettings, Turns};
-use crate::legs::{Flight, Marks, Peers, Spent};
 use crate::map::ClusterMapRef;
-use crate::meter::{Meter, Receipt, thread_cpu};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::perf::PerfCounters;
 use crate::tracker::{Stage, Tracker};
-use crate::work::{Queue, Work};
+use admission::legs::{Marks, Peers, Spent, Took};
+use admission::meter::{Meter, Receipt, Thread, Usage};
+use admission::work::Queue;
 use objops::copy::CopySource;
 use objops::{Limits, OpInfo, OsdFlags};
 use pg::{MapRef, PeerMsg, Pg, PgConf, creation};
@@ -21,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime};
+use store::dev::Served;
 use store::{Commit, StatFs, Store, StoreError, Transaction};
 use types::{Epoch, Errno, OsdId, PgId, PgShard, SpgId, Utime};
 
@@ -98,7 +100,7 @@ pub struct Parts {
     /// How it reads objects of other groups.
     pub copies: Rc<dyn CopySource>,
     /// The scheduler.
-    pub queue: Box<dyn Queue>,
+    pub queue: Box<dyn Queue<ClientOp>>,
     /// Settings.
     pub settings: Settings,
 }
@@ -134,7 +136,7 @@ pub struct Core {
     void_before: Cell<Epoch>,
     /// There are such clients.
     pub(crate) tell_clients: tokio::sync::Notify,
-    queue: RefCell<Box<dyn Queue>>,
+    queue: RefCell<Box<dyn Queue<ClientOp>>>,
     running: Cell<usize>,
     /// Those of clients.
     clients_running: Cell<usize>,
@@ -229,6 +231,19 @@ pub fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
     }
 }
 
+/// What a store did, for the meter.
+fn used(usage: &store::Usage) -> Usage {
+    let of = |served: &[Served; admission::meter::SIZES]| {
+        served.map(|s| qos::Taken { count: s.count, bytes: s.bytes, nanos: s.nanos })
+    };
+    Usage {
+        transactions: usage.transactions,
+        data: usage.data,
+        device: [of(&usage.device.reads), of(&usage.device.writes)],
+        busy: usage.device.busy,
+    }
+}
+
 /// The wall clock.
 pub fn wall_now() -> Utime {
     Utime::from_duration(
@@ -319,7 +334,7 @@ impl Core {
     }
 
     /// The scheduler.
-    pub fn with_queue<R>(&self, f: impl FnOnce(&mut dyn Queue) -> R) -> R {
+    pub fn with_queue<R>(&self, f: impl FnOnce(&mut dyn Queue<ClientOp>) -> R) -> R {
         f(&mut **self.queue.borrow_mut())
     }
 
@@ -788,22 +803,22 @@ impl Core {
                 if full {
                     queue
                         .dequeue_behind(now)
-                        .map(|(work, receipt)| crate::work::Next::Work(work, receipt))
+                        .map(|(work, receipt)| admission::work::Next::Work(work, receipt))
                 } else {
                     Some(queue.dequeue(now))
                 }
             };
             let Some(next) = next else { break };
             match next {
-                crate::work::Next::Work(work, receipt) => {
+                admission::work::Next::Work(work, receipt) => {
                     last = matches!(work, Work::Client(_)).then_some((now, receipt));
                     self.start(work, receipt);
                 }
-                crate::work::Next::Empty => {
+                admission::work::Next::Empty => {
                     self.nothing_waits(now);
                     break;
                 }
-                crate::work::Next::At(t) => {
+                admission::work::Next::At(t) => {
                     self.nothing_waits(now);
                     self.arm_timer(t);
                     break;
@@ -852,9 +867,12 @@ impl Core {
 
     /// Learns from what was done since the last time, if that is enough. Called now and then.
     pub fn measure(&self, now: Instant) {
-        let usage = self.store.usage().unwrap_or_default();
+        let usage = used(&self.store.usage().unwrap_or_default());
         let mut meter = self.meter.borrow_mut();
-        if meter.look(usage, now) {
+        let looked = with_starting(|starting| {
+            meter.look(usage, Thread { cpu: thread_cpu(), starting }, now)
+        });
+        if looked {
             let saturated = meter.is_saturated(now);
             self.queue.borrow_mut().learned(
                 meter.model().charges(),
@@ -871,7 +889,7 @@ impl Core {
     }
 
     /// Takes what an earlier run has learned.
-    pub fn restore_learned(&self, learned: &crate::superblock::Learned) {
+    pub fn restore_learned(&self, learned: &admission::meter::Learned) {
         let mut meter = self.meter.borrow_mut();
         meter.restore(learned);
         self.queue.borrow_mut().learned(
@@ -970,7 +988,7 @@ impl Core {
                 op.tracked.mark(Stage::ReachedPg);
                 self.clients_started.set(self.clients_started.get() + 1);
                 *op.slot.borrow_mut() = Some(slot);
-                op.receipt.set(receipt);
+                op.tags.receipt.set(receipt);
                 match self.host(op.copy()) {
                     Some(host) => host.run_client_op(op),
                     None => self.drop_request(&op),
@@ -1188,13 +1206,7 @@ impl Core {
     }
 
     /// Counts a finished request, and what the change was that it made.
-    pub(crate) fn count(
-        &self,
-        op: &ClientOp,
-        in_bytes: u64,
-        out_bytes: u64,
-        flight: Option<Flight>,
-    ) {
+    pub(crate) fn count(&self, op: &ClientOp, in_bytes: u64, out_bytes: u64, flight: Option<Took>) {
         let total = op.received.elapsed();
         let queued = op.tracked.reached(Stage::ReachedPg).unwrap_or(Duration::ZERO);
         let began = op.tracked.reached(Stage::Started).unwrap_or(queued);
@@ -1209,14 +1221,14 @@ impl Core {
             now,
         );
         let moved = if op.info.may_write() { in_bytes } else { out_bytes };
-        let receipt = op.receipt.get();
+        let receipt = op.tags.receipt.get();
         let reached = |stage| op.tracked.reached(stage);
         let marks = Marks {
             reached: reached(Stage::ReachedPg),
             started: reached(Stage::Started),
             proposed: reached(Stage::WaitingForSubOps),
         };
-        let spent = Spent::new(&op.legs, marks, total, flight);
+        let spent = Spent::new(&op.tags.legs, marks, total, flight);
         let mut queue = self.queue.borrow_mut();
         if moved != receipt.bytes {
             queue.settle(&receipt, moved, 0);

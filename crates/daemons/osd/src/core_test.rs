@@ -1,14 +1,13 @@
 //! Three OSDs on one thread, with stores in memory, a small map and a test client.
 
-use crate::client_op::{ReplySink, Request};
+use crate::client_op::{ClientOp, OsdQueue, ReplySink, Request};
 use crate::core::{Core, MonLink, Parts, Settings};
 use crate::gate::Mode;
 use crate::host::Job;
 use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::rooms::Room;
-use crate::scheduler::OsdQueue;
-use crate::work::{Fifo, Queue};
+use admission::work::{Fifo, Queue};
 use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
 use objops::code::{on_extent, write_op};
@@ -19,6 +18,7 @@ use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Instant;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 use types::{
@@ -206,7 +206,7 @@ pub(crate) struct Cluster {
     maps: RefCell<Vec<ClusterMapRef>>,
     tid: u64,
     snapc: SnapContext,
-    queue: fn() -> Box<dyn Queue>,
+    queue: fn() -> Box<dyn Queue<ClientOp>>,
 }
 
 impl Cluster {
@@ -214,7 +214,7 @@ impl Cluster {
         Cluster::with_queue(|| Box::new(Fifo::default()))
     }
 
-    pub(crate) fn with_queue(queue: fn() -> Box<dyn Queue>) -> Self {
+    pub(crate) fn with_queue(queue: fn() -> Box<dyn Queue<ClientOp>>) -> Self {
         let mut c = Cluster {
             cores: Vec::new(),
             mons: Vec::new(),
@@ -459,7 +459,9 @@ fn writes_are_replicated_and_survive_a_primary() {
 #[test]
 fn it_is_kept_where_the_time_of_a_tenant_goes() {
     run(async || {
-        let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+        let mut c = Cluster::with_queue(|| {
+            Box::new(OsdQueue::starting(&conf::Config::new(), Instant::now()))
+        });
         c.publish();
         c.settle().await;
         let objects = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -751,7 +753,7 @@ async fn begins_beyond_a_full_window() -> bool {
     let mut c = Cluster::with_queue(|| {
         let mut config = conf::Config::new();
         config.set(conf::effective::Source::Override, "osd_qos_tenant", "client").unwrap();
-        Box::new(OsdQueue::new(&config))
+        Box::new(OsdQueue::starting(&config, Instant::now()))
     });
     c.publish();
     c.settle().await;
@@ -807,7 +809,9 @@ fn who_had_less_begins_although_the_window_is_full() {
 fn what_is_sent_again_elsewhere_waits_no_longer() {
     for scheduler in ["mclock_scheduler", "wpq", "fifo"] {
         run(async move || {
-            let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+            let mut c = Cluster::with_queue(|| {
+                Box::new(OsdQueue::starting(&conf::Config::new(), Instant::now()))
+            });
             let mut config = conf::Config::new();
             config.set(conf::effective::Source::Override, "osd_op_queue", scheduler).unwrap();
             c.cores.iter().for_each(|core| core.with_queue(|q| q.choose(&config)));
@@ -859,7 +863,9 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
 #[test]
 fn a_group_that_is_not_active_takes_nobodys_turn() {
     run(async || {
-        let mut c = Cluster::with_queue(|| Box::new(OsdQueue::new(&conf::Config::new())));
+        let mut c = Cluster::with_queue(|| {
+            Box::new(OsdQueue::starting(&conf::Config::new(), Instant::now()))
+        });
         c.publish();
         c.settle().await;
         let down = 2;
@@ -1111,7 +1117,7 @@ fn what_a_copy_left_behind_is_not_for_the_next() {
             .collect();
         // Copies that were here before and were removed in two ways at once: one step of each is
         // left over.
-        former.iter().for_each(|host| host.background(crate::work::Kind::RemoveObjects(16)));
+        former.iter().for_each(|host| host.background(admission::work::Kind::RemoveObjects(16)));
         // Behind those: the queue is in order.
         assert_eq!(c.read("o1").await, "data");
         for _ in 0..100 {

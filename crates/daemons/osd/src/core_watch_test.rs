@@ -3,7 +3,7 @@
 use crate::client_op::{ClientOp, ReplySink};
 use crate::core_test::{Cluster, POOL, run};
 use crate::host_watch::PINGS_APART;
-use crate::work::{Fifo, Next, Queue, Work};
+use admission::work::{Fifo, Next, Queue, Work};
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use messages::{Op, OsdOpReply, WatchNotify};
@@ -120,13 +120,13 @@ thread_local! {
 
 /// A scheduler that lets nothing go while it is shut.
 #[derive(Default)]
-struct Shut(Fifo);
+struct Shut(Fifo<ClientOp>);
 
-impl Queue for Shut {
-    fn enqueue(&mut self, work: Work, now: Instant) {
+impl Queue<ClientOp> for Shut {
+    fn enqueue(&mut self, work: Work<ClientOp>, now: Instant) {
         self.0.enqueue(work, now);
     }
-    fn dequeue(&mut self, now: Instant) -> Next {
+    fn dequeue(&mut self, now: Instant) -> Next<ClientOp> {
         if SHUT.get() { Next::Empty } else { self.0.dequeue(now) }
     }
     fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>> {

@@ -6,16 +6,16 @@
 
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::core::{Core, wall_now};
+use crate::flights::Flights;
 use crate::gate::ObjectContext;
 use crate::host_scrub::Scan;
 use crate::host_split::{join_into, split_off, window_of};
 use crate::host_trim::{Pace, Trimmer};
 use crate::host_trim_count::Clones;
-use crate::legs::Flights;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
 use crate::tracker::Stage;
-use crate::work::{Background, Kind, ReadObject, Work};
+use admission::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
 use objops::store_reader::StoreReader;

@@ -5,7 +5,7 @@ use crate::client_op::Slot;
 use crate::host::{META_KEY, PgHost};
 use crate::host_ops::run_now;
 use crate::host_split::window_of;
-use crate::work::{Background, Kind, ReadObject};
+use admission::work::{Background, Kind, ReadObject};
 use bytes::Bytes;
 use objops::object::{ObjectInfo, decode_attr};
 use objops::{OI_ATTR, ObjectReader};

@@ -9,9 +9,9 @@
 use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
-use crate::legs::Leg;
 use crate::map::ClusterMapRef;
 use crate::tracker::Stage;
+use admission::legs::Leg;
 use bytes::Bytes;
 use messages::{Op, OsdBackoff};
 use objops::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
@@ -257,7 +257,7 @@ impl PgHost {
                         op.tracked.delayed("waiting for the store");
                         let since = Instant::now();
                         host.core.store_takes().await;
-                        op.legs.add(Leg::Store, since.elapsed().as_nanos() as u64);
+                        op.tags.legs.add(Leg::Store, since.elapsed().as_nanos() as u64);
                         if host.generation.get() != generation {
                             return;
                         }

@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use crate::host::PgHost;
-use crate::work::Kind;
+use admission::work::Kind;
 use std::rc::Rc;
 
 impl Core {

@@ -10,7 +10,7 @@
 use crate::client_op::Slot;
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
-use crate::work::Kind;
+use admission::work::Kind;
 use bytes::Bytes;
 use objops::object::{SnapSet, decode_attr};
 use objops::snaps::trim;

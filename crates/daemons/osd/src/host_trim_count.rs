@@ -6,8 +6,8 @@
 
 use crate::client_op::Slot;
 use crate::host::PgHost;
-use crate::meter::Receipt;
-use crate::work::Kind;
+use admission::meter::Receipt;
+use admission::work::Kind;
 use bytes::Bytes;
 use pg::snap_mapper;
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@
 
 use crate::core::Core;
 use crate::host::PgHost;
-use crate::work::Kind;
+use admission::work::Kind;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -19,9 +19,6 @@
 pub mod admin;
 mod admin_query;
 mod admin_unfound;
-mod asked;
-pub mod ceilings;
-pub mod classes;
 pub mod client_op;
 mod clock;
 pub mod copies;
@@ -31,9 +28,7 @@ mod core_test;
 #[cfg(test)]
 mod core_watch_test;
 pub mod daemon;
-mod front;
-#[cfg(test)]
-mod front_test;
+mod flights;
 pub mod fullness;
 pub mod gate;
 pub mod heartbeat;
@@ -51,27 +46,17 @@ mod host_trim_count;
 mod host_watch;
 pub mod images;
 mod jobs;
-pub mod legs;
-pub mod limited;
 pub mod map;
-pub mod meter;
 pub mod net;
 pub mod osd_map;
 mod overridden;
 pub mod peer_net;
 pub mod perf;
 pub mod rooms;
-pub mod scheduler;
-#[cfg(test)]
-mod seen_test;
 pub mod session;
 pub mod settings;
 pub mod stats;
 pub mod superblock;
-pub mod tenants;
-#[cfg(test)]
-mod tenants_test;
 pub mod tracker;
-pub mod work;
 
 pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

@@ -6,6 +6,7 @@
 //! object "map" + epoch (BE)   one full OSDMap
 //! ```
 
+use admission::meter::Learned;
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features};
 use denc_derive::Denc;
@@ -45,19 +46,6 @@ pub struct Superblock {
     pub up_from: Epoch,
     /// Groups that are not born yet.
     pub unborn: UnbornPgs,
-}
-
-/// What an OSD has learned of costs and of its capacity, so that a restart need not learn it anew.
-/// It may be absent.
-#[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 1, compat = 1)]
-pub struct Learned {
-    /// See [`qos::CostModel::save`].
-    pub costs: Vec<u64>,
-    /// Thousandths of random 4 KiB writes each second.
-    pub capacity_milli: u64,
-    /// See [`qos::CapacityEstimator::save`].
-    pub trust: u32,
 }
 
 /// Why an OSD's own data cannot be used.

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use auth::AuthName;
 use bytes::Bytes;
 use client::{ClusterConfig, Rados};
-use mgr::qos::resolve::Resolver;
-use mgr::qos::spec::{PREFIX, Selector, Spec, read_all};
+use mgr::qos::Resolver;
+use promises::spec::{PREFIX, Selector, Spec, read_all};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ impl Cluster {
             _ if tenant == text => true,
             Some(Selector::Image(pool, namespace, pattern)) => tenant
                 .strip_prefix(&format!("{pool}/{namespace}/"))
-                .is_some_and(|name| mgr::qos::spec::fits(pattern, name)),
+                .is_some_and(|name| promises::spec::fits(pattern, name)),
             _ => false,
         };
         let found: Vec<&String> = seen.iter().filter(|t| mine(t)).collect();

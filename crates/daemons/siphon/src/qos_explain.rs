@@ -5,7 +5,7 @@
 //! words what that means. Neither does I/O.
 
 use crate::qos_top::{percentile, print, since};
-use osd::legs::Leg;
+use admission::legs::Leg;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use types::OsdId;

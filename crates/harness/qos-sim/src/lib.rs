@@ -1,7 +1,7 @@
 //! What tenants are promised, over a whole cluster, in virtual time.
 //!
-//! The manager's coordinator ([`mgr::qos::Tenants`]) and the OSDs' schedulers
-//! ([`osd::scheduler::OsdQueue`]) are the ones of the daemons, and so are the messages between
+//! The manager's coordinator ([`promises::Tenants`]) and the OSDs' schedulers
+//! ([`admission::OsdQueue`]) are the ones of the daemons, and so are the messages between
 //! them, encoded and decoded. Devices, clients, connections and clocks are modelled; everything
 //! follows from a seed.
 //!

@@ -3,8 +3,8 @@
 use crate::fair::{Fair, Want};
 use crate::random::Random;
 use messages::TenantShare;
-use mgr::qos::Resolved;
-use mgr::qos::spec::Spec;
+use promises::Resolved;
+use promises::spec::Spec;
 use types::PoolId;
 
 /// A second, in nanoseconds.

@@ -13,18 +13,16 @@
 use crate::random::Random;
 use crate::scenario::SECOND;
 use crate::steady::{TAKES, WAY, bounded};
-use crate::world::{BEGIN, Clients, Event, Ground, Session, World, request};
-use cls::Registry;
+use crate::world::{Ask, BEGIN, Clients, Event, Ground, World};
+use admission::plain::{PlainRequest, Session};
 use messages::TenantShare;
-use mgr::qos::Resolved;
-use mgr::qos::spec::Spec;
-use objops::OpInfo;
-use objops::code::write_op;
-use osd::client_op::{ClientOp, Request};
+use promises::Resolved;
+use promises::spec::Spec;
+use qos::Access;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
-use types::{EntityName, PoolId};
+use types::PoolId;
 
 /// Operations each second that an OSD is told that it can do.
 const CAPACITY: u64 = 400;
@@ -126,14 +124,13 @@ impl Skewed {
 /// One of the operations that a session keeps under way.
 struct Slot {
     tenant: usize,
-    request: Rc<Request>,
+    ask: Ask,
     sink: Rc<Session>,
     osd: usize,
 }
 
 struct Sessions {
     slots: Vec<Slot>,
-    info: OpInfo,
     /// Of each tenant, the part of its objects up to and with each OSD.
     up_to: Vec<Vec<f64>>,
     ended: Vec<u64>,
@@ -162,23 +159,12 @@ impl Sessions {
                     Rc::new(Session { number, name: "client.admin".into(), open: Cell::new(true) });
                 for _ in 0..DEPTH {
                     let (tid, pool) = (slots.len(), PoolId(*tenant as i64));
-                    let request = Rc::new(request(
-                        &whose,
-                        pool,
-                        tid,
-                        write_op(0, vec![0; 4096]),
-                        EntityName::client(number as i64),
-                        tid as u64,
-                    ));
-                    slots.push(Slot { tenant: *tenant, request, sink: sink.clone(), osd: 0 });
+                    let ask = Ask::new(&whose, pool, tid, (Access::Write, 4096), tid as u64);
+                    slots.push(Slot { tenant: *tenant, ask, sink: sink.clone(), osd: 0 });
                 }
                 number += 1;
             }
         }
-        let m = &slots[0].request.m;
-        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else {
-            unreachable!("a write does something")
-        };
         let up_to = s.loads.iter().map(|l| {
             let sums = l.places.iter().scan(0.0, |sum, part| {
                 *sum += part;
@@ -186,7 +172,7 @@ impl Sessions {
             });
             sums.collect()
         });
-        Sessions { slots, info, up_to: up_to.collect(), ended: vec![0; s.loads.len()] }
+        Sessions { slots, up_to: up_to.collect(), ended: vec![0; s.loads.len()] }
     }
 }
 
@@ -206,9 +192,8 @@ impl Clients for Sessions {
 
     fn handle(w: &mut World<Self>, Comes(slot): Comes) {
         let s = &w.clients.slots[slot];
-        let (osd, request, info, sink) =
-            (s.osd, s.request.clone(), w.clients.info.clone(), s.sink.clone());
-        w.comes(osd, request, info, sink);
+        let (osd, ask, sink) = (s.osd, s.ask.clone(), s.sink.clone());
+        w.comes(osd, &ask, sink);
     }
 
     fn leads(&self, pool: PoolId) -> Vec<usize> {
@@ -216,13 +201,13 @@ impl Clients for Sessions {
         up_to.flat_map(|parts| 0..parts.len()).collect()
     }
 
-    fn begins(w: &mut World<Self>, _: usize, _: &ClientOp) -> u64 {
+    fn begins(w: &mut World<Self>, _: usize, _: &PlainRequest) -> u64 {
         let [least, most] = TAKES;
         w.now + (least + w.random.unit() * (most - least)) as u64
     }
 
-    fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp) {
-        let slot = op.request.tid as usize;
+    fn ended(w: &mut World<Self>, osd: usize, op: &PlainRequest) {
+        let slot = op.tid as usize;
         if w.now >= BEGIN + WARM_UP * SECOND {
             let tenant = w.clients.slots[slot].tenant;
             w.clients.ended[tenant] += 1;

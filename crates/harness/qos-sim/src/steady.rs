@@ -12,18 +12,17 @@
 
 use crate::random::Random;
 use crate::scenario::SECOND;
-use crate::world::{BEGIN, Clients, Event, Ground, Session, World, request};
-use cls::Registry;
+use crate::world::{Ask, BEGIN, Clients, Event, Ground, World};
+use admission::Request;
+use admission::plain::{PlainRequest, Session};
 use messages::TenantShare;
-use mgr::qos::Resolved;
-use mgr::qos::spec::Spec;
-use objops::OpInfo;
-use objops::code::write_op;
-use osd::client_op::{ClientOp, Request};
+use promises::Resolved;
+use promises::spec::Spec;
+use qos::Access;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
-use types::{EntityName, PoolId};
+use types::PoolId;
 
 /// Who asks, and what it is promised.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +167,7 @@ enum State {
 /// One of the operations that a session keeps under way.
 struct Slot {
     tenant: usize,
-    request: Rc<Request>,
+    ask: Ask,
     session: u64,
     /// Where it was sent last: what was sent again elsewhere is not answered.
     sent: Option<Rc<Session>>,
@@ -194,7 +193,6 @@ struct Bursts {
 
 struct Sessions {
     slots: Vec<Slot>,
-    info: OpInfo,
     name: Rc<str>,
     groups: [Vec<Group>; 2],
     pauses: f64,
@@ -260,17 +258,10 @@ impl Sessions {
             for _ in 0..*sessions {
                 for _ in 0..*depth {
                     let tid = slots.len();
-                    let request = Rc::new(request(
-                        &whose,
-                        pool,
-                        tid,
-                        write_op(0, vec![0; 4096]),
-                        EntityName::client(session as i64),
-                        tid as u64,
-                    ));
+                    let ask = Ask::new(&whose, pool, tid, (Access::Write, 4096), tid as u64);
                     slots.push(Slot {
                         tenant: *tenant,
-                        request,
+                        ask,
                         session,
                         sent: None,
                         group: 0,
@@ -280,13 +271,8 @@ impl Sessions {
                 session += 1;
             }
         }
-        let m = &slots[0].request.m;
-        let Ok(info) = OpInfo::new(m.flags, &m.ops, &Registry::builtin()) else {
-            unreachable!("a write does something")
-        };
         Sessions {
             slots,
-            info,
             name: "client.admin".into(),
             groups,
             pauses,
@@ -408,10 +394,10 @@ impl World<Sessions> {
         let (c, s) = (&self.clients, &self.clients.slots[slot]);
         let sink =
             Rc::new(Session { number: s.session, name: c.name.clone(), open: Cell::new(true) });
-        let (request, info) = (s.request.clone(), c.info.clone());
+        let ask = s.ask.clone();
         let s = &mut self.clients.slots[slot];
         (s.state, s.sent) = (State::At(osd), Some(sink.clone()));
-        self.comes(osd, request, info, sink);
+        self.comes(osd, &ask, sink);
     }
 
     /// What is elsewhere than where its group is led is sent again.
@@ -491,16 +477,16 @@ impl Clients for Sessions {
         self.groups.get(pool.0 as usize).into_iter().flatten().filter_map(|g| g.leader).collect()
     }
 
-    fn begins(w: &mut World<Self>, _: usize, op: &ClientOp) -> u64 {
-        let tenant = w.clients.slots[op.request.tid as usize].tenant;
+    fn begins(w: &mut World<Self>, _: usize, op: &PlainRequest) -> u64 {
+        let tenant = w.clients.slots[op.tid as usize].tenant;
         w.seen.served(w.now - BEGIN, tenant);
         w.now + w.between(TAKES)
     }
 
-    fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp) {
-        let slot = op.request.tid as usize;
+    fn ended(w: &mut World<Self>, osd: usize, op: &PlainRequest) {
+        let slot = op.tid as usize;
         // What was sent again elsewhere is counted there.
-        if op.sink().is_open() {
+        if op.is_open() {
             let now = w.now - BEGIN;
             let tenant = w.clients.slots[slot].tenant;
             w.clients.ended[tenant].push(now);

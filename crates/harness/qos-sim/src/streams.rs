@@ -3,15 +3,13 @@
 
 use crate::report::Report;
 use crate::scenario::{PHASES, Phase, Plan, SECOND, SMALLEST, Scenario};
-use crate::world::{BEGIN, Clients, Event, Ground, Session, World, request};
-use cls::Registry;
-use objops::code::on_extent;
-use objops::{OpCode, OpInfo};
-use osd::client_op::{ClientOp, Request};
+use crate::world::{Ask, BEGIN, Clients, Event, Ground, World};
+use admission::plain::{PlainRequest, Session};
+use qos::Access;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
-use types::{EntityName, PoolId};
+use types::PoolId;
 
 /// Operations that a client has under way with one OSD.
 const DEPTH: u32 = 24;
@@ -20,8 +18,7 @@ struct Client {
     tenant: usize,
     osd: usize,
     rate: f64,
-    request: Rc<Request>,
-    info: OpInfo,
+    ask: Ask,
     session: Rc<Session>,
     under_way: u32,
     /// There is one that could not be sent yet.
@@ -106,36 +103,23 @@ impl World<Streams> {
 
     /// Adds the clients of before or after the shift.
     fn clients_of(&mut self, which: usize) {
-        let registry = Registry::builtin();
         for at in 0..self.clients.plan.streams[which].len() {
             let s = &self.clients.plan.streams[which][at];
             let t = &self.clients.plan.tenants[s.tenant];
             let tid = self.clients.clients.len();
-            let read = on_extent(OpCode::READ, 0, u64::from(t.bytes));
-            let request = request(
-                &t.resolved.whose,
-                PoolId(t.pool as i64),
-                at,
-                read,
-                EntityName::client(s.tenant as i64),
-                tid as u64,
-            );
-            let Ok(info) = OpInfo::new(request.m.flags, &request.m.ops, &registry) else {
-                continue;
-            };
+            let (pool, read) = (PoolId(t.pool as i64), (Access::Read, u64::from(t.bytes)));
+            let ask = Ask::new(&t.resolved.whose, pool, at, read, tid as u64);
             let (tenant, osd, rate) = (s.tenant, s.osd, s.rate);
             let session = Rc::new(Session {
                 number: tid as u64,
                 name: format!("client.tenant-{tenant}").into(),
                 open: Cell::new(true),
             });
-            let request = Rc::new(request);
             self.clients.clients.push(Client {
                 tenant,
                 osd,
                 rate,
-                request,
-                info,
+                ask,
                 session,
                 under_way: 0,
                 held: false,
@@ -164,9 +148,8 @@ impl World<Streams> {
     fn send(&mut self, client: usize) {
         let c = &mut self.clients.clients[client];
         c.under_way += 1;
-        let (osd, request, info, session) =
-            (c.osd, c.request.clone(), c.info.clone(), c.session.clone());
-        self.comes(osd, request, info, session);
+        let (osd, ask, session) = (c.osd, c.ask.clone(), c.session.clone());
+        self.comes(osd, &ask, session);
     }
 }
 
@@ -191,9 +174,9 @@ impl Clients for Streams {
         self.plan.serving.get(pool.0 as usize).cloned().unwrap_or_default()
     }
 
-    fn begins(w: &mut World<Self>, osd: usize, op: &ClientOp) -> u64 {
+    fn begins(w: &mut World<Self>, osd: usize, op: &PlainRequest) -> u64 {
         let (plan, device) = (&w.clients.plan, w.clients.plan.devices[osd]);
-        let tenant = w.clients.clients[op.request.tid as usize].tenant;
+        let tenant = w.clients.clients[op.tid as usize].tenant;
         let mut took =
             plan.tenants[tenant].cost() / f64::from(SMALLEST) / device.iops * SECOND as f64;
         if device.hiccup < usize::MAX && w.random.below(device.hiccup) == 0 {
@@ -205,8 +188,8 @@ impl Clients for Streams {
         *busy + device.latency
     }
 
-    fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp) {
-        let client = op.request.tid as usize;
+    fn ended(w: &mut World<Self>, osd: usize, op: &PlainRequest) {
+        let client = op.tid as usize;
         let c = &mut w.clients.clients[client];
         c.under_way = c.under_way.saturating_sub(1);
         if std::mem::take(&mut c.held) && !c.ended {

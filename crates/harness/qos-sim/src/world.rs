@@ -4,26 +4,21 @@
 use crate::random::Random;
 use crate::report::Seen;
 use crate::scenario::SECOND;
+use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
+use admission::plain::{PlainRequest, Session};
+use admission::{Next, OsdQueue, Queue, Request, Work};
 use bytes::Bytes;
 use conf::Config;
 use denc::Features;
-use messages::{AnyMessage, OsdOp, OsdOpReply, Payload, QosDemand, TenantShare};
-use mgr::qos::{Resolved, Tenants};
-use msgr::Message;
-use objops::{OpInfo, OsdFlags};
-use osd::client_op::{ClientOp, ReplySink, Request};
-use osd::limited::{DEMAND_PERIOD, NEWS_PAUSE};
-use osd::scheduler::OsdQueue;
-use osd::tracker::{HistoryLimits, Tracker};
-use osd::work::{Next, Queue, Work};
-use qos::Window;
-use std::cell::Cell;
+use messages::{AnyMessage, Payload, QosDemand, TenantShare};
+use promises::{Resolved, Tenants};
+use qos::{Access, Window};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use types::{EntityAddr, EntityName, ObjectLocator, OsdId, PgId, PoolId, SnapId, SpgId};
+use types::message::Message;
+use types::{OsdId, PoolId};
 
 /// The manager's pauses, as in its daemon.
 const ROUND_PAUSE: u64 = 5_000_000;
@@ -41,7 +36,7 @@ pub(crate) enum Event<C> {
     Done {
         osd: usize,
         life: u32,
-        op: Rc<ClientOp>,
+        op: Rc<PlainRequest>,
         began: u64,
     },
     Wake(usize),
@@ -79,11 +74,11 @@ pub(crate) trait Clients: Sized {
     fn leads(&self, pool: PoolId) -> Vec<usize>;
 
     /// An OSD begins an operation: when it has answered.
-    fn begins(w: &mut World<Self>, osd: usize, op: &ClientOp) -> u64;
+    fn begins(w: &mut World<Self>, osd: usize, op: &PlainRequest) -> u64;
 
     /// An OSD has answered. It has room for another one: that is for this to tell it, after it has
     /// sent what it sends at once.
-    fn ended(w: &mut World<Self>, osd: usize, op: &ClientOp);
+    fn ended(w: &mut World<Self>, osd: usize, op: &PlainRequest);
 
     /// An OSD is gone, with all that it had to do.
     fn down(w: &mut World<Self>, osd: usize);
@@ -96,7 +91,7 @@ pub(crate) struct Host {
     pub up: bool,
     /// Counts restarts.
     life: u32,
-    queue: OsdQueue,
+    queue: OsdQueue<PlainRequest>,
     window: Window,
     running: usize,
     config: Config,
@@ -109,7 +104,6 @@ pub(crate) struct Host {
     telling: Option<u64>,
     session: u32,
     connected: bool,
-    tracker: Rc<Tracker>,
     /// When the last message arrives, to the manager and from it.
     last: [u64; 2],
 }
@@ -120,30 +114,6 @@ struct Manager {
     plan: u32,
     last: u64,
     planned: u64,
-}
-
-/// Who a client is.
-pub(crate) struct Session {
-    pub number: u64,
-    pub name: Rc<str>,
-    /// What waits of one that is closed goes ([`World::drop_closed`]).
-    pub open: Cell<bool>,
-}
-
-impl ReplySink for Session {
-    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
-
-    fn is_open(&self) -> bool {
-        self.open.get()
-    }
-
-    fn session(&self) -> u64 {
-        self.number
-    }
-
-    fn entity(&self) -> &str {
-        &self.name
-    }
 }
 
 /// What a world is like before anybody is in it.
@@ -180,35 +150,37 @@ pub(crate) struct World<C: Clients> {
     tick: u64,
 }
 
-/// A message of a tenant's client for an OSD. `number` names the object, and is who the client is
-/// where its tenant goes by that.
-pub(crate) fn request(
-    whose: &TenantShare,
+/// What a client asks an OSD for, again and again.
+#[derive(Clone)]
+pub(crate) struct Ask {
     pool: PoolId,
-    number: usize,
-    op: messages::Op,
-    source: EntityName,
+    namespace: Bytes,
+    object: Bytes,
+    what: (Access, u64),
     tid: u64,
-) -> Request {
-    let pgid = PgId { pool, seed: 0 };
-    let object = match &whose.prefix {
-        Some(prefix) => format!("{}.{number:x}", String::from_utf8_lossy(prefix)),
-        None => format!("object-{number}"),
-    };
-    let m = OsdOp {
-        pgid: SpgId { pgid, ..SpgId::default() },
-        locator: ObjectLocator {
-            pool,
-            namespace: whose.namespace.clone().unwrap_or_default(),
-            ..ObjectLocator::default()
-        },
-        object: Bytes::from(object),
-        ops: vec![op],
-        flags: OsdFlags(0),
-        snapid: SnapId::NOSNAP,
-        ..OsdOp::default()
-    };
-    Request { m, source, addr: EntityAddr::default(), tid }
+}
+
+impl Ask {
+    /// Of a tenant's client. `number` names the object; `tid` is the client's number for it.
+    pub fn new(
+        whose: &TenantShare,
+        pool: PoolId,
+        number: usize,
+        what: (Access, u64),
+        tid: u64,
+    ) -> Self {
+        let object = match &whose.prefix {
+            Some(prefix) => format!("{}.{number:x}", String::from_utf8_lossy(prefix)),
+            None => format!("object-{number}"),
+        };
+        let namespace = whose.namespace.clone().unwrap_or_default();
+        Ask { pool, namespace, object: object.into(), what, tid }
+    }
+
+    fn request(&self, session: Rc<Session>) -> PlainRequest {
+        let (namespace, object) = (self.namespace.clone(), self.object.clone());
+        PlainRequest::new(self.pool, namespace, object, self.what, session, self.tid)
+    }
 }
 
 impl<C: Clients> World<C> {
@@ -230,7 +202,6 @@ impl<C: Clients> World<C> {
             telling: None,
             session: 0,
             connected: false,
-            tracker: tracker(),
             last: [0; 2],
         });
         World {
@@ -413,13 +384,11 @@ impl<C: Clients> World<C> {
     }
 
     /// A request comes to an OSD that is up.
-    pub fn comes(&mut self, osd: usize, request: Rc<Request>, info: OpInfo, sink: Rc<Session>) {
+    pub fn comes(&mut self, osd: usize, ask: &Ask, session: Rc<Session>) {
         let now = self.instant();
         let h = &mut self.hosts[osd];
-        let tracked = h.tracker.start(request.clone(), now);
-        let pgid = request.m.pgid.pgid;
-        let op = ClientOp::new(request, info, pgid, sink, tracked, None);
-        h.window.comes(op.sink().session(), true, self.now);
+        let op = ask.request(session);
+        h.window.comes(op.session(), true, self.now);
         h.queue.enqueue(Work::Client(Rc::new(op)), now);
         self.news(osd);
         self.pump(osd);
@@ -460,11 +429,11 @@ impl<C: Clients> World<C> {
     pub fn drop_closed(&mut self) {
         let now = self.instant();
         for h in &mut self.hosts {
-            h.queue.take_out(&|op| !op.sink().is_open(), now);
+            h.queue.take_out(&|op| !op.is_open(), now);
         }
     }
 
-    fn done(&mut self, osd: usize, life: u32, op: &ClientOp, began: u64) {
+    fn done(&mut self, osd: usize, life: u32, op: &PlainRequest, began: u64) {
         let h = &mut self.hosts[osd];
         if h.life != life {
             return;
@@ -476,9 +445,7 @@ impl<C: Clients> World<C> {
 
     /// Whether the OSD wants to tell demand before the next turn.
     fn news(&mut self, osd: usize) {
-        let news = self.hosts[osd].queue.news();
-        let notified = std::pin::pin!(news.notified());
-        if notified.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready() {
+        if self.hosts[osd].queue.news().take() {
             self.plan_tell(osd, self.now + NEWS_PAUSE.as_nanos() as u64);
         }
     }
@@ -595,12 +562,6 @@ impl<C: Clients> World<C> {
         self.news(osd);
         self.pump(osd);
     }
-}
-
-fn tracker() -> Rc<Tracker> {
-    let t: Rc<Tracker> = Rc::default();
-    t.set_limits(HistoryLimits { size: 0, slow_size: 0, ..HistoryLimits::default() });
-    t
 }
 
 fn size(m: &Message) -> usize {

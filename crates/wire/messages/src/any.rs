@@ -2,7 +2,7 @@
 
 use crate::payload::{MessageError, Payload};
 use crate::*;
-use msgr::Message;
+use types::message::Message;
 
 macro_rules! registry {
     ($($name:ident),* $(,)?) => {

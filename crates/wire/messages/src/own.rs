@@ -402,7 +402,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// The header and the first segments of a message; its data is for the outer one.
-    pub fn of(m: &msgr::Message, features: u64) -> Self {
+    pub fn of(m: &types::message::Message, features: u64) -> Self {
         Embedded {
             msg_type: m.msg_type,
             version: m.version,
@@ -416,10 +416,10 @@ impl Embedded {
     }
 
     /// The message, with the outer one's data.
-    pub fn into_message(self, data: Bytes) -> msgr::Message {
+    pub fn into_message(self, data: Bytes) -> types::message::Message {
         let data =
             if data.is_empty() { Default::default() } else { std::iter::once(data).collect() };
-        msgr::Message {
+        types::message::Message {
             msg_type: self.msg_type,
             version: self.version,
             compat_version: self.compat_version,
@@ -428,7 +428,7 @@ impl Embedded {
             front: self.front,
             middle: self.middle,
             data,
-            ..msgr::Message::default()
+            ..types::message::Message::default()
         }
     }
 }

@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use denc::crc::Sum;
 use denc::{Decode, DecodeError, Encode, Features, Reader};
-use msgr::Message;
+use types::message::Message;
 
 /// Why a message could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

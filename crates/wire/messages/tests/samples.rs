@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use denc::Features;
 use messages::{AnyMessage, OpArgs, Payload};
-use msgr::Message;
 use std::collections::BTreeMap;
+use types::message::Message;
 
 fn unhex(text: &str) -> Bytes {
     if text == "-" {

@@ -6,13 +6,12 @@
 
 mod body_buf;
 pub mod frame;
-pub mod message;
 pub mod out;
 pub mod policy;
 pub mod protocol;
 pub mod session;
 pub mod transport;
 
-pub use message::{Message, priority};
 pub use policy::{Limits, Policy, PolicySet};
 pub use transport::{BindError, Connection, Dispatcher, Messenger, MessengerConfig, ReceiveGuard};
+pub use types::message::{Message, priority};

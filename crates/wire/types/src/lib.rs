@@ -14,6 +14,7 @@ pub mod hash;
 pub mod ids;
 pub mod interval_set;
 pub mod log;
+pub mod message;
 pub mod mgrmap;
 pub mod monmap;
 pub mod object;

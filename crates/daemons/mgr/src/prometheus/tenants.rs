@@ -5,8 +5,8 @@
 //! and a tenant that goes takes its numbers to the others: counters never go down.
 
 use super::text::{Kind, Text};
-use crate::qos::Shown;
 use messages::{ClassSeen, ClassWork, QosSeen, TenantSeen};
+use promises::Shown;
 use std::collections::BTreeMap;
 use types::OsdId;
 

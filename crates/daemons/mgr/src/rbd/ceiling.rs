@@ -6,6 +6,7 @@
 //! mean. Here is what decides; the reading is in [`super`].
 
 use messages::{DemandCount, ImageData, ImageDemand, ImageShare, QosShares, ShareOfRate};
+use promises::SIGN_OF_LIFE;
 use qos::{Limits, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PoolId};
@@ -20,9 +21,6 @@ const FRESH: f64 = 2.0;
 const RETRY: f64 = 1.0;
 /// An image is in use for so long after it was asked for anything.
 const IN_USE: f64 = 60.0;
-/// An OSD hears something at least after so many seconds: without word from us it does not keep its
-/// part.
-pub(crate) const SIGN_OF_LIFE: f64 = 2.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
 /// Demand that was not told again for so long fades.

@@ -1,7 +1,7 @@
 //! Several managers: one serves, the others wait for its place.
 
 use super::{Inner, Role, serve_metrics, split_limits};
-use crate::qos::resolve::Resolver;
+use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use client::Rados;
 use messages::MgrBeacon;

@@ -12,20 +12,19 @@ mod report;
 mod serve;
 
 use crate::admin::{Admin, Answer};
+use crate::client_op::OsdQueue;
 use crate::copies::Copies;
 use crate::core::{Core, MonLink, Parts};
 use crate::fullness::{self, Fullness};
 use crate::host::{META_KEY, id_of};
-use crate::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
 use crate::osd_map::MapAt;
-use crate::overridden;
 use crate::peer_net::LocalPeer;
-use crate::scheduler::OsdQueue;
 use crate::session::Session;
 use crate::settings;
 use crate::superblock::{self, OwnError, Superblock};
+use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
@@ -274,7 +273,7 @@ struct Daemon {
     /// Which state of what was learned is kept in the store.
     learned: Cell<u64>,
     /// Settings that were said not to hold.
-    ignored: RefCell<Vec<overridden::Ignored>>,
+    ignored: RefCell<Vec<admission::ignored::Ignored>>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -440,7 +439,9 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         _ => qos::DeviceKind::Ssd,
     };
     let queue = OsdQueue::on(kind, &config.conf, std::time::Instant::now());
-    let news = queue.news();
+    let news = Rc::new(Notify::new());
+    let waker = news.clone();
+    queue.news().wake_with(move || waker.notify_one());
     let core = Core::new(Parts {
         whoami: id,
         store: store.clone(),
@@ -449,7 +450,7 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         copies: copies.clone(),
         settings: settings::settings_under(
             &config.conf,
-            crate::work::Queue::overrides_limits(&queue),
+            admission::work::Queue::overrides_limits(&queue),
         ),
         queue: Box::new(queue),
     });

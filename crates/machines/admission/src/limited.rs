@@ -1,9 +1,7 @@
 //! Whose limits the manager divides, as this OSD sees them: its part, and what was asked for
 //! meanwhile.
 
-use crate::client_op::ClientOp;
 use messages::{DemandCount, ShareOfRate};
-use objops::{OpExt, OsdFlags};
 use qos::{Access, Ceilings, Demand, Limits, Rate, TenantId};
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +15,7 @@ pub(crate) const ASK_PERIOD: u64 = 2_000_000_000;
 /// Without word from the manager for so long, parts become even.
 pub(crate) const LONELY: u64 = 10_000_000_000;
 /// A read of everything, which says no length, counts as an object of the usual size.
-pub(crate) const WHOLE_OBJECT: u64 = 4 << 20;
+pub const WHOLE_OBJECT: u64 = 4 << 20;
 
 /// Without a burst no more operations than these are saved up, in thousandths: what every OSD has
 /// saved may be spent in one second. One that has few under way sends a few to the same OSD now and
@@ -27,25 +25,7 @@ const SAVED_OPS: u64 = 2000;
 const IN_BYTES: [bool; 6] = [false, true, false, false, true, true];
 
 /// The operations of those with limits that wait for these.
-pub(crate) type Gate = Ceilings<Rc<ClientOp>>;
-
-/// What an operation asks for.
-pub(crate) fn demand_of(op: &ClientOp) -> Demand {
-    let access = if op.info.may_write() { Access::Write } else { Access::Read };
-    let bytes = op.m().ops.iter().map(|o| match access {
-        Access::Write => o.indata.len() as u64,
-        Access::Read if !o.code.is_read() || !o.code.uses_extent() => 0,
-        Access::Read => match o.extent().length {
-            0 => WHOLE_OBJECT,
-            n => n,
-        },
-    });
-    Demand {
-        access,
-        bytes: bytes.fold(0, u64::saturating_add),
-        ordered: op.info.rwordered() || op.has(OsdFlags::RWORDERED),
-    }
-}
+pub(crate) type Gate<R> = Ceilings<Rc<R>>;
 
 /// Limits that are divided over OSDs, and this one's part.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,13 +118,13 @@ impl Limited {
     }
 
     /// Takes a part.
-    pub fn take(&mut self, part: Part, gate: &mut Gate, now: u64) {
+    pub fn take<R>(&mut self, part: Part, gate: &mut Gate<R>, now: u64) {
         self.part = Some(part);
         self.apply(gate, false, now);
     }
 
     /// Makes the gate follow the part.
-    pub fn apply(&mut self, gate: &mut Gate, even: bool, now: u64) {
+    pub fn apply<R>(&mut self, gate: &mut Gate<R>, even: bool, now: u64) {
         let Some(part) = &self.part else { return };
         let limits = part.limits(even);
         match self.tenant {
@@ -162,7 +142,7 @@ impl Limited {
 
     /// What is to be told now, if anything. `due` says that something is divided by demand here,
     /// even without a limit. Counting begins anew.
-    pub fn tell(&mut self, gate: &Gate, due: bool, now: u64) -> Option<Told> {
+    pub fn tell<R>(&mut self, gate: &Gate<R>, due: bool, now: u64) -> Option<Told> {
         let waiting = |count: &mut DemandCount, access| {
             let backlog = self.tenant.map(|t| gate.backlog(t, access)).unwrap_or_default();
             (count.waiting_ops, count.waiting_bytes) = (backlog.ops, backlog.bytes);

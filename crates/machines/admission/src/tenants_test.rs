@@ -1,63 +1,34 @@
 //! Whose a request is (`osd_qos_tenant`), by itself and through the scheduler that an OSD has.
 
-use crate::client_op::{ClientOp, ReplySink, Request};
+use crate::plain::{self, PlainRequest};
+use crate::request::Request;
 use crate::scheduler::OsdQueue;
 use crate::tenants::{TenantBy, Tenants};
-use crate::tracker::Tracker;
 use crate::work::{Next, Queue, Work};
 use conf::Config;
 use conf::effective::Source;
-use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
-use objops::code::write_op;
-use objops::{OpInfo, OsdFlags};
+use messages::{QosShares, ShareOfRate, TenantPart, TenantShare};
+use qos::Access;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
+use types::PoolId;
 
-/// A session of a client.
+/// A session of a client: its name and its number.
 #[derive(Clone, Copy)]
 pub(crate) struct Session(pub &'static str, pub u64);
 
-impl ReplySink for Session {
-    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
-    fn session(&self) -> u64 {
-        self.1
-    }
-    fn entity(&self) -> &str {
-        self.0
-    }
-}
-
+/// A write of a block.
 pub(crate) fn request(
     pool: i64,
     namespace: &'static str,
     object: &'static str,
     from: Session,
     tid: u64,
-) -> Rc<ClientOp> {
-    let pgid = PgId { pool: PoolId(pool), seed: 0 };
-    let m = OsdOp {
-        pgid: SpgId { pgid, ..SpgId::default() },
-        locator: ObjectLocator {
-            pool: pgid.pool,
-            namespace: namespace.as_bytes().into(),
-            ..ObjectLocator::default()
-        },
-        object: object.as_bytes().into(),
-        ops: vec![write_op(0, &[7; 4096][..])],
-        snapid: SnapId::NOSNAP,
-        ..OsdOp::default()
-    };
-    let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
-    let request = Rc::new(Request {
-        m,
-        source: EntityName::client(from.1 as i64),
-        addr: EntityAddr::default(),
-        tid,
-    });
-    let tracked = Rc::<Tracker>::default().start(request.clone(), Instant::now());
-    Rc::new(ClientOp::new(request, info, pgid, Rc::new(from), tracked, None))
+) -> Rc<PlainRequest> {
+    let session = plain::Session::new(from.1, from.0);
+    let write = (Access::Write, 4096);
+    Rc::new(PlainRequest::new(PoolId(pool), namespace, object, write, session, tid))
 }
 
 const A: Session = Session("client.a", 1);
@@ -71,7 +42,7 @@ pub(crate) fn pool_name(id: PoolId) -> Option<String> {
 }
 
 /// What each tenant was asked for.
-fn offered(by: TenantBy, ops: &[Rc<ClientOp>]) -> BTreeMap<String, u64> {
+fn offered(by: TenantBy, ops: &[Rc<PlainRequest>]) -> BTreeMap<String, u64> {
     let mut tenants = Tenants::new(by);
     for op in ops {
         assert!(tenants.admit(op.clone(), 1).is_some(), "nobody has a ceiling");
@@ -104,7 +75,7 @@ fn each_value_says_whose_a_request_is() {
         offered(TenantBy::Pool, &ops),
         of(&[("pool-1", 2), ("pool-1/space", 1), ("pool-2", 5), ("pool-2/space", 1)])
     );
-    ops.iter().for_each(|op| op.offered.set(false));
+    ops.iter().for_each(|op| op.tags().offered.set(false));
     let images = [
         ("pool-1", 2),
         ("pool-1/space", 1),
@@ -114,7 +85,7 @@ fn each_value_says_whose_a_request_is() {
         ("pool-2", 1),
     ];
     assert_eq!(offered(TenantBy::Image, &ops), of(&images));
-    ops.iter().for_each(|op| op.offered.set(false));
+    ops.iter().for_each(|op| op.tags().offered.set(false));
     assert_eq!(offered(TenantBy::Client, &ops), of(&[("client.a", 6), ("client.b", 3)]));
     for (name, by) in
         [("pool", TenantBy::Pool), ("image", TenantBy::Image), ("client", TenantBy::Client)]
@@ -128,7 +99,7 @@ fn each_value_says_whose_a_request_is() {
 /// Of the next so many, how many are of each client; those of a session must come in the order in
 /// which they were sent.
 fn serve(
-    q: &mut OsdQueue,
+    q: &mut OsdQueue<PlainRequest>,
     n: usize,
     last: &mut BTreeMap<u64, u64>,
     now: Instant,
@@ -136,9 +107,9 @@ fn serve(
     let mut served: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..n {
         let Next::Work(Work::Client(op), _) = q.dequeue(now) else { panic!("{n} wait") };
-        *served.entry(op.sink().entity().to_owned()).or_default() += 1;
-        let before = last.insert(op.sink().session(), op.request.tid);
-        assert!(before.is_none_or(|tid| tid < op.request.tid), "out of order");
+        *served.entry(op.entity().to_owned()).or_default() += 1;
+        let before = last.insert(op.session(), op.tid);
+        assert!(before.is_none_or(|tid| tid < op.tid), "out of order");
     }
     served
 }
@@ -158,7 +129,7 @@ fn a_change_holds_for_what_waits() {
             q.enqueue(Work::Client(request(1, "", "object", session, tid)), now);
         }
     }
-    let waiting = |q: &OsdQueue| {
+    let waiting = |q: &OsdQueue<PlainRequest>| {
         let dump = q.dump(&pool_name);
         let row = |t: &serde_json::Value| {
             Some((t["tenant"].as_str()?.to_owned(), t["waiting"].as_u64().filter(|n| *n > 0)?))
@@ -285,7 +256,7 @@ fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {
     }
     let mut begun = BTreeMap::new();
     while let Next::Work(Work::Client(op), _) = q.dequeue(start) {
-        *begun.entry(op.sink().entity().to_owned()).or_insert(0) += 1;
+        *begun.entry(op.entity().to_owned()).or_insert(0) += 1;
     }
     assert!(begun["client.b"] == 3 && begun["client.a"] < 3, "{begun:?}");
     let dump = q.dump(&pool_name);

@@ -8,16 +8,15 @@
 //! What an operation costs here is a comparison with `rbd_data.`, and for such an object a look
 //! into a table by slices of the request.
 
-use crate::client_op::ClientOp;
 use crate::legs::Leg;
-use crate::limited::{Gate, LONELY, Limited, Part, demand_of};
-use crate::tracker::LIMITED;
+use crate::limited::{Gate, LONELY, Limited, Part};
+use crate::news::News;
+use crate::request::{Held, Request};
 use bytes::Bytes;
 use messages::{ImageData, ImageDemand, ImageShare};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use tokio::sync::Notify;
 use types::PoolId;
 
 /// Images that nobody used for so long are forgotten.
@@ -30,16 +29,16 @@ const MOST_IMAGES: usize = 16384;
 type Images = BTreeMap<Bytes, Limited>;
 
 /// See the module. Times are nanoseconds of the scheduler's clock.
-pub struct ImageCeilings {
+pub struct ImageCeilings<R> {
     pools: BTreeMap<PoolId, BTreeMap<Bytes, Images>>,
     known: usize,
-    gate: Gate,
+    gate: Gate<R>,
     /// When the manager was last heard.
     heard: u64,
     lonely: bool,
     swept: u64,
     /// There is something to tell before the next round.
-    news: Rc<Notify>,
+    news: Rc<News>,
 }
 
 /// The part of a data object's name that is common to its image.
@@ -64,7 +63,7 @@ pub(crate) fn prefix_by_header(name: &[u8]) -> Option<SmallVec<[u8; 64]>> {
     Some(prefix)
 }
 
-impl Default for ImageCeilings {
+impl<R> Default for ImageCeilings<R> {
     fn default() -> Self {
         ImageCeilings {
             pools: BTreeMap::new(),
@@ -73,75 +72,76 @@ impl Default for ImageCeilings {
             heard: 0,
             lonely: false,
             swept: 0,
-            news: Rc::new(Notify::new()),
+            news: Rc::default(),
         }
     }
 }
 
-impl ImageCeilings {
+impl<R: Request> ImageCeilings<R> {
     /// Notified when there is something to tell the manager at once.
-    pub fn news(&self) -> Rc<Notify> {
+    pub fn news(&self) -> Rc<News> {
         self.news.clone()
     }
 
     /// Takes a request that is about to be scheduled; it comes back if it may go on at once. A
     /// request that comes again was counted before.
-    pub fn admit(&mut self, op: Rc<ClientOp>, now: u64) -> Option<Rc<ClientOp>> {
+    pub fn admit(&mut self, op: Rc<R>, now: u64) -> Option<Rc<R>> {
         // Clones read their parents at a snapshot: a limit on a parent is not theirs.
-        let Some(prefix) = prefix_of(&op.oid.name).filter(|_| op.oid.is_head()) else {
+        let Some(prefix) = prefix_of(op.object()).filter(|_| op.is_head()) else {
             return Some(op);
         };
-        if op.counted.replace(true) {
+        if op.tags().counted.replace(true) {
             return Some(op);
         }
-        let images = self.pools.get_mut(&op.pgid.pool).and_then(|p| p.get_mut(&op.oid.namespace));
+        let images = self.pools.get_mut(&op.pool()).and_then(|p| p.get_mut(op.namespace()));
         let Some(entry) = images.and_then(|i| i.get_mut(prefix)) else {
             let data = ImageData {
-                pool: op.pgid.pool,
-                namespace: Bytes::copy_from_slice(&op.oid.namespace),
+                pool: op.pool(),
+                namespace: Bytes::copy_from_slice(op.namespace()),
                 prefix: Bytes::copy_from_slice(prefix),
             };
             if let Some(entry) = self.entry(data, now) {
-                entry.count(demand_of(&op), now);
-                self.news.notify_one();
+                entry.count(op.demand(), now);
+                self.news.notify();
             }
             return Some(op);
         };
-        let demand = demand_of(&op);
+        let demand = op.demand();
         entry.count(demand, now);
         let Some(tenant) = entry.tenant() else {
             if entry.asks(now) {
-                self.news.notify_one();
+                self.news.notify();
             }
             return Some(op);
         };
         let tracked = op.clone();
         let through = self.gate.offer(tenant, demand, op, now);
         if through.is_none() {
-            tracked.tracked.held(LIMITED);
-            tracked.queued.set(now);
+            tracked.held(Held::Limits);
+            tracked.tags().queued.set(now);
             // It comes to this OSD for the first time in a while, which has little of the limit.
             if entry.begins() {
-                self.news.notify_one();
+                self.news.notify();
             }
         }
         through
     }
 
     /// The next request that has waited for long enough.
-    pub fn release(&mut self, now: u64) -> Option<Rc<ClientOp>> {
+    pub fn release(&mut self, now: u64) -> Option<Rc<R>> {
         if self.gate.is_empty() {
             return None;
         }
         // Of a client that is gone: it sends it again if it still wants it.
-        let op = self.gate.release(now, |op| op.sink().is_open())?;
-        op.tracked.let_go();
-        op.legs.add(Leg::Limits, now.saturating_sub(op.queued.get()));
+        let op = self.gate.release(now, |op| op.is_open())?;
+        op.let_go();
+        let tags = op.tags();
+        tags.legs.add(Leg::Limits, now.saturating_sub(tags.queued.get()));
         Some(op)
     }
 
     /// Takes out requests that need not be done here any more.
-    pub fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool) -> Vec<Rc<ClientOp>> {
+    pub fn take_out(&mut self, gone: &dyn Fn(&R) -> bool) -> Vec<Rc<R>> {
         self.gate.take_out(&mut |op| gone(op))
     }
 
@@ -225,12 +225,12 @@ impl ImageCeilings {
         }
         // From now on demand is told regularly.
         if !limited && self.has_limited() {
-            self.news.notify_one();
+            self.news.notify();
         }
     }
 
     /// Every entry, with a way to make its name.
-    fn each(&mut self, mut f: impl FnMut(&mut Gate, &dyn Fn() -> ImageData, &mut Limited)) {
+    fn each(&mut self, mut f: impl FnMut(&mut Gate<R>, &dyn Fn() -> ImageData, &mut Limited)) {
         for (pool, namespaces) in &mut self.pools {
             for (namespace, images) in namespaces {
                 for (prefix, entry) in images {
@@ -265,49 +265,21 @@ impl ImageCeilings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_op::{ReplySink, Request};
-    use crate::limited::WHOLE_OBJECT;
-    use crate::tracker::Tracker;
-    use messages::{OsdOp, OsdOpReply, ShareOfRate};
-    use objops::OsdFlags;
-    use objops::code::{on_extent, write_op};
-    use objops::{Op, OpCode, OpInfo};
-    use qos::{Access, Demand};
-    use std::future::Future;
-    use types::{EntityAddr, EntityName, ObjectLocator, PgId, SnapId, SpgId};
+    use crate::plain::{PlainRequest, Session};
+    use messages::ShareOfRate;
+    use qos::Access;
+    use types::SnapId;
 
     const SECOND: u64 = 1_000_000_000;
 
-    struct Nobody;
-    impl ReplySink for Nobody {
-        fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+    fn request(name: &str, access: Access) -> PlainRequest {
+        let name = Bytes::copy_from_slice(name.as_bytes());
+        let session = Session::new(0, "");
+        PlainRequest::new(PoolId(3), "", name, (access, 4096), session, 1)
     }
 
-    fn request(name: &str, snapid: SnapId, flags: OsdFlags, op: Op) -> Rc<ClientOp> {
-        let pgid = PgId { pool: PoolId(3), seed: 0 };
-        let m = OsdOp {
-            pgid: SpgId { pgid, ..SpgId::default() },
-            locator: ObjectLocator { pool: pgid.pool, ..ObjectLocator::default() },
-            object: Bytes::copy_from_slice(name.as_bytes()),
-            ops: vec![op],
-            flags,
-            snapid,
-            ..OsdOp::default()
-        };
-        let info = OpInfo::new(flags, &m.ops, &cls::Registry::builtin()).unwrap();
-        let request = Rc::new(Request {
-            m,
-            source: EntityName::client(4),
-            addr: EntityAddr::default(),
-            tid: 1,
-        });
-        let tracker: Rc<Tracker> = Rc::default();
-        let tracked = tracker.start(request.clone(), std::time::Instant::now());
-        Rc::new(ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, None))
-    }
-
-    fn write(name: &str) -> Rc<ClientOp> {
-        request(name, SnapId::NOSNAP, OsdFlags(0), write_op(0, &[7; 4096][..]))
+    fn write(name: &str) -> Rc<PlainRequest> {
+        Rc::new(request(name, Access::Write))
     }
 
     fn share(prefix: &'static str, iops: u64, part: u64) -> ImageShare {
@@ -322,15 +294,8 @@ mod tests {
         ImageShare { data, osds: 4, rates }
     }
 
-    fn passed(c: &mut ImageCeilings, name: &str, n: usize, now: u64) -> usize {
+    fn passed(c: &mut ImageCeilings<PlainRequest>, name: &str, n: usize, now: u64) -> usize {
         (0..n).filter(|_| c.admit(write(name), now).is_some()).count()
-    }
-
-    /// Whether somebody was to be woken.
-    fn is_news(c: &ImageCeilings) -> bool {
-        let news = c.news();
-        let notified = std::pin::pin!(news.notified());
-        notified.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
     #[test]
@@ -364,40 +329,20 @@ mod tests {
     }
 
     #[test]
-    fn what_operations_ask_for() {
-        let read =
-            |length, flags| request("o", SnapId::NOSNAP, flags, on_extent(OpCode::READ, 0, length));
-        assert_eq!(
-            demand_of(&write("o")),
-            Demand { access: Access::Write, bytes: 4096, ordered: true }
-        );
-        assert_eq!(
-            demand_of(&read(512, OsdFlags(0))),
-            Demand { access: Access::Read, bytes: 512, ordered: false }
-        );
-        assert!(demand_of(&read(512, OsdFlags::RWORDERED)).ordered);
-        assert_eq!(demand_of(&read(0, OsdFlags(0))).bytes, WHOLE_OBJECT);
-        let stat = request("o", SnapId::NOSNAP, OsdFlags(0), on_extent(OpCode::STAT, 0, 1 << 30));
-        assert_eq!(demand_of(&stat).bytes, 0);
-        let zero = request("o", SnapId::NOSNAP, OsdFlags(0), on_extent(OpCode::ZERO, 0, 1 << 30));
-        assert_eq!(demand_of(&zero), Demand { access: Access::Write, bytes: 0, ordered: true });
-    }
-
-    #[test]
     fn only_the_limited_image_waits() {
         let mut c = ImageCeilings::default();
         assert_eq!(passed(&mut c, "rbd_data.a.0", 100, SECOND), 100, "nothing is known yet");
         assert_eq!((c.demand(SECOND).len(), c.demand(SECOND).len()), (1, 0));
-        assert!(is_news(&c) && !is_news(&c));
+        assert!(c.news().take() && !c.news().take());
         c.take_shares(vec![share("rbd_data.a", 100, 10)], SECOND);
-        assert!(is_news(&c), "whoever tells of demand has to do so regularly now");
+        assert!(c.news().take(), "whoever tells of demand has to do so regularly now");
         assert_eq!(passed(&mut c, "rbd_data.a.0", 5, SECOND), 1);
         for other in ["rbd_data.b.0", "rbd_data.3.a.0", "rbd_data.aa.0", "rbd_header.a", "a"] {
             assert_eq!(passed(&mut c, other, 100, SECOND), 100, "{other}");
         }
-        let snapshot =
-            request("rbd_data.a.0", SnapId(4), OsdFlags(0), on_extent(OpCode::READ, 0, 1));
-        assert!(c.admit(snapshot, SECOND).is_some(), "as a clone reads its parent");
+        let mut snapshot = request("rbd_data.a.0", Access::Read);
+        snapshot.oid.snap = SnapId(4);
+        assert!(c.admit(Rc::new(snapshot), SECOND).is_some(), "as a clone reads its parent");
         assert_eq!((c.len(), c.next()), (4, Some(SECOND + SECOND / 10)));
         let demand = c.demand(SECOND + 1);
         let of_a = demand.iter().find(|d| d.data.prefix == "rbd_data.a").unwrap();
@@ -419,7 +364,7 @@ mod tests {
     fn without_the_manager_parts_become_even() {
         let mut c = ImageCeilings::default();
         c.take_shares(vec![share("rbd_data.a", 100, 10)], SECOND);
-        let next = |c: &mut ImageCeilings, now| {
+        let next = |c: &mut ImageCeilings<PlainRequest>, now| {
             // Some was saved up.
             passed(c, "rbd_data.a.0", 10, now);
             let wait = c.next().unwrap() - now;

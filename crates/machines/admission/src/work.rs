@@ -1,6 +1,5 @@
 //! What the scheduler orders.
 
-use crate::client_op::ClientOp;
 use crate::legs::Spent;
 use crate::meter::Receipt;
 use messages::{QosDemand, QosSeen, QosShares};
@@ -11,9 +10,9 @@ use std::time::Instant;
 use types::{ObjectId, PoolId, SnapId, SpgId};
 
 /// Something to do that costs the device or the processor.
-pub enum Work {
+pub enum Work<R> {
     /// A client's request.
-    Client(Rc<ClientOp>),
+    Client(Rc<R>),
     /// Everything else.
     Background(Background),
 }
@@ -76,9 +75,9 @@ pub struct ReadObject {
 }
 
 /// What to do next.
-pub enum Next {
+pub enum Next<R> {
     /// This, and what was charged for it.
-    Work(Work, Receipt),
+    Work(Work<R>, Receipt),
     /// Nothing before this time.
     At(Instant),
     /// Nothing.
@@ -86,18 +85,18 @@ pub enum Next {
 }
 
 /// A scheduler as the OSD uses it.
-pub trait Queue {
+pub trait Queue<R> {
     /// Adds work.
-    fn enqueue(&mut self, work: Work, now: Instant);
+    fn enqueue(&mut self, work: Work<R>, now: Instant);
     /// Takes the next.
-    fn dequeue(&mut self, now: Instant) -> Next;
+    fn dequeue(&mut self, now: Instant) -> Next<R>;
     /// Takes the next request of a client that need not wait for what others have in execution, if
     /// there is one.
-    fn dequeue_behind(&mut self, _: Instant) -> Option<(Work, Receipt)> {
+    fn dequeue_behind(&mut self, _: Instant) -> Option<(Work<R>, Receipt)> {
         None
     }
     /// Takes out clients' requests that need not be done here any more. That costs nobody anything.
-    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>>;
+    fn take_out(&mut self, gone: &dyn Fn(&R) -> bool, now: Instant) -> Vec<Rc<R>>;
     /// How much waits.
     fn len(&self) -> usize;
     /// Whether nothing waits.
@@ -124,7 +123,7 @@ pub trait Queue {
         Value::Null
     }
     /// What is set and does not hold under this scheduler.
-    fn ignored(&self, _: &conf::Config) -> Vec<crate::overridden::Ignored> {
+    fn ignored(&self, _: &conf::Config) -> Vec<crate::ignored::Ignored> {
         Vec::new()
     }
     /// What classes got, and tenants since this was asked last, for the manager. The function names
@@ -151,7 +150,7 @@ pub trait Queue {
     /// A client's operation was answered, so long after it came.
     fn answered(&mut self, _took: std::time::Duration, _: Instant) {}
     /// Where the time of a client's operation went that was answered.
-    fn spent(&mut self, _: &ClientOp, _: &Spent) {}
+    fn spent(&mut self, _: &R, _: &Spent) {}
     /// Whether limits and pauses of background work are the scheduler's business.
     fn overrides_limits(&self) -> bool {
         false
@@ -164,19 +163,24 @@ pub trait Queue {
 }
 
 /// First come, first served: for tests.
-#[derive(Default)]
-pub struct Fifo(VecDeque<Work>);
+pub struct Fifo<R>(VecDeque<Work<R>>);
 
-impl Queue for Fifo {
-    fn enqueue(&mut self, work: Work, _: Instant) {
+impl<R> Default for Fifo<R> {
+    fn default() -> Self {
+        Fifo(VecDeque::new())
+    }
+}
+
+impl<R> Queue<R> for Fifo<R> {
+    fn enqueue(&mut self, work: Work<R>, _: Instant) {
         self.0.push_back(work);
     }
 
-    fn dequeue(&mut self, _: Instant) -> Next {
+    fn dequeue(&mut self, _: Instant) -> Next<R> {
         self.0.pop_front().map_or(Next::Empty, |work| Next::Work(work, Receipt::default()))
     }
 
-    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, _: Instant) -> Vec<Rc<ClientOp>> {
+    fn take_out(&mut self, gone: &dyn Fn(&R) -> bool, _: Instant) -> Vec<Rc<R>> {
         let mut out = Vec::new();
         self.0.retain(|work| match work {
             Work::Client(op) if gone(op) => {

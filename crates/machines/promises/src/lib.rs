@@ -1,22 +1,25 @@
 //! Promises to tenants ([`spec`]), divided here over the OSDs that serve them.
 //!
-//! What decides is here; reading specifications and looking for images is in [`resolve`].
+//! Nothing here does I/O: the manager reads specifications and looks for images.
 //!
 //! With many tenants on many OSDs, what is done and said must not grow with the product of both.
 //! OSDs are told once what tenants there are. Parts are worked out only for OSDs that are asked for
 //! something ([`Member`]); the others have a standing part, which they know by themselves. Only
 //! tenants of whom an OSD told something are looked at, and only parts that became others are told.
 
-pub mod resolve;
+#![forbid(unsafe_code)]
+
 pub mod spec;
 
-use crate::rbd::ceiling::SIGN_OF_LIFE;
-use ::qos::Fraction;
 use messages::{QosShares, ShareOfRate, TenantDemand, TenantNumber, TenantPart, TenantShare};
+use qos::Fraction;
 use spec::Promise;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{OsdId, PoolId};
 
+/// An OSD is told something at least so often, in seconds, while anything of it is limited: without
+/// a word from the manager its parts become even.
+pub const SIGN_OF_LIFE: f64 = 2.0;
 /// Specifications are read again after so many seconds.
 const FRESH: f64 = 2.0;
 /// Who leads groups is looked at again after so many seconds.

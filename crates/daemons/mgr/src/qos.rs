@@ -1,11 +1,11 @@
 //! Reads specifications, and finds what they are about: pools, and the data of images.
 
-use super::Resolved;
-use super::spec::{PREFIX, Selector, Spec, fits, read_all};
 use crate::rbd::image::{self, Image, ImageError};
 use bytes::Bytes;
 use client::{ClientError, IoCtx, Rados};
 use messages::TenantShare;
+use promises::Resolved;
+use promises::spec::{PREFIX, Selector, Spec, fits, read_all};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,24 +3,24 @@
 
 use crate::ceilings::ImageCeilings;
 use crate::classes::Classes;
-use crate::client_op::ClientOp;
+use crate::costs::{Costs, capacity_options};
 use crate::front::Front;
+use crate::ignored::{self, Ignored, Scheme};
 use crate::legs::Spent;
 use crate::meter::Receipt;
-use crate::overridden::{self, Ignored, Scheme};
+use crate::news::News;
+use crate::request::Request;
 use crate::tenants::{MANAGER, MANAGER_SPEC, Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
-use conf::{Config, find};
-use messages::{ClassSeen, OsdOp, QosDemand, QosSeen, QosShares};
-use objops::{OpCode, OpExt};
+use conf::Config;
+use messages::{ClassSeen, QosDemand, QosSeen, QosShares};
 use qos::{
-    Access, Allocations, Capacity, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock,
-    MclockProfile, Op, OpClass, Phase, Scheduler, Wpq, cut_off,
+    Access, Charges, ClassState, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass,
+    Phase, Scheduler, Wpq, cut_off,
 };
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 use types::PoolId;
 
 /// Priorities by kind of work, for the scheduler that goes by them.
@@ -49,13 +49,13 @@ impl Priorities {
 
 const DAY: u64 = 86_400_000_000_000;
 
-enum Kinds {
-    Mclock(Box<Mclock<Work>>),
-    Wpq(Box<Wpq<Work>>),
-    Fifo(Fifo<Work>),
+enum Kinds<R> {
+    Mclock(Box<Mclock<Work<R>>>),
+    Wpq(Box<Wpq<Work<R>>>),
+    Fifo(Fifo<Work<R>>),
 }
 
-impl Kinds {
+impl<R: Request> Kinds<R> {
     /// The one that a configuration asks for.
     fn of(c: &Config, costs: &Costs) -> Self {
         let cut = if c.str("osd_op_queue_cut_off") == "low" { cut_off::LOW } else { cut_off::HIGH };
@@ -67,7 +67,7 @@ impl Kinds {
     }
 
     /// What there is to do with any of them.
-    fn any(&mut self) -> &mut dyn Scheduler<Work> {
+    fn any(&mut self) -> &mut dyn Scheduler<Work<R>> {
         match self {
             Kinds::Mclock(q) => &mut **q,
             Kinds::Wpq(q) => &mut **q,
@@ -85,11 +85,11 @@ impl Kinds {
 }
 
 /// See the module.
-pub struct OsdQueue {
-    kind: Kinds,
+pub struct OsdQueue<R> {
+    kind: Kinds<R>,
     priorities: Priorities,
-    images: ImageCeilings,
-    tenants: Tenants,
+    images: ImageCeilings<R>,
+    tenants: Tenants<R>,
     classes: Classes,
     costs: Costs,
     /// Background work that clients hold back; unused under WPQ.
@@ -97,47 +97,9 @@ pub struct OsdQueue {
     /// What is set and does not hold.
     ignored: Vec<Ignored>,
     /// Notified when the manager should be told of demand before the next round.
-    news: Rc<Notify>,
+    news: Rc<News>,
     /// Where its time begins.
     start: Instant,
-}
-
-/// What operations cost, and what there is for all.
-struct Costs {
-    /// What the device is.
-    kind: DeviceKind,
-    charges: Charges,
-    /// What an operator says; then costs are as Ceph has them, too.
-    set: Option<Capacity>,
-    /// What was learned, once it can be trusted.
-    learned: Option<f64>,
-    /// More than this is not believed (`osd_mclock_iops_capacity_threshold_*`), ...
-    threshold: f64,
-    /// ... as this was not.
-    refused: Option<f64>,
-    /// What the promises to classes were last made of.
-    applied: Capacity,
-    /// The mean charge of clients' operations, times 64.
-    mean: u64,
-    /// The profile, and what it promises classes.
-    profile: (MclockProfile, [(f64, u32, f64); 3]),
-}
-
-/// Options of devices: writes of 4 KiB each second, bytes each second, and what of the former is
-/// not believed.
-pub(crate) fn capacity_options(kind: DeviceKind) -> [&'static str; 3] {
-    match kind {
-        DeviceKind::Ssd => [
-            "osd_mclock_max_capacity_iops_ssd",
-            "osd_mclock_max_sequential_bandwidth_ssd",
-            "osd_mclock_iops_capacity_threshold_ssd",
-        ],
-        DeviceKind::Hdd => [
-            "osd_mclock_max_capacity_iops_hdd",
-            "osd_mclock_max_sequential_bandwidth_hdd",
-            "osd_mclock_iops_capacity_threshold_hdd",
-        ],
-    }
 }
 
 /// Promises to classes follow the capacity when it has changed by so much, ...
@@ -146,186 +108,9 @@ const CHANGED: f64 = 0.1;
 const SCALED: u32 = 50;
 /// A floor that was not kept for so long is one that cannot be kept, in nanoseconds.
 const BEHIND: u64 = 1_000_000_000;
-/// A capacity that is set contradicts what was learned if one is so many times the other.
-const CONTRADICTS: f64 = 2.0;
-
-impl Costs {
-    fn new(c: &Config, kind: DeviceKind) -> Self {
-        let applied = Capacity::default_of(kind);
-        let mut costs = Costs {
-            kind,
-            charges: Charges::default(),
-            set: None,
-            learned: None,
-            threshold: f64::INFINITY,
-            refused: None,
-            applied,
-            mean: 64 * u64::from(qos::REFERENCE),
-            profile: (MclockProfile::Balanced, [(0.0, 1, 0.0); 3]),
-        };
-        costs.configure(c);
-        costs
-    }
-
-    fn configure(&mut self, c: &Config) {
-        let own = |name| {
-            c.lookup(name).is_ok_and(|(_, source)| source != conf::effective::Source::Default)
-        };
-        let [iops, bandwidth, threshold] = capacity_options(self.kind);
-        self.set = (own(iops) || own(bandwidth))
-            .then(|| Capacity { iops: c.f64(iops), bandwidth: c.u64(bandwidth) });
-        self.threshold = c.f64(threshold);
-        if let Some(learned) = self.learned.take_if(|learned| *learned > self.threshold) {
-            self.refused = Some(learned);
-        }
-        let profile = MclockProfile::from_name(&c.str("osd_mclock_profile")).unwrap_or_default();
-        let of = Allocations::from_name(&c.str("osd_mclock_allocations")).unwrap_or_default();
-        self.profile = (profile, profile.parts(of, custom(c)));
-        self.applied = self.capacity();
-    }
-
-    /// Takes what was learned, if it can be: a figure that no such device reaches is one of a cache
-    /// or an error, and what held before holds on. True if it is the first such figure.
-    fn learn(&mut self, iops: Option<f64>) -> bool {
-        let refused = iops.filter(|iops| *iops > self.threshold);
-        if refused.is_none() {
-            self.learned = iops;
-        }
-        std::mem::replace(&mut self.refused, refused).is_none() && refused.is_some()
-    }
-
-    /// What Ceph takes the device for.
-    fn default(&self) -> Capacity {
-        Capacity::default_of(self.kind)
-    }
-
-    /// What holds, in the unit of charges.
-    fn capacity(&self) -> Capacity {
-        self.set.unwrap_or_else(|| self.in_charges(self.learned.unwrap_or(self.default().iops)))
-    }
-
-    fn in_charges(&self, iops: f64) -> Capacity {
-        Capacity { iops, bandwidth: (iops * f64::from(qos::REFERENCE)) as u64 }
-    }
-
-    fn source(&self) -> &'static str {
-        match (&self.set, self.learned) {
-            (Some(_), _) => "set",
-            (None, Some(_)) => "learned",
-            (None, None) => "default",
-        }
-    }
-
-    fn contradicted(&self) -> bool {
-        self.set.zip(self.learned).is_some_and(|(set, learned)| {
-            set.iops > CONTRADICTS * learned || learned > CONTRADICTS * set.iops
-        })
-    }
-
-    #[inline]
-    fn charge(&self, access: Access, bytes: u64) -> u32 {
-        match &self.set {
-            None => self.charges.charge(access, bytes),
-            Some(c) => bytes.min(u32::MAX.into()).max(c.cost_per_io().into()) as u32,
-        }
-    }
-
-    /// By bytes alone, at the ratio of bytes to random writes that Ceph has by default.
-    fn charge_bytes(&self, bytes: u64) -> u32 {
-        let default = self.default().cost_per_io();
-        match &self.set {
-            None => (bytes.min(1 << 40) * u64::from(qos::REFERENCE) / u64::from(default))
-                .clamp(1, u32::MAX.into()) as u32,
-            Some(_) => self.charge(Access::Write, bytes),
-        }
-    }
-
-    /// What a time of the processor is worth.
-    fn units(&self, nanos: u64) -> u32 {
-        match &self.set {
-            None => self.charges.units(nanos),
-            Some(c) => (u128::from(nanos) * u128::from(c.bytes_per_sec()) / 1_000_000_000)
-                .min(u32::MAX.into()) as u32,
-        }
-    }
-
-    /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers
-    /// them: who is alone on an OSD that idles must not be slowed down because of a wrong estimate.
-    fn spec(&self) -> qos::MclockSpec {
-        let of = |capacity: Capacity| capacity.spec(self.profile.1);
-        let mut spec = of(self.applied);
-        let default = self.in_charges(self.default().iops);
-        if self.set.is_none() && self.applied.iops < default.iops {
-            let open = of(default);
-            spec.client.limit = open.client.limit;
-            spec.background_recovery.limit = open.background_recovery.limit;
-            spec.background_best_effort.limit = open.background_best_effort.limit;
-        }
-        spec
-    }
-
-    /// What work costs beside clients, all that follows from it included; in time of device and
-    /// processor, whatever an operator says that it is worth.
-    fn beside(&self, job: &Background) -> u64 {
-        let (read, small) = (
-            |bytes| u64::from(self.charge(Access::Read, bytes)),
-            u64::from(self.charge(Access::Write, 4096)),
-        );
-        match job.kind {
-            // The object is read here or elsewhere, and written there or here. What was learned of
-            // a byte says how long large requests take among others, not what they keep others
-            // from: it was tens of times Ceph's ratio.
-            Kind::Recover | Kind::ReadObject(_) => {
-                2 * small + u64::from(self.charge_bytes(job.cost))
-            }
-            // The clone's object is read, and a small change made of several rows.
-            Kind::SnapTrim(_) => 2 * small,
-            Kind::Scan(_) | Kind::ListObjects(..) | Kind::CountClones => read(job.cost),
-            // Many objects go with one change.
-            Kind::RemoveObjects(objects) => small + small * objects as u64 / 8,
-        }
-    }
-
-    /// What the OSD can do in a millisecond, in cost.
-    fn per_ms(&self) -> u64 {
-        u64::from(self.units(1_000_000))
-    }
-
-    /// What a random write of 4 KiB is charged.
-    fn each(&self) -> u32 {
-        self.set.map_or(qos::REFERENCE, |set| set.cost_per_io()).max(1)
-    }
-
-    /// A charge in thousandths of such writes.
-    #[inline]
-    fn in_writes(&self, charge: u32) -> u64 {
-        u64::from(charge) * 1000 / u64::from(self.each())
-    }
-
-    /// What floors are measured by: what was seen, whatever an operator says.
-    fn really(&self) -> Option<u64> {
-        Some((self.learned? * f64::from(self.each())) as u64)
-    }
-}
-
-fn custom(c: &Config) -> [(f64, u32, f64); 3] {
-    let float =
-        |name: &str, otherwise: f64| if find(name).is_some() { c.f64(name) } else { otherwise };
-    ["client", "background_recovery", "background_best_effort"].map(|class| {
-        let part = |what: &str, otherwise| {
-            float(&format!("osd_mclock_scheduler_{class}_{what}"), otherwise)
-        };
-        (part("res", 0.0), part("wgt", 1.0) as u32, part("lim", 0.0))
-    })
-}
-
-impl OsdQueue {
-    /// The scheduler that the configuration asks for. Which one it is, is decided once.
-    pub fn new(c: &Config) -> Self {
-        OsdQueue::starting(c, Instant::now())
-    }
-
-    /// The same, with the moment from which its clock counts.
+impl<R: Request> OsdQueue<R> {
+    /// The scheduler that the configuration asks for, with the moment from which its clock counts.
+    /// Which one it is, is decided once.
     pub fn starting(c: &Config, start: Instant) -> Self {
         OsdQueue::on(DeviceKind::Ssd, c, start)
     }
@@ -358,16 +143,16 @@ impl OsdQueue {
     }
 
     /// Notified when the manager should be told of demand before the next round.
-    pub fn news(&self) -> Rc<Notify> {
+    pub fn news(&self) -> Rc<News> {
         self.news.clone()
     }
 
     /// Takes a request of a client whose image allows it.
-    fn admit(&mut self, op: Rc<ClientOp>, now: u64) {
+    fn admit(&mut self, op: Rc<R>, now: u64) {
         if let Some(op) = self.tenants.admit(op, now) {
             self.schedule(Work::Client(op), now);
         } else if self.tenants.take_urgent() {
-            self.news.notify_one();
+            self.news.notify();
         }
     }
 
@@ -382,7 +167,7 @@ impl OsdQueue {
 
     /// Requests may belong to other tenants than before: all that wait are admitted again, in
     /// order.
-    fn admit_again(&mut self, behind: Vec<Rc<ClientOp>>, now: u64) {
+    fn admit_again(&mut self, behind: Vec<Rc<R>>, now: u64) {
         let scheduled = match &mut self.kind {
             Kinds::Mclock(q) => q.drain(OpClass::Client),
             // It does not go by these tenants.
@@ -432,7 +217,7 @@ impl OsdQueue {
         None
     }
 
-    fn schedule(&mut self, work: Work, now: u64) {
+    fn schedule(&mut self, work: Work<R>, now: u64) {
         let (class, mut tenant, cost, mut priority) = classify(&work, &self.priorities);
         if is_waited_for(&work) {
             // Clients had their turn for it. With floors that take all there is, theirs behind it
@@ -445,7 +230,7 @@ impl OsdQueue {
         }
         let mut session = 0;
         if let (Work::Client(op), Kinds::Mclock(_)) = (&work, &self.kind) {
-            (tenant, session) = (op.tenant.get(), op.sink().session());
+            (tenant, session) = (op.tags().tenant.get(), op.session());
         }
         let charge = match &work {
             // What these are worth is for an operator to say (`osd_snap_trim_cost`): in bytes, as
@@ -504,10 +289,10 @@ impl OsdQueue {
     }
 
     /// Counts what the scheduler lets go.
-    fn begins(&mut self, op: Op<Work>, phase: Phase, at: u64) -> (Work, Receipt) {
+    fn begins(&mut self, op: Op<Work<R>>, phase: Phase, at: u64) -> (Work<R>, Receipt) {
         let by_floor = phase == Phase::Floor;
         let queued = match &op.item {
-            Work::Client(request) => request.queued.get(),
+            Work::Client(request) => request.tags().queued.get(),
             Work::Background(job) => job.queued,
         };
         let paid = self.costs.in_writes(op.charge);
@@ -519,7 +304,7 @@ impl OsdQueue {
             self.front.client_begins(op.charge, at);
             self.costs.mean = self.costs.mean - self.costs.mean / 64 + u64::from(op.charge);
         }
-        let sure = if let Work::Client(request) = &op.item { is_sure(request.m()) } else { true };
+        let sure = if let Work::Client(request) = &op.item { request.is_sure() } else { true };
         let (bytes, access) = (op.cost.into(), access(&op.item));
         let receipt = Receipt {
             class: op.class,
@@ -534,29 +319,26 @@ impl OsdQueue {
     }
 }
 
-impl OsdQueue {
+impl<R: Request> OsdQueue<R> {
     /// Nothing before this time, or before an image's limit allows something.
-    fn later(&mut self, scheduled: Option<u64>) -> Next {
+    fn later(&mut self, scheduled: Option<u64>, now: u64) -> Next<R> {
         match scheduled.into_iter().chain(self.images.next()).chain(self.tenants.next()).min() {
             // A day is for ever; adding more could leave what the clock can say.
-            Some(t) => Next::At(
-                self.start
-                    + Duration::from_nanos(t.min(self.at(Instant::now()).saturating_add(DAY))),
-            ),
+            Some(t) => Next::At(self.start + Duration::from_nanos(t.min(now.saturating_add(DAY)))),
             None => Next::Empty,
         }
     }
 }
 
 /// What the scheduler has of a tenant of clients.
-fn waiting(kind: &Kinds, id: u64) -> usize {
+fn waiting<R: Request>(kind: &Kinds<R>, id: u64) -> usize {
     match kind {
         Kinds::Mclock(q) => q.tenant_len(OpClass::Client, id),
         Kinds::Wpq(_) | Kinds::Fifo(_) => 0,
     }
 }
 
-impl OsdQueue {
+impl<R: Request> OsdQueue<R> {
     /// Makes floors fit into what this OSD can do, when it was seen that they do not: the OSD does
     /// all it can, and somebody's floor was not kept for a while. Then what floors cost together
     /// has to be less than what there is, or debts grow for ever and others starve. An estimate
@@ -599,39 +381,9 @@ fn tenant_by(c: &Config) -> TenantBy {
     TenantBy::from_name(&c.str("osd_qos_tenant"))
 }
 
-/// About how many bytes a request moves.
-fn cost(m: &OsdOp) -> u64 {
-    let asked = |o: &messages::Op| if o.code.is_read() { o.extent().length } else { 0 };
-    // A read of everything asks for 0 bytes; what it costs shows only afterwards.
-    m.ops.iter().map(|o| o.indata.len() as u64 + asked(o).min(8 << 20)).sum()
-}
-
-/// Whether bytes tell what a request costs.
-fn is_sure(m: &OsdOp) -> bool {
-    m.ops.iter().all(|o| {
-        matches!(
-            o.code,
-            OpCode::READ
-                | OpCode::SPARSE_READ
-                | OpCode::STAT
-                | OpCode::GETXATTR
-                | OpCode::GETXATTRS
-                | OpCode::CMPXATTR
-                | OpCode::SETXATTR
-                | OpCode::CREATE
-                | OpCode::WRITE
-                | OpCode::WRITEFULL
-                | OpCode::APPEND
-                | OpCode::SETALLOCHINT
-                | OpCode::WATCH
-        )
-    })
-}
-
-fn access(work: &Work) -> Access {
+fn access<R: Request>(work: &Work<R>) -> Access {
     match work {
-        Work::Client(op) if op.info.may_write() => Access::Write,
-        Work::Client(_) => Access::Read,
+        Work::Client(op) => op.access(),
         Work::Background(job) => match job.kind {
             Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) | Kind::CountClones => {
                 Access::Read
@@ -642,9 +394,9 @@ fn access(work: &Work) -> Access {
 }
 
 /// Class, tenant, cost in bytes, priority.
-fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
+fn classify<R: Request>(work: &Work<R>, p: &Priorities) -> (OpClass, u64, u64, u32) {
     match work {
-        Work::Client(op) => (OpClass::Client, op.pgid.pool.0 as u64, cost(op.m()), p.client),
+        Work::Client(op) => (OpClass::Client, op.pool().0 as u64, op.cost(), p.client),
         Work::Background(job) => {
             let (class, priority) = of_background(job, p);
             (class, job.pgid.pgid.pool.0 as u64, job.cost, priority)
@@ -653,7 +405,7 @@ fn classify(work: &Work, p: &Priorities) -> (OpClass, u64, u64, u32) {
 }
 
 /// Whether clients wait for background work.
-fn is_waited_for(work: &Work) -> bool {
+fn is_waited_for<R>(work: &Work<R>) -> bool {
     matches!(work, Work::Background(Background { kind: Kind::ReadObject(read), .. }) if read.urgent)
 }
 
@@ -673,13 +425,13 @@ fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
     }
 }
 
-impl Queue for OsdQueue {
-    fn enqueue(&mut self, work: Work, now: Instant) {
+impl<R: Request> Queue<R> for OsdQueue<R> {
+    fn enqueue(&mut self, work: Work<R>, now: Instant) {
         let now = self.at(now);
         match work {
             Work::Client(op) => {
-                self.classes.offered(OpClass::Client, cost(op.m()));
-                op.queued.set(now);
+                self.classes.offered(OpClass::Client, op.cost());
+                op.tags().queued.set(now);
                 match self.images.admit(op, now) {
                     Some(op) => self.admit(op, now),
                     None => self.classes.throttled(OpClass::Client, 1, 0),
@@ -689,10 +441,10 @@ impl Queue for OsdQueue {
         }
     }
 
-    fn dequeue(&mut self, now: Instant) -> Next {
+    fn dequeue(&mut self, now: Instant) -> Next<R> {
         let at = self.at(now);
         while let Some(op) = self.images.release(at) {
-            self.classes.throttled(OpClass::Client, 0, at.saturating_sub(op.queued.get()));
+            self.classes.throttled(OpClass::Client, 0, at.saturating_sub(op.tags().queued.get()));
             self.admit(op, at);
         }
         while let Some(op) = self.tenants.release(at) {
@@ -736,23 +488,23 @@ impl Queue for OsdQueue {
                 let (work, receipt) = self.begins(op, phase, at);
                 Next::Work(work, receipt)
             }
-            Dequeued::WaitUntil(t) => self.later(Some(held.map_or(t, |held| held.min(t)))),
-            Dequeued::Empty => self.later(held),
+            Dequeued::WaitUntil(t) => self.later(Some(held.map_or(t, |held| held.min(t))), at),
+            Dequeued::Empty => self.later(held, at),
         }
     }
 
-    fn dequeue_behind(&mut self, now: Instant) -> Option<(Work, Receipt)> {
+    fn dequeue_behind(&mut self, now: Instant) -> Option<(Work<R>, Receipt)> {
         let at = self.at(now);
         let Kinds::Mclock(q) = &mut self.kind else { return None };
         let (op, phase) = q.dequeue_behind(at)?;
         Some(self.begins(op, phase, at))
     }
 
-    fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool, now: Instant) -> Vec<Rc<ClientOp>> {
+    fn take_out(&mut self, gone: &dyn Fn(&R) -> bool, now: Instant) -> Vec<Rc<R>> {
         let now = self.at(now);
         let mut out = self.images.take_out(gone);
         out.append(&mut self.tenants.take_out(gone));
-        let mut gone = |work: &Work| matches!(work, Work::Client(op) if gone(op));
+        let mut gone = |work: &Work<R>| matches!(work, Work::Client(op) if gone(op));
         let scheduled = self.kind.any().take_out(&mut gone, now);
         out.extend(scheduled.into_iter().filter_map(|work| match work {
             Work::Client(op) => Some(op),
@@ -803,7 +555,7 @@ impl Queue for OsdQueue {
         }
         // From now on demand is told regularly.
         if !limited && self.has_limited() {
-            self.news.notify_one();
+            self.news.notify();
         }
     }
 
@@ -891,7 +643,7 @@ impl Queue for OsdQueue {
             Kinds::Wpq(_) => Scheme::Wpq,
             Kinds::Fifo(_) => Scheme::Fifo,
         };
-        overridden::ignored(c, scheme)
+        ignored::ignored(c, scheme)
     }
 
     fn take_seen(&mut self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> QosSeen {
@@ -948,7 +700,7 @@ impl Queue for OsdQueue {
         self.front.answered(took.as_nanos().min(u64::MAX.into()) as u64, self.at(now));
     }
 
-    fn spent(&mut self, op: &ClientOp, spent: &Spent) {
+    fn spent(&mut self, op: &R, spent: &Spent) {
         self.tenants.spent(op, spent);
     }
 
@@ -1022,10 +774,11 @@ impl Queue for OsdQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plain::PlainRequest;
     use conf::effective::Source;
     use types::{PgId, PoolId, SnapId};
 
-    fn job(kind: Kind) -> Work {
+    fn job(kind: Kind) -> Work<PlainRequest> {
         Work::Background(Background {
             pgid: PgId { pool: PoolId(1), seed: 0 }.into(),
             copy: 0,
@@ -1035,6 +788,10 @@ mod tests {
             receipt: Receipt::default(),
             queued: 0,
         })
+    }
+
+    fn queue(c: &Config) -> OsdQueue<PlainRequest> {
+        OsdQueue::starting(c, Instant::now())
     }
 
     #[test]
@@ -1049,9 +806,9 @@ mod tests {
             let mut c = Config::new();
             // What the monitors have comes after the OSD has begun, and before it has anything to
             // do.
-            let early = (source == Source::Mon).then(|| OsdQueue::new(&c));
+            let early = (source == Source::Mon).then(|| queue(&c));
             c.set(source, "osd_op_queue", name).unwrap();
-            let mut q = early.unwrap_or_else(|| OsdQueue::new(&c));
+            let mut q = early.unwrap_or_else(|| queue(&c));
             q.choose(&c);
             assert_eq!(q.name(), name);
             let mut now = Instant::now();
@@ -1081,7 +838,7 @@ mod tests {
     #[test]
     fn what_was_learned_holds_unless_an_operator_says_otherwise() {
         let (mut c, now) = (Config::new(), Instant::now());
-        let mut q = OsdQueue::new(&c);
+        let mut q = queue(&c);
         assert_eq!(q.costs.source(), "default");
         assert!(
             q.costs.charge(Access::Read, 4096).abs_diff(q.costs.charge(Access::Write, 4096)) < 10,
@@ -1133,7 +890,7 @@ mod tests {
     #[test]
     fn floors_that_do_not_fit_are_scaled_and_come_back() {
         let now = Instant::now();
-        let mut q = OsdQueue::new(&Config::new());
+        let mut q = queue(&Config::new());
         let rate =
             messages::ShareOfRate { each_second: 4_000_000, part: 4_000_000, ..Default::default() };
         let floors = vec![rate, messages::ShareOfRate::default()];
@@ -1181,9 +938,9 @@ mod tests {
     fn what_was_learned_lowers_no_ceiling() {
         let (mut c, now) = (Config::new(), Instant::now());
         c.set(Source::Override, "osd_mclock_profile", "high_client_ops").unwrap();
-        let mut q = OsdQueue::new(&c);
+        let mut q = queue(&c);
         let iops = |units: u64| (units + u64::from(qos::REFERENCE / 2)) / u64::from(qos::REFERENCE);
-        let of = |q: &OsdQueue| {
+        let of = |q: &OsdQueue<PlainRequest>| {
             (
                 iops(q.costs.spec().client.reservation),
                 iops(q.costs.spec().background_best_effort.limit),

@@ -2,6 +2,7 @@
 //! waits.
 
 use crate::meter::Receipt;
+use crate::plain::PlainRequest;
 use crate::scheduler::OsdQueue;
 use crate::tenants_test::{Session, pool_name, request};
 use crate::work::{Background, Kind, Next, Queue, Work};
@@ -23,7 +24,7 @@ fn config(settings: &[(&str, &str)]) -> Config {
     c
 }
 
-fn job(kind: Kind) -> Work {
+fn job(kind: Kind) -> Work<PlainRequest> {
     let pgid = PgId { pool: PoolId(5), seed: 0 };
     Work::Background(Background {
         pgid: pgid.into(),
@@ -37,15 +38,15 @@ fn job(kind: Kind) -> Work {
 }
 
 /// Background work of the least class that clients do not hold back in front of the scheduler.
-fn listing() -> Work {
+fn listing() -> Work<PlainRequest> {
     job(Kind::ListObjects(pg::ReadToken(1), pg::Backfill::Nothing, 1))
 }
 
-fn write(pool: i64, session: u64) -> Work {
+fn write(pool: i64, session: u64) -> Work<PlainRequest> {
     Work::Client(request(pool, "", "object", Session("client.a", session), 1))
 }
 
-fn serve(q: &mut OsdQueue, now: Instant) -> usize {
+fn serve(q: &mut OsdQueue<PlainRequest>, now: Instant) -> usize {
     let mut served = 0;
     while let Next::Work(..) = q.dequeue(now) {
         served += 1;
@@ -53,7 +54,7 @@ fn serve(q: &mut OsdQueue, now: Instant) -> usize {
     served
 }
 
-fn class(q: &OsdQueue, class: &str, what: &str) -> u64 {
+fn class(q: &OsdQueue<PlainRequest>, class: &str, what: &str) -> u64 {
     let dump = q.dump(&pool_name);
     dump["classes"][class][what].as_u64().unwrap_or_else(|| panic!("{class} {what}: {dump}"))
 }
@@ -273,7 +274,7 @@ fn what_cannot_be_is_not_believed() {
     let now = Instant::now();
     let mut c = Config::new();
     let mut q = OsdQueue::starting(&c, now);
-    let capacity = |q: &OsdQueue| {
+    let capacity = |q: &OsdQueue<PlainRequest>| {
         let v = &q.dump(&pool_name)["capacity"];
         (
             v["iops"].as_f64().unwrap(),
@@ -281,7 +282,7 @@ fn what_cannot_be_is_not_believed() {
             v["refused_iops"].as_f64(),
         )
     };
-    let learn = |q: &mut OsdQueue, iops| {
+    let learn = |q: &mut OsdQueue<PlainRequest>, iops| {
         q.learned(&Charges::default(), Some(iops), false, now);
         capacity(q)
     };
@@ -307,7 +308,7 @@ fn a_device_that_rotates_has_options_of_its_own() {
     let now = Instant::now();
     let mut c = config(&[("osd_mclock_max_capacity_iops_ssd", "5000")]);
     let mut q = OsdQueue::on(DeviceKind::Hdd, &c, now);
-    let of = |q: &OsdQueue| {
+    let of = |q: &OsdQueue<PlainRequest>| {
         let dump = q.dump(&pool_name);
         assert_eq!(dump["capacity"]["rotational"], true);
         (

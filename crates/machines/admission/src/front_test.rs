@@ -1,46 +1,24 @@
 //! Background work beside clients, through the scheduler that an OSD has.
 
-use crate::client_op::{ClientOp, ReplySink, Request};
 use crate::meter::Receipt;
+use crate::plain::PlainRequest;
 use crate::scheduler::OsdQueue;
 use crate::tenants_test::{Session, request};
-use crate::tracker::Tracker;
 use crate::work::{Background, Kind, Next, Queue, ReadObject, Work};
 use conf::Config;
 use conf::effective::Source;
-use messages::{OsdOp, OsdOpReply, QosShares, ShareOfRate, TenantPart, TenantShare};
-use objops::OpInfo;
-use objops::OsdFlags;
-use objops::code::write_op;
-use std::rc::Rc;
+use messages::{QosShares, ShareOfRate, TenantPart, TenantShare};
 use std::time::{Duration, Instant};
-use types::{EntityAddr, EntityName, ObjectLocator, PgId, PoolId, SnapId, SpgId};
+use types::{PgId, PoolId, SnapId};
 
 const PG: PgId = PgId { pool: PoolId(3), seed: 0 };
 const MS: Duration = Duration::from_millis(1);
 
-struct Nobody;
-impl ReplySink for Nobody {
-    fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
+fn write(_: Instant) -> Work<PlainRequest> {
+    Work::Client(request(PG.pool.0, "", "o", Session("client.4", 0), 1))
 }
 
-fn write(now: Instant) -> Work {
-    let m = OsdOp {
-        pgid: SpgId { pgid: PG, ..SpgId::default() },
-        locator: ObjectLocator { pool: PG.pool, ..ObjectLocator::default() },
-        object: bytes::Bytes::from_static(b"o"),
-        ops: vec![write_op(0, &[7; 4096][..])],
-        snapid: SnapId::NOSNAP,
-        ..OsdOp::default()
-    };
-    let info = OpInfo::new(OsdFlags(0), &m.ops, &cls::Registry::builtin()).unwrap();
-    let request =
-        Rc::new(Request { m, source: EntityName::client(4), addr: EntityAddr::default(), tid: 1 });
-    let tracked = Rc::<Tracker>::default().start(request.clone(), now);
-    Work::Client(Rc::new(ClientOp::new(request, info, PG, Rc::new(Nobody), tracked, None)))
-}
-
-fn job(kind: Kind) -> Work {
+fn job(kind: Kind) -> Work<PlainRequest> {
     Work::Background(Background {
         pgid: PG.into(),
         copy: 0,
@@ -53,7 +31,7 @@ fn job(kind: Kind) -> Work {
 }
 
 struct Osd {
-    q: OsdQueue,
+    q: OsdQueue<PlainRequest>,
     start: Instant,
     now: Instant,
     /// What may begin in a millisecond.
@@ -198,7 +176,7 @@ fn a_profile_holds_from_the_moment_it_is_set() {
     assert!(after[1] > 2 * before[1] && after[2] * 10 > before[2] * 15, "{before:?} {after:?}");
 }
 
-fn read(urgent: bool) -> Work {
+fn read(urgent: bool) -> Work<PlainRequest> {
     let read = ReadObject {
         token: pg::ReadToken(1),
         oid: types::ObjectId::MIN,
@@ -242,7 +220,7 @@ fn what_clients_wait_for_does_not_wait_behind_floors() {
             q.enqueue(Work::Client(request(1, "", "object", Session("client.a", 1), tid)), start);
         }
         // How many clients' operations are served before all such reads are.
-        let before = |q: &mut OsdQueue, urgent: bool, now: Instant| {
+        let before = |q: &mut OsdQueue<PlainRequest>, urgent: bool, now: Instant| {
             for _ in 0..4 {
                 q.enqueue(read(urgent), now);
             }

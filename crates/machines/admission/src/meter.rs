@@ -4,15 +4,13 @@
 //! An operation adds a few numbers here. Everything else is done once in a period, which is a tenth
 //! of a second, or longer while little happens.
 
-use crate::superblock::Learned;
+use denc_derive::Denc;
 use qos::{
     Access, CapacityEstimator, CostModel, OpClass, Period, Phase, REFERENCE, Seen, Taken, Verdict,
 };
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
-use store::Usage;
-use store::dev::Served;
 
 /// What the scheduler charged for something, until it is known what it really cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +61,41 @@ const IDLE: u32 = 5;
 /// The OSD was saturated a moment ago if it was within this.
 const MOMENT: Duration = Duration::from_secs(5);
 
-thread_local! {
-    /// What starting operations took on this thread, for all its OSDs, in nanoseconds.
-    static STARTING: Cell<u64> = const { Cell::new(0) };
+/// Sizes of requests to a device are told apart by powers of two.
+pub const SIZES: usize = 16;
+
+/// What a store did since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Transactions that were submitted.
+    pub transactions: u64,
+    /// Bytes of objects' data in them.
+    pub data: u64,
+    /// Reads and writes of the device, by size.
+    pub device: [[Taken; SIZES]; 2],
+    /// How long the device was busy, in nanoseconds.
+    pub busy: u64,
 }
 
-/// CPU time of this thread, in nanoseconds.
-pub(crate) fn thread_cpu() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live `timespec`.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) } != 0 {
-        return 0;
-    }
-    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+/// What a thread took of the processor, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread<'a> {
+    /// CPU time since the thread began.
+    pub cpu: u64,
+    /// What starting operations took on it, for all its OSDs.
+    pub starting: &'a Cell<u64>,
+}
+
+/// What an OSD has learned of costs and of its capacity, so that a restart need not learn it anew.
+#[derive(Clone, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct Learned {
+    /// See [`qos::CostModel::save`].
+    pub costs: Vec<u64>,
+    /// Thousandths of random 4 KiB writes each second.
+    pub capacity_milli: u64,
+    /// See [`qos::CapacityEstimator::save`].
+    pub trust: u32,
 }
 
 /// What a store and a thread had done at some time.
@@ -180,7 +200,7 @@ impl Meter {
     }
 
     /// Ends the period if it has lasted long enough.
-    pub fn look(&mut self, usage: Usage, now: Instant) -> bool {
+    pub fn look(&mut self, usage: Usage, thread: Thread<'_>, now: Instant) -> bool {
         self.looked = now;
         let length = now.saturating_duration_since(self.begun);
         let reads = self.seen.ops[0].count;
@@ -195,28 +215,21 @@ impl Meter {
             bytes: usage.data.saturating_sub(was.data),
             nanos: 0,
         };
-        for (i, (new, old)) in
-            [(&usage.device.reads, &was.device.reads), (&usage.device.writes, &was.device.writes)]
-                .into_iter()
-                .enumerate()
-        {
+        for (i, (new, old)) in usage.device.iter().zip(&was.device).enumerate() {
             for (n, o) in new.iter().zip(old) {
                 seen.device[i].add_all(since(n, o));
             }
         }
-        let thread = thread_cpu();
         // What is written for other primaries needs about as much.
         let starting = self.model.start_nanos(Access::Read, reads, seen.ops[0].bytes)
             + self.model.start_nanos(Access::Write, seen.ops[1].count, seen.ops[1].bytes);
-        let starting_all = STARTING.with(|s| {
-            s.set(s.get().saturating_add(starting));
-            s.get()
-        });
-        let cpu = thread.saturating_sub(self.before.thread);
+        let starting_all = thread.starting.get().saturating_add(starting);
+        thread.starting.set(starting_all);
+        let cpu = thread.cpu.saturating_sub(self.before.thread);
         let started = starting_all.saturating_sub(self.before.starting);
-        let device = usage.device.busy.saturating_sub(was.device.busy);
+        let device = usage.busy.saturating_sub(was.busy);
         let known = self.before.thread > 0;
-        self.before = Before { usage, thread, starting: starting_all };
+        self.before = Before { usage, thread: thread.cpu, starting: starting_all };
         let open = self
             .idle_since
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since.max(self.begun)));
@@ -312,7 +325,7 @@ impl Meter {
     }
 }
 
-fn since(new: &Served, old: &Served) -> Taken {
+fn since(new: &Taken, old: &Taken) -> Taken {
     Taken {
         count: new.count.saturating_sub(old.count),
         bytes: new.bytes.saturating_sub(old.bytes),
@@ -324,22 +337,28 @@ fn since(new: &Served, old: &Served) -> Taken {
 mod tests {
     use super::*;
 
+    /// A thread that has only just begun.
+    fn thread(starting: &Cell<u64>) -> Thread<'_> {
+        Thread { cpu: 1, starting }
+    }
+
     /// A store that commits 20 writes of 4 KiB together in 2 ms.
     fn worked(usage: &mut Usage, times: u64, each: u64) {
         for _ in 0..times {
             usage.transactions += 20;
             usage.data += 20 * 4096;
-            let s = &mut usage.device.writes[9];
+            let s = &mut usage.device[1][9];
             s.count += 1;
             s.bytes += 20 * 5000;
             s.nanos += each;
-            usage.device.busy += each;
+            usage.busy += each;
         }
     }
 
     #[test]
     fn capacity_is_learned_under_load_kept_and_follows() {
         let (mut now, mut usage) = (Instant::now(), Usage::default());
+        let starting = Cell::new(0);
         let mut m = Meter::new(now);
         let mut run = |m: &mut Meter, periods: u64, commits: u64, each: u64, idle: bool| {
             for _ in 0..periods {
@@ -350,7 +369,7 @@ mod tests {
                 }
                 m.waits(now);
                 assert!(m.is_due(now));
-                m.look(usage, now);
+                m.look(usage, thread(&starting), now);
             }
         };
         run(&mut m, 20, 40, 2_000_000, true);
@@ -382,11 +401,11 @@ mod tests {
 
     #[test]
     fn a_period_without_operations_ends_and_says_nothing() {
-        let now = Instant::now();
+        let (now, starting) = (Instant::now(), Cell::new(0));
         let mut m = Meter::new(now);
-        assert!(!m.look(Usage::default(), now + SHORT), "it goes on");
-        assert!(!m.look(Usage::default(), now + LONG), "the first one");
-        assert!(m.look(Usage::default(), now + 2 * LONG));
+        assert!(!m.look(Usage::default(), thread(&starting), now + SHORT), "it goes on");
+        assert!(!m.look(Usage::default(), thread(&starting), now + LONG), "the first one");
+        assert!(m.look(Usage::default(), thread(&starting), now + 2 * LONG));
         assert_eq!((m.capacity().iops(), m.capacity().refused(), m.save()), (0.0, 0, None));
     }
 }

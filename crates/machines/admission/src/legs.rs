@@ -4,16 +4,13 @@
 //! An operation adds a few numbers to places that are there already. Memory is taken when the first
 //! operation of a tenant is answered, and when an OSD is the first time a replica of it.
 
-use crate::tenants::Waits;
-use crate::tracker::Commits;
-use pg::OpToken;
+use crate::waits::Waits;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-use types::{Eversion, OsdId};
+use std::time::Duration;
+use types::OsdId;
 
 /// A part of an operation's way, in their order. Each moment from its arrival to its answer belongs
 /// to one of them.
@@ -108,13 +105,29 @@ pub struct Spent {
 /// How long other OSDs took.
 pub type Acks = SmallVec<[(OsdId, Duration); 3]>;
 
+/// How long the store here and other OSDs took for a change, from when it was handed to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// The store here has it.
+    pub own: Option<Duration>,
+    /// The replicas that have it.
+    pub acks: Acks,
+}
+
+impl Took {
+    /// When the last replica had it.
+    fn last(&self) -> Duration {
+        self.acks.iter().map(|(_, took)| *took).max().unwrap_or_default()
+    }
+}
+
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Spent {
     /// Of an operation that took so long.
-    pub fn new(noted: &Legs, marks: Marks, total: Duration, flight: Option<Flight>) -> Self {
+    pub fn new(noted: &Legs, marks: Marks, total: Duration, flight: Option<Took>) -> Self {
         let reached = marks.reached.unwrap_or_default().min(total);
         let started = marks.started.filter(|at| *at >= reached).unwrap_or(reached).min(total);
         // What an earlier attempt proposed is of no account.
@@ -231,7 +244,8 @@ impl Times {
 pub struct Peers(FxHashMap<OsdId, (u64, Sum)>);
 
 impl Peers {
-    fn add(&mut self, osd: OsdId, took: Duration) {
+    /// Counts a change that an OSD took so long for.
+    pub fn add(&mut self, osd: OsdId, took: Duration) {
         let (count, sum) = self.0.entry(osd).or_default();
         *count += 1;
         sum.add(nanos(took));
@@ -248,169 +262,14 @@ impl Peers {
     }
 }
 
-/// A change that is not durable everywhere yet.
-pub struct Flight {
-    token: OpToken,
-    version: Eversion,
-    begun: Instant,
-    /// The store here has it.
-    own: Option<Duration>,
-    acks: Acks,
-    /// Where the operation tells it to who asks for slow ones.
-    commits: Option<Commits>,
-}
-
-impl Flight {
-    fn last(&self) -> Duration {
-        self.acks.iter().map(|(_, took)| *took).max().unwrap_or_default()
-    }
-}
-
-/// The changes of a group that are not durable everywhere yet, in the order of their versions.
-#[derive(Default)]
-pub struct Flights {
-    under_way: VecDeque<Flight>,
-    /// Up to where others have them.
-    acked: SmallVec<[(OsdId, Eversion); 3]>,
-}
-
-impl Flights {
-    /// A change goes to the store and the replicas, for an operation or for the group itself.
-    pub fn begin(
-        &mut self,
-        token: OpToken,
-        version: Eversion,
-        now: Instant,
-        commits: Option<Commits>,
-    ) {
-        self.under_way.push_back(Flight {
-            token,
-            version,
-            begun: now,
-            own: None,
-            acks: Acks::new(),
-            commits,
-        });
-    }
-
-    /// The store here has it.
-    pub fn committed(&mut self, token: OpToken, now: Instant) {
-        let at = self.under_way.partition_point(|f| f.token < token);
-        if let Some(flight) = self.under_way.get_mut(at).filter(|f| f.token == token) {
-            flight.own = Some(now.saturating_duration_since(flight.begun));
-            if let Some(commits) = &flight.commits {
-                commits.add(None);
-            }
-        }
-    }
-
-    /// Another OSD has all changes up to a version.
-    pub fn answered(&mut self, from: OsdId, version: Eversion, now: Instant, peers: &mut Peers) {
-        let had = match self.acked.iter_mut().find(|(osd, _)| *osd == from) {
-            Some((_, upto)) => {
-                let had = *upto;
-                *upto = had.max(version);
-                had
-            }
-            None => {
-                self.acked.push((from, version));
-                Eversion::default()
-            }
-        };
-        let begin = self.under_way.partition_point(|f| f.version <= had);
-        for flight in self.under_way.iter_mut().skip(begin).take_while(|f| f.version <= version) {
-            let took = now.saturating_duration_since(flight.begun);
-            flight.acks.push((from, took));
-            if let Some(commits) = &flight.commits {
-                commits.add(Some(from));
-            }
-            peers.add(from, took);
-        }
-    }
-
-    /// Everybody has it.
-    pub fn end(&mut self, token: OpToken) -> Option<Flight> {
-        while let Some(flight) = self.under_way.pop_front_if(|f| f.token <= token) {
-            if flight.token == token {
-                return Some(flight);
-            }
-        }
-        None
-    }
-
-    /// Another interval begins.
-    pub fn clear(&mut self) {
-        self.under_way.clear();
-        self.acked.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Epoch;
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn version(version: u64) -> Eversion {
-        Eversion { epoch: Epoch(1), version }
-    }
-
     fn of(spent: &Spent, leg: Leg) -> u64 {
         spent.legs[leg as usize] / nanos(MS)
-    }
-
-    #[test]
-    fn every_moment_belongs_to_one_leg() {
-        let begun = Instant::now();
-        let (mut flights, mut peers) = (Flights::default(), Peers::default());
-        flights.begin(OpToken(1), version(1), begun, None);
-        flights.begin(OpToken(3), version(2), begun, None);
-        flights.answered(OsdId(1), version(2), begun + MS, &mut peers);
-        flights.committed(OpToken(1), begun + 3 * MS);
-        flights.answered(OsdId(2), version(1), begun + 12 * MS, &mut peers);
-        let noted = Legs::default();
-        noted.add(Leg::Ceiling, nanos(20 * MS));
-        noted.add(Leg::Queue, nanos(5 * MS));
-        noted.add(Leg::Store, nanos(2 * MS));
-        let marks =
-            Marks { reached: Some(26 * MS), started: Some(27 * MS), proposed: Some(33 * MS) };
-        let spent = Spent::new(&noted, marks, 45 * MS, flights.end(OpToken(1)));
-        let legs = Leg::ALL.map(|leg| of(&spent, leg));
-        assert_eq!(legs, [0, 20, 5, 1, 4, 2 + 3, 9, 1]);
-        assert_eq!(spent.legs.iter().sum::<u64>(), spent.total);
-        assert_eq!(spent.replicas[..], [(OsdId(1), MS), (OsdId(2), 12 * MS)]);
-        // The other one has what was acknowledged with the first; the store here is the last to
-        // have it.
-        flights.answered(OsdId(2), version(2), begun + 2 * MS, &mut peers);
-        flights.committed(OpToken(3), begun + 8 * MS);
-        let spent = Spent::new(
-            &Legs::default(),
-            Marks { proposed: Some(MS), ..marks },
-            40 * MS,
-            flights.end(OpToken(3)),
-        );
-        assert_eq!(
-            of(&spent, Leg::Execute),
-            13,
-            "what was marked before it began again is not this attempt's"
-        );
-        let marks = Marks { reached: Some(MS), started: Some(MS), proposed: Some(MS) };
-        flights.begin(OpToken(4), version(3), begun, None);
-        flights.answered(OsdId(1), version(3), begun + MS, &mut peers);
-        flights.committed(OpToken(4), begun + 8 * MS);
-        let spent = Spent::new(&Legs::default(), marks, 9 * MS, flights.end(OpToken(4)));
-        assert_eq!((of(&spent, Leg::Store), of(&spent, Leg::Replicas)), (8, 0));
-        assert_eq!(peers.dump()["1"]["answered"], 3);
-        assert_eq!(
-            peers.dump()["2"]["log2_us"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|n| n.as_u64().unwrap())
-                .sum::<u64>(),
-            2
-        );
     }
 
     #[test]
@@ -435,11 +294,5 @@ mod tests {
         let replicas: Acks = (0..40).map(|n| (OsdId(n), MS)).collect();
         times.add(&Spent { total: 1, legs: [0; Leg::COUNT], replicas });
         assert_eq!(times.dump()["replicas"].as_object().unwrap().len(), MOST_REPLICAS);
-        let (now, mut peers, mut flights) = (Instant::now(), Peers::default(), Flights::default());
-        flights.begin(OpToken(1), version(1), now, None);
-        flights.clear();
-        flights.answered(OsdId(1), version(9), now, &mut peers);
-        flights.committed(OpToken(1), now);
-        assert!(flights.end(OpToken(1)).is_none() && peers.dump().is_empty());
     }
 }

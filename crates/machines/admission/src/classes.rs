@@ -1,6 +1,6 @@
 //! What classes of operations ask for and get, and how long they wait.
 
-use crate::tenants::Waits;
+use crate::waits::Waits;
 use messages::ClassWork;
 use qos::{MclockSpec, OpClass, Phase};
 use serde_json::{Value, json};

@@ -11,10 +11,10 @@
 
 use crate::asked::Asked;
 use crate::ceilings::{prefix_by_header, prefix_of};
-use crate::client_op::ClientOp;
 use crate::legs::{Leg, Spent, Times};
-use crate::limited::{Gate, LONELY, Limited, Part, demand_of, own_part};
-use crate::tracker::OVER_CEILING;
+use crate::limited::{Gate, LONELY, Limited, Part, own_part};
+use crate::request::{Held, Request};
+use crate::waits::Waits;
 use bytes::Bytes;
 use messages::{QosShares, TenantDemand, TenantNumber, TenantPart, TenantSeen, TenantShare};
 use qos::{Access, Backlog, Fraction, Pace, TenantSpec};
@@ -68,48 +68,6 @@ const MOST_TOLD: usize = 512;
 const LATELY: u64 = 10_000_000_000;
 /// Of so many it is looked at with each operation of a new tenant.
 const SWEEP: usize = 4;
-
-/// How long operations waited: numbers by powers of two of microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits([u32; 32]);
-
-impl Waits {
-    /// Counts one.
-    pub fn add(&mut self, nanos: u64) {
-        let bucket = (u64::BITS - (nanos / 1000).leading_zeros()).min(31) as usize;
-        self.0[bucket] = self.0[bucket].wrapping_add(1);
-    }
-
-    /// Those that are not 0, and what lies before.
-    pub(crate) fn used(&self) -> &[u32] {
-        let used = self.0.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1);
-        &self.0[..used]
-    }
-
-    /// Those that came since another time.
-    pub(crate) fn since(&self, before: &Waits) -> Waits {
-        let mut since = *self;
-        since.0.iter_mut().zip(before.0).for_each(|(n, before)| *n = n.wrapping_sub(before));
-        since
-    }
-
-    /// Below how many microseconds this part of them waited, if there are any.
-    pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
-        let all: f64 = self.0.iter().map(|n| f64::from(*n)).sum();
-        let mut below = 0.0;
-        for (n, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let count = f64::from(*count);
-            if below + count >= part * all {
-                // Bucket n ends at 2^n, and the first begins at 0.
-                let (from, to) =
-                    (if n == 0 { 0.0 } else { 2f64.powi(n as i32 - 1) }, 2f64.powi(n as i32));
-                return Some((from + (to - from) * (part * all - below) / count).round());
-            }
-            below += count;
-        }
-        None
-    }
-}
 
 /// What was seen of a tenant since the OSD started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -290,19 +248,19 @@ impl Index {
         }
     }
 
-    fn find(&self, op: &ClientOp) -> Option<usize> {
-        let (pool, namespace) = (op.pgid.pool, &op.oid.namespace);
+    fn find<R: Request>(&self, op: &R) -> Option<usize> {
+        let (pool, namespace) = (op.pool(), op.namespace());
         let image = || {
             if self.images.is_empty() {
                 return None;
             }
             let images = self.images.get(&(pool, namespace.clone()))?;
-            prefix_of(&op.oid.name).map_or_else(
-                || images.get(&prefix_by_header(&op.oid.name)?[..]),
+            prefix_of(op.object()).map_or_else(
+                || images.get(&prefix_by_header(op.object())?[..]),
                 |prefix| images.get(prefix),
             )
         };
-        let client = || self.clients.get(op.sink().entity()).filter(|_| !self.clients.is_empty());
+        let client = || self.clients.get(op.entity()).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
         image().or_else(client).or_else(namespace).or_else(|| self.pools.get(&pool)).copied()
     }
@@ -312,7 +270,7 @@ impl Index {
 pub type Promises = Vec<(u64, TenantSpec)>;
 
 /// See the module. Times are nanoseconds of the scheduler's clock.
-pub struct Tenants {
+pub struct Tenants<R> {
     by: TenantBy,
     rows: slab::Slab<Row>,
     /// Rows without a specification by the hash of their key; equal ones lie at the next free one.
@@ -328,7 +286,7 @@ pub struct Tenants {
     /// There is something to tell the manager before the next turn.
     urgent: bool,
     index: Index,
-    gate: Gate,
+    gate: Gate<R>,
     count: u64,
     swept: usize,
     heard: u64,
@@ -354,13 +312,13 @@ pub(crate) const MANAGER_SPEC: TenantSpec = TenantSpec {
 /// For requests of tenants that are more than are kept.
 const REST: Key = Key { pool: PoolId(-1), namespace: Bytes::new(), detail: Bytes::new() };
 
-impl Default for Tenants {
+impl<R: Request> Default for Tenants<R> {
     fn default() -> Self {
         Tenants::new(TenantBy::default())
     }
 }
 
-impl Tenants {
+impl<R: Request> Tenants<R> {
     /// Without specifications.
     pub fn new(by: TenantBy) -> Self {
         let mut rows = slab::Slab::new();
@@ -428,9 +386,9 @@ impl Tenants {
     }
 
     /// The tenant of a request.
-    fn row_of(&mut self, op: &ClientOp, now: u64) -> u32 {
+    fn row_of(&mut self, op: &R, now: u64) -> u32 {
         // Keys of that name are the managers' alone.
-        if op.sink().entity().starts_with("mgr.") {
+        if op.entity().starts_with("mgr.") {
             return MANAGER as u32;
         }
         if !self.specs.is_empty()
@@ -441,13 +399,13 @@ impl Tenants {
         let nothing: &[u8] = b"";
         let header;
         let (pool, namespace, detail) = match self.by {
-            TenantBy::Pool => (op.pgid.pool, &op.oid.namespace[..], nothing),
+            TenantBy::Pool => (op.pool(), &op.namespace()[..], nothing),
             TenantBy::Image => {
-                let data = prefix_of(&op.oid.name);
-                header = if data.is_none() { prefix_by_header(&op.oid.name) } else { None };
-                (op.pgid.pool, &op.oid.namespace[..], data.or(header.as_deref()).unwrap_or(nothing))
+                let data = prefix_of(op.object());
+                header = if data.is_none() { prefix_by_header(op.object()) } else { None };
+                (op.pool(), &op.namespace()[..], data.or(header.as_deref()).unwrap_or(nothing))
             }
-            TenantBy::Client => (PoolId(-1), nothing, op.sink().entity().as_bytes()),
+            TenantBy::Client => (PoolId(-1), nothing, op.entity().as_bytes()),
         };
         self.row(pool, namespace, detail, now)
     }
@@ -501,14 +459,14 @@ impl Tenants {
 
     /// Takes a request that is about to be scheduled, and finds its tenant; it comes back if it may
     /// go on at once.
-    pub fn admit(&mut self, op: Rc<ClientOp>, now: u64) -> Option<Rc<ClientOp>> {
+    pub fn admit(&mut self, op: Rc<R>, now: u64) -> Option<Rc<R>> {
         let at = self.row_of(&op, now);
         let row = &mut self.rows[at as usize];
-        op.tenant.set(row.id);
+        op.tags().tenant.set(row.id);
         row.used = now;
-        let demand = demand_of(&op);
+        let demand = op.demand();
         // What comes again, from a queue of its group, was counted before.
-        if !op.offered.replace(true) {
+        if !op.tags().offered.replace(true) {
             row.seen.offered += 1;
             row.seen.offered_bytes = row.seen.offered_bytes.saturating_add(demand.bytes);
             if let Some(at) = row.spec {
@@ -521,47 +479,47 @@ impl Tenants {
                 let waits = spec
                     .limited
                     .tenant()
-                    .filter(|_| spec.share.prefix.is_none() || prefix_of(&op.oid.name).is_some());
+                    .filter(|_| spec.share.prefix.is_none() || prefix_of(op.object()).is_some());
                 if let Some(tenant) = waits {
-                    op.queued.set(now);
+                    op.tags().queued.set(now);
                     let tracked = op.clone();
                     let through = self.gate.offer(tenant, demand, op, now);
                     if through.is_none() {
                         row.seen.throttled += 1;
                         self.throttled.0 += 1;
-                        tracked.tracked.held(OVER_CEILING);
+                        tracked.held(Held::Ceiling);
                         // It comes to this OSD for the first time in a while, which has little of
                         // the ceiling.
                         self.urgent |= spec.asked.is_news();
                     }
-                    return through.inspect(|op| op.queued.set(now));
+                    return through.inspect(|op| op.tags().queued.set(now));
                 }
             }
         }
-        op.queued.set(now);
+        op.tags().queued.set(now);
         Some(op)
     }
 
     /// The next request that has waited for its ceiling for long enough.
-    pub fn release(&mut self, now: u64) -> Option<Rc<ClientOp>> {
+    pub fn release(&mut self, now: u64) -> Option<Rc<R>> {
         if self.gate.is_empty() {
             return None;
         }
-        let op = self.gate.release(now, |op| op.sink().is_open())?;
-        op.tracked.let_go();
-        let id = op.tenant.get();
-        let waited = now.saturating_sub(op.queued.get());
+        let op = self.gate.release(now, |op| op.is_open())?;
+        op.let_go();
+        let id = op.tags().tenant.get();
+        let waited = now.saturating_sub(op.tags().queued.get());
         self.throttled.1 += waited;
-        op.legs.add(Leg::Ceiling, waited);
+        op.tags().legs.add(Leg::Ceiling, waited);
         if let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) {
             row.seen.throttled_time = row.seen.throttled_time.saturating_add(waited);
         }
-        op.queued.set(now);
+        op.tags().queued.set(now);
         Some(op)
     }
 
     /// Takes out requests that wait for a ceiling and need not be done here any more.
-    pub fn take_out(&mut self, gone: &dyn Fn(&ClientOp) -> bool) -> Vec<Rc<ClientOp>> {
+    pub fn take_out(&mut self, gone: &dyn Fn(&R) -> bool) -> Vec<Rc<R>> {
         self.gate.take_out(&mut |op| gone(op))
     }
 
@@ -594,16 +552,16 @@ impl Tenants {
     }
 
     /// Counts a request that the scheduler let in, for so many thousandths of a write of 4 KiB.
-    pub fn served(&mut self, op: &ClientOp, bytes: u64, paid: u64, by_floor: bool, now: u64) {
-        let id = op.tenant.get();
-        let waited = now.saturating_sub(op.queued.get());
-        op.legs.add(Leg::Queue, waited);
+    pub fn served(&mut self, op: &R, bytes: u64, paid: u64, by_floor: bool, now: u64) {
+        let id = op.tags().tenant.get();
+        let waited = now.saturating_sub(op.tags().queued.get());
+        op.tags().legs.add(Leg::Queue, waited);
         let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else {
             return;
         };
         row.cost += paid;
         // One that comes again was served before.
-        if op.served.replace(true) {
+        if op.tags().served.replace(true) {
             return;
         }
         let seen = &mut row.seen;
@@ -622,12 +580,12 @@ impl Tenants {
     }
 
     /// Counts a request that was answered.
-    pub fn spent(&mut self, op: &ClientOp, spent: &Spent) {
+    pub fn spent(&mut self, op: &R, spent: &Spent) {
         // What did not have to wait for a turn is nobody's.
-        if !op.offered.get() {
+        if !op.tags().offered.get() {
             return;
         }
-        let id = op.tenant.get();
+        let id = op.tags().tenant.get();
         let Some(row) = self.rows.get_mut(id as u32 as usize).filter(|r| r.id == id) else {
             return;
         };
@@ -754,11 +712,7 @@ impl Tenants {
     /// Takes what the manager said of specifications. Gives promises for the scheduler; and, if
     /// requests may belong to other tenants now, those that waited here, which are to be admitted
     /// again behind those that the scheduler has.
-    pub fn take_shares(
-        &mut self,
-        news: QosShares,
-        now: u64,
-    ) -> (Promises, Option<Vec<Rc<ClientOp>>>) {
+    pub fn take_shares(&mut self, news: QosShares, now: u64) -> (Promises, Option<Vec<Rc<R>>>) {
         let QosShares { tenants: shares, all_tenants: all, gone, parts, .. } = news;
         let mut promises = Promises::new();
         let gone: FxHashSet<TenantNumber> = if all {
@@ -814,15 +768,15 @@ impl Tenants {
         gone: &FxHashSet<TenantNumber>,
         promises: &mut Promises,
         now: u64,
-    ) -> Vec<Rc<ClientOp>> {
+    ) -> Vec<Rc<R>> {
         let mut waiting = Vec::with_capacity(self.gate.len());
         for s in &mut self.specs {
             s.limited.take(Part::default(), &mut self.gate, now);
         }
-        while let Some(op) = self.gate.release(now, |op| op.sink().is_open()) {
-            op.offered.set(false);
-            op.tracked.let_go();
-            op.legs.add(Leg::Ceiling, now.saturating_sub(op.queued.get()));
+        while let Some(op) = self.gate.release(now, |op| op.is_open()) {
+            op.tags().offered.set(false);
+            op.let_go();
+            op.tags().legs.add(Leg::Ceiling, now.saturating_sub(op.tags().queued.get()));
             waiting.push(op);
         }
         let (left, keep): (Vec<Spec>, Vec<Spec>) = std::mem::take(&mut self.specs)
