@@ -7,6 +7,7 @@
 //! * [`qos`]: reads what tenants are promised; the crate `promises` divides it over OSDs;
 //! * [`prometheus`]: metrics;
 //! * [`autoscaler`]: when pools get another number of groups, without I/O;
+//! * [`services`]: daemons of other programs that register, without I/O;
 //! * [`server`]: sessions with monitors, OSDs and clients.
 
 pub mod autoscaler;
@@ -15,6 +16,7 @@ pub mod prometheus;
 pub mod qos;
 pub mod rbd;
 pub mod server;
+pub mod services;
 pub mod state;
 
 pub use server::{Manager, MgrConfig, MgrError};

@@ -4,6 +4,7 @@ use crate::commands::{self, Done};
 use crate::prometheus::{self, cluster::FromMonitors, http, text::Text};
 use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
+use crate::services::Registration;
 use crate::state::MgrState;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use auth::{RotatingKeyRing, ServiceAuth};
@@ -14,7 +15,7 @@ use conf::Config;
 use denc::Decode;
 use messages::{
     AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, MgrMapMsg,
-    OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares,
+    MgrOpen, MgrReport, OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares, ServiceMapMsg,
 };
 use msgr::{
     BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
@@ -30,7 +31,7 @@ use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{EntityName, EntityType, MgrMap, OsdId, ShardId, SpgId, Utime};
+use types::{EntityAddr, EntityName, EntityType, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime};
 
 mod autoscale;
 mod standby;
@@ -128,6 +129,10 @@ struct Inner {
     settings: Notify,
     /// There is something about limits and promises that does not wait for the next round.
     limits: Rc<Notify>,
+    /// The newest map of services of the monitors.
+    service_map: RefCell<Option<ServiceMap>>,
+    /// Counts the sessions with monitors.
+    mon_sessions: Cell<u64>,
     /// Something changed that the monitors should hear of.
     news: Notify,
     stopping: Cell<bool>,
@@ -145,6 +150,7 @@ struct FromMon(Weak<Inner>);
 impl MonEvents for FromMon {
     fn on_session(&self) {
         if let Some(m) = self.0.upgrade() {
+            m.mon_sessions.set(m.mon_sessions.get() + 1);
             m.news.notify_one();
         }
     }
@@ -163,6 +169,19 @@ impl MonEvents for FromMon {
             m.apply_auth_settings();
             m.tell_period();
             m.settings.notify_one();
+        }
+        if message.msg_type == ServiceMapMsg::TYPE
+            && let Ok(Ok(map)) =
+                ServiceMapMsg::decode(&message).map(|m| ServiceMap::from_bytes(&m.map.0))
+        {
+            m.mon.got("servicemap", map.epoch.0.into());
+            m.service_map.replace(Some(map.clone()));
+            if m.role.get() != Role::Waits {
+                m.state.borrow_mut().services.learn(map, now());
+            }
+        }
+        if message.msg_type == MgrCommand::TYPE {
+            m.from_monitor(&message);
         }
         if message.msg_type == MgrMapMsg::TYPE
             && let Ok(Ok(map)) = MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0))
@@ -222,6 +241,8 @@ impl Manager {
             metrics_url: RefCell::default(),
             settings: Notify::new(),
             limits: Rc::default(),
+            service_map: RefCell::default(),
+            mon_sessions: Cell::new(0),
             news: Notify::new(),
             stopping: Cell::new(false),
         });
@@ -229,6 +250,7 @@ impl Manager {
         mon.subscribe("config", 0, false);
         mon.subscribe("osdmap", 0, false);
         mon.subscribe("mgrmap", 0, false);
+        mon.subscribe("servicemap", 0, false);
         mon.wait_ready(Duration::from_secs(30)).await?;
         let auth = ServiceAuth::new(config.cluster.policy.clone(), keys);
         let messenger = Messenger::new(
@@ -538,6 +560,8 @@ impl Inner {
         state.ping_limits = PingLimits { slow, old: u32::try_from(grace * 60).unwrap_or(u32::MAX) };
         drop(conf);
         state.goals = self.goals();
+        let grace = self.conf.borrow().u64("mgr_service_beacon_grace");
+        state.services.prune(now(), Duration::from_secs(grace));
         state.refresh(now());
         let mut message = state.digest_message();
         message.gid = self.mon.global_id();
@@ -545,6 +569,10 @@ impl Inner {
         message.addrs = messenger.addrs();
         message.metadata = self.metadata.clone();
         message.commands = self.descriptions.clone();
+        message.session = self.mon_sessions.get();
+        if let Some(map) = state.services.unsaved() {
+            message.service_map = denc::Encode::to_bytes(map, denc::Features::ALL);
+        }
         if let Some(url) = &*self.metrics_url.borrow() {
             message.services.insert(prometheus::MODULE.to_owned(), url.clone());
         }
@@ -589,34 +617,36 @@ impl Inner {
                     }
                 }
             }
-            AnyMessage::MgrOpen(_) => {
+            AnyMessage::MgrOpen(m) => {
+                self.register_service(conn, &m);
                 send(conn, &self.wanted_reports(), 0);
                 let mut opened = self.opened.borrow_mut();
                 opened.retain(|c| !c.is_down() && !Rc::ptr_eq(c, conn));
                 opened.push(conn.clone());
             }
-            AnyMessage::MgrReport(_) | AnyMessage::MgrClose(_) => {}
+            AnyMessage::MgrReport(m) => self.service_report(conn, &m),
+            AnyMessage::MgrClose(m) => {
+                let gid = gid_of(conn);
+                let mut state = self.state.borrow_mut();
+                state.services.close(&m.service_name, &m.daemon_name, gid, now());
+                self.news.notify_one();
+                // The client waits for it to come back.
+                send(conn, &m, 0);
+            }
             AnyMessage::MgrCommand(c) => {
-                let tid = message.tid;
-                let reply = move |conn: &Rc<Connection>, tid, a| {
+                let (tid, conn) = (message.tid, conn.clone());
+                let caller = Caller::of(&conn);
+                self.serve_command(&caller, c, move |a| {
                     let (result, status, output) = answer(a);
-                    send(conn, &MgrCommandReply { result, status, output }, tid);
-                };
-                match self.ask_rbd(conn, &c.cmd) {
-                    None => self.finish(conn, tid, self.command(conn, &c), reply),
-                    Some(Err(refusal)) => reply(conn, tid, Err(refusal)),
-                    Some(Ok(later)) => {
-                        let conn = conn.clone();
-                        tokio::task::spawn_local(async move { reply(&conn, tid, later.await) });
-                    }
-                }
+                    send(&conn, &MgrCommandReply { result, status, output }, tid);
+                });
             }
             AnyMessage::Command(c) => {
-                let reply = |conn: &Rc<Connection>, tid, a| {
+                let (tid, conn) = (message.tid, conn.clone());
+                self.finish(self.tell_from(&conn, &c), move |a| {
                     let (result, status, output) = answer(a);
-                    send(conn, &CommandReply { result, status, output }, tid);
-                };
-                self.finish(conn, message.tid, self.tell_from(conn, &c), reply);
+                    send(&conn, &CommandReply { result, status, output }, tid);
+                });
             }
             _ => tracing::debug!(
                 "unexpected message of type {} from {}",
@@ -626,32 +656,102 @@ impl Inner {
         }
     }
 
-    /// Answers a command, now or when the monitors have.
-    fn finish(
-        &self,
-        conn: &Rc<Connection>,
-        tid: u64,
-        done: Result<Done, Refusal>,
-        reply: impl FnOnce(&Rc<Connection>, u64, commands::Answer) + 'static,
+    /// A client that opens a session may be a daemon of a service.
+    fn register_service(&self, conn: &Connection, m: &MgrOpen) {
+        let Some((metadata, status)) = &m.service else { return };
+        let said = conn.peer_addrs().msgr2();
+        let addr = match conn.peer_socket_addr() {
+            Some(socket) if said.is_blank_ip() => EntityAddr::msgr2(socket, said.nonce),
+            _ => said,
+        };
+        let registration = Registration {
+            service: &m.service_name,
+            daemon: &m.daemon_name,
+            gid: gid_of(conn),
+            addr,
+            metadata,
+            status,
+        };
+        match self.state.borrow_mut().services.register(&registration, now()) {
+            Ok(()) => self.news.notify_one(),
+            Err(e) => tracing::warn!("{} cannot register: {e}", conn.peer_name()),
+        }
+    }
+
+    fn service_report(&self, conn: &Connection, m: &MgrReport) {
+        let mut state = self.state.borrow_mut();
+        let known = state.services.report(
+            &m.service_name,
+            &m.daemon_name,
+            gid_of(conn),
+            m.daemon_status.as_ref(),
+            m.task_status.as_ref(),
+            now(),
+        );
+        if known && state.services.unsaved().is_some() {
+            self.news.notify_one();
+        }
+    }
+
+    /// A command that a client gave to a monitor. The monitor has looked at the client's
+    /// capabilities, and has all itself.
+    fn from_monitor(self: &Rc<Self>, message: &Message) {
+        let c = match MgrCommand::decode(message) {
+            Ok(c) => c,
+            Err(e) => return tracing::warn!("a command that a monitor handed on: {e}"),
+        };
+        let (weak, tid) = (Rc::downgrade(self), message.tid);
+        let reply = move |a| {
+            let Some(m) = weak.upgrade() else { return };
+            let (result, status, output) = answer(a);
+            let reply = MgrCommandReply { result, status, output };
+            let mut message = reply.encode(types::features::SUPPORTED);
+            message.tid = tid;
+            m.mon.send(message);
+        };
+        if !self.serves() {
+            let refusal =
+                Refusal::new(types::errno::Errno::EAGAIN, "this manager is not the active one");
+            return reply(Err(refusal));
+        }
+        self.serve_command(&Caller { caps: MgrCap::allow_all(), addr: None }, c, reply);
+    }
+
+    /// Runs a command of a client, and answers it now or later.
+    fn serve_command(
+        self: &Rc<Self>,
+        caller: &Caller,
+        c: MgrCommand,
+        reply: impl FnOnce(commands::Answer) + 'static,
     ) {
-        match done {
-            Ok(Done::Answered(r)) => reply(conn, tid, Ok(r)),
-            Err(e) => reply(conn, tid, Err(e)),
-            Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
-                let (mon, conn) = (self.mon.clone(), conn.clone());
-                tokio::task::spawn_local(async move { reply(&conn, tid, ask(&mon, done).await) });
+        match self.ask_rbd(caller, &c.cmd) {
+            None => self.finish(self.command(caller, &c), reply),
+            Some(Err(refusal)) => reply(Err(refusal)),
+            Some(Ok(later)) => {
+                drop(tokio::task::spawn_local(async move { reply(later.await) }));
             }
         }
     }
 
-    fn command(&self, conn: &Rc<Connection>, c: &MgrCommand) -> Result<Done, Refusal> {
+    /// Answers a command, now or when the monitors have.
+    fn finish(&self, done: Result<Done, Refusal>, reply: impl FnOnce(commands::Answer) + 'static) {
+        match done {
+            Ok(Done::Answered(r)) => reply(Ok(r)),
+            Err(e) => reply(Err(e)),
+            Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
+                let mon = self.mon.clone();
+                tokio::task::spawn_local(async move { reply(ask(&mon, done).await) });
+            }
+        }
+    }
+
+    fn command(&self, caller: &Caller, c: &MgrCommand) -> Result<Done, Refusal> {
         self.follow_map();
         let args = command::Args::parse(&c.cmd)?;
         if args.prefix() == "get_command_descriptions" {
             return Ok(Done::Answered(command::Reply::data(Format::Json.json(&descriptions()))));
         }
-        let caps = caps_of(conn);
-        let addr = conn.peer_socket_addr().map(|a| a.ip());
+        let Caller { caps, addr } = caller;
         let done = commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
             let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
             let perm = needs
@@ -665,7 +765,7 @@ impl Inner {
                 command: entry.prefix(),
                 args: &args,
                 perm,
-                addr,
+                addr: *addr,
             })
         });
         self.instruct(done?)
@@ -727,7 +827,7 @@ impl Inner {
     /// command.
     fn ask_rbd(
         &self,
-        conn: &Connection,
+        caller: &Caller,
         pieces: &[String],
     ) -> Option<Result<commands::rbd::Later, Refusal>> {
         let args = command::Args::parse(pieces).ok()?;
@@ -739,7 +839,7 @@ impl Inner {
             .into_iter()
             .filter(|(c, _)| entry.needs(*c))
             .fold(Perm::NONE, |all, (_, p)| all | p);
-        let (caps, addr) = (caps_of(conn), conn.peer_socket_addr().map(|a| a.ip()));
+        let Caller { caps, addr } = caller.clone();
         let may = move |command: &str, args: &BTreeMap<String, String>| {
             caps.is_capable(&MgrOp {
                 service: "",
@@ -889,10 +989,28 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     }
 }
 
+/// A client's global id, as it names itself.
+fn gid_of(conn: &Connection) -> u64 {
+    u64::try_from(conn.peer_name().num).unwrap_or_default()
+}
+
 fn send(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
     let mut message = payload.encode(conn.features());
     message.tid = tid;
     conn.send(message);
+}
+
+/// What the giver of a command may do, and where it is.
+#[derive(Clone)]
+struct Caller {
+    caps: MgrCap,
+    addr: Option<IpAddr>,
+}
+
+impl Caller {
+    fn of(conn: &Connection) -> Self {
+        Caller { caps: caps_of(conn), addr: conn.peer_socket_addr().map(|a| a.ip()) }
+    }
 }
 
 fn caps_of(conn: &Connection) -> MgrCap {

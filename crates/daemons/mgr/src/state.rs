@@ -2,6 +2,7 @@
 
 use crate::autoscaler::{self, Goals};
 use crate::commands;
+use crate::services::Services;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::health::ScrubLimits;
 use pgmap::map::PoolShape;
@@ -27,6 +28,8 @@ pub struct MgrState {
     pub ping_limits: PingLimits,
     /// How many groups pools should have.
     pub goals: Goals,
+    /// Daemons that registered as a service.
+    pub services: Services,
     /// The health checks that went with it.
     pub health: HealthChecks,
 }

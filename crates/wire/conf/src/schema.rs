@@ -226,6 +226,7 @@ osd_crush_chooseleaf_type|int|dev|1|0..|s|mon|Bucket type over which replicas of
 crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from near replicas.
 mgr_stats_period|int|basic|5|1..|r|mgr|Seconds between the statistics that daemons report; the manager tells them.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
+mgr_service_beacon_grace|secs|advanced|60|1..|r|mgr|Seconds without a report after which a daemon that registered as a service is forgotten.
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.
 mgr/prometheus/qos_tenants|uint|advanced|100|0..10000|r|mgr|Tenants that have metrics under their names; others are counted together.

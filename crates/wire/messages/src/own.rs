@@ -52,7 +52,7 @@ message! {
     }
 
     /// What the mgr tells the monitors: that it lives, and what it knows.
-    MgrDigest = 0x7002, "siphon_mgr_digest", version 1, compat 1 {
+    MgrDigest = 0x7002, "siphon_mgr_digest", version 2, compat 1 {
         /// Global id of the mgr.
         gid: u64,
         /// Its name.
@@ -74,6 +74,9 @@ message! {
         /// Descriptions of the commands that it serves, as the JSON of `get_command_descriptions`;
         /// empty if unchanged. The monitors hand them to clients with their own.
         commands: Bytes,
+        /// Counts the mgr's sessions with monitors. What a monitor sent to the mgr in an earlier
+        /// session may not have arrived.
+        session: u64 = since 2,
     }
 
     /// Between monitors: the consensus library's bytes.

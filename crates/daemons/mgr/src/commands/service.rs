@@ -34,11 +34,11 @@ pub(super) const COMMANDS: &[Entry] = &[
 ];
 
 fn service_dump(cx: &Context<'_>) -> Answer {
-    json(cx, &json!({"epoch": 1, "modified": cx.state.pg_map.stamp.to_string(), "services": {}}))
+    json(cx, &cx.state.services.dump())
 }
 
 fn service_status(cx: &Context<'_>) -> Answer {
-    json(cx, &json!({}))
+    json(cx, &cx.state.services.status())
 }
 
 fn progress(cx: &Context<'_>) -> Answer {

@@ -26,6 +26,9 @@ impl Inner {
         self.role.set(Role::Serves(gid));
         *self.tenants.borrow_mut() = Default::default();
         *self.state.borrow_mut() = Default::default();
+        if let Some(map) = self.service_map.borrow().clone() {
+            self.state.borrow_mut().services.learn(map, super::now());
+        }
         self.follow_map();
         let rados = || Rados::over(self.mon.clone(), self.objecter.clone());
         *self.resolver.borrow_mut() = Some(Rc::new(Resolver::new(rados())));

@@ -7,7 +7,8 @@ use pgmap::df::PoolRow;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use types::errno::Errno;
-use types::{OsdId, PgId, Utime};
+use types::service_map::is_own_kind;
+use types::{Dump, OsdId, PgId, Utime};
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("status", "Show the cluster's state.", "mon", "r", status),
@@ -102,7 +103,7 @@ fn status_json(c: &Read<'_>) -> Value {
             "modules": c.state.mgr.modules,
             "services": c.state.mgr.services,
         },
-        "servicemap": {"epoch": c.state.services.epoch.0, "modified": c.state.services.modified.to_string(), "services": {}},
+        "servicemap": c.state.services.dump(),
         "progress_events": progress_events(c),
     })
 }
@@ -114,22 +115,27 @@ fn status_text(c: &Read<'_>) -> String {
     for line in lines {
         let _ = writeln!(out, "            {line}");
     }
+    let services: Vec<_> =
+        c.state.services.services.iter().filter(|(name, _)| !is_own_kind(name)).collect();
+    // What is said of services stands in one column, that of the cluster's own daemons too.
+    let width = services.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("mon".len());
+    let gap = " ".repeat(width - "mon".len());
     let names = quorum_names(c);
     let _ = write!(
         out,
-        " \n  services:\n    mon: {} daemons, quorum {} (age {})\n",
+        " \n  services:\n    mon: {gap}{} daemons, quorum {} (age {})\n",
         c.state.monmap.mon_info.len(),
         names.join(","),
         age(since(c.env.mon.quorum_since, now))
     );
-    let _ = writeln!(out, "    mgr: {}", mgr_text(&c.state.mgr, now));
+    let _ = writeln!(out, "    mgr: {gap}{}", mgr_text(&c.state.mgr, now));
     let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
     let since_text = |t: Utime| {
         if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) }
     };
     let _ = write!(
         out,
-        "    osd: {} osds: {} up{}, {} in{}",
+        "    osd: {gap}{} osds: {} up{}, {} in{}",
         map.osds().count(),
         count(&|o| map.is_up(o)),
         since_text(map.last_up_change),
@@ -140,6 +146,19 @@ fn status_text(c: &Read<'_>) -> String {
         c.env.stats.digest.as_ref().map_or(0, |d| d.num_pgs_with(types::stats::PgState::REMAPPED));
     if remapped > 0 {
         let _ = write!(out, "; {remapped} remapped pgs");
+    }
+    for (name, s) in &services {
+        let _ = write!(out, "\n    {name}: {:1$}{2}", "", width - name.len(), s.summarized());
+    }
+    let tasks = c.state.services.tasks();
+    if !tasks.is_empty() {
+        out.push_str("\n \n  task status:");
+    }
+    for (task, daemons) in tasks {
+        let _ = write!(out, "\n    {task}:");
+        for (daemon, status) in daemons {
+            let _ = write!(out, "\n        {daemon}: {status}");
+        }
     }
     out.push_str("\n \n  data:\n");
     out += &c
@@ -253,7 +272,6 @@ fn pg_map(c: &Read<'_>) -> Answer {
 }
 
 fn report(c: &Read<'_>) -> Answer {
-    use types::Dump;
     let mut m = Map::new();
     m.insert("cluster_fingerprint".into(), c.state.monmap.fsid.to_string().into());
     m.insert("version".into(), types::version::SHORT.into());

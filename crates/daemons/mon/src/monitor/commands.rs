@@ -14,13 +14,13 @@ use types::log::LogPriority;
 use types::{Epoch, features};
 
 /// Who gets the answer, and in which kind of message.
-enum Asked {
+pub(super) enum Asked {
     Mon(messages::MonCommand, super::ops::Op),
     Tell,
 }
 
 impl Asked {
-    fn reply(self, answer: Answer, session: &Session, tid: u64) {
+    pub(super) fn reply(self, answer: Answer, session: &Session, tid: u64) {
         let (result, status, output) = match answer {
             Ok(Reply { status, data }) => (0, status, data),
             Err(Refusal { errno, message, data }) => (-errno.0, message, data),
@@ -163,6 +163,15 @@ impl Inner {
                 session,
                 tid,
             );
+        }
+        if commands::find_prefix(args.prefix()).is_none()
+            && let Some(entry) = self.stats.borrow().mgr_command(args.prefix())
+        {
+            if !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm) {
+                let refusal = Refusal::new(Errno::EACCES, "access denied");
+                return asked.reply(Err(refusal), session, tid);
+            }
+            return self.hand_to_manager(session, cmd, input, asked, tid);
         }
         // Permission before arguments: nobody learns anything about commands that he may not give.
         if let Some(entry) = commands::find_prefix(args.prefix())

@@ -80,6 +80,7 @@ impl Inner {
             AnyMessage::OsdFull(m) => self.osd_full(session, m),
             AnyMessage::MgrDigest(m) => self.mgr_digest(session, m),
             AnyMessage::MgrBeacon(m) => self.mgr_beacon(session, m),
+            AnyMessage::MgrCommandReply(m) => self.mgr_command_reply(session, m, tid),
             other => {
                 tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message))
             }

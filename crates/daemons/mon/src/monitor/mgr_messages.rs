@@ -86,6 +86,7 @@ impl Inner {
             return;
         }
         self.mgr_watch.borrow_mut().heard(m.gid);
+        self.manager_is_at(m.gid, m.session, &session.conn);
         let digest = match m.pg_digest.is_empty() {
             true => None,
             false => match pgmap::Digest::from_bytes(&m.pg_digest) {

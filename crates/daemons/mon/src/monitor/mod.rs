@@ -12,6 +12,7 @@ mod clean;
 mod commands;
 mod dispatch;
 mod log_watch;
+mod mgr_commands;
 mod mgr_messages;
 mod ops;
 mod osd_messages;
@@ -124,6 +125,7 @@ pub(crate) struct Inner {
     pub osd_watch: RefCell<OsdWatch>,
     pub published: RefCell<publish::Published>,
     pub mgr_watch: RefCell<mgr_messages::MgrWatch>,
+    pub mgr_commands: RefCell<mgr_commands::MgrCommands>,
     pub timechecks: RefCell<timecheck::Timechecks>,
     /// Requests under way.
     pub ops: Rc<ops::Ops>,
@@ -230,6 +232,7 @@ impl Monitor {
             osd_watch: RefCell::default(),
             published: RefCell::default(),
             mgr_watch: RefCell::default(),
+            mgr_commands: RefCell::default(),
             timechecks: RefCell::default(),
             ops: Rc::default(),
             started: now(),

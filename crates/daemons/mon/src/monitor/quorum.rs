@@ -189,6 +189,9 @@ impl Inner {
             part.role = role.clone();
             part.count_election();
         }
+        if before == Role::Leader && role != Role::Leader {
+            self.forget_manager();
+        }
         self.publish();
         if let (Some(m), rank @ 0..) = (&*self.messenger.borrow(), self.rank()) {
             m.set_name(EntityName::new(EntityType::MON, rank.into()));
@@ -231,6 +234,7 @@ impl Inner {
         // What a leader alone knows is learnt again.
         *self.osd_watch.borrow_mut() = Default::default();
         *self.mgr_watch.borrow_mut() = Default::default();
+        self.forget_manager();
         self.stats.borrow_mut().stamp = now();
         *self.timechecks.borrow_mut() = Default::default();
         {
