@@ -1,20 +1,20 @@
 //! Limits of the images behind objects, on this OSD (librbd's `rbd_qos_*` options, held by the
 //! server).
 //!
-//! An image is recognised by what stands before the last dot of its data objects' names. Who reads
+//! An image is recognised by the names of its data objects ([`crate::owners`]). Who reads
 //! and splits its limits is the manager: it is told what images are asked for
 //! ([`ImageCeilings::demand`]) and answers with this OSD's part ([`ImageCeilings::take_shares`]).
 //!
-//! What an operation costs here is a comparison with `rbd_data.`, and for such an object a look
-//! into a table by slices of the request.
+//! What an operation costs here is a comparison with the beginnings of a few names, and for data of
+//! an image a look into a table by slices of the request.
 
 use crate::legs::Leg;
 use crate::limited::{Gate, LONELY, Limited, Part};
 use crate::news::News;
+use crate::owners::Owners;
 use crate::request::{Held, Request};
 use bytes::Bytes;
 use messages::{ImageData, ImageDemand, ImageShare};
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::PoolId;
@@ -39,28 +39,7 @@ pub struct ImageCeilings<R> {
     swept: u64,
     /// There is something to tell before the next round.
     news: Rc<News>,
-}
-
-/// The part of a data object's name that is common to its image.
-pub(crate) fn prefix_of(name: &[u8]) -> Option<&[u8]> {
-    if !name.starts_with(b"rbd_data.") {
-        return None;
-    }
-    let dot = name.iter().rposition(|b| *b == b'.')?;
-    name.get(..dot).filter(|p| p.len() > b"rbd_data.".len())
-}
-
-/// As [`prefix_of`] for an object that tells of an image: its header, or which of its objects there
-/// are. Their names end with the image's id, and the latter of a snapshot with that behind it
-/// (Ceph: `RBD_HEADER_PREFIX`, `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`). Data in a pool of
-/// its own has another prefix.
-pub(crate) fn prefix_by_header(name: &[u8]) -> Option<SmallVec<[u8; 64]>> {
-    let (behind, object_map) =
-        (name.strip_prefix(b"rbd_header."), name.strip_prefix(b"rbd_object_map."));
-    let id = behind.or(object_map)?.split(|b| *b == b'.').next().filter(|id| !id.is_empty())?;
-    let mut prefix = SmallVec::from_slice(b"rbd_data.");
-    prefix.extend_from_slice(id);
-    Some(prefix)
+    owners: Rc<Owners>,
 }
 
 impl<R> Default for ImageCeilings<R> {
@@ -73,11 +52,17 @@ impl<R> Default for ImageCeilings<R> {
             lonely: false,
             swept: 0,
             news: Rc::default(),
+            owners: Rc::default(),
         }
     }
 }
 
 impl<R: Request> ImageCeilings<R> {
+    /// Recognises images by this table.
+    pub fn recognise(&mut self, owners: Rc<Owners>) {
+        self.owners = owners;
+    }
+
     /// Notified when there is something to tell the manager at once.
     pub fn news(&self) -> Rc<News> {
         self.news.clone()
@@ -87,18 +72,20 @@ impl<R: Request> ImageCeilings<R> {
     /// request that comes again was counted before.
     pub fn admit(&mut self, op: Rc<R>, now: u64) -> Option<Rc<R>> {
         // Clones read their parents at a snapshot: a limit on a parent is not theirs.
-        let Some(prefix) = prefix_of(op.object()).filter(|_| op.is_head()) else {
+        let Some(prefix) =
+            self.owners.image(op.pool(), op.namespace(), op.object()).filter(|_| op.is_head())
+        else {
             return Some(op);
         };
         if op.tags().counted.replace(true) {
             return Some(op);
         }
         let images = self.pools.get_mut(&op.pool()).and_then(|p| p.get_mut(op.namespace()));
-        let Some(entry) = images.and_then(|i| i.get_mut(prefix)) else {
+        let Some(entry) = images.and_then(|i| i.get_mut(&prefix[..])) else {
             let data = ImageData {
                 pool: op.pool(),
                 namespace: Bytes::copy_from_slice(op.namespace()),
-                prefix: Bytes::copy_from_slice(prefix),
+                prefix: Bytes::copy_from_slice(&prefix),
             };
             if let Some(entry) = self.entry(data, now) {
                 entry.count(op.demand(), now);
@@ -146,7 +133,7 @@ impl<R: Request> ImageCeilings<R> {
     }
 
     /// When the next request may go on.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_at(&mut self) -> Option<u64> {
         if self.gate.is_empty() { None } else { self.gate.next() }
     }
 
@@ -299,36 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn data_objects_are_recognised() {
-        assert_eq!(prefix_of(b"rbd_data.10ab.0000"), Some(&b"rbd_data.10ab"[..]));
-        assert_eq!(prefix_of(b"rbd_data.2.10ab.0000"), Some(&b"rbd_data.2.10ab"[..]));
-        for name in
-            ["rbd_header.10ab", "rbd_data.", "rbd_data.10ab", "rbd_dat", "", "xrbd_data.a.b"]
-        {
-            assert_eq!(prefix_of(name.as_bytes()), None, "{name}");
-        }
-        for name in
-            ["rbd_header.10ab", "rbd_object_map.10ab", "rbd_object_map.10ab.0000000000000004"]
-        {
-            assert_eq!(
-                prefix_by_header(name.as_bytes()).as_deref(),
-                Some(&b"rbd_data.10ab"[..]),
-                "{name}"
-            );
-        }
-        for name in [
-            "rbd_header.",
-            "rbd_header",
-            "rbd_data.10ab.0000",
-            "rbd_id.name",
-            "rbd_object_map..1",
-            "",
-        ] {
-            assert_eq!(prefix_by_header(name.as_bytes()), None, "{name}");
-        }
-    }
-
-    #[test]
     fn only_the_limited_image_waits() {
         let mut c = ImageCeilings::default();
         assert_eq!(passed(&mut c, "rbd_data.a.0", 100, SECOND), 100, "nothing is known yet");
@@ -343,7 +300,7 @@ mod tests {
         let mut snapshot = request("rbd_data.a.0", Access::Read);
         snapshot.oid.snap = SnapId(4);
         assert!(c.admit(Rc::new(snapshot), SECOND).is_some(), "as a clone reads its parent");
-        assert_eq!((c.len(), c.next()), (4, Some(SECOND + SECOND / 10)));
+        assert_eq!((c.len(), c.next_at()), (4, Some(SECOND + SECOND / 10)));
         let demand = c.demand(SECOND + 1);
         let of_a = demand.iter().find(|d| d.data.prefix == "rbd_data.a").unwrap();
         assert_eq!((of_a.writes.ops, of_a.writes.waiting_ops, of_a.known), (5, 4, true));
@@ -367,7 +324,7 @@ mod tests {
         let next = |c: &mut ImageCeilings<PlainRequest>, now| {
             // Some was saved up.
             passed(c, "rbd_data.a.0", 10, now);
-            let wait = c.next().unwrap() - now;
+            let wait = c.next_at().unwrap() - now;
             for tenth in 0..10 {
                 while c.release(now + tenth * SECOND / 10).is_some() {}
             }

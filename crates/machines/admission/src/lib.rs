@@ -6,7 +6,7 @@
 //! * [`request`]: the seam to requests; [`work`]: what is scheduled, and the [`Queue`] that orders
 //!   it; [`plain`]: requests without a client, for simulations.
 //! * [`scheduler`]: one of the schedulers of [`qos`], behind [`ceilings`] (limits of images),
-//!   [`tenants`] (whose requests are, and what tenants are promised) and [`front`] (background work
+//!   [`tenants`] (what tenants are promised; [`owners`] says whose an object is) and [`front`] (background work
 //!   that clients hold back); [`costs`]: what operations cost, and what there is for all;
 //!   [`classes`]: what classes of operations get; [`ignored`]: settings that do not hold.
 //! * [`limited`]: this OSD's part of limits; [`asked`]: when the manager is told what is asked for;
@@ -28,6 +28,7 @@ pub mod legs;
 pub mod limited;
 pub mod meter;
 pub mod news;
+pub mod owners;
 pub mod plain;
 pub mod request;
 pub mod scheduler;

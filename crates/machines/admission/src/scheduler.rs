@@ -9,6 +9,7 @@ use crate::ignored::{self, Ignored, Scheme};
 use crate::legs::Spent;
 use crate::meter::Receipt;
 use crate::news::News;
+use crate::owners::Owners;
 use crate::request::Request;
 use crate::tenants::{MANAGER, MANAGER_SPEC, Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
@@ -145,6 +146,13 @@ impl<R: Request> OsdQueue<R> {
     /// Notified when the manager should be told of demand before the next round.
     pub fn news(&self) -> Rc<News> {
         self.news.clone()
+    }
+
+    /// Recognises owners of objects by this table. What waits keeps its tenant.
+    pub fn recognise(&mut self, owners: Owners) {
+        let owners = Rc::new(owners);
+        self.images.recognise(owners.clone());
+        self.tenants.recognise(owners);
     }
 
     /// Takes a request of a client whose image allows it.
@@ -322,7 +330,8 @@ impl<R: Request> OsdQueue<R> {
 impl<R: Request> OsdQueue<R> {
     /// Nothing before this time, or before an image's limit allows something.
     fn later(&mut self, scheduled: Option<u64>, now: u64) -> Next<R> {
-        match scheduled.into_iter().chain(self.images.next()).chain(self.tenants.next()).min() {
+        match scheduled.into_iter().chain(self.images.next_at()).chain(self.tenants.next_at()).min()
+        {
             // A day is for ever; adding more could leave what the clock can say.
             Some(t) => Next::At(self.start + Duration::from_nanos(t.min(now.saturating_add(DAY)))),
             None => Next::Empty,

@@ -10,9 +10,9 @@
 //! ([`Tenants::demand`]), as for [`crate::ceilings`].
 
 use crate::asked::Asked;
-use crate::ceilings::{prefix_by_header, prefix_of};
 use crate::legs::{Leg, Spent, Times};
 use crate::limited::{Gate, LONELY, Limited, Part, own_part};
+use crate::owners::{Owners, Role};
 use crate::request::{Held, Request};
 use crate::waits::Waits;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub enum TenantBy {
     /// A pool, or a namespace of it.
     #[default]
     Pool,
-    /// An image; what is no image's, as for a pool.
+    /// An owner of objects (an image, say); what has no owner, as for a pool.
     Image,
     /// A client, by the name that it has a key for.
     Client,
@@ -127,7 +127,7 @@ fn add(sum: &mut TenantSeen, t: &TenantSeen) {
 struct Key {
     pool: PoolId,
     namespace: Bytes,
-    /// An image's prefix, or a client.
+    /// An owner's key, or a client.
     detail: Bytes,
 }
 
@@ -248,17 +248,14 @@ impl Index {
         }
     }
 
-    fn find<R: Request>(&self, op: &R) -> Option<usize> {
+    fn find<R: Request>(&self, op: &R, owners: &Owners) -> Option<usize> {
         let (pool, namespace) = (op.pool(), op.namespace());
         let image = || {
             if self.images.is_empty() {
                 return None;
             }
             let images = self.images.get(&(pool, namespace.clone()))?;
-            prefix_of(op.object()).map_or_else(
-                || images.get(&prefix_by_header(op.object())?[..]),
-                |prefix| images.get(prefix),
-            )
+            images.get(&owners.of(pool, namespace, op.object())?.key[..])
         };
         let client = || self.clients.get(op.entity()).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
@@ -295,6 +292,7 @@ pub struct Tenants<R> {
     scale: u32,
     /// Operations that ceilings held back, and how long, since this was asked.
     throttled: (u64, u64),
+    owners: Rc<Owners>,
 }
 
 /// The manager, under which the scheduler and the rows have it. It reads what images are before it
@@ -353,7 +351,13 @@ impl<R: Request> Tenants<R> {
             lonely: false,
             scale: qos::AHEAD,
             throttled: (0, 0),
+            owners: Rc::default(),
         }
+    }
+
+    /// Recognises owners of objects by this table.
+    pub fn recognise(&mut self, owners: Rc<Owners>) {
+        self.owners = owners;
     }
 
     /// What counts as one tenant.
@@ -392,18 +396,18 @@ impl<R: Request> Tenants<R> {
             return MANAGER as u32;
         }
         if !self.specs.is_empty()
-            && let Some(spec) = self.index.find(op)
+            && let Some(spec) = self.index.find(op, &self.owners)
         {
             return self.specs[spec].row;
         }
         let nothing: &[u8] = b"";
-        let header;
+        let owner;
         let (pool, namespace, detail) = match self.by {
             TenantBy::Pool => (op.pool(), &op.namespace()[..], nothing),
             TenantBy::Image => {
-                let data = prefix_of(op.object());
-                header = if data.is_none() { prefix_by_header(op.object()) } else { None };
-                (op.pool(), &op.namespace()[..], data.or(header.as_deref()).unwrap_or(nothing))
+                owner = self.owners.of(op.pool(), op.namespace(), op.object());
+                let key = owner.as_ref().map_or(nothing, |owner| &owner.key[..]);
+                (op.pool(), &op.namespace()[..], key)
             }
             TenantBy::Client => (PoolId(-1), nothing, op.entity().as_bytes()),
         };
@@ -470,16 +474,19 @@ impl<R: Request> Tenants<R> {
             row.seen.offered += 1;
             row.seen.offered_bytes = row.seen.offered_bytes.saturating_add(demand.bytes);
             if let Some(at) = row.spec {
+                let owners = &self.owners;
                 let spec = &mut self.specs[at];
                 if spec.is_divided() && spec.asked.count(demand.bytes) {
                     self.asked.push(at);
                 }
-                // Ceilings of an image are those of its data: who works with the image itself does
-                // not wait behind what is written to it.
-                let waits = spec
-                    .limited
-                    .tenant()
-                    .filter(|_| spec.share.prefix.is_none() || prefix_of(op.object()).is_some());
+                // Ceilings of an owner are those of its data: work with the owner itself does not
+                // wait behind what is written to it.
+                let has_data = || {
+                    let owner = owners.of(op.pool(), op.namespace(), op.object());
+                    owner.is_some_and(|owner| owner.role == Role::Data)
+                };
+                let waits =
+                    spec.limited.tenant().filter(|_| spec.share.prefix.is_none() || has_data());
                 if let Some(tenant) = waits {
                     op.tags().queued.set(now);
                     let tracked = op.clone();
@@ -537,7 +544,7 @@ impl<R: Request> Tenants<R> {
     }
 
     /// When the next request may go on.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_at(&mut self) -> Option<u64> {
         if self.gate.is_empty() { None } else { self.gate.next() }
     }
 
