@@ -3,6 +3,9 @@
 //!
 //! * [`Code`] is Reed-Solomon over GF(2^8): parity is a matrix times data. It encodes, applies
 //!   changes of data to parity, and rebuilds shards from any `k` others ([`Recipes`]).
+//! * [`Layout`] says which byte of an object is on which shard.
+//! * [`WritePlan`], [`ReadPlan`] and [`RebuildPlan`] say what an operation reads and writes where,
+//!   whichever way costs least, and make of the bytes what shards or clients get.
 //!
 //! Bytes are those of Ceph's plugins `jerasure` (`reed_sol_van`) and `isa` (`reed_sol_van`,
 //! `cauchy`); `tests/oracle.rs` compares them with Ceph's tool where that is installed.
@@ -13,12 +16,21 @@
 #![deny(unsafe_code)]
 
 mod code;
+mod extents;
 mod field;
 mod kernel;
+mod layout;
 mod matrix;
+mod plan;
 mod shards;
 
 pub use code::{Code, CodeError, Recipe, Recipes, Technique, delta};
+pub use extents::Extents;
 pub use kernel::{Kernel, multiply, multiply_with};
+pub use layout::{Layout, LayoutError, UNIT_ALIGN_BYTES};
 pub use matrix::{Matrix, Prepared};
+pub use plan::{
+    Band, Change, Cost, How, Pieces, PlanError, ReadPlan, Rebuild, RebuildPlan, ShardExtents,
+    ShardOp, ShardWrite, Sources, WritePlan,
+};
 pub use shards::{Shard, ShardSet};

@@ -90,9 +90,9 @@ unsafe fn rows<V: Vector, const ROWS: usize>(
         unsafe {
             let mut sums = [[V::zero(); UNROLL]; ROWS];
             if add {
-                for r in 0..ROWS {
-                    for u in 0..UNROLL {
-                        sums[r][u] = V::load(out[r].add(at + u * V::BYTES));
+                for (sums, out) in sums.iter_mut().zip(out) {
+                    for (u, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::load(out.add(at + u * V::BYTES));
                     }
                 }
             }
@@ -108,9 +108,9 @@ unsafe fn rows<V: Vector, const ROWS: usize>(
                     }
                 }
             }
-            for r in 0..ROWS {
-                for u in 0..UNROLL {
-                    sums[r][u].store(out[r].add(at + u * V::BYTES));
+            for (sums, out) in sums.iter().zip(out) {
+                for (u, sum) in sums.iter().enumerate() {
+                    sum.store(out.add(at + u * V::BYTES));
                 }
             }
         }
