@@ -370,7 +370,7 @@ const TENANTS_MAX: usize = 1024;
 
 /// What the scheduler goes by, with what was learned, from the scheduler's dump.
 fn capacity_and_costs(a: &Admin, dump: &mut Value) -> (Value, Value) {
-    let (learned, costs) = a.core.with_meter(|m| m.dump());
+    let (learned, costs) = a.core.admission.with_meter(|m| m.dump());
     let mut capacity = dump["capacity"].take();
     if let (Some(all), Value::Object(learned)) = (capacity.as_object_mut(), learned) {
         all.extend(learned);
@@ -392,7 +392,7 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         (None, ms) => (ms * 1000.0) as u64,
     };
     let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
-    let now = crate::core::wall_now();
+    let now = crate::clock::wall_now();
     // A peer is pinged in the front network only if that is another one.
     let networks = |(to, t): (OsdId, PingTimes)| {
         let front = (t.front_pingtime != U32x3::default()).then_some((
@@ -444,8 +444,8 @@ fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (capacity, costs) = capacity_and_costs(a, &mut dump);
     (dump["capacity"], dump["costs"]) = (capacity, costs);
     dump["in_flight"] = a.core.running().into();
-    dump["max_in_flight"] = a.core.window().into();
-    dump["writes_took"] = a.core.window_taken();
+    dump["max_in_flight"] = a.core.admission.window().into();
+    dump["writes_took"] = a.core.admission.window_taken();
     dump["device"] = device(a);
     dump["thread"] = thread();
     dump["peers"] = peers(a);
@@ -474,7 +474,7 @@ fn thread() -> Value {
 
 /// How long other OSDs take for copies of what this one leads, and for pings.
 fn peers(a: &Admin) -> Value {
-    let mut all = a.core.peers.borrow().dump();
+    let mut all = a.core.admission.peers.borrow().dump();
     for (osd, t) in (a.ping_times)() {
         let way = |average: U32x3, last: u32| json!({"1min_us": average.0, "last_us": last});
         let peer = all.entry(osd.0.to_string()).or_insert_with(|| json!({}));

@@ -1,11 +1,10 @@
 //! One request of a client on its way through the OSD.
 
-use crate::session::ConnectionSink;
 use crate::tracker::{Describe, LIMITED, OVER_CEILING, Tracked};
 use admission::limited::WHOLE_OBJECT;
 use admission::{Held, Tags};
 use bytes::Bytes;
-use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply, WatchNotify};
+use messages::{Op, OpArgs, OsdBackoff, OsdMapMsg, OsdOp, OsdOpReply, WatchNotify};
 use objops::{OpCode, OpExt, OpInfo, OpOutcome, OsdFlags};
 use qos::{Access, Demand};
 use serde_json::{Value, json};
@@ -34,10 +33,13 @@ pub trait ReplySink {
         true
     }
 
-    /// The client's connection, if it has one: for what is no answer.
-    fn client(&self) -> Option<&ConnectionSink> {
+    /// The newest map that was sent to the client; `None` if the client gets no maps from here.
+    fn shared_map(&self) -> Option<&Cell<Epoch>> {
         None
     }
+
+    /// Sends the client maps.
+    fn maps(&self, _: OsdMapMsg) {}
 
     /// Tells sessions apart.
     fn session(&self) -> u64 {

@@ -1,12 +1,13 @@
 //! Three OSDs on one thread, with stores in memory, a small map and a test client.
 
 use crate::client_op::{ClientOp, OsdQueue, ReplySink, Request};
-use crate::core::{Core, MonLink, Parts, Settings};
+use crate::core::{Core, MonLink, Parts};
 use crate::gate::Mode;
 use crate::host::Job;
 use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::rooms::Room;
+use crate::settings::Settings;
 use admission::work::{Fifo, Queue};
 use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
@@ -436,7 +437,7 @@ fn writes_are_replicated_and_survive_a_primary() {
         );
         // All three stores hold the same objects with the same content.
         for seed in 0..PG_NUM {
-            let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
+            let coll = crate::collections::coll_of(PgId { pool: POOL, seed }.into());
             let mut copies = Vec::new();
             for s in &c.stores {
                 let keys = s.list(coll, b"\x01", None, 1000).await.unwrap().keys;
@@ -506,7 +507,8 @@ fn it_is_kept_where_the_time_of_a_tenant_goes() {
             );
         }
         let peers = c.live().map(|core| {
-            core.peers
+            core.admission
+                .peers
                 .borrow()
                 .dump()
                 .values()
@@ -618,7 +620,7 @@ fn a_stalled_store_changes_no_order() {
             vec![Op::xattr(OpCode::GETXATTR, b"k", b""), write_op(0, "2")],
         );
         let (w, r) = (c.send(w, to), c.send(r, to));
-        core.stall();
+        core.backlog.stall();
         context.leave(Mode::Write);
         host.kick(&head, &context);
         // Others come.
@@ -640,7 +642,7 @@ fn a_stalled_store_changes_no_order() {
         }
         assert!(sent.len() > window);
         assert_eq!(core.running(), window, "the scheduler keeps the others");
-        core.flow();
+        core.backlog.flow();
         assert_eq!(
             (w.await.unwrap().result, r.await.unwrap().result),
             (0, 0),
@@ -669,14 +671,14 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
         c.settle().await;
         let (first, to) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "1")]);
         let core = c.cores[to.0 as usize].clone();
-        core.stall();
+        core.backlog.stall();
         // As soon as what waits is in the store, something else waits: what others send to a store
         // that is always behind.
         let again = {
             let core = core.clone();
             tokio::task::spawn_local(async move {
-                core.store_flows().await;
-                core.stall();
+                core.backlog.store_flows().await;
+                core.backlog.stall();
             })
         };
         tokio::task::yield_now().await;
@@ -691,18 +693,18 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
             tokio::task::yield_now().await;
         }
         let begun = core.running();
-        core.flow();
+        core.backlog.flow();
         again.await.unwrap();
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert!(core.is_stalled() && begun == sent.len());
+        assert!(core.backlog.is_stalled() && begun == sent.len());
         assert_eq!(
-            core.backlog_len(),
+            core.backlog.len(),
             1 + sent.len(),
             "each has executed, and what it writes waits behind the others"
         );
-        core.flow();
+        core.backlog.flow();
         for rx in sent {
             assert_eq!(rx.await.unwrap().result, 0);
         }
@@ -772,13 +774,13 @@ async fn begins_beyond_a_full_window() -> bool {
     ask(&quiet, 1);
     ask(&noisy, 40);
     until(41).await;
-    core.stall();
+    core.backlog.stall();
     ask(&noisy, 40);
-    let window = core.window();
+    let window = core.admission.window();
     let full = core.running() == window && window < 40;
     ask(&quiet, 1);
     let beyond = core.running() == window + 1;
-    core.flow();
+    core.backlog.flow();
     until(82).await;
     if full && beyond {
         let place =
@@ -820,7 +822,7 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
             let (_, to) = c.message("o0", SnapId::NOSNAP, vec![]);
             let core = c.cores[to.0 as usize].clone();
             assert_eq!(core.with_queue(|q| q.name()), scheduler);
-            core.stall();
+            core.backlog.stall();
             let answered = Rc::new(RefCell::new(Vec::new()));
             let mut names = (0..).map(|i| format!("o{i}"));
             let named = |client, session| Named { client, session, answered: answered.clone() };
@@ -854,7 +856,7 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
             core.drop_void();
             assert_eq!(waiting(), 0);
             assert!(answered.borrow().is_empty());
-            core.flow();
+            core.backlog.flow();
         });
     }
 }
@@ -1013,10 +1015,10 @@ impl Cluster {
     async fn objects(&self) -> usize {
         let mut n = 0;
         for seed in 0..PG_NUM {
-            let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
+            let coll = crate::collections::coll_of(PgId { pool: POOL, seed }.into());
             for s in &self.stores {
                 let keys = s.list(coll, b"", None, 10_000).await.unwrap().keys;
-                n += keys.iter().filter(|k| *k != crate::host::META_KEY).count();
+                n += keys.iter().filter(|k| *k != crate::collections::META_KEY).count();
             }
         }
         n
@@ -1052,7 +1054,7 @@ fn many_clones_are_trimmed_by_turns() {
         c.until("the clones to be counted", |c| c.trims_left() == expected).await;
         // One group of each OSD at a time. The first OSD leads two.
         for core in &c.cores {
-            let trim = crate::host_trim::TrimSettings { groups: 1, ..Default::default() };
+            let trim = crate::trims::TrimSettings { groups: 1, ..Default::default() };
             core.set_settings(Settings { trim, ..Settings::default() });
         }
         c.next_map(|m| m.keep_snaps = false);

@@ -215,7 +215,7 @@ async fn cluster() -> Cluster {
 /// All copies of the object's group have the same records.
 async fn assert_copies_agree(c: &mut Cluster) {
     for seed in 0..4 {
-        let coll = crate::host::coll_of(PgId { pool: POOL, seed }.into());
+        let coll = crate::collections::coll_of(PgId { pool: POOL, seed }.into());
         let mut copies = Vec::new();
         for core in &c.cores {
             for key in core.store.list(coll, b"\x01", None, 100).await.unwrap().keys {

@@ -5,16 +5,19 @@
 //! Requests of clients are in [`crate::host_ops`], background work in [`crate::host_background`].
 
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
-use crate::core::{Core, wall_now};
+use crate::clock::wall_now;
+use crate::clones::{Clones, ROW};
+use crate::collections::{
+    META_KEY, coll_of, join_into, push_chunk, put_rows, split_off, window_of,
+};
+use crate::core::Core;
 use crate::flights::Flights;
 use crate::gate::ObjectContext;
-use crate::host_scrub::Scan;
-use crate::host_split::{join_into, split_off, window_of};
-use crate::host_trim::{Pace, Trimmer};
-use crate::host_trim_count::Clones;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
+use crate::scrubs::Scan;
 use crate::tracker::Stage;
+use crate::trims::{Pace, Trimmer};
 use admission::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
@@ -22,8 +25,8 @@ use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
 use objops::watch::{Effects, Watcher, Watches};
 use pg::{
-    Action, Dup, Event, GiveUp, LostRefused, NewEntry, ObjectChunk, OpToken, Payload, PeerHeader,
-    PeerMsg, Persist, Pg, PgConf, Proposal, Source, StatSum,
+    Action, Dup, Event, GiveUp, LostRefused, NewEntry, OpToken, Payload, PeerHeader, PeerMsg,
+    Persist, Pg, PgConf, Proposal, Source, StatSum,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -31,9 +34,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
-use store::{Coll, Key, Transaction, WriteHint};
+use store::{Coll, Key, Transaction};
 use tokio::sync::oneshot;
-use types::{Eversion, ObjectId, OsdId, PgId, PoolId, ShardId, SnapId, SpgId};
+use types::{Eversion, ObjectId, OsdId, PgId, SnapId, SpgId};
 
 /// A job that takes its turn at an object.
 pub(crate) enum Job {
@@ -130,37 +133,6 @@ pub struct PgHost {
     pumping: Cell<bool>,
 }
 
-/// Bits of a collection's number that tell the pool.
-const POOL_BITS: u32 = 24;
-const _: () = assert!(PoolId::LAST.0 == (1 << POOL_BITS) - 1);
-
-/// Whether collections can be numbered for a pool. No pool has any that says no: monitors give no
-/// such number.
-pub fn has_collections(pool: PoolId) -> bool {
-    (1..=PoolId::LAST.0).contains(&pool.0)
-}
-
-/// The collection of a copy: 24 bits of pool, 8 bits of position plus one, 32 bits of seed. Only for
-/// pools that have collections.
-pub fn coll_of(id: SpgId) -> Coll {
-    debug_assert!(has_collections(id.pgid.pool), "{id}");
-    // NONE is -1, so it becomes 0.
-    let position = id.shard.0.wrapping_add(1) as u8;
-    let pool = (id.pgid.pool.0 as u64) << (64 - POOL_BITS);
-    Coll(pool | u64::from(position) << 32 | u64::from(id.pgid.seed))
-}
-
-/// The copy of a collection, `None` for the OSD's own collection.
-pub fn id_of(coll: Coll) -> Option<SpgId> {
-    let pool = PoolId((coll.0 >> (64 - POOL_BITS)) as i64);
-    let shard = ShardId(((coll.0 >> 32) as u8 as i8).wrapping_sub(1));
-    let known = has_collections(pool) && shard.0 >= ShardId::NONE.0;
-    known.then_some(SpgId { pgid: PgId { pool, seed: coll.0 as u32 }, shard })
-}
-
-/// Key of a group's own object: before every object of a pool.
-pub const META_KEY: &[u8] = b"\0pg";
-
 impl PgHost {
     pub(crate) fn new(core: Rc<Core>, pg: Pg) -> Rc<Self> {
         let id = pg.spgid();
@@ -168,7 +140,7 @@ impl PgHost {
         Rc::new(PgHost {
             pgid: id.pgid,
             id,
-            copy: core.next_copy(),
+            copy: core.pgs.next_copy(),
             coll,
             meta: Bytes::from_static(META_KEY),
             reader: StoreReader::new(core.store.clone(), coll),
@@ -305,7 +277,7 @@ impl PgHost {
             // An attribute of each.
             Kind::ListObjects(_, _, max) => (*max as u64).saturating_mul(256),
             Kind::SnapTrim(_) => self.core.settings().trim.cost,
-            Kind::CountClones => 256 * crate::host_trim_count::ROW,
+            Kind::CountClones => 256 * ROW,
             Kind::Scan(_) => self.core.settings().scrub.stride,
             // `osd_pg_delete_cost`.
             Kind::RemoveObjects(_) => 1 << 20,
@@ -364,7 +336,7 @@ impl PgHost {
                     Err(e) => {
                         // To go on without the change would make this copy differ from the
                         // primary's.
-                        self.core.fail(format!(
+                        self.core.health.fail(format!(
                             "{}: a write from the primary cannot be read: {e}",
                             self.pgid
                         ));
@@ -392,16 +364,17 @@ impl PgHost {
         put_rows(&mut t, coll, meta, p.rows.set.into_vec(), p.rows.remove);
         let host = self.clone();
         let token = p.token;
-        self.core.submit(t, move |done| match done {
+        self.core.backlog.submit(t, move |done| match done {
             Ok(()) => {
                 if let Some(proposal) = proposal {
                     host.st.borrow_mut().flights.committed(proposal, Instant::now());
                 }
                 host.handle(Event::Committed(token));
             }
-            Err(e) => {
-                host.core.fail(format!("{}: the store refused a transaction: {e}", host.pgid))
-            }
+            Err(e) => host
+                .core
+                .health
+                .fail(format!("{}: the store refused a transaction: {e}", host.pgid)),
         });
     }
 
@@ -418,9 +391,9 @@ impl PgHost {
         t.remove(self.coll, &self.meta);
         t.remove_collection(self.coll);
         let host = self.clone();
-        self.core.submit(t, move |done| {
+        self.core.backlog.submit(t, move |done| {
             if let Err(e) = done {
-                host.core.fail(format!("{}: cannot remove the group: {e}", host.pgid));
+                host.core.health.fail(format!("{}: cannot remove the group: {e}", host.pgid));
             }
         });
         self.leave_trim();
@@ -512,7 +485,7 @@ impl PgHost {
             from,
             version,
             Instant::now(),
-            &mut self.core.peers.borrow_mut(),
+            &mut self.core.admission.peers.borrow_mut(),
         );
     }
 
@@ -585,7 +558,7 @@ impl PgHost {
     // --- intervals ---
 
     pub(crate) fn interval_changed(self: &Rc<Self>) {
-        self.core.groups_changed.notify_one();
+        self.core.pgs.changed.notify_one();
         self.generation.set(self.generation.get() + 1);
         self.release_backoffs();
         self.watches.borrow_mut().clear();
@@ -651,7 +624,7 @@ impl PgHost {
     }
 
     fn activated(self: &Rc<Self>) {
-        self.core.groups_changed.notify_one();
+        self.core.pgs.changed.notify_one();
         self.release_backoffs();
         let mut ops = Vec::from(std::mem::take(&mut self.st.borrow_mut().waiting_active));
         // Some came when the group was not active, and others had their turn then, which had come
@@ -675,74 +648,5 @@ impl PgHost {
         for op in ops {
             self.core.enqueue(Work::Client(op));
         }
-    }
-}
-
-fn put_rows(
-    t: &mut Transaction,
-    coll: Coll,
-    meta: &Key,
-    set: Vec<(Bytes, Bytes)>,
-    remove: Vec<Bytes>,
-) {
-    if !remove.is_empty() {
-        t.omap_rm(coll, meta, remove);
-    }
-    if !set.is_empty() {
-        t.omap_set(coll, meta, set);
-    }
-}
-
-/// Writes a part of a recovered object.
-fn push_chunk(
-    coll: Coll,
-    t: &mut Transaction,
-    mut chunk: ObjectChunk,
-    mut snaps: impl FnMut(&mut Transaction, &ObjectId, &[SnapId], &[SnapId]),
-) {
-    let key = chunk.oid.to_key();
-    if chunk.first() {
-        t.touch(coll, &key).remove(coll, &key).touch(coll, &key);
-        t.truncate(coll, &key, chunk.size);
-        if !chunk.attrs.is_empty() {
-            t.set_attrs(coll, &key, std::mem::take(&mut chunk.attrs));
-        }
-        if !chunk.omap_header.is_empty() {
-            t.omap_header(coll, &key, chunk.omap_header.clone());
-        }
-    }
-    let mut at = 0usize;
-    for &(offset, length) in &chunk.extents {
-        // The sum of the extents is the length of the data; what is beyond it was never sent.
-        let end = at.saturating_add(length as usize).min(chunk.data.len());
-        t.write(coll, &key, offset, chunk.data.slice(at..end), WriteHint::DontNeed);
-        at = end;
-    }
-    if !chunk.omap.is_empty() {
-        t.omap_set(coll, &key, std::mem::take(&mut chunk.omap));
-    }
-    if chunk.last && !chunk.snaps.is_empty() {
-        snaps(t, &chunk.oid, &[], &chunk.snaps);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn collections_and_groups_are_one_to_one() {
-        let pgid = PgId { pool: types::PoolId(7), seed: 0x1f };
-        for pool in [1, 7, (1 << POOL_BITS) - 1] {
-            for (seed, shard) in [(0, -1), (0x1f, 0), (u32::MAX, 5), (3, i8::MAX)] {
-                let pgid = PgId { pool: PoolId(pool), seed };
-                let id = SpgId { pgid, shard: ShardId(shard) };
-                assert_eq!(id_of(coll_of(id)), Some(id));
-            }
-        }
-        assert!(!has_collections(PoolId(1 << POOL_BITS)) && !has_collections(PoolId(0)));
-        assert_eq!(id_of(Coll(0)), None);
-        assert_eq!(id_of(Coll(u64::MAX)), None);
-        assert!(META_KEY < &pgid.first_object().to_key()[..]);
     }
 }

@@ -5,41 +5,19 @@
 //! for those of the second, never the other way round, so nobody waits in a circle. The machine
 //! says how urgent it is; [`Reserver`] decides.
 
+use crate::collections::META_KEY;
 use crate::core::Core;
 use crate::fullness;
-use crate::host::{META_KEY, PgHost};
+use crate::host::PgHost;
 use bytes::Bytes;
 use objops::object::{ObjectInfo, decode_attr};
 use objops::{OI_ATTR, ObjectReader};
-use pg::{Backfill, Event, Listing, Reserver, Turn};
+use pg::{Backfill, Event, Listing, Turn};
 use std::rc::Rc;
 use types::{Errno, Eversion, ObjectId, PgId, SpgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
-
-/// Whose turn it is to recover or to be filled on an OSD.
-pub(crate) struct RecoveryTurns {
-    /// Groups that this OSD leads.
-    own: Reserver<SpgId>,
-    /// Groups that others lead.
-    target: Reserver<SpgId>,
-    /// The used part of the store above which no group moves here.
-    backfillfull: f64,
-    /// The store takes no more copies.
-    full: bool,
-}
-
-impl Default for RecoveryTurns {
-    fn default() -> RecoveryTurns {
-        RecoveryTurns {
-            own: Reserver::default(),
-            target: Reserver::default(),
-            backfillfull: 1.0,
-            full: false,
-        }
-    }
-}
 
 impl Core {
     /// Lets groups go on whose turn it is, and takes turns back for more urgent ones.
@@ -53,7 +31,7 @@ impl Core {
         loop {
             let most = self.settings().backfills;
             let next = {
-                let mut turns = self.recovery_turns.borrow_mut();
+                let mut turns = self.reservations.recovery.borrow_mut();
                 let room = !turns.full;
                 let own = turns.own.next(most, true).map(|turn| (turn, false));
                 own.or_else(|| turns.target.next(most, room).map(|turn| (turn, true)))
@@ -71,7 +49,7 @@ impl Core {
     }
 
     fn leave_turns(&self, pgid: SpgId) {
-        let mut turns = self.recovery_turns.borrow_mut();
+        let mut turns = self.reservations.recovery.borrow_mut();
         turns.own.leave(pgid);
         turns.target.leave(pgid);
     }
@@ -79,7 +57,7 @@ impl Core {
     /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the
     /// map).
     pub fn set_backfillfull(&self, ratio: f64) {
-        self.recovery_turns.borrow_mut().backfillfull = ratio;
+        self.reservations.recovery.borrow_mut().backfillfull = ratio;
         self.next_turns();
     }
 
@@ -87,9 +65,9 @@ impl Core {
     /// `OSDService::check_backfill_full`). Copies come by the gigabyte per second, so this is
     /// looked at whenever a group is to begin and whenever an object comes in.
     pub(crate) fn check_backfillfull(&self) {
-        let used = fullness::used(&self.space());
+        let used = fullness::used(&self.backlog.space());
         let stopped = {
-            let mut turns = self.recovery_turns.borrow_mut();
+            let mut turns = self.reservations.recovery.borrow_mut();
             let full = used > turns.backfillfull;
             let changed = std::mem::replace(&mut turns.full, full) != full;
             if changed && full { turns.target.recall_backfills() } else { Vec::new() }
@@ -104,7 +82,7 @@ impl Core {
 
     /// Groups led by this OSD, and by others, that have a turn to recover or to be filled.
     pub fn recovering_groups(&self) -> (usize, usize) {
-        let turns = self.recovery_turns.borrow();
+        let turns = self.reservations.recovery.borrow();
         (turns.own.holding(), turns.target.holding())
     }
 
@@ -121,7 +99,7 @@ impl PgHost {
     pub(crate) fn want_turn(self: &Rc<Self>, target: bool, backfill: bool, priority: u8) {
         self.core.check_backfillfull();
         let full = {
-            let mut turns = self.core.recovery_turns.borrow_mut();
+            let mut turns = self.core.reservations.recovery.borrow_mut();
             if target { &mut turns.target } else { &mut turns.own }
                 .ask(self.id, priority, backfill);
             target && backfill && turns.full

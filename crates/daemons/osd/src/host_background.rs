@@ -2,9 +2,9 @@
 //! [`crate::host_trim`].
 
 use crate::client_op::Slot;
-use crate::host::{META_KEY, PgHost};
+use crate::collections::{META_KEY, window_of};
+use crate::host::PgHost;
 use crate::host_ops::run_now;
-use crate::host_split::window_of;
 use admission::work::{Background, Kind, ReadObject};
 use bytes::Bytes;
 use objops::object::{ObjectInfo, decode_attr};
@@ -24,19 +24,20 @@ impl PgHost {
         match job.kind {
             Kind::ListObjects(token, after, max) => run_now(async move {
                 let generation = host.generation.get();
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 let listing = host.list_objects(&after, max).await;
                 if let Ok(listing) = &listing {
-                    host.core.has_read(&receipt, listing.objects.len() as u64 * LISTED);
+                    host.core.admission.has_read(&receipt, listing.objects.len() as u64 * LISTED);
                 }
                 drop(slot);
                 match listing {
                     // The collection may be on its way out.
                     Err(_) if host.generation.get() != generation => {}
                     Ok(listing) => host.handle(Event::Listed { token, listing }),
-                    Err(e) => {
-                        host.core.fail(format!("{}: cannot list the objects: {e}", host.pgid))
-                    }
+                    Err(e) => host
+                        .core
+                        .health
+                        .fail(format!("{}: cannot list the objects: {e}", host.pgid)),
                 }
             }),
             Kind::Recover => {
@@ -45,11 +46,11 @@ impl PgHost {
             }
             Kind::ReadObject(read) => run_now(async move {
                 let token = read.token;
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 let chunk = host.read_object(*read).await;
                 if let Some(chunk) = &chunk {
                     let omap: usize = chunk.omap.iter().map(|(k, v)| k.len() + v.len()).sum();
-                    host.core.has_read(&receipt, (chunk.data.len() + omap) as u64);
+                    host.core.admission.has_read(&receipt, (chunk.data.len() + omap) as u64);
                 }
                 if host.reader.is_damaged() {
                     // Who asked is told that there is nothing; the machine knows what follows from
@@ -60,19 +61,19 @@ impl PgHost {
                 host.handle(Event::ObjectRead { token, chunk });
             }),
             Kind::Scan(token) => run_now(async move {
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 host.scan_slice(token, slot, receipt).await
             }),
             Kind::CountClones => run_now(async move {
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 host.count_page(slot, receipt).await
             }),
             Kind::SnapTrim(snap) => run_now(async move {
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 host.trim_step(snap, slot).await
             }),
             Kind::RemoveObjects(max) => run_now(async move {
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 host.remove_objects(max, slot).await
             }),
         }
@@ -160,7 +161,7 @@ impl PgHost {
             // It became part of another group, which removes what there is.
             Err(_) if self.with_pg(|pg| pg.is_gone()) => return,
             Err(e) => {
-                self.core.fail(format!("{}: cannot list objects to remove: {e}", self.pgid));
+                self.core.health.fail(format!("{}: cannot list objects to remove: {e}", self.pgid));
                 return;
             }
         };
@@ -180,7 +181,7 @@ impl PgHost {
             t.remove(self.coll, key);
         }
         let host = self.clone();
-        self.core.submit(t, move |done| {
+        self.core.backlog.submit(t, move |done| {
             drop(slot);
             match done {
                 // More may have become part of the group meanwhile.
@@ -190,7 +191,9 @@ impl PgHost {
                         more: more || host.generation.get() != generation,
                     });
                 }
-                Err(e) => host.core.fail(format!("{}: cannot remove objects: {e}", host.pgid)),
+                Err(e) => {
+                    host.core.health.fail(format!("{}: cannot remove objects: {e}", host.pgid))
+                }
             }
         });
     }

@@ -16,7 +16,7 @@ impl PgHost {
     /// Whether what was read until now may be answered.
     pub(crate) fn may_answer(&self, op: &ClientOp) -> bool {
         let now = steady_now();
-        !self.core.is_sealed()
+        !self.core.health.is_sealed()
             && self.with_pg(|pg| {
                 if pg.is_primary() {
                     pg.is_readable(now)

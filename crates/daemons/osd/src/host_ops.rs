@@ -253,10 +253,10 @@ impl PgHost {
                 op.tracked.mark(Stage::Started);
                 run_now(async move {
                     let head = op.head.clone();
-                    if host.core.is_stalled() {
+                    if host.core.backlog.is_stalled() {
                         op.tracked.delayed("waiting for the store");
                         let since = Instant::now();
-                        host.core.store_takes().await;
+                        host.core.backlog.store_takes().await;
                         op.tags.legs.add(Leg::Store, since.elapsed().as_nanos() as u64);
                         if host.generation.get() != generation {
                             return;
@@ -275,7 +275,7 @@ impl PgHost {
                 });
             }
             Job::Unwatch(oid, watcher) => run_now(async move {
-                host.core.store_flows().await;
+                host.core.backlog.store_flows().await;
                 if host.generation.get() != generation {
                     return;
                 }
@@ -288,7 +288,7 @@ impl PgHost {
             Job::Trim(snap, clone, pace) => {
                 run_now(async move {
                     let head = clone.head();
-                    host.core.store_flows().await;
+                    host.core.backlog.store_flows().await;
                     if host.generation.get() != generation {
                         return;
                     }
@@ -522,7 +522,7 @@ impl PgHost {
             }
         }
         let settings = self.core.settings();
-        let now = crate::core::wall_now();
+        let now = crate::clock::wall_now();
         let origin = cls::Origin {
             entity: op.request.source,
             addr: op.request.addr,
@@ -635,13 +635,13 @@ impl PgHost {
                 // The pool will be full in one of the next maps; till then, or till there is room,
                 // it waits.
                 op.tracked.delayed("waiting for room");
-                self.core.rooms.let_pass(op, in_bytes);
+                self.core.let_pass(op, in_bytes);
                 self.finish(op);
                 self.st.borrow_mut().waiting_room.push_back(op.clone());
-                self.core.full_waiters.set(true);
+                self.core.rooms.full_waiters.set(true);
                 return Ok(Done::Waits);
             }
-            let space = self.core.space();
+            let space = self.core.backlog.space();
             if space.available < in_bytes.saturating_add(crate::rooms::reserve(&space)) {
                 return Err(Errno::ENOSPC);
             }

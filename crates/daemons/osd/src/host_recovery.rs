@@ -11,38 +11,38 @@ impl Core {
     pub(crate) fn next_places(&self) {
         loop {
             let most = self.settings().recovery_active;
-            let next = self.places.borrow_mut().next(most);
+            let next = self.reservations.objects.borrow_mut().next(most);
             let Some(pgid) = next else { break };
             match self.host(pgid) {
                 Some(host) => host.background(Kind::Recover),
-                None => self.places.borrow_mut().leave(pgid),
+                None => self.reservations.objects.borrow_mut().leave(pgid),
             }
         }
     }
 
     /// Objects under recovery, or about to be, over all groups that this OSD leads.
     pub fn recovering_objects(&self) -> usize {
-        self.places.borrow().taken()
+        self.reservations.objects.borrow().taken()
     }
 }
 
 impl PgHost {
     /// The machine has an object to recover.
     pub(crate) fn want_place(&self) {
-        self.core.places.borrow_mut().ask(self.id);
+        self.core.reservations.objects.borrow_mut().ask(self.id);
         self.core.next_places();
     }
 
     /// The scheduler lets the group use the place that it was given.
     pub(crate) fn use_place(self: &Rc<Self>) {
         self.handle(pg::Event::StartRecovery { max_objects: 1 });
-        self.core.places.borrow_mut().used(self.id);
+        self.core.reservations.objects.borrow_mut().used(self.id);
         self.core.next_places();
     }
 
     /// The group is gone.
     pub(crate) fn leave_places(&self) {
-        self.core.places.borrow_mut().leave(self.id);
+        self.core.reservations.objects.borrow_mut().leave(self.id);
         self.core.next_places();
     }
 
@@ -50,7 +50,7 @@ impl PgHost {
     pub(crate) fn tell_recovering(&self) {
         let active = self.with_pg(|pg| pg.recovering_objects());
         if self.recovering.replace(active) != active {
-            self.core.places.borrow_mut().set_active(self.id, active);
+            self.core.reservations.objects.borrow_mut().set_active(self.id, active);
             self.core.next_places();
         }
     }

@@ -17,7 +17,7 @@ use types::{Errno, ObjectId};
 impl Core {
     /// Sets the count of bad copies that were replaced (`clear_shards_repaired`).
     pub fn set_shards_repaired(&self, count: u64) {
-        self.shards_repaired.set(count);
+        self.jobs.shards_repaired.set(count);
     }
 }
 
@@ -29,7 +29,7 @@ impl PgHost {
         let damage = std::mem::take(&mut *self.reader.damage.borrow_mut());
         if let Some(why) = damage.metadata {
             // A row that cannot be found cannot be replaced either. Others have what this OSD had.
-            self.core.fail(format!("{}: the store's metadata is damaged: {why}", self.pgid));
+            self.core.health.fail(format!("{}: the store's metadata is damaged: {why}", self.pgid));
         }
         let mut lost = Vec::new();
         for key in damage.objects {
@@ -41,7 +41,7 @@ impl PgHost {
             // Not through the queue of events: the caller goes by what the machine says now.
             self.st.borrow_mut().pg.handle(
                 Event::ObjectDamaged { oid: oid.clone(), version: info.version },
-                crate::core::wall_now(),
+                crate::clock::wall_now(),
             );
             self.pump();
             if self.with_pg(|pg| pg.must_wait(&oid, false)) {
@@ -83,7 +83,7 @@ impl PgHost {
     /// A bad copy here was replaced.
     pub(crate) fn copy_repaired(&self, oid: &ObjectId) {
         tracing::info!(osd = self.core.whoami.0, pg = %self.pgid, %oid, "the object is whole again");
-        self.core.shards_repaired.set(self.core.shards_repaired.get() + 1);
+        self.core.jobs.shards_repaired.set(self.core.jobs.shards_repaired.get() + 1);
     }
 }
 

@@ -9,9 +9,12 @@
 //! waits in the scheduler behind everything that is more important.
 
 use crate::client_op::Slot;
-use crate::core::{Core, wall_now};
-use crate::host::{META_KEY, PgHost};
+use crate::clock::wall_now;
+use crate::collections::META_KEY;
+use crate::core::Core;
+use crate::host::PgHost;
 use crate::host_background::LISTED;
+use crate::scrubs::{Omap, Reading, Scan, ScrubRules, ScrubSettings, Turns};
 use admission::meter::Receipt;
 use admission::work::{Kind, Work};
 use bytes::{Bytes, BytesMut};
@@ -19,7 +22,7 @@ use denc::crc::{Sum, crc32c};
 use denc::{Encode, Features};
 use pg::scrub_schedule::{self, Rules};
 use pg::{Backfill, Event, ReadToken, ScrubKind, ScrubMap, ScrubObject};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -37,108 +40,6 @@ const PAUSE: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// How long a scrub that could not begin waits, at least and at most.
 const AGAIN: std::ops::Range<u64> = 500..2500;
-
-/// Options of scrubs.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct ScrubSettings {
-    /// `osd_max_scrubs`: how many an OSD takes part in.
-    pub most: usize,
-    /// `osd_scrub_overdue_factor`: up to how many times as many, for groups that are late.
-    pub overdue_factor: f64,
-    /// `osd_scrub_min_interval` and so on, for pools that do not say otherwise.
-    pub min_interval: f64,
-    /// `osd_scrub_max_interval`.
-    pub max_interval: f64,
-    /// `osd_deep_scrub_interval`.
-    pub deep_interval: f64,
-    /// `osd_scrub_interval_randomize_ratio`.
-    pub randomize: f64,
-    /// `osd_deep_scrub_randomize_ratio`.
-    pub deep_randomize: f64,
-    /// `osd_scrub_begin_hour`, `osd_scrub_begin_week_day`.
-    pub begin: (u32, u32),
-    /// `osd_scrub_end_hour`, `osd_scrub_end_week_day`.
-    pub end: (u32, u32),
-    /// `osd_scrub_sleep`: between two slices.
-    pub sleep: Duration,
-    /// `osd_deep_scrub_stride`: bytes that one slice reads.
-    pub stride: u64,
-    /// `osd_deep_scrub_keys`: omap rows that one slice reads.
-    pub keys: usize,
-    /// Make way for clients: nothing else does.
-    pub gently: bool,
-}
-
-impl Default for ScrubSettings {
-    fn default() -> Self {
-        const DAY: f64 = 86400.0;
-        ScrubSettings {
-            most: 1,
-            overdue_factor: 3.0,
-            min_interval: DAY,
-            max_interval: 7.0 * DAY,
-            deep_interval: 7.0 * DAY,
-            randomize: 0.5,
-            deep_randomize: 0.15,
-            begin: (0, 0),
-            end: (0, 0),
-            sleep: Duration::ZERO,
-            stride: 512 << 10,
-            keys: 1024,
-            gently: true,
-        }
-    }
-}
-
-/// What the map says of scrubs of a pool.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct ScrubRules {
-    /// Flag `noscrub`, of the cluster or the pool.
-    pub no_scrub: bool,
-    /// Flag `nodeep-scrub`.
-    pub no_deep_scrub: bool,
-    /// The pool's `scrub_min_interval`.
-    pub min_interval: Option<f64>,
-    /// The pool's `scrub_max_interval`.
-    pub max_interval: Option<f64>,
-    /// The pool's `deep_scrub_interval`.
-    pub deep_interval: Option<f64>,
-}
-
-/// Which scrubs this OSD takes part in, and which are to come.
-#[derive(Default)]
-pub(crate) struct Scrubs {
-    /// Led from here; whether they were wanted.
-    own: BTreeMap<SpgId, (ScrubKind, bool)>,
-    others: BTreeSet<SpgId>,
-    /// Asked for by an operator, or following from another scrub.
-    wanted: BTreeMap<SpgId, ScrubKind>,
-    /// What could not begin, and when to try again.
-    later: BTreeMap<SpgId, Instant>,
-    /// When this OSD may try anything again: primaries that try all the time keep turns from each
-    /// other.
-    rest: Option<Instant>,
-}
-
-/// How many scrubs an OSD takes part in at the same time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Turns {
-    /// Of any group.
-    most: usize,
-    /// The one that is begun being late.
-    late: usize,
-}
-
-impl Scrubs {
-    fn has_turn(&self, turns: Turns, late: bool) -> bool {
-        let most = if late { turns.late } else { turns.most };
-        self.own.len() + self.others.len() < most.max(1)
-    }
-
-    fn may_try(&self, pgid: SpgId, now: Instant) -> bool {
-        !self.own.contains_key(&pgid) && self.later.get(&pgid).is_none_or(|at| *at <= now)
-    }
-}
 
 /// Two numbers from 0 to 1 that only change with what they are made of.
 fn draw(pgid: SpgId, stamp: types::Utime) -> [f64; 2] {
@@ -165,7 +66,7 @@ impl Core {
         let kind = ScrubKind { deep: deep || repair, repair, check: false };
         for pgid in pgids {
             if let Some(host) = self.leading(pgid) {
-                let mut scrubs = self.scrubs.borrow_mut();
+                let mut scrubs = self.reservations.scrubs.borrow_mut();
                 scrubs.wanted.insert(host.id, kind);
                 scrubs.later.remove(&host.id);
             }
@@ -175,34 +76,34 @@ impl Core {
 
     /// Scrubs that go on here: led from here, and led from elsewhere.
     pub fn scrubbing_groups(&self) -> (usize, usize) {
-        let s = self.scrubs.borrow();
+        let s = self.reservations.scrubs.borrow();
         (s.own.len(), s.others.len())
     }
 
     /// Groups whose scrub was asked for and has not begun.
     pub fn wanted_scrubs(&self) -> Vec<(SpgId, ScrubKind)> {
-        self.scrubs.borrow().wanted.iter().map(|(p, k)| (*p, *k)).collect()
+        self.reservations.scrubs.borrow().wanted.iter().map(|(p, k)| (*p, *k)).collect()
     }
 
     /// Begins what is wanted or due, as far as there are turns. Called now and then.
     pub fn next_scrubs(&self) {
         let settings = self.settings();
         let now = Instant::now();
-        if self.scrubs.borrow().rest.is_some_and(|at| at > now) {
+        if self.reservations.scrubs.borrow().rest.is_some_and(|at| at > now) {
             return;
         }
         let turns = self.scrub_turns(&settings.scrub);
         let mut candidates: Vec<(SpgId, ScrubKind)> = self.wanted_scrubs();
-        if self.scrubs.borrow().has_turn(turns, true) {
+        if self.reservations.scrubs.borrow().has_turn(turns, true) {
             candidates.extend(self.due_scrubs(&settings.scrub));
         }
         for (pgid, kind) in candidates {
             let Some(host) = self.host(pgid) else {
-                self.scrubs.borrow_mut().wanted.remove(&pgid);
+                self.reservations.scrubs.borrow_mut().wanted.remove(&pgid);
                 continue;
             };
             if !host.with_pg(|pg| pg.is_primary()) {
-                self.scrubs.borrow_mut().wanted.remove(&pgid);
+                self.reservations.scrubs.borrow_mut().wanted.remove(&pgid);
                 continue;
             }
             if !host.with_pg(|pg| pg.is_active() && pg.is_clean()) {
@@ -210,7 +111,7 @@ impl Core {
             }
             {
                 let late = self.scrub_lateness(&host, &settings.scrub) > 0.0;
-                let mut s = self.scrubs.borrow_mut();
+                let mut s = self.reservations.scrubs.borrow_mut();
                 if !s.has_turn(turns, true) {
                     break;
                 }
@@ -300,7 +201,7 @@ impl PgHost {
             self.core.scrub_lateness(self, &settings.scrub) > 0.0,
         );
         let granted = {
-            let mut s = self.core.scrubs.borrow_mut();
+            let mut s = self.core.reservations.scrubs.borrow_mut();
             let granted = s.others.contains(&self.id) || s.has_turn(turns, late);
             if granted {
                 s.others.insert(self.id);
@@ -312,12 +213,12 @@ impl PgHost {
 
     /// That turn is given back.
     pub(crate) fn release_scrub(&self) {
-        self.core.scrubs.borrow_mut().others.remove(&self.id);
+        self.core.reservations.scrubs.borrow_mut().others.remove(&self.id);
     }
 
     /// The own scrub is over.
     pub(crate) fn scrub_ended(&self, ran: bool, again: Option<ScrubKind>) {
-        let mut s = self.core.scrubs.borrow_mut();
+        let mut s = self.core.reservations.scrubs.borrow_mut();
         let begun = s.own.remove(&self.id);
         if ran {
             self.note_scrubbed();
@@ -336,7 +237,7 @@ impl PgHost {
         }
         drop(s);
         // The manager should see the end soon, and others have waited for the turn.
-        self.core.groups_changed.notify_one();
+        self.core.pgs.changed.notify_one();
         let core = self.core.clone();
         tokio::task::spawn_local(async move { core.next_scrubs() });
     }
@@ -344,7 +245,7 @@ impl PgHost {
     /// The interval ended: all turns are void.
     pub(crate) fn leave_scrub(&self) {
         self.scans.borrow_mut().clear();
-        let mut s = self.core.scrubs.borrow_mut();
+        let mut s = self.core.reservations.scrubs.borrow_mut();
         if let Some((kind, true)) = s.own.remove(&self.id) {
             // If this OSD still leads the group when it is clean again.
             s.wanted.entry(self.id).or_insert(kind);
@@ -358,7 +259,14 @@ impl PgHost {
         let Some(map) = self.core.map() else { return };
         let rules = map.scrub_rules(self.pgid.pool);
         let forbidden = if kind.deep { rules.no_deep_scrub } else { rules.no_scrub };
-        let wanted = self.core.scrubs.borrow().own.get(&self.id).is_some_and(|(_, wanted)| *wanted);
+        let wanted = self
+            .core
+            .reservations
+            .scrubs
+            .borrow()
+            .own
+            .get(&self.id)
+            .is_some_and(|(_, wanted)| *wanted);
         if forbidden && !wanted {
             self.handle(Event::StopScrub);
         }
@@ -405,21 +313,21 @@ impl PgHost {
         receipt: Receipt,
     ) {
         let generation = self.generation.get();
-        let (begun, clients) = (Instant::now(), self.core.clients_started());
+        let (begun, clients) = (Instant::now(), self.core.admission.clients_started());
         let Some(mut scan) = self.scans.borrow_mut().remove(&token.0) else { return };
         let done = scan.slice(self).await;
-        self.core.has_read(&receipt, std::mem::take(&mut scan.bytes));
+        self.core.admission.has_read(&receipt, std::mem::take(&mut scan.bytes));
         drop(slot);
         if self.generation.get() != generation {
             return;
         }
         match done {
-            Err(why) => self.core.fail(format!("{}: cannot be scrubbed: {why}", self.pgid)),
+            Err(why) => self.core.health.fail(format!("{}: cannot be scrubbed: {why}", self.pgid)),
             Ok(true) => self.handle(Event::Scanned { token, map: scan.map }),
             Ok(false) => {
                 self.scans.borrow_mut().insert(token.0, scan);
                 let scrub = self.core.settings().scrub;
-                let busy = scrub.gently && self.core.clients_started() != clients;
+                let busy = scrub.gently && self.core.admission.clients_started() != clients;
                 let pause =
                     if busy { (begun.elapsed() * PAUSE).min(PAUSE_MAX) } else { Duration::ZERO };
                 let sleep = scrub.sleep.max(pause);
@@ -480,37 +388,6 @@ impl PgHost {
             }
         }
     }
-}
-
-/// What is asked of this OSD, and how far it is.
-pub(crate) struct Scan {
-    after: Backfill,
-    upto: Backfill,
-    deep: bool,
-    max: usize,
-    /// Objects that are still to be looked at.
-    listed: Option<VecDeque<ObjectId>>,
-    /// The object that is being read.
-    current: Option<Reading>,
-    map: ScrubMap,
-    /// What the slice has read.
-    bytes: u64,
-}
-
-struct Reading {
-    oid: ObjectId,
-    object: ScrubObject,
-    /// Data up to here is read.
-    data_to: u64,
-    data: Sum,
-    omap: Omap,
-}
-
-enum Omap {
-    /// Not begun.
-    Header,
-    /// Rows after this one, with what was read before in the checksum.
-    Rows(Option<Bytes>, u32),
 }
 
 impl Scan {
@@ -646,6 +523,7 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scrubs::Scrubs;
     use types::{PoolId, Utime};
 
     #[test]

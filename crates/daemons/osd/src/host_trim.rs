@@ -10,42 +10,21 @@
 use crate::client_op::Slot;
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
+use crate::trims::{Pace, Step, Trimmer};
 use admission::work::Kind;
 use bytes::Bytes;
 use objops::object::{SnapSet, decode_attr};
 use objops::snaps::trim;
 use objops::{ObjectReader, SS_ATTR};
 use pg::{Event, ObjectStatus, snap_mapper};
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use store::Transaction;
-use types::{Errno, ObjectId, SnapId, SpgId};
+use types::{Errno, ObjectId, SnapId};
 
 /// Rows of the snap mapper that are read at a time.
 const PAGE: usize = 64;
-
-/// Options of trimming.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct TrimSettings {
-    /// `osd_max_trimming_pgs`.
-    pub groups: usize,
-    /// `osd_pg_max_concurrent_snap_trims`.
-    pub steps: usize,
-    /// `osd_snap_trim_sleep`: between the end of a step and the next.
-    pub sleep: Duration,
-    /// `osd_snap_trim_cost`, in bytes.
-    pub cost: u64,
-    /// Make way for clients: nothing else does.
-    pub gently: bool,
-}
-
-impl Default for TrimSettings {
-    fn default() -> Self {
-        TrimSettings { groups: 2, steps: 2, sleep: Duration::ZERO, cost: 1 << 20, gently: true }
-    }
-}
 
 /// Without mClock, a step is followed by a pause of this many times its own length while clients
 /// are at work. A scheduler orders what waits, but a few clients with little in flight never wait:
@@ -53,120 +32,12 @@ impl Default for TrimSettings {
 /// mClock, [`qos::Beside`] sees to it.
 const PAUSE: u32 = 3;
 
-/// A step's place in the admission window, and what was when it began.
-pub(crate) struct Pace {
-    slot: Slot,
-    begun: Instant,
-    /// Requests of clients that had been started.
-    clients: u64,
-}
-
-/// Whose turn it is on an OSD to trim.
-#[derive(Default)]
-pub(crate) struct Turns {
-    trimming: Vec<SpgId>,
-    waiting: VecDeque<SpgId>,
-}
-
-impl Turns {
-    /// A group asks for its turn.
-    pub(crate) fn ask(&mut self, pgid: SpgId) {
-        if !self.waiting.contains(&pgid) && !self.trimming.contains(&pgid) {
-            self.waiting.push_back(pgid);
-        }
-    }
-
-    /// A group is done, or does not want to any more.
-    pub(crate) fn leave(&mut self, pgid: SpgId) {
-        self.waiting.retain(|p| *p != pgid);
-        self.trimming.retain(|p| *p != pgid);
-    }
-
-    /// How many trim.
-    pub(crate) fn trimming(&self) -> usize {
-        self.trimming.len()
-    }
-
-    /// The next group that may begin.
-    pub(crate) fn next(&mut self, most: usize) -> Option<SpgId> {
-        if self.trimming.len() >= most.max(1) {
-            return None;
-        }
-        let pgid = self.waiting.pop_front()?;
-        self.trimming.push(pgid);
-        Some(pgid)
-    }
-}
-
-/// A snapshot that a group trims.
-pub(crate) struct Trimmer {
-    snap: SnapId,
-    /// Rows that were read and are not begun.
-    found: VecDeque<(Bytes, Bytes)>,
-    /// The last row that was read.
-    last: Option<Bytes>,
-    /// Whether this listing found anything since it began.
-    any: bool,
-    listing: bool,
-    /// Steps under way or queued.
-    steps: usize,
-}
-
-/// What a step does.
-enum Step {
-    /// Trims the clone of this row.
-    Row(Bytes, Bytes),
-    /// Reads rows after this one.
-    List(Option<Bytes>),
-    /// Others go on.
-    Retire,
-    /// Nothing is left.
-    Done,
-}
-
-impl Trimmer {
-    fn new(snap: SnapId) -> Self {
-        Trimmer { snap, found: VecDeque::new(), last: None, any: false, listing: false, steps: 0 }
-    }
-
-    fn step(&mut self) -> Step {
-        match self.found.pop_front() {
-            Some((row, value)) => Step::Row(row, value),
-            None if self.listing => Step::Retire,
-            None => {
-                self.listing = true;
-                Step::List(self.last.clone())
-            }
-        }
-    }
-
-    /// What a listing found. It was at the end if that is less than a page.
-    fn listed(&mut self, rows: Vec<(Bytes, Bytes)>) -> Step {
-        self.listing = false;
-        if let Some((row, _)) = rows.last() {
-            self.last = Some(row.clone());
-            self.any = true;
-            self.found.extend(rows);
-            return self.step();
-        }
-        if self.steps > 1 {
-            return Step::Retire;
-        }
-        if !std::mem::take(&mut self.any) {
-            return Step::Done;
-        }
-        self.last = None;
-        self.listing = true;
-        Step::List(None)
-    }
-}
-
 impl PgHost {
     /// The machine wants a snapshot trimmed.
     pub(crate) fn want_trim(self: &Rc<Self>, snap: SnapId) {
         *self.trimmer.borrow_mut() = Some(Trimmer::new(snap));
         self.count_clones();
-        self.core.trim_turns.borrow_mut().ask(self.id);
+        self.core.reservations.trims.borrow_mut().ask(self.id);
         self.core.next_trims();
     }
 
@@ -192,7 +63,7 @@ impl PgHost {
     /// Ends trimming and lets another group begin.
     pub(crate) fn leave_trim(self: &Rc<Self>) {
         *self.trimmer.borrow_mut() = None;
-        self.core.trim_turns.borrow_mut().leave(self.id);
+        self.core.reservations.trims.borrow_mut().leave(self.id);
         self.core.next_trims();
     }
 
@@ -208,7 +79,8 @@ impl PgHost {
     /// One step of trimming, which the scheduler let in.
     pub(crate) async fn trim_step(self: &Rc<Self>, snap: SnapId, slot: Slot) {
         let generation = self.generation.get();
-        let pace = Pace { slot, begun: Instant::now(), clients: self.core.clients_started() };
+        let pace =
+            Pace { slot, begun: Instant::now(), clients: self.core.admission.clients_started() };
         if !self.with_pg(|pg| pg.is_active()) {
             self.leave_trim();
             return;
@@ -230,7 +102,7 @@ impl PgHost {
                     page.rows.into_iter().take_while(|(k, _)| k.starts_with(&prefix)).collect()
                 }
                 Err(e) => {
-                    self.core.fail(format!(
+                    self.core.health.fail(format!(
                         "{}: cannot list the clones of snapshot {snap}: {e}",
                         self.pgid
                     ));
@@ -272,7 +144,7 @@ impl PgHost {
         let Pace { slot, begun, clients } = pace;
         drop(slot);
         let trim = self.core.settings().trim;
-        let busy = trim.gently && self.core.clients_started() != clients;
+        let busy = trim.gently && self.core.admission.clients_started() != clients;
         let pause = if busy { begun.elapsed() * PAUSE } else { Duration::ZERO };
         let sleep = trim.sleep.max(pause);
         if sleep.is_zero() {
@@ -306,9 +178,9 @@ impl PgHost {
         let mut t = Transaction::new();
         t.omap_rm(self.coll, &self.meta, vec![row]);
         let host = self.clone();
-        self.core.submit(t, move |done| match done {
+        self.core.backlog.submit(t, move |done| match done {
             Ok(()) => host.trim_on(snap, pace),
-            Err(e) => host.core.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
+            Err(e) => host.core.health.fail(format!("{}: cannot remove a row: {e}", host.pgid)),
         });
     }
 
@@ -379,47 +251,5 @@ impl PgHost {
     /// The snap set of a head, for inspection.
     pub async fn snapset(&self, head: &ObjectId) -> Result<SnapSet, Errno> {
         decode_attr(&self.reader.attr(&head.to_key(), SS_ATTR).await?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use types::PoolId;
-
-    #[test]
-    fn groups_take_turns() {
-        let pg = |seed| SpgId::from(types::PgId { pool: PoolId(1), seed });
-        let mut turns = Turns::default();
-        for seed in [1, 2, 3, 1] {
-            turns.ask(pg(seed));
-        }
-        assert_eq!((turns.next(2), turns.next(2), turns.next(2)), (Some(pg(1)), Some(pg(2)), None));
-        turns.ask(pg(1));
-        turns.leave(pg(3));
-        turns.leave(pg(2));
-        assert_eq!(turns.next(2), None, "who left does not come, and who trims does not wait");
-        turns.leave(pg(1));
-        turns.ask(pg(1));
-        assert_eq!(turns.next(0), Some(pg(1)), "one at least");
-    }
-
-    #[test]
-    fn a_snapshot_is_trimmed_when_a_whole_listing_finds_nothing() {
-        let row = |n: u8| (Bytes::from(vec![n]), Bytes::new());
-        let mut t = Trimmer::new(SnapId(1));
-        t.steps = 2;
-        assert!(matches!(t.step(), Step::List(None)));
-        assert!(matches!(t.step(), Step::Retire), "one lists, the other goes");
-        t.steps = 1;
-        assert!(matches!(t.listed(vec![row(1), row(2)]), Step::Row(r, _) if r == [1][..]));
-        t.steps = 2;
-        assert!(matches!(t.step(), Step::Row(r, _) if r == [2][..]));
-        assert!(matches!(t.step(), Step::List(Some(r)) if r == [2][..]));
-        assert!(matches!(t.listed(vec![]), Step::Retire), "the other step may still have its row");
-        t.steps = 1;
-        assert!(matches!(t.step(), Step::List(Some(_))));
-        assert!(matches!(t.listed(vec![]), Step::List(None)), "from the beginning once more");
-        assert!(matches!(t.listed(vec![]), Step::Done));
     }
 }

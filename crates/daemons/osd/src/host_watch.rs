@@ -2,7 +2,8 @@
 //! world.
 
 use crate::client_op::{ClientOp, ReplySink};
-use crate::core::{Core, wall_now};
+use crate::clock::wall_now;
+use crate::core::Core;
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
 use bytes::Bytes;
@@ -13,7 +14,6 @@ use objops::txn::Mutations;
 use objops::watch::{self, Effects, Link, Row, Watcher};
 use pg::{LogOp, NewEntry, ObjectStatus, StatSum};
 use smallvec::smallvec;
-use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 use store::Change;
@@ -32,35 +32,6 @@ impl Link for dyn ReplySink {
 
     fn is_open(&self) -> bool {
         ReplySink::is_open(self)
-    }
-}
-
-/// Wakes the OSD at the earliest deadline of its watches and notifications.
-#[derive(Default)]
-pub(crate) struct WatchClock {
-    at: Cell<Option<Instant>>,
-    running: Cell<bool>,
-    earlier: Rc<tokio::sync::Notify>,
-    next_notify: Cell<u32>,
-    /// Until when watches that were taken up again without waiting for a turn count.
-    taken_back: Cell<Option<Instant>>,
-}
-
-/// So many watches are taken up again without waiting for a turn, and after that as many each
-/// second as take this time each.
-const TAKEN_AT_ONCE: u32 = 256;
-const TAKEN_APART: Duration = Duration::from_millis(10);
-
-impl WatchClock {
-    /// Whether a watch may be taken up again without waiting for a turn: each is logged and
-    /// replicated, so there is an end to it.
-    fn takes_back(&self, now: Instant) -> bool {
-        let counts = self.taken_back.get().map_or(now, |at| at.max(now));
-        let free = counts.saturating_duration_since(now) < TAKEN_APART * TAKEN_AT_ONCE;
-        if free {
-            self.taken_back.set(Some(counts + TAKEN_APART));
-        }
-        free
     }
 }
 
@@ -237,7 +208,8 @@ impl PgHost {
             self.settle_watches();
         };
         let status = self.with_pg(|pg| pg.object_status(oid));
-        if self.core.is_stalled() || !matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight)
+        if self.core.backlog.is_stalled()
+            || !matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight)
         {
             return later();
         }

@@ -3,17 +3,17 @@
 //!
 //! Operations on objects are the crate `objops`.
 //!
-//! * [`core`]: one OSD without its network; [`host`]: a placement group on it, with `host_ops`
-//!   (requests), `host_background`, `host_backfill`, `host_recovery`, `host_trim` and `host_watch`;
-//!   [`gate`]: order of operations on one object; [`work`]:
-//!   what is scheduled; [`ceilings`]: limits of images; [`tenants`]: for whom requests are, and
-//!   what they are promised; `front`: background work that clients hold back; [`limited`]: this
-//!   OSD's part of limits;
-//!   [`meter`]: what operations cost here, and what the OSD can do; [`legs`]: where their time goes.
-//! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients).
+//! * [`core`]: one OSD without its network; [`host`]: a copy of a PG on it, with `host_ops`
+//!   (requests), `host_background`, `host_backfill`, `host_recovery`, `host_repair`, `host_scrub`,
+//!   `host_split`, `host_trim`, `host_watch`, `host_lease`, `host_rooms` and `host_jobs` for what it
+//!   does; [`gate`]: order of operations on one object.
+//! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
+//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`] (who
+//!   has room for what), `watch_clock`.
+//! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
+//!   the crate `admission`, which decides what is done next).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
-//!   [`settings`], [`fullness`], [`rooms`], [`scheduler`], [`osd_map`], [`net`], [`heartbeat`],
-//!   [`copies`] are its parts.
+//!   [`settings`], [`fullness`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
@@ -21,6 +21,8 @@ mod admin_query;
 mod admin_unfound;
 pub mod client_op;
 mod clock;
+mod clones;
+pub mod collections;
 pub mod copies;
 pub mod core;
 #[cfg(test)]
@@ -35,10 +37,12 @@ pub mod heartbeat;
 pub mod host;
 mod host_backfill;
 mod host_background;
+mod host_jobs;
 mod host_lease;
 mod host_ops;
 mod host_recovery;
 mod host_repair;
+mod host_rooms;
 pub mod host_scrub;
 mod host_split;
 mod host_trim;
@@ -52,11 +56,15 @@ pub mod osd_map;
 mod overridden;
 pub mod peer_net;
 pub mod perf;
+mod reservations;
 pub mod rooms;
+pub mod scrubs;
 pub mod session;
 pub mod settings;
 pub mod stats;
 pub mod superblock;
 pub mod tracker;
+pub mod trims;
+mod watch_clock;
 
 pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::rc::Rc;
 use types::{EntityAddr, EntityAddrVec, Epoch, ObjectId, OsdId, PgId, PoolId, SnapContext, SnapId};
 
-use crate::host_scrub::ScrubRules;
+use crate::scrubs::ScrubRules;
 use objops::object::PoolRules;
 
 /// Application, key, value.

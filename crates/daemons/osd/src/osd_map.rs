@@ -1,8 +1,8 @@
 //! The OSDMap as the cluster map of this OSD.
 
-use crate::host::has_collections;
-use crate::host_scrub::ScrubRules;
+use crate::collections::has_collections;
 use crate::map::{ClusterMap, PoolOps};
+use crate::scrubs::ScrubRules;
 use bytes::Bytes;
 use objops::object::PoolRules;
 use pg::{MapView, Mapping, Members, MergeMeta, PoolKind, PoolView};

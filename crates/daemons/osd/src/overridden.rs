@@ -6,7 +6,7 @@
 //! none, and what an operator set of these is not honoured, unless
 //! `osd_mclock_override_recovery_settings` is true.
 
-use crate::core::Settings;
+use crate::settings::Settings;
 use admission::ignored::is_overridden;
 use conf::Config;
 use std::time::Duration;

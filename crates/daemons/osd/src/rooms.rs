@@ -7,10 +7,7 @@
 //! with what is under way; so does the reading of an object for a push. Deleting, the log and the
 //! OSD's own records use what is kept back.
 
-use crate::client_op::ClientOp;
-use crate::core::Core;
-use crate::host::PgHost;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -51,9 +48,13 @@ pub(crate) struct Rooms {
     /// bring.
     waiting: Rc<Cell<u64>>,
     /// How many OSDs lead groups that are here.
-    leaders: Cell<u64>,
+    pub(crate) leaders: Cell<u64>,
+    /// The used part of the store from which clients' writes wait.
+    pub(crate) failsafe: Cell<f64>,
+    /// Some PG has requests that wait for room.
+    pub(crate) full_waiters: Cell<bool>,
     /// Notified when it is worth to look again.
-    again: tokio::sync::Notify,
+    pub(crate) again: tokio::sync::Notify,
 }
 
 impl Default for Rooms {
@@ -63,6 +64,8 @@ impl Default for Rooms {
             under_way: Rc::default(),
             waiting: Rc::default(),
             leaders: Cell::new(1),
+            failsafe: Cell::new(1.0),
+            full_waiters: Cell::new(false),
             again: tokio::sync::Notify::new(),
         }
     }
@@ -90,13 +93,10 @@ impl Rooms {
         Counted::new(&self.under_way, bytes)
     }
 
-    /// A request waits for room. Reads and deletes that come behind it on its connection must get
-    /// through, so it gives back its part of the connection's throttle, as far as there is memory.
-    pub(crate) fn let_pass(&self, op: &ClientOp, bytes: u64) {
-        if op.waits.borrow().is_none() && self.waiting.get().saturating_add(bytes) <= WAITING_MAX {
-            *op.waits.borrow_mut() = Some(Counted::new(&self.waiting, bytes));
-            drop(op.guard.take());
-        }
+    /// Counts the bytes of a request that waits for room, as far as there is memory.
+    pub(crate) fn wait(&self, bytes: u64) -> Option<Counted> {
+        let fits = self.waiting.get().saturating_add(bytes) <= WAITING_MAX;
+        fits.then(|| Counted::new(&self.waiting, bytes))
     }
 
     /// An OSD says how much room it has.
@@ -136,59 +136,6 @@ impl Rooms {
     /// Whoever waits for room looks again.
     pub(crate) fn look_again(&self) {
         self.again.notify_waiters();
-    }
-}
-
-impl Core {
-    /// What each other OSD may send here.
-    pub fn room(&self) -> Room {
-        let (space, leaders) = (self.space(), self.rooms.leaders.get().max(1));
-        let failsafe = (space.total as f64 * (1.0 - self.failsafe())) as u64;
-        let above = |floor: u64| space.available.saturating_sub(floor) / leaders;
-        Room { data: above(failsafe.max(reserve(&space))), copies: above(reserve(&space)) }
-    }
-
-    /// Counts who may write here, after the map or the groups have changed.
-    pub(crate) fn count_leaders(&self) {
-        let leaders: FxHashSet<_> =
-            self.hosts().iter().filter_map(|h| h.with_pg(|pg| pg.mapping().primary)).collect();
-        self.rooms.leaders.set(leaders.len() as u64);
-    }
-}
-
-impl PgHost {
-    /// Does something with the other OSDs that take what is written to this group.
-    fn with_others<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = OsdId>) -> R) -> R {
-        let me = self.core.whoami;
-        self.with_pg(|pg| {
-            let m = pg.mapping();
-            f(&mut m.acting.osds().chain(m.up.osds()).filter(|o| *o != me))
-        })
-    }
-
-    /// Whether a write to this group might not find room on another OSD.
-    pub(crate) fn writes_lack_room(&self, bytes: u64) -> bool {
-        self.with_others(|others| self.core.rooms.full(others, bytes).is_some())
-    }
-
-    /// Who gets a part of a copy from here: a replica only sends to its primary.
-    fn receivers(&self) -> Vec<OsdId> {
-        match self.with_pg(|pg| (pg.is_primary(), pg.mapping().primary)) {
-            (false, Some(primary)) => vec![primary.osd],
-            _ => self.with_others(|others| others.collect()),
-        }
-    }
-
-    /// Whether a part of a copy that is read now might not find room where it goes to.
-    pub(crate) fn copies_lack_room(&self, bytes: u64) -> bool {
-        self.core.rooms.full_of_copies(self.receivers(), bytes).is_some()
-    }
-
-    /// Waits until there is room for a part of a copy. The group may be gone by then.
-    pub(crate) async fn room_for_copies(&self, bytes: u64) {
-        while self.copies_lack_room(bytes) {
-            self.core.rooms.again.notified().await;
-        }
     }
 }
 

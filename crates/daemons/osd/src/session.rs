@@ -3,7 +3,7 @@
 use crate::client_op::{ReplySink, Request};
 use crate::map::PoolOps;
 use auth::caps::{ClassCall, OsdCap, OsdOp as CapOp};
-use messages::{OsdBackoff, OsdOpReply, Payload, WatchNotify};
+use messages::{OsdBackoff, OsdMapMsg, OsdOpReply, Payload, WatchNotify};
 use objops::OpInfo;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -137,8 +137,12 @@ impl ReplySink for ConnectionSink {
         !self.0.is_down()
     }
 
-    fn client(&self) -> Option<&ConnectionSink> {
-        Some(self)
+    fn shared_map(&self) -> Option<&Cell<Epoch>> {
+        Some(&self.1.shared)
+    }
+
+    fn maps(&self, m: OsdMapMsg) {
+        self.0.send(m.encode(self.0.features()));
     }
 
     fn session(&self) -> u64 {

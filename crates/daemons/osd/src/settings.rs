@@ -1,15 +1,63 @@
 //! From configuration options to the settings of an OSD.
 
-use crate::core::Settings;
-use crate::host_scrub::ScrubSettings;
-use crate::host_trim::TrimSettings;
+use crate::scrubs::ScrubSettings;
 use crate::tracker::HistoryLimits;
+use crate::trims::TrimSettings;
 use conf::{Config, find};
 use objops::Limits;
 use pg::PgConf;
 use std::time::Duration;
 use store::Budgets;
 use store::dev::{Faults, Slowness};
+
+/// Settings that operations depend on. Changed while the OSD runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits of operations.
+    pub limits: Limits,
+    /// Object classes that clients can call.
+    pub classes: cls::Registry,
+    /// Options of groups.
+    pub pg: PgConf,
+    /// Operations in execution at a time; others wait in the scheduler. 0: as many as
+    /// [`qos::Window`] says.
+    pub window: usize,
+    /// Object contexts that a group keeps without use.
+    pub idle_contexts: usize,
+    /// Options of trimming.
+    pub trim: TrimSettings,
+    /// Options of scrubs.
+    pub scrub: ScrubSettings,
+    /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
+    pub backfills: usize,
+    /// Objects that are recovered at a time, over all groups.
+    pub recovery_active: usize,
+    /// `osd_pause_pg_deletion`: copies that nobody needs stay.
+    pub deletion_paused: bool,
+    /// `osd_client_watch_timeout`, in seconds.
+    pub watch_timeout: u32,
+    /// `osd_default_notify_timeout`, in seconds.
+    pub notify_timeout: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            limits: Limits::default(),
+            classes: cls::Registry::builtin(),
+            pg: PgConf::default(),
+            window: 0,
+            idle_contexts: 64,
+            trim: TrimSettings::default(),
+            scrub: ScrubSettings::default(),
+            backfills: 1,
+            recovery_active: 10,
+            deletion_paused: false,
+            watch_timeout: 30,
+            notify_timeout: 30,
+        }
+    }
+}
 
 /// An option, or what holds if the table has no such option.
 fn num(c: &Config, name: &str, otherwise: u64) -> u64 {

@@ -1,6 +1,7 @@
 //! What an OSD reports of itself and of the groups that it leads.
 
-use crate::core::{Core, wall_now};
+use crate::clock::wall_now;
+use crate::core::Core;
 use pg::machine::PgStatus;
 use pg::{Pg, StatSum};
 use types::{
@@ -33,7 +34,7 @@ pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64, snap_trim_queues: u64) ->
         num_per_pool_osds: 1,
         num_per_pool_omap_osds: 1,
         snap_trim_queue_len: i32::try_from(snap_trim_queues).unwrap_or(i32::MAX),
-        num_shards_repaired: core.shards_repaired.get(),
+        num_shards_repaired: core.jobs.shards_repaired.get(),
         num_snap_trimming: i32::try_from(core.trimming_groups()).unwrap_or(i32::MAX),
         ..OsdStat::default()
     }

@@ -109,9 +109,9 @@ impl Daemon {
             superblock::put(&mut t, &own);
         }
         let weak = Rc::downgrade(&self.core);
-        self.core.submit(t, move |done| {
+        self.core.backlog.submit(t, move |done| {
             if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                core.fail(format!("maps cannot be stored: {e}"));
+                core.health.fail(format!("maps cannot be stored: {e}"));
             }
         });
         self.after_maps();
@@ -157,7 +157,7 @@ impl Daemon {
             self.id.0
         );
         self.mon.log(LogPriority::ERROR, "cluster", text.clone());
-        self.core.fail(text);
+        self.core.health.fail(text);
     }
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
@@ -167,9 +167,9 @@ impl Daemon {
         let mut t = Transaction::new();
         superblock::put_map(&mut t, epoch, bytes);
         let weak = Rc::downgrade(&self.core);
-        self.core.submit(t, move |done| {
+        self.core.backlog.submit(t, move |done| {
             if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                core.fail(format!("map {epoch} cannot be stored: {e}"));
+                core.health.fail(format!("map {epoch} cannot be stored: {e}"));
             }
         });
         if self.superblock.borrow().oldest == Epoch(0) {
@@ -199,9 +199,9 @@ impl Daemon {
                 let mut t = Transaction::new();
                 superblock::put(&mut t, &self.superblock.borrow());
                 let weak = Rc::downgrade(&self.core);
-                self.core.submit(t, move |done| {
+                self.core.backlog.submit(t, move |done| {
                     if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                        core.fail(format!("the epoch of the boot cannot be stored: {e}"));
+                        core.health.fail(format!("the epoch of the boot cannot be stored: {e}"));
                     }
                 });
                 self.reports.full.set(true);

@@ -13,10 +13,10 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::client_op::OsdQueue;
+use crate::collections::{META_KEY, id_of};
 use crate::copies::Copies;
 use crate::core::{Core, MonLink, Parts};
 use crate::fullness::{self, Fullness};
-use crate::host::{META_KEY, id_of};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
 use crate::osd_map::MapAt;
@@ -610,7 +610,7 @@ async fn load_groups(
             continue;
         };
         let conf = core.settings().pg.clone();
-        let pg = Pg::load(core.whoami, l, map, conf, crate::core::wall_now());
+        let pg = Pg::load(core.whoami, l, map, conf, crate::clock::wall_now());
         let host = core.add_loaded(pg);
         let mut hosts = vec![host];
         for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {
@@ -708,7 +708,7 @@ impl Daemon {
         let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
         let news = tokio::task::spawn_local(async move {
             while let Some(core) = core.upgrade() {
-                core.groups_changed.notified().await;
+                core.pgs.changed.notified().await;
                 // Groups change together: one report for all.
                 tokio::time::sleep(REPORT_PAUSE).await;
                 let Some(d) = weak.upgrade() else { return };
@@ -718,7 +718,7 @@ impl Daemon {
         let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
         let clients = tokio::task::spawn_local(async move {
             while let Some(core) = core.upgrade() {
-                core.tell_clients.notified().await;
+                core.maps.tell_clients.notified().await;
                 let Some(d) = weak.upgrade() else { return };
                 d.tell_clients();
             }
@@ -739,7 +739,7 @@ impl Daemon {
             }
         });
         let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
-        let work = tokio::task::spawn_local(crate::core::run_queued(&self.core));
+        let work = tokio::task::spawn_local(crate::core::scheduling::run_queued(&self.core));
         let reports = tokio::task::spawn_local(Daemon::run_reports(Rc::downgrade(self)));
         self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work, reports]);
     }
@@ -804,7 +804,7 @@ impl Daemon {
     /// Keeps what was learned of costs and capacity, if there is anything new. It does not matter
     /// if that fails.
     fn keep_learned(&self) {
-        let Some((learned, news)) = self.core.with_meter(|m| m.save()) else { return };
+        let Some((learned, news)) = self.core.admission.with_meter(|m| m.save()) else { return };
         if self.learned.replace(news) == news || self.core.store.congested() {
             return;
         }

@@ -196,7 +196,7 @@ impl Pings {
                 seconds("osd_mon_report_interval"),
             )
         };
-        let stamp = crate::core::wall_now();
+        let stamp = crate::clock::wall_now();
         let due = self.beats.borrow_mut().due(now, interval, stamp);
         for (osd, lane, at) in due {
             if !booted {
@@ -258,7 +258,7 @@ impl Pings {
             fsid: d.superblock.borrow().cluster,
             map_epoch: d.core.epoch(),
             op,
-            ping_stamp: crate::core::wall_now(),
+            ping_stamp: crate::clock::wall_now(),
             up_from: d.superblock.borrow().up_from,
             ..OsdPing::default()
         }
@@ -285,7 +285,7 @@ impl Pings {
                     lane,
                     Instant::now(),
                     ping.ping_stamp,
-                    crate::core::wall_now(),
+                    crate::clock::wall_now(),
                     minute,
                 );
                 if let Some(process) = told {

@@ -1,7 +1,7 @@
 //! What arrives from clients and other OSDs.
 
 use super::Daemon;
-use crate::client_op::Request;
+use crate::client_op::{ReplySink, Request};
 use crate::map::ClusterMap;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
@@ -12,6 +12,7 @@ use messages::{
 };
 use msgr::{Connection, Message, ReceiveGuard};
 use pg::MapView;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{EntityAddr, EntityType, Epoch, PgId};
@@ -88,21 +89,17 @@ impl Daemon {
                 return;
             }
         };
-        self.share_map(conn, &session, &m);
+        let sink: Rc<dyn ReplySink> = Rc::new(ConnectionSink(conn.clone(), session.clone()));
+        self.share_map(&sink, &m);
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
         let map = self.map.borrow().clone();
-        self.core.handle_request(
-            request,
-            Rc::new(ConnectionSink(conn.clone(), session.clone())),
-            Some(guard),
-            |r, info| {
-                // A pool that this map does not have is looked for in the next ones; nothing runs
-                // before.
-                let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
-                pool.is_none_or(|pool| session.allows(r, info, &pool))
-            },
-        );
+        self.core.handle_request(request, sink, Some(guard), |r, info| {
+            // A pool that this map does not have is looked for in the next ones; nothing runs
+            // before.
+            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
+            pool.is_none_or(|pool| session.allows(r, info, &pool))
+        });
     }
 
     /// Sends newer maps to a client (Ceph: `OSDService::maybe_share_map`). Clients ask monitors for
@@ -111,10 +108,11 @@ impl Daemon {
     /// this one has begun to lead it after the client looked, gets the newest map at least. The
     /// others get maps only without a gap: a client that misses one sends all again that it waits
     /// for.
-    fn share_map(&self, conn: &Rc<Connection>, session: &Session, m: &OsdOp) {
+    fn share_map(&self, sink: &Rc<dyn ReplySink>, m: &OsdOp) {
         let Some(map) = self.map.borrow().clone() else { return };
         let epoch = map.epoch();
-        if m.epoch >= epoch || session.shared.get() >= epoch {
+        let seen = |shared: &Cell<Epoch>| shared.get() >= epoch;
+        if m.epoch >= epoch || sink.shared_map().is_none_or(seen) {
             return;
         }
         let dropped = {
@@ -127,23 +125,22 @@ impl Daemon {
                 map.mapping(pgid).primary.is_none_or(|p| p.osd != self.id) || m.epoch < since
             })
         };
-        self.send_maps(conn, session, m.epoch, dropped);
+        self.send_maps(sink, m.epoch, dropped);
     }
 
     /// Sends the newest map to the clients of requests that waited here and were dropped.
     pub(super) fn tell_clients(&self) {
-        for (sink, sent) in self.core.clients_to_tell() {
-            if let Some(ConnectionSink(conn, session)) = sink.client() {
-                self.send_maps(conn, session, sent, true);
-            }
+        for (sink, sent) in self.core.maps.clients_to_tell() {
+            self.send_maps(&sink, sent, true);
         }
     }
 
     /// Sends a client the maps behind the one that it has. If these are many, it gets the newest
     /// one if it `must` hear of it, and else nothing.
-    fn send_maps(&self, conn: &Rc<Connection>, session: &Session, has: Epoch, must: bool) {
+    fn send_maps(&self, sink: &Rc<dyn ReplySink>, has: Epoch, must: bool) {
+        let Some(shared) = sink.shared_map() else { return };
         let epoch = self.core.epoch();
-        let first = has.max(session.shared.get()).next();
+        let first = has.max(shared.get()).next();
         if first > epoch {
             return;
         }
@@ -151,10 +148,10 @@ impl Daemon {
         if !few && !must {
             return;
         }
-        session.shared.set(epoch);
+        shared.set(epoch);
         let first = if few { first } else { epoch };
-        let (core, conn, fsid) =
-            (self.core.clone(), conn.clone(), self.superblock.borrow().cluster);
+        let (core, sink, fsid) =
+            (self.core.clone(), sink.clone(), self.superblock.borrow().cluster);
         tokio::task::spawn_local(async move {
             let mut maps = BTreeMap::new();
             for e in (first.0..=epoch.0).map(Epoch) {
@@ -168,7 +165,7 @@ impl Daemon {
             }
             let Some(oldest) = maps.keys().next().copied() else { return };
             let m = OsdMapMsg { fsid, maps, oldest, newest: epoch, ..OsdMapMsg::default() };
-            conn.send(m.encode(conn.features()));
+            sink.maps(m);
         });
     }
 

@@ -1,0 +1,87 @@
+//! The newest map, what waits for a newer one, and which clients must hear of it.
+
+use crate::client_op::{ClientOp, ReplySink};
+use crate::map::ClusterMapRef;
+use crate::peer_net::Envelope;
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tokio::sync::Notify;
+use types::Epoch;
+
+/// What waits for a map.
+pub(crate) enum Waiting {
+    Op(Rc<ClientOp>),
+    Peer(Box<Envelope>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Maps {
+    newest: RefCell<Option<ClusterMapRef>>,
+    waiting: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
+    /// Clients that must see the newest map, by session: see
+    /// [`Core::drop_request`](super::Core::drop_request).
+    to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
+    /// There are such clients.
+    pub(crate) tell_clients: Notify,
+    /// Waiting requests were looked through for those that are not for this OSD any more since some
+    /// PG last had another leader, in this epoch.
+    void_before: Cell<Epoch>,
+}
+
+impl Maps {
+    /// The newest map.
+    pub(crate) fn newest(&self) -> Option<ClusterMapRef> {
+        self.newest.borrow().clone()
+    }
+
+    /// Its epoch, 0 without a map.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.newest.borrow().as_ref().map_or(Epoch(0), |m| m.epoch())
+    }
+
+    /// Takes the next map.
+    pub(crate) fn set(&self, map: ClusterMapRef) {
+        *self.newest.borrow_mut() = Some(map);
+    }
+
+    /// Something waits for the map of an epoch.
+    pub(crate) fn wait(&self, epoch: Epoch, what: Waiting) {
+        self.waiting.borrow_mut().entry(epoch).or_default().push(what);
+    }
+
+    /// What waited for the newest map or an older one.
+    pub(crate) fn take_ready(&self) -> impl Iterator<Item = Waiting> + use<> {
+        let epoch = self.epoch();
+        let mut waiting = self.waiting.borrow_mut();
+        let later = waiting.split_off(&epoch.next());
+        std::mem::replace(&mut *waiting, later).into_values().flatten()
+    }
+
+    /// The client of a request that was sent by the map of an epoch must see the newest one.
+    pub(crate) fn tell(&self, sink: &Rc<dyn ReplySink>, sent: Epoch) {
+        let mut clients = self.to_tell.borrow_mut();
+        let (_, oldest) = clients.entry(sink.session()).or_insert_with(|| (sink.clone(), sent));
+        *oldest = sent.min(*oldest);
+        self.tell_clients.notify_one();
+    }
+
+    /// Clients whose requests were dropped since the last call, with the oldest map that one of
+    /// these was sent by.
+    pub(crate) fn clients_to_tell(&self) -> Vec<(Rc<dyn ReplySink>, Epoch)> {
+        std::mem::take(&mut *self.to_tell.borrow_mut()).into_values().collect()
+    }
+
+    /// Whether a PG has another leader since requests that wait were last looked through.
+    pub(crate) fn leads_anew(&self, newest: Epoch) -> bool {
+        newest > self.void_before.replace(newest)
+    }
+
+    /// Forgets all that waits.
+    pub(crate) fn clear(&self) {
+        self.waiting.borrow_mut().clear();
+        self.to_tell.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,89 @@
+//! The copies of placement groups that an OSD has, and what waits for one.
+
+use crate::client_op::ClientOp;
+use crate::host::PgHost;
+use pg::creation::UnbornPgs;
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use tokio::sync::Notify;
+use types::{PgId, SpgId};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Pgs {
+    hosts: RefCell<FxHashMap<SpgId, Rc<PgHost>>>,
+    /// PGs that are not born yet.
+    pub(crate) unborn: RefCell<UnbornPgs>,
+    /// Copies that were here since the start.
+    made: Cell<u64>,
+    /// Requests for PGs that this OSD leads by the map, but does not have yet.
+    waiting: RefCell<FxHashMap<SpgId, Vec<Rc<ClientOp>>>>,
+    /// A PG became active, or stopped being it: the manager should know soon.
+    pub(crate) changed: Notify,
+}
+
+impl Pgs {
+    /// All copies.
+    pub(crate) fn all(&self) -> Vec<Rc<PgHost>> {
+        self.hosts.borrow().values().cloned().collect()
+    }
+
+    /// The names of all copies.
+    pub(crate) fn ids(&self) -> Vec<SpgId> {
+        self.hosts.borrow().keys().copied().collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.hosts.borrow().len()
+    }
+
+    /// A copy.
+    #[inline]
+    pub(crate) fn get(&self, id: SpgId) -> Option<Rc<PgHost>> {
+        self.hosts.borrow().get(&id).cloned()
+    }
+
+    /// Any copy of a PG.
+    pub(crate) fn any(&self, pgid: PgId) -> Option<Rc<PgHost>> {
+        self.hosts.borrow().values().find(|h| h.pgid == pgid).cloned()
+    }
+
+    /// Adds a copy.
+    pub(crate) fn insert(&self, host: Rc<PgHost>) {
+        self.hosts.borrow_mut().insert(host.id, host);
+    }
+
+    /// Forgets a copy.
+    pub(crate) fn remove(&self, id: SpgId) {
+        self.hosts.borrow_mut().remove(&id);
+    }
+
+    /// A number for a copy of a group that was never given before.
+    pub(crate) fn next_copy(&self) -> u64 {
+        self.made.set(self.made.get() + 1);
+        self.made.get()
+    }
+
+    /// A request waits for a copy.
+    pub(crate) fn wait(&self, id: SpgId, op: Rc<ClientOp>) {
+        self.waiting.borrow_mut().entry(id).or_default().push(op);
+    }
+
+    /// The copies that requests wait for.
+    pub(crate) fn waited_for(&self) -> Vec<SpgId> {
+        self.waiting.borrow().keys().copied().collect()
+    }
+
+    /// What waited for a copy.
+    pub(crate) fn take_waiting(&self, id: SpgId) -> Vec<Rc<ClientOp>> {
+        self.waiting.borrow_mut().remove(&id).unwrap_or_default()
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.hosts.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,144 @@
+//! From a client's message to the scheduler: what a request may do, whose it is by the map, and
+//! which requests this OSD must not answer.
+
+use super::Core;
+use super::maps::Waiting;
+use crate::client_op::{ClientOp, ReplySink, Request, Work};
+use crate::tracker::Stage;
+use objops::{OpInfo, OsdFlags};
+use std::rc::Rc;
+use std::time::Instant;
+use types::{Errno, PgId, PgShard, SpgId};
+
+impl Core {
+    /// Takes a client's request. `allowed` decides whether the client's capabilities cover it.
+    pub fn handle_request(
+        &self,
+        request: Request,
+        sink: Rc<dyn ReplySink>,
+        guard: Option<msgr::ReceiveGuard>,
+        allowed: impl FnOnce(&Request, &OpInfo) -> bool,
+    ) {
+        let request = Rc::new(request);
+        let tracked = self.tracker.start(request.clone(), Instant::now());
+        let (info, refused) =
+            match OpInfo::new(request.m.flags, &request.m.ops, &self.settings().classes) {
+                Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => {
+                    (info, Some(Errno::EINVAL))
+                }
+                Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
+                Ok(info) => (info, None),
+                Err(e) => (OpInfo::default(), Some(e)),
+            };
+        let raw = PgId { pool: request.m.pgid.pgid.pool, seed: request.m.pgid.pgid.seed };
+        let op = Rc::new(ClientOp::new(request, info, raw, sink, tracked, guard));
+        if let Some(e) = refused {
+            op.reply_error(e, self.epoch());
+            return;
+        }
+        self.route(op);
+    }
+
+    /// Finds the group of a request and queues it there, or lets it wait, or drops it.
+    pub(crate) fn route(&self, op: Rc<ClientOp>) {
+        let m = op.m();
+        if m.epoch > self.epoch() {
+            op.tracked.delayed("waiting for map");
+            self.wait_map(m.epoch, Waiting::Op(op));
+            return;
+        }
+        let Some(map) = self.map() else { return };
+        let Some(pgid) = map.fold(op.pgid) else {
+            // The pool is gone, or the client is mistaken.
+            return self.drop_request(&op);
+        };
+        let op = if pgid == op.pgid { op } else { self.refold(op, pgid) };
+        // Clients name the copy that leads; in replicated pools that has no position.
+        let id = op.copy();
+        match self.host(id) {
+            Some(host)
+                if host.with_pg(|pg| pg.is_primary() && pg.is_active())
+                    && host.is_sign_of_life(&op) =>
+            {
+                op.tracked.mark(Stage::ReachedPg);
+                host.run_client_op(op);
+            }
+            Some(host) if host.may_serve(&op) => {
+                if let Some(op) = host.wait_if_not_ready(op) {
+                    op.tracked.mark(Stage::Queued);
+                    self.enqueue(Work::Client(op));
+                }
+            }
+            Some(_) => self.drop_request(&op),
+            None if map.mapping(pgid).primary == Some(self.copy_here(id)) => {
+                op.tracked.delayed("waiting for pg");
+                self.pgs.wait(id, op);
+            }
+            None => self.drop_request(&op),
+        }
+    }
+
+    /// The name of a copy that this OSD has.
+    fn copy_here(&self, id: SpgId) -> PgShard {
+        PgShard { osd: self.whoami, shard: id.shard }
+    }
+
+    /// A request whose group was split meanwhile.
+    fn refold(&self, op: Rc<ClientOp>, pgid: PgId) -> Rc<ClientOp> {
+        match Rc::try_unwrap(op) {
+            Ok(mut op) => {
+                op.pgid = pgid;
+                Rc::new(op)
+            }
+            Err(shared) => shared,
+        }
+    }
+
+    /// Drops a request that this OSD must not answer: by a map that its client had not seen when it
+    /// sent it, another OSD leads the group, or this one leads it anew. The client sends it again
+    /// when it has seen that map. One that has nothing else under way hears of no map for as long
+    /// as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
+    pub(crate) fn drop_request(&self, op: &ClientOp) {
+        if op.is_replied() || !op.sink().is_open() || op.sink().shared_map().is_none() {
+            return;
+        }
+        let sent = op.m().epoch;
+        tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, %sent, "request dropped");
+        self.maps.tell(op.sink(), sent);
+    }
+
+    /// Groups may have other leaders than before: requests that wait for their turn and that this
+    /// OSD must not answer any more are dropped. Their clients send them to whom they belong to
+    /// now. If they stayed, those behind them would wait for them, and the manager would take them
+    /// for something that is asked for.
+    pub fn drop_void(&self) {
+        let newest = self
+            .pgs
+            .all()
+            .iter()
+            .map(|h| h.with_pg(|pg| pg.info().history.same_primary_since))
+            .max()
+            .unwrap_or_default();
+        let Some(map) = self.map().filter(|_| self.maps.leads_anew(newest)) else {
+            return;
+        };
+        let is_void = |op: &ClientOp| {
+            let resend = map.pool_ops(op.pgid.pool).map(|pool| pool.last_force_op_resend);
+            resend.zip(self.host(op.copy())).is_some_and(|(resend, host)| host.is_void(op, resend))
+        };
+        let out = self.admission.queue.borrow_mut().take_out(&is_void, Instant::now());
+        out.iter().for_each(|op| self.drop_request(op));
+    }
+
+    /// A client's connection is gone: what waits for its turn the client sends again, if it still
+    /// wants it (Ceph: `osd_discard_disconnected_ops`).
+    pub(crate) fn drop_requests_of(&self, session: u64) {
+        let gone = self
+            .admission
+            .queue
+            .borrow_mut()
+            .take_out(&|op| op.sink().session() == session, Instant::now());
+        // Not while somebody has the queue: what goes with them may make room for others.
+        drop(gone);
+    }
+}

@@ -1,0 +1,43 @@
+//! Which PGs may recover, be filled, trim and be scrubbed on an OSD.
+
+use crate::scrubs::Scrubs;
+use crate::trims::TrimTurns;
+use pg::{Places, Reserver};
+use std::cell::RefCell;
+use types::SpgId;
+
+/// All reservations of an OSD.
+#[derive(Default)]
+pub(crate) struct Reservations {
+    /// Which PGs backfill, and which want to.
+    pub(crate) recovery: RefCell<RecoveryTurns>,
+    /// Which PGs may begin to recover an object.
+    pub(crate) objects: RefCell<Places<SpgId>>,
+    /// Which PGs trim, and which want to.
+    pub(crate) trims: RefCell<TrimTurns>,
+    /// Which PGs are scrubbed, and which are to be.
+    pub(crate) scrubs: RefCell<Scrubs>,
+}
+
+/// Whose turn it is to recover or to be filled on an OSD.
+pub(crate) struct RecoveryTurns {
+    /// Groups that this OSD leads.
+    pub(crate) own: Reserver<SpgId>,
+    /// Groups that others lead.
+    pub(crate) target: Reserver<SpgId>,
+    /// The used part of the store above which no group moves here.
+    pub(crate) backfillfull: f64,
+    /// The store takes no more copies.
+    pub(crate) full: bool,
+}
+
+impl Default for RecoveryTurns {
+    fn default() -> RecoveryTurns {
+        RecoveryTurns {
+            own: Reserver::default(),
+            target: Reserver::default(),
+            backfillfull: 1.0,
+            full: false,
+        }
+    }
+}
