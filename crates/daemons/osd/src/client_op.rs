@@ -372,7 +372,7 @@ impl admission::Request for ClientOp {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::tracker::Tracker;
     use admission::Request as _;
@@ -384,7 +384,7 @@ mod tests {
         fn reply(&self, _: OsdOpReply, _: u64, _: u16) {}
     }
 
-    fn request(flags: OsdFlags, op: Op) -> ClientOp {
+    pub(crate) fn request(flags: OsdFlags, op: Op) -> ClientOp {
         let pgid = PgId { pool: PoolId(3), seed: 0 };
         let m = OsdOp {
             pgid: SpgId { pgid, ..SpgId::default() },

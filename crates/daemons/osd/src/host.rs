@@ -18,6 +18,7 @@ use crate::rooms::Counted;
 use crate::scrubs::Scan;
 use crate::tracker::Stage;
 use crate::trims::{Pace, Trimmer};
+use crate::waits::{Reason, Waiter, Waits};
 use admission::work::{Background, Kind, ReadObject, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
@@ -25,13 +26,13 @@ use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
 use objops::watch::{Effects, Watcher, Watches};
 use pg::{
-    Action, Dup, Event, GiveUp, LostRefused, NewEntry, OpToken, Payload, PeerHeader, PeerMsg,
-    Persist, Pg, PgConf, Proposal, Source, StatSum,
+    Action, Event, GiveUp, LostRefused, NewEntry, OpToken, Payload, PeerHeader, PeerMsg, Persist,
+    Pg, PgConf, Proposal, Source, StatSum,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
 use store::{Coll, Key, Transaction};
@@ -85,14 +86,8 @@ pub(crate) struct State {
     pub(crate) contexts: FxHashMap<ObjectId, Rc<Context>>,
     /// Requests in execution or in flight, by address.
     pub(crate) running: FxHashMap<usize, Rc<ClientOp>>,
-    pub(crate) waiting_active: VecDeque<Rc<ClientOp>>,
-    /// Requests that came, or were to be answered, while replicas did not answer.
-    pub(crate) waiting_readable: Vec<Rc<ClientOp>>,
-    pub(crate) waiting_object: FxHashMap<ObjectId, Vec<Rc<ClientOp>>>,
-    pub(crate) waiting_dup: BTreeMap<Eversion, Vec<(Rc<ClientOp>, Dup)>>,
-    pub(crate) waiting_room: VecDeque<Rc<ClientOp>>,
-    /// Writes of objects that are being scrubbed.
-    pub(crate) waiting_scrub: Vec<Rc<ClientOp>>,
+    /// Requests that wait, and for what.
+    pub(crate) waits: Waits,
     /// Sessions that were told to hold back.
     pub(crate) backoffs: Vec<(Rc<dyn ReplySink>, OsdBackoff)>,
 }
@@ -151,12 +146,7 @@ impl PgHost {
                 flights: Flights::default(),
                 contexts: FxHashMap::default(),
                 running: FxHashMap::default(),
-                waiting_active: VecDeque::new(),
-                waiting_readable: Vec::new(),
-                waiting_object: FxHashMap::default(),
-                waiting_dup: BTreeMap::new(),
-                waiting_room: VecDeque::new(),
-                waiting_scrub: Vec::new(),
+                waits: Waits::default(),
                 backoffs: Vec::new(),
             }),
             generation: Cell::new(0),
@@ -536,16 +526,21 @@ impl PgHost {
     fn answer_dups(&self, version: Eversion) {
         let done = {
             let mut st = self.st.borrow_mut();
-            if st.waiting_dup.is_empty() {
+            if st.waits.is_empty() {
                 return;
             }
-            let later =
-                st.waiting_dup.split_off(&Eversion { version: version.version + 1, ..version });
-            std::mem::replace(&mut st.waiting_dup, later)
+            st.waits.take_range(Reason::Durable(Eversion::ZERO), Reason::Durable(version))
         };
-        for (op, dup) in done.into_values().flatten() {
-            self.reply_dup(&op, &dup);
+        for waiter in done {
+            if let Waiter::Resent(op, dup) = waiter {
+                self.reply_dup(&op, &dup);
+            }
         }
+    }
+
+    /// A request waits.
+    pub(crate) fn wait(&self, op: Rc<ClientOp>, reason: Reason) {
+        self.st.borrow_mut().waits.add(reason, Waiter::Op(op));
     }
 
     /// The request is over.
@@ -583,14 +578,7 @@ impl PgHost {
             for _ in 0..n {
                 self.core.perf.op_wip.dec();
             }
-            ops.extend(std::mem::take(&mut st.waiting_object).into_values().flatten());
-            ops.extend(
-                std::mem::take(&mut st.waiting_dup).into_values().flatten().map(|(op, _)| op),
-            );
-            ops.extend(std::mem::take(&mut st.waiting_active));
-            ops.extend(std::mem::take(&mut st.waiting_readable));
-            ops.extend(std::mem::take(&mut st.waiting_room));
-            ops.extend(std::mem::take(&mut st.waiting_scrub));
+            ops.extend(st.waits.drain());
             (st.pg.is_primary(), ops)
         };
         for op in &ops {
@@ -611,8 +599,7 @@ impl PgHost {
             stays
         });
         ops.sort_by_key(|op| op.received);
-        ops.iter().for_each(|op| op.tracked.delayed("waiting for peered"));
-        self.st.borrow_mut().waiting_active = ops.into();
+        ops.into_iter().for_each(|op| self.wait(op, Reason::Active));
     }
 
     /// Lets everybody go on who was told to hold back.
@@ -626,7 +613,7 @@ impl PgHost {
     fn activated(self: &Rc<Self>) {
         self.core.pgs.changed.notify_one();
         self.release_backoffs();
-        let mut ops = Vec::from(std::mem::take(&mut self.st.borrow_mut().waiting_active));
+        let mut ops: Vec<_> = self.st.borrow_mut().waits.take_ops(&Reason::Active).collect();
         // Some came when the group was not active, and others had their turn then, which had come
         // before them.
         ops.sort_by_key(|op| op.received);
@@ -636,15 +623,15 @@ impl PgHost {
     }
 
     fn object_ready(self: &Rc<Self>, oid: &ObjectId) {
-        let ops = self.st.borrow_mut().waiting_object.remove(oid);
-        for op in ops.into_iter().flatten() {
-            self.core.enqueue(Work::Client(op));
+        for reason in [Reason::Missing(oid.clone()), Reason::Degraded(oid.clone())] {
+            let ops = self.st.borrow_mut().waits.take_ops(&reason);
+            ops.for_each(|op| self.core.enqueue(Work::Client(op)));
         }
     }
 
     /// There may be room in the store again.
     pub(crate) fn retry_for_room(self: &Rc<Self>) {
-        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_room);
+        let ops = self.st.borrow_mut().waits.take_ops(&Reason::Room);
         for op in ops {
             self.core.enqueue(Work::Client(op));
         }

@@ -8,6 +8,7 @@
 use crate::client_op::ClientOp;
 use crate::clock::steady_now;
 use crate::host::{Context, PgHost};
+use crate::waits::{Reason, Waiter};
 use pg::{Event, Steady};
 use std::rc::Rc;
 use types::Errno;
@@ -33,16 +34,15 @@ impl PgHost {
             self.core.reply_error(op, Errno::EAGAIN);
             return;
         }
-        op.tracked.delayed("waiting for readable");
         let mut st = self.st.borrow_mut();
         st.pg.set_clock(steady_now());
         st.pg.wait_readable();
-        st.waiting_readable.push(op.clone());
+        st.waits.add(Reason::Readable, Waiter::Op(op.clone()));
     }
 
     /// Reads may be answered again.
     pub(crate) fn readable(&self) {
-        let mut ops = std::mem::take(&mut self.st.borrow_mut().waiting_readable);
+        let mut ops: Vec<_> = self.st.borrow_mut().waits.take_ops(&Reason::Readable).collect();
         // Some came while replicas were not heard, and others had their turn then, which had come
         // before them.
         ops.sort_by_key(|op| op.received);

@@ -1,39 +1,30 @@
-//! Requests of clients in a placement group (Ceph: `PrimaryLogPG::do_op` and `execute_ctx`).
+//! Requests of clients in a PG, up to their turn at their object (Ceph: `PrimaryLogPG::do_op`).
 //!
 //! ```text
-//! run_client_op ─► object's turn ─► start ─► execute ──► reply (reads, errors of reads)
-//!      │                              │          └─► propose ─► (durable) ─► reply
-//!      └─ not active: waits           └─ missing object, resent request: waits
+//! run_client_op ─► object's turn ─► begin ─► execution (crate::host_execute)
+//!      │
+//!      └─ not active, replicas not heard: waits
 //! ```
 
 use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::gate::{Head, Mode};
-use crate::host::{Completion, Context, Job, PgHost};
+use crate::host::{Context, Job, PgHost};
+use crate::host_execute::Done;
 use crate::map::ClusterMapRef;
 use crate::tracker::Stage;
+use crate::waits::Reason;
 use admission::legs::Leg;
 use bytes::Bytes;
 use messages::{Op, OsdBackoff};
-use objops::object::{At, ObjectState, SnapSet, SnapSetExt, decode_attr};
+use objops::object::{ObjectState, SnapSet, decode_attr};
 use objops::pgls::{self, Filter};
-use objops::seal::{SealArgs, error_entry};
-use objops::txn::Mutations;
-use objops::{Env, Exec, OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR, WatchEnv};
-use pg::{Dup, ObjectStatus, StatSum};
-use smallvec::smallvec;
+use objops::{OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
+use pg::Dup;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
-use types::{EntityType, Epoch, Errno, ObjectId, SnapContext, SnapId};
-
-/// What became of an executed request.
-enum Done {
-    /// It was answered, proposed or dropped.
-    Over,
-    /// It waits for an object and runs again when that is there.
-    Waits,
-}
+use types::{Epoch, Errno, ObjectId, SnapId};
 
 impl PgHost {
     /// Whether requests of this kind may be served here at all.
@@ -112,8 +103,7 @@ impl PgHost {
     fn wait_active(&self, op: Rc<ClientOp>, map: &ClusterMapRef) {
         // A client that holds back sends it again when it is told to go on.
         if !self.hold_back(&op, map) {
-            op.tracked.delayed("waiting for peered");
-            self.st.borrow_mut().waiting_active.push_back(op);
+            self.wait(op, Reason::Active);
         }
     }
 
@@ -333,439 +323,6 @@ impl PgHost {
         }
     }
 
-    fn wait_object(&self, oid: &ObjectId, op: &Rc<ClientOp>, why: &'static str) -> Done {
-        op.tracked.delayed(why);
-        self.st.borrow_mut().waiting_object.entry(oid.clone()).or_default().push(op.clone());
-        Done::Waits
-    }
-
-    async fn execute(
-        self: &Rc<Self>,
-        context: &Rc<Context>,
-        op: &Rc<ClientOp>,
-        generation: u64,
-    ) -> Done {
-        let write = op.info.may_write();
-        if write && self.waits_for_scrub(op) {
-            return Done::Waits;
-        }
-        match self.with_pg(|pg| pg.object_status(&op.head)) {
-            ObjectStatus::Missing | ObjectStatus::Unfound => {
-                self.handle(pg::Event::RecoverNow(op.head.clone()));
-                return self.wait_object(&op.head, op, "waiting for missing object");
-            }
-            ObjectStatus::Degraded if op.info.rwordered() => {
-                self.handle(pg::Event::RecoverNow(op.head.clone()));
-                return self.wait_object(&op.head, op, "waiting for degraded object");
-            }
-            _ => {}
-        }
-        if write && let Some(dup) = self.with_pg(|pg| pg.find_dup(&op.reqid)) {
-            if dup.committed {
-                self.reply_dup(op, &dup);
-            } else {
-                op.tracked.delayed("waiting for ondisk");
-                self.st
-                    .borrow_mut()
-                    .waiting_dup
-                    .entry(dup.version)
-                    .or_default()
-                    .push((op.clone(), dup));
-                return Done::Waits;
-            }
-            return Done::Over;
-        }
-        match self.execute_on(context, op, generation).await {
-            Ok(done) => done,
-            Err(e) => {
-                if self.generation.get() == generation {
-                    self.refuse(
-                        op,
-                        Outcome { result: e.as_result(), no_output: true, ..Outcome::default() },
-                    );
-                }
-                Done::Over
-            }
-        }
-    }
-
-    /// Reads for a client that any replica may serve. Its answer is checked as any read's.
-    pub(crate) async fn execute_on_replica(
-        self: &Rc<Self>,
-        context: &Rc<Context>,
-        op: &Rc<ClientOp>,
-        generation: u64,
-    ) {
-        if let Err(e) = self.execute_on(context, op, generation).await
-            && self.generation.get() == generation
-        {
-            self.refuse(
-                op,
-                Outcome { result: e.as_result(), no_output: true, ..Outcome::default() },
-            );
-        }
-    }
-
-    /// Answers a request that failed before or in its execution. A write's failure is remembered,
-    /// so that the same request fails in the same way when it is sent again.
-    fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
-        if op.info.may_write() {
-            self.remember(op, outcome, self.with_pg(|p| p.info().last_user_version));
-            return;
-        }
-        if !self.may_answer(op) {
-            self.wait_readable(op);
-            return;
-        }
-        let versions = match outcome.result == Errno::ENOENT.as_result() {
-            true => {
-                self.with_pg(|p| Versions::Absent(p.info().last_update, p.info().last_user_version))
-            }
-            false => Versions::None,
-        };
-        op.reply(&outcome, self.core.epoch(), versions);
-    }
-
-    /// Logs a request that changes nothing, and answers it when that is durable.
-    fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome, user_version: u64) {
-        let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
-        let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
-        op.tracked.mark(Stage::WaitingForSubOps);
-        let completion = Completion::Client {
-            op: op.clone(),
-            user_version,
-            outcome,
-            context: None,
-            in_bytes: 0,
-            effects: None,
-        };
-        if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
-            self.park(op);
-        }
-    }
-
-    /// The group stopped serving in the middle.
-    fn park(&self, op: &Rc<ClientOp>) {
-        self.finish(op);
-        self.st.borrow_mut().waiting_active.push_back(op.clone());
-    }
-
-    async fn execute_on(
-        self: &Rc<Self>,
-        context: &Rc<Context>,
-        op: &Rc<ClientOp>,
-        generation: u64,
-    ) -> Result<Done, Errno> {
-        let m = op.m();
-        let write = op.info.may_write();
-        let map = self.core.map().ok_or(Errno::EAGAIN)?;
-        let pool = map.pool_ops(self.pgid.pool).ok_or(Errno::ENOENT)?;
-        let head = self.head(context, &op.head).await?;
-        if self.generation.get() != generation {
-            return Ok(Done::Over);
-        }
-        // Which object: the head, or the clone that has the snapshot.
-        let clone;
-        let target = if op.oid.is_head() {
-            &head.state
-        } else {
-            if !head.state.exists {
-                return Err(Errno::ENOENT);
-            }
-            let snap = op.oid.snap;
-            let by_id = op.has(OsdFlags::MAP_SNAP_CLONE);
-            let at =
-                if by_id { head.snapset.locate_clone(snap) } else { head.snapset.locate(snap) };
-            match at {
-                At::Head => &head.state,
-                At::Nothing => return Err(Errno::ENOENT),
-                At::Clone(id) => {
-                    let oid = op.head.at(id);
-                    if matches!(
-                        self.with_pg(|pg| pg.object_status(&oid)),
-                        ObjectStatus::Missing | ObjectStatus::Unfound
-                    ) {
-                        self.handle(pg::Event::RecoverNow(oid.clone()));
-                        return Ok(self.wait_object(&oid, op, "waiting for missing object"));
-                    }
-                    if !by_id && map.snap_removed(self.pgid.pool, snap) {
-                        return Err(Errno::ENOENT);
-                    }
-                    clone = self.load(&oid).await?;
-                    &clone
-                }
-            }
-        };
-        if let Some(oid) = self.rollback_waits(op, &head.snapset) {
-            self.handle(pg::Event::RecoverNow(oid.clone()));
-            return Ok(self.wait_object(&oid, op, "waiting for degraded object"));
-        }
-        let snapdir = m.snapid == SnapId::SNAPDIR;
-        if !write
-            && !op.info.may_cache()
-            && !(if snapdir { target.exists } else { target.visible() })
-        {
-            return Err(Errno::ENOENT);
-        }
-        if op.has(OsdFlags::FLUSH) {
-            // Only within a flush to a base pool, and there are none.
-            return Err(Errno::EINVAL);
-        }
-        let snapc = self.snap_context(op, &pool.pool_snapc, &map);
-        if write {
-            if op.has(OsdFlags::ORDERSNAP) && snapc.seq < head.snapset.seq {
-                op.reply_error(Errno::EOLDSNAPC, self.core.epoch());
-                return Ok(Done::Over);
-            }
-            if !snapc.is_valid() {
-                return Err(Errno::EINVAL);
-            }
-        }
-        let settings = self.core.settings();
-        let now = crate::clock::wall_now();
-        let origin = cls::Origin {
-            entity: op.request.source,
-            addr: op.request.addr,
-            last_user_version: self.with_pg(|p| p.info().last_user_version),
-            snap_seq: head.snapset.seq.0,
-            mtime: m.mtime,
-            now,
-            features: denc::Features(m.features),
-            min_compat_client: pool.min_compat_client,
-            require_osd_release: pool.require_osd_release,
-            min_alloc_size: store::BLOCK,
-            stripe_width: pool.stripe_width,
-        };
-        let removed = |s| map.snap_removed(self.pgid.pool, s);
-        let watch = WatchEnv {
-            entity: op.reqid.name,
-            watch_timeout: settings.watch_timeout,
-            notify_timeout: settings.notify_timeout,
-            ping: &|watcher| self.watch_ping(&target.oid, watcher),
-            next_id: &|| self.core.next_notify_id(),
-        };
-        let env = Env {
-            reader: &self.reader,
-            classes: &settings.classes,
-            copies: &*self.core.copies,
-            limits: &settings.limits,
-            pool: pool.rules,
-            snapc: &snapc,
-            snap_removed: &removed,
-            origin: &origin,
-            watch: &watch,
-            random: rand::fill,
-        };
-        let mut exec = Exec::new(&env, target.oid.to_key(), target, &head.snapset);
-        let (result, ops) = exec.run(&m.ops).await;
-        if self.generation.get() != generation {
-            return Ok(Done::Over);
-        }
-        if write && result >= 0 {
-            // What is covered in part is completed from what is there, and that may be bad. The
-            // store would refuse the change then, when it has its place in the log already.
-            let had = if target.exists { target.oi.size } else { 0 };
-            for (oid, at) in exec.txn.edges().filter(|(oid, at)| *at < had && **oid == target.oid) {
-                let _ = self.reader.read(&oid.to_key(), at, store::BLOCK).await;
-            }
-            if self.generation.get() != generation {
-                return Ok(Done::Over);
-            }
-        }
-        if write && self.waits_for_scrub(op) {
-            return Ok(Done::Waits);
-        }
-        if !self.with_pg(|pg| pg.is_primary()) {
-            // A replica repairs nothing by itself: the primary has another copy, and scrubs find
-            // this one.
-            let damaged = self.reader.is_damaged();
-            if damaged {
-                self.note_damage().await;
-            }
-            if damaged || self.with_pg(|pg| pg.must_wait(&target.oid, false)) {
-                return Err(Errno::EAGAIN);
-            }
-        } else if let Some(oid) = self.lost_meanwhile(op, &target.oid, &head.snapset).await {
-            return Ok(match self.generation.get() == generation {
-                true => self.wait_for_recovery(oid, op),
-                false => Done::Over,
-            });
-        }
-        let mut outcome = Outcome { result, ops, no_output: false, data_offset: exec.data_offset };
-        if result < 0 {
-            self.refuse(op, outcome);
-            return Ok(Done::Over);
-        }
-        let effects = exec.effects.take();
-        if !write
-            && (!self.may_answer(op) || (effects.is_some() && !self.with_pg(|pg| pg.is_primary())))
-        {
-            self.wait_readable(op);
-            return Ok(Done::Waits);
-        }
-        if !exec.changes() {
-            if let Some(effects) = effects {
-                self.watch_effects(op, &target.oid, *effects, exec.reply_user_version());
-            }
-            if write {
-                self.remember(op, outcome, exec.reply_user_version());
-            } else {
-                let bytes: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
-                op.reply(&outcome, self.core.epoch(), Versions::Read(exec.reply_user_version()));
-                self.read_stats.borrow_mut().add(&exec.stats);
-                self.core.count(op, 0, bytes as u64, None);
-            }
-            return Ok(Done::Over);
-        }
-        let grows = exec.stats.num_bytes > 0 || exec.stats.num_objects > 0;
-        let force = op.has(OsdFlags::FULL_FORCE) || op.request.source.kind == EntityType::MDS;
-        if grows && pool.rules.full && !force {
-            if op.has(OsdFlags::FULL_TRY) {
-                return Err(if pool.rules.full_quota { Errno::EDQUOT } else { Errno::ENOSPC });
-            }
-            // Dropped: the client sends it again when the pool is no longer full.
-            self.finish(op);
-            return Ok(Done::Waits);
-        }
-        let in_bytes = exec.txn.bytes_written();
-        if grows && !force {
-            if (self.core.is_failsafe_full() || self.writes_lack_room(in_bytes))
-                && !op.has(OsdFlags::FULL_TRY)
-            {
-                // The pool will be full in one of the next maps; till then, or till there is room,
-                // it waits.
-                op.tracked.delayed("waiting for room");
-                self.core.let_pass(op, in_bytes);
-                self.finish(op);
-                self.st.borrow_mut().waiting_room.push_back(op.clone());
-                self.core.rooms.full_waiters.set(true);
-                return Ok(Done::Waits);
-            }
-            let space = self.core.backlog.space();
-            if space.available < in_bytes.saturating_add(crate::rooms::reserve(&space)) {
-                return Err(Errno::ENOSPC);
-            }
-        }
-        let returnvec = op.info.allows_returnvec();
-        if returnvec {
-            for done in &mut outcome.ops {
-                if done.out_len() > settings.limits.write_reply {
-                    outcome.result = Errno::EOVERFLOW.as_result();
-                    done.rval = Errno::EOVERFLOW.as_result();
-                    done.outdata.clear();
-                }
-            }
-        } else {
-            outcome.result = 0;
-            outcome.no_output = true;
-        }
-        if outcome.result < 0 {
-            self.refuse(op, outcome);
-            return Ok(Done::Over);
-        }
-        let (first_version, last_user_version) =
-            self.with_pg(|p| (p.next_version(), p.info().last_user_version));
-        let sealed = exec.seal(SealArgs {
-            first_version,
-            last_user_version,
-            reqid: op.reqid,
-            mtime: m.mtime,
-            now,
-            return_code: if returnvec { outcome.result } else { 0 },
-            op_returns: if returnvec { op_returns(&outcome) } else { Vec::new() },
-        });
-        self.with_pg(|pg| op.tracked.waits_for(pg.acknowledged_by().map(|c| c.osd)));
-        // The next operation on the object sees the new state; the store has it as soon as this is
-        // proposed.
-        let before = context
-            .head
-            .borrow_mut()
-            .replace(Rc::new(Head { state: sealed.new, snapset: sealed.snapset }));
-        let completion = Completion::Client {
-            op: op.clone(),
-            outcome,
-            user_version: sealed.user_version,
-            context: Some(context.clone()),
-            in_bytes,
-            effects,
-        };
-        context.proposed();
-        if !self.propose(sealed.entries, sealed.txn, sealed.stats, completion) {
-            context.committed();
-            *context.head.borrow_mut() = before;
-            self.park(op);
-        }
-        Ok(Done::Over)
-    }
-
-    /// A write of objects that are being compared waits, if others have gone first often enough.
-    fn waits_for_scrub(&self, op: &Rc<ClientOp>) -> bool {
-        let waits = self.with_pg(|pg| pg.scrub_blocks(&op.head));
-        if waits {
-            op.tracked.delayed("waiting for scrub");
-            self.st.borrow_mut().waiting_scrub.push(op.clone());
-        }
-        waits
-    }
-
-    /// What the request needs and what turned out to be bad, here or on a replica, while it was
-    /// executed. Then it has done nothing, and is executed again once the object is whole.
-    async fn lost_meanwhile(
-        self: &Rc<Self>,
-        op: &ClientOp,
-        target: &ObjectId,
-        snapset: &SnapSet,
-    ) -> Option<ObjectId> {
-        let lost = if self.reader.is_damaged() { self.note_damage().await } else { Vec::new() };
-        if let Some(oid) = lost.into_iter().next() {
-            return Some(oid);
-        }
-        if self.with_pg(|pg| pg.must_wait(target, op.info.may_write())) {
-            return Some(target.clone());
-        }
-        self.rollback_waits(op, snapset)
-    }
-
-    /// Queues a request behind the recovery of an object, which goes before all others.
-    fn wait_for_recovery(self: &Rc<Self>, oid: ObjectId, op: &Rc<ClientOp>) -> Done {
-        let done = self.wait_object(&oid, op, "waiting for missing object");
-        self.handle(pg::Event::RecoverNow(oid));
-        done
-    }
-
-    /// The clone that a rollback copies, if this OSD or a replica lacks it.
-    fn rollback_waits(&self, op: &ClientOp, snapset: &SnapSet) -> Option<ObjectId> {
-        op.m().ops.iter().find_map(|o| {
-            let messages::OpArgs::Snap { snapid } = o.args else { return None };
-            let At::Clone(id) = snapset.locate(snapid) else { return None };
-            let oid = op.head.at(id);
-            let status = self.with_pg(|pg| pg.object_status(&oid));
-            (!matches!(status, ObjectStatus::Ready | ObjectStatus::InFlight)).then_some(oid)
-        })
-    }
-
-    fn snap_context(
-        &self,
-        op: &ClientOp,
-        pool: &Option<SnapContext>,
-        map: &ClusterMapRef,
-    ) -> SnapContext {
-        if !op.info.may_write() {
-            return SnapContext::default();
-        }
-        match pool {
-            Some(snapc) if !op.has(OsdFlags::ENFORCE_SNAPC) => snapc.clone(),
-            _ => {
-                let m = op.m();
-                let live = |s: &SnapId| !map.snap_removed(self.pgid.pool, *s);
-                SnapContext {
-                    seq: m.snapc.seq,
-                    snaps: m.snapc.snaps.iter().copied().filter(live).collect(),
-                }
-            }
-        }
-    }
-
     pub(crate) fn reply_dup(&self, op: &Rc<ClientOp>, dup: &Dup) {
         let ops = dup.op_returns.iter().map(|(rval, out)| objops::OpOutcome {
             rval: *rval,
@@ -901,10 +458,6 @@ impl PgHost {
             }
         }
     }
-}
-
-fn op_returns(outcome: &Outcome) -> Vec<(i32, Bytes)> {
-    outcome.ops.iter().map(|o| (o.rval, o.out_bytes())).collect()
 }
 
 /// Runs a future to its end if it need not wait, otherwise leaves it to the thread's executor. Most

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::host::PgHost;
 use crate::host_background::LISTED;
 use crate::scrubs::{Omap, Reading, Scan, ScrubRules, ScrubSettings, Turns};
+use crate::waits::Reason;
 use admission::meter::Receipt;
 use admission::work::{Kind, Work};
 use bytes::{Bytes, BytesMut};
@@ -274,7 +275,7 @@ impl PgHost {
 
     /// Writers that waited for the scrub go on.
     pub(crate) fn resume_scrub_waiters(self: &Rc<Self>) {
-        let ops = std::mem::take(&mut self.st.borrow_mut().waiting_scrub);
+        let ops = self.st.borrow_mut().waits.take_ops(&Reason::Scrub);
         for op in ops {
             self.core.enqueue(Work::Client(op));
         }

@@ -7,6 +7,7 @@
 use crate::clock::wall_now;
 use crate::core::Core;
 use crate::host::PgHost;
+use crate::waits::Reason;
 use pg::{Event, MapRef, Pg};
 use std::cell::RefMut;
 use std::collections::BTreeMap;
@@ -28,8 +29,8 @@ impl Core {
             for source in &sources {
                 // What waits there comes again: the clients see the same map.
                 source.interval_changed();
-                let waiting = std::mem::take(&mut source.st.borrow_mut().waiting_active);
-                waiting.iter().for_each(|op| self.drop_request(op));
+                let waiting = source.st.borrow_mut().waits.take_ops(&Reason::Active);
+                waiting.for_each(|op| self.drop_request(&op));
                 source.leave_places();
                 self.forget_host(source.id);
             }

@@ -4,12 +4,13 @@
 //! Operations on objects are the crate `objops`.
 //!
 //! * [`core`]: one OSD without its network; [`host`]: a copy of a PG on it, with `host_ops`
-//!   (requests), `host_background`, `host_backfill`, `host_recovery`, `host_repair`, `host_scrub`,
+//!   (requests), `host_execute` (their execution), `host_background`, `host_backfill`, `host_recovery`, `host_repair`, `host_scrub`,
 //!   `host_split`, `host_trim`, `host_watch`, `host_lease`, `host_rooms` and `host_jobs` for what it
 //!   does; [`gate`]: order of operations on one object.
 //! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
 //!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`] (who
-//!   has room for what), `watch_clock`.
+//!   has room for what), `waits` (requests that wait,
+//!   and for what), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
 //! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
@@ -37,6 +38,7 @@ pub mod heartbeat;
 pub mod host;
 mod host_backfill;
 mod host_background;
+mod host_execute;
 mod host_jobs;
 mod host_lease;
 mod host_ops;
@@ -65,6 +67,7 @@ pub mod stats;
 pub mod superblock;
 pub mod tracker;
 pub mod trims;
+mod waits;
 mod watch_clock;
 
 pub use daemon::{OsdConfig, OsdHandle, StartError, mkfs, start};

@@ -1,11 +1,11 @@
 //! Maps, peers and the copies of PGs that follow from them: which are born, joined and adopted.
 
 use super::Core;
-use super::maps::Waiting;
 use crate::clock::wall_now;
 use crate::host::PgHost;
 use crate::map::ClusterMapRef;
 use crate::peer_net::Envelope;
+use crate::waits::{Reason, Waiter};
 use pg::{MapRef, PeerMsg, Pg, creation};
 use std::rc::Rc;
 use types::{Epoch, PgId, PgShard, SpgId};
@@ -60,13 +60,17 @@ impl Core {
             host.end_watches_of_blocked();
         }
         self.count_leaders();
-        for w in self.maps.take_ready() {
+        let epoch = self.epoch();
+        let ready =
+            self.pgs.waits.borrow_mut().take_range(Reason::Map(Epoch(0)), Reason::Map(epoch));
+        for w in ready {
             match w {
-                Waiting::Op(op) => self.route(op),
-                Waiting::Peer(e) => self.handle_peer(*e),
+                Waiter::Op(op) | Waiter::Resent(op, _) => self.route(op),
+                Waiter::Peer(e) => self.handle_peer(*e),
             }
         }
-        for pgid in self.pgs.waited_for() {
+        let waited_for = self.pgs.waits.borrow().pgs();
+        for pgid in waited_for {
             self.requeue_waiting_pg(pgid);
         }
     }
@@ -84,7 +88,8 @@ impl Core {
     }
 
     fn requeue_waiting_pg(&self, id: SpgId) {
-        for op in self.pgs.take_waiting(id) {
+        let ops = self.pgs.waits.borrow_mut().take_ops(&Reason::Pg(id));
+        for op in ops {
             self.route(op);
         }
     }
@@ -108,7 +113,7 @@ impl Core {
             return;
         }
         let Some(map) = self.map() else {
-            self.wait_map(e.header.sent, Waiting::Peer(Box::new(e)));
+            self.wait_map(e.header.sent, Waiter::Peer(Box::new(e)));
             return;
         };
         let view: MapRef = map;
@@ -127,14 +132,14 @@ impl Core {
             }
             creation::Stranger::Drop => {}
             creation::Stranger::WaitForMap => {
-                self.wait_map(e.header.sent, Waiting::Peer(Box::new(e)))
+                self.wait_map(e.header.sent, Waiter::Peer(Box::new(e)))
             }
         }
     }
 
-    pub(super) fn wait_map(&self, epoch: Epoch, what: Waiting) {
+    pub(super) fn wait_map(&self, epoch: Epoch, what: Waiter) {
         self.perf.messages_delayed_for_map.inc();
-        self.maps.wait(epoch, what);
+        self.pgs.waits.borrow_mut().add(Reason::Map(epoch), what);
         self.mon.want_map(epoch);
     }
 

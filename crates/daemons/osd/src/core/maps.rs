@@ -1,26 +1,17 @@
-//! The newest map, what waits for a newer one, and which clients must hear of it.
+//! The newest map, and which clients must hear of it.
 
-use crate::client_op::{ClientOp, ReplySink};
+use crate::client_op::ReplySink;
 use crate::map::ClusterMapRef;
-use crate::peer_net::Envelope;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::sync::Notify;
 use types::Epoch;
-
-/// What waits for a map.
-pub(crate) enum Waiting {
-    Op(Rc<ClientOp>),
-    Peer(Box<Envelope>),
-}
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Maps {
     newest: RefCell<Option<ClusterMapRef>>,
-    waiting: RefCell<BTreeMap<Epoch, Vec<Waiting>>>,
     /// Clients that must see the newest map, by session: see
     /// [`Core::drop_request`](super::Core::drop_request).
     to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
@@ -47,19 +38,6 @@ impl Maps {
         *self.newest.borrow_mut() = Some(map);
     }
 
-    /// Something waits for the map of an epoch.
-    pub(crate) fn wait(&self, epoch: Epoch, what: Waiting) {
-        self.waiting.borrow_mut().entry(epoch).or_default().push(what);
-    }
-
-    /// What waited for the newest map or an older one.
-    pub(crate) fn take_ready(&self) -> impl Iterator<Item = Waiting> + use<> {
-        let epoch = self.epoch();
-        let mut waiting = self.waiting.borrow_mut();
-        let later = waiting.split_off(&epoch.next());
-        std::mem::replace(&mut *waiting, later).into_values().flatten()
-    }
-
     /// The client of a request that was sent by the map of an epoch must see the newest one.
     pub(crate) fn tell(&self, sink: &Rc<dyn ReplySink>, sent: Epoch) {
         let mut clients = self.to_tell.borrow_mut();
@@ -79,9 +57,8 @@ impl Maps {
         newest > self.void_before.replace(newest)
     }
 
-    /// Forgets all that waits.
+    /// Forgets those clients.
     pub(crate) fn clear(&self) {
-        self.waiting.borrow_mut().clear();
         self.to_tell.borrow_mut().clear();
     }
 }

@@ -1,7 +1,7 @@
 //! The copies of placement groups that an OSD has, and what waits for one.
 
-use crate::client_op::ClientOp;
 use crate::host::PgHost;
+use crate::waits::Waits;
 use pg::creation::UnbornPgs;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -17,8 +17,8 @@ pub(crate) struct Pgs {
     pub(crate) unborn: RefCell<UnbornPgs>,
     /// Copies that were here since the start.
     made: Cell<u64>,
-    /// Requests for PGs that this OSD leads by the map, but does not have yet.
-    waiting: RefCell<FxHashMap<SpgId, Vec<Rc<ClientOp>>>>,
+    /// What waits for a map, or for a PG that this OSD leads by the map but does not have yet.
+    pub(crate) waits: RefCell<Waits>,
     /// A PG became active, or stopped being it: the manager should know soon.
     pub(crate) changed: Notify,
 }
@@ -66,24 +66,9 @@ impl Pgs {
         self.made.get()
     }
 
-    /// A request waits for a copy.
-    pub(crate) fn wait(&self, id: SpgId, op: Rc<ClientOp>) {
-        self.waiting.borrow_mut().entry(id).or_default().push(op);
-    }
-
-    /// The copies that requests wait for.
-    pub(crate) fn waited_for(&self) -> Vec<SpgId> {
-        self.waiting.borrow().keys().copied().collect()
-    }
-
-    /// What waited for a copy.
-    pub(crate) fn take_waiting(&self, id: SpgId) -> Vec<Rc<ClientOp>> {
-        self.waiting.borrow_mut().remove(&id).unwrap_or_default()
-    }
-
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.hosts.borrow_mut().clear();
-        self.waiting.borrow_mut().clear();
+        *self.waits.borrow_mut() = Waits::default();
     }
 }

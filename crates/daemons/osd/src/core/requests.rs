@@ -2,9 +2,9 @@
 //! which requests this OSD must not answer.
 
 use super::Core;
-use super::maps::Waiting;
 use crate::client_op::{ClientOp, ReplySink, Request, Work};
 use crate::tracker::Stage;
+use crate::waits::{Reason, Waiter};
 use objops::{OpInfo, OsdFlags};
 use std::rc::Rc;
 use std::time::Instant;
@@ -43,8 +43,7 @@ impl Core {
     pub(crate) fn route(&self, op: Rc<ClientOp>) {
         let m = op.m();
         if m.epoch > self.epoch() {
-            op.tracked.delayed("waiting for map");
-            self.wait_map(m.epoch, Waiting::Op(op));
+            self.wait_map(m.epoch, Waiter::Op(op));
             return;
         }
         let Some(map) = self.map() else { return };
@@ -71,8 +70,7 @@ impl Core {
             }
             Some(_) => self.drop_request(&op),
             None if map.mapping(pgid).primary == Some(self.copy_here(id)) => {
-                op.tracked.delayed("waiting for pg");
-                self.pgs.wait(id, op);
+                self.pgs.waits.borrow_mut().add(Reason::Pg(id), Waiter::Op(op));
             }
             None => self.drop_request(&op),
         }
