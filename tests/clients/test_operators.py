@@ -131,3 +131,134 @@ def test_a_service_daemon_that_was_killed_is_forgotten(doors):
     child.wait()
     eventually(lambda: service not in dump(), what="the daemon to be forgotten")
     doors.mon("config rm", who="mgr", name="mgr_service_beacon_grace")
+
+
+# A process under it connects from 127.0.0.77: to the cluster it is another host.
+ELSEWHERE = r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <sys/socket.h>
+int connect(int fd, const struct sockaddr *to, socklen_t n) {
+    int (*next)(int, const struct sockaddr *, socklen_t) = dlsym(RTLD_NEXT, "connect");
+    struct sockaddr_in me = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f00004d)};
+    if (to->sa_family == AF_INET) bind(fd, (struct sockaddr *)&me, sizeof me);
+    return next(fd, to, n);
+}
+"""
+WRITER = """
+import rados, sys
+c = rados.Rados(conffile=sys.argv[1], conf={"rados_osd_op_timeout": "30"})
+c.connect()
+assert "127.0.0.77" in c.get_addrs()
+c.wait_for_latest_osdmap()
+try:
+    c.open_ioctx(sys.argv[2]).write_full("o", b"x")
+    print(0)
+except rados.Error as e:
+    print(e.errno)
+"""
+
+
+def listed(doors):
+    return {e.get("addr") or e["range"]: e["until"] for e in doors.json("osd blocklist ls")}
+
+
+def test_forms_of_the_blocklist(doors):
+    bl = lambda op, addr, **kw: doors.mon("osd blocklist", blocklistop=op, addr=addr, **kw)
+    assert bl("add", "192.0.2.7")[0] == 0 and "192.0.2.7:0/0" in listed(doors)
+    assert "isn't" not in bl("rm", "192.0.2.7:0")[2] and "192.0.2.7:0/0" not in listed(doors)
+    assert "isn't blocklisted" in bl("rm", "192.0.2.7")[2]
+    assert doors.mon("osd blacklist", blacklistop="add", addr="[2001:db8::1]:0/3", expire=60.0)[0] == 0
+    assert "[2001:db8::1]:0/3" in listed(doors)
+    assert doors.mon("osd blacklist", blacklistop="rm", addr="[2001:db8::1]:0/3")[0] == 0
+    for text in ("192.0.2.0/29", "2001:db8::/32"):
+        code, _, status = bl("add", text, range="range", expire=60.0)
+        assert code == 0 and "blocklisting cidr:" in status, status
+    assert {"192.0.2.0:0/29", "[2001:db8::]:0/32"} <= set(listed(doors))
+    assert any("192.0.2.0:0/29" in r for r in doors.json("osd dump")["range_blocklist"])
+    for text in ("192.0.2.0/33", "192.0.2.0", "2001:db8::/129", "192.0.2.0/x", "/8", ""):
+        doors.refused(bl("add", text, range="range"), errno.EINVAL)
+    doors.refused(bl("add", "192.0.2.1", range="ranges"), errno.EINVAL)
+    assert bl("rm", "192.0.2.0/29", range="range")[0] == 0
+    assert bl("add", "192.0.2.9", expire=2.0)[0] == 0 and bl("add", "192.0.2.16/28", range="range", expire=2.0)[0] == 0
+    eventually(lambda: not {"192.0.2.9:0/0", "192.0.2.16:0/28"} & set(listed(doors)), what="entries of two seconds to end")
+    assert doors.mon("osd blocklist clear")[0] == 0 and listed(doors) == {}
+
+
+@pytest.mark.skipif(bool(os.environ.get("SIPHON_TEST_CHROOT")), reason="the client is another process than in the root directory")
+def test_a_host_is_fenced_by_address_and_by_network(doors, some_pool, tmp_path):
+    (tmp_path / "from.c").write_text(ELSEWHERE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "from.so", tmp_path / "from.c", "-ldl"], check=True)
+
+    def writes():
+        r = subprocess.run(["/usr/bin/python3", "-c", WRITER, doors.conf, some_pool], env={**os.environ, "LD_PRELOAD": str(tmp_path / "from.so")},
+                           capture_output=True, text=True, timeout=120)
+        assert r.returncode == 0, r.stderr
+        return int(r.stdout)
+    assert writes() == 0
+    for addr, kind in (("127.0.0.77", {}), ("127.0.0.76/30", {"range": "range"})):
+        assert doors.mon("osd blocklist", blocklistop="add", addr=addr, expire=60.0, **kind)[0] == 0
+        assert writes() == errno.ESHUTDOWN, addr
+        assert doors.mon("osd blocklist", blocklistop="rm", addr=addr, **kind)[0] == 0
+        assert writes() == 0, addr
+    # A network beside it is another one.
+    assert doors.mon("osd blocklist", blocklistop="add", addr="127.0.0.80/28", expire=60.0, range="range")[0] == 0
+    assert writes() == 0
+    doors.mon("osd blocklist clear")
+
+
+def test_characters_are_the_tools_affair(doors, some_pool):
+    io = doors.rados.open_ioctx(some_pool)
+    for key, value in (("url", "https://host:8080/x?y=1"), ("a key", "two words, é"), ("a/b", "=")):
+        io.application_metadata_set("rados", key, value)
+        assert (key, value) in io.application_metadata_list("rados")
+    io.close()
+    # Names in the CRUSH map the monitors check themselves.
+    doors.refused(doors.mon("osd crush add-bucket", name="a b", type="host"), errno.EINVAL)
+    doors.refused(doors.mon("osd crush rule create-simple", name="r/x", root="default", type="osd"), errno.EINVAL)
+
+
+def test_users_that_exist(doors):
+    name = "client.o" + uuid.uuid4().hex[:8]
+    ring = doors.mon("auth get-or-create", entity=name, caps=["mon", "allow r"])[1].decode()
+    other = ring.replace(ring.split("key = ")[1].strip(), "AQBSdFhcAAAAABAAy2ci3LEBKnAVoSiSqlCOhw==")
+    doors.refused(doors.mon("auth add", other.encode(), entity=name, caps=["mon", "allow r"]), errno.EEXIST, "exists but key does not match")
+    doors.refused(doors.mon("auth add", entity=name, caps=["mon", "allow rw"]), errno.EINVAL, "cap mon does not match")
+    doors.refused(doors.mon("auth add", entity=name, caps=["mon", "allow r", "osd", "allow r"]), errno.EINVAL, "caps do not match")
+    assert doors.mon("auth add", ring.encode(), entity=name, caps=["mon", "allow r"])[0] == 0
+    assert doors.mon("auth rm", entity=name)[0] == 0
+
+
+def test_options_by_force_and_special_ones(doors):
+    config = lambda op, **args: doors.mon(f"config {op}", **args)
+    unknown = "made_up_" + uuid.uuid4().hex[:6]
+    doors.refused(config("set", who="global", name=unknown, value="1"), errno.EINVAL, f"unrecognized config option '{unknown}'")
+    assert config("set", who="global", name=unknown, value="a b", force=True)[0] == 0
+    row = next(r for r in doors.json("config dump") if r["name"] == unknown)
+    assert (row["value"], row["level"], row["section"]) == ("a b", "unknown", "global")
+    assert config("rm", who="global", name=unknown)[0] == 0
+    assert unknown not in [r["name"] for r in doors.json("config dump")]
+    doors.refused(config("set", who="osd", name="osd_max_backfills", value="many"), errno.EINVAL, "error parsing value")
+    for special in ("mon_host", "keyring", "fsid", "osd_data"):
+        doors.refused(config("set", who="global", name=special, value="x"), errno.EINVAL)
+    doors.refused(config("set", who="global", name="mon_host", value="x"), errno.EINVAL, "cannot be stored by the mon")
+    assert config("set", who="osd.0", name="osd scrub sleep", value="0.5")[0] == 0
+    assert config("get", who="osd.0", key="osd_scrub_sleep")[1].startswith(b"0.5")
+    assert config("rm", who="osd.0", name="osd scrub sleep")[0] == 0
+    doors.refused(config("set", who="osd.0", name="osd-scrub-sleep", value="0.5"), errno.EINVAL, "unrecognized config option")
+    doors.refused(config("get", who="osd.0", key=unknown), errno.ENOENT, "unrecognized key")
+
+
+def test_modules_and_the_orchestrator_that_is_not_there(doors, cluster):
+    for words in (["status"], ["ls", "--refresh"], ["host", "ls"], ["osd", "rm", "status"], ["upgrade", "status"]):
+        cluster.fails("ceph", "orch", *words, errno=errno.ENOENT, text="No orchestrator configured")
+    shown = doors.json("mgr module ls")
+    assert {"balancer", "orchestrator", "rbd_support", "volumes"} <= set(shown["always_on_modules"])
+    assert all({"name", "can_run", "error_string"} <= set(m) for m in shown["disabled_modules"])
+    module = lambda op, name, **kw: doors.mon(f"mgr module {op}", module=name, **kw)
+    assert "(always-on)" in module("enable", "balancer")[2]
+    doors.refused(module("disable", "balancer"), errno.EINVAL, "cannot be disabled (always-on)")
+    assert "already disabled" in module("disable", "dashboard")[2]
+    doors.refused(module("enable", "dashboard"), errno.ENOENT, "--force")
+    doors.refused(module("enable", "dashboard", force="--force"), errno.ENOENT)

@@ -10,7 +10,7 @@ use auth::caps::{MgrCap, MgrOp, Perm};
 use auth::{RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
 use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
-use command::{Format, Refusal};
+use command::{Format, Refusal, Shape};
 use conf::Config;
 use denc::Decode;
 use messages::{
@@ -724,6 +724,13 @@ impl Inner {
         c: MgrCommand,
         reply: impl FnOnce(commands::Answer) + 'static,
     ) {
+        let shape = match command::Args::parse(&c.cmd).map(|args| Shape::of(&args)) {
+            Ok(Ok(shape)) => shape,
+            Ok(Err(refusal)) => return reply(Err(refusal)),
+            // Refused below, with its reason.
+            Err(_) => Shape::AsIs,
+        };
+        let reply = move |a: commands::Answer| reply(a.map(|r| shape.apply(r)));
         match self.ask_rbd(caller, &c.cmd) {
             None => self.finish(self.command(caller, &c), reply),
             Some(Err(refusal)) => reply(Err(refusal)),
@@ -884,7 +891,15 @@ impl Inner {
 
     fn tell(&self, pieces: &[String]) -> Result<Done, Refusal> {
         let args = command::Args::parse(pieces)?;
-        let format = Format::of(&args);
+        let shape = Shape::of(&args)?;
+        Ok(match self.tell_now(&args, pieces)? {
+            Done::Answered(reply) => Done::Answered(shape.apply(reply)),
+            later => later,
+        })
+    }
+
+    fn tell_now(&self, args: &command::Args, pieces: &[String]) -> Result<Done, Refusal> {
+        let format = Format::of(args);
         let conf = self.conf.borrow();
         let value = match args.prefix() {
             "version" => {

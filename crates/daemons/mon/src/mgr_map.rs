@@ -9,7 +9,7 @@ use messages::MgrBeacon;
 use std::time::Duration;
 use types::log::LogPriority;
 use types::mgrmap::StandbyInfo;
-use types::{AddrType, EntityAddr, EntityAddrVec, MgrMap, Utime};
+use types::{AddrType, EntityAddr, EntityAddrVec, MgrMap, Release, Utime};
 
 /// A line for the cluster log.
 pub type Line = (LogPriority, String);
@@ -17,10 +17,27 @@ pub type Line = (LogPriority, String);
 /// Whose the clients of a manager are, in the map.
 pub const CLIENT: &str = "mgr";
 
+/// Modules of stock's manager whose work this manager does in any case. Tools ask for some of them
+/// before they start (Ceph: `always_on_modules`, `mon/MgrMonitor.cc`, 16.2).
+pub const ALWAYS_ON: [&str; 10] = [
+    "balancer",
+    "crash",
+    "devicehealth",
+    "orchestrator",
+    "pg_autoscaler",
+    "progress",
+    "rbd_support",
+    "status",
+    "telemetry",
+    "volumes",
+];
+
 /// Changes the map, if `f` does: one epoch for all of it.
 pub fn change(p: &mut Pending, f: impl FnOnce(&mut MgrMap)) {
     let mut map = (*p.state().mgr).clone();
     f(&mut map);
+    let always = ALWAYS_ON.map(str::to_owned).into();
+    map.always_on_modules = [(u32::from(Release::SQUID.0), always)].into();
     if map != *p.state().mgr {
         map.epoch = map.epoch.next();
         p.put(Change::MgrMap(Box::new(map)));

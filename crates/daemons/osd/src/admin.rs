@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::host::PgHost;
 use crate::stats;
 use crate::{admin_query, admin_unfound};
-use command::{Args, Command, Format, Refusal, Reply, Signature, descriptions, flags};
+use command::{Args, Command, Format, Refusal, Reply, Shape, Signature, descriptions, flags};
 use conf::Config;
 use conf::effective::Source;
 use serde_json::{Map, Value, json};
@@ -134,6 +134,11 @@ impl Admin {
 
     async fn try_run(&self, json: &str) -> Result<Reply, Refusal> {
         let args = Args::parse(&[json]).map_err(|e| Refusal::invalid(e.to_string()))?;
+        let shape = Shape::of(&args)?;
+        self.run_parsed(&args).await.map(|reply| shape.apply(reply))
+    }
+
+    async fn run_parsed(&self, args: &Args) -> Result<Reply, Refusal> {
         let prefix = args.prefix();
         // Several commands may begin alike.
         let mut refused = None;
@@ -143,9 +148,9 @@ impl Admin {
                 continue;
             }
             return match command.handler {
-                Run::Now(f) => f(self, &args),
-                Run::Bench => bench(self, &args).await,
-                Run::MarkUnfoundLost => admin_unfound::mark_unfound_lost(self, &args).await,
+                Run::Now(f) => f(self, args),
+                Run::Bench => bench(self, args).await,
+                Run::MarkUnfoundLost => admin_unfound::mark_unfound_lost(self, args).await,
             };
         }
         Err(refused.unwrap_or_else(|| {

@@ -59,7 +59,7 @@ pub fn run() -> Result<()> {
     });
     table("Monitor commands", "`ceph COMMAND`, served by the monitor.", &mon);
     let mgr = rows(mgr::commands::FAMILIES.iter().copied(), |h| match h {
-        mgr::commands::Run::Unsupported(why) => Some(*why),
+        mgr::commands::Run::Unsupported(why) | mgr::commands::Run::Refused(_, why) => Some(*why),
         mgr::commands::Run::Read(_)
         | mgr::commands::Run::Rbd(_)
         | mgr::commands::Run::Ask(_)

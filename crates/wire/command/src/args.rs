@@ -182,7 +182,23 @@ impl Args {
             .collect()
     }
 
-    /// Checks the arguments against a signature.
+    /// Checks the characters of names against those that a signature allows (`goodchars`). The
+    /// stock tool does so with everything that is typed; servers only where a name is to be kept
+    /// free of other characters.
+    pub fn check_chars(&self, signature: &Signature) -> Result<(), ArgsError> {
+        for arg in signature.args() {
+            let Some(good) = arg.pairs.get("goodchars") else { continue };
+            for value in self.strs(arg.name()) {
+                let chars: String = value.chars().filter(|c| !in_class(good, *c)).collect();
+                if !chars.is_empty() {
+                    return Err(ArgsError::Chars { chars, value });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the arguments against a signature: what must be there, types, ranges and choices.
     pub fn validate(&self, signature: &Signature) -> Result<(), ArgsError> {
         for arg in signature.args() {
             match self.0.get(arg.name()) {
@@ -236,12 +252,6 @@ fn check(arg: &Arg, value: &Value) -> Result<(), ArgsError> {
         _ => {
             if value.is_boolean() {
                 return Err(type_error());
-            }
-            if let Some(good) = arg.pairs.get("goodchars") {
-                let chars: String = text.chars().filter(|c| !in_class(good, *c)).collect();
-                if !chars.is_empty() {
-                    return Err(ArgsError::Chars { chars, value: text });
-                }
             }
             Ok(())
         }

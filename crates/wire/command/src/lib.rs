@@ -8,11 +8,13 @@ mod args;
 mod describe;
 mod reply;
 mod signature;
+mod xml;
 
 pub use args::{Args, ArgsError};
 pub use describe::{describe_all, descriptions, markdown};
 pub use reply::{Format, Refusal, Reply};
 pub use signature::{Arg, Signature, Word};
+pub use xml::Shape;
 
 /// Flags of a command (Ceph: `MonCommand::FLAG_*`, `src/mon/MonCommand.h`). The stock tool reads
 /// them.

@@ -80,12 +80,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the arguments ask for. Formats that are not known give indented JSON, like
-    /// the stock monitor's fallback.
+    /// The format in which a handler is to write for these arguments. What clients want as XML is
+    /// written as JSON and turned at the end ([`crate::Shape`]), which refuses what is not known.
     pub fn of(args: &Args) -> Format {
         match args.str("format") {
             None | Some("plain" | "") => Format::Plain,
-            Some("json" | "json-compact") => Format::Json,
+            Some("json" | "json-compact" | "xml" | "xml-pretty") => Format::Json,
             Some(_) => Format::JsonPretty,
         }
     }

@@ -171,6 +171,8 @@ impl AddrType {
     pub const MSGR2: AddrType = AddrType(2);
     /// Either: used to match addresses, as in the blocklist.
     pub const ANY: AddrType = AddrType(3);
+    /// A network: the nonce is the length of its prefix.
+    pub const CIDR: AddrType = AddrType(4);
 
     /// Ceph's word for it.
     pub fn name(self) -> &'static str {
@@ -179,6 +181,7 @@ impl AddrType {
             Self::LEGACY => "v1",
             Self::MSGR2 => "v2",
             Self::ANY => "any",
+            Self::CIDR => "cidr",
             _ => "???",
         }
     }

@@ -2,6 +2,7 @@
 
 mod autoscale;
 pub mod force;
+mod orch;
 mod osd;
 mod pg;
 pub mod rbd;
@@ -51,6 +52,9 @@ pub enum Run {
     Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
+    /// Not at all, with the errno and the text that tools expect of a cluster that does not have
+    /// it.
+    Refused(Errno, &'static str),
 }
 
 /// An entry of the table.
@@ -109,7 +113,8 @@ const fn unsupported(
 }
 
 /// The tables, one per family.
-pub static FAMILIES: &[&[Entry]] = &[pg::COMMANDS, osd::COMMANDS, rbd::COMMANDS, service::COMMANDS];
+pub static FAMILIES: &[&[Entry]] =
+    &[orch::COMMANDS, pg::COMMANDS, osd::COMMANDS, rbd::COMMANDS, service::COMMANDS];
 
 /// All commands.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
@@ -168,6 +173,9 @@ pub fn run(
     if let Run::Unsupported(why) = entry.handler {
         return Err(Refusal::unsupported(format!("{}: {why}", entry.prefix())));
     }
+    if let Run::Refused(errno, why) = entry.handler {
+        return Err(Refusal::new(errno, why));
+    }
     let Some(map) = &state.osd_map else {
         return Err(Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"));
     };
@@ -181,6 +189,7 @@ pub fn run(
             Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix())))
         }
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
+        Run::Refused(errno, why) => Err(Refusal::new(errno, why)),
     }
 }
 

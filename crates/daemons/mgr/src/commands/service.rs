@@ -19,12 +19,6 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("crash stat", "Summarize recorded crashes", "mgr", crash_stat),
     unsupported("balancer on", "Enable automatic balancing", "mgr", "balancing is not there yet"),
     unsupported(
-        "orch status name=detail,type=CephBool,req=false",
-        "Report configured backend and its status",
-        "mgr",
-        "no orchestrator is configured",
-    ),
-    unsupported(
         "telemetry on",
         "Enable telemetry reports from this cluster",
         "mgr",

@@ -258,7 +258,11 @@ fn add(c: &mut Write<'_>) -> Answer {
     if let Some(old) = c.pending.state().auth.get(&name) {
         // Adding what is there already is fine, so that the command can be repeated.
         if key.as_ref().is_some_and(|k| *k != old.key) {
-            return Err(Refusal::invalid(format!("entity {name} exists but key does not match")));
+            let message = format!("entity {name} exists but key does not match");
+            return Err(Refusal::new(Errno::EEXIST, message));
+        }
+        if caps.len() != old.caps.len() {
+            return Err(Refusal::invalid(format!("entity {name} exists but caps do not match")));
         }
         if let Some(service) =
             caps.iter().find(|(s, t)| old.caps.get(*s) != Some(t)).map(|(s, _)| s)
@@ -266,9 +270,6 @@ fn add(c: &mut Write<'_>) -> Answer {
             return Err(Refusal::invalid(format!(
                 "entity {name} exists but cap {service} does not match"
             )));
-        }
-        if caps.len() != old.caps.len() {
-            return Err(Refusal::invalid(format!("entity {name} exists but caps do not match")));
         }
         return Ok(Reply::empty());
     }

@@ -85,9 +85,53 @@ fn refusal(e: ConfError) -> Refusal {
     Refusal::invalid(e.to_string())
 }
 
+/// Options that a process needs before it knows a monitor, or that have a meaning only where it
+/// runs (Ceph: `Option::FLAG_NO_MON_UPDATE`, `common/options.cc`, 16.2).
+const SPECIAL: [&str; 16] = [
+    "chdir",
+    "daemonize",
+    "fsid",
+    "host",
+    "key",
+    "keyfile",
+    "keyring",
+    "mds_data",
+    "mgr_data",
+    "mon_data",
+    "mon_host",
+    "mon_host_override",
+    "mon_initial_members",
+    "no_config_file",
+    "osd_data",
+    "rgw_data",
+];
+
+/// An option's name as it is kept: blanks are underscores. Dashes are not, as with stock monitors.
+fn spelled(name: &str) -> String {
+    name.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
 fn option(name: &str) -> Result<(&'static OptionSpec, String), Refusal> {
-    let name = conf::file::normalize(name);
+    let name = spelled(name);
     conf::find(&name).map(|o| (o, name.clone())).ok_or_else(|| refusal(ConfError::Unknown(name)))
+}
+
+/// A setting as it is shown.
+struct Row<'a> {
+    section: Section,
+    name: &'a str,
+    value: &'a str,
+    level: &'static str,
+    runtime: bool,
+}
+
+impl<'a> Row<'a> {
+    /// An option that is kept by force alone has no level, and takes no effect.
+    fn new(section: Section, name: &'a str, value: &'a str) -> Self {
+        let spec = conf::find(name);
+        let level = spec.map_or("unknown", |o| o.level.name());
+        Row { section, name, value, level, runtime: spec.is_some_and(|o| o.runtime) }
+    }
 }
 
 /// Puts a change of one key and its record.
@@ -105,8 +149,21 @@ fn change(c: &mut Write<'_>, name: &str, diff: BTreeMap<String, (Option<String>,
 
 fn set(c: &mut Write<'_>) -> Answer {
     let section = Section::parse(c.args.req("who")).map_err(refusal)?;
-    let (spec, name) = option(c.args.req("name"))?;
-    let value = spec.parse(c.args.req("value")).map_err(refusal)?.to_string();
+    let forced = c.args.flag("force");
+    let (spec, name, value) = match option(c.args.req("name")) {
+        // By force anything is kept, for releases and programs that know more.
+        Err(_) if forced => (None, spelled(c.args.req("name")), c.args.req("value").to_owned()),
+        Err(e) => return Err(e),
+        Ok((spec, name)) => match spec.parse(c.args.req("value")) {
+            Ok(value) => (Some(spec), name, value.to_string()),
+            Err(_) if forced => (Some(spec), name, c.args.req("value").to_owned()),
+            Err(e) => return Err(refusal(e)),
+        },
+    };
+    if !forced && SPECIAL.contains(&name.as_str()) {
+        let message = format!("{name} is special and cannot be stored by the mon");
+        return Err(Refusal::invalid(message));
+    }
     let key = format!("{section}/{name}");
     let before = c.pending.state().config.get(&key).cloned();
     if before.as_deref() != Some(&value) {
@@ -116,7 +173,7 @@ fn set(c: &mut Write<'_>) -> Answer {
         change(c, "", [(key, (before, Some(value)))].into());
     }
     let mut reply = Reply::empty();
-    if !spec.runtime {
+    if spec.is_some_and(|spec| !spec.runtime) {
         reply =
             reply.with_status(format!("note: {name} takes effect when the daemons start again"));
     }
@@ -165,7 +222,7 @@ fn overcommitted(
 
 fn rm(c: &mut Write<'_>) -> Answer {
     let section = Section::parse(c.args.req("who")).map_err(refusal)?;
-    let name = conf::file::normalize(c.args.req("name"));
+    let name = spelled(c.args.req("name"));
     let key = format!("{section}/{name}");
     if let Some(before) = c.pending.state().config.get(&key).cloned() {
         change(c, "", [(key, (Some(before), None))].into());
@@ -186,24 +243,22 @@ fn get(c: &Read<'_>) -> Answer {
     let (kind, id) = entity(c.args.req("who"))?;
     let settings = for_entity(c.state, &kind, &id, None);
     if let Some(key) = c.args.str("key") {
-        let (spec, name) = option(key).map_err(|r| Refusal::new(Errno::ENOENT, r.message))?;
+        let (spec, name) = option(key)
+            .map_err(|_| Refusal::new(Errno::ENOENT, format!("unrecognized key '{key}'")))?;
         let value =
             settings.get(&name).cloned().unwrap_or_else(|| spec.default_value().to_string());
         // The value alone, whatever the format, as from Ceph.
         return Ok(Reply::data(value + "\n"));
     }
-    let rows: Vec<(Section, &'static OptionSpec, &str)> = settings
+    let rows: Vec<Row<'_>> = settings
         .iter()
-        .filter_map(|(n, v)| {
-            let from = origin(c, &kind, &id, n, v)?;
-            Some((from, conf::find(n)?, v.as_str()))
-        })
+        .filter_map(|(n, v)| Some(Row::new(origin(c, &kind, &id, n, v)?, n, v)))
         .collect();
     Ok(c.format().reply(
         || {
             let all: Map<String, Value> = rows
                 .iter()
-                .map(|(s, o, v)| (o.name.to_string(), json!({"value": v, "section": s.name, "mask": mask(s), "can_update_at_runtime": o.runtime})))
+                .map(|r| (r.name.to_string(), json!({"value": r.value, "section": r.section.name, "mask": mask(&r.section), "can_update_at_runtime": r.runtime})))
                 .collect();
             Value::Object(all)
         },
@@ -238,43 +293,44 @@ fn mask(s: &Section) -> Value {
     Value::Object(m)
 }
 
-fn table(rows: &[(Section, &'static OptionSpec, &str)]) -> String {
+fn table(rows: &[Row<'_>]) -> String {
     let mut t = Table::new();
     for h in ["WHO", "MASK", "LEVEL", "OPTION", "VALUE", "RO"] {
         t.column(h, Align::Left, Align::Left);
     }
-    for (s, o, v) in rows {
+    for r in rows {
         t.row([
-            s.name.clone(),
-            s.mask(),
-            o.level.name().into(),
-            o.name.into(),
-            v.to_string(),
-            if o.runtime { String::new() } else { "*".into() },
+            r.section.name.clone(),
+            r.section.mask(),
+            r.level.into(),
+            r.name.into(),
+            r.value.to_string(),
+            if r.runtime { String::new() } else { "*".into() },
         ]);
     }
     t.to_string()
 }
 
 fn dump(c: &Read<'_>) -> Answer {
-    let mut rows: Vec<(Section, &'static OptionSpec, &str)> = c
+    let mut rows: Vec<Row<'_>> = c
         .state
         .config
         .iter()
         .filter_map(|(key, v)| {
             let (section, name) = split_key(key)?;
-            Some((Section::parse(section).ok()?, conf::find(name)?, v.as_str()))
+            Some(Row::new(Section::parse(section).ok()?, name, v))
         })
         .collect();
     rows.sort_by(|a, b| {
-        (a.0.name != "global", &a.0, a.1.name).cmp(&(b.0.name != "global", &b.0, b.1.name))
+        let order = |r: &Row<'_>| r.section.name != "global";
+        (order(a), &a.section, a.name).cmp(&(order(b), &b.section, b.name))
     });
     Ok(c.format().reply(
         || {
             rows.iter()
-                .map(|(s, o, v)| {
+                .map(|Row { section: s, name, value, level, runtime }| {
                     json!({
-                        "section": s.name, "name": o.name, "value": v, "level": o.level.name(), "can_update_at_runtime": o.runtime,
+                        "section": s.name, "name": name, "value": value, "level": level, "can_update_at_runtime": runtime,
                         "mask": s.mask(),
                         "location_type": s.location.as_ref().map_or("", |l| l.0.as_str()),
                         "location_value": s.location.as_ref().map_or("", |l| l.1.as_str()),
@@ -431,10 +487,7 @@ fn assimilate(c: &mut Write<'_>) -> Answer {
             fits
         });
         // Where to find the monitors must stay in the file.
-        let stays = matches!(
-            name.as_str(),
-            "mon_host" | "fsid" | "keyring" | "key" | "keyfile" | "mon_initial_members"
-        );
+        let stays = SPECIAL.contains(&name.as_str());
         match taken {
             Some((s, _)) if !stays => {
                 let key = format!("{s}/{name}");

@@ -11,7 +11,6 @@ use serde_json::json;
 use types::Dump;
 use types::errno::Errno;
 
-const NO_MODULES: &str = "only the module prometheus can be enabled and disabled: what else the manager does is built in";
 /// Modules that can be enabled.
 const MODULES: &[&str] = &["prometheus"];
 
@@ -70,8 +69,28 @@ pub(super) static COMMANDS: &[Entry] = &[
 
 fn switch(c: &mut Write<'_>, on: bool) -> Answer {
     let module = c.args.req("module").to_owned();
-    if !MODULES.contains(&module.as_str()) {
-        return Err(Refusal::unsupported(NO_MODULES.to_owned()));
+    if mgr_map::ALWAYS_ON.contains(&module.as_str()) {
+        return match on {
+            true => {
+                let status = format!("module '{module}' is already enabled (always-on)");
+                Ok(Reply::status(status))
+            }
+            false => {
+                let message = format!("module '{module}' cannot be disabled (always-on)");
+                Err(Refusal::invalid(message))
+            }
+        };
+    }
+    if on && !MODULES.contains(&module.as_str()) {
+        // With stock's flag, too: a module that is not there cannot be forced into being.
+        let message = format!(
+            "all mgr daemons do not support module '{module}', pass --force to force enablement"
+        );
+        let message = match c.args.str("force") {
+            None => message,
+            Some(_) => format!("no mgr daemon has a module '{module}'"),
+        };
+        return Err(Refusal::new(Errno::ENOENT, message));
     }
     let mut map = (*c.pending.state().mgr).clone();
     let status = match (on, map.modules.contains(&module)) {

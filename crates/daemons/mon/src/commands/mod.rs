@@ -286,7 +286,16 @@ pub fn find(args: &Args) -> Result<&'static Entry, Refusal> {
     let candidates = BY_PREFIX.get(args.prefix().trim()).map(Vec::as_slice).unwrap_or_default();
     let mut refusal = Refusal::invalid("command not known");
     for (n, (entry, signature)) in candidates.iter().enumerate() {
-        match args.validate(signature) {
+        let mut fits = args.validate(signature);
+        // The monitors keep names in the CRUSH map free of other characters (Ceph:
+        // `CrushWrapper::is_valid_crush_name`).
+        if fits.is_ok()
+            && matches!(entry.handler, Run::Write(_))
+            && entry.prefix().starts_with("osd crush ")
+        {
+            fits = args.check_chars(signature);
+        }
+        match fits {
             Ok(()) => return Ok(entry),
             // The first form is the one that the message should be about.
             Err(e) if n == 0 => refusal = e.into(),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::errno::Errno;
 use types::rados::osd_state as state;
-use types::{AddrType, EntityAddr, EntityType, Fsid, OsdId, Utime};
+use types::{AddrType, EntityAddr, EntityType, Fsid, OsdId, OsdMap, Utime};
 
 const NO_EC: &str = "erasure-coded pools are not supported";
 
@@ -90,7 +90,7 @@ pub(super) static COMMANDS: &[Entry] = &[
     write("osd blocklist clear", "Accept all addresses again.", "osd", "rw", blocklist_clear),
     flagged(
         write(
-            "osd blacklist name=blacklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
+            "osd blacklist name=range,type=CephString,goodchars=[range],req=false name=blacklistop,type=CephChoices,strings=add|rm name=addr,type=CephEntityAddr \
              name=expire,type=CephFloat,range=0.0,req=false",
             "See osd blocklist.",
             "osd",
@@ -411,10 +411,14 @@ fn address(text: &str) -> Result<EntityAddr, Refusal> {
 }
 
 fn blocklist(c: &mut Write<'_>) -> Answer {
-    if c.args.has("range") {
-        return Err(Refusal::unsupported("refusing ranges of addresses is not supported"));
-    }
-    let addr = address(c.args.req("addr"))?;
+    let range = match c.args.str("range") {
+        None => false,
+        Some("range") => true,
+        Some(other) => {
+            return Err(Refusal::invalid(format!("expected 'range' or nothing, found '{other}'")));
+        }
+    };
+    let addr = if range { network(c.args.req("addr"))? } else { address(c.args.req("addr"))? };
     let op = c.args.str("blocklistop").or_else(|| c.args.str("blacklistop")).unwrap_or_default();
     if op == "add" {
         let seconds = c
@@ -426,41 +430,68 @@ fn blocklist(c: &mut Write<'_>) -> Answer {
             .map_err(|_| Refusal::invalid(format!("'{seconds}' seconds are too many")))?;
         let expires: Utime = c.pending.now() + duration;
         // An incremental map cannot move the end of an entry, as in Ceph: the first one holds.
-        let holds = c.pending.osd_before().blocklist.get(&addr).copied().unwrap_or(expires);
-        c.pending.osd_mut().blocklist.entry(addr).or_insert(holds);
+        let holds = refused(c.pending.osd_before(), range).get(&addr).copied();
+        refused_mut(c.pending.osd_mut(), range).entry(addr).or_insert(holds.unwrap_or(expires));
         let shown = super::osd_crush_edit::short_float(seconds);
         let bare = show_addr(&addr);
         return Ok(Reply::status(format!("blocklisting {bare} until {expires} ({shown} sec)")));
     }
     let bare = show_addr(&addr);
-    if c.pending.osd().blocklist.contains_key(&addr) {
-        c.pending.osd_mut().blocklist.remove(&addr);
+    if refused(c.pending.osd(), range).contains_key(&addr) {
+        refused_mut(c.pending.osd_mut(), range).remove(&addr);
         return Ok(Reply::status(format!("un-blocklisting {bare}")));
     }
     Ok(Reply::status(format!("{bare} isn't blocklisted")))
 }
 
-/// Without the kind, which is `any` for all of them.
+/// A network as operators write it, `10.1.0.0/16` or `[fd00::]/8`. The length of its prefix is
+/// kept as the nonce (Ceph 16.2.11: `entity_addr_t::TYPE_CIDR`).
+fn network(text: &str) -> Result<EntityAddr, Refusal> {
+    let bad = |why: &str| Refusal::invalid(format!("unable to parse network {text}: {why}"));
+    let bare = text.strip_prefix("cidr:").unwrap_or(text);
+    let (place, bits) = bare.split_once('/').ok_or_else(|| bad("expected ADDRESS/BITS"))?;
+    let place = format!("any:{place}");
+    let parsed: EntityAddr = place.parse().map_err(|_| bad("expected an IP address"))?;
+    let most = if parsed.addr.is_some_and(|a| a.is_ipv4()) { 32 } else { 128 };
+    let bits = bits.parse().ok().filter(|b| *b <= most);
+    let bits = bits.ok_or_else(|| bad(&format!("expected 0 to {most} bits")))?;
+    let addr = parsed.addr.map(|a| std::net::SocketAddr::new(a.ip(), 0));
+    Ok(EntityAddr { kind: AddrType::CIDR, nonce: bits, addr })
+}
+
+/// The addresses or the networks that are refused.
+fn refused(map: &OsdMap, range: bool) -> &BTreeMap<EntityAddr, Utime> {
+    if range { &map.range_blocklist } else { &map.blocklist }
+}
+
+fn refused_mut(map: &mut OsdMap, range: bool) -> &mut BTreeMap<EntityAddr, Utime> {
+    if range { &mut map.range_blocklist } else { &mut map.blocklist }
+}
+
+/// Networks with their kind; addresses without, which is `any` for all of them.
 fn show_addr(addr: &EntityAddr) -> String {
-    addr.legacy_string()
+    if addr.kind == AddrType::CIDR { addr.to_string() } else { addr.legacy_string() }
 }
 
 fn blocklist_ls(c: &Read<'_>) -> Answer {
-    let list = &c.state.osd.map().blocklist;
+    let map = c.state.osd.map();
+    let all = || map.blocklist.iter().chain(&map.range_blocklist);
+    let entry = |(a, until): (&EntityAddr, &Utime)| {
+        let what = if a.kind == AddrType::CIDR { "range" } else { "addr" };
+        json!({what: a.legacy_string(), "until": until.to_string()})
+    };
     let reply = c.format().reply(
-        || {
-            list.iter()
-                .map(|(a, until)| json!({"addr": show_addr(a), "until": until.to_string()}))
-                .collect()
-        },
-        || list.iter().map(|(a, until)| format!("{} {until}\n", show_addr(a))).collect(),
+        || all().map(entry).collect(),
+        || all().map(|(a, until)| format!("{} {until}\n", show_addr(a))).collect(),
     );
-    Ok(reply.with_status(format!("listed {} entries", list.len())))
+    Ok(reply.with_status(format!("listed {} entries", all().count())))
 }
 
 fn blocklist_clear(c: &mut Write<'_>) -> Answer {
-    if !c.pending.osd().blocklist.is_empty() {
-        c.pending.osd_mut().blocklist.clear();
+    for range in [false, true] {
+        if !refused(c.pending.osd(), range).is_empty() {
+            refused_mut(c.pending.osd_mut(), range).clear();
+        }
     }
     Ok(Reply::status(" removed all blocklist entries"))
 }

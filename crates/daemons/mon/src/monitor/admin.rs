@@ -2,7 +2,7 @@
 
 use super::ops::{KEPT_MAX, Limits};
 use super::{Inner, Monitor, now};
-use crate::command::{Args, Command, Format, Refusal, Reply, flags};
+use crate::command::{Args, Command, Format, Refusal, Reply, Shape, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run};
 use auth::AuthName;
 use bytes::Bytes;
@@ -92,11 +92,16 @@ impl Inner {
     /// Runs a command of the socket, or one that `ceph tell mon.ID` sends: the same set.
     pub(super) fn admin(&self, text: &str) -> Answer {
         let args = Args::parse(&[text])?;
+        let shape = Shape::of(&args)?;
+        self.admin_now(&args).map(|reply| shape.apply(reply))
+    }
+
+    fn admin_now(&self, args: &Args) -> Answer {
         let format =
-            if Format::of(&args) == Format::Plain { Format::JsonPretty } else { Format::of(&args) };
+            if Format::of(args) == Format::Plain { Format::JsonPretty } else { Format::of(args) };
         match args.prefix() {
             "config set" | "config unset" | "injectargs" => {
-                let answer = self.admin_set(&args, format);
+                let answer = self.admin_set(args, format);
                 self.read_configuration();
                 self.apply_auth_settings();
                 return answer;
@@ -154,7 +159,7 @@ impl Inner {
             "dump_historic_ops" => self.ops.historic(now(), history_limits(&conf)),
             _ => {
                 drop(conf);
-                return self.admin_read(&args);
+                return self.admin_read(args);
             }
         };
         Ok(Reply::data(format.json(&value)))

@@ -3,7 +3,7 @@
 use super::admin::is_slow;
 use super::session::Session;
 use super::{Inner, now};
-use crate::command::{Args, Refusal, Reply, flags};
+use crate::command::{Args, Refusal, Reply, Shape, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run, Write};
 use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
@@ -13,21 +13,25 @@ use types::errno::Errno;
 use types::log::LogPriority;
 use types::{Epoch, features};
 
-/// Who gets the answer, and in which kind of message.
+/// Who gets the answer, in which kind of message, and in which shape.
 pub(super) enum Asked {
-    Mon(messages::MonCommand, super::ops::Op),
+    Mon(messages::MonCommand, super::ops::Op, Shape),
     Tell,
 }
 
 impl Asked {
     pub(super) fn reply(self, answer: Answer, session: &Session, tid: u64) {
-        let (result, status, output) = match answer {
+        let shape = match &self {
+            Asked::Mon(_, _, shape) => shape.clone(),
+            Asked::Tell => Shape::AsIs,
+        };
+        let (result, status, output) = match answer.map(|reply| shape.apply(reply)) {
             Ok(Reply { status, data }) => (0, status, data),
             Err(Refusal { errno, message, data }) => (-errno.0, message, data),
         };
         let f = session.conn.features();
         let mut m = match self {
-            Asked::Mon(m, _) => {
+            Asked::Mon(m, ..) => {
                 MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f)
             }
             Asked::Tell => CommandReply { result, status, output }.encode(f),
@@ -116,14 +120,14 @@ impl Inner {
     pub(super) fn mon_command(&self, session: &Rc<Session>, m: messages::MonCommand, tid: u64) {
         let op = self.ops.begin(described(&m.cmd), session.name.to_string());
         if m.fsid != self.committed().monmap.fsid {
-            return Asked::Mon(m, op).reply(
+            return Asked::Mon(m, op, Shape::AsIs).reply(
                 Err(Refusal::new(Errno::EPERM, "wrong fsid")),
                 session,
                 tid,
             );
         }
         let (cmd, input) = (m.cmd.clone(), m.input.clone());
-        self.run(session, &cmd, input, Asked::Mon(m, op), tid);
+        self.run(session, &cmd, input, Asked::Mon(m, op, Shape::AsIs), tid);
     }
 
     /// `ceph tell mon.x ...`: needs all capabilities.
@@ -147,7 +151,7 @@ impl Inner {
         });
     }
 
-    fn run(&self, session: &Rc<Session>, cmd: &[String], input: Bytes, asked: Asked, tid: u64) {
+    fn run(&self, session: &Rc<Session>, cmd: &[String], input: Bytes, mut asked: Asked, tid: u64) {
         let args = match Args::parse(cmd) {
             Ok(args) => args,
             Err(e) => return asked.reply(Err(e.into()), session, tid),
@@ -179,6 +183,11 @@ impl Inner {
         {
             return asked.reply(Err(Refusal::new(Errno::EACCES, "access denied")), session, tid);
         }
+        match (Shape::of(&args), &mut asked) {
+            (Ok(shape), Asked::Mon(_, _, asked)) => *asked = shape,
+            (Err(refusal), _) => return asked.reply(Err(refusal), session, tid),
+            _ => {}
+        }
         let entry = match commands::find(&args) {
             Ok(entry) => entry,
             Err(refusal) => return asked.reply(Err(refusal), session, tid),
@@ -207,7 +216,7 @@ impl Inner {
                 asked.reply(answer, session, tid);
             }
             Run::Write(f) => {
-                if let Asked::Mon(_, op) = &asked {
+                if let Asked::Mon(_, op, _) = &asked {
                     op.event("waits for the commit");
                 }
                 let (name, shown) = (session.name.to_string(), shown(&args, &cmd.concat()));

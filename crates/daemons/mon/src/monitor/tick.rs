@@ -103,6 +103,9 @@ impl Inner {
         if p.osd().blocklist.values().any(|until| *until <= now) {
             p.osd_mut().blocklist.retain(|_, until| *until > now);
         }
+        if p.osd().range_blocklist.values().any(|until| *until <= now) {
+            p.osd_mut().range_blocklist.retain(|_, until| *until > now);
+        }
     }
 
     fn expire_mutes(&self, p: &mut Pending) {

@@ -73,6 +73,10 @@ pub fn diff(
         Some(until) => drop(inc.new_blocklist.insert(*addr, *until)),
         None => inc.old_blocklist.push(*addr),
     });
+    changed(&old.range_blocklist, &new.range_blocklist, |range, until| match until {
+        Some(until) => drop(inc.new_range_blocklist.insert(*range, *until)),
+        None => inc.old_range_blocklist.push(*range),
+    });
     changed(&old.crush_node_flags, &new.crush_node_flags, |id, v| {
         inc.new_crush_node_flags.insert(*id, v.copied().unwrap_or(0));
     });
