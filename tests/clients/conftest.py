@@ -38,10 +38,12 @@ def free_port():
 class Siphon:
     """A cluster process that the tests own."""
 
-    def __init__(self, directory, osds=3, extra=()):
+    def __init__(self, directory, osds=3, extra=(), umask=-1, env=None):
         self.directory = Path(directory)
         self.osds = osds
         self.extra = list(extra)
+        self.umask = umask
+        self.env = {**os.environ, **(env or {})}
         self.port = free_port()
         self.process = None
 
@@ -53,7 +55,8 @@ class Siphon:
         log = open(self.directory.parent / (self.directory.name + ".log"), "ab")
         argv = [str(BINARY), "up", "--data-dir", str(self.directory), "--osds", str(self.osds),
                 "--bind", f"127.0.0.1:{self.port}", *self.extra]
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True,
+                                        env=self.env, umask=self.umask)
         deadline = time.monotonic() + timeout
         lines = []
         for line in self.process.stdout:

@@ -227,7 +227,7 @@ pub fn mkfs(dir: &Path, args: &MkfsArgs, conf: &Config) -> Result<(), LayoutErro
         )));
     }
     let (_, rows) = initial_state(args, conf)?;
-    std::fs::create_dir_all(dir).map_err(io(dir))?;
+    modes::directory(dir).map_err(io(dir))?;
     let layout =
         Layout { dir: dir.to_owned(), name: args.name.clone(), keyring: Keyring::default() };
     replica::seed(&layout.store(), new_member(), &rows)?;
@@ -240,7 +240,7 @@ pub fn mkfs_member(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), La
     if Layout::exists(dir) {
         return Err(LayoutError::Exists(dir.to_owned()));
     }
-    std::fs::create_dir_all(dir).map_err(io(dir))?;
+    modes::directory(dir).map_err(io(dir))?;
     // What an interrupted attempt left is worth nothing.
     let layout = Layout { dir: dir.to_owned(), name: name.to_owned(), keyring: Keyring::default() };
     match std::fs::remove_file(layout.store()) {
@@ -268,12 +268,10 @@ fn finish(dir: &Path, name: &str, mon_key: &CryptoKey) -> Result<(), LayoutError
 /// Writes a file that only its owner may read.
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), LayoutError> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new()
+    let mut file = modes::options(modes::SECRET)
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(0o600)
         .open(path)
         .map_err(io(path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io(path))

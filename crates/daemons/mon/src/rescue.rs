@@ -108,9 +108,9 @@ impl Survivor {
         let path = self.layout.store();
         let backup = path.with_extension(format!("db.before-{}", now.sec));
         let copy = || -> std::io::Result<()> {
-            let mut to = std::fs::OpenOptions::new().write(true).create_new(true).open(&backup)?;
+            let mut to =
+                modes::options(modes::SECRET).write(true).create_new(true).open(&backup)?;
             std::io::copy(&mut std::fs::File::open(&path)?, &mut to)?;
-            std::fs::set_permissions(&backup, std::fs::metadata(&path)?.permissions())?;
             to.sync_all()
         };
         copy().map_err(|source| RescueError::Backup { path: backup.clone(), source })?;

@@ -37,8 +37,12 @@ impl AdminSocket {
     /// data directory's lock guarantees that no living one uses it.
     pub fn serve(path: &Path, handler: Handler) -> Result<AdminSocket> {
         let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("cannot listen at {}", path.display()))?;
+        let listen = || {
+            let listener = modes::listen(path)?;
+            listener.set_nonblocking(true)?;
+            UnixListener::from_std(listener)
+        };
+        let listener = listen().with_context(|| format!("cannot listen at {}", path.display()))?;
         let slots = Rc::new(tokio::sync::Semaphore::new(CLIENTS_MAX));
         let task = tokio::task::spawn_local(async move {
             while let Ok(permit) = slots.clone().acquire_owned_local().await {

@@ -116,8 +116,7 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
     }
     write_keyring(home.dir(), "", &admin(), &admin_entity)?;
     write_keyring(home.dir(), "mgr.x", &manager("x"), &mgr_entity)?;
-    std::fs::create_dir_all(home.daemon("run"))
-        .map_err(|e| home::explain(&home.daemon("run"), e))?;
+    modes::directory(&home.daemon("run")).map_err(|e| home::explain(&home.daemon("run"), e))?;
     // With several monitors, the first one that was named is the one that is here.
     let ip = new.mons.first().filter(|_| mons.len() > 1).map(|(_, addr)| addr.ip());
     let cluster =
@@ -142,10 +141,10 @@ fn explain_mkfs(dir: &std::path::Path, e: mon::LayoutError) -> anyhow::Error {
 /// Writes the keyring of a daemon, or that of `client.admin` if `daemon` is empty.
 pub fn write_keyring(dir: &Path, daemon: &str, name: &AuthName, entity: &EntityAuth) -> Result<()> {
     let dir = dir.join(daemon);
-    std::fs::create_dir_all(&dir).map_err(|e| home::explain(&dir, e))?;
+    modes::directory(&dir).map_err(|e| home::explain(&dir, e))?;
     let mut keyring = Keyring::default();
     keyring.insert(name.clone(), entity.clone());
-    home::write_durably(&dir.join("keyring"), keyring.to_string().as_bytes(), 0o600)
+    home::write_durably(&dir.join("keyring"), keyring.to_string().as_bytes(), modes::SECRET)
 }
 
 /// Runs a command on the monitors.

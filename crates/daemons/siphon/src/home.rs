@@ -21,7 +21,6 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of the directory's layout. A newer number than this is refused.
@@ -113,7 +112,8 @@ pub struct Home {
 
 /// Locks a file, which is created. Waits for nobody.
 fn lock(path: &Path, shared: bool) -> std::io::Result<Option<File>> {
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let mut options = modes::options(modes::SECRET);
+    let file = options.create(true).truncate(false).write(true).open(path)?;
     let how = if shared { libc::LOCK_SH } else { libc::LOCK_EX };
     // SAFETY: flock takes a file descriptor that `file` keeps open, and touches no memory of ours.
     let got = unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0;
@@ -178,7 +178,7 @@ impl Edit {
         write_durably(
             &self.dir.join("ceph.conf"),
             ceph_conf(&self.dir, &self.cluster).as_bytes(),
-            0o644,
+            modes::SHARED,
         )
     }
 }
@@ -187,17 +187,13 @@ fn save(dir: &Path, cluster: &ClusterFile) -> Result<()> {
     let plain = cluster.mons.is_empty() && cluster.ip.is_none();
     let format = if plain { FORMAT_OF_ONE } else { FORMAT };
     let text = serde_json::to_string_pretty(&ClusterFile { format, ..cluster.clone() })? + "\n";
-    write_durably(&dir.join("cluster.json"), text.as_bytes(), 0o644)
+    write_durably(&dir.join("cluster.json"), text.as_bytes(), modes::SHARED)
 }
 
 impl Home {
     /// Opens `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> Result<Home> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(dir)
-            .map_err(|e| explain(dir, e))?;
+        modes::directory(dir).map_err(|e| explain(dir, e))?;
         let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
         let Some(lock) = lock(&dir.join("lock"), false).map_err(|e| explain(&dir, e))? else {
             bail!(
@@ -218,6 +214,8 @@ impl Home {
                 );
             }
         }
+        // Only once it is known to be ours.
+        mend_modes(&home.dir)?;
         Ok(home)
     }
 
@@ -268,6 +266,22 @@ pub fn load(dir: &Path) -> Result<Option<ClusterFile>> {
     Ok(Some(cluster))
 }
 
+/// Takes from other users what they must not read, and says so. Only the owner of a file can do
+/// that; a directory that is partly another user's is one that the daemon cannot run in either.
+pub fn mend_modes(dir: &Path) -> Result<()> {
+    let mended = modes::mend(dir)
+        .with_context(|| format!("cannot check who may read the files of {}", dir.display()))?;
+    for m in mended {
+        tracing::warn!(
+            "{}: mode {:04o} let other users in; it is {:04o}",
+            m.path.display(),
+            m.from,
+            m.to
+        );
+    }
+    Ok(())
+}
+
 /// Replaces a file so that after a crash either the old or the new content is there.
 pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let dir = path.parent().context("a file needs a directory")?;
@@ -275,8 +289,12 @@ pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
     let write = || -> std::io::Result<()> {
-        let mut f =
-            File::options().create(true).truncate(true).write(true).mode(mode).open(&temporary)?;
+        // The rest of an interrupted attempt may have another mode.
+        match fs::remove_file(&temporary) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut f = modes::options(mode).create_new(true).write(true).open(&temporary)?;
         f.write_all(content)?;
         f.sync_all()?;
         fs::rename(&temporary, path)?;

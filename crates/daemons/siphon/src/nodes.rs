@@ -59,9 +59,13 @@ pub fn init(args: Init) -> Result<()> {
     home::write_durably(
         &dir.join("join"),
         (serde_json::to_string_pretty(&join)? + "\n").as_bytes(),
-        0o600,
+        modes::SECRET,
     )?;
-    home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
+    home::write_durably(
+        &dir.join("ceph.conf"),
+        home::ceph_conf(dir, &cluster).as_bytes(),
+        modes::SHARED,
+    )?;
     let first = &new.mons[0].0;
     println!("Cluster {} has a data directory in {}.", cluster.fsid, dir.display());
     println!("Next: siphon mon --data-dir {} --name {first}", dir.display());
@@ -87,13 +91,17 @@ pub fn join(args: Join) -> Result<()> {
     let dir = home.dir();
     let admin = EntityAuth { key: key(&join.admin_key)?, caps: BTreeMap::new() };
     bootstrap::write_keyring(dir, "", &bootstrap::admin(), &admin)?;
-    home::write_durably(&dir.join("join"), text.as_bytes(), 0o600)?;
-    std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(dir, e))?;
+    home::write_durably(&dir.join("join"), text.as_bytes(), modes::SECRET)?;
+    modes::directory(&dir.join("run")).map_err(|e| home::explain(dir, e))?;
     let cluster = ClusterFile {
         cluster_ip: args.networks.cluster_ip,
         ..ClusterFile::new(join.fsid, join.mons, Some(args.ip))
     };
-    home::write_durably(&dir.join("ceph.conf"), home::ceph_conf(dir, &cluster).as_bytes(), 0o644)?;
+    home::write_durably(
+        &dir.join("ceph.conf"),
+        home::ceph_conf(dir, &cluster).as_bytes(),
+        modes::SHARED,
+    )?;
     home.save(&cluster)?;
     println!("{} is a data directory of cluster {}.", dir.display(), cluster.fsid);
     Ok(())

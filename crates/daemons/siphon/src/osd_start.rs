@@ -61,7 +61,7 @@ pub async fn start(
         .with_context(|| {
             format!("cannot make the store of osd.{} in {}", entry.id, device.display())
         })?;
-        home::write_durably(&marker, b"", 0o644)?;
+        home::write_durably(&marker, b"", modes::SECRET)?;
     }
     if !device.exists() {
         bail!("{} is missing: the store of osd.{} must be there", device.display(), entry.id);

@@ -353,8 +353,9 @@ fn alone(
         let (kind, _) = name.split_once('.').unwrap_or((name, ""));
         bail!("{} has no {name}: `siphon add {kind}` makes one", dir.display());
     }
+    home::mend_modes(&dir)?;
     let _lock = DaemonLock::take(&dir, name)?;
-    std::fs::create_dir_all(dir.join("run")).map_err(|e| home::explain(&dir, e))?;
+    modes::directory(&dir.join("run")).map_err(|e| home::explain(&dir, e))?;
     let daemon = daemon(dir, cluster)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stop = Stop::new();

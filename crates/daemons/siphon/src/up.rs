@@ -97,7 +97,7 @@ async fn supervise(
     home::write_durably(
         &home.dir().join("ceph.conf"),
         home::ceph_conf(home.dir(), cluster).as_bytes(),
-        0o644,
+        modes::SHARED,
     )?;
     let dir = Arc::new(home.dir().to_path_buf());
     let mut threads = roles::Threads::new(stop.clone());

@@ -7,6 +7,7 @@ use openraft::{
     OptionalSend, RaftLogReader, RaftSnapshotBuilder, SnapshotMeta, StorageError, StorageIOError,
     StoredMembership, Vote,
 };
+use redb::backends::FileBackend;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -50,7 +51,12 @@ pub(super) struct Shared(pub Arc<Database>);
 
 impl Shared {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let open = || Self::over(Database::builder().set_cache_size(16 << 20).create(path)?);
+        let open = || {
+            let mut options = modes::options(modes::SECRET);
+            let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+            let file = FileBackend::new(file)?;
+            Self::over(Database::builder().set_cache_size(16 << 20).create_with_backend(file)?)
+        };
         open().map_err(|source| OpenError::Store { path: path.display().to_string(), source })
     }
 

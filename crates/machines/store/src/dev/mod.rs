@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use std::fs::File;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -129,7 +129,7 @@ impl Device {
     /// another process has the device open as a store.
     pub fn open(path: &Path, engine: Engine, create: Option<u64>) -> io::Result<Device> {
         let open = |flags: i32| {
-            let mut o = File::options();
+            let mut o = modes::options(modes::SECRET);
             o.read(true)
                 .write(true)
                 .create(create.is_some())
