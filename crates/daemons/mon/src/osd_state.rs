@@ -141,6 +141,7 @@ fn forget_in_placement(p: &mut Pending, osd: OsdId) {
     let map = p.osd_mut();
     map.pg_upmap.retain(|_, osds| !osds.contains(&osd));
     map.pg_upmap_items.retain(|_, items| items.iter().all(|(from, to)| *from != osd && *to != osd));
+    map.pg_upmap_primaries.retain(|_, primary| *primary != osd);
 }
 
 /// Whether the rules allow to mark an OSD down because others, or its silence, say so.

@@ -132,7 +132,11 @@ fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step
         // They must be in the same place first.
         return None;
     }
-    let by_hand = |pg: &PgId| map.pg_upmap.contains_key(pg) || map.pg_upmap_items.contains_key(pg);
+    let by_hand = |pg: &PgId| {
+        map.pg_upmap.contains_key(pg)
+            || map.pg_upmap_items.contains_key(pg)
+            || map.pg_upmap_primaries.contains_key(pg)
+    };
     let upmaps: Vec<PgId> = [source, target].into_iter().filter(by_hand).collect();
     if !upmaps.is_empty() {
         return Some(Step::Unmap(upmaps));

@@ -5,7 +5,8 @@ use crate::command::{Refusal, Reply};
 use crate::osd_state::{self as rules, OsdMapExt};
 use serde_json::json;
 use types::errno::Errno;
-use types::{OsdId, OsdMap, PgId, PgPool};
+use types::osdmap::RuleWeights;
+use types::{OsdId, OsdMap, PgId, PgPool, Release};
 
 pub(super) static COMMANDS: &[Entry] = &[
     read(
@@ -50,6 +51,27 @@ pub(super) static COMMANDS: &[Entry] = &[
         "osd",
         "rw",
         rm_upmap_items,
+    ),
+    write(
+        "osd pg-upmap-primary name=pgid,type=CephPgid name=id,type=CephOsdName",
+        "Let another OSD of a group's up set lead it.",
+        "osd",
+        "rw",
+        upmap_primary,
+    ),
+    write(
+        "osd rm-pg-upmap-primary name=pgid,type=CephPgid",
+        "Undo pg-upmap-primary.",
+        "osd",
+        "rw",
+        rm_upmap_primary,
+    ),
+    write(
+        "osd rm-pg-upmap-primary-all",
+        "Undo pg-upmap-primary for all groups.",
+        "osd",
+        "rw",
+        rm_upmap_primary_all,
     ),
     write("pg repeer name=pgid,type=CephPgid", "Make a group peer anew.", "osd", "rw", repeer),
 ];
@@ -178,20 +200,30 @@ fn primary_temp(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(format!("set {pg} primary_temp mapping to {osd}")))
 }
 
-fn may_upmap(map: &OsdMap) -> Result<(), Refusal> {
-    if map.require_min_compat_client >= types::Release::LUMINOUS {
+/// Whether clients must be of a release that understands an upmap.
+fn may_upmap(map: &OsdMap, release: Release, command: &str) -> Result<(), Refusal> {
+    if map.require_min_compat_client >= release {
         return Ok(());
     }
     let message = format!(
-        "min_compat_client {} < luminous, which is required for pg-upmap. Try 'ceph osd \
-         set-require-min-compat-client luminous' before using the new interface",
+        "min_compat_client {} < {release}, which is required for {command}. Try 'ceph osd \
+         set-require-min-compat-client {release}' before using the new interface",
         map.require_min_compat_client
     );
     Err(Refusal::new(Errno::EPERM, message))
 }
 
+/// The map with a group's placement changed, if what its pool's rule promises holds then.
+fn sound(map: &OsdMap, pg: PgId, change: impl FnOnce(&mut OsdMap)) -> Result<(), Refusal> {
+    let mut after = map.clone();
+    change(&mut after);
+    after.check_upmap(pg, &mut RuleWeights::default()).map_err(|fault| {
+        Refusal::invalid(format!("the placement of pg {pg} would be wrong: {fault}"))
+    })
+}
+
 fn upmap(c: &mut Write<'_>) -> Answer {
-    may_upmap(c.pending.osd())?;
+    may_upmap(c.pending.osd(), Release::LUMINOUS, "pg-upmap")?;
     let (pg, pool) = group(c.pending.osd(), c.args.req("pgid"))?;
     let mut notes = String::new();
     let mut wanted = Vec::new();
@@ -219,6 +251,7 @@ fn upmap(c: &mut Write<'_>) -> Answer {
     if wanted.is_empty() {
         return Err(Refusal::invalid("no valid upmap items(pairs) is specified"));
     }
+    sound(c.pending.osd(), pg, |m| drop(m.pg_upmap.insert(pg, wanted.clone())))?;
     let text = format!("{notes}set {pg} pg_upmap mapping to {}", list(&wanted));
     c.pending.osd_mut().pg_upmap.insert(pg, wanted);
     Ok(Reply::status(text))
@@ -233,7 +266,7 @@ fn rm_upmap(c: &mut Write<'_>) -> Answer {
 }
 
 fn upmap_items(c: &mut Write<'_>) -> Answer {
-    may_upmap(c.pending.osd())?;
+    may_upmap(c.pending.osd(), Release::LUMINOUS, "pg-upmap")?;
     let (pg, pool) = group(c.pending.osd(), c.args.req("pgid"))?;
     let named = osds(c, c.pending.osd())?;
     let (pairs, []) = named.as_chunks::<2>() else {
@@ -260,6 +293,7 @@ fn upmap_items(c: &mut Write<'_>) -> Answer {
     if items.is_empty() {
         return Err(Refusal::invalid(format!("{notes}no valid upmap items(pairs) is specified")));
     }
+    sound(c.pending.osd(), pg, |m| drop(m.pg_upmap_items.insert(pg, items.clone())))?;
     let shown: Vec<String> = items.iter().map(|(from, to)| format!("{from}->{to}")).collect();
     let text = format!("{notes}set {pg} pg_upmap_items mapping to [{}]", shown.join(","));
     c.pending.osd_mut().pg_upmap_items.insert(pg, items);
@@ -272,6 +306,53 @@ fn rm_upmap_items(c: &mut Write<'_>) -> Answer {
         c.pending.osd_mut().pg_upmap_items.remove(&pg);
     }
     Ok(Reply::status(format!("clear {pg} pg_upmap_items mapping")))
+}
+
+fn upmap_primary(c: &mut Write<'_>) -> Answer {
+    may_upmap(c.pending.osd(), Release::REEF, "pg-upmap-primary")?;
+    let (pg, pool) = group(c.pending.osd(), c.args.req("pgid"))?;
+    if !pool.is_replicated() {
+        return Err(Refusal::invalid("pg-upmap-primary is only supported for replicated pools"));
+    }
+    let named = osds(c, c.pending.osd())?;
+    let [osd] = named[..] else {
+        return Err(Refusal::invalid("one OSD is expected"));
+    };
+    let placed = c.pending.osd().pg_to_raw_upmap(pg);
+    if !placed.contains(&osd) {
+        return Err(Refusal::invalid(format!(
+            "osd.{osd} is not in the up set of pg {pg}: {}",
+            list(&placed)
+        )));
+    }
+    // Without an earlier one: that would say who leads otherwise.
+    let mut plain = c.pending.osd().clone();
+    plain.pg_upmap_primaries.remove(&pg);
+    if plain.pg_to_raw_upmap(pg).first() == Some(&osd) {
+        if c.pending.osd().pg_upmap_primaries.contains_key(&pg) {
+            c.pending.osd_mut().pg_upmap_primaries.remove(&pg);
+            return Ok(Reply::status(format!("osd.{osd} leads pg {pg} without pg-upmap-primary")));
+        }
+        return Err(Refusal::invalid(format!("osd.{osd} is already primary for pg {pg}")));
+    }
+    sound(c.pending.osd(), pg, |m| drop(m.pg_upmap_primaries.insert(pg, osd)))?;
+    c.pending.osd_mut().pg_upmap_primaries.insert(pg, osd);
+    Ok(Reply::status(format!("change primary for pg {pg} to osd.{osd}")))
+}
+
+fn rm_upmap_primary(c: &mut Write<'_>) -> Answer {
+    let (pg, _) = group(c.pending.osd(), c.args.req("pgid"))?;
+    if c.pending.osd().pg_upmap_primaries.contains_key(&pg) {
+        c.pending.osd_mut().pg_upmap_primaries.remove(&pg);
+    }
+    Ok(Reply::status(format!("clear {pg} pg_upmap_primary mapping")))
+}
+
+fn rm_upmap_primary_all(c: &mut Write<'_>) -> Answer {
+    if !c.pending.osd().pg_upmap_primaries.is_empty() {
+        c.pending.osd_mut().pg_upmap_primaries.clear();
+    }
+    Ok(Reply::status("cleared all pg_upmap_primary mappings"))
 }
 
 /// A temporary acting set that only changes the order is a new interval, and soon goes away.

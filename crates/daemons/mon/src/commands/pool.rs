@@ -470,6 +470,7 @@ pub fn remove_pool(pending: &mut Pending, conf: &Config, id: PoolId) -> Result<S
     map.primary_temp.retain(|pg, _| pg.pool != id);
     map.pg_upmap.retain(|pg, _| pg.pool != id);
     map.pg_upmap_items.retain(|pg, _| pg.pool != id);
+    map.pg_upmap_primaries.retain(|pg, _| pg.pool != id);
     if map.crush.choose_args.contains_key(&id.0) {
         super::osd_crush_edit::edit(pending, |crush| {
             crush.choose_args.remove(&id.0);

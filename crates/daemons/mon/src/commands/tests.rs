@@ -4,7 +4,7 @@ use crate::mkfs::{MkfsArgs, initial_state};
 use ::auth::{CryptoKey, Keyring};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use types::EntityAddrVec;
+use types::{EntityAddrVec, PgId};
 
 #[test]
 fn every_signature_is_well_formed() {
@@ -387,4 +387,142 @@ fn reservations_of_more_than_an_osd_are_refused_with_their_sum() {
         "{}",
         refused.message
     );
+}
+
+/// Twelve OSDs on four hosts, two of which are in a root of their own, and a pool `p` of three
+/// copies on the first three hosts.
+fn with_hosts() -> Bench {
+    let mut b = Bench::new();
+    for osd in 0..12 {
+        b.run(json!({"prefix": "osd create", "id": osd, "uuid": format!("00000000-0000-0000-0000-0000000000{osd:02}")})).unwrap();
+        let (host, root) = (osd / 3, if osd < 9 { "default" } else { "apart" });
+        let place = json!([format!("root={root}"), format!("host=h{host}")]);
+        b.run(json!({"prefix": "osd crush add", "id": osd, "weight": 1.0, "args": place})).unwrap();
+        b.run(json!({"prefix": "osd in", "ids": [osd.to_string()]})).unwrap();
+    }
+    let rule = json!({"prefix": "osd crush rule create-replicated", "name": "hosts", "root": "default", "type": "host"});
+    b.run(rule).unwrap();
+    b.run(json!({"prefix": "osd pool create", "pool": "p", "pg_num": 8, "rule": "hosts"})).unwrap();
+    b.run(json!({"prefix": "osd set-require-min-compat-client", "version": "reef", "yes_i_really_mean_it": true})).unwrap();
+    b
+}
+
+impl Bench {
+    fn placed(&self, pg: PgId) -> Vec<i32> {
+        self.pending.osd().pg_to_raw_upmap(pg).iter().map(|o| o.0).collect()
+    }
+
+    /// Another OSD of the same host.
+    fn beside(&self, osd: i32) -> i32 {
+        if osd % 3 == 2 { osd - 1 } else { osd + 1 }
+    }
+
+    fn pg(&self) -> PgId {
+        PgId::new(*self.pending.osd().pools.keys().next().unwrap(), 0)
+    }
+
+    fn upmap(&mut self, from: i32, to: i32) -> Answer {
+        let pg = self.pg().to_string();
+        self.run(json!({"prefix": "osd pg-upmap-items", "pgid": pg, "id": [from, to]}))
+    }
+}
+
+#[test]
+fn placements_by_hand_must_keep_to_the_rule() {
+    let mut b = with_hosts();
+    let pg = b.pg();
+    let [a, second, third] = b.placed(pg)[..] else { panic!("{:?}", b.placed(pg)) };
+    let same_host_as_second = b.beside(second);
+    assert!(b.upmap(a, same_host_as_second).unwrap_err().message.contains("failure domain"));
+    assert!(b.upmap(a, 10).unwrap_err().message.contains("not"), "it is in another root");
+    let beside = b.beside(a);
+    b.upmap(a, beside).unwrap();
+    assert_eq!(b.placed(pg), [beside, second, third]);
+    let whole = json!({"prefix": "osd pg-upmap", "pgid": pg.to_string(), "id": [a, second, same_host_as_second]});
+    assert_eq!(b.errno(whole), Errno::EINVAL);
+    b.run(json!({"prefix": "osd out", "ids": ["11"]})).unwrap();
+    assert_eq!(b.pending.osd().pg_upmap_items.len(), 1, "another OSD's weight does not matter");
+}
+
+#[test]
+fn a_map_that_makes_an_upmap_wrong_does_not_have_it() {
+    let gone = |b: &Bench| b.pending.osd().pg_upmap_items.is_empty();
+    let changes: [(&str, fn(&mut Bench, i32)); 6] = [
+        ("marked out", |b, to| {
+            drop(b.run(json!({"prefix": "osd out", "ids": [to.to_string()]})).unwrap())
+        }),
+        ("no weight in CRUSH", |b, to| {
+            let name = format!("osd.{to}");
+            drop(
+                b.run(json!({"prefix": "osd crush reweight", "name": name, "weight": 0.0}))
+                    .unwrap(),
+            )
+        }),
+        ("moved to another root", |b, to| {
+            let place = json!(["root=apart", "host=h3"]);
+            drop(
+                b.run(json!({"prefix": "osd crush set", "id": to, "weight": 1.0, "args": place}))
+                    .unwrap(),
+            )
+        }),
+        ("moved to the host of another copy", |b, to| {
+            let other = b.placed(b.pg()).into_iter().find(|o| *o != to).unwrap() / 3;
+            let place = json!(["root=default", format!("host=h{other}")]);
+            drop(
+                b.run(json!({"prefix": "osd crush set", "id": to, "weight": 1.0, "args": place}))
+                    .unwrap(),
+            )
+        }),
+        ("another rule", |b, _| {
+            b.run(json!({"prefix": "osd crush rule create-replicated", "name": "apart", "root": "apart", "type": "osd"})).unwrap();
+            drop(b.run(json!({"prefix": "osd pool set", "pool": "p", "var": "crush_rule", "val": "apart"})).unwrap())
+        }),
+        ("taken out of CRUSH", |b, to| {
+            drop(b.run(json!({"prefix": "osd crush rm", "name": format!("osd.{to}")})).unwrap())
+        }),
+    ];
+    for (what, change) in changes {
+        let mut b = with_hosts();
+        let from = b.placed(b.pg())[0];
+        let to = b.beside(from);
+        b.upmap(from, to).unwrap();
+        assert!(!gone(&b), "{what}");
+        let epoch = b.pending.osd().epoch;
+        change(&mut b, to);
+        assert!(gone(&b), "{what}: {:?}", b.pending.osd().pg_upmap_items);
+        let rounds = if what == "another rule" { 2 } else { 1 };
+        assert_eq!(b.pending.osd().epoch.0, epoch.0 + rounds, "{what}: in the same map");
+    }
+    // A source that CRUSH does not choose any more leaves nothing to replace.
+    let mut b = with_hosts();
+    let from = b.placed(b.pg())[0];
+    let to = b.beside(from);
+    b.upmap(from, to).unwrap();
+    b.run(json!({"prefix": "osd crush reweight", "name": format!("osd.{from}"), "weight": 0.0}))
+        .unwrap();
+    assert!(gone(&b), "{:?}", b.pending.osd().pg_upmap_items);
+}
+
+#[test]
+fn another_osd_of_the_set_may_lead() {
+    let mut b = with_hosts();
+    let pg = b.pg();
+    let set = |pg: PgId, osd: i32| json!({"prefix": "osd pg-upmap-primary", "pgid": pg.to_string(), "id": osd});
+    let [a, second, third] = b.placed(pg)[..] else { panic!() };
+    assert_eq!(b.errno(set(pg, a)), Errno::EINVAL, "it leads already");
+    assert_eq!(b.errno(set(pg, 11)), Errno::EINVAL, "it is not in the set");
+    b.run(set(pg, third)).unwrap();
+    assert_eq!(b.placed(pg), [third, second, a]);
+    b.run(set(pg, second)).unwrap();
+    assert_eq!(b.placed(pg), [second, a, third]);
+    // An OSD that leaves the set cannot lead it.
+    b.run(json!({"prefix": "osd out", "ids": [second.to_string()]})).unwrap();
+    assert!(b.pending.osd().pg_upmap_primaries.is_empty());
+    let next = b.placed(pg)[1];
+    b.run(set(pg, next)).unwrap();
+    b.run(json!({"prefix": "osd rm-pg-upmap-primary", "pgid": pg.to_string()})).unwrap();
+    assert!(b.pending.osd().pg_upmap_primaries.is_empty());
+    let old = json!({"prefix": "osd set-require-min-compat-client", "version": "luminous", "yes_i_really_mean_it": true});
+    b.run(old).unwrap();
+    assert_eq!(b.errno(set(pg, next)), Errno::EPERM);
 }

@@ -209,6 +209,7 @@ impl Inner {
                 for pg in groups {
                     p.osd_mut().pg_upmap.remove(pg);
                     p.osd_mut().pg_upmap_items.remove(pg);
+                    p.osd_mut().pg_upmap_primaries.remove(pg);
                 }
             }
             if let Some(pool) = p.osd_mut().pools.get_mut(&id) {

@@ -125,6 +125,13 @@ impl Pending {
             (std::mem::take(&mut self.removed_snaps), std::mem::take(&mut self.purged_snaps));
         if let Some(mut next) = self.osd.take() {
             next.modified = self.now;
+            // No epoch may have an upmap that it makes wrong.
+            if !next.judges_upmaps_like(self.state.osd.map()) {
+                let cleaned = next.clean_upmaps();
+                if !cleaned.is_empty() {
+                    tracing::info!("upmaps that do not hold any more: {cleaned:?}");
+                }
+            }
             if let Some(mut inc) = diff(self.state.osd.map(), &next, removed, purged) {
                 inc.modified = self.now;
                 // Whoever applies it can check that he has what the monitors have.

@@ -17,12 +17,14 @@ mod map;
 mod mapping;
 mod print;
 mod table;
+mod upmaps;
 
 pub use apply::OsdMapError;
 pub use incremental::OsdMapIncremental;
 pub use map::{Osd, OsdInfo, OsdMap, OsdXinfo, StretchMode, TreeFilter, flag_names, state_names};
 pub use mapping::UpActing;
 pub use table::{OsdMapMapping, Placement};
+pub use upmaps::{RuleWeights, UpmapFault};
 
 #[cfg(test)]
 mod tests;
