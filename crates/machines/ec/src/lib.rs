@@ -3,6 +3,7 @@
 //!
 //! * [`Code`] is Reed-Solomon over GF(2^8): parity is a matrix times data. It encodes, applies
 //!   changes of data to parity, and rebuilds shards from any `k` others ([`Recipes`]).
+//! * [`Profile`] is what an erasure code profile says, with Ceph's defaults and checks.
 //! * [`Layout`] says which byte of an object is on which shard.
 //! * [`WritePlan`], [`ReadPlan`] and [`RebuildPlan`] say what an operation reads and writes where,
 //!   whichever way costs least, and make of the bytes what shards or clients get.
@@ -22,6 +23,7 @@ mod kernel;
 mod layout;
 mod matrix;
 mod plan;
+mod profile;
 mod shards;
 
 pub use code::{Code, CodeError, Recipe, Recipes, Technique, delta};
@@ -33,4 +35,5 @@ pub use plan::{
     Band, Change, Cost, How, Pieces, PlanError, ReadPlan, Rebuild, RebuildPlan, ShardExtents,
     ShardOp, ShardWrite, Sources, WritePlan,
 };
+pub use profile::{Profile, ProfileError, Settings};
 pub use shards::{Shard, ShardSet};
