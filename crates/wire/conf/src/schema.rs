@@ -211,6 +211,9 @@ osd_pool_default_min_size|uint|advanced|0|0..255|r|mon|min_size of a new pool; 0
 osd_pool_default_pg_num|uint|advanced|32|1..65536|r|mon|pg_num of a new pool.
 osd_pool_default_pgp_num|uint|advanced|0|0..65536|r|mon|pgp_num of a new pool; 0 is pg_num.
 osd_pool_default_crush_rule|int|advanced|-1|-1..255|r|mon|CRUSH rule of a new replicated pool; -1 is the lowest rule.
+osd_pool_default_erasure_code_profile|str|advanced|plugin=jerasure technique=reed_sol_van k=2 m=2||r|mon|What erasure code profiles have that do not say otherwise: words of the form name=value.
+osd_pool_erasure_code_stripe_unit|size|advanced|4K|4K..1G|r|mon|Bytes of a stripe on one shard, in pools whose profile does not say it.
+osd_pool_default_ec_fast_read|bool|advanced|false||r|mon|New erasure-coded pools have fast_read.
 osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a new pool.
 osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
 mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PGs that an OSD should have, with all copies, when pools are proposed another pg_num.

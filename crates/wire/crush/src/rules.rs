@@ -107,6 +107,16 @@ impl CrushMap {
         self.rule_names.set(i32::from(number), name);
     }
 
+    /// Sets the largest pool that a rule is for.
+    pub fn set_rule_max_size(&mut self, number: i32, max: u8) -> Result<()> {
+        let slot = usize::try_from(number).ok().and_then(|n| self.rules.get_mut(n));
+        match slot {
+            Some(Some(rule)) => rule.max_size = max,
+            _ => return Err(CrushError::NotFound(format!("rule {number}"))),
+        }
+        Ok(())
+    }
+
     /// Removes a rule. Its number may be used again.
     pub fn remove_rule(&mut self, number: i32) -> Result<()> {
         let slot = usize::try_from(number).ok().and_then(|n| self.rules.get_mut(n));

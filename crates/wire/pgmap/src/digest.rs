@@ -2,9 +2,8 @@
 
 use denc_derive::Denc;
 use std::collections::BTreeMap;
-use types::pool::PgPool;
 use types::stats::{ObjectStatSum, OsdStat, PoolStat};
-use types::{Epoch, Eversion, IntervalSet, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, IntervalSet, OsdId, OsdMap, PgId, PoolId};
 
 /// Work per second over the last few reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
@@ -126,22 +125,20 @@ impl Digest {
     }
 
     /// (total, used, available) KiB and the number of objects, as `statfs` answers: of the whole
-    /// cluster, or of one pool, where space counts once for all replicas.
-    pub fn statfs(
-        &self,
-        pools: &BTreeMap<PoolId, PgPool>,
-        pool: Option<PoolId>,
-    ) -> (u64, u64, u64, u64) {
+    /// cluster, or of one pool, where space counts once for all copies or shards.
+    pub fn statfs(&self, map: &OsdMap, pool: Option<PoolId>) -> (u64, u64, u64, u64) {
         let objects = |s: &ObjectStatSum| s.num_objects.max(0) as u64;
-        if let Some((id, p)) = pool.and_then(|id| Some((id, pools.get(&id)?))) {
+        if let Some((id, p)) = pool.and_then(|id| Some((id, map.pools.get(&id)?))) {
             let stat = self.pools.get(&id).copied().unwrap_or_default();
-            let size = u64::from(p.size).max(1);
+            let rate = map.raw_used_rate(p).max(1.0);
+            let whole = |raw: u64| (raw as f64 / rate) as u64;
             // OSDs that do not count by pool: what the objects hold is the nearest.
             let used = match stat.num_store_stats {
                 0 => stat.stats.sum.num_bytes.max(0) as u64,
-                _ => stat.store_stats.allocated.max(0) as u64 / size,
+                _ => whole(stat.store_stats.allocated.max(0) as u64),
             };
-            let avail = self.rule_avail.get(&u32::from(p.crush_rule)).copied().unwrap_or(0) / size;
+            let avail = self.rule_avail.get(&u32::from(p.crush_rule)).copied().unwrap_or(0);
+            let avail = whole(avail);
             return ((used + avail) >> 10, used >> 10, avail >> 10, objects(&stat.stats.sum));
         }
         let fs = &self.osd_sum.statfs;

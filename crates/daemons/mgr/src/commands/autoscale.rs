@@ -99,7 +99,7 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
             left: osds.len() as f64 * goals.per_osd,
             ..Root::default()
         });
-        let rate = f64::from(p.size);
+        let rate = map.raw_used_rate(p);
         let (target_ratio, bytes) =
             (option(p, "target_size_ratio"), option(p, "target_size_bytes"));
         let target_bytes = if target_ratio == 0.0 { bytes as u64 } else { 0 };
@@ -166,7 +166,8 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
             if !is_known(state, map, l.id, p, &map.crush.leaves(l.root)) {
                 continue;
             }
-            l.ideal = groups / l.rate * l.bias;
+            // Each group is on that many OSDs, whatever a byte of it takes.
+            l.ideal = groups / f64::from(p.size) * l.bias;
             let least = match option(p, "pg_num_min") as u32 {
                 0 => LEAST,
                 n => n,

@@ -7,6 +7,7 @@ use pgmap::df::PoolRow;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use types::osdmap::flag_names;
+use types::pool::PgPool;
 use types::{OsdId, OsdMap, PgState, PoolId};
 
 /// What the monitors told of themselves: `health detail`, `mon dump`, `quorum_status`, `osd
@@ -294,6 +295,18 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
     );
 }
 
+/// How a pool keeps its objects (Ceph: `get_metadata_and_osd_status` of the module prometheus).
+fn description(map: &OsdMap, pool: &PgPool) -> String {
+    if pool.is_replicated() {
+        return format!("replica:{}", pool.size);
+    }
+    let profile = map.erasure_code_profiles.get(&pool.erasure_code_profile);
+    match profile.and_then(|p| Some((p.get("k")?, p.get("m")?))) {
+        Some((k, m)) => format!("ec:{k}+{m}"),
+        None => "ec:unknown".into(),
+    }
+}
+
 fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
     let fs = &state.digest.osd_sum.statfs;
     for (name, bytes) in [
@@ -312,7 +325,7 @@ fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
             id: *id,
             name: name(id),
             pg_num: p.pg_num,
-            raw_used_rate: f64::from(p.size),
+            raw_used_rate: map.raw_used_rate(p),
             rule: u32::from(p.crush_rule),
             quota_objects: p.quota_max_objects,
             quota_bytes: p.quota_max_bytes,
@@ -323,8 +336,8 @@ fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
         let labels = [
             ("pool_id", &*id.0.to_string()),
             ("name", &name(id)),
-            ("type", "replicated"),
-            ("description", &format!("replica:{}", p.size)),
+            ("type", &*p.kind.to_string()),
+            ("description", &*description(map, p)),
             ("compression_mode", "none"),
         ];
         out.value("ceph_pool_metadata", &labels, 1.0);

@@ -7,6 +7,7 @@
 mod auth;
 mod config;
 mod config_key;
+pub mod erasure;
 mod fs;
 mod health;
 mod log;
@@ -56,6 +57,7 @@ pub static FAMILIES: &[&[Entry]] = &[
     auth::COMMANDS,
     config::COMMANDS,
     config_key::COMMANDS,
+    erasure::COMMANDS,
     fs::COMMANDS,
     health::COMMANDS,
     log::COMMANDS,
@@ -356,5 +358,7 @@ fn osd_arg(args: &Args, name: &str) -> Result<types::OsdId, Refusal> {
     }
 }
 
+#[cfg(test)]
+mod erasure_test;
 #[cfg(test)]
 mod tests;

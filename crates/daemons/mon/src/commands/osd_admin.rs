@@ -1,4 +1,4 @@
-//! `osd`: life and death of OSDs, the blocklist, erasure code profiles.
+//! `osd`: life and death of OSDs, the blocklist.
 
 use super::{Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write};
 use crate::command::{Refusal, Reply, flags};
@@ -12,8 +12,6 @@ use std::time::Duration;
 use types::errno::Errno;
 use types::rados::osd_state as state;
 use types::{AddrType, EntityAddr, EntityType, Fsid, OsdId, OsdMap, Utime};
-
-const NO_EC: &str = "erasure-coded pools are not supported";
 
 pub(super) static COMMANDS: &[Entry] = &[
     write(
@@ -106,32 +104,6 @@ pub(super) static COMMANDS: &[Entry] = &[
     flagged(
         write("osd blacklist clear", "See osd blocklist.", "osd", "rw", blocklist_clear),
         flags::DEPRECATED,
-    ),
-    read("osd erasure-code-profile ls", "List erasure code profiles.", "osd", "r", |c| {
-        let names: Vec<&String> = c.state.osd.map().erasure_code_profiles.keys().collect();
-        Ok(super::osd_crush::names(c, &names))
-    }),
-    read(
-        "osd erasure-code-profile get name=name,type=CephString,goodchars=[A-Za-z0-9-_.]",
-        "Show an erasure code profile.",
-        "osd",
-        "r",
-        profile_get,
-    ),
-    write(
-        "osd erasure-code-profile set name=name,type=CephString,goodchars=[A-Za-z0-9-_.] \
-         name=profile,type=CephString,n=N,req=false name=force,type=CephBool,req=false",
-        "Define an erasure code profile.",
-        "osd",
-        "rw",
-        profile_set,
-    ),
-    write(
-        "osd erasure-code-profile rm name=name,type=CephString,goodchars=[A-Za-z0-9-_.]",
-        "Remove an erasure code profile.",
-        "osd",
-        "rw",
-        profile_rm,
     ),
     unsupported(
         "osd force-create-pg name=pgid,type=CephPgid name=yes_i_really_mean_it,type=CephBool,req=false",
@@ -494,46 +466,4 @@ fn blocklist_clear(c: &mut Write<'_>) -> Answer {
         }
     }
     Ok(Reply::status(" removed all blocklist entries"))
-}
-
-fn profile_get(c: &Read<'_>) -> Answer {
-    let name = c.args.req("name");
-    match c.state.osd.map().erasure_code_profiles.get(name) {
-        Some(p) => Ok(c
-            .format()
-            .reply(|| json!(p), || p.iter().map(|(k, v)| format!("{k}={v}\n")).collect())),
-        None => Err(Refusal::new(Errno::ENOENT, format!("unknown erasure code profile '{name}'"))),
-    }
-}
-
-fn profile_set(c: &mut Write<'_>) -> Answer {
-    let name = c.args.req("name");
-    let mut profile: BTreeMap<String, String> = BTreeMap::new();
-    for word in c.args.strs("profile") {
-        let (k, v) = word.split_once('=').unwrap_or((&word, ""));
-        profile.insert(k.to_owned(), v.to_owned());
-    }
-    profile.entry("plugin".into()).or_insert_with(|| "jerasure".into());
-    match c.pending.osd().erasure_code_profiles.get(name) {
-        Some(old) if *old == profile => Ok(Reply::empty()),
-        Some(_) if !c.args.flag("force") => Err(Refusal::new(
-            Errno::EPERM,
-            format!(
-                "will not override erasure code profile {name} because the existing profile is different"
-            ),
-        )),
-        _ => {
-            c.pending.osd_mut().erasure_code_profiles.insert(name.to_owned(), profile);
-            Ok(Reply::status(format!("note: {NO_EC}; the profile is only kept")))
-        }
-    }
-}
-
-fn profile_rm(c: &mut Write<'_>) -> Answer {
-    let name = c.args.req("name");
-    if !c.pending.osd().erasure_code_profiles.contains_key(name) {
-        return Ok(Reply::status(format!("erasure-code-profile {name} does not exist")));
-    }
-    c.pending.osd_mut().erasure_code_profiles.remove(name);
-    Ok(Reply::empty())
 }

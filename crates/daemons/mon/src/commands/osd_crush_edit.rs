@@ -1,7 +1,7 @@
 //! `osd crush`: what changes the map. Every command works on a copy, which takes the map's place
 //! only when the whole command succeeded and the result is a map that a cluster can use.
 
-use super::{Answer, Entry, Write, flagged, osd_id, unsupported, write};
+use super::{Answer, Entry, Write, flagged, osd_id, write};
 use crate::command::{Args, Refusal, Reply, flags};
 use crate::osd_state::OsdMapExt;
 use crate::state::Pending;
@@ -214,14 +214,6 @@ pub(super) static COMMANDS: &[Entry] = &[
         "osd",
         "rw",
         rule_create,
-    ),
-    unsupported(
-        "osd crush rule create-erasure name=name,type=CephString,goodchars=[A-Za-z0-9-_.] \
-         name=profile,type=CephString,req=false,goodchars=[A-Za-z0-9-_.=]",
-        "Add a rule for an erasure code profile.",
-        "osd",
-        "rw",
-        "erasure-coded pools are not supported",
     ),
     write(
         "osd crush rule rm name=name,type=CephString,goodchars=[A-Za-z0-9-_.]",
@@ -673,6 +665,20 @@ fn class_rm(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::new(
             Errno::EBUSY,
             format!("class '{class}' still referenced by crush_rule '{rule}'"),
+        ));
+    }
+    let of_class =
+        |p: &&BTreeMap<String, String>| p.get("crush-device-class").is_some_and(|of| of == class);
+    let profiles = &c.pending.osd().erasure_code_profiles;
+    let users: Vec<&str> =
+        profiles.iter().filter(|(_, p)| of_class(p)).map(|(name, _)| name.as_str()).collect();
+    if !users.is_empty() {
+        return Err(Refusal::new(
+            Errno::EBUSY,
+            format!(
+                "class '{class}' is still referenced by erasure-code-profile(s): {}",
+                users.join(",")
+            ),
         ));
     }
     let devices = map.devices_by_class(class);

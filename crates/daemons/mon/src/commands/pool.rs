@@ -1,11 +1,12 @@
 //! `osd pool`: creation, removal, names, snapshots, applications. The rules are shared with the
 //! pool operations that librados sends as messages.
 
-use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
+use super::{Answer, Entry, Read, Write, erasure, flagged, read, unsupported, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::osd_state::OsdMapExt;
 use crate::state::Pending;
 use conf::Config;
+use crush::CrushMap;
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
 use types::pool::{AutoscaleMode, PgPool, PoolOptValue, PoolType, flag};
@@ -24,7 +25,8 @@ pub(super) static COMMANDS: &[Entry] = &[
          name=pg_num_max,type=CephInt,range=0,req=false \
          name=autoscale_mode,type=CephChoices,strings=on|off|warn,req=false \
          name=bulk,type=CephBool,req=false name=target_size_bytes,type=CephInt,range=0,req=false \
-         name=target_size_ratio,type=CephFloat,range=0|1,req=false",
+         name=target_size_ratio,type=CephFloat,range=0|1,req=false \
+         name=yes_i_really_mean_it,type=CephBool,req=false",
         "Create a pool.",
         "osd",
         "rw",
@@ -194,6 +196,17 @@ pub struct NewPool<'a> {
     pub expected_num_objects: u64,
     /// `None` for the default.
     pub autoscale_mode: Option<&'a str>,
+    /// For an erasure-coded pool, its profile; size and rule follow from it.
+    pub erasure: Option<Erasure<'a>>,
+}
+
+/// What makes a new pool an erasure-coded one.
+#[derive(Clone, Copy, Debug)]
+pub struct Erasure<'a> {
+    /// The name of its profile.
+    pub profile: &'a str,
+    /// It is created although OSDs for all shards are not there.
+    pub anyhow: bool,
 }
 
 /// Whether the placement groups fit the OSDs (Ceph: `OSDMonitor::check_pg_num`).
@@ -226,14 +239,25 @@ pub(super) fn check_pg_num(
     ))
 }
 
-/// Whether a rule serves replicated pools of a size (Ceph: `CrushWrapper::check_crush_rule`).
-pub(super) fn check_rule(map: &OsdMap, rule: i32, size: u64) -> Result<(), Refusal> {
-    let Some(r) = map.crush.rule(rule) else {
+/// Whether a rule serves pools of a kind and size (Ceph: `CrushWrapper::check_crush_rule`).
+pub(super) fn check_rule(
+    crush: &CrushMap,
+    kind: PoolType,
+    rule: i32,
+    size: u64,
+) -> Result<(), Refusal> {
+    let Some(r) = crush.rule(rule) else {
         return Err(Refusal::invalid(format!("crush rule {rule} does not exist")));
     };
-    let name = map.crush.rule_names.name(rule).unwrap_or_default();
-    if r.kind != 1 {
-        return Err(Refusal::invalid(format!("crush rule {name} is not for replicated pools")));
+    let name = crush.rule_names.name(rule).unwrap_or_default();
+    if r.kind != kind as u8 {
+        let name_of = |erasure| if erasure { "erasure-coded" } else { "replicated" };
+        let (wanted, found) = (kind == PoolType::Erasure, r.kind == PoolType::Erasure as u8);
+        return Err(Refusal::invalid(format!(
+            "crush rule {name} is for {} pools and not for {} pools",
+            name_of(found),
+            name_of(wanted)
+        )));
     }
     if size < u64::from(r.min_size) {
         return Err(Refusal::invalid(format!(
@@ -294,35 +318,35 @@ pub fn create_pool(
         );
         return Err(Refusal::new(Errno::ERANGE, message));
     }
-    let rule = match (new.rule, new.rule_id) {
-        (Some(name), _) => map
-            .crush
-            .rule_names
-            .id(name)
-            .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("specified rule {name} doesn't exist")))?,
-        (None, Some(id)) => id,
-        (None, None) => match conf.i64("osd_pool_default_crush_rule") {
-            n if n >= 0 => n as i32,
-            _ => map
-                .crush
-                .rules()
-                .find(|(_, r)| r.kind == 1)
-                .map(|(id, _)| id)
-                .ok_or_else(|| Refusal::new(Errno::ENOENT, "No suitable CRUSH rule exists, check 'osd pool default crush *' config options"))?,
-        },
+    let kind = match new.erasure {
+        Some(_) => PoolType::Erasure,
+        None => PoolType::Replicated,
     };
-    let size = or(new.size, "osd_pool_default_size");
-    if !(1..=10).contains(&size) {
-        return Err(Refusal::invalid("pool size must be between 1 and 10"));
-    }
-    if size == 1 && !conf.bool("mon_allow_pool_size_one") {
-        return Err(Refusal::new(
-            Errno::EPERM,
-            "configuring pool size as 1 is disabled by default.",
-        ));
-    }
+    let coded = match new.erasure {
+        Some(e) => {
+            erasure::check_served(pending.state(), map)?;
+            let found = erasure::by_name(map, conf, e.profile)?;
+            Some((e, erasure::of_pool(&found.profile, conf)?, found))
+        }
+        None => None,
+    };
+    // With the pool's own rule, if it has none yet. The map changes once everything is right.
+    let mut crush = (*map.crush).clone();
+    let rule = match &coded {
+        Some((e, _, found)) => erasure_rule(&mut crush, new, e.profile, &found.profile)?,
+        None => replicated_rule(&crush, conf, new)?,
+    };
+    let size = match &coded {
+        Some((_, of_pool, _)) => of_pool.size.into(),
+        None => replicated_size(conf, new)?,
+    };
     check_pg_num(map, conf, None, pg_num, size)?;
-    check_rule(map, rule, size)?;
+    check_rule(&crush, kind, rule, size)?;
+    if let Some((e, of_pool, _)) = &coded
+        && !e.anyhow
+    {
+        erasure::check_domains(map, &crush, rule, of_pool.size)?;
+    }
 
     let mut flags = flag::CREATING;
     for (option, bit) in [
@@ -341,9 +365,12 @@ pub fn create_pool(
     let pool = PgPool {
         create_time: pending.now(),
         flags,
-        kind: PoolType::Replicated,
+        kind,
         size: size as u8,
-        min_size: min_size_for(conf, size),
+        min_size: coded.as_ref().map_or_else(|| min_size_for(conf, size), |(_, p, _)| p.min_size),
+        stripe_width: coded.as_ref().map_or(0, |(_, p, _)| p.layout.stripe_width() as u32),
+        erasure_code_profile: coded.as_ref().map_or("", |(e, ..)| e.profile).to_owned(),
+        fast_read: coded.is_some() && conf.bool("osd_pool_default_ec_fast_read"),
         crush_rule: u8::try_from(rule)
             .map_err(|_| Refusal::invalid(format!("crush rule {rule} does not exist")))?,
         pg_autoscale_mode: AutoscaleMode::from_name(mode).unwrap_or(AutoscaleMode::OFF),
@@ -360,17 +387,82 @@ pub fn create_pool(
         cache_target_full_ratio_micro: 800_000,
         ..PgPool::default()
     };
-    let map = pending.osd_mut();
-    let id = PoolId(i64::from(map.pool_max) + 1);
+    let id = PoolId(i64::from(pending.osd().pool_max) + 1);
     if id > PoolId::LAST {
         // Numbers of removed pools are not given again.
         let message = format!("all numbers of pools are used up: the last one is {}", PoolId::LAST);
         return Err(Refusal::new(Errno::ERANGE, message));
     }
+    if let Some((_, _, found)) = &coded {
+        super::osd_crush_edit::edit(pending, |map| {
+            *map = crush;
+            Ok(())
+        })?;
+        found.make(pending);
+    }
+    let map = pending.osd_mut();
     map.pool_max += 1;
     map.pools.insert(id, pool);
     map.pool_names.insert(id, new.name.to_owned());
     Ok(id)
+}
+
+fn replicated_size(conf: &Config, new: &NewPool<'_>) -> Result<u64, Refusal> {
+    let size = match new.size {
+        0 => conf.u64("osd_pool_default_size"),
+        n => n,
+    };
+    if !(1..=10).contains(&size) {
+        return Err(Refusal::invalid("pool size must be between 1 and 10"));
+    }
+    if size == 1 && !conf.bool("mon_allow_pool_size_one") {
+        return Err(Refusal::new(
+            Errno::EPERM,
+            "configuring pool size as 1 is disabled by default.",
+        ));
+    }
+    Ok(size)
+}
+
+fn named_rule(crush: &CrushMap, name: &str) -> Result<i32, Refusal> {
+    let id = crush.rule_names.id(name);
+    id.ok_or_else(|| Refusal::new(Errno::ENOENT, format!("specified rule {name} doesn't exist")))
+}
+
+/// The rule of a new replicated pool.
+fn replicated_rule(crush: &CrushMap, conf: &Config, new: &NewPool<'_>) -> Result<i32, Refusal> {
+    match (new.rule, new.rule_id) {
+        (Some(name), _) => named_rule(crush, name),
+        (None, Some(id)) => Ok(id),
+        (None, None) => match conf.i64("osd_pool_default_crush_rule") {
+            n if n >= 0 => Ok(n as i32),
+            _ => crush.rules().find(|(_, r)| r.kind == 1).map(|(id, _)| id).ok_or_else(|| {
+                Refusal::new(
+                    Errno::ENOENT,
+                    "No suitable CRUSH rule exists, check 'osd pool default crush *' config options",
+                )
+            }),
+        },
+    }
+}
+
+/// The rule of a new erasure-coded pool: the one named, or one that is made from the profile and
+/// named after the pool (Ceph: `OSDMonitor::prepare_pool_crush_rule`).
+fn erasure_rule(
+    crush: &mut CrushMap,
+    new: &NewPool<'_>,
+    profile_name: &str,
+    profile: &ec::Profile,
+) -> Result<i32, Refusal> {
+    if let Some(name) = new.rule {
+        return named_rule(crush, name);
+    }
+    let name = if profile_name == erasure::DEFAULT_PROFILE { "erasure-code" } else { new.name };
+    match crush.rule_names.id(name) {
+        Some(id) => Ok(id),
+        None => erasure::add_rule(crush, name, profile)
+            .map_err(|e| Refusal::new(Errno(e.errno()), e.to_string())),
+    }
 }
 
 fn create(c: &mut Write<'_>) -> Answer {
@@ -386,15 +478,14 @@ fn create(c: &mut Write<'_>) -> Answer {
         }
         return Ok(Reply::status(format!("pool '{name}' already exists")));
     }
-    if kind == "erasure" {
-        return Err(Refusal::unsupported("erasure-coded pools are not supported"));
-    }
+    let coded = kind == PoolType::Erasure.to_string();
     let number = |n: &str| c.args.int(n).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
     // The stock tool fills positions: what it puts into `erasure_code_profile` is a replicated
     // pool's rule, and the next one the expected number of objects.
     let profile = c.args.str("erasure_code_profile").filter(|s| !s.is_empty());
     let named_rule = c.args.str("rule").filter(|s| !s.is_empty());
     let (rule, expected) = match (profile, named_rule) {
+        (_, rule) if coded => (rule, number("expected_num_objects")),
         (Some(rule), Some(count)) => {
             let parsed: i64 = count
                 .parse()
@@ -415,6 +506,10 @@ fn create(c: &mut Write<'_>) -> Answer {
         rule_id: None,
         expected_num_objects: expected,
         autoscale_mode: c.args.str("autoscale_mode"),
+        erasure: coded.then_some(Erasure {
+            profile: profile.unwrap_or(erasure::DEFAULT_PROFILE),
+            anyhow: c.args.flag("yes_i_really_mean_it"),
+        }),
     };
     let id = create_pool(c.pending, &conf, &new)?;
     if c.args.flag("bulk") {

@@ -1,11 +1,11 @@
 //! `osd pool get|set` and quotas.
 
 use super::pool::{by_name, change, check_pg_num, check_rule, min_size_for};
-use super::{Answer, Entry, Read, Write, read, write};
+use super::{Answer, Entry, Read, Write, erasure, read, write};
 use crate::command::{Refusal, Reply};
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
-use types::pool::{AutoscaleMode, PgPool, PoolOptType, PoolOptValue, PoolOpts, flag};
+use types::pool::{AutoscaleMode, PgPool, PoolOptType, PoolOptValue, PoolOpts, PoolType, flag};
 use types::{OsdMap, PoolId};
 
 pub(super) static COMMANDS: &[Entry] = &[
@@ -18,7 +18,7 @@ cache_target_full_ratio|cache_min_flush_age|cache_min_evict_age|erasure_code_pro
 all|min_write_recency_for_promote|fast_read|hit_set_grade_decay_rate|hit_set_search_last_n|scrub_min_interval|\
 scrub_max_interval|deep_scrub_interval|recovery_priority|recovery_op_priority|scrub_priority|compression_mode|\
 compression_algorithm|compression_required_ratio|compression_max_blob_size|compression_min_blob_size|csum_type|\
-csum_min_block|csum_max_block|allow_ec_overwrites|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|\
+csum_min_block|csum_max_block|allow_ec_overwrites|allow_ec_optimizations|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|\
 pg_num_min|target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|\
 pg_num_max|read_ratio|read_lease_interval",
         "Show a setting of a pool, or all.",
@@ -36,7 +36,7 @@ min_read_recency_for_promote|min_write_recency_for_promote|fast_read|hit_set_gra
 hit_set_search_last_n|scrub_min_interval|scrub_max_interval|deep_scrub_interval|recovery_priority|\
 recovery_op_priority|scrub_priority|compression_mode|compression_algorithm|compression_required_ratio|\
 compression_max_blob_size|compression_min_blob_size|csum_type|csum_min_block|csum_max_block|allow_ec_overwrites|\
-fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|target_size_bytes|target_size_ratio|\
+allow_ec_optimizations|fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|target_size_bytes|target_size_ratio|\
 dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|eio|bulk|pg_num_max|read_ratio|read_lease_interval \
          name=val,type=CephString name=yes_i_really_mean_it,type=CephBool,req=false",
         "Change a setting of a pool.",
@@ -79,7 +79,8 @@ const TIER_ONLY: [&str; 15] = [
     "hit_set_grade_decay_rate",
     "hit_set_search_last_n",
 ];
-const ERASURE_ONLY: [&str; 2] = ["allow_ec_overwrites", "erasure_code_profile"];
+const ERASURE_ONLY: [&str; 3] =
+    ["allow_ec_overwrites", "erasure_code_profile", "allow_ec_optimizations"];
 
 /// What `get all` shows of a replicated pool, in its order.
 const ALL: [&str; 15] = [
@@ -113,6 +114,9 @@ fn value_of(map: &OsdMap, p: &PgPool, var: &str) -> Option<Value> {
         "pg_autoscale_mode" => json!(p.pg_autoscale_mode.name()),
         "use_gmt_hitset" => json!(p.use_gmt_hitset),
         "fast_read" => json!(u8::from(p.fast_read)),
+        "allow_ec_overwrites" => json!(p.has_flag(flag::EC_OVERWRITES)),
+        "allow_ec_optimizations" => json!(p.kind == PoolType::Erasure),
+        "erasure_code_profile" => json!(p.erasure_code_profile),
         "hit_set_type" => json!(p.hit_set_params.name()),
         "csum_type" => match p.opts.get(var)? {
             PoolOptValue::Int(n) => {
@@ -143,10 +147,12 @@ fn get(c: &Read<'_>) -> Answer {
         )
     };
     let names: Vec<&str> = if var == "all" {
-        ALL.into_iter().chain(PoolOpts::names().map(|(n, _)| n)).collect()
+        let erasure = ERASURE_ONLY.into_iter().filter(|_| p.kind == PoolType::Erasure);
+        let options = PoolOpts::names().map(|(n, _)| n);
+        ALL.into_iter().chain(erasure).chain(options).collect()
     } else if TIER_ONLY.contains(&var) {
         return Err(not_applicable("tier"));
-    } else if ERASURE_ONLY.contains(&var) {
+    } else if ERASURE_ONLY.contains(&var) && p.kind != PoolType::Erasure {
         return Err(not_applicable("erasure"));
     } else {
         if PoolOpts::by_name(var).is_some() && p.opts.get(var).is_none() {
@@ -284,6 +290,11 @@ fn with_setting(
                     "pool size change is disabled; you must unset nosizechange flag for the pool first",
                 ));
             }
+            if p.kind == PoolType::Erasure {
+                return Err(Refusal::unsupported(
+                    "can not change the size of an erasure-coded pool",
+                ));
+            }
             let n = integer(val)?;
             if !(1..=10).contains(&n) {
                 return Err(Refusal::invalid("pool size must be between 1 and 10"));
@@ -300,7 +311,7 @@ fn with_setting(
                 }
             }
             let n = n as u64;
-            check_rule(map, i32::from(p.crush_rule), n)?;
+            check_rule(&map.crush, p.kind, i32::from(p.crush_rule), n)?;
             check_pg_num(map, &conf, Some(id), p.pg_num.into(), n)?;
             p.size = n as u8;
             p.min_size = min_size_for(&conf, n);
@@ -312,9 +323,18 @@ fn with_setting(
                 ));
             }
             let n = integer(val)?;
-            if n < 1 || n > i64::from(p.size) {
-                let message =
-                    format!("pool min_size must be between 1 and size, which is set to {}", p.size);
+            // Fewer than k shards hold nothing that could be read.
+            let least = match p.kind {
+                PoolType::Erasure => {
+                    erasure::by_name(map, &conf, &p.erasure_code_profile)?.profile.k as i64
+                }
+                _ => 1,
+            };
+            if n < least || n > i64::from(p.size) {
+                let message = format!(
+                    "pool min_size must be between {least} and size, which is set to {}",
+                    p.size
+                );
                 return Err(Refusal::invalid(message));
             }
             p.min_size = n as u8;
@@ -394,7 +414,7 @@ fn with_setting(
             let rule = map.crush.rule_names.id(val).ok_or_else(|| {
                 Refusal::new(Errno::ENOENT, format!("crush rule {val} does not exist"))
             })?;
-            check_rule(map, rule, p.size.into())?;
+            check_rule(&map.crush, p.kind, rule, p.size.into())?;
             p.crush_rule = u8::try_from(rule)
                 .map_err(|_| Refusal::invalid(format!("rule {rule} is out of range")))?;
         }
@@ -420,14 +440,32 @@ fn with_setting(
                 p.flags &= !bit;
             }
         }
-        "allow_ec_overwrites" => {
+        "allow_ec_overwrites" if p.kind != PoolType::Erasure => {
             return Err(Refusal::invalid(
                 "ec overwrites can only be enabled for an erasure coded pool",
             ));
         }
-        "fast_read" => {
+        "allow_ec_overwrites" => {
+            if !boolean(val)? {
+                return Err(Refusal::invalid("ec overwrites cannot be disabled once enabled"));
+            }
+            p.flags |= flag::EC_OVERWRITES;
+        }
+        "allow_ec_optimizations" if p.kind != PoolType::Erasure => {
+            return Err(Refusal::invalid(
+                "ec optimizations can only be enabled for an erasure coded pool",
+            ));
+        }
+        // Reads and writes of single shards are how these pools work.
+        "allow_ec_optimizations" => {
+            if !boolean(val)? {
+                return Err(Refusal::invalid("ec optimizations cannot be disabled once enabled"));
+            }
+        }
+        "fast_read" if p.kind != PoolType::Erasure => {
             return Err(Refusal::invalid("fast read is not supported in replication pool"));
         }
+        "fast_read" => p.fast_read = boolean(val)?,
         _ => set_option(&mut p, var, val)?,
     }
     Ok(Some(p))

@@ -236,7 +236,7 @@ fn pool_rows(c: &Read<'_>) -> Vec<PoolRow> {
             id: *id,
             name: map.pool_names.get(id).cloned().unwrap_or_default(),
             pg_num: p.pg_num,
-            raw_used_rate: f64::from(p.size),
+            raw_used_rate: map.raw_used_rate(p),
             rule: u32::from(p.crush_rule),
             quota_objects: p.quota_max_objects,
             quota_bytes: p.quota_max_bytes,

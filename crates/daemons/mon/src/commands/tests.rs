@@ -30,9 +30,9 @@ fn every_signature_is_well_formed() {
 }
 
 /// A monitor's state and surroundings without the monitor.
-struct Bench {
-    pending: Pending,
-    conf: Rc<RefCell<conf::Config>>,
+pub(super) struct Bench {
+    pub(super) pending: Pending,
+    pub(super) conf: Rc<RefCell<conf::Config>>,
     caller: Caller,
     mon: MonStatus,
     stats: Stats,
@@ -41,7 +41,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(super) fn new() -> Bench {
         let addrs = EntityAddrVec::one(EntityAddr::msgr2("127.0.0.1:3300".parse().unwrap(), 0));
         let args = MkfsArgs {
             fsid: types::Fsid([7; 16]),
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     /// Runs a command given as JSON and commits what it did.
-    fn run(&mut self, command: serde_json::Value) -> Answer {
+    pub(super) fn run(&mut self, command: serde_json::Value) -> Answer {
         let args = Args::parse(&[command.to_string()])?;
         let entry = find(&args)?;
         let sessions = || Vec::new();
@@ -102,13 +102,13 @@ impl Bench {
         answer
     }
 
-    fn json(&mut self, mut command: serde_json::Value) -> serde_json::Value {
+    pub(super) fn json(&mut self, mut command: serde_json::Value) -> serde_json::Value {
         command["format"] = json!("json");
         let reply = self.run(command.clone()).unwrap_or_else(|e| panic!("{command}: {e}"));
         serde_json::from_slice(&reply.data).unwrap_or_else(|e| panic!("{command}: {e}"))
     }
 
-    fn errno(&mut self, command: serde_json::Value) -> Errno {
+    pub(super) fn errno(&mut self, command: serde_json::Value) -> Errno {
         match self.run(command.clone()) {
             Ok(reply) => panic!("{command}: {reply:?}"),
             Err(e) => e.errno,

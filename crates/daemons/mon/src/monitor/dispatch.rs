@@ -142,10 +142,8 @@ impl Inner {
             return;
         }
         let stats = self.stats.borrow();
-        let (kb, kb_used, kb_avail, num_objects) = stats
-            .digest
-            .as_ref()
-            .map_or((0, 0, 0, 0), |d| d.statfs(&state.osd.map().pools, m.data_pool));
+        let (kb, kb_used, kb_avail, num_objects) =
+            stats.digest.as_ref().map_or((0, 0, 0, 0), |d| d.statfs(state.osd.map(), m.data_pool));
         let reply = StatfsReply { fsid: m.fsid, version: 0, kb, kb_used, kb_avail, num_objects };
         self.send(&session.conn, &reply, tid);
     }

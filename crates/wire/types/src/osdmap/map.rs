@@ -356,6 +356,20 @@ impl OsdMap {
         self.pool_names.iter().find(|(_, n)| *n == name).map(|(id, _)| *id)
     }
 
+    /// How many bytes of devices a byte of a pool takes (Ceph: `OSDMap::pool_raw_used_rate`): the
+    /// size of a replicated pool, `(k+m)/k` of an erasure-coded one. If its profile does not say
+    /// `k` and `m`, it is taken for a replicated one: what is shown is too little room, not too much.
+    pub fn raw_used_rate(&self, pool: &PgPool) -> f64 {
+        let number = |name: &str| -> Option<f64> {
+            let profile = self.erasure_code_profiles.get(&pool.erasure_code_profile)?;
+            profile.get(name)?.parse::<u8>().ok().map(f64::from)
+        };
+        match (number("k"), number("m")) {
+            (Some(k), Some(m)) if !pool.is_replicated() && k > 0.0 => (k + m) / k,
+            _ => f64::from(pool.size),
+        }
+    }
+
     /// Whether all of these flags are set.
     pub fn has_flag(&self, flags: u32) -> bool {
         self.flags & flags == flags
