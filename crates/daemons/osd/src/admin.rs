@@ -1,8 +1,10 @@
 //! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
 
+use crate::admin_unfound::MarkUnfoundLost;
+use crate::clock::wall_now;
 use crate::core::Core;
-use crate::host::PgHost;
-use crate::stats;
+use crate::shard::{NumPgs, Shard};
+use crate::shard_admin::{self, Asked, Bench, DumpQos, reply};
 use crate::{admin_query, admin_unfound};
 use command::{Args, Command, Format, Refusal, Reply, Shape, Signature, descriptions, flags};
 use conf::Config;
@@ -11,14 +13,15 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use store::{Transaction, WriteHint};
 use types::stats::{PingTimes, U32x3};
-use types::{Dump, Epoch, Errno, Fsid, OsdId, PgId, Utime};
+use types::{Epoch, Errno, Fsid, OsdId, Utime};
 
 /// What commands act on.
 pub struct Admin {
-    /// The OSD.
-    pub core: Rc<Core>,
+    /// The OSD's number.
+    pub(crate) whoami: OsdId,
+    /// Its shard.
+    pub(crate) shard: Shard,
     /// Its configuration.
     pub conf: Rc<RefCell<Config>>,
     /// The cluster.
@@ -29,16 +32,22 @@ pub struct Admin {
     pub changed: Box<dyn Fn()>,
     /// How long pings of other OSDs take.
     pub ping_times: Box<dyn Fn() -> BTreeMap<OsdId, PingTimes>>,
-    /// Oldest map kept.
-    pub oldest_map: Box<dyn Fn() -> Epoch>,
+    /// The oldest map kept, and the newest one.
+    pub maps: Box<dyn Fn() -> (Epoch, Epoch)>,
     /// Booting, active or stopping.
     pub state: Box<dyn Fn() -> &'static str>,
 }
 
 /// How a command is run.
 pub enum Run {
-    /// At once.
+    /// At once, by the daemon.
     Now(fn(&Admin, &Args) -> Result<Reply, Refusal>),
+    /// By the shard.
+    Shard(fn(&Core, &Args) -> Result<Reply, Refusal>),
+    /// By both.
+    Status,
+    /// By both.
+    DumpQos,
     /// Writes to the store and takes its time.
     Bench,
     /// Waits until unfound objects are given up everywhere.
@@ -66,7 +75,7 @@ commands! {
     "help", "list available commands", "r", Run::Now(help);
     "version", "report version of OSD", "r", Run::Now(version);
     "git_version", "get git sha1", "r", Run::Now(git_version);
-    "status", "high-level status of OSD", "r", Run::Now(status);
+    "status", "high-level status of OSD", "r", Run::Status;
     "config show", "dump current config settings", "r", Run::Now(config_show);
     "config diff", "dump diff of current config and default config", "r", Run::Now(config_diff);
     "config get name=var,type=CephString", "config get <field>: get the config value", "r", Run::Now(config_get);
@@ -77,44 +86,44 @@ commands! {
     "injectargs name=injected_args,type=CephString,n=N", "inject configuration arguments into running OSD", "rw",
         Run::Now(injectargs);
     "perf dump name=logger,type=CephString,req=false name=counter,type=CephString,req=false",
-        "dump perfcounters value", "r", Run::Now(perf_dump);
-    "perf schema", "dump perfcounters schema", "r", Run::Now(perf_schema);
+        "dump perfcounters value", "r", Run::Shard(shard_admin::perf_dump);
+    "perf schema", "dump perfcounters schema", "r", Run::Shard(shard_admin::perf_schema);
     "perf reset name=var,type=CephString", "perf reset <name>: perf reset all or one perfcounter name", "rw",
-        Run::Now(perf_reset);
-    "ops", "show the ops currently in flight", "r", Run::Now(ops_in_flight);
-    "dump_ops_in_flight", "show the ops currently in flight", "r", Run::Now(ops_in_flight);
-    "dump_blocked_ops", "show the blocked ops currently in flight", "r", Run::Now(blocked_ops);
-    "dump_historic_ops", "show recent ops", "r", Run::Now(historic_ops);
+        Run::Shard(shard_admin::perf_reset);
+    "ops", "show the ops currently in flight", "r", Run::Shard(shard_admin::ops_in_flight);
+    "dump_ops_in_flight", "show the ops currently in flight", "r", Run::Shard(shard_admin::ops_in_flight);
+    "dump_blocked_ops", "show the blocked ops currently in flight", "r", Run::Shard(shard_admin::blocked_ops);
+    "dump_historic_ops", "show recent ops", "r", Run::Shard(shard_admin::historic_ops);
     "dump_historic_ops_by_duration", "show slowest recent ops, sorted by duration", "r",
-        Run::Now(historic_ops_by_duration);
-    "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Now(historic_slow_ops);
-    "dump_op_pq_state name=tenants,type=CephInt,req=false", "dump op queue state", "r", Run::Now(queue_state);
-    "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::Now(dump_qos);
+        Run::Shard(shard_admin::historic_ops_by_duration);
+    "dump_historic_slow_ops", "show slowest recent ops", "r", Run::Shard(shard_admin::historic_slow_ops);
+    "dump_op_pq_state name=tenants,type=CephInt,req=false", "dump op queue state", "r", Run::Shard(shard_admin::queue_state);
+    "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::DumpQos;
     "dump_osd_network name=value,type=CephInt,req=false", "Dump osd heartbeat network ping times", "r", Run::Now(dump_osd_network);
-    "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Now(dump_watchers);
-    "list_pgs", "list placement groups of this OSD", "r", Run::Now(list_pgs);
-    "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Now(admin_query::query);
+    "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Shard(shard_admin::dump_watchers);
+    "list_pgs", "list placement groups of this OSD", "r", Run::Shard(shard_admin::list_pgs);
+    "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Shard(admin_query::query);
     "list_unfound name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
-        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
+        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Shard(admin_unfound::list_unfound);
     "list_missing name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
-        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_missing);
+        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Shard(admin_unfound::list_missing);
     "mark_unfound_lost name=pgid,type=CephPgid,req=false name=mulcmd,type=CephChoices,strings=revert|delete",
         "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
         Run::MarkUnfoundLost;
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query", "show details of a specific pg", "r",
-        Run::Now(admin_query::query);
+        Run::Shard(admin_query::query);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_unfound name=offset,type=CephString,req=false",
-        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_unfound);
+        "list unfound objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Shard(admin_unfound::list_unfound);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=list_missing name=offset,type=CephString,req=false",
-        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Now(admin_unfound::list_missing);
+        "list missing objects on this pg, perhaps starting at an offset given in JSON", "r", Run::Shard(admin_unfound::list_missing);
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=mark_unfound_lost name=mulcmd,type=CephChoices,strings=revert|delete",
         "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
         Run::MarkUnfoundLost;
-    "dump_osd_statfs", "space of the store", "r", Run::Now(dump_statfs);
-    "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Now(dump_store_memory);
+    "dump_osd_statfs", "space of the store", "r", Run::Shard(shard_admin::dump_statfs);
+    "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Shard(shard_admin::dump_store_memory);
     "clear_shards_repaired name=count,type=CephInt,req=false", "clear num_shards_repaired to clear health warning", "rw",
-        Run::Now(clear_shards_repaired);
-    "dump_scrubs", "show scrubs that go on here, and those that were asked for", "r", Run::Now(dump_scrubs);
+        Run::Shard(shard_admin::clear_shards_repaired);
+    "dump_scrubs", "show scrubs that go on here, and those that were asked for", "r", Run::Shard(shard_admin::dump_scrubs);
     "bench name=count,type=CephInt,req=false name=size,type=CephInt,req=false name=object_size,type=CephInt,req=false name=object_num,type=CephInt,req=false",
         "OSD benchmark: write <count> <size>-byte objects(with <obj_size> <obj_num>), (default count=1G default size=4MB). Results in log.",
         "rw", Run::Bench;
@@ -149,8 +158,14 @@ impl Admin {
             }
             return match command.handler {
                 Run::Now(f) => f(self, args),
-                Run::Bench => bench(self, args).await,
-                Run::MarkUnfoundLost => admin_unfound::mark_unfound_lost(self, args).await,
+                Run::Shard(run) => self.shard.ask(Asked { run, args: args.clone() }).await,
+                Run::Status => self.status(args).await,
+                Run::DumpQos => {
+                    let pings = (self.ping_times)();
+                    reply(args, self.shard.ask(DumpQos { pings }).await)
+                }
+                Run::Bench => self.shard.ask(Bench(args.clone())).await,
+                Run::MarkUnfoundLost => self.shard.ask(MarkUnfoundLost(args.clone())).await,
             };
         }
         Err(refused.unwrap_or_else(|| {
@@ -160,31 +175,22 @@ impl Admin {
         }))
     }
 
-    pub(crate) fn host(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
-        let text = args.str("pgid").ok_or_else(|| Refusal::invalid("no pgid specified"))?;
-        let pgid: PgId = text
-            .parse()
-            .map_err(|_| Refusal::invalid(format!("{text} is not a placement group")))?;
-        self.core
-            .any_copy(pgid)
-            .ok_or_else(|| Refusal::new(Errno::ENOENT, format!("i don't have pgid {pgid}")))
+    async fn status(&self, args: &Args) -> Result<Reply, Refusal> {
+        let (oldest, newest) = (self.maps)();
+        let pgs = self.shard.ask(NumPgs).await;
+        reply(
+            args,
+            json!({
+                "cluster_fsid": self.cluster.to_string(),
+                "osd_fsid": self.osd_fsid.to_string(),
+                "whoami": self.whoami.0,
+                "state": (self.state)(),
+                "oldest_map": oldest.0,
+                "newest_map": newest.0,
+                "num_pgs": pgs,
+            }),
+        )
     }
-
-    /// The group that the command is about, if this OSD leads it.
-    pub(crate) fn primary(&self, args: &Args) -> Result<Rc<PgHost>, Refusal> {
-        let host = self.host(args)?;
-        match host.with_pg(|pg| pg.is_primary()) {
-            true => Ok(host),
-            false => {
-                Err(Refusal::new(Errno::EAGAIN, format!("not primary for pgid {}", host.pgid)))
-            }
-        }
-    }
-}
-
-/// JSON, indented unless asked otherwise.
-pub(crate) fn reply(args: &Args, value: Value) -> Result<Reply, Refusal> {
-    Ok(Reply::data(Format::of(args).json(&value)))
 }
 
 fn describe(_: &Admin, _: &Args) -> Result<Reply, Refusal> {
@@ -207,21 +213,6 @@ fn version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
 
 fn git_version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
     reply(args, json!({"git_version": env!("CARGO_PKG_VERSION")}))
-}
-
-fn status(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(
-        args,
-        json!({
-            "cluster_fsid": a.cluster.to_string(),
-            "osd_fsid": a.osd_fsid.to_string(),
-            "whoami": a.core.whoami.0,
-            "state": (a.state)(),
-            "oldest_map": (a.oldest_map)().0,
-            "newest_map": a.core.epoch().0,
-            "num_pgs": a.core.hosts().len(),
-        }),
-    )
 }
 
 fn config_show(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
@@ -304,85 +295,6 @@ fn injectargs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     Ok(Reply::status(said))
 }
 
-fn perf_dump(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    a.core.update_gauges();
-    let mut counters = a.core.perf.dump();
-    if let Some(one) = args.str("counter") {
-        counters.retain(|k, _| k == one);
-    }
-    let mut all = Map::new();
-    if args.str("logger").is_none_or(|l| l == "osd") {
-        all.insert("osd".into(), Value::Object(counters));
-    }
-    reply(args, Value::Object(all))
-}
-
-fn perf_schema(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, json!({"osd": a.core.perf.schema()}))
-}
-
-fn perf_reset(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let which = args.req("var");
-    if which != "all" && which != "osd" {
-        return reply(args, json!({"error": format!("Not find: {which}")}));
-    }
-    a.core.perf.reset();
-    reply(args, json!({"success": format!("perf reset {which}")}))
-}
-
-fn ops_in_flight(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, a.core.tracker.dump_in_flight(false))
-}
-
-fn blocked_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, a.core.tracker.dump_in_flight(true))
-}
-
-fn historic_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, a.core.tracker.dump_historic(false))
-}
-
-fn historic_ops_by_duration(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, a.core.tracker.dump_historic(true))
-}
-
-fn historic_slow_ops(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, a.core.tracker.dump_slow())
-}
-
-fn queue_state(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let map = a.core.map();
-    let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
-    let most =
-        usize::try_from(args.int("tenants").unwrap_or(TENANTS)).unwrap_or(0).min(TENANTS_MAX);
-    let now = std::time::Instant::now();
-    let (name, len, mut dump, shard) = a
-        .core
-        .with_queue(|q| (q.name(), q.len(), q.dump(&|_| None), q.state(most, &pool_name, now)));
-    let (capacity, costs) = capacity_and_costs(a, &mut dump);
-    reply(
-        args,
-        json!({"scheduler": name, "queued": len, "running": a.core.running(), "capacity": capacity, "costs": costs, SHARD: shard}),
-    )
-}
-
-/// Ceph's name for the queue of an OSD's first shard; there is one here.
-const SHARD: &str = "OSD:ShardedOpWQ:0";
-/// So many tenants of a class are shown, ...
-const TENANTS: i64 = 16;
-/// ... or as many as are asked for, up to this.
-const TENANTS_MAX: usize = 1024;
-
-/// What the scheduler goes by, with what was learned, from the scheduler's dump.
-fn capacity_and_costs(a: &Admin, dump: &mut Value) -> (Value, Value) {
-    let (learned, costs) = a.core.admission.with_meter(|m| m.dump());
-    let mut capacity = dump["capacity"].take();
-    if let (Some(all), Value::Object(learned)) = (capacity.as_object_mut(), learned) {
-        all.extend(learned);
-    }
-    (capacity, costs)
-}
-
 /// Ping times of at least a threshold in milliseconds, the longest first (Ceph:
 /// `OSD::asok_command`, `dump_osd_network`).
 fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
@@ -397,7 +309,7 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         (None, ms) => (ms * 1000.0) as u64,
     };
     let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
-    let now = crate::clock::wall_now();
+    let now = wall_now();
     // A peer is pinged in the front network only if that is another one.
     let networks = |(to, t): (OsdId, PingTimes)| {
         let front = (t.front_pingtime != U32x3::default()).then_some((
@@ -429,7 +341,7 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         json!({
             "last update": Utime::new(updated, 0).ctime(),
             "stale": now.sec.saturating_sub(updated) > stale,
-            "from osd": a.core.whoami.0,
+            "from osd": a.whoami.0,
             "to osd": to.0,
             "interface": network,
             "average": three(average),
@@ -440,177 +352,4 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     };
     let entries: Vec<Value> = times.into_iter().map(entry).collect();
     reply(args, json!({"threshold": threshold / 1000, "entries": entries}))
-}
-
-fn dump_qos(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let map = a.core.map();
-    let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
-    let mut dump = a.core.with_queue(|q| q.dump(&pool_name));
-    let (capacity, costs) = capacity_and_costs(a, &mut dump);
-    (dump["capacity"], dump["costs"]) = (capacity, costs);
-    dump["in_flight"] = a.core.running().into();
-    dump["max_in_flight"] = a.core.admission.window().into();
-    dump["writes_took"] = a.core.admission.window_taken();
-    dump["device"] = device(a);
-    dump["thread"] = thread();
-    dump["peers"] = peers(a);
-    dump["replica_writes"] = a.core.perf.subop_w.get().into();
-    reply(args, dump)
-}
-
-/// What the device was busy with since the OSD started.
-fn device(a: &Admin) -> Value {
-    let Some(usage) = a.core.store.usage() else { return Value::Null };
-    let d = usage.device;
-    let of = |all: &[store::dev::Served]| json!({"count": all.iter().map(|s| s.count).sum::<u64>(), "ns": all.iter().map(|s| s.nanos).sum::<u64>()});
-    json!({"busy_ns": d.busy, "reads": of(&d.reads), "writes": of(&d.writes)})
-}
-
-/// What the thread of this OSD, and of others on it, had of the processor, and how long it waited
-/// for one.
-fn thread() -> Value {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let mut numbers = text.split_whitespace().map_while(|n| n.parse::<u64>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(cpu), Some(waited)) => json!({"cpu_ns": cpu, "waited_ns": waited}),
-        _ => Value::Null,
-    }
-}
-
-/// How long other OSDs take for copies of what this one leads, and for pings.
-fn peers(a: &Admin) -> Value {
-    let mut all = a.core.admission.peers.borrow().dump();
-    for (osd, t) in (a.ping_times)() {
-        let way = |average: U32x3, last: u32| json!({"1min_us": average.0, "last_us": last});
-        let peer = all.entry(osd.0.to_string()).or_insert_with(|| json!({}));
-        peer["ping"] = json!({"back": way(t.back_pingtime, t.back_last)});
-        if t.front_pingtime != U32x3::default() {
-            peer["ping"]["front"] = way(t.front_pingtime, t.front_last);
-        }
-    }
-    Value::Object(all)
-}
-
-fn dump_watchers(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let mut hosts = a.core.hosts();
-    hosts.sort_by_key(|h| h.pgid);
-    let watches: Vec<Value> = hosts
-        .iter()
-        .flat_map(|h| h.watches())
-        .map(|row| {
-            json!({
-                "namespace": String::from_utf8_lossy(&row.oid.namespace),
-                "object": String::from_utf8_lossy(&row.oid.name),
-                "entity_name": row.watcher.1.dump(),
-                "cookie": row.watcher.0,
-                "timeout": row.timeout,
-                "entity_addr_t": row.addr.dump(),
-            })
-        })
-        .collect();
-    reply(args, Value::Array(watches))
-}
-
-fn list_pgs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let mut hosts = a.core.hosts();
-    hosts.sort_by_key(|h| h.pgid);
-    let pgs: Vec<Value> = hosts
-        .iter()
-        .map(|h| {
-            h.with_pg(|pg| {
-                json!({
-                    "pgid": h.pgid.to_string(),
-                    "state": types::PgState(pg.state().0).to_string(),
-                    "phase": pg.phase_name(),
-                    "primary": pg.is_primary(),
-                    "acting": pg.mapping().acting.slots().iter().map(|o| o.0).collect::<Vec<_>>(),
-                    "last_update": pg.info().last_update.to_string(),
-                    "objects": pg.info().stats.num_objects,
-                    "missing": pg.missing().len(),
-                })
-            })
-        })
-        .collect();
-    reply(args, Value::Array(pgs))
-}
-
-fn clear_shards_repaired(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let count = args.int("count").unwrap_or(0);
-    let count = u64::try_from(count)
-        .map_err(|_| Refusal::invalid("'count' must not be negative".to_string()))?;
-    a.core.set_shards_repaired(count);
-    Ok(Reply::empty())
-}
-
-fn dump_scrubs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let (own, others) = a.core.scrubbing_groups();
-    let wanted: Vec<Value> = a
-        .core
-        .wanted_scrubs()
-        .into_iter()
-        .map(|(pgid, kind)| json!({"pgid": pgid.to_string(), "kind": kind.name(), "forced": true}))
-        .collect();
-    reply(args, json!({"scrubs_local": own, "scrubs_remote": others, "scrubs": wanted}))
-}
-
-fn dump_statfs(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    reply(args, stats::statfs(&a.core).dump())
-}
-
-fn dump_store_memory(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let budgets = a.core.store.budgets().map(|b| {
-        json!({"data_cache": b.data_cache, "onode_cache": b.onode_cache, "node_cache": b.node_cache, "dirty_max": b.dirty_max})
-    });
-    reply(args, json!({"budgets": budgets, "cached": a.core.store.statfs().cached}))
-}
-
-/// Bounds of `bench` (`osd_bench_max_block_size`, and what a test may write at all).
-const BENCH_BLOCK_MAX: i64 = 64 << 20;
-const BENCH_BYTES_MAX: i64 = 4 << 30;
-
-async fn bench(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let count = args.int("count").unwrap_or(1 << 30);
-    let size = args.int("size").unwrap_or(4 << 20);
-    if !(1..=BENCH_BLOCK_MAX).contains(&size) {
-        return Err(Refusal::invalid(format!(
-            "block 'size' values are capped at {BENCH_BLOCK_MAX} bytes"
-        )));
-    }
-    if !(size..=BENCH_BYTES_MAX).contains(&count) {
-        return Err(Refusal::invalid(format!(
-            "'count' must be between 'size' and {BENCH_BYTES_MAX} bytes"
-        )));
-    }
-    let store = &a.core.store;
-    let error = |e: store::StoreError| Refusal::new(Errno(e.errno()), e.to_string());
-    let data = bytes::Bytes::from(vec![0x5a; size as usize]);
-    let key = |i: i64| bytes::Bytes::from(format!("bench_{i}"));
-    let coll = crate::superblock::OWN;
-    let begin = std::time::Instant::now();
-    let n = count / size;
-    for i in 0..n {
-        store.admit().await.map_err(error)?;
-        let mut t = Transaction::new();
-        t.write(coll, &key(i), 0, data.clone(), WriteHint::DontNeed);
-        store.submit(t).map_err(error)?;
-    }
-    store.last_commit().await.map_err(error)?;
-    let elapsed = begin.elapsed().as_secs_f64();
-    for i in 0..n {
-        let mut t = Transaction::new();
-        t.remove(coll, &key(i));
-        store.admit().await.map_err(error)?;
-        store.submit(t).map_err(error)?;
-    }
-    let bytes = n * size;
-    reply(
-        args,
-        json!({
-            "bytes_written": bytes,
-            "blocksize": size,
-            "elapsed_sec": elapsed,
-            "bytes_per_sec": bytes as f64 / elapsed.max(1e-9),
-            "iops": n as f64 / elapsed.max(1e-9),
-        }),
-    )
 }

@@ -2,7 +2,8 @@
 //! (`PrimaryLogPG::do_command`, `PeeringState::dump_peering_state`, and what its states answer to
 //! `QueryState`).
 
-use crate::admin::{Admin, reply};
+use crate::core::Core;
+use crate::shard_admin::{host, reply};
 use crate::{admin_unfound, stats};
 use command::{Args, Refusal, Reply};
 use pg::{Backfill, BackfillStatus, Incomplete, PastIntervals, PeeringStatus, Pg, WaitsFor};
@@ -262,8 +263,8 @@ fn recovery_state(pg: &Pg) -> Vec<Value> {
 }
 
 /// `pg PGID query`.
-pub(crate) fn query(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let host = a.host(args)?;
+pub(crate) fn query(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    let host = host(core, args)?;
     let value = host.with_pg(|pg| {
         let stat = stats::pg_stat(pg, &host.reads(), 0);
         let peers: Vec<Value> = pg

@@ -1,10 +1,13 @@
 //! Commands about objects that a placement group lacks (Ceph: `PrimaryLogPG::do_command`).
 
-use crate::admin::{Admin, reply};
+use crate::core::Core;
+use crate::shard::Question;
+use crate::shard_admin::{primary, reply};
 use command::{Args, Refusal, Reply};
 use pg::{GiveUp, Lacking, LostRefused, Pg};
 use serde_json::{Map, Value, json};
 use std::ops::Bound;
+use std::rc::Rc;
 use types::{Errno, ObjectId, PgShard, PoolId, SnapId};
 
 /// Objects in one answer (`osd_command_max_records`).
@@ -73,8 +76,8 @@ fn object((oid, l): (&ObjectId, &Lacking)) -> Value {
 }
 
 /// `list_unfound`; with `all`, also what has only to be copied (`list_missing`).
-fn list(a: &Admin, args: &Args, all: bool) -> Result<Reply, Refusal> {
-    let host = a.primary(args)?;
+fn list(core: &Core, args: &Args, all: bool) -> Result<Reply, Refusal> {
+    let host = primary(core, args)?;
     let offset = args.str("offset").map(parse_name).transpose()?;
     let value = host.with_pg(|pg| {
         let lacking = pg.lacking();
@@ -105,17 +108,28 @@ fn list(a: &Admin, args: &Args, all: bool) -> Result<Reply, Refusal> {
     reply(args, value)
 }
 
-pub(crate) fn list_unfound(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    list(a, args, false)
+pub(crate) fn list_unfound(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    list(core, args, false)
 }
 
-pub(crate) fn list_missing(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    list(a, args, true)
+pub(crate) fn list_missing(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    list(core, args, true)
+}
+
+/// Gives up unfound objects.
+pub(crate) struct MarkUnfoundLost(pub(crate) Args);
+
+impl Question for MarkUnfoundLost {
+    type Answer = Result<Reply, Refusal>;
+
+    async fn answer(self, core: &Rc<Core>) -> Self::Answer {
+        mark_unfound_lost(core, &self.0).await
+    }
 }
 
 /// `mark_unfound_lost revert|delete`: answers when it is durable on every acting OSD.
-pub(crate) async fn mark_unfound_lost(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let host = a.primary(args)?;
+async fn mark_unfound_lost(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    let host = primary(core, args)?;
     let how = match args.req("mulcmd") {
         "revert" => GiveUp::Revert,
         "delete" => GiveUp::Delete,

@@ -1,5 +1,6 @@
 //! One request of a client on its way through the OSD.
 
+use crate::map::PoolOps;
 use crate::tracker::{Describe, LIMITED, OVER_CEILING, Tracked};
 use admission::limited::WHOLE_OBJECT;
 use admission::{Held, Tags};
@@ -40,6 +41,11 @@ pub trait ReplySink {
 
     /// Sends the client maps.
     fn maps(&self, _: OsdMapMsg) {}
+
+    /// Whether the client's capabilities cover a request (Ceph: `op_has_sufficient_caps`).
+    fn allows(&self, _: &Request, _: &OpInfo, _: &PoolOps) -> bool {
+        true
+    }
 
     /// Tells sessions apart.
     fn session(&self) -> u64 {

@@ -14,7 +14,7 @@ use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
 use objops::code::{on_extent, write_op};
 use objops::copy::NoCopies;
 use objops::object::PoolRules;
-use objops::{OpCode, OsdFlags};
+use objops::{OpCode, OpInfo, OsdFlags};
 use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -176,6 +176,18 @@ impl ReplySink for Sink {
         if let Some(tx) = self.0.borrow_mut().take() {
             let _ = tx.send(reply);
         }
+    }
+}
+
+/// A client that may only read.
+struct Reader(Sink);
+
+impl ReplySink for Reader {
+    fn reply(&self, reply: OsdOpReply, tid: u64, data_off: u16) {
+        self.0.reply(reply, tid, data_off);
+    }
+    fn allows(&self, _: &Request, info: &OpInfo, _: &PoolOps) -> bool {
+        !info.need_write_cap()
     }
 }
 
@@ -359,7 +371,7 @@ impl Cluster {
     fn send(&mut self, request: Request, to: OsdId) -> oneshot::Receiver<OsdOpReply> {
         let (tx, rx) = oneshot::channel();
         let sink = Rc::new(Sink(RefCell::new(Some(tx))));
-        self.cores[to.0 as usize].handle_request(request, sink, None, |_, _| true);
+        self.cores[to.0 as usize].handle_request(request, sink, None);
         rx
     }
 
@@ -745,7 +757,7 @@ fn ask(
         .filter(|(_, at)| *at == to);
     let requests: Vec<Request> = requests.map(|(request, _)| request).take(count).collect();
     for request in requests {
-        c.cores[to.0 as usize].handle_request(request, Rc::new(client.clone()), None, |_, _| true);
+        c.cores[to.0 as usize].handle_request(request, Rc::new(client.clone()), None);
     }
 }
 
@@ -921,9 +933,8 @@ fn errors_have_the_numbers_that_clients_expect() {
         c.snapc = SnapContext::default();
         let (request, to) = c.message("o", SnapId::NOSNAP, write());
         let (tx, rx) = oneshot::channel();
-        let sink = Rc::new(Sink(RefCell::new(Some(tx))));
-        c.cores[to.0 as usize]
-            .handle_request(request, sink, None, |_, info| !info.need_write_cap());
+        let sink = Rc::new(Reader(Sink(RefCell::new(Some(tx)))));
+        c.cores[to.0 as usize].handle_request(request, sink, None);
         assert_eq!(rx.await.unwrap().result, Errno::EPERM.as_result());
         c.next_map(|m| m.blocked.push(EntityAddr::default()));
         assert_eq!(c.op("o", write()).await.result, Errno::EBLOCKLISTED.as_result());
@@ -1237,7 +1248,7 @@ fn clients_hold_back_while_replicas_are_too_few() {
         for _ in 0..3 {
             let (mut request, _) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "2")]);
             request.m.pgid.pgid = PgId { pool: POOL, seed: 0 };
-            c.cores[2].handle_request(request, sink.clone(), None, |_, _| true);
+            c.cores[2].handle_request(request, sink.clone(), None);
         }
         let told = sink.backoffs.borrow().clone();
         assert_eq!(told.len(), 1, "once is enough");
@@ -1265,13 +1276,14 @@ fn admin_commands_answer() {
         let changed = Rc::new(Cell::new(0));
         let count = changed.clone();
         let admin = crate::admin::Admin {
-            core: c.cores[0].clone(),
+            whoami: OsdId(0),
+            shard: c.cores[0].clone().into(),
             conf: Rc::default(),
             cluster: types::Fsid::default(),
             osd_fsid: types::Fsid::default(),
             changed: Box::new(move || count.set(count.get() + 1)),
             ping_times: Box::new(Default::default),
-            oldest_map: Box::new(|| Epoch(1)),
+            maps: Box::new(|| (Epoch(1), Epoch(1))),
             state: Box::new(|| "active"),
         };
         let ask = async |json: &str| {

@@ -72,7 +72,7 @@ impl Ear {
         let (mut request, to) = c.message("o", SnapId::NOSNAP, vec![op]);
         request.source = EntityName::client(self.client);
         request.addr = addr(self.client);
-        c.cores[to.0 as usize].handle_request(request, self.clone(), None, |_, _| true);
+        c.cores[to.0 as usize].handle_request(request, self.clone(), None);
         until("an answer", || !self.replies.borrow().is_empty()).await;
         self.replies.borrow_mut().remove(0)
     }
@@ -179,7 +179,7 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
             let (ear, op) = ping(client, session);
             let (mut request, to) = c.message("o", SnapId::NOSNAP, vec![op]);
             (request.source, request.addr) = (EntityName::client(client), addr(client));
-            c.cores[to.0 as usize].handle_request(request, ear, None, |_, _| true);
+            c.cores[to.0 as usize].handle_request(request, ear, None);
             assert_eq!(core.with_queue(|q| q.len()), n + 1);
         }
         // Whoever had to connect anew has its watch again, but not any number of times.
@@ -191,7 +191,7 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
             let (mut request, to) =
                 c.message("o", SnapId::NOSNAP, vec![Op::new(OpCode::WATCH, args)]);
             (request.source, request.addr) = (EntityName::client(4), addr(4));
-            c.cores[to.0 as usize].handle_request(request, back.clone(), None, |_, _| true);
+            c.cores[to.0 as usize].handle_request(request, back.clone(), None);
         }
         let waiting = core.with_queue(|q| q.len());
         assert!(

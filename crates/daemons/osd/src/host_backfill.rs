@@ -87,8 +87,8 @@ impl Core {
     }
 
     /// An operator wants these groups recovered, or filled, before others, or not any more.
-    pub fn force_recovery(&self, pgs: impl Iterator<Item = PgId>, backfill: bool, on: bool) {
-        for host in pgs.filter_map(|pgid| self.leading(pgid)) {
+    pub fn force_recovery(&self, pgs: impl IntoIterator<Item = PgId>, backfill: bool, on: bool) {
+        for host in pgs.into_iter().filter_map(|pgid| self.leading(pgid)) {
             host.handle(Event::Force { backfill, on });
         }
     }

@@ -13,7 +13,8 @@
 //!   and for what), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
-//! * [`daemon`]: the core with store, monitors and network around it; [`superblock`], [`session`],
+//! * `shard`: the core as the daemon sees it, with `shard_admin` for what operators ask it.
+//! * [`daemon`]: shards with store, monitors and network around it; [`superblock`], [`session`],
 //!   [`settings`], [`fullness`], [`osd_map`], [`net`], [`heartbeat`], [`copies`] are its parts.
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
@@ -63,6 +64,8 @@ pub mod rooms;
 pub mod scrubs;
 pub mod session;
 pub mod settings;
+mod shard;
+mod shard_admin;
 pub mod stats;
 pub mod superblock;
 pub mod tracker;

@@ -145,6 +145,10 @@ impl ReplySink for ConnectionSink {
         self.0.send(m.encode(self.0.features()));
     }
 
+    fn allows(&self, request: &Request, info: &OpInfo, pool: &PoolOps) -> bool {
+        self.1.allows(request, info, pool)
+    }
+
     fn session(&self) -> u64 {
         self.0.id()
     }

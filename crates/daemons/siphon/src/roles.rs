@@ -287,13 +287,13 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
                 running.push((daemon, handle, socket));
             }
             let _ = ready.send(());
-            let cores: Vec<_> = running
+            let failures: Vec<_> = running
                 .iter()
-                .map(|(daemon, handle, _)| (daemon.clone(), handle.core().clone()))
+                .map(|(daemon, handle, _)| (daemon.clone(), handle.failure()))
                 .collect();
             tokio::select! {
                 _ = stop.stopped() => {}
-                e = first_failure(&dir, cores) => return Err(e),
+                e = first_failure(&dir, failures) => return Err(e),
             }
             for (daemon, handle, socket) in running {
                 drop(socket);
@@ -316,12 +316,15 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
 
 /// Waits until one of the OSDs cannot go on, and says why. A sparse file on a full file system is
 /// the usual reason, so the space that is left is part of the sentence.
-async fn first_failure(dir: &Path, cores: Vec<(String, Rc<osd::core::Core>)>) -> anyhow::Error {
+async fn first_failure(
+    dir: &Path,
+    failures: Vec<(String, impl Future<Output = String> + 'static)>,
+) -> anyhow::Error {
     let (tell, mut told) = mpsc::unbounded_channel();
-    for (daemon, core) in cores {
+    for (daemon, failure) in failures {
         let tell = tell.clone();
         tokio::task::spawn_local(async move {
-            let why = core.failure().await;
+            let why = failure.await;
             let _ = tell.send((daemon, why));
         });
     }

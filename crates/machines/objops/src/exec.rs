@@ -17,7 +17,7 @@ use denc::{Encode, Features};
 use pg::StatSum;
 use store::{AllocHint, Change, WriteHint};
 use types::errno::Errno;
-use types::{IntervalSet, ObjectId, SnapContext, SnapId};
+use types::{EntityName, IntervalSet, ObjectId, SnapContext, SnapId};
 
 /// Limits from the configuration.
 #[derive(Clone, Debug)]
@@ -80,9 +80,23 @@ pub struct Env<'a, R> {
     /// Who asks.
     pub origin: &'a Origin,
     /// Watches and notifications.
-    pub watch: &'a crate::watch_op::WatchEnv<'a>,
+    pub watch: &'a WatchEnv<'a>,
     /// Fills a buffer with random bytes, for methods of object classes.
     pub random: fn(&mut [u8]),
+}
+
+/// What operations on watches need to know.
+pub struct WatchEnv<'a> {
+    /// The client, as its request's id names it.
+    pub entity: EntityName,
+    /// `osd_client_watch_timeout`, in seconds.
+    pub watch_timeout: u32,
+    /// `osd_default_notify_timeout`, in seconds.
+    pub notify_timeout: u32,
+    /// Takes note of a ping. False if the watch has no connection.
+    pub ping: &'a dyn Fn(&crate::watch::Watcher) -> bool,
+    /// A new id of a notification.
+    pub next_id: &'a dyn Fn() -> u64,
 }
 
 /// Smallest errno that stands for "differs at byte n" rather than for an error (Ceph: `MAX_ERRNO`).

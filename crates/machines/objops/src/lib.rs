@@ -40,8 +40,7 @@ pub mod watch_op;
 mod watch_test;
 
 pub use code::{Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome, OsdFlags};
-pub use exec::{Env, Exec, Limits};
+pub use exec::{Env, Exec, Limits, WatchEnv};
 pub use info::OpInfo;
 pub use reader::{OI_ATTR, ObjectReader, OmapRows, SS_ATTR};
 pub use seal::Sealed;
-pub use watch_op::WatchEnv;

@@ -4,27 +4,13 @@
 use crate::code::{Op, OpArgs, OpOutcome};
 use crate::exec::Exec;
 use crate::reader::ObjectReader;
-use crate::watch::{Begun, Effects, NotifyAck, NotifyStart, Watcher};
+use crate::watch::{Begun, Effects, NotifyAck, NotifyStart};
 use bytes::Bytes;
 use denc::{Encode, Features, Reader};
+use types::Errno;
 use types::object_info::WatchInfo;
 use types::rados::watch_op;
 use types::replies::{ListWatchersResponse, WatchItem};
-use types::{EntityName, Errno};
-
-/// What operations on watches need to know.
-pub struct WatchEnv<'a> {
-    /// The client, as its request's id names it.
-    pub entity: EntityName,
-    /// `osd_client_watch_timeout`, in seconds.
-    pub watch_timeout: u32,
-    /// `osd_default_notify_timeout`, in seconds.
-    pub notify_timeout: u32,
-    /// Takes note of a ping. False if the watch has no connection.
-    pub ping: &'a dyn Fn(&Watcher) -> bool,
-    /// A new id of a notification.
-    pub next_id: &'a dyn Fn() -> u64,
-}
 
 impl<R: ObjectReader> Exec<'_, R> {
     fn effects(&mut self) -> &mut Effects {

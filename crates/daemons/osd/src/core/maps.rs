@@ -8,13 +8,17 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use types::Epoch;
 
+/// A client, the map that it has at least, and whether it must hear of the newest one even if it is
+/// far behind.
+type ToTell = (Rc<dyn ReplySink>, Epoch, bool);
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Maps {
     newest: RefCell<Option<ClusterMapRef>>,
     /// Clients that must see the newest map, by session: see
     /// [`Core::drop_request`](super::Core::drop_request).
-    to_tell: RefCell<FxHashMap<u64, (Rc<dyn ReplySink>, Epoch)>>,
+    to_tell: RefCell<FxHashMap<u64, ToTell>>,
     /// There are such clients.
     pub(crate) tell_clients: Notify,
     /// Waiting requests were looked through for those that are not for this OSD any more since some
@@ -38,17 +42,18 @@ impl Maps {
         *self.newest.borrow_mut() = Some(map);
     }
 
-    /// The client of a request that was sent by the map of an epoch must see the newest one.
-    pub(crate) fn tell(&self, sink: &Rc<dyn ReplySink>, sent: Epoch) {
+    /// The client of a request that was sent by the map of an epoch is to see the newest one.
+    pub(crate) fn tell(&self, sink: &Rc<dyn ReplySink>, sent: Epoch, must: bool) {
         let mut clients = self.to_tell.borrow_mut();
-        let (_, oldest) = clients.entry(sink.session()).or_insert_with(|| (sink.clone(), sent));
+        let (_, oldest, always) =
+            clients.entry(sink.session()).or_insert_with(|| (sink.clone(), sent, must));
         *oldest = sent.min(*oldest);
+        *always |= must;
         self.tell_clients.notify_one();
     }
 
-    /// Clients whose requests were dropped since the last call, with the oldest map that one of
-    /// these was sent by.
-    pub(crate) fn clients_to_tell(&self) -> Vec<(Rc<dyn ReplySink>, Epoch)> {
+    /// Clients that are to be told, since the last call.
+    pub(crate) fn clients_to_tell(&self) -> Vec<ToTell> {
         std::mem::take(&mut *self.to_tell.borrow_mut()).into_values().collect()
     }
 

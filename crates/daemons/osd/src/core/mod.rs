@@ -11,7 +11,7 @@ mod groups;
 pub(crate) mod health;
 pub(crate) mod maps;
 pub(crate) mod pgs;
-mod requests;
+pub(crate) mod requests;
 pub(crate) mod scheduling;
 
 use crate::client_op::{ClientOp, Outcome, Versions};

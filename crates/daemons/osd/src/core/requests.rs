@@ -5,20 +5,51 @@ use super::Core;
 use crate::client_op::{ClientOp, ReplySink, Request, Work};
 use crate::tracker::Stage;
 use crate::waits::{Reason, Waiter};
+use messages::OsdOp;
 use objops::{OpInfo, OsdFlags};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 use types::{Errno, PgId, PgShard, SpgId};
 
+/// A client that is further behind asks the monitors.
+pub(crate) const MAPS_SHARED: u32 = 16;
+
 impl Core {
-    /// Takes a client's request. `allowed` decides whether the client's capabilities cover it.
+    /// Clients ask monitors for maps only every few seconds: a client that lost another OSD learns
+    /// from those it still talks to where to go (Ceph: `OSDService::maybe_share_map`). One whose
+    /// request is dropped, because another OSD leads the PG, or this one has begun to lead it after
+    /// the client looked, gets the newest map at least. The others get maps only without a gap: a
+    /// client that misses one sends all again that it waits for.
+    fn share_map(&self, sink: &Rc<dyn ReplySink>, m: &OsdOp) {
+        let Some(map) = self.map() else { return };
+        let epoch = map.epoch();
+        let Some(shared) = sink.shared_map().map(Cell::get).filter(|shared| *shared < epoch) else {
+            return;
+        };
+        if m.epoch >= epoch {
+            return;
+        }
+        let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
+        let must = map.fold(raw).is_some_and(|pgid| {
+            let since = self
+                .leading(pgid)
+                .map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
+            map.mapping(pgid).primary.is_none_or(|p| p.osd != self.whoami) || m.epoch < since
+        });
+        if must || epoch.0 - m.epoch.max(shared).0 <= MAPS_SHARED {
+            self.maps.tell(sink, m.epoch, must);
+        }
+    }
+
+    /// Takes a client's request.
     pub fn handle_request(
         &self,
         request: Request,
         sink: Rc<dyn ReplySink>,
         guard: Option<msgr::ReceiveGuard>,
-        allowed: impl FnOnce(&Request, &OpInfo) -> bool,
     ) {
+        self.share_map(&sink, &request.m);
         let request = Rc::new(request);
         let tracked = self.tracker.start(request.clone(), Instant::now());
         let (info, refused) =
@@ -26,7 +57,7 @@ impl Core {
                 Ok(info) if request.m.flags.has(OsdFlags::PARALLELEXEC) => {
                     (info, Some(Errno::EINVAL))
                 }
-                Ok(info) if !allowed(&request, &info) => (info, Some(Errno::EPERM)),
+                Ok(info) if !self.allows(&*sink, &request, &info) => (info, Some(Errno::EPERM)),
                 Ok(info) => (info, None),
                 Err(e) => (OpInfo::default(), Some(e)),
             };
@@ -37,6 +68,13 @@ impl Core {
             return;
         }
         self.route(op);
+    }
+
+    /// Whether a client's capabilities cover a request. A pool that this map does not have is looked
+    /// for in the next ones; nothing runs before.
+    fn allows(&self, sink: &dyn ReplySink, request: &Request, info: &OpInfo) -> bool {
+        let pool = self.map().and_then(|m| m.pool_ops(request.m.pgid.pgid.pool));
+        pool.is_none_or(|pool| sink.allows(request, info, &pool))
     }
 
     /// Finds the group of a request and queues it there, or lets it wait, or drops it.
@@ -102,7 +140,7 @@ impl Core {
         }
         let sent = op.m().epoch;
         tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, %sent, "request dropped");
-        self.maps.tell(op.sink(), sent);
+        self.maps.tell(op.sink(), sent, true);
     }
 
     /// Groups may have other leaders than before: requests that wait for their turn and that this

@@ -4,6 +4,7 @@ use super::{Daemon, MAPS_DROPPED_MAX};
 use crate::heartbeat::Lane;
 use crate::map::ClusterMapRef;
 use crate::osd_map::MapAt;
+use crate::shard::ShardMsg;
 use crate::superblock;
 use bytes::Bytes;
 use denc::Decode;
@@ -19,7 +20,7 @@ use types::{EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental
 
 impl Daemon {
     pub(super) fn ask_for_maps(&self) {
-        self.mon.subscribe("osdmap", u64::from(self.core.epoch().0) + 1, false);
+        self.mon.subscribe("osdmap", u64::from(self.epoch().0) + 1, false);
     }
 
     pub(super) fn from_mon(self: &Rc<Self>, message: Message) {
@@ -51,13 +52,12 @@ impl Daemon {
     /// Applies maps in order. A map is durable before what groups make of it, and that before the
     /// superblock says that it was processed, because the store commits in order.
     pub(super) fn maps(self: &Rc<Self>, m: OsdMapMsg) {
-        if self.stopping.get() {
+        if self.life.stopping.get() {
             return;
         }
-        self.core.perf.map_messages.inc();
-        self.newest.set(self.newest.get().max(m.newest));
+        self.life.newest.set(self.life.newest.get().max(m.newest));
         let mut t = Transaction::new();
-        let begin = self.core.epoch();
+        let begin = self.epoch();
         let mut current = self.maps_that_follow(&m);
         if current == begin {
             // Nothing that follows on what is here: either old news, or a gap.
@@ -82,24 +82,19 @@ impl Daemon {
             }
         }
         if current == begin {
-            self.core.perf.map_message_epoch_dups.inc();
+            self.shard.send(ShardMsg::MapsCame { epochs: 0 });
             self.try_boot();
             return;
         }
-        self.core.perf.map_message_epochs.add((current.0 - begin.0).into());
+        self.shard.send(ShardMsg::MapsCame { epochs: (current.0 - begin.0).into() });
         self.mon.got("osdmap", current.0.into());
         {
             let mut own = self.superblock.borrow_mut();
             own.current = current;
-            own.unborn = self.core.unborn();
-            // What no group needs any more goes, a few at a time.
-            let needed = self
-                .core
-                .hosts()
-                .iter()
-                .map(|h| h.with_pg(|p| p.persisted_epoch()))
-                .min()
-                .unwrap_or(current);
+            let progress = self.shard.progress();
+            own.unborn = progress.unborn;
+            // What no PG needs any more goes, a few at a time.
+            let needed = progress.needed.unwrap_or(current);
             let keep = needed.min(m.oldest.max(own.oldest));
             if own.oldest < keep {
                 let to = Epoch(keep.0.min(own.oldest.0 + MAPS_DROPPED_MAX));
@@ -108,12 +103,7 @@ impl Daemon {
             }
             superblock::put(&mut t, &own);
         }
-        let weak = Rc::downgrade(&self.core);
-        self.core.backlog.submit(t, move |done| {
-            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                core.health.fail(format!("maps cannot be stored: {e}"));
-            }
-        });
+        self.shard.send(ShardMsg::Keep { txn: t, or_else: "maps cannot be stored" });
         self.after_maps();
     }
 
@@ -121,7 +111,7 @@ impl Daemon {
     /// reached.
     fn maps_that_follow(self: &Rc<Self>, m: &OsdMapMsg) -> Epoch {
         loop {
-            let next = self.core.epoch().next();
+            let next = self.epoch().next();
             let found = match (
                 m.maps.get(&next),
                 m.incremental_maps.get(&next),
@@ -131,17 +121,17 @@ impl Daemon {
                     .map(|map| (map, full.clone()))
                     .map_err(OsdMapError::Malformed),
                 (None, Some(inc), Some(base)) => apply(base.osd_map(), inc),
-                _ => return self.core.epoch(),
+                _ => return self.epoch(),
             };
             match found {
                 Ok((map, bytes)) => self.next_map(map, bytes, true),
                 Err(e @ OsdMapError::Crc { .. }) => {
                     self.other_history(next, &e);
-                    return self.core.epoch();
+                    return self.epoch();
                 }
                 Err(e) => {
                     tracing::error!("map {next} cannot be applied: {e}");
-                    return self.core.epoch();
+                    return self.epoch();
                 }
             }
         }
@@ -151,13 +141,13 @@ impl Daemon {
     /// monitors lost. Others may act on maps of the same numbers that say something else, so it
     /// serves nobody any more.
     fn other_history(&self, next: Epoch, why: &OsdMapError) {
-        let here = self.core.epoch();
+        let here = self.epoch();
         let text = format!(
             "map {next} of the monitors does not follow on map {here} that is here ({why}): the monitors were rescued without maps that osd.{} has",
             self.id.0
         );
         self.mon.log(LogPriority::ERROR, "cluster", text.clone());
-        self.core.health.fail(text);
+        self.shard.send(ShardMsg::Fail(text));
     }
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
@@ -166,12 +156,7 @@ impl Daemon {
         // superblock.
         let mut t = Transaction::new();
         superblock::put_map(&mut t, epoch, bytes);
-        let weak = Rc::downgrade(&self.core);
-        self.core.backlog.submit(t, move |done| {
-            if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                core.health.fail(format!("map {epoch} cannot be stored: {e}"));
-            }
-        });
+        self.shard.send(ShardMsg::Keep { txn: t, or_else: "a map cannot be stored" });
         if self.superblock.borrow().oldest == Epoch(0) {
             self.superblock.borrow_mut().oldest = epoch;
         }
@@ -181,16 +166,17 @@ impl Daemon {
         self.net.set_map(shared.clone());
         self.copies.set_map(map.clone());
         self.link.new_map(self.id, &map);
-        self.core.advance_map(shared, !continuous);
+        self.shard.send(ShardMsg::Map { map: shared, first: !continuous });
     }
 
     pub(super) fn after_maps(self: &Rc<Self>) {
         let Some(map) = self.map.borrow().clone() else { return };
         let osd = map.osd_map().osd(self.id).cloned();
-        let up = map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.addrs);
+        let up =
+            map.is_up(self.id) && osd.as_ref().is_some_and(|o| o.client_addrs == self.ends.addrs);
         if up {
-            if !self.booted.replace(true) {
-                self.unhealthy.set(false);
+            if !self.life.booted.replace(true) {
+                self.life.unhealthy.set(false);
                 self.conf.borrow_mut().set_started();
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
@@ -198,18 +184,13 @@ impl Daemon {
                 // as a new one.
                 let mut t = Transaction::new();
                 superblock::put(&mut t, &self.superblock.borrow());
-                let weak = Rc::downgrade(&self.core);
-                self.core.backlog.submit(t, move |done| {
-                    if let (Err(e), Some(core)) = (done, weak.upgrade()) {
-                        core.health.fail(format!("the epoch of the boot cannot be stored: {e}"));
-                    }
-                });
-                self.reports.full.set(true);
+                let or_else = "the epoch of the boot cannot be stored";
+                self.shard.send(ShardMsg::Keep { txn: t, or_else });
+                self.manager.reports.full.set(true);
             }
-            self.core.activate_map();
-            self.core.check_scrub_flags();
+            self.shard.send(ShardMsg::Activate);
         } else {
-            if self.booted.replace(false) {
+            if self.life.booted.replace(false) {
                 tracing::warn!(
                     osd = self.id.0,
                     epoch = map.epoch().0,
@@ -225,22 +206,22 @@ impl Daemon {
                 self.mon.log(LogPriority::WARN, "cluster", text);
             }
             // Clients send all that waits here to others.
-            self.core.drop_void();
+            self.shard.send(ShardMsg::DropVoid);
             self.try_boot();
         }
     }
 
     /// Asks to be marked up, once the newest map is here.
     pub(super) fn try_boot(&self) {
-        if self.booted.get() || self.stopping.get() {
+        if self.life.booted.get() || self.life.stopping.get() {
             return;
         }
         let Some(map) = self.map.borrow().clone() else { return };
-        if map.epoch() < self.newest.get() || !map.exists(self.id) {
+        if map.epoch() < self.life.newest.get() || !map.exists(self.id) {
             return;
         }
         let healthy = self.pings.is_healthy(self);
-        if self.unhealthy.replace(!healthy) == healthy {
+        if self.life.unhealthy.replace(!healthy) == healthy {
             match healthy {
                 true => tracing::info!("other OSDs are heard again"),
                 false => tracing::warn!(
@@ -254,8 +235,8 @@ impl Daemon {
         let own = self.superblock.borrow().clone();
         let mut metadata = self.metadata.clone();
         let [front, back, hb_front, hb_back] = [
-            &self.addrs,
-            &self.cluster_addrs,
+            &self.ends.addrs,
+            &self.ends.cluster_addrs,
             self.pings.addrs(Lane::Front),
             self.pings.addrs(Lane::Back),
         ]
@@ -284,7 +265,7 @@ impl Daemon {
                 ..BootSuperblock::default()
             },
             hb_back_addrs: self.pings.addrs(Lane::Back).clone(),
-            cluster_addrs: self.cluster_addrs.clone(),
+            cluster_addrs: self.ends.cluster_addrs.clone(),
             boot_epoch: own.up_from,
             hb_front_addrs: self.pings.addrs(Lane::Front).clone(),
             metadata,

@@ -6,6 +6,7 @@
 //!              up in the map at our address ◄── OsdBoot ◄── caught up ◄────────┘
 //! ```
 
+mod load;
 mod maps;
 mod pings;
 mod report;
@@ -13,9 +14,8 @@ mod serve;
 
 use crate::admin::{Admin, Answer};
 use crate::client_op::OsdQueue;
-use crate::collections::{META_KEY, id_of};
 use crate::copies::Copies;
-use crate::core::{Core, MonLink, Parts};
+use crate::core::{MonLink, Parts};
 use crate::fullness::{self, Fullness};
 use crate::map::ClusterMapRef;
 use crate::net::Net;
@@ -23,10 +23,10 @@ use crate::osd_map::MapAt;
 use crate::peer_net::LocalPeer;
 use crate::session::Session;
 use crate::settings;
+use crate::shard::{HasLimited, LastEpochClean, NotHonoured, Shard, ShardMsg, WhatWasLearned};
 use crate::superblock::{self, OwnError, Superblock};
 use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
-use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
@@ -34,12 +34,12 @@ use msgr::{
     BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
     PolicySet, ReceiveGuard,
 };
-use pg::{MapView, Pg};
+use pg::MapView;
 use pings::Pings;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -240,12 +240,11 @@ pub struct OsdHandle(Rc<Daemon>);
 
 struct Daemon {
     id: OsdId,
-    core: Rc<Core>,
+    shard: Shard,
+    /// The OSD's own objects in it are the daemon's.
+    store: Rc<Store>,
     mon: MonClient,
-    messenger: Rc<Messenger>,
-    /// What other OSDs connect to, if not that one.
-    cluster_messenger: Option<Rc<Messenger>>,
-    auth: Rc<ServiceAuth>,
+    ends: Ends,
     net: Rc<Net>,
     copies: Rc<Copies>,
     link: Rc<Link>,
@@ -254,28 +253,44 @@ struct Daemon {
     admin: RefCell<Option<Rc<Admin>>>,
     superblock: RefCell<Superblock>,
     map: RefCell<Option<Rc<MapAt>>>,
-    addrs: EntityAddrVec,
-    /// Where other OSDs connect.
-    cluster_addrs: EntityAddrVec,
     metadata: BTreeMap<String, String>,
-    /// The newest map that a monitor said there is.
-    newest: Cell<Epoch>,
-    booted: Cell<bool>,
-    /// It does not boot, because too few others answer its pings.
-    unhealthy: Cell<bool>,
-    stopping: Cell<bool>,
-    /// Where the active mgr is; empty if there is none.
-    mgr_addrs: RefCell<EntityAddrVec>,
-    mgr: RefCell<Option<Rc<Connection>>>,
-    reports: report::Reports,
-    /// In how many seconds the mgr wants to hear of every group.
-    stats_period: Cell<Option<u32>>,
+    life: Life,
+    manager: report::Manager,
     /// Which state of what was learned is kept in the store.
     learned: Cell<u64>,
     /// Settings that were said not to hold.
     ignored: RefCell<Vec<admission::ignored::Ignored>>,
     local: RefCell<Option<LocalPeer>>,
     tasks: RefCell<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+/// Where an OSD listens.
+struct Ends {
+    messenger: Rc<Messenger>,
+    /// What other OSDs connect to, if not that one.
+    cluster_messenger: Option<Rc<Messenger>>,
+    auth: Rc<ServiceAuth>,
+    addrs: EntityAddrVec,
+    /// Where other OSDs connect.
+    cluster_addrs: EntityAddrVec,
+}
+
+impl Ends {
+    /// The messenger of other OSDs.
+    fn for_peers(&self) -> &Rc<Messenger> {
+        self.cluster_messenger.as_ref().unwrap_or(&self.messenger)
+    }
+}
+
+/// How far an OSD has come, from its start to its end.
+#[derive(Default)]
+struct Life {
+    /// The newest map that a monitor said there is.
+    newest: Cell<Epoch>,
+    booted: Cell<bool>,
+    /// It does not boot, because too few others answer its pings.
+    unhealthy: Cell<bool>,
+    stopping: Cell<bool>,
 }
 
 /// A monitor that hangs is left sooner than clients give up: the OSD may wait for a map that others
@@ -328,11 +343,11 @@ impl Dispatcher for Inbound {
 
     fn on_reset(&self, conn: &Rc<Connection>) {
         self.with(|d| {
-            d.core.session_gone(conn.id());
-            let mut mgr = d.mgr.borrow_mut();
+            d.shard.send(ShardMsg::SessionGone(conn.id()));
+            let mut mgr = d.manager.conn.borrow_mut();
             if mgr.as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
                 *mgr = None;
-                d.reports.full.set(true);
+                d.manager.reports.full.set(true);
             }
         });
     }
@@ -345,7 +360,7 @@ impl MonEvents for FromMon {
     fn on_session(&self) {
         if let Some(d) = self.0.upgrade() {
             d.link.repeat();
-            if !d.booted.get() {
+            if !d.life.booted.get() {
                 d.ask_for_maps();
                 d.try_boot();
             }
@@ -364,68 +379,29 @@ impl MonEvents for FromMon {
 pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let dev = Device::open(&config.device, config.engine, None)
         .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
-    let store = Rc::new(
-        Store::open(dev, config.store.with_budgets(settings::budgets(&config.conf))).await?,
-    );
+    let options = config.store.clone().with_budgets(settings::budgets(&config.conf));
+    let store = Rc::new(Store::open(dev, options).await?);
     let own = superblock::load(&store).await?;
     if own.whoami != config.id || own.cluster != config.fsid {
         return Err(StartError::OtherOsd { found: own.whoami, cluster: own.cluster });
     }
     let id = config.id;
-    let name = AuthName { kind: EntityType::OSD, id: id.to_string() };
-    let mut keyring = Keyring::default();
-    keyring.insert(name.clone(), EntityAuth { key: config.key.clone(), ..EntityAuth::default() });
-    let rotating = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, keyring)));
     let nonce = std::process::id() ^ (id.0 as u32).rotate_left(20) ^ wall_bits();
-    let mon = MonClient::new(MonConfig {
-        name,
-        entity: EntityName::osd(id.0),
-        key: config.key.clone(),
-        policy: config.policy.clone(),
-        want: vec![EntityType::MON, EntityType::OSD, EntityType::MGR],
-        mon_hosts: config.mon_hosts.clone(),
-        nonce,
-        hostname: config.metadata.get("hostname").cloned().unwrap_or_default(),
-        rotating: Some(rotating.clone()),
-        policies: PolicySet::new(Policy::lossy_client()),
-        limits: Limits::default(),
-        timing: MON_TIMING,
-    });
+    let (mon, rotating) = mon_client(&config, nonce);
     let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
-    let auth = ServiceAuth::new(config.policy.clone(), rotating);
-    let listen = |ip| -> Result<_, StartError> {
-        let messenger = Messenger::new(
-            MessengerConfig {
-                name: EntityName::osd(id.0),
-                nonce,
-                policies: PolicySet::new(Policy::stateless_server())
-                    .with(EntityType::OSD, Policy::lossless_peer())
-                    .with(EntityType::MGR, Policy::lossy_client()),
-                limits: Limits::default(),
-                server_auth: Some(auth.clone()),
-                client_auth: mon.auth().clone(),
-            },
-            inbound.clone(),
-        );
-        let addrs = EntityAddrVec::one(messenger.bind(ip, config.ports.clone())?);
-        Ok((messenger, addrs))
-    };
-    let (messenger, addrs) = listen(config.ip)?;
     let cluster_ip = config.cluster_ip.filter(|ip| *ip != config.ip);
-    let cluster = cluster_ip.map(listen).transpose()?;
-    let cluster_addrs = cluster.as_ref().map_or_else(|| addrs.clone(), |(_, addrs)| addrs.clone());
-    let cluster_messenger = cluster.map(|(messenger, _)| messenger);
+    let ends = listen(&config, cluster_ip, nonce, &mon, rotating, &inbound)?;
     let pings = Pings::new(
         id,
         nonce,
-        auth.clone(),
+        ends.auth.clone(),
         mon.auth().clone(),
         (config.ip, cluster_ip),
         config.ports.clone(),
     )?;
     // The monitors take these for the OSD's addresses.
-    mon.messenger().set_addrs(addrs.clone());
-    let net = Net::new(id, cluster_messenger.as_ref().unwrap_or(&messenger).clone());
+    mon.messenger().set_addrs(ends.addrs.clone());
+    let net = Net::new(id, ends.for_peers().clone());
     let copies = Copies::new(mon.clone());
     copies.set_portion(config.conf.u64("osd_copyfrom_max_chunk"));
     let link = Rc::new(Link {
@@ -434,66 +410,47 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         map: RefCell::default(),
         wishes: RefCell::default(),
     });
-    let kind = match store::dev::is_rotational(&config.device) {
-        Some(true) => qos::DeviceKind::Hdd,
-        _ => qos::DeviceKind::Ssd,
-    };
-    let queue = OsdQueue::on(kind, &config.conf, std::time::Instant::now());
-    let news = Rc::new(Notify::new());
-    let waker = news.clone();
-    queue.news().wake_with(move || waker.notify_one());
-    let core = Core::new(Parts {
+    let (queue, news) = scheduler(&config);
+    let mclock = admission::work::Queue::overrides_limits(&queue);
+    let shard = Shard::new(Parts {
         whoami: id,
         store: store.clone(),
         net: net.clone(),
         mon: link.clone(),
         copies: copies.clone(),
-        settings: settings::settings_under(
-            &config.conf,
-            admission::work::Queue::overrides_limits(&queue),
-        ),
+        settings: settings::settings_under(&config.conf, mclock),
         queue: Box::new(queue),
     });
+    let core = shard.starting();
     core.tracker.set_limits(settings::history(&config.conf));
     if let Some(learned) = superblock::load_learned(&store).await {
         core.restore_learned(&learned);
     }
     store.slow_down_device(settings::slowness(&config.conf));
     store.fail_some_requests(settings::faults(&config.conf));
-    let map = load_groups(&core, &store, &own).await?;
+    let map = load::load_groups(core, &store, &own).await?;
     if let Some(map) = &map {
         let shared: ClusterMapRef = map.clone();
         net.set_map(shared);
         copies.set_map(map.clone());
     }
-    let (cluster, osd_fsid) = (own.cluster, own.osd);
-    let conf = Rc::new(RefCell::new(config.conf));
     let d = Rc::new(Daemon {
         id,
-        core: core.clone(),
+        shard,
+        store,
         mon: mon.clone(),
-        messenger,
-        cluster_messenger,
-        auth,
+        ends,
         net,
         copies,
         link,
         pings: pings.clone(),
-        conf: conf.clone(),
+        conf: Rc::new(RefCell::new(config.conf)),
         admin: RefCell::default(),
         superblock: RefCell::new(own),
         map: RefCell::new(map),
-        addrs,
-        cluster_addrs: cluster_addrs.clone(),
         metadata: config.metadata,
-        newest: Cell::new(Epoch(0)),
-        booted: Cell::new(false),
-        unhealthy: Cell::new(false),
-        stopping: Cell::new(false),
-        mgr_addrs: RefCell::default(),
-        mgr: RefCell::default(),
-        reports: Default::default(),
-        stats_period: Cell::new(None),
+        life: Life::default(),
+        manager: Default::default(),
         learned: Cell::default(),
         ignored: RefCell::default(),
         local: RefCell::default(),
@@ -501,23 +458,8 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     });
     *inbound.0.borrow_mut() = Rc::downgrade(&d);
     pings.attach(&d);
-    let (w1, w2, w3, w4) =
-        (Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d), Rc::downgrade(&d));
-    *d.admin.borrow_mut() = Some(Rc::new(Admin {
-        core,
-        conf,
-        cluster,
-        osd_fsid,
-        changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
-        ping_times: Box::new(move || {
-            w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())
-        }),
-        oldest_map: Box::new(move || {
-            w2.upgrade().map_or(Epoch(0), |d| d.superblock.borrow().oldest)
-        }),
-        state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
-    }));
-    d.run(cluster_addrs, news);
+    *d.admin.borrow_mut() = Some(Rc::new(d.admin_commands()));
+    d.run(news);
     mon.set_events(Rc::new(FromMon(Rc::downgrade(&d))));
     mon.subscribe("config", 0, false);
     mon.subscribe("mgrmap", 0, false);
@@ -533,6 +475,79 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     Ok(OsdHandle(d))
 }
 
+/// The keys of services, which the monitors renew.
+type Rotating = Rc<RefCell<RotatingKeyRing>>;
+
+fn mon_client(config: &OsdConfig, nonce: u32) -> (MonClient, Rotating) {
+    let id = config.id;
+    let name = AuthName { kind: EntityType::OSD, id: id.to_string() };
+    let mut keyring = Keyring::default();
+    keyring.insert(name.clone(), EntityAuth { key: config.key.clone(), ..EntityAuth::default() });
+    let rotating = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, keyring)));
+    let mon = MonClient::new(MonConfig {
+        name,
+        entity: EntityName::osd(id.0),
+        key: config.key.clone(),
+        policy: config.policy.clone(),
+        want: vec![EntityType::MON, EntityType::OSD, EntityType::MGR],
+        mon_hosts: config.mon_hosts.clone(),
+        nonce,
+        hostname: config.metadata.get("hostname").cloned().unwrap_or_default(),
+        rotating: Some(rotating.clone()),
+        policies: PolicySet::new(Policy::lossy_client()),
+        limits: Limits::default(),
+        timing: MON_TIMING,
+    });
+    (mon, rotating)
+}
+
+fn listen(
+    config: &OsdConfig,
+    cluster_ip: Option<IpAddr>,
+    nonce: u32,
+    mon: &MonClient,
+    rotating: Rotating,
+    inbound: &Rc<Inbound>,
+) -> Result<Ends, StartError> {
+    let auth = ServiceAuth::new(config.policy.clone(), rotating);
+    let listen = |ip| -> Result<_, StartError> {
+        let messenger = Messenger::new(
+            MessengerConfig {
+                name: EntityName::osd(config.id.0),
+                nonce,
+                policies: PolicySet::new(Policy::stateless_server())
+                    .with(EntityType::OSD, Policy::lossless_peer())
+                    .with(EntityType::MGR, Policy::lossy_client()),
+                limits: Limits::default(),
+                server_auth: Some(auth.clone()),
+                client_auth: mon.auth().clone(),
+            },
+            inbound.clone(),
+        );
+        let addrs = EntityAddrVec::one(messenger.bind(ip, config.ports.clone())?);
+        Ok((messenger, addrs))
+    };
+    let (messenger, addrs) = listen(config.ip)?;
+    let (cluster_messenger, cluster_addrs) = match cluster_ip.map(listen).transpose()? {
+        Some((messenger, addrs)) => (Some(messenger), addrs),
+        None => (None, addrs.clone()),
+    };
+    Ok(Ends { messenger, cluster_messenger, auth, addrs, cluster_addrs })
+}
+
+/// The scheduler, and what is notified when the manager should be told of demand.
+fn scheduler(config: &OsdConfig) -> (OsdQueue, Rc<Notify>) {
+    let kind = match store::dev::is_rotational(&config.device) {
+        Some(true) => qos::DeviceKind::Hdd,
+        _ => qos::DeviceKind::Ssd,
+    };
+    let queue = OsdQueue::on(kind, &config.conf, std::time::Instant::now());
+    let news = Rc::new(Notify::new());
+    let waker = news.clone();
+    queue.news().wake_with(move || waker.notify_one());
+    (queue, news)
+}
+
 /// Tells two starts of one process apart.
 fn wall_bits() -> u32 {
     let since =
@@ -540,96 +555,15 @@ fn wall_bits() -> u32 {
     (since.as_nanos() >> 10) as u32 & 0x7fff_ffff
 }
 
-/// Groups that are read from the store at the same time.
-const LOADS: usize = 32;
-
-async fn load_group(
-    store: Rc<Store>,
-    coll: store::Coll,
-    id: SpgId,
-) -> Result<(SpgId, pg::rows::Loaded), StartError> {
-    let meta = Bytes::from_static(META_KEY);
-    let mut rows = Vec::new();
-    let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
-    let mut first = true;
-    loop {
-        let bound = if first { Bound::Included(&from[..]) } else { Bound::Excluded(&from[..]) };
-        let page = store.omap_iter(coll, &meta, bound, 4096, 16 << 20).await?;
-        let last = page.rows.last().map(|(k, _)| k.clone());
-        rows.extend(page.rows);
-        match last {
-            Some(k) if page.more => from = k,
-            _ => break,
-        }
-        first = false;
-    }
-    let loaded = pg::rows::load(id, rows).map_err(|source| StartError::Group { id, source })?;
-    Ok((id, loaded))
-}
-
-/// Loads all groups and brings each up to the newest map that is kept.
-async fn load_groups(
-    core: &Rc<Core>,
-    store: &Rc<Store>,
-    own: &Superblock,
-) -> Result<Option<Rc<MapAt>>, StartError> {
-    if own.current == Epoch(0) {
-        return Ok(None);
-    }
-    let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
-    // Many groups at a time: what one waits for is a chain of reads.
-    let mut waiting = store.collections().into_iter().filter_map(|c| id_of(c).map(|id| (c, id)));
-    let mut under_way = tokio::task::JoinSet::new();
-    let mut loaded = Vec::new();
-    loop {
-        while under_way.len() < LOADS
-            && let Some((coll, id)) = waiting.next()
-        {
-            under_way.spawn_local(load_group(store.clone(), coll, id));
-        }
-        match under_way.join_next().await {
-            Some(Ok(group)) => loaded.push(group?),
-            Some(Err(e)) => std::panic::resume_unwind(e.into_panic()),
-            None => break,
-        }
-    }
-    loaded.sort_by_key(|(id, _)| *id);
-    let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
-    // A group may have made something of a map that the superblock does not count yet.
-    let last = loaded.iter().map(|(_, l)| l.epoch).max().unwrap_or(own.current).max(own.current);
-    for e in oldest.0..=last.0 {
-        if let Some(map) = superblock::load_map(store, Epoch(e)).await? {
-            maps.insert(Epoch(e), MapAt::new(Rc::new(map)));
-        }
-    }
-    let Some(newest) = maps.get(&own.current).cloned() else { return Ok(None) };
-    core.restore(newest.clone(), own.unborn.clone());
-    for (_, l) in loaded {
-        let epoch = l.epoch;
-        let Some((at, map)) = maps.range(epoch..).next().map(|(e, m)| (*e, m.clone())) else {
-            continue;
-        };
-        let conf = core.settings().pg.clone();
-        let pg = Pg::load(core.whoami, l, map, conf, crate::clock::wall_now());
-        let host = core.add_loaded(pg);
-        let mut hosts = vec![host];
-        for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {
-            let map: pg::MapRef = map.clone();
-            for host in hosts.clone() {
-                hosts.extend(core.next_map_of(&host, &map));
-            }
-        }
-    }
-    Ok(Some(newest))
-}
-
 /// Tells the manager what images are asked for: when there is news, and regularly while some have
 /// limits.
 async fn tell_demand(daemon: Weak<Daemon>, news: Rc<Notify>) {
     loop {
         let Some(d) = daemon.upgrade() else { return };
-        let regularly = d.core.with_queue(|q| q.has_limited());
+        let shard = d.shard.clone();
         drop(d);
+        let regularly = shard.ask(HasLimited).await;
+        drop(shard);
         let heard = if regularly {
             tokio::time::timeout(DEMAND_PERIOD, news.notified()).await.is_ok()
         } else {
@@ -639,8 +573,8 @@ async fn tell_demand(daemon: Weak<Daemon>, news: Rc<Notify>) {
         if heard {
             tokio::time::sleep(NEWS_PAUSE).await;
         }
-        let Some(d) = daemon.upgrade().filter(|d| !d.stopping.get()) else { return };
-        d.tell_demand();
+        let Some(d) = daemon.upgrade().filter(|d| !d.life.stopping.get()) else { return };
+        d.tell_demand().await;
     }
 }
 
@@ -652,22 +586,23 @@ impl OsdHandle {
 
     /// Where it listens.
     pub fn addrs(&self) -> &EntityAddrVec {
-        &self.0.addrs
+        &self.0.ends.addrs
     }
 
-    /// The OSD without its network, for inspection.
-    pub fn core(&self) -> &Rc<Core> {
-        &self.0.core
+    /// Waits for the error that stops it.
+    pub fn failure(&self) -> impl Future<Output = String> + use<> {
+        let shard = self.0.shard.clone();
+        async move { shard.failure().await }
     }
 
     /// Whether the cluster map says that this process is up.
     pub fn is_up(&self) -> bool {
-        self.0.booted.get()
+        self.0.life.booted.get()
     }
 
     /// The error that stopped it, if one did.
     pub fn failed(&self) -> Option<String> {
-        self.0.core.failed()
+        self.0.shard.failed()
     }
 
     /// Runs an admin command, a JSON object with `prefix`: return code, status, output.
@@ -687,40 +622,71 @@ impl OsdHandle {
 
 impl Daemon {
     fn state(&self) -> &'static str {
-        match (self.stopping.get(), self.booted.get()) {
+        match (self.life.stopping.get(), self.life.booted.get()) {
             (true, _) => "stopping",
             (_, true) => "active",
-            _ if self.unhealthy.get() => "waiting_for_healthy",
+            _ if self.life.unhealthy.get() => "waiting_for_healthy",
             _ => "booting",
         }
     }
 
-    fn run(self: &Rc<Self>, addrs: EntityAddrVec, image_news: Rc<Notify>) {
-        let (local, mut inbox) = LocalPeer::register(addrs);
+    /// The newest map that is here, 0 without one.
+    fn epoch(&self) -> Epoch {
+        self.map.borrow().as_ref().map_or(Epoch(0), |m| m.epoch())
+    }
+
+    /// What operators can ask.
+    fn admin_commands(self: &Rc<Self>) -> Admin {
+        let own = self.superblock.borrow();
+        let (w1, w2) = (Rc::downgrade(self), Rc::downgrade(self));
+        let (w3, w4) = (Rc::downgrade(self), Rc::downgrade(self));
+        let maps = move || {
+            let d = w2.upgrade();
+            d.map_or_else(Default::default, |d| (d.superblock.borrow().oldest, d.epoch()))
+        };
+        Admin {
+            whoami: self.id,
+            shard: self.shard.clone(),
+            conf: self.conf.clone(),
+            cluster: own.cluster,
+            osd_fsid: own.osd,
+            changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
+            ping_times: Box::new(move || {
+                w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())
+            }),
+            maps: Box::new(maps),
+            state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
+        }
+    }
+
+    fn run(self: &Rc<Self>, demand_news: Rc<Notify>) {
+        let (local, mut inbox) = LocalPeer::register(self.ends.cluster_addrs.clone());
         *self.local.borrow_mut() = Some(local);
-        let core = Rc::downgrade(&self.core);
+        let shard = self.shard.downgrade();
         let peers = tokio::task::spawn_local(async move {
             while let Some(e) = inbox.recv().await {
-                let Some(core) = core.upgrade() else { return };
-                core.handle_peer(e);
+                let Some(shard) = shard.upgrade() else { return };
+                shard.send(ShardMsg::Peer(e));
             }
         });
-        let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
+        let (weak, shard) = (Rc::downgrade(self), self.shard.downgrade());
         let news = tokio::task::spawn_local(async move {
-            while let Some(core) = core.upgrade() {
-                core.pgs.changed.notified().await;
-                // Groups change together: one report for all.
+            while let Some(shard) = shard.upgrade() {
+                shard.pgs_change().await;
+                // PGs change together: one report for all.
                 tokio::time::sleep(REPORT_PAUSE).await;
                 let Some(d) = weak.upgrade() else { return };
                 d.report(false);
             }
         });
-        let (weak, core) = (Rc::downgrade(self), Rc::downgrade(&self.core));
+        let (weak, shard) = (Rc::downgrade(self), self.shard.downgrade());
         let clients = tokio::task::spawn_local(async move {
-            while let Some(core) = core.upgrade() {
-                core.maps.tell_clients.notified().await;
+            while let Some(shard) = shard.upgrade() {
+                let clients = shard.clients_to_tell().await;
                 let Some(d) = weak.upgrade() else { return };
-                d.tell_clients();
+                for (sink, sent, must) in clients {
+                    d.send_maps(&sink, sent, must);
+                }
             }
         });
         let weak = Rc::downgrade(self);
@@ -731,48 +697,49 @@ impl Daemon {
             loop {
                 clock.tick().await;
                 let Some(d) = weak.upgrade() else { return };
-                if d.stopping.get() {
+                if d.life.stopping.get() {
                     return;
                 }
-                d.tick(n);
+                d.tick(n).await;
                 n += 1;
             }
         });
-        let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), image_news));
-        let work = tokio::task::spawn_local(crate::core::scheduling::run_queued(&self.core));
+        let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), demand_news));
+        let work = tokio::task::spawn_local(self.shard.run());
         let reports = tokio::task::spawn_local(Daemon::run_reports(Rc::downgrade(self)));
         self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work, reports]);
     }
 
-    fn tick(self: &Rc<Self>, n: u64) {
+    async fn tick(self: &Rc<Self>, n: u64) {
         let every = |option: &str| {
             let ms = (self.conf.borrow().f64(option) * 1000.0) as u64;
             n.is_multiple_of((ms / TICK.as_millis() as u64).max(1))
         };
-        if !self.booted.get() && n.is_multiple_of(4) {
+        if !self.life.booted.get() && n.is_multiple_of(4) {
             self.ask_for_maps();
             self.try_boot();
         }
-        let period =
-            self.stats_period.get().map_or(0, |s| u64::from(s) * 1000 / TICK.as_millis() as u64);
+        let period = self
+            .manager
+            .stats_period
+            .get()
+            .map_or(0, |s| u64::from(s) * 1000 / TICK.as_millis() as u64);
         let due =
             if period > 0 { n.is_multiple_of(period) } else { every("osd_mon_report_interval") };
         self.pings.round(self);
         self.check_fullness();
-        self.core.measure(std::time::Instant::now());
+        let now = std::time::Instant::now();
+        self.shard.send(ShardMsg::Tick { now, scrubs: self.life.booted.get() });
         if n % LEARNED_EVERY == LEARNED_EVERY - 1 {
-            self.keep_learned();
-        }
-        if self.booted.get() {
-            self.core.next_scrubs();
+            self.keep_learned().await;
         }
         if n.is_multiple_of(2) || due {
             self.report(due);
         }
-        if self.booted.get() && n > 0 && every("osd_beacon_report_interval") {
-            let (pgs, min_last_epoch_clean) = self.core.last_epoch_clean();
+        if self.life.booted.get() && n > 0 && every("osd_beacon_report_interval") {
+            let (pgs, min_last_epoch_clean) = self.shard.ask(LastEpochClean).await;
             self.mon.send_payload(&OsdBeacon {
-                paxos: Paxos(self.core.epoch().0.into()),
+                paxos: Paxos(self.epoch().0.into()),
                 pgs,
                 min_last_epoch_clean,
                 report_interval: self.conf.borrow().i64("osd_beacon_report_interval") as i32,
@@ -785,11 +752,9 @@ impl Daemon {
     fn check_fullness(&self) {
         let Some(map) = self.map.borrow().clone() else { return };
         let failsafe = self.conf.borrow().f64("osd_failsafe_full_ratio");
-        self.core.set_failsafe(fullness::failsafe_ratio(map.osd_map(), failsafe));
-        let level = Fullness::of(&self.core.store.statfs(), map.osd_map(), failsafe);
-        self.core.set_backfillfull(fullness::backfillfull_ratio(map.osd_map(), failsafe));
+        let level = Fullness::of(&self.store.statfs(), map.osd_map(), failsafe);
         let wanted = level.bit();
-        if self.booted.get()
+        if self.life.booted.get()
             && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted)
         {
             self.mon.send_payload(&OsdFull {
@@ -798,26 +763,29 @@ impl Daemon {
                 state: wanted,
             });
         }
-        self.core.retry_waiting_for_room();
+        self.shard.send(ShardMsg::Full {
+            failsafe: fullness::failsafe_ratio(map.osd_map(), failsafe),
+            backfillfull: fullness::backfillfull_ratio(map.osd_map(), failsafe),
+        });
     }
 
     /// Keeps what was learned of costs and capacity, if there is anything new. It does not matter
     /// if that fails.
-    fn keep_learned(&self) {
-        let Some((learned, news)) = self.core.admission.with_meter(|m| m.save()) else { return };
-        if self.learned.replace(news) == news || self.core.store.congested() {
+    async fn keep_learned(&self) {
+        let Some((learned, news)) = self.shard.ask(WhatWasLearned).await else { return };
+        if self.learned.replace(news) == news || self.store.congested() {
             return;
         }
         let mut t = store::Transaction::new();
         superblock::put_learned(&mut t, &learned);
-        if let Err(e) = self.core.store.submit(t) {
+        if let Err(e) = self.store.submit(t) {
             tracing::debug!("what was learned of costs is not kept: {e}");
         }
     }
 
     /// Says what is set and does not hold under this scheduler, when that has changed.
-    fn tell_ignored(&self, conf: &Config) {
-        let ignored = self.core.with_queue(|q| q.ignored(conf));
+    async fn tell_ignored(&self, conf: Box<Config>) {
+        let ignored = self.shard.ask(NotHonoured(conf)).await;
         let mut news: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for i in ignored.iter().filter(|i| !self.ignored.borrow().contains(i)) {
             news.entry(i.why.clone()).or_default().push(format!("{} = {}", i.name, i.value));
@@ -830,39 +798,35 @@ impl Daemon {
         }
     }
 
-    fn conf_changed(&self) {
+    fn conf_changed(self: &Rc<Self>) {
         let conf = self.conf.borrow();
-        if !self.booted.get() {
-            // The monitors' configuration comes when the OSD has begun to start.
-            self.core.with_queue(|q| q.choose(&conf));
-        }
-        self.tell_ignored(&conf);
-        self.core.with_queue(|q| q.configure(&conf, std::time::Instant::now()));
-        self.core.set_settings(settings::settings_under(
-            &conf,
-            self.core.with_queue(|q| q.overrides_limits()),
-        ));
-        self.core.tracker.set_limits(settings::history(&conf));
+        let boxed = Box::new(conf.clone());
+        self.shard
+            .send(ShardMsg::Configure { conf: boxed.clone(), booted: self.life.booted.get() });
+        let d = self.clone();
+        tokio::task::spawn_local(async move { d.tell_ignored(boxed).await });
         self.copies.set_portion(conf.u64("osd_copyfrom_max_chunk"));
-        self.core.store.set_budgets(settings::budgets(&conf));
-        self.core.store.slow_down_device(settings::slowness(&conf));
-        self.core.store.fail_some_requests(settings::faults(&conf));
-        self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
+        self.store.set_budgets(settings::budgets(&conf));
+        self.store.slow_down_device(settings::slowness(&conf));
+        self.store.fail_some_requests(settings::faults(&conf));
+        self.ends
+            .auth
+            .set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 
     async fn stop(self: &Rc<Self>) -> Result<(), StoreError> {
-        if self.stopping.replace(true) {
+        if self.life.stopping.replace(true) {
             return Ok(());
         }
         // What is said next means that no read is answered any more.
-        self.core.seal();
-        if self.booted.get() {
+        self.shard.send(ShardMsg::Seal);
+        if self.life.booted.get() {
             self.mon.send_payload(&OsdMarkMeDown {
-                paxos: Paxos(self.core.epoch().0.into()),
+                paxos: Paxos(self.epoch().0.into()),
                 fsid: self.superblock.borrow().cluster,
                 target: self.id,
-                target_addrs: self.addrs.clone(),
-                epoch: self.core.epoch(),
+                target_addrs: self.ends.addrs.clone(),
+                epoch: self.epoch(),
                 request_ack: false,
             });
             // The message leaves with the next turn of the event loop.
@@ -873,20 +837,20 @@ impl Daemon {
         }
         *self.local.borrow_mut() = None;
         *self.admin.borrow_mut() = None;
-        self.messenger.shutdown();
-        if let Some(cluster) = &self.cluster_messenger {
+        self.ends.messenger.shutdown();
+        if let Some(cluster) = &self.ends.cluster_messenger {
             cluster.shutdown();
         }
         self.pings.shutdown();
         self.copies.shutdown();
         self.mon.shutdown();
-        self.keep_learned();
-        let mut closed = self.core.store.last_commit().await;
+        self.keep_learned().await;
+        let mut closed = self.store.last_commit().await;
         if closed.is_ok() {
             // So that the next start finds nothing to replay.
-            closed = self.core.store.checkpoint().await;
+            closed = self.store.checkpoint().await;
         }
-        self.core.clear();
+        self.shard.send(ShardMsg::Clear);
         closed
     }
 }

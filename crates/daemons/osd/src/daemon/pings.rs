@@ -151,11 +151,11 @@ impl Pings {
             return;
         }
         let sharing: BTreeSet<OsdId> = d
-            .core
-            .hosts()
-            .iter()
-            .flat_map(|h| {
-                let m = map.mapping(h.with_pg(|p| p.pgid()));
+            .shard
+            .pgs()
+            .into_iter()
+            .flat_map(|pgid| {
+                let m = map.mapping(pgid);
                 m.up.osds().chain(m.acting.osds()).collect::<Vec<_>>()
             })
             .collect();
@@ -171,7 +171,7 @@ impl Pings {
 
     /// Pings who is due and reports who is silent.
     pub fn round(&self, d: &Rc<Daemon>) {
-        let booted = d.booted.get();
+        let booted = d.life.booted.get();
         if !booted && !self.was_up.get() {
             return;
         }
@@ -256,7 +256,7 @@ impl Pings {
     fn message(&self, d: &Daemon, op: u8) -> OsdPing {
         OsdPing {
             fsid: d.superblock.borrow().cluster,
-            map_epoch: d.core.epoch(),
+            map_epoch: d.epoch(),
             op,
             ping_stamp: crate::clock::wall_now(),
             up_from: d.superblock.borrow().up_from,
@@ -300,7 +300,7 @@ impl Pings {
 
     /// Nobody listens at an OSD's address: its process is gone.
     pub fn refused(&self, d: &Rc<Daemon>, osd: OsdId) {
-        if !d.conf.borrow().bool("osd_fast_fail_on_connection_refused") || !d.booted.get() {
+        if !d.conf.borrow().bool("osd_fast_fail_on_connection_refused") || !d.life.booted.get() {
             return;
         }
         let again = Duration::from_secs(1);
@@ -312,11 +312,11 @@ impl Pings {
 
     fn report(&self, d: &Daemon, s: &Silence, flags: u8) {
         d.mon.send_payload(&OsdFailure {
-            paxos: Paxos(d.core.epoch().0.into()),
+            paxos: Paxos(d.epoch().0.into()),
             fsid: d.superblock.borrow().cluster,
             target: s.osd,
             target_addrs: s.process.clone(),
-            epoch: d.core.epoch(),
+            epoch: d.epoch(),
             flags,
             failed_for: i32::try_from(s.lasted.as_secs()).unwrap_or(i32::MAX),
         });

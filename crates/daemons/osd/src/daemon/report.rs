@@ -1,20 +1,29 @@
 //! Reports to the mgr, and its answers.
 
 use super::Daemon;
-use crate::host::PgHost;
-use crate::stats;
+use crate::shard::{Counters, Demand, Led, LedPgs, ShardMsg};
 use bytes::Bytes;
 use denc::{Encode, Features};
 use messages::{MgrConfigure, OsdStatsReport, Payload, QosDemand, QosShares};
 use msgr::{Connection, Message};
 use pg::MapView;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
 use tokio::sync::Notify;
 use types::stats::OsdStat;
 use types::{EntityAddrVec, EntityType, Epoch, MgrMap, PgId, PgStat};
+
+/// The active mgr.
+#[derive(Default)]
+pub(super) struct Manager {
+    /// Where it is; empty if there is none.
+    pub(super) addrs: RefCell<EntityAddrVec>,
+    pub(super) conn: RefCell<Option<Rc<Connection>>>,
+    pub(super) reports: Reports,
+    /// In how many seconds it wants to hear of every PG.
+    pub(super) stats_period: Cell<Option<u32>>,
+}
 
 /// What the mgr is told, and what it was told last.
 pub(super) struct Reports {
@@ -39,6 +48,25 @@ impl Default for Reports {
             map: Cell::default(),
             full: Cell::new(true),
         }
+    }
+}
+
+impl Reports {
+    /// What is to be told of the PGs that are led, or of all of them; and those that were led when
+    /// the mgr was told last and are not any more.
+    fn news_of(&self, pgs: Vec<(PgId, PgStat)>, all: bool) -> (Vec<(PgId, Bytes)>, Vec<PgId>) {
+        let mut told = self.told.borrow_mut();
+        let before = std::mem::take(&mut *told);
+        let mut news = Vec::new();
+        for (pgid, stat) in pgs {
+            let print = print(&stat);
+            if all || before.get(&pgid) != Some(&print) {
+                news.push((pgid, stat.to_bytes(Features::ALL)));
+            }
+            told.insert(pgid, print);
+        }
+        let removed = before.into_keys().filter(|pgid| !told.contains_key(pgid)).collect();
+        (news, removed)
     }
 }
 
@@ -67,11 +95,11 @@ impl Daemon {
     pub(super) fn mgr_map(&self, map: MgrMap) {
         self.mon.got("mgrmap", map.epoch.0.into());
         let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
-        if *self.mgr_addrs.borrow() == addrs {
+        if *self.manager.addrs.borrow() == addrs {
             return;
         }
-        *self.mgr_addrs.borrow_mut() = addrs;
-        if let Some(conn) = self.mgr.borrow_mut().take() {
+        *self.manager.addrs.borrow_mut() = addrs;
+        if let Some(conn) = self.manager.conn.borrow_mut().take() {
             conn.mark_down();
         }
         self.report(true);
@@ -79,44 +107,42 @@ impl Daemon {
 
     /// The connection with the active mgr, opened again if it was lost.
     pub(super) fn mgr_connection(&self) -> Option<Rc<Connection>> {
-        if let Some(conn) = self.mgr.borrow().as_ref().filter(|c| !c.is_down()) {
+        if let Some(conn) = self.manager.conn.borrow().as_ref().filter(|c| !c.is_down()) {
             return Some(conn.clone());
         }
-        let addrs = self.mgr_addrs.borrow().clone();
+        let addrs = self.manager.addrs.borrow().clone();
         if addrs.is_empty() {
             return None;
         }
-        let conn = self.messenger.connect(EntityType::MGR, addrs);
-        *self.mgr.borrow_mut() = Some(conn.clone());
+        let conn = self.ends.messenger.connect(EntityType::MGR, addrs);
+        *self.manager.conn.borrow_mut() = Some(conn.clone());
         // A mgr that has just begun knows nothing.
-        self.reports.full.set(true);
-        self.core.with_queue(|q| q.forget_told());
+        self.manager.reports.full.set(true);
+        self.shard.send(ShardMsg::ForgetTold);
         Some(conn)
     }
 
     /// Tells the mgr what images and tenants are asked for.
-    pub(super) fn tell_demand(&self) {
-        let demand = self.core.with_queue(|q| q.demand(Instant::now()));
+    pub(super) async fn tell_demand(&self) {
+        let demand = self.shard.ask(Demand).await;
         if !(demand.images.is_empty() && demand.tenants.is_empty())
             && let Some(conn) = self.mgr_connection()
         {
             conn.send(QosDemand { osd: self.id, ..demand }.encode(conn.features()));
         }
-        // Without the mgr, limits may have changed.
-        self.core.dispatch();
     }
 
     /// Takes how often the mgr wants to be told.
     pub(super) fn configure_reports(&self, conn: &Rc<Connection>, message: &Message) {
-        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
+        if !self.manager.conn.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
             return;
         }
         match MgrConfigure::decode(message) {
             Ok(m) => {
-                self.stats_period.set((m.stats_period > 0).then_some(m.stats_period));
+                self.manager.stats_period.set((m.stats_period > 0).then_some(m.stats_period));
                 // It says so when it has taken this OSD in. What it was told before, it may have
                 // been too new to take.
-                self.core.with_queue(|q| q.forget_told());
+                self.shard.send(ShardMsg::ForgetTold);
             }
             Err(e) => tracing::warn!("what the mgr wants to be told cannot be read: {e}"),
         }
@@ -124,30 +150,30 @@ impl Daemon {
 
     /// Takes this OSD's part of limits and promises.
     pub(super) fn take_shares(&self, conn: &Rc<Connection>, message: &Message) {
-        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
+        if !self.manager.conn.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, conn)) {
             return;
         }
         match QosShares::decode(message) {
-            Ok(shares) => {
-                self.core.with_queue(|q| q.take_shares(shares, Instant::now()));
-                self.core.dispatch();
-            }
+            Ok(shares) => self.shard.send(ShardMsg::Shares(shares)),
             Err(e) => tracing::warn!("limits from the mgr cannot be read: {e}"),
         }
     }
 
     /// Has the mgr told what changed; with `all`, of every group.
     pub(super) fn report(&self, all: bool) {
-        self.reports.wanted.set(Some(all || self.reports.wanted.get() == Some(true)));
-        self.reports.news.notify_one();
+        self.manager
+            .reports
+            .wanted
+            .set(Some(all || self.manager.reports.wanted.get() == Some(true)));
+        self.manager.reports.news.notify_one();
     }
 
     /// Reports as often as somebody wants that.
     pub(super) async fn run_reports(daemon: Weak<Daemon>) {
-        while let Some(news) = daemon.upgrade().map(|d| d.reports.news.clone()) {
+        while let Some(news) = daemon.upgrade().map(|d| d.manager.reports.news.clone()) {
             news.notified().await;
             let Some(d) = daemon.upgrade() else { return };
-            if let Some(all) = d.reports.wanted.take() {
+            if let Some(all) = d.manager.reports.wanted.take() {
                 d.send_report(all).await;
             }
         }
@@ -157,80 +183,39 @@ impl Daemon {
     /// different moments, but not older than the map that is named.
     async fn send_report(&self, all: bool) {
         let f = Features::ALL;
-        let reports = &self.reports;
+        let reports = &self.manager.reports;
         let conn = self.mgr_connection();
-        let (epoch, seq) = (self.core.epoch(), reports.seq.get() + 1);
+        let (epoch, seq) = (self.epoch(), reports.seq.get() + 1);
         let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         // What comes up meanwhile, a new boot too, is for the next one.
         let full = conn.is_some() && reports.full.replace(false);
-        let (mut led, mut pg_stats, mut snap_trim_queues) = (BTreeSet::new(), Vec::new(), 0);
-        let each = |host: &PgHost| {
-            host.tell_time();
-            if conn.is_none() {
-                return;
-            }
-            snap_trim_queues += host.with_pg(|p| p.snap_trim_queue().size());
-            let Some(stat) =
-                host.with_pg(|pg| pg.is_primary().then(|| stats::pg_stat(pg, &host.reads(), seq)))
-            else {
-                return;
-            };
-            led.insert(host.pgid);
-            let print = print(&stat);
-            let before = reports.told.borrow_mut().insert(host.pgid, print);
-            if all || full || before != Some(print) {
-                pg_stats.push((host.pgid, stat.to_bytes(f)));
-            }
-        };
-        self.core.for_each_host(each).await;
+        let LedPgs { pgs, snap_trim_queues } =
+            self.shard.ask(Led { seq, stats: conn.is_some() }).await;
         let Some(conn) = conn else { return };
-        if !self.mgr.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &conn)) {
+        if !self.manager.conn.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &conn)) {
             // Another mgr, or none: whom this was for is gone, and the next has to be told
             // everything.
             reports.full.set(true);
             return;
         }
-        let mut told = reports.told.borrow_mut();
-        let removed: Vec<PgId> = told.keys().filter(|p| !led.contains(p)).copied().collect();
-        for p in &removed {
-            told.remove(p);
-        }
+        let (pg_stats, removed) = reports.news_of(pgs, all || full);
         // With which map nothing has changed is news, too: decisions of the monitors wait for it.
         let same_map = reports.map.replace(epoch) == epoch;
         if !all && !full && same_map && pg_stats.is_empty() && removed.is_empty() {
             return;
         }
         reports.seq.set(seq);
-        let (slow, oldest) = self.core.tracker.slow_now();
-        let slow_ops = slow.values().sum();
-        let mut qos = Bytes::new();
-        if all || full {
-            let map = self.core.map();
-            let pool_name = |id| Some(map.as_ref()?.pool_ops(id)?.name.clone());
-            qos = self.core.with_queue(|q| q.take_seen(&pool_name)).to_bytes(f);
-        }
-        let beats = self.pings.beats.borrow();
-        let osd_stat = OsdStat {
-            hb_peers: beats.peers(),
-            hb_pingtime: beats.times(),
-            ..stats::osd_stat(&self.core, up_from, seq, snap_trim_queues)
+        let counted =
+            self.shard.ask(Counters { up_from, seq, snap_trim_queues, qos: all || full }).await;
+        let (slow, oldest) = counted.slow;
+        let osd_stat = {
+            let beats = self.pings.beats.borrow();
+            OsdStat { hb_peers: beats.peers(), hb_pingtime: beats.times(), ..counted.osd_stat }
         };
-        let mut counters: BTreeMap<String, u64> =
-            slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)).collect();
-        let mut count = |name: &str, n| {
-            counters.insert(name.to_owned(), n);
-        };
-        count("slow_ops", slow_ops);
-        count("slow_ops_oldest_ms", oldest.as_millis() as u64);
-        count("op", self.core.perf.op.get());
-        count("op_r", self.core.perf.op_r.get());
-        count("op_w", self.core.perf.op_w.get());
-        count("op_in_bytes", self.core.perf.op_in_bytes.get());
-        count("op_out_bytes", self.core.perf.op_out_bytes.get());
-        for (name, n) in self.core.with_queue(|q| q.counters()) {
-            count(name, n);
-        }
-        counters.extend(self.core.job_counters());
+        let mut counters = counted.counters;
+        counters.insert("slow_ops".to_owned(), slow.values().sum());
+        counters.insert("slow_ops_oldest_ms".to_owned(), oldest.as_millis() as u64);
+        counters.extend(slow.into_iter().map(|(point, n)| (format!("slow_ops: {point}"), n)));
         let report = OsdStatsReport {
             osd: self.id,
             up_from,
@@ -241,9 +226,9 @@ impl Daemon {
             pg_stats,
             removed,
             pool_statfs: Vec::new(),
-            qos,
+            qos: counted.qos.map_or_else(Bytes::new, |qos| qos.to_bytes(f)),
             counters,
-            images: self.core.images.take(),
+            images: counted.images,
         };
         conn.send(report.encode(conn.features()));
     }

@@ -2,23 +2,19 @@
 
 use super::Daemon;
 use crate::client_op::{ReplySink, Request};
-use crate::map::ClusterMap;
+use crate::core::requests::MAPS_SHARED;
 use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
+use crate::shard::ShardMsg;
 use crate::superblock;
 use messages::{
     Command, CommandReply, MgrConfigure, OsdForceRecovery, OsdMapMsg, OsdOp, OsdScrub, Payload,
     PeerMessage, QosShares,
 };
 use msgr::{Connection, Message, ReceiveGuard};
-use pg::MapView;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{EntityAddr, EntityType, Epoch, PgId};
-
-/// A client that is further behind asks the monitors.
-const MAPS_SHARED: u32 = 16;
+use types::{EntityAddr, EntityType, Epoch};
 
 impl Daemon {
     pub(super) fn received(
@@ -31,7 +27,7 @@ impl Daemon {
             OsdOp::TYPE => self.client_op(conn, message, guard),
             PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
                 if let Some(e) = Net::decode(&message) {
-                    self.core.handle_peer(e);
+                    self.shard.send(ShardMsg::Peer(e));
                 } else {
                     tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
                 }
@@ -51,7 +47,8 @@ impl Daemon {
     fn scrub_asked(&self, message: &Message) {
         match OsdScrub::decode(message) {
             Ok(m) if m.fsid == self.superblock.borrow().cluster => {
-                self.core.want_scrub(m.pgs.iter().map(|p| p.pgid), m.deep, m.repair);
+                let pgs = m.pgs.iter().map(|p| p.pgid).collect();
+                self.shard.send(ShardMsg::Scrub { pgs, deep: m.deep, repair: m.repair });
             }
             Ok(_) => tracing::warn!("a scrub of another cluster is asked for"),
             Err(e) => tracing::warn!("what the manager wants scrubbed cannot be read: {e}"),
@@ -66,7 +63,8 @@ impl Daemon {
                     [(OsdForceRecovery::BACKFILL, true), (OsdForceRecovery::RECOVERY, false)]
                 {
                     if m.options & bit != 0 {
-                        self.core.force_recovery(m.pgs.iter().map(|p| p.pgid), backfill, on);
+                        let pgs = m.pgs.iter().map(|p| p.pgid).collect();
+                        self.shard.send(ShardMsg::ForceRecovery { pgs, backfill, on });
                     }
                 }
             }
@@ -85,61 +83,21 @@ impl Daemon {
             Err(e) => {
                 tracing::warn!(peer = %conn.peer_name(), "a request cannot be read: {e}");
                 conn.mark_down();
-                self.core.session_gone(conn.id());
+                self.shard.send(ShardMsg::SessionGone(conn.id()));
                 return;
             }
         };
         let sink: Rc<dyn ReplySink> = Rc::new(ConnectionSink(conn.clone(), session.clone()));
-        self.share_map(&sink, &m);
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
-        let map = self.map.borrow().clone();
-        self.core.handle_request(request, sink, Some(guard), |r, info| {
-            // A pool that this map does not have is looked for in the next ones; nothing runs
-            // before.
-            let pool = map.as_ref().and_then(|m| m.pool_ops(r.m.pgid.pgid.pool));
-            pool.is_none_or(|pool| session.allows(r, info, &pool))
-        });
-    }
-
-    /// Sends newer maps to a client (Ceph: `OSDService::maybe_share_map`). Clients ask monitors for
-    /// maps only every few seconds: a client that lost another OSD learns from those it still talks
-    /// to where to go. One whose request is dropped, because by now another OSD leads the group, or
-    /// this one has begun to lead it after the client looked, gets the newest map at least. The
-    /// others get maps only without a gap: a client that misses one sends all again that it waits
-    /// for.
-    fn share_map(&self, sink: &Rc<dyn ReplySink>, m: &OsdOp) {
-        let Some(map) = self.map.borrow().clone() else { return };
-        let epoch = map.epoch();
-        let seen = |shared: &Cell<Epoch>| shared.get() >= epoch;
-        if m.epoch >= epoch || sink.shared_map().is_none_or(seen) {
-            return;
-        }
-        let dropped = {
-            let raw = PgId { pool: m.pgid.pgid.pool, seed: m.pgid.pgid.seed };
-            map.fold(raw).is_some_and(|pgid| {
-                let since = self
-                    .core
-                    .leading(pgid)
-                    .map_or(epoch, |h| h.with_pg(|p| p.info().history.same_primary_since));
-                map.mapping(pgid).primary.is_none_or(|p| p.osd != self.id) || m.epoch < since
-            })
-        };
-        self.send_maps(sink, m.epoch, dropped);
-    }
-
-    /// Sends the newest map to the clients of requests that waited here and were dropped.
-    pub(super) fn tell_clients(&self) {
-        for (sink, sent) in self.core.maps.clients_to_tell() {
-            self.send_maps(&sink, sent, true);
-        }
+        self.shard.send(ShardMsg::Request { request, sink, guard: Some(guard) });
     }
 
     /// Sends a client the maps behind the one that it has. If these are many, it gets the newest
     /// one if it `must` hear of it, and else nothing.
-    fn send_maps(&self, sink: &Rc<dyn ReplySink>, has: Epoch, must: bool) {
+    pub(super) fn send_maps(&self, sink: &Rc<dyn ReplySink>, has: Epoch, must: bool) {
         let Some(shared) = sink.shared_map() else { return };
-        let epoch = self.core.epoch();
+        let epoch = self.epoch();
         let first = has.max(shared.get()).next();
         if first > epoch {
             return;
@@ -150,12 +108,12 @@ impl Daemon {
         }
         shared.set(epoch);
         let first = if few { first } else { epoch };
-        let (core, sink, fsid) =
-            (self.core.clone(), sink.clone(), self.superblock.borrow().cluster);
+        let (store, sink, fsid) =
+            (self.store.clone(), sink.clone(), self.superblock.borrow().cluster);
         tokio::task::spawn_local(async move {
             let mut maps = BTreeMap::new();
             for e in (first.0..=epoch.0).map(Epoch) {
-                match superblock::load_map_bytes(&core.store, e).await {
+                match superblock::load_map_bytes(&store, e).await {
                     Ok(Some(bytes)) => drop(maps.insert(e, bytes)),
                     // Not kept any more: what is behind it is enough for one who must go elsewhere.
                     Ok(None) if must => maps.clear(),
