@@ -139,6 +139,9 @@ pub struct ClientOp {
     pub tracked: Tracked,
     /// Its place in the admission window; given back when the operation ends.
     pub slot: RefCell<Option<Slot>>,
+    /// It has had its turn: later ones of its session may be in the scheduler, and it must not get
+    /// behind them.
+    pub(crate) had_turn: Cell<bool>,
     /// What the scheduler notes with it.
     pub tags: Tags,
     /// Holds the request's bytes against the connection's throttle.
@@ -213,6 +216,7 @@ impl ClientOp {
             received: tracked.started(),
             tracked,
             slot: RefCell::new(None),
+            had_turn: Cell::new(false),
             tags: Tags::default(),
             guard: RefCell::new(guard),
             waits: RefCell::default(),

@@ -8,6 +8,7 @@ use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::peer_net::{Envelope, PeerNet};
 use crate::rooms::Room;
 use crate::settings::Settings;
+use crate::waits::Reason;
 use admission::work::{Fifo, Queue};
 use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdOp, OsdOpReply};
@@ -599,6 +600,106 @@ fn reads_wait_for_the_writes_before_them() {
         assert!(r.try_recv().is_err(), "what is not durable everywhere is not shown");
         assert_eq!((&mut w).await.unwrap().result, 0);
         assert_eq!(r.await.unwrap().ops[0].outdata, "2");
+    });
+}
+
+/// Keeps the numbers of requests in the order in which they are answered.
+struct Numbered(usize, Rc<RefCell<Vec<usize>>>);
+
+impl ReplySink for Numbered {
+    fn reply(&self, reply: OsdOpReply, _: u64, _: u16) {
+        assert_eq!(reply.result, 0);
+        self.1.borrow_mut().push(self.0);
+    }
+}
+
+/// A read that its client ordered is executed and answered behind the writes that were sent before
+/// it, and shows nothing that could still be lost.
+#[test]
+fn ordered_reads_are_answered_behind_the_writes_before_them() {
+    run(async || {
+        let mut c = Cluster::new();
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        let answered = Rc::default();
+        let mut to = OsdId(0);
+        for n in 0..8 {
+            let op = match n {
+                3 | 4 | 7 => on_extent(OpCode::READ, 0, 0),
+                _ => write_op(n, "2"),
+            };
+            let (mut request, at) = c.message("a", SnapId::NOSNAP, vec![op]);
+            to = at;
+            request.m.flags = OsdFlags::RWORDERED;
+            let sink = Rc::new(Numbered(n as usize, Rc::clone(&answered)));
+            c.cores[to.0 as usize].handle_request(request, sink, None);
+        }
+        assert!(answered.borrow().is_empty(), "replicas have not answered");
+        let all = c.cores[to.0 as usize].clone();
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            if answered.borrow().len() == 8 {
+                break;
+            }
+        }
+        assert_eq!(*answered.borrow(), (0..8).collect::<Vec<_>>());
+        assert_eq!(all.failed(), None);
+    });
+}
+
+/// What has had its turn and waits is not overtaken: neither by what comes to its object while it
+/// waits, nor by what is in the scheduler when it goes on.
+#[test]
+fn what_waits_is_not_overtaken() {
+    run(async || {
+        let mut c = Cluster::with_queue(|| {
+            Box::new(OsdQueue::starting(&conf::Config::new(), Instant::now()))
+        });
+        c.publish();
+        c.settle().await;
+        c.put("a", "1").await;
+        let answered: Rc<RefCell<Vec<usize>>> = Rc::default();
+        let (_, to) = c.message("a", SnapId::NOSNAP, vec![]);
+        let core = c.cores[to.0 as usize].clone();
+        let head = ObjectId::new(POOL, "", "a", "", SnapId::NOSNAP);
+        let pgid = c.map.fold(PgId { pool: POOL, seed: head.hash }).unwrap();
+        let host = core.host(pgid.into()).unwrap();
+        let write = |c: &mut Cluster, n: usize| {
+            let (request, _) = c.message("a", SnapId::NOSNAP, vec![write_op(n as u64, "2")]);
+            (request, Rc::new(Numbered(n, answered.clone())))
+        };
+        // The first one waits for a scrub.
+        let (first, sink) = write(&mut c, 0);
+        let first = Rc::new(first);
+        let info = OpInfo::new(OsdFlags(0), &first.m.ops, &cls::Registry::builtin()).unwrap();
+        let tracked = core.tracker.start(first.clone(), Instant::now());
+        let first = Rc::new(ClientOp::new(first, info, pgid, sink, tracked, None));
+        first.had_turn.set(true);
+        host.wait(first, Reason::Scrub);
+        // The second one has its turn meanwhile.
+        let (second, sink) = write(&mut c, 1);
+        core.handle_request(second, sink, None);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(answered.borrow().is_empty(), "the second one overtakes");
+        // The third one is in the scheduler when they go on.
+        core.set_settings(Settings { window: 1, ..Settings::default() });
+        let stays = core.admission.running.replace(1);
+        let (third, sink) = write(&mut c, 2);
+        core.handle_request(third, sink, None);
+        assert_eq!(core.with_queue(|q| q.len()), 1);
+        host.resume_scrub_waiters();
+        core.admission.running.set(core.admission.running.get() - 1 + stays);
+        core.dispatch();
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            if answered.borrow().len() == 3 {
+                break;
+            }
+        }
+        assert_eq!(*answered.borrow(), [0, 1, 2]);
     });
 }
 

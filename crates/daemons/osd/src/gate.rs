@@ -1,9 +1,26 @@
 //! Order of operations on one object.
 //!
+//! What is promised: requests of one client to one object execute in the order in which the client
+//! sent them, and writes and ordered reads (`CEPH_OSD_FLAG_RWORDERED`) are answered in that order.
+//! A read without the flag may be executed on a replica, and its answer may overtake others; it
+//! never returns what is not durable everywhere.
+//!
 //! Writes execute one at a time, in the order of arrival, but do not wait for earlier writes to be
 //! durable: what they read is what was applied, and their answers come in order anyway. Reads wait
 //! until the writes before them are durable everywhere, otherwise they could return what a failure
-//! takes back. Nobody overtakes.
+//! takes back. Ordered reads are alone besides, or a small one could be answered before a large one
+//! (Ceph: `RWState::RWEXCL`). Nothing overtakes.
+//!
+//! The gate is the last of several places that keep this order. The others:
+//!
+//! * A connection delivers messages in order, and each is routed before the next one is read.
+//! * Limits of images and ceilings of tenants let ordered requests of one image or tenant go in
+//!   order, and an object belongs to one of them.
+//! * Each scheduler keeps the order of a session in a tenant.
+//! * A request that has had its turn and waits (for recovery, a scrub, room, replicas) keeps ordered
+//!   requests for its object waiting ([`crate::waits`]). When it goes on it does not enter the
+//!   scheduler again, where later ones are ([`crate::core::Core::resume`]).
+//! * An interval of the PG that ends puts all that it had into the order of arrival.
 
 use objops::object::{ObjectState, SnapSet};
 use std::cell::{Cell, RefCell};
@@ -17,6 +34,8 @@ pub enum Mode {
     Read,
     /// Alone.
     Write,
+    /// Alone, when the writes before it are durable.
+    OrderedRead,
 }
 
 /// What is known of a head: its state and its clones.
@@ -59,13 +78,14 @@ impl<T> ObjectContext<T> {
         match mode {
             Mode::Read => !self.writer.get() && self.in_flight.get() == 0,
             Mode::Write => !self.writer.get() && self.readers.get() == 0,
+            Mode::OrderedRead => self.free_for(Mode::Read) && self.free_for(Mode::Write),
         }
     }
 
     fn take(&self, mode: Mode) {
         match mode {
             Mode::Read => self.readers.set(self.readers.get() + 1),
-            Mode::Write => self.writer.set(true),
+            Mode::Write | Mode::OrderedRead => self.writer.set(true),
         }
     }
 
@@ -84,7 +104,7 @@ impl<T> ObjectContext<T> {
     pub fn leave(&self, mode: Mode) {
         match mode {
             Mode::Read => self.readers.set(self.readers.get().saturating_sub(1)),
-            Mode::Write => self.writer.set(false),
+            Mode::Write | Mode::OrderedRead => self.writer.set(false),
         }
     }
 
@@ -131,6 +151,30 @@ impl<T> ObjectContext<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ordered_reads_are_alone_and_wait_for_durability() {
+        let o = ObjectContext::default();
+        assert_eq!(o.enter(Mode::Write, 1), Some(1));
+        assert_eq!(o.enter(Mode::OrderedRead, 2), None);
+        assert_eq!(o.enter(Mode::OrderedRead, 3), None);
+        assert_eq!(o.enter(Mode::Read, 4), None);
+        o.proposed();
+        o.leave(Mode::Write);
+        assert_eq!(o.next(), None, "the write is not durable");
+        o.committed();
+        assert_eq!(o.next(), Some((Mode::OrderedRead, 2)));
+        assert_eq!(o.next(), None, "the second one would be answered first");
+        o.leave(Mode::OrderedRead);
+        assert_eq!(o.next(), Some((Mode::OrderedRead, 3)));
+        o.leave(Mode::OrderedRead);
+        assert_eq!(o.next(), Some((Mode::Read, 4)));
+        assert_eq!(o.enter(Mode::OrderedRead, 5), None, "another read is under way");
+        o.leave(Mode::Read);
+        assert_eq!(o.next(), Some((Mode::OrderedRead, 5)));
+        o.leave(Mode::OrderedRead);
+        assert!(o.is_idle());
+    }
 
     #[test]
     fn writes_are_alone_and_reads_wait_for_durability() {

@@ -623,17 +623,17 @@ impl PgHost {
     }
 
     fn object_ready(self: &Rc<Self>, oid: &ObjectId) {
-        for reason in [Reason::Missing(oid.clone()), Reason::Degraded(oid.clone())] {
-            let ops = self.st.borrow_mut().waits.take_ops(&reason);
-            ops.for_each(|op| self.core.enqueue(Work::Client(op)));
-        }
+        let ops = {
+            let waits = &mut self.st.borrow_mut().waits;
+            let missing = waits.take_ops(&Reason::Missing(oid.clone()));
+            missing.chain(waits.take_ops(&Reason::Degraded(oid.clone()))).collect()
+        };
+        self.core.resume_all(ops);
     }
 
     /// There may be room in the store again.
     pub(crate) fn retry_for_room(self: &Rc<Self>) {
         let ops = self.st.borrow_mut().waits.take_ops(&Reason::Room);
-        for op in ops {
-            self.core.enqueue(Work::Client(op));
-        }
+        self.core.resume_all(ops.collect());
     }
 }

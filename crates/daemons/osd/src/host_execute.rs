@@ -125,7 +125,17 @@ impl PgHost {
 
     /// Whether a request must wait for a scrub, or for the recovery of its object; then it does.
     fn must_wait(self: &Rc<Self>, op: &Rc<ClientOp>) -> bool {
-        if op.info.may_write() && self.waits_for_scrub(op) {
+        let ahead = self.st.borrow().waits.ahead_of(op);
+        if let Some(reason) = ahead {
+            if reason == Reason::Readable {
+                self.wait_readable(op);
+            } else {
+                self.wait(op.clone(), reason);
+            }
+            return true;
+        }
+        let writes = op.info.may_write() || op.info.is_ordered_read();
+        if writes && self.waits_for_scrub(op) {
             return true;
         }
         let reason = match self.with_pg(|pg| pg.object_status(&op.head)) {

@@ -57,6 +57,11 @@ impl PgHost {
     /// Runs a request that the scheduler let in.
     pub(crate) fn run_client_op(self: &Rc<Self>, op: Rc<ClientOp>) {
         let release = |op: &ClientOp| drop(op.slot.borrow_mut().take());
+        if !op.sink().is_open() {
+            // Its client sends it again, in order with what follows. Were some of a client's
+            // requests dropped and others executed, those would overtake.
+            return;
+        }
         let Some(map) = self.core.map() else { return };
         let Some(pool) = map.pool_ops(self.pgid.pool) else { return self.core.drop_request(&op) };
         if self.is_void(&op, pool.last_force_op_resend) {
@@ -88,7 +93,11 @@ impl PgHost {
             // window.
             release(&op);
         }
-        let mode = if op.info.rwordered() { Mode::Write } else { Mode::Read };
+        let mode = match () {
+            () if op.info.is_ordered_read() => Mode::OrderedRead,
+            () if op.info.rwordered() => Mode::Write,
+            () => Mode::Read,
+        };
         let context = self.context(&op.head);
         match context.enter(mode, Job::Client(op.clone())) {
             Some(job) => self.begin(&context, mode, job),

@@ -17,7 +17,7 @@ use crate::host_background::LISTED;
 use crate::scrubs::{Omap, Reading, Scan, ScrubRules, ScrubSettings, Turns};
 use crate::waits::Reason;
 use admission::meter::Receipt;
-use admission::work::{Kind, Work};
+use admission::work::Kind;
 use bytes::{Bytes, BytesMut};
 use denc::crc::{Sum, crc32c};
 use denc::{Encode, Features};
@@ -276,9 +276,7 @@ impl PgHost {
     /// Writers that waited for the scrub go on.
     pub(crate) fn resume_scrub_waiters(self: &Rc<Self>) {
         let ops = self.st.borrow_mut().waits.take_ops(&Reason::Scrub);
-        for op in ops {
-            self.core.enqueue(Work::Client(op));
-        }
+        self.core.resume_all(ops.collect());
     }
 
     /// The machine wants to know what is here.

@@ -2,10 +2,15 @@
 //!
 //! A PG has one table of those that wait for something of its own; the core has one of those that
 //! wait for a map or for a PG. Whatever the reason, a new interval of the PG takes all of them out.
+//!
+//! A write, or an ordered read, that waits keeps later ones for its object waiting with it: see
+//! [`crate::gate`] for what is promised.
 
 use crate::client_op::ClientOp;
 use crate::peer_net::Envelope;
+use objops::OsdFlags;
 use pg::Dup;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{Epoch, Eversion, ObjectId, SpgId};
@@ -72,7 +77,20 @@ impl Waiter {
 
 /// The table. Those of one reason are in the order in which they came.
 #[derive(Default)]
-pub(crate) struct Waits(BTreeMap<Reason, Vec<Waiter>>);
+pub(crate) struct Waits {
+    table: BTreeMap<Reason, Vec<Waiter>>,
+    /// Objects for which ordered requests have had their turn and wait: how many, and for what.
+    objects: FxHashMap<ObjectId, (usize, Reason)>,
+}
+
+/// The object for which a waiting request keeps others waiting.
+fn held(waiter: &Waiter) -> Option<&ObjectId> {
+    match waiter {
+        Waiter::Op(op) if op.had_turn.get() && op.info.rwordered() => Some(&op.head),
+        // What was resent changes nothing more.
+        Waiter::Op(_) | Waiter::Resent(..) | Waiter::Peer(_) => None,
+    }
+}
 
 impl Waits {
     /// Something waits.
@@ -80,20 +98,49 @@ impl Waits {
         if let Waiter::Op(op) | Waiter::Resent(op, _) = &waiter {
             op.tracked.delayed(reason.text());
         }
-        self.0.entry(reason).or_default().push(waiter);
+        if let Some(oid) = held(&waiter) {
+            let entry = self.objects.entry(oid.detached()).or_insert((0, reason.clone()));
+            *entry = (entry.0 + 1, reason.clone());
+        }
+        self.table.entry(reason).or_default().push(waiter);
+    }
+
+    /// What a request must wait for because an earlier one for its object waits for it.
+    pub(crate) fn ahead_of(&self, op: &ClientOp) -> Option<Reason> {
+        if self.objects.is_empty() || !op.info.rwordered() {
+            return None;
+        }
+        let (_, reason) = self.objects.get(&op.head)?;
+        // What makes room must not wait for it.
+        let passes =
+            *reason == Reason::Room && op.m().flags.any(OsdFlags::FULL_TRY | OsdFlags::FULL_FORCE);
+        (!passes).then(|| reason.clone())
+    }
+
+    fn released(&mut self, waiters: &[Waiter]) {
+        for oid in waiters.iter().filter_map(held) {
+            if let Some((count, _)) = self.objects.get_mut(oid) {
+                *count -= 1;
+                if *count == 0 {
+                    self.objects.remove(oid);
+                }
+            }
+        }
     }
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.table.is_empty()
     }
 
     /// What waits for this, no longer.
     pub(crate) fn take(&mut self, reason: &Reason) -> Vec<Waiter> {
-        if self.0.is_empty() {
+        if self.table.is_empty() {
             return Vec::new();
         }
-        self.0.remove(reason).unwrap_or_default()
+        let taken = self.table.remove(reason).unwrap_or_default();
+        self.released(&taken);
+        taken
     }
 
     /// Requests that wait for this, no longer.
@@ -110,24 +157,27 @@ impl Waits {
         from: Reason,
         to: Reason,
     ) -> impl Iterator<Item = Waiter> + use<> {
-        let taken = if self.0.is_empty() { BTreeMap::new() } else { self.cut(from, to) };
+        let taken = if self.table.is_empty() { BTreeMap::new() } else { self.cut(from, to) };
+        taken.values().for_each(|waiters| self.released(waiters));
         taken.into_values().flatten()
     }
 
     fn cut(&mut self, from: Reason, to: Reason) -> BTreeMap<Reason, Vec<Waiter>> {
-        let keys: Vec<Reason> = self.0.range(from..=to).map(|(reason, _)| reason.clone()).collect();
-        keys.into_iter().filter_map(|reason| self.0.remove_entry(&reason)).collect()
+        let range = self.table.range(from..=to);
+        let keys: Vec<Reason> = range.map(|(reason, _)| reason.clone()).collect();
+        keys.into_iter().filter_map(|reason| self.table.remove_entry(&reason)).collect()
     }
 
     /// All requests, whatever they wait for.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Rc<ClientOp>> + use<> {
-        std::mem::take(&mut self.0).into_values().flatten().filter_map(Waiter::op)
+        self.objects.clear();
+        std::mem::take(&mut self.table).into_values().flatten().filter_map(Waiter::op)
     }
 
     /// The copies that requests wait for.
     pub(crate) fn pgs(&self) -> Vec<SpgId> {
         let id = |reason: &Reason| if let Reason::Pg(id) = reason { Some(*id) } else { None };
-        self.0.keys().filter_map(id).collect()
+        self.table.keys().filter_map(id).collect()
     }
 }
 
@@ -169,6 +219,7 @@ mod tests {
         assert!(same(waits.take_ops(&Reason::Degraded(oid.clone())).collect(), &[7]));
         assert!(same(waits.take_ops(&Reason::Degraded(oid)).collect(), &[]));
         assert_eq!(waits.drain().count(), 3);
+        assert!(waits.objects.is_empty());
         assert!(waits.is_empty());
     }
 }

@@ -32,6 +32,7 @@ pub struct OpInfo {
     cache: bool,
     pg_op: bool,
     force_rwordered: bool,
+    flag_rwordered: bool,
     returnvec: bool,
     /// Classes called.
     pub classes: Vec<ClassUse>,
@@ -43,6 +44,7 @@ impl OpInfo {
     pub fn new(request_flags: OsdFlags, ops: &[Op], classes: &Registry) -> Result<Self, Errno> {
         let mut info = OpInfo {
             force_rwordered: request_flags.has(OsdFlags::RWORDERED),
+            flag_rwordered: request_flags.has(OsdFlags::RWORDERED),
             returnvec: request_flags.has(OsdFlags::RETURNVEC),
             ..OpInfo::default()
         };
@@ -107,6 +109,13 @@ impl OpInfo {
         self.may_write() || self.cache || self.force_rwordered
     }
 
+    /// It changes nothing, and its client wants it executed and answered behind its earlier writes
+    /// of the object, and ahead of later ones. Pings of watches are ordered with the execution of
+    /// writes only: they wait for no replica.
+    pub fn is_ordered_read(&self) -> bool {
+        self.flag_rwordered && !self.may_write() && !self.cache
+    }
+
     /// It addresses a PG.
     pub fn includes_pg_op(&self) -> bool {
         self.pg_op
@@ -154,11 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn a_read_is_ordered_by_its_flag() {
+        let ordered = |op: Op| OpInfo::new(OsdFlags::RWORDERED, &[op], &Registry::builtin());
+        let read = ordered(on_extent(OpCode::READ, 0, 1)).unwrap();
+        assert!(read.is_ordered_read() && read.rwordered() && !read.may_write());
+        assert!(!ordered(write_op(0, &b"x"[..])).unwrap().is_ordered_read());
+        assert!(!info(&[on_extent(OpCode::READ, 0, 1)]).is_ordered_read());
+    }
+
+    #[test]
     fn a_watch_ping_is_ordered_but_writes_nothing() {
         let args = OpArgs::Watch { cookie: 1, ver: 0, op: watch_op::PING, gen_: 0, timeout: 0 };
         let ping = Op::new(OpCode::WATCH, args);
         let ping = info(&[ping]);
-        assert!(!ping.may_write() && ping.rwordered());
+        assert!(!ping.may_write() && ping.rwordered() && !ping.is_ordered_read());
     }
 
     #[test]

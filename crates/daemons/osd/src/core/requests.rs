@@ -102,8 +102,7 @@ impl Core {
             }
             Some(host) if host.may_serve(&op) => {
                 if let Some(op) = host.wait_if_not_ready(op) {
-                    op.tracked.mark(Stage::Queued);
-                    self.enqueue(Work::Client(op));
+                    self.resume(op);
                 }
             }
             Some(_) => self.drop_request(&op),
@@ -112,6 +111,23 @@ impl Core {
             }
             None => self.drop_request(&op),
         }
+    }
+
+    /// A request goes on: to the scheduler, or to its PG if it had its turn there and has waited
+    /// since. Those behind it in its session have not had theirs, so that it stays ahead of them.
+    pub(crate) fn resume(&self, op: Rc<ClientOp>) {
+        if op.had_turn.get() {
+            self.start_again(op);
+        } else {
+            op.tracked.mark(Stage::Queued);
+            self.enqueue(Work::Client(op));
+        }
+    }
+
+    /// The same for several, in the order in which they came.
+    pub(crate) fn resume_all(&self, mut ops: Vec<Rc<ClientOp>>) {
+        ops.sort_by_key(|op| op.received);
+        ops.into_iter().for_each(|op| self.resume(op));
     }
 
     /// The name of a copy that this OSD has.

@@ -191,10 +191,8 @@ impl Core {
                 self.admission.clients_started.set(self.admission.clients_started.get() + 1);
                 *op.slot.borrow_mut() = Some(slot);
                 op.tags.receipt.set(receipt);
-                match self.host(op.copy()) {
-                    Some(host) => host.run_client_op(op),
-                    None => self.drop_request(&op),
-                }
+                op.had_turn.set(true);
+                self.run(op);
             }
             Work::Background(mut job) => {
                 job.receipt = receipt;
@@ -204,6 +202,24 @@ impl Core {
                     host.run_background(job, slot);
                 }
             }
+        }
+    }
+
+    /// Runs a request that has had its turn before, and was charged then. It is in the admission
+    /// window, which may hold more than its size for a moment.
+    pub(super) fn start_again(&self, op: Rc<ClientOp>) {
+        let slot = self.slot(true);
+        // One that it still has is given back only when it has the new one, so that the window does
+        // not let others in between.
+        let old = op.slot.borrow_mut().replace(slot);
+        drop(old);
+        self.run(op);
+    }
+
+    fn run(&self, op: Rc<ClientOp>) {
+        match self.host(op.copy()) {
+            Some(host) => host.run_client_op(op),
+            None => self.drop_request(&op),
         }
     }
 
