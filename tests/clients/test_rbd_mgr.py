@@ -225,3 +225,109 @@ def test_trash_is_purged_on_schedule(rbd):
     rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "add", rbd.pool + "/", "1m")
     until(lambda: [i["name"] for i in rbd.json("trash", "ls")] == ["kept"], 150)
     rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "remove", rbd.pool + "/")
+
+
+@contextlib.contextmanager
+def library(cluster, pool):
+    """The pool through librbd, for images that are open while something happens to them."""
+    import rados
+    client = rados.Rados(conffile=str(cluster.conf), conf={"rados_osd_op_timeout": "60"})
+    client.connect()
+    io = client.open_ioctx(pool)
+    try:
+        yield client, io
+    finally:
+        io.close()
+        client.shutdown()
+
+
+def has_parent(image, librbd):
+    try:
+        image.parent_info()
+        return True
+    except librbd.ImageNotFound:
+        return False
+
+
+@pytest.mark.parametrize("features", [61, 5, 1], ids=["all", "lock", "plain"])
+def test_tasks_flatten_an_image_in_use(rbd, features):
+    """The client that holds the lock does it when it is asked to; without such a lock the manager does."""
+    librbd = pytest.importorskip("rbd")
+    with library(rbd.cluster, rbd.pool) as (_, io):
+        librbd.RBD().create(io, "parent", 16 << 20, old_format=False, features=features)
+        with librbd.Image(io, "parent") as image:
+            image.write(b"p" * (9 << 20), 0)
+            image.create_snap("s")
+            image.protect_snap("s")
+        librbd.RBD().clone(io, "parent", "s", io, "child", features=features)
+        with librbd.Image(io, "child") as image:
+            image.write(b"c" * 512, 1 << 20)
+            rbd.cluster.ceph("rbd", "task", "add", "flatten", f"{rbd.pool}/child")
+            until(lambda: not has_parent(image, librbd))
+            image.write(b"d" * 512, 5 << 20)
+            until(lambda: rbd.cluster.ceph_json("rbd", "task", "list") == [])
+            expected = bytearray(b"p" * (9 << 20) + b"\0" * (7 << 20))
+            expected[1 << 20:(1 << 20) + 512], expected[5 << 20:(5 << 20) + 512] = b"c" * 512, b"d" * 512
+            assert image.read(0, 16 << 20) == bytes(expected)
+        with librbd.Image(io, "child") as image:
+            assert image.read(0, 16 << 20) == bytes(expected), "without what the client remembers"
+        if features & 8:
+            assert not rbd.json("info", "child").get("flags"), "the lock's owner kept the object map"
+
+
+def test_tasks_flatten_an_image_that_is_only_read(rbd):
+    """It is open, but nobody holds its lock: the object map is given up before the manager writes."""
+    librbd = pytest.importorskip("rbd")
+    with library(rbd.cluster, rbd.pool) as (_, io):
+        librbd.RBD().create(io, "parent", 8 << 20, old_format=False, features=61)
+        with librbd.Image(io, "parent") as image:
+            image.write(b"p" * (6 << 20), 0)
+            image.create_snap("s")
+            image.protect_snap("s")
+        librbd.RBD().clone(io, "parent", "s", io, "child", features=61)
+        with librbd.Image(io, "child") as reader:
+            assert reader.read(0, 4) == b"pppp"
+            rbd.cluster.ceph("rbd", "task", "add", "flatten", f"{rbd.pool}/child")
+            until(lambda: not has_parent(reader, librbd))
+            assert reader.read(5 << 20, 4) == b"pppp"
+            reader.write(b"later", 7 << 20)
+            assert reader.read(7 << 20, 5) == b"later" and reader.read(0, 4) == b"pppp"
+
+
+def test_tasks_clean_up_parents(rbd):
+    """A snapshot that was removed while it had clones goes with the last of them, and lets its image go."""
+    librbd = pytest.importorskip("rbd")
+    cluster, pool = rbd.cluster, rbd.pool
+    was = cluster.ceph_json("osd", "dump")["require_min_compat_client"]
+    cluster.ceph("osd", "set-require-min-compat-client", "mimic")
+    try:
+        with library(cluster, pool) as (client, io):
+            client.wait_for_latest_osdmap()
+            librbd.RBD().create(io, "parent", 8 << 20)
+            with librbd.Image(io, "parent") as image:
+                image.write(b"p" * 8192, 0)
+                for snap in ("one", "two"):
+                    image.create_snap(snap)
+            for snap in ("one", "two"):
+                librbd.RBD().clone(io, "parent", snap, io, "of-" + snap)
+            with librbd.Image(io, "parent") as image:
+                for snap in ("one", "two"):
+                    image.remove_snap(snap)
+                assert len(list(image.list_snaps())) == 2, "they are in the trash"
+                ident = image.id()
+            cluster.ceph("rbd", "task", "add", "flatten", f"{pool}/of-one")
+            cluster.ceph("rbd", "task", "add", "remove", f"{pool}/of-two")
+
+            def snaps():
+                with librbd.Image(io, "parent", read_only=True) as image:
+                    return list(image.list_snaps())
+            until(lambda: not snaps())
+            librbd.RBD().trash_move(io, "parent", 0)
+            cluster.ceph("rbd", "task", "add", "trash", "remove", f"{pool}/{ident}")
+            until(lambda: not list(librbd.RBD().trash_list(io)))
+            with librbd.Image(io, "of-one") as image:
+                assert image.read(0, 8192) == b"p" * 8192
+            left = {o.key for o in io.list_objects()}
+            assert not [o for o in left if ident in o], left
+    finally:
+        cluster.ceph("osd", "set-require-min-compat-client", was, "--yes-i-really-mean-it")

@@ -1,24 +1,28 @@
 //! What is done to images without a client: removing them and making clones independent (Ceph:
 //! librbd's `RemoveRequest`, `FlattenRequest`), through the object class and the data objects.
 //!
-//! The manager takes no lock of an image and is not among its watchers. An image that somebody has
-//! open is therefore left alone, and tried again later. Copying up is safe even if somebody opens
-//! the image meanwhile: the object class writes an object only if it is not there. The object map
-//! is not: it is declared invalid before anything is copied, so that whoever opens the image does
-//! not trust it.
+//! The manager takes no lock of an image and is not among its watchers. An image that a client has
+//! open is not removed. A clone that is open is flattened by the client that holds its exclusive
+//! lock, which the manager asks as librbd does; if no client holds the lock, by the manager itself.
+//! Copying up is safe beside writes of clients: the object class writes an object only if it is not
+//! there. The object map is not: it is declared invalid, and clients read the header again, before
+//! anything is copied.
 
 use super::ceiling::{self, ImageRef, Settings};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use client::{ClientError, IoCtx, Operation};
+use cls::lock::{GetInfoOp, LockInfo};
 use cls::rbd::features;
 use cls::rbd::types::{
-    ChildImageSpec, GroupSpec, MirrorImage, ParentImageSpec, TrashImageSpec, TrashImageState,
+    ChildImageSpec, GroupSpec, MirrorImage, NamespaceKind, ParentImageSpec, SnapshotInfo,
+    TrashImageSource, TrashImageSpec, TrashImageState,
 };
 use denc::{Decode, Encode, Features};
 use messages::{Op, OpArgs};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use types::errno::Errno;
 use types::rados::OpCode;
@@ -31,14 +35,28 @@ const CONCURRENT: u64 = 10;
 const MOST_PARENTS: usize = 128;
 /// Sizes of objects that librbd makes, as powers of two.
 const ORDERS: std::ops::RangeInclusive<u8> = 12..=26;
-/// `RBD_FLAG_OBJECT_MAP_INVALID` and `RBD_FLAG_FAST_DIFF_INVALID`.
-const MAPS_INVALID: u64 = 3;
+/// `RBD_FLAG_FAST_DIFF_INVALID`.
+const FAST_DIFF_INVALID: u64 = 2;
+/// `RBD_FLAG_OBJECT_MAP_INVALID` and that.
+const MAPS_INVALID: u64 = 1 | FAST_DIFF_INVALID;
 /// What a page of a listing has.
 const PAGE: u64 = 1024;
 /// How long clients with the image open have to hear of a change, in seconds.
 const NOTIFY_TIMEOUT: u32 = 10;
 
 const ZEROS: [u8; 4096] = [0; 4096];
+
+/// The exclusive lock of an image (librbd's `RBD_LOCK_NAME`).
+const LOCK: &str = "rbd_lock";
+/// How long a task waits for a client that flattens. The task is tried again later, and the client
+/// goes on meanwhile.
+const OWNER_PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether the client has done so.
+const OWNER_LOOK: Duration = Duration::from_millis(500);
+/// `NOTIFY_OP_FLATTEN` (`librbd/WatchNotifyTypes.h`, 16.2).
+const NOTIFY_FLATTEN: u32 = 6;
+/// Version of `NotifyMessage` there.
+const NOTIFY_VERSION: u8 = 7;
 
 const DIRECTORY: &str = "rbd_directory";
 const TRASH: &str = "rbd_trash";
@@ -298,14 +316,60 @@ impl Image {
         Ok(self.size.div_ceil(period).saturating_mul(count))
     }
 
-    async fn refuse_if_open(&self) -> Result<()> {
+    async fn is_open(&self) -> Result<bool> {
         let op = Operation::new().op(Op::new(OpCode::LIST_WATCHERS, OpArgs::extent(0, 0)));
         let out = self.ctx.run(&self.header, op).await?.ok()?.output(0);
         let watchers = ListWatchersResponse::from_bytes(&out).map_err(ClientError::from)?;
-        match watchers.entries.len() {
-            0 => Ok(()),
-            _ => Err(ImageError::Later("the image is in use: it has watchers".into())),
+        Ok(!watchers.entries.is_empty())
+    }
+
+    async fn refuse_if_open(&self) -> Result<()> {
+        match self.is_open().await? {
+            false => Ok(()),
+            true => Err(ImageError::Later("the image is in use: it has watchers".into())),
         }
+    }
+
+    /// Whether a client that lives holds the exclusive lock.
+    async fn has_owner(&self) -> Result<bool> {
+        if self.features & features::EXCLUSIVE_LOCK == 0 {
+            return Ok(false);
+        }
+        let op = GetInfoOp { name: Bytes::from_static(LOCK.as_bytes()) }.to_bytes(Features::ALL);
+        let held = or_absent(self.ctx.exec(&self.header, "lock", "get_info", &op, false).await)?;
+        let held = held.map(|out| LockInfo::from_bytes(&out)).transpose();
+        let held = held.map_err(ClientError::from)?.unwrap_or_default();
+        // A client that died left its lock; clients break it when they want it.
+        Ok(!held.lockers.is_empty() && self.is_open().await?)
+    }
+
+    /// Asks the client that holds the lock to flatten the image, and waits for some time until it
+    /// has (Ceph: `ImageWatcher::notify_flatten`). The client knows a request that it is told of
+    /// again by its number.
+    async fn flatten_by_owner(&self, request: u64, progress: Progress<'_>) -> Result<()> {
+        let manager = self.ctx.rados().mon().global_id();
+        let mut message = BytesMut::new();
+        denc::envelope(&mut message, NOTIFY_VERSION, 1, |out| {
+            // The operation; who asks: the client and its watch, which the manager does not have;
+            // and the client's number of the request.
+            NOTIFY_FLATTEN.encode(out, Features::ALL);
+            (manager, 0u64, request).encode(out, Features::ALL);
+        });
+        self.tell_watchers(message.freeze()).await?;
+        let begun = Instant::now();
+        while begun.elapsed() < OWNER_PATIENCE {
+            if !self.has_parent().await? {
+                return Ok(());
+            }
+            if !progress(0.0) {
+                return Err(ImageError::Canceled);
+            }
+            if !self.has_owner().await? {
+                return Err(ImageError::Later("the lock of the image changed hands".into()));
+            }
+            tokio::time::sleep(OWNER_LOOK).await;
+        }
+        Err(ImageError::Later("the client that holds the image's lock has not flattened it".into()))
     }
 
     fn refuse(&self, bits: u64, what: &str) -> Result<()> {
@@ -320,7 +384,11 @@ impl Image {
     /// Whoever has the image open reads its header again (librbd takes an empty notification for
     /// that).
     async fn notify(&self) -> Result<()> {
-        let input = (1u32, NOTIFY_TIMEOUT, Bytes::new()).to_bytes(Features::ALL);
+        self.tell_watchers(Bytes::new()).await
+    }
+
+    async fn tell_watchers(&self, message: Bytes) -> Result<()> {
+        let input = (1u32, NOTIFY_TIMEOUT, message).to_bytes(Features::ALL);
         let op = Operation::new().op(Op::with_input(
             OpCode::NOTIFY,
             OpArgs::Notify { cookie: rand::random() },
@@ -343,7 +411,8 @@ impl Image {
         };
         let p = &self.parent;
         let own_id = Bytes::copy_from_slice(self.id.as_bytes());
-        let left = if op_features & features::op::CLONE_CHILD != 0 {
+        let counted = op_features & features::op::CLONE_CHILD != 0;
+        let left = if counted {
             let child = ChildImageSpec {
                 pool_id: self.ctx.pool().0,
                 image_id: own_id,
@@ -361,7 +430,92 @@ impl Image {
             .await
         };
         or_absent(left)?;
+        if counted && let Err(e) = self.tidy_parent().await {
+            // As with librbd, the clone is free of its parent whatever becomes of that.
+            tracing::warn!("parent image {} keeps a snapshot: {e}", text(&self.parent.image_id));
+        }
         Ok(())
+    }
+
+    /// Removes the parent's snapshot if this was the last clone of one that was removed already,
+    /// and the parent itself if its owner put it in the trash for as long as it has clones (Ceph:
+    /// `DetachChildRequest`).
+    fn tidy_parent(&self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+        Box::pin(async move {
+            let (ctx, snap) = (self.parent_ctx(), self.parent.snap_id);
+            let id = text(&self.parent.image_id);
+            let header = format!("rbd_header.{id}");
+            let info: Option<SnapshotInfo> =
+                or_absent(get(&ctx, &header, "snapshot_get", snap).await)?;
+            let superfluous = info
+                .is_some_and(|i| i.namespace.kind() == NamespaceKind::TRASH && i.child_count == 0);
+            if !superfluous {
+                return Ok(());
+            }
+            let Some(parent) = Image::open(&ctx, &id).await? else { return Ok(()) };
+            parent.remove_snapshot(snap).await?;
+            if parent.snaps != [snap] {
+                return Ok(());
+            }
+            let now = Utime::from_duration(
+                std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap_or_default(),
+            );
+            let waits_for_clones = in_trash(&ctx, &id).await?.is_some_and(|spec| {
+                spec.source == TrashImageSource::USER_PARENT
+                    && spec.state == TrashImageState::NORMAL
+                    && spec.deferment_end_time <= now
+            });
+            if waits_for_clones {
+                remove_from_trash(&ctx, &id, now, &|_| true).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes a snapshot that has no clones (Ceph: `SnapshotRemoveRequest`). The header goes
+    /// first: what is left behind if the manager dies then takes space, but misleads no client.
+    async fn remove_snapshot(&self, snap: SnapId) -> Result<()> {
+        let map_of = |snap: Option<SnapId>| match snap {
+            Some(snap) => format!("rbd_object_map.{}.{:016x}", self.id, snap.0),
+            None => format!("rbd_object_map.{}", self.id),
+        };
+        let has_map = self.features & features::OBJECT_MAP != 0;
+        if has_map && self.features & features::FAST_DIFF != 0 {
+            // What changed up to this snapshot has changed since the one before it. Maps of an
+            // image that is open are the client's.
+            let next = self.snaps.iter().copied().filter(|s| *s > snap).min();
+            let flags_of = next.unwrap_or(SnapId::NOSNAP);
+            let invalid = (FAST_DIFF_INVALID, FAST_DIFF_INVALID, flags_of);
+            let mut merged = false;
+            if !self.is_open().await? {
+                let exec = async |object: &str, method: &str, input: &[u8], writes| {
+                    self.ctx.exec(object, "rbd", method, input, writes).await
+                };
+                let map = exec(&map_of(Some(snap)), "object_map_load", &[], false).await;
+                if let Ok(map) = map {
+                    let into = map_of(next);
+                    merged = exec(&into, "object_map_snap_remove", &map, true).await.is_ok();
+                }
+            }
+            if !merged {
+                set(&self.ctx, &self.header, "set_flags", invalid).await?;
+            }
+        }
+        or_absent(set(&self.ctx, &self.header, "snapshot_remove", snap).await)?;
+        or_absent(self.data.remove_snapshot(snap).await)?;
+        if has_map {
+            or_absent(self.ctx.remove(&map_of(Some(snap))).await)?;
+        }
+        // The last snapshot that needed this image's own parent.
+        if self.parent.exists() {
+            let left: ParentImageSpec = get(&self.ctx, &self.header, "parent_get", ()).await?;
+            if !left.exists() {
+                Box::pin(self.leave_parent()).await?;
+            }
+        }
+        self.notify().await
     }
 }
 
@@ -461,11 +615,19 @@ where
     Ok(())
 }
 
-/// Copies what a clone shows of its parents into it, and severs it from them.
-pub async fn flatten(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()> {
+/// Copies what a clone shows of its parents into it, and severs it from them. `request` tells this
+/// wish from others for a client that is asked to do so.
+pub async fn flatten(ctx: &IoCtx, id: &str, request: u64, progress: Progress<'_>) -> Result<()> {
     let image = Image::open(ctx, id)
         .await?
         .ok_or_else(|| ImageError::Final("Image does not exist".into()))?;
+    if !image.has_parent().await? {
+        // An earlier attempt, or another client, has done it.
+        return Ok(());
+    }
+    if image.has_owner().await? {
+        return image.flatten_by_owner(request, progress).await;
+    }
     image.refuse(
         features::JOURNALING | features::MIGRATING | features::NON_PRIMARY | features::DIRTY_CACHE,
         "flattening",
@@ -479,14 +641,17 @@ pub async fn flatten(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()
     let Some(overlap) = layers.first().map(|l| l.overlap) else {
         return Err(ImageError::Final("Image does not have a parent".into()));
     };
-    image.refuse_if_open().await?;
     if image.features & features::OBJECT_MAP != 0 {
         for snap in image.snaps.iter().chain([&SnapId::NOSNAP]) {
             set(&image.ctx, &image.header, "set_flags", (MAPS_INVALID, MAPS_INVALID, *snap))
                 .await?;
         }
-        // Whoever opened it before the map became invalid is seen now.
-        image.refuse_if_open().await?;
+        // A client that takes the lock after this notification reads that the map is invalid; one
+        // that took it before is seen.
+        image.notify().await?;
+        if image.has_owner().await? {
+            return image.flatten_by_owner(request, progress).await;
+        }
     }
     for_each(overlap.div_ceil(image.object_size()), progress, |number| {
         let (layers, data, name) = (layers.clone(), image.data.clone(), image.object(number));

@@ -367,7 +367,7 @@ impl RbdSupport {
         let id = refs.image_id.as_deref().unwrap_or("");
         let name = refs.image_name.as_deref().unwrap_or("");
         let result = match refs.action {
-            Action::Flatten => image::flatten(&ctx, id, &progress).await,
+            Action::Flatten => image::flatten(&ctx, id, stored.sequence, &progress).await,
             Action::Remove => image::remove(&ctx, name, id, &progress).await,
             Action::TrashRemove => image::remove_from_trash(&ctx, id, clock(), &progress).await,
         };
