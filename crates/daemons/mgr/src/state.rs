@@ -120,7 +120,12 @@ impl MgrState {
         };
         let pool =
             |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
-        self.health.checks.extend(self.pg_map.scrub_checks(now, &self.scrub_limits, pool).checks);
+        let name = |id: PoolId| {
+            let known = map.as_ref().and_then(|m| m.pool_names.get(&id).cloned());
+            known.unwrap_or_else(|| id.to_string())
+        };
+        let checks = self.pg_map.scrub_checks(now, &self.scrub_limits, pool, name);
+        self.health.checks.extend(checks.checks);
         if let Some(map) = &map {
             self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
             self.health

@@ -222,7 +222,7 @@ impl PgHost {
             Action::ScrubRangeReady => self.resume_scrub_waiters(),
             Action::ScrubEnded { ran, again } => self.scrub_ended(ran, again),
             Action::CopyRepaired(oid) => self.copy_repaired(&oid),
-            Action::ClusterLog { error, text } => self.core.mon.cluster_log(error, text),
+            Action::ClusterLog { prio, text } => self.core.mon.cluster_log(prio, text),
             Action::ObjectUnfound(oid) => {
                 tracing::warn!(pg = %self.pgid, %oid, "no copy of the object can be reached");
             }

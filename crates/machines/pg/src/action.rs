@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, SnapId};
+use types::{Epoch, Eversion, LogPriority, ObjectId, OsdId, PgId, PgShard, SnapId};
 
 use crate::info::Backfill;
 use crate::lease::Steady;
@@ -62,8 +62,8 @@ pub enum Action {
     CopyRepaired(ObjectId),
     /// Write a line to the cluster log.
     ClusterLog {
-        /// It says that something is wrong.
-        error: bool,
+        /// How much it matters.
+        prio: LogPriority,
         /// The line.
         text: String,
     },

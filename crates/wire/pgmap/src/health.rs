@@ -101,6 +101,7 @@ impl PgMap {
         now: Utime,
         limits: &ScrubLimits,
         pool: impl Fn(PoolId) -> (Option<f64>, Option<f64>),
+        name: impl Fn(PoolId) -> String,
     ) -> HealthChecks {
         let mut checks = HealthChecks::default();
         let mut add = |code: &str, severity, summary, detail, count| {
@@ -132,11 +133,20 @@ impl PgMap {
                 n as i64,
             );
         }
-        let large: i64 = self.pgs.values().map(|s| s.stats.sum.num_large_omap_objects).sum();
+        let mut large_of = BTreeMap::<PoolId, i64>::new();
+        for (pgid, stat) in &self.pgs {
+            *large_of.entry(pgid.pool).or_default() += stat.stats.sum.num_large_omap_objects;
+        }
+        large_of.retain(|_, n| *n > 0);
+        let large: i64 = large_of.values().sum();
         if large > 0 {
-            let detail = vec![
+            let found = |(pool, n): (&PoolId, &i64)| {
+                format!("{n} large objects found in pool '{}'", name(*pool))
+            };
+            let mut detail: Vec<String> = large_of.iter().map(found).collect();
+            detail.push(
                 "Search the cluster log for 'Large omap object found' for more details.".to_owned(),
-            ];
+            );
             add(
                 "LARGE_OMAP_OBJECTS",
                 HealthCheck::WARN,
@@ -446,7 +456,7 @@ mod tests {
         );
         let limits = ScrubLimits::default();
         let checks = |m: &PgMap, now, pool: (Option<f64>, Option<f64>)| {
-            m.scrub_checks(now, &limits, |_| pool).checks
+            m.scrub_checks(now, &limits, |_| pool, |p| format!("p{}", p.0)).checks
         };
         assert!(checks(&m, t(0), (None, None)).is_empty(), "nothing was reported yet");
         for stat in m.pgs.values_mut() {

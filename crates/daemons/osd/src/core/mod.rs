@@ -40,7 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 use store::Store;
-use types::{Epoch, Errno, OsdId, PgId, SpgId};
+use types::{Epoch, Errno, LogPriority, OsdId, PgId, SpgId};
 
 /// What an OSD asks of the monitors.
 pub trait MonLink {
@@ -50,8 +50,8 @@ pub trait MonLink {
     fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>);
     /// Fetch maps up to this epoch.
     fn want_map(&self, epoch: Epoch);
-    /// Write a line to the cluster log; `error` says that something is wrong.
-    fn cluster_log(&self, _error: bool, _text: String) {}
+    /// Write a line to the cluster log.
+    fn cluster_log(&self, _prio: LogPriority, _text: String) {}
 }
 
 /// What an OSD is made of.

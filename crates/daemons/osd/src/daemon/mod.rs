@@ -229,8 +229,8 @@ impl MonLink for Link {
         }
     }
 
-    fn cluster_log(&self, error: bool, text: String) {
-        self.mon.log(if error { LogPriority::ERROR } else { LogPriority::DEBUG }, "cluster", text);
+    fn cluster_log(&self, prio: LogPriority, text: String) {
+        self.mon.log(prio, "cluster", text);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use denc::Decode;
 use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
-use types::{ObjectInfo, PgShard, SpgId};
+use types::{LogPriority, ObjectInfo, PgShard, SpgId};
 
 use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
@@ -166,8 +166,8 @@ impl Osd {
                     self.out.extend(again.map(|kind| Effect::Later(pgid, Local::Scrub(kind))));
                 }
                 Action::CopyRepaired(_) => *self.marks.entry("repaired").or_default() += 1,
-                Action::ClusterLog { error, text } => {
-                    self.out.extend(error.then_some(Effect::Complaint(text)))
+                Action::ClusterLog { prio, text } => {
+                    self.out.extend((prio == LogPriority::ERROR).then_some(Effect::Complaint(text)))
                 }
                 Action::SnapTrim(snap) => {
                     hosted.trimming = Some((snap, None));

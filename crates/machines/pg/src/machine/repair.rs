@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use types::{Eversion, ObjectId, PgShard};
+use types::{Eversion, LogPriority, ObjectId, PgShard};
 
 use crate::action::{Action, Persist};
 use crate::missing::MissingItem;
@@ -66,7 +66,7 @@ impl Pg {
     }
 
     pub(super) fn log_error(&mut self, text: String) {
-        self.actions.push_back(Action::ClusterLog { error: true, text });
+        self.actions.push_back(Action::ClusterLog { prio: LogPriority::ERROR, text });
     }
 
     /// The content of an object turned out unreadable here: recover it like any other missing one.

@@ -5,6 +5,7 @@ use super::*;
 use crate::action::Source;
 use crate::msg::{ObjectChunk, Progress};
 use crate::{PgState, ReadToken};
+use types::LogPriority;
 
 fn now() -> Utime {
     Utime::default()
@@ -47,7 +48,7 @@ fn an_object_that_the_primary_cannot_read_comes_from_a_replica() {
     pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
     let actions = drain(&mut pg);
     assert!(
-        matches!(&actions[..], [Action::ClusterLog { error: true, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }, Action::Reserve { .. }]
+        matches!(&actions[..], [Action::ClusterLog { prio: LogPriority::ERROR, text }, Action::Persist(p), Action::Send { msg: PeerMsg::Pull { .. }, .. }, Action::Reserve { .. }]
         if text.contains("missing primary copy") && text.ends_with("will try copies on 1,2") && p.rows.set.len() == 2),
         "{actions:?}"
     );
@@ -106,7 +107,7 @@ fn with_nobody_to_ask_the_object_stays() {
     pg.handle(Event::ObjectDamaged { oid: oid("a"), version }, now());
     let actions = drain(&mut pg);
     assert!(
-        matches!(&actions[..], [Action::ClusterLog { error: true, text }] if text.ends_with("unfound")),
+        matches!(&actions[..], [Action::ClusterLog { prio: LogPriority::ERROR, text }] if text.ends_with("unfound")),
         "{actions:?}"
     );
     assert!(pg.is_clean() && pg.object_status(&oid("a")) == ObjectStatus::Ready);
@@ -160,7 +161,7 @@ fn a_replica_that_cannot_read_what_it_is_asked_for_takes_the_push() {
     assert!(
         actions
             .iter()
-            .any(|a| matches!(a, Action::ClusterLog { error: true, text } if *text == logged)),
+            .any(|a| matches!(a, Action::ClusterLog { prio: LogPriority::ERROR, text } if *text == logged)),
         "{actions:?}"
     );
     let (to, marked) =

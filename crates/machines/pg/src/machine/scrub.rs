@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::scrub::{InconsistentObject, InconsistentSnapset};
-use types::{Epoch, Eversion, ObjectId, PgShard, PgState};
+use types::{Epoch, Eversion, LogPriority, ObjectId, PgShard, PgState};
 
 use crate::action::Action;
 use crate::info::{Backfill, PgHistory, ScrubSummary};
@@ -243,7 +243,7 @@ impl Pg {
     fn begin_scrub(&mut self) {
         let Some(job) = &self.scrub.job else { return };
         let text = format!("{} {} starts", self.info.pgid, job.kind.name());
-        self.actions.push_back(Action::ClusterLog { error: false, text });
+        self.actions.push_back(Action::ClusterLog { prio: LogPriority::DEBUG, text });
         self.scrub.failed_repair &= job.kind.check;
         self.next_chunk();
     }
@@ -421,12 +421,12 @@ impl Pg {
         let lines = found
             .lines
             .into_iter()
-            .map(|l| (true, l))
-            .chain(found.warnings.into_iter().map(|l| (false, l)));
-        for (error, text) in lines {
+            .map(|l| (LogPriority::ERROR, l))
+            .chain(found.warnings.into_iter().map(|l| (LogPriority::WARN, l)));
+        for (prio, text) in lines {
             t.lines += 1;
             if t.lines <= LINES_MAX {
-                self.actions.push_back(Action::ClusterLog { error, text });
+                self.actions.push_back(Action::ClusterLog { prio, text });
             }
         }
         found.repairable
@@ -477,7 +477,10 @@ impl Pg {
         if kind.repair {
             text += &format!(", {} fixed", tally.fixed);
         }
-        self.actions.push_back(Action::ClusterLog { error: total > 0, text });
+        self.actions.push_back(Action::ClusterLog {
+            prio: if total > 0 { LogPriority::ERROR } else { LogPriority::DEBUG },
+            text,
+        });
         let (mut shallow, mut deep, mut again) = (tally.shallow, tally.deep, None);
         if kind.repair && total > 0 {
             if tally.fixed >= total {
@@ -509,6 +512,9 @@ impl Pg {
         if kind.deep {
             self.info.scrub.deep_errors = deep;
             self.info.scrub.large_omap_objects = tally.large_omap;
+            // Only deep scrubs count rows of omaps.
+            self.info.stats.num_omap_keys = tally.stats.num_omap_keys;
+            self.info.stats.num_omap_bytes = tally.stats.num_omap_bytes;
         }
         self.scrub.results = Some(tally.results);
         self.persist_all();
@@ -538,7 +544,7 @@ impl Pg {
             );
             tally.shallow += 1;
             tally.fixed += u64::from(kind.repair);
-            self.actions.push_back(Action::ClusterLog { error: true, text });
+            self.actions.push_back(Action::ClusterLog { prio: LogPriority::ERROR, text });
         }
         if self.info.stats_invalid || (!same && kind.repair) {
             self.info.stats.num_objects = counted.num_objects;

@@ -7,7 +7,7 @@ use crate::info::Backfill;
 use crate::scrub::{ScrubMap, ScrubObject};
 use crate::stats::StatSum;
 use denc::{Encode, Features};
-use types::ObjectInfo;
+use types::{LogPriority, ObjectInfo};
 
 fn now() -> Utime {
     Utime { sec: 77, nsec: 0 }
@@ -71,8 +71,8 @@ fn texts(actions: &[Action]) -> Vec<(bool, &str)> {
     actions
         .iter()
         .filter_map(|a| {
-            if let Action::ClusterLog { error, text } = a {
-                Some((*error, &text[..]))
+            if let Action::ClusterLog { prio, text } = a {
+                Some((*prio == LogPriority::ERROR, &text[..]))
             } else {
                 None
             }

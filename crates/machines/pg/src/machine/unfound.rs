@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{Eversion, ObjectId, PgShard, ReqId};
+use types::{Eversion, LogPriority, ObjectId, PgShard, ReqId};
 
 use crate::action::{Action, Persist};
 use crate::log_entry::{LogEntry, LogOp, Logged};
@@ -231,7 +231,7 @@ impl Pg {
         self.find_unfound();
         self.check_recovery();
         let text = format!("pg has {count} objects unfound and apparently lost marking");
-        self.actions.push_back(Action::ClusterLog { error: false, text });
+        self.actions.push_back(Action::ClusterLog { prio: LogPriority::DEBUG, text });
         Ok(count)
     }
 
