@@ -1,14 +1,14 @@
 //! The manager: gathers the OSDs' statistics, tells the monitors what they need of them, and serves
 //! the commands that read them.
 //!
-//! * [`state`]: what the manager knows, without I/O;
-//! * [`commands`]: the table of its commands;
-//! * [`rbd`]: what it does for block devices;
-//! * [`qos`]: reads what tenants are promised; the crate `promises` divides it over OSDs;
-//! * [`prometheus`]: metrics;
-//! * [`autoscaler`]: when pools get another number of groups, without I/O;
-//! * [`services`]: daemons of other programs that register, without I/O;
-//! * [`server`]: sessions with monitors, OSDs and clients.
+//! * [`state`] -- what the manager knows, without I/O;
+//! * [`commands`] -- the table of its commands;
+//! * [`rbd`] -- what it does for block devices;
+//! * [`qos`] -- reads what tenants are promised; the crate `promises` divides it over OSDs;
+//! * [`prometheus`] -- metrics;
+//! * [`autoscaler`] -- when pools get another number of groups, without I/O;
+//! * [`services`] -- daemons of other programs that register, without I/O;
+//! * [`server`] -- sessions with monitors, OSDs and clients.
 
 pub mod autoscaler;
 pub mod commands;

@@ -86,11 +86,11 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
             }
             continue;
         }
-        if p.pg_num_target < p.pg_num || p.pg_num_pending != p.pg_num {
-            if let Some(step) = joining(map, digest, *id, p) {
-                out.push((*id, step));
-                continue;
-            }
+        if (p.pg_num_target < p.pg_num || p.pg_num_pending != p.pg_num)
+            && let Some(step) = joining(map, digest, *id, p)
+        {
+            out.push((*id, step));
+            continue;
         }
         let target = p.pg_num_pending.min(p.pgp_num_target);
         if target == p.pgp_num || !whole || misplaced > max_misplaced {

@@ -104,7 +104,7 @@ async fn find(
     namespace: &str,
 ) -> Result<(store::Coll, store::Key)> {
     for coll in store.collections() {
-        if !osd::collections::id_of(coll).is_some_and(|id| id.pgid.pool.0 == pool) {
+        if osd::collections::id_of(coll).is_none_or(|id| id.pgid.pool.0 != pool) {
             continue;
         }
         let mut start = store::Key::new();

@@ -245,15 +245,17 @@ impl Disk {
             self.applied.apply(op);
             match op {
                 StoreOp::Write(pg, oid, _) | StoreOp::Remove(pg, oid) => {
-                    drop(self.bad.remove(&(*pg, oid.clone())))
+                    self.bad.remove(&(*pg, oid.clone()));
                 }
                 // It shares the blocks of its head.
                 StoreOp::Clone(pg, clone, _) if self.is_bad(*pg, &clone.head()) => {
-                    drop(self.bad.insert((*pg, clone.clone())))
+                    self.bad.insert((*pg, clone.clone()));
                 }
-                StoreOp::Clone(pg, clone, _) => drop(self.bad.remove(&(*pg, clone.clone()))),
+                StoreOp::Clone(pg, clone, _) => {
+                    self.bad.remove(&(*pg, clone.clone()));
+                }
                 StoreOp::Push(pg, chunk) if chunk.first() => {
-                    drop(self.bad.remove(&(*pg, chunk.oid.clone())))
+                    self.bad.remove(&(*pg, chunk.oid.clone()));
                 }
                 StoreOp::Drop(pg) => self.bad.retain(|(p, _)| p != pg),
                 _ => {}

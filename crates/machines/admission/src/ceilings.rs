@@ -137,7 +137,7 @@ impl<R: Request> ImageCeilings<R> {
 
     /// When the next request may go on.
     pub fn next_at(&mut self) -> Option<u64> {
-        if self.gate.is_empty() { None } else { self.gate.next() }
+        if self.gate.is_empty() { None } else { self.gate.next_due() }
     }
 
     /// Requests that wait.

@@ -545,7 +545,7 @@ impl<R: Request> Tenants<R> {
 
     /// When the next request may go on.
     pub fn next_at(&mut self) -> Option<u64> {
-        if self.gate.is_empty() { None } else { self.gate.next() }
+        if self.gate.is_empty() { None } else { self.gate.next_due() }
     }
 
     /// Requests that wait for a ceiling.

@@ -780,7 +780,7 @@ fn notifications_and_answers_are_read_with_what_old_clients_leave_out() {
     let id = 1u64 << 32 | 7;
     assert_eq!(ran.out(0), id.to_le_bytes()[..]);
     let start = NotifyStart { id, cookie: 6, timeout: 4, payload: b("text") };
-    assert_eq!(ran.effects.notifies, [start.clone()]);
+    assert_eq!(ran.effects.notifies, std::slice::from_ref(&start));
     let ran = t.run(&[notify(b("what?"))]);
     assert_eq!(ran.effects.notifies, [NotifyStart { timeout: 31, payload: Bytes::new(), ..start }]);
     let ack = |data: Bytes| {

@@ -348,7 +348,7 @@ fn compare_object<'a>(
             },
         };
         record.union_errors |= shard.errors;
-        let name = OsdShard { osd: holder.osd, shard: holder.shard.0.into() };
+        let name = OsdShard { osd: holder.osd, shard: holder.shard.0 };
         record.shards.insert(name, shard);
     };
     let copy = |holder: &PgShard| maps.get(holder).and_then(|m| m.objects.get(oid));

@@ -456,7 +456,7 @@ impl<T> Ceilings<T> {
     }
 
     /// When the next operation may go; nothing if none waits.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_due(&mut self) -> Option<u64> {
         self.drop_void();
         self.turns.peek().map(|Reverse((due, ..))| *due)
     }

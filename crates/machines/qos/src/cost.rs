@@ -41,8 +41,8 @@ impl Samples {
 
     /// Adds several of about one size.
     pub fn add_all(&mut self, taken: Taken) {
-        if taken.count > 0 {
-            self.0[size(taken.bytes / taken.count)].add(taken);
+        if let Some(bytes) = taken.bytes.checked_div(taken.count) {
+            self.0[size(bytes)].add(taken);
         }
     }
 

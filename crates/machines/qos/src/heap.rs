@@ -40,7 +40,7 @@ impl Heap {
 
     #[inline]
     fn place(&mut self, i: usize) -> &mut u128 {
-        &mut self.blocks[(i + 3) / 4].0[(i + 3) % 4]
+        &mut self.blocks[i.div_ceil(4)].0[(i + 3) % 4]
     }
 
     /// The least entry.
@@ -61,7 +61,7 @@ impl Heap {
         debug_assert_ne!(entry, NOTHING);
         let mut i = self.len;
         self.len += 1;
-        if self.blocks.len() <= (i + 3) / 4 {
+        if self.blocks.len() <= i.div_ceil(4) {
             self.blocks.push(Block([NOTHING; 4]));
         }
         while i > 0 {

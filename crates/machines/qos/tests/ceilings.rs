@@ -44,7 +44,7 @@ fn closed_loop(
             served.push((now, access, bytes));
             done.push_back(now + MILLI / 10);
         }
-        let next = [done.front().copied(), c.next().map(|at| at + late)]
+        let next = [done.front().copied(), c.next_due().map(|at| at + late)]
             .into_iter()
             .flatten()
             .min()
@@ -52,7 +52,7 @@ fn closed_loop(
         assert!(
             next > now
                 || done.front().is_some_and(|at| *at <= now)
-                || c.next().is_some_and(|at| at > now)
+                || c.next_due().is_some_and(|at| at > now)
         );
         now = next.max(now + 1);
     }
@@ -162,10 +162,10 @@ fn changes_take_effect_at_once() {
         c.offer(id, Demand::new(Access::Write, 1), i, 0);
     }
     assert_eq!(c.release(0, |_| true), None);
-    assert_eq!(c.next(), Some(SECOND));
+    assert_eq!(c.next_due(), Some(SECOND));
     c.set(id, iops(100), SECOND / 2);
     // Half an operation is owed.
-    assert_eq!(c.next(), Some(SECOND / 2 + 5 * MILLI));
+    assert_eq!(c.next_due(), Some(SECOND / 2 + 5 * MILLI));
     assert_eq!(c.release(SECOND / 2 + 5 * MILLI, |_| true), Some(1));
     c.set(id, Limits::default(), SECOND);
     let rest: Vec<u64> = std::iter::from_fn(|| c.release(SECOND, |_| true)).collect();
@@ -201,7 +201,7 @@ fn what_nobody_wants_costs_nothing() {
     }
     let wanted = |i: &u64| *i == 60 || *i == 80;
     assert_eq!(c.release(SECOND, wanted), Some(60));
-    assert_eq!((c.release(SECOND, wanted), c.next()), (None, Some(2 * SECOND)));
+    assert_eq!((c.release(SECOND, wanted), c.next_due()), (None, Some(2 * SECOND)));
     assert_eq!(c.release(2 * SECOND, wanted), Some(80));
     assert_eq!(
         (c.release(3 * SECOND, wanted), c.len(), c.backlog(id, Access::Write).ops),
@@ -236,7 +236,7 @@ fn what_is_taken_out_makes_room_for_what_is_behind_it() {
         first.contains(&Some(60)) && first.contains(&Some(201)) && first.contains(&None),
         "{first:?}"
     );
-    assert_eq!((c.release(2 * SECOND, |_| true), c.len(), c.next()), (Some(95), 0, None));
+    assert_eq!((c.release(2 * SECOND, |_| true), c.len(), c.next_due()), (Some(95), 0, None));
     assert!(c.take_out(&mut |_| true).is_empty());
 }
 
@@ -309,7 +309,7 @@ proptest! {
                 while c.release(*now, |_| true).is_some() {
                     served.push((*now, Access::Write, 1));
                 }
-                match c.next() {
+                match c.next_due() {
                     Some(at) if until.is_none_or(|u| at + late < u) => *now = at + late,
                     _ => break,
                 }
@@ -352,7 +352,7 @@ proptest! {
             let (mut now, mut served) = (0, Vec::new());
             for (i, (who, read, bytes, pause)) in ops.iter().enumerate() {
                 let at = now + pause;
-                while let Some(due) = c.next().filter(|due| *due <= at) {
+                while let Some(due) = c.next_due().filter(|due| *due <= at) {
                     now = due.max(now);
                     while let Some(item) = c.release(now, |_| true) {
                         served.push((item, now));
@@ -407,7 +407,7 @@ proptest! {
         while let Some(item) = c.release(now, |_| true) {
             served(item);
         }
-        prop_assert_eq!((out, c.len(), c.next()), (steps.len(), 0, None));
+        prop_assert_eq!((out, c.len(), c.next_due()), (steps.len(), 0, None));
     }
 
     /// Parts never add up to more than the whole, and nearly to all of it; who is asked for

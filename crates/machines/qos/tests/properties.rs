@@ -284,7 +284,7 @@ proptest! {
                 let mut out = s.take_out(&mut |item| is_gone(item), now);
                 let mut wanted: Vec<u64> = waiting.values().flatten().copied().filter(is_gone).collect();
                 waiting.values_mut().for_each(|q| q.retain(|item| !is_gone(item)));
-                (out.sort_unstable(), wanted.sort_unstable());
+                out.sort_unstable(); wanted.sort_unstable();
                 left -= out.len();
                 prop_assert_eq!((out, s.len()), (wanted, left));
             }

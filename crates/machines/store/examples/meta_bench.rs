@@ -278,7 +278,7 @@ async fn stores(dir: &Path, engine: Engine) {
     let mut t = Transaction::new();
     t.create_collection(c);
     s.submit(t).unwrap();
-    let big = Bytes::from((0..OBJECT).map(|i| (i * 31 >> 3) as u8).collect::<Vec<u8>>());
+    let big = Bytes::from((0..OBJECT).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<u8>>());
     let begin = (cpu(), Instant::now());
     for i in 0..objects {
         let mut t = Transaction::new();
@@ -314,7 +314,7 @@ async fn stores(dir: &Path, engine: Engine) {
                     c,
                     &key,
                     off,
-                    big.slice(off as usize + 0..off as usize + 4096),
+                    big.slice(off as usize..off as usize + 4096),
                     WriteHint::Normal,
                 );
                 if !plain {

@@ -284,7 +284,7 @@ impl Image {
     pub(crate) fn fill(&self, alloc: &mut Alloc) {
         let mut at = self.first;
         while at < self.blocks {
-            let whole = at % 8 == 0 && at + 8 <= self.blocks;
+            let whole = at.is_multiple_of(8) && at + 8 <= self.blocks;
             match self.bits[(at / 8) as usize] {
                 0xff if whole => at += 8,
                 0 if whole => {

@@ -73,7 +73,7 @@ async fn exercise(mut medium: SimDisk, seed: u64, rounds: u64, shape: Shape) {
                 drop(disk);
                 // What the old store's tasks still write goes elsewhere.
                 medium = medium.fork();
-                if seed % 2 == 0 {
+                if seed.is_multiple_of(2) {
                     medium.set_jitter(seed + round);
                 }
                 disk = Store::open(Device::sim(medium.clone()), opts.clone()).await.unwrap();

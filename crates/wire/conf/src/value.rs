@@ -163,8 +163,7 @@ fn span(t: &str) -> Result<u64, String> {
         return Ok(v);
     }
     if let Ok(v) = t.parse::<f64>()
-        && v >= 0.0
-        && v < 1e15
+        && (0.0..1e15).contains(&v)
     {
         return Ok(v as u64);
     }

@@ -156,8 +156,9 @@ fn messages_of_all_sizes_both_ways() {
             let want: Vec<_> = sent.iter().zip(1..).map(|(m, seq)| flat(m, seq)).collect();
             assert!(*server.inbox.got.borrow() == want);
             assert!(*c.inbox.got.borrow() == want);
-            let aligned =
-                |m: &&Message| m.data_len() >= 128 << 10 && m.data[0].as_ptr() as usize % 4096 == 0;
+            let aligned = |m: &&Message| {
+                m.data_len() >= 128 << 10 && (m.data[0].as_ptr() as usize).is_multiple_of(4096)
+            };
             assert_eq!(
                 server.inbox.got.borrow().iter().filter(aligned).count(),
                 1,

@@ -335,7 +335,9 @@ fn upmap_primary(c: &mut Write<'_>) -> Answer {
         }
         return Err(Refusal::invalid(format!("osd.{osd} is already primary for pg {pg}")));
     }
-    sound(c.pending.osd(), pg, |m| drop(m.pg_upmap_primaries.insert(pg, osd)))?;
+    sound(c.pending.osd(), pg, |m| {
+        m.pg_upmap_primaries.insert(pg, osd);
+    })?;
     c.pending.osd_mut().pg_upmap_primaries.insert(pg, osd);
     Ok(Reply::status(format!("change primary for pg {pg} to osd.{osd}")))
 }

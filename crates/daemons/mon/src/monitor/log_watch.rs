@@ -82,7 +82,7 @@ mod tests {
     fn state(lines: u64) -> ClusterState {
         let mut state = ClusterState::default();
         let line = |n: u64| LogEntry {
-            prio: if n % 2 == 0 { LogPriority::INFO } else { LogPriority::DEBUG },
+            prio: if n.is_multiple_of(2) { LogPriority::INFO } else { LogPriority::DEBUG },
             msg: n.to_string(),
             channel: "cluster".into(),
             ..LogEntry::default()

@@ -79,6 +79,7 @@ impl Shared {
 
     /// The member's number. Files from before there were several members have none; they are the
     /// first.
+    #[allow(clippy::result_large_err, reason = "openraft's error")]
     pub fn id(&self) -> Io<u64> {
         Ok(self.meta("id")?.unwrap_or(1))
     }

@@ -156,10 +156,8 @@ fn take(p: &mut Pending, step: &Step) {
                 let _ = pools::remove_unmanaged_snap(p, id, SnapId(s));
             }
         }
-        Step::NewOsd(n) => {
-            if !p.osd().exists(osd(n)) && osd_state::may_create(p, osd(n)) {
-                osd_state::create(p, osd(n), Some(types::Fsid([n + 1; 16])));
-            }
+        Step::NewOsd(n) if !p.osd().exists(osd(n)) && osd_state::may_create(p, osd(n)) => {
+            osd_state::create(p, osd(n), Some(types::Fsid([n + 1; 16])));
         }
         Step::Boot(n) => {
             let boot = boots(n, n % 2);

@@ -165,7 +165,7 @@ impl BitVector {
         let padded = before.next_multiple_of(PER_BYTE).min(size);
         change_elements(&mut self.data, before..padded, |_| fill & 3);
         // Room behind the last element is zero, as it is when elements are set one by one.
-        if size > before && size % PER_BYTE != 0 {
+        if size > before && !size.is_multiple_of(PER_BYTE) {
             change_elements(&mut self.data, size..size.next_multiple_of(PER_BYTE), |_| 0);
         }
     }

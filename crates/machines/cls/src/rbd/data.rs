@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn runs_are_cut_at_whole_pieces() {
         assert_eq!(runs_of_data(&[0, 0, 1, 0, 1, 1, 0, 0, 5], 2), [2..6, 8..9]);
-        assert_eq!(runs_of_data(&[1, 0, 0, 1], 2), [0..4]);
-        assert_eq!(runs_of_data(&[1; 5], usize::MAX), [0..5]);
+        assert_eq!(runs_of_data(&[1, 0, 0, 1], 2), std::slice::from_ref(&(0..4)));
+        assert_eq!(runs_of_data(&[1; 5], usize::MAX), std::slice::from_ref(&(0..5)));
     }
 }

@@ -44,7 +44,7 @@ impl Pg {
             .log
             .iter()
             .map(|e| rows::log_key(e.entry.version))
-            .chain(self.log.dups().map(|d| rows::dup_key(d)));
+            .chain(self.log.dups().map(rows::dup_key));
         persist.rows.remove.extend(old.filter(|k| !kept.contains(k)));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));

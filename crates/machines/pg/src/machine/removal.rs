@@ -28,7 +28,7 @@ impl Pg {
         // half way, it must not be taken for a copy when it comes back.
         let mut persist = Persist::default();
         persist.rows.remove.extend(self.log.iter().map(|e| rows::log_key(e.entry.version)));
-        persist.rows.remove.extend(self.log.dups().map(|d| rows::dup_key(d)));
+        persist.rows.remove.extend(self.log.dups().map(rows::dup_key));
         persist.rows.remove.extend(self.missing.iter().map(|(oid, _)| rows::missing_key(oid)));
         let (stats, filled) = (self.info.stats, self.fraction(&self.info.last_backfill));
         let part = |n: i64| (n.max(0) as f64 * filled) as i64;

@@ -331,7 +331,7 @@ impl Device {
 
     fn bounds(&self, off: u64, len: u64) -> io::Result<()> {
         let inside = off.checked_add(len).is_some_and(|end| end <= self.0.size);
-        if off % BLOCK != 0 || len % BLOCK != 0 || len == 0 || !inside {
+        if !off.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) || len == 0 || !inside {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("no such device range: {off}+{len}"),
@@ -343,7 +343,7 @@ impl Device {
 
 /// Direct I/O wants aligned memory: a list with a slice that is not is copied into one that is.
 fn align(data: Gather, direct: bool) -> Gather {
-    let fits = |b: &Bytes| b.as_ptr().addr() % 512 == 0 && b.len() % 512 == 0;
+    let fits = |b: &Bytes| b.as_ptr().addr().is_multiple_of(512) && b.len().is_multiple_of(512);
     if data.len() <= 64 && (!direct || data.iter().all(fits)) {
         return data;
     }

@@ -202,8 +202,8 @@ impl Disk {
 
 /// The blocks that a change of `[off, end)` covers only in part.
 fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
-    let first = (off % B != 0).then_some((off / B) as u32);
-    let last = (end % B != 0).then_some((end / B) as u32).filter(|l| Some(*l) != first);
+    let first = (!off.is_multiple_of(B)).then_some((off / B) as u32);
+    let last = (!end.is_multiple_of(B)).then_some((end / B) as u32).filter(|l| Some(*l) != first);
     first.into_iter().chain(last)
 }
 

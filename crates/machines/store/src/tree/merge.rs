@@ -137,7 +137,8 @@ impl<P: Pages> Merge<'_, P> {
                     self.push(0, k.clone(), v.clone()).await?;
                 }
             }
-            if !replaced && !(check_dead && batch.is_dead(&key)) {
+            let replaced = replaced || (check_dead && batch.is_dead(&key));
+            if !replaced {
                 self.push(0, key, node.value(i)).await?;
             }
         }

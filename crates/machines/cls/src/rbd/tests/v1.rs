@@ -10,7 +10,7 @@ fn header(seq: u64, snaps: &[(u64, u64, &str)]) -> Vec<u8> {
     let mut out = BytesMut::new();
     out.put_slice(b"<<< Rados Block Device Image >>>\n");
     out.put_bytes(0, 7);
-    out.put_slice(b"rb.0.1234.5678\0\0\0\0\0\0\0\0\0\0RBD\0001.005\0");
+    out.put_slice(b"rb.0.1234.5678\0\0\0\0\0\0\0\0\0\0RBD\x00001.005\0");
     out.put_slice(&[22, 0, 0, 0]);
     out.put_u64_le(1 << 30);
     out.put_u64_le(seq);
