@@ -1,5 +1,6 @@
 //! Names of shards, and sets of them.
 
+use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use std::fmt;
 
 /// Which shard of an object: `0..k` hold data, `k..k + m` parity (Ceph: `shard_id_t`).
@@ -107,8 +108,60 @@ impl FromIterator<Shard> for ShardSet {
     }
 }
 
+/// How many bytes follow, and the bitmap without zeroes at its end: an empty set is one byte.
+impl Encode for ShardSet {
+    fn encode(&self, out: &mut BytesMut, _: Features) {
+        let n = (u128::BITS - self.0.leading_zeros()).div_ceil(8) as usize;
+        out.put_u8(n as u8);
+        out.put_slice(&self.0.to_le_bytes()[..n]);
+    }
+}
+
+impl Decode for ShardSet {
+    fn decode(r: &mut Reader) -> denc::Result<ShardSet> {
+        let n = usize::from(r.get::<u8>()?);
+        let mut bits = [0; 16];
+        let bytes = r.bytes("a set of shards", n)?;
+        let Some(place) = bits.get_mut(..n) else {
+            return Err(DecodeError::Invalid { what: "bytes of a set of shards", found: n as u64 });
+        };
+        place.copy_from_slice(&bytes);
+        Ok(ShardSet::from_bits(u128::from_le_bytes(bits)))
+    }
+}
+
 impl fmt::Debug for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use denc::Bytes;
+
+    #[test]
+    fn sets_have_no_more_bytes_than_they_need() {
+        for (shards, bytes) in [
+            (&[][..], &[0][..]),
+            (&[0], &[1, 1]),
+            (&[0, 4, 5], &[1, 0x31]),
+            (&[9], &[2, 0, 2]),
+            (&[126], &[16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40]),
+        ] {
+            let set: ShardSet = shards.iter().copied().collect();
+            let mut out = BytesMut::new();
+            set.encode(&mut out, Features::ALL);
+            assert_eq!(out, bytes);
+            assert_eq!(ShardSet::from_bytes(&out.freeze()), Ok(set));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_set_are_refused() {
+        for bytes in [&[][..], &[1], &[17; 18], &[255], &[0, 0]] {
+            assert!(ShardSet::from_bytes(&Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
+        }
     }
 }

@@ -24,7 +24,8 @@
 //!
 //! * Words: [`map`] (what the machine must know of an OSDMap), [`members`] (up and acting sets),
 //!   [`info`], [`lease`], [`log_entry`], [`msg`], [`PgState`].
-//! * What differs between kinds of pools: [`backend`].
+//! * What differs between kinds of pools: [`backend`]; which changes count in those with erasure
+//!   codes: [`shards`].
 //! * The seam: [`event`], [`action`], [`proposal`], [`rows`] (what is kept on disk).
 //! * Structures: [`log`], [`missing`], [`merge`], [`past_intervals`], [`prior_set`], [`reserver`],
 //!   [`places`].
@@ -53,6 +54,7 @@ pub mod reserver;
 pub mod rows;
 pub mod scrub;
 pub mod scrub_schedule;
+pub mod shards;
 pub mod snap_mapper;
 pub mod stats;
 

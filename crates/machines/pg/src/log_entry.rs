@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use denc::{BufMut, BytesMut, Decode, Encode, Features, Reader};
 use denc_derive::Denc;
+use ec::ShardSet;
 use types::{Eversion, ObjectId, ReqId, SnapId, Utime};
 
 /// What a log entry did to its object (Ceph: `pg_log_entry_t::op`, the same numbers).
@@ -41,7 +42,7 @@ impl LogOp {
 
 /// One change of one object (Ceph: `pg_log_entry_t`; the encoding is our own).
 #[derive(Denc, Clone, PartialEq, Eq, Debug)]
-#[denc(version = 3, compat = 3)]
+#[denc(version = 4, compat = 4)]
 pub struct LogEntry {
     /// What happened.
     pub op: LogOp,
@@ -66,6 +67,9 @@ pub struct LogEntry {
     pub op_returns: Vec<(i32, Bytes)>,
     /// The older version whose content counts again ([`LogOp::LostRevert`]).
     pub reverting_to: Option<Eversion>,
+    /// The shards that the change wrote, whether or not they were there; empty where copies are
+    /// whole ([`crate::shards`]).
+    pub written: ShardSet,
 }
 
 /// An entry with its bytes, encoded once for the own disk and for all replicas.

@@ -52,6 +52,7 @@ fn extend(log: &mut Vec<LoggedRef>, content: &mut Content, epoch: u32, changes: 
             snaps: Vec::new(),
             op_returns: Vec::new(),
             reverting_to: None,
+            written: ec::ShardSet::EMPTY,
         }));
     }
 }
@@ -188,6 +189,7 @@ fn a_clone_was_nowhere_before() {
             snaps,
             op_returns,
             reverting_to: None,
+            written: ec::ShardSet::EMPTY,
         })
     };
     let changes = [

@@ -46,6 +46,7 @@ fn entry(n: u64) -> LoggedRef {
         snaps: vec![SnapId(4)],
         op_returns: vec![(0, Bytes::from_static(b"out"))],
         reverting_to: Some(version(1)),
+        written: ec::ShardSet::from_iter([0, 4, 5]),
     })
 }
 

@@ -47,6 +47,7 @@ impl Pg {
                 snaps: new.snaps,
                 op_returns: new.op_returns,
                 reverting_to: None,
+                written: ec::ShardSet::EMPTY,
             });
             self.info.last_user_version = self.info.last_user_version.max(new.user_version);
             self.info.last_update = version;

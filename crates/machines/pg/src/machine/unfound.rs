@@ -196,6 +196,7 @@ impl Pg {
                 snaps: Vec::new(),
                 op_returns: Vec::new(),
                 reverting_to: older,
+                written: ec::ShardSet::EMPTY,
             };
             let logged = Logged::new(entry);
             self.info.last_update = version;
