@@ -502,7 +502,11 @@ impl Generator {
                 } else {
                     value
                 };
-                o.compare_xattr(&attr, &value, op as u8, mode as u8)
+                let mut compare = Op::xattr(OpCode::CMPXATTR, attr.as_bytes(), &value);
+                if let OpArgs::Xattr { cmp_op, cmp_mode, .. } = &mut compare.args {
+                    (*cmp_op, *cmp_mode) = (op as u8, mode as u8);
+                }
+                o.op(compare)
             }
             1 => {
                 let (offset, data) = (self.offset(), self.data(64));

@@ -1,9 +1,12 @@
 //! Where the cluster is and who we are.
 
-use crate::mon_host::{MonHost, ParseMonHostError, parse_mon_host};
+use crate::mon::{MonHost, ParseMonHostError, parse_mon_host};
+use crate::objecter::Options;
 use auth::{AuthMethod, AuthName, AuthPolicy, CryptoKey, Keyring, KeyringError};
 use conf::file::ConfFile;
+use conf::{Kind, Value};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,16 @@ pub enum ConfigError {
     /// `mon_host` makes no sense.
     #[error("mon_host: {0}")]
     MonHost(#[from] ParseMonHostError),
+    /// An option's value makes no sense.
+    #[error("{option} = {value}: {why}")]
+    Value {
+        /// Which option.
+        option: &'static str,
+        /// What it says.
+        value: String,
+        /// What was expected.
+        why: String,
+    },
     /// There is no `mon_host`.
     #[error("mon_host is not set")]
     NoMonHost,
@@ -48,6 +61,8 @@ pub struct ClusterConfig {
     pub mon_hosts: Vec<MonHost>,
     /// Methods and connection modes.
     pub policy: AuthPolicy,
+    /// How requests to OSDs are made.
+    pub objecter: Options,
 }
 
 impl ClusterConfig {
@@ -94,8 +109,37 @@ impl ClusterConfig {
             None if needs_key => return Err(ConfigError::NoKey(name)),
             None => CryptoKey::default(),
         };
-        Ok(ClusterConfig { key, mon_hosts: parse_mon_host(hosts)?, policy, name })
+        let objecter = objecter_options(&get)?;
+        Ok(ClusterConfig { key, mon_hosts: parse_mon_host(hosts)?, policy, objecter, name })
     }
+}
+
+/// What Ceph's library reads of `ceph.conf` for its requests to OSDs.
+fn objecter_options<'a>(get: &impl Fn(&str) -> Option<&'a str>) -> Result<Options, ConfigError> {
+    let number = |option, kind| match get(option) {
+        None => Ok(None),
+        Some(text) => match conf::value::parse(kind, text) {
+            Ok(Value::Uint(n)) => Ok(Some(n as f64)),
+            Ok(Value::Float(n)) if n > 0.0 => Ok(Some(n)),
+            Ok(_) => Err("expected a number above 0".to_owned()),
+            Err(why) => Err(why),
+        }
+        .map_err(|why| ConfigError::Value { option, value: text.to_owned(), why }),
+    };
+    let mut options = Options::DEFAULT;
+    if let Some(ops) = number("objecter_inflight_ops", Kind::Uint)? {
+        options.limits.ops = ops as usize;
+    }
+    if let Some(bytes) = number("objecter_inflight_op_bytes", Kind::Size)? {
+        options.limits.bytes = bytes as usize;
+    }
+    if let Some(tick) = number("objecter_tick_interval", Kind::Float)? {
+        options.tick = Duration::try_from_secs_f64(tick).unwrap_or(Duration::MAX);
+    }
+    if let Some(limit) = number("rados_osd_op_timeout", Kind::Secs)? {
+        options.op_timeout = Duration::from_secs(limit as u64);
+    }
+    Ok(options)
 }
 
 fn find_key<'a>(
@@ -136,4 +180,35 @@ fn find_key<'a>(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::EntityType;
+
+    fn options(lines: &str) -> Result<Options, ConfigError> {
+        let text = format!(
+            "[global]\nmon_host = 127.0.0.1\nauth_client_required = none\n[client]\n{lines}\n"
+        );
+        let file = ConfFile::parse(&text).unwrap();
+        let cluster = ClusterConfig::from_file(&file, AuthName::new(EntityType::CLIENT, "x"))?;
+        Ok(cluster.objecter)
+    }
+
+    #[test]
+    fn bounds_come_from_the_configuration() {
+        assert_eq!(options("").unwrap(), Options::DEFAULT);
+        let set = options(
+            "objecter inflight ops = 7\nobjecter_inflight_op_bytes = 1M\n\
+             objecter_tick_interval = 0.5\nrados_osd_op_timeout = 30",
+        )
+        .unwrap();
+        assert_eq!((set.limits.ops, set.limits.bytes), (7, 1 << 20));
+        assert_eq!(set.tick, Duration::from_millis(500));
+        assert_eq!(set.op_timeout, Duration::from_secs(30));
+        for bad in ["objecter_inflight_ops = many", "objecter_tick_interval = 0"] {
+            assert!(matches!(options(bad), Err(ConfigError::Value { .. })), "{bad}");
+        }
+    }
 }

@@ -3,6 +3,9 @@
 use messages::MessageError;
 use types::Errno;
 
+/// Codes below `-MAX_ERRNO` say at which byte a comparison found a difference (Ceph: `MAX_ERRNO`).
+const MAX_ERRNO: i32 = 4095;
+
 /// Result of a request to the cluster.
 pub type Result<T> = std::result::Result<T, ClientError>;
 
@@ -12,6 +15,9 @@ pub enum ClientError {
     /// The cluster answered with an error.
     #[error("{0}")]
     Errno(Errno),
+    /// A comparison of data found a difference.
+    #[error("the data differs {0} bytes into the compared range")]
+    Differs(u64),
     /// There was no answer in time. Whether the request was carried out is not known.
     #[error("timed out while {0}")]
     Timeout(&'static str),
@@ -43,6 +49,7 @@ impl ClientError {
     pub fn errno(&self) -> Errno {
         match self {
             ClientError::Errno(e) => *e,
+            ClientError::Differs(_) => Errno::EILSEQ,
             ClientError::Timeout(_) => Errno::ETIMEDOUT,
             ClientError::Shutdown => Errno::ESHUTDOWN,
             ClientError::NoPool => Errno::ENOENT,
@@ -53,8 +60,36 @@ impl ClientError {
         }
     }
 
+    /// Whether the cluster has shut this client out: it is on the blocklist, and must not assume
+    /// anything of what it holds (locks, leases, watches).
+    pub fn is_blocklisted(&self) -> bool {
+        *self == ClientError::Errno(Errno::ESHUTDOWN)
+    }
+
     /// The error for a negative result code; `None` if the code is not negative.
     pub(crate) fn from_code(code: i32) -> Option<Self> {
-        (code < 0).then(|| ClientError::Errno(Errno(code.saturating_neg())))
+        let error = code.saturating_neg();
+        match error.checked_sub(MAX_ERRNO) {
+            _ if code >= 0 => None,
+            Some(at) if at >= 0 => Some(ClientError::Differs(at.unsigned_abs().into())),
+            _ => Some(ClientError::Errno(Errno(error))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_errors_or_places() {
+        assert_eq!(ClientError::from_code(0), None);
+        assert_eq!(ClientError::from_code(7), None);
+        assert_eq!(ClientError::from_code(-2), Some(ClientError::Errno(Errno::ENOENT)));
+        assert_eq!(ClientError::from_code(-4095), Some(ClientError::Differs(0)));
+        assert_eq!(ClientError::from_code(-4100), Some(ClientError::Differs(5)));
+        assert!(matches!(ClientError::from_code(i32::MIN), Some(ClientError::Differs(_))));
+        assert!(ClientError::Errno(Errno::ESHUTDOWN).is_blocklisted());
+        assert!(!ClientError::Shutdown.is_blocklisted());
     }
 }

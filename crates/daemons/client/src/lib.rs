@@ -2,27 +2,62 @@
 //!
 //! * [`ClusterConfig`]: where the monitors are and who we are, from `ceph.conf` and a keyring.
 //! * [`MonClient`]: finds a monitor, authenticates, keeps the session, subscriptions and tickets
-//!   alive. Daemons, the mgr and tools use it alike.
-//! * [`Rados`] and [`IoCtx`]: objects, pools, commands to OSDs and to the mgr. Works against Siphon
-//!   and against a stock Ceph cluster.
+//!   alive. Daemons, the manager and tools use it alike.
+//! * [`Rados`] and [`IoCtx`]: objects, pools, commands to OSDs and to the manager.
+//!   [`Operation`] says what to do with an object, [`OpOutcome`] what came of it.
+//!   They work against Siphon and against a stock Ceph cluster.
+//! * [`Objecter`]: the requests in flight, bounded by [`Limits`]; [`Watch`]es.
+//! * [`Striper`]: files over objects.
+//! * [`SharedMap`]: the one map of a process with several threads.
 //!
-//! Everything lives on one thread, inside a tokio `LocalSet`; no handle is `Send`.
+//! A client lives on one thread, inside a tokio `LocalSet`; of its handles only [`SharedMap`] is
+//! `Send`. A process with several threads has a client on each, over one map:
+//!
+//! ```no_run
+//! # use client::{ClusterConfig, Rados, SharedMap};
+//! # use std::time::Duration;
+//! # fn start(cluster: ClusterConfig, threads: usize) {
+//! let map = SharedMap::new();
+//! for _ in 0..threads {
+//!     let (cluster, map) = (cluster.clone(), map.clone());
+//!     std::thread::spawn(move || {
+//!         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//!         tokio::task::LocalSet::new().block_on(&runtime, async {
+//!             let limit = Duration::from_secs(30);
+//!             let rados = Rados::connect_shared(&cluster, map, limit).await.unwrap();
+//!             let io = rados.ioctx("rbd").await.unwrap();
+//!             io.write_full("name", "data".into()).await.unwrap();
+//!         });
+//!     });
+//! }
+//! # }
+//! ```
 
 mod config;
 mod error;
+mod ioctx;
 mod listing;
-mod mon_client;
-mod mon_host;
+mod mon;
 mod objecter;
 mod operation;
+mod placement;
 mod rados;
-mod target;
+mod shared_map;
+mod striper;
 
 pub use config::{ClusterConfig, ConfigError};
 pub use error::{ClientError, Result};
+pub use ioctx::IoCtx;
 pub use listing::ListCursor;
-pub use mon_client::{CommandOutput, MonClient, MonConfig, MonEvents, MonTiming};
-pub use mon_host::{MonHost, ParseMonHostError, parse_mon_host};
-pub use objecter::{Objecter, OpOutcome, Request, Scope};
-pub use operation::{Operation, Stat, decode_omap};
-pub use rados::{IoCtx, Rados};
+pub use mon::{
+    CommandOutput, MonClient, MonConfig, MonEvents, MonHost, MonTiming, ParseMonHostError,
+    parse_mon_host,
+};
+pub use objecter::{
+    Handler, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request, Scope,
+    Watch, WatchEvent,
+};
+pub use operation::{ChecksumKind, Comparison, CopyFrom, OmapPage, Operation, Sparse, Stat};
+pub use rados::Rados;
+pub use shared_map::SharedMap;
+pub use striper::{Extent, Layout, Namer, Striper};

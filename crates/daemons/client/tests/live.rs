@@ -5,15 +5,17 @@
 use auth::{AuthName, ConMode, Keyring, RotatingKeyRing};
 use bytes::Bytes;
 use client::{
-    ClientError, ClusterConfig, IoCtx, ListCursor, MonClient, MonConfig, Operation, Rados,
+    ChecksumKind, ClientError, ClusterConfig, Comparison, CopyFrom, IoCtx, Layout, Limits,
+    ListCursor, MonClient, MonConfig, Operation, Options, Rados, SharedMap, Striper, WatchEvent,
 };
 use messages::{Statfs, StatfsReply};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{EntityType, Errno, LogPriority, OsdId, SnapContext, Utime};
+use types::rados::OsdFlags;
+use types::{EntityType, Errno, LogPriority, OsdId, SnapContext, SnapId, Utime};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -143,7 +145,7 @@ async fn pool(mode: ConMode) -> IoCtx {
         .await
         .unwrap()
         .with_timeout(LIMIT)
-        .with_namespace(&format!("client-test-{}", rand::random::<u32>()))
+        .with_namespace(format!("client-test-{}", rand::random::<u32>()))
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Errno {
@@ -175,11 +177,11 @@ async fn objects(mode: ConMode) {
     let values: BTreeMap<Bytes, Bytes> =
         (0..10u8).map(|i| (format!("key{i}").into(), vec![i; 3].into())).collect();
     io.omap_set("a", &values).await.unwrap();
-    let (some, more) = io.omap("a", b"", 4).await.unwrap();
-    assert_eq!((some.len(), more), (4, true));
+    let some = io.omap("a", b"", 4).await.unwrap();
+    assert_eq!((some.entries.len(), some.more), (4, true));
     io.omap_remove("a", &BTreeSet::from(["key0".into()])).await.unwrap();
-    let (rest, more) = io.omap("a", b"", 100).await.unwrap();
-    assert_eq!((rest.len(), more), (9, false));
+    let rest = io.omap("a", b"", 100).await.unwrap();
+    assert_eq!((rest.entries.len(), rest.more), (9, false));
 
     let steps = Operation::new().create(true).write_full(Bytes::from_static(b"x"));
     assert_eq!(io.run("a", steps).await.unwrap().result, -Errno::EEXIST.0);
@@ -316,6 +318,287 @@ fn commands_to_daemons() {
     });
 }
 
+#[test]
+#[ignore = "needs a cluster"]
+fn every_operation_has_a_builder_and_a_result() {
+    run(async {
+        let io = pool(ConMode::Crc).await;
+        // Names are bytes.
+        let name: &[u8] = b"\xff\0name";
+        let data = Bytes::from_static(b"0123456789");
+        let make = Operation::new()
+            .create(true)
+            .write_full(data.clone())
+            .set_xattr(b"\x01a", b"7")
+            .omap_set(&BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]))
+            .omap_set_header("head".into())
+            .alloc_hint(4096, 4096, 0);
+        io.run(name, make).await.unwrap().ok().unwrap();
+        let look = Operation::new()
+            .stat()
+            .read(2, 3)
+            .sparse_read(0, 10)
+            .get_xattr(b"\x01a")
+            .omap_keys(b"", 1)
+            .omap_values_by_keys(&BTreeSet::from(["b".into(), "z".into()]))
+            .omap_header()
+            .checksum(ChecksumKind::Crc32c, u64::MAX, 0, 10, 5)
+            .map_extents(0, 10);
+        let seen = io.run(name, look).await.unwrap().ok().unwrap();
+        assert_eq!(seen.stat(0).unwrap().size, 10);
+        assert_eq!(seen.data(1).unwrap(), "234");
+        let sparse = seen.sparse(2).unwrap();
+        assert_eq!((sparse.extents, sparse.data), (vec![(0, 10)], data.clone()));
+        assert_eq!(seen.data(3).unwrap(), "7");
+        let keys = seen.omap_keys(4).unwrap();
+        assert_eq!((keys.entries, keys.more), (BTreeSet::from(["a".into()]), true));
+        assert_eq!(seen.omap_values(5).unwrap(), BTreeMap::from([("b".into(), "2".into())]));
+        assert_eq!(seen.data(6).unwrap(), "head");
+        assert_eq!(seen.checksums(7, ChecksumKind::Crc32c).unwrap().len(), 2);
+        assert_eq!(seen.extents(8).unwrap(), BTreeMap::from([(0, 10)]));
+
+        let guard = |how, value: &'static str| {
+            let wanted = BTreeMap::from([("a".into(), (value.into(), how))]);
+            Operation::new().omap_compare(&wanted).omap_remove_range(b"a", b"b")
+        };
+        let refused = io.run(name, guard(Comparison::Eq, "2")).await.unwrap();
+        assert_eq!(refused.result, -Errno::ECANCELED.0);
+        let done = io.run(name, guard(Comparison::Lt, "2")).await.unwrap().ok().unwrap();
+        assert_eq!(io.omap(name, b"", 9).await.unwrap().entries.len(), 1);
+
+        let version = done.user_version;
+        let guards = Operation::new()
+            .assert_version(version)
+            .compare_xattr(b"\x01a", Comparison::Eq, b"7")
+            .compare_xattr_u64(b"\x01a", Comparison::Gt, 6 + 2)
+            .compare(3, "345".into())
+            .write_same(0, 4, "xy".into())
+            .zero(8, 1)
+            .truncate(9);
+        io.run(name, guards).await.unwrap().ok().unwrap();
+        assert_eq!(io.read(name, 0, 0).await.unwrap(), &b"xyxy4567\0"[..]);
+        let differs = io.run(name, Operation::new().compare(0, "xyZ".into())).await.unwrap().ok();
+        assert_eq!(differs.unwrap_err(), ClientError::Differs(2));
+        let stale = Operation::new().assert_version(version).write(0, "no".into());
+        assert_eq!(errno(io.run(name, stale).await.unwrap().ok()), Errno::ERANGE);
+
+        let copy = CopyFrom {
+            locator: io.locator(),
+            name: Bytes::copy_from_slice(name),
+            snapid: SnapId::NOSNAP,
+            version: 0,
+            truncation: None,
+        };
+        io.run("copy", Operation::new().copy_from(&copy)).await.unwrap().ok().unwrap();
+        assert_eq!(io.read("copy", 0, 0).await.unwrap(), &b"xyxy4567\0"[..]);
+        let snap = io.create_snapshot().await.unwrap();
+        let later = io.clone().with_snap_context(SnapContext { seq: snap, snaps: vec![snap] });
+        later.append("copy", "!".into()).await.unwrap();
+        let versions = io.clone().with_read_snapshot(SnapId::SNAPDIR);
+        let snaps = versions.run("copy", Operation::new().list_snaps()).await.unwrap();
+        assert_eq!(snaps.snaps(0).unwrap().clones.len(), 2);
+        for name in [name, b"copy"] {
+            later.remove(name).await.unwrap();
+        }
+        io.remove_snapshot(snap).await.unwrap();
+    });
+}
+
+/// Waits until `condition` holds, looking again after everything that the thread does.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn a_watch_outlives_sessions_and_hears_of_its_end() {
+    run(async {
+        let io = pool(ConMode::Crc).await;
+        io.write_full("w", "x".into()).await.unwrap();
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let error = Rc::new(Cell::new(None));
+        let (h, e) = (heard.clone(), error.clone());
+        let watch = io
+            .watch("w", Duration::from_secs(30), move |event| match event {
+                WatchEvent::Notify(n) => {
+                    h.borrow_mut().push(n.payload.clone());
+                    n.ack("yes".into());
+                }
+                WatchEvent::Error(errno) => e.set(Some(errno)),
+            })
+            .await
+            .unwrap();
+        let silent = io.watch("w", Duration::ZERO, |_| {}).await.unwrap();
+        assert_ne!(silent.cookie(), watch.cookie());
+        let watchers = io.run("w", Operation::new().list_watchers()).await.unwrap();
+        assert_eq!(watchers.watchers(0).unwrap().len(), 2);
+        let limit = Duration::from_secs(1);
+        let out = io.notify("w", "one".into(), limit).await.unwrap();
+        let me = io.rados().mon().global_id();
+        assert_eq!(out.replies, BTreeMap::from([((me, watch.cookie()), "yes".into())]));
+        assert_eq!(out.missed, [(me, silent.cookie())]);
+        silent.unwatch().await.unwrap();
+        let mut rounds = 1;
+        for round in 0..5 {
+            io.rados().objecter().break_sessions();
+            // The notification may come before the watch is taken up again.
+            loop {
+                let payload = Bytes::from(format!("round {round}"));
+                rounds += 1;
+                let out = io.notify("w", payload, Duration::from_secs(10)).await.unwrap();
+                if !out.replies.is_empty() {
+                    break;
+                }
+            }
+        }
+        assert!(heard.borrow().len() >= 6 && heard.borrow().len() <= 2 * rounds);
+        assert_eq!(error.get(), None);
+        assert!(watch.check().unwrap() < LIMIT);
+        io.remove("w").await.unwrap();
+        until(|| error.get().is_some()).await;
+        assert_eq!(error.get(), Some(Errno::ENOTCONN));
+        assert!(watch.check().is_err());
+        assert_eq!(errno(io.notify("w", Bytes::new(), limit).await), Errno::ENOENT);
+        // One that is dropped is gone from the object.
+        io.write_full("w", "x".into()).await.unwrap();
+        drop(io.watch("w", Duration::ZERO, |_| {}).await.unwrap());
+        loop {
+            let left = io.run("w", Operation::new().list_watchers()).await.unwrap();
+            if left.watchers(0).unwrap().is_empty() {
+                break;
+            }
+        }
+        io.remove("w").await.unwrap();
+    });
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn room_is_bounded_and_free_again_after_a_drop() {
+    run(async {
+        let options =
+            Options { limits: Limits { ops: 2, bytes: 10 }, op_timeout: LIMIT, ..Options::DEFAULT };
+        let config = MonConfig::new(&cluster());
+        let rados = Rados::connect_with(config, SharedMap::new(), options, LIMIT).await.unwrap();
+        let name = std::env::var("SIPHON_TEST_POOL").unwrap_or("rbd".into());
+        let io = rados.ioctx(&name).await.unwrap().with_namespace("client-test-room");
+        io.write_full("a", Bytes::from(vec![1; 100])).await.unwrap();
+        // Two reads of more than there is, given up at once; then there is room for others.
+        for _ in 0..10 {
+            let reads = async { tokio::join!(io.read("a", 0, 8), io.read("a", 0, 8)) };
+            let _ = tokio::time::timeout(Duration::ZERO, reads).await;
+        }
+        let reads = (0..50).map(|_| io.read("a", 0, 7));
+        assert!(join_all(reads).await.into_iter().all(|data| data.unwrap().len() == 7));
+        io.remove("a").await.unwrap();
+    });
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn files_are_striped_over_objects() {
+    run(async {
+        let io = pool(ConMode::Crc).await;
+        let layout = Layout::new(65536, 3, 131072).unwrap();
+        let file = Striper::inode(io.clone(), layout, 0x10000000000);
+        let data: Bytes = (0..1_000_000u32).map(|i| (i / 3) as u8).collect::<Vec<_>>().into();
+        file.write(0, data.clone()).await.unwrap();
+        assert_eq!(io.list_all().await.unwrap().len() as u64, layout.objects(1_000_000));
+        assert!(file.read(0, 2_000_000).await.unwrap() == data);
+        assert!(file.read(65_000, 300_000).await.unwrap() == data.slice(65_000..365_000));
+        assert_eq!(file.size(0).await.unwrap(), 1_000_000);
+        file.write(1_500_000, "end".into()).await.unwrap();
+        assert_eq!(file.size(1_000_000).await.unwrap(), 1_500_003);
+        let gap = file.read(999_990, 600_000).await.unwrap();
+        assert_eq!(gap.len(), 1_500_003 - 999_990);
+        assert!(gap[10..gap.len() - 3].iter().all(|byte| *byte == 0));
+        file.zero(0, 400_000).await.unwrap();
+        let zeroed = file.read(0, 500_000).await.unwrap();
+        assert!(zeroed[..400_000].iter().all(|byte| *byte == 0));
+        assert!(zeroed[400_000..] == data[400_000..500_000]);
+        file.truncate(1_500_003, 500_001).await.unwrap();
+        assert_eq!(file.size(400_000).await.unwrap(), 500_001);
+        assert!(file.read(400_000, 1 << 20).await.unwrap() == data.slice(400_000..500_001));
+        file.remove(500_001).await.unwrap();
+        assert!(io.list_all().await.unwrap().is_empty());
+    });
+}
+
+/// Needs monitors that allow pools to be deleted.
+#[test]
+#[ignore = "needs a cluster"]
+fn threads_share_a_map() {
+    let map = SharedMap::new();
+    let name = format!("client-test-{}", rand::random::<u32>());
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let (map, name) = (map.clone(), name.clone());
+            std::thread::spawn(move || {
+                run(async {
+                    let rados =
+                        Rados::connect_shared(&cluster(), map.clone(), LIMIT).await.unwrap();
+                    let json = format!(
+                        r#"{{"prefix": "osd pool create", "pool": "{name}-{thread}", "pg_num": 4}}"#
+                    );
+                    rados.mon_command(&json, Bytes::new()).await.unwrap().ok().unwrap();
+                    let latest = rados.objecter().wait_latest().await.unwrap();
+                    assert!(map.epoch() >= latest.epoch);
+                    drop(latest);
+                    let pool = format!("{name}-{thread}");
+                    let io = rados.ioctx(&pool).await.unwrap().with_timeout(LIMIT);
+                    for i in 0..100u32 {
+                        io.append("log", i.to_le_bytes().to_vec().into()).await.unwrap();
+                    }
+                    assert_eq!(io.stat("log").await.unwrap().size, 400);
+                    let json = format!(
+                        r#"{{"prefix": "osd pool delete", "pool": "{pool}", "pool2": "{pool}", "yes_i_really_really_mean_it": true}}"#
+                    );
+                    rados.mon_command(&json, Bytes::new()).await.unwrap().ok().unwrap();
+                    rados.objecter().wait_latest().await.unwrap();
+                    assert_eq!(io.stat("log").await, Err(ClientError::NoPool));
+                    // The others go on, also if this was the thread that subscribed.
+                    rados.shutdown();
+                })
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+#[ignore = "needs a cluster"]
+fn a_client_on_the_blocklist_is_told() {
+    run(async {
+        let io = pool(ConMode::Crc).await;
+        io.write_full("b", "x".into()).await.unwrap();
+        let error = Rc::new(Cell::new(None));
+        let e = error.clone();
+        let _watch = io
+            .watch("b", Duration::ZERO, move |event| {
+                if let WatchEvent::Error(errno) = event {
+                    e.set(Some(errno));
+                }
+            })
+            .await
+            .unwrap();
+        let admin = Rados::connect(&cluster(), LIMIT).await.unwrap();
+        let us = io.rados().mon().messenger().addrs().0[0];
+        let block = |verb: &str| {
+            let addr = format!("{}/{}", us.addr.unwrap(), us.nonce);
+            format!(r#"{{"prefix": "osd blocklist", "blocklistop": "{verb}", "addr": "{addr}"}}"#)
+        };
+        admin.mon_command(&block("add"), Bytes::new()).await.unwrap().ok().unwrap();
+        until(|| error.get().is_some()).await;
+        assert_eq!(error.get(), Some(Errno::ESHUTDOWN));
+        assert!(io.rados().objecter().is_blocklisted());
+        let refused = io.with_flags(OsdFlags::FULL_TRY).stat("b").await.unwrap_err();
+        assert!(refused.is_blocklisted(), "{refused:?}");
+        admin.mon_command(&block("rm"), Bytes::new()).await.unwrap().ok().unwrap();
+    });
+}
+
 /// Needs two OSDs, and monitors that allow pools to be deleted.
 #[test]
 #[ignore = "needs a cluster"]
@@ -328,7 +611,7 @@ fn requests_survive_map_changes() {
         };
         mon(format!(r#"{{"prefix": "osd pool create", "pool": "{name}", "pg_num": 4}}"#)).await;
         let io = rados.ioctx(&name).await.unwrap();
-        let done = std::cell::Cell::new(false);
+        let done = Cell::new(false);
         let churn = async {
             let pause = async || tokio::time::sleep(Duration::from_millis(300)).await;
             for osd in ["0", "1"] {

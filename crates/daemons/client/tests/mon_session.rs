@@ -212,6 +212,7 @@ fn config(hosts: Vec<MonHost>) -> MonConfig {
         key: key(),
         mon_hosts: hosts,
         policy: AuthPolicy::new(EntityType::CLIENT),
+        objecter: client::Options::DEFAULT,
     })
 }
 

@@ -9,7 +9,7 @@ use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
 use promises::Serving;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 use types::pool::PoolOptValue;
 use types::{Epoch, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
 
@@ -17,7 +17,7 @@ use types::{Epoch, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
 #[derive(Default)]
 pub struct MgrState {
     /// The newest map.
-    pub osd_map: Option<Rc<OsdMap>>,
+    pub osd_map: Option<Arc<OsdMap>>,
     /// Statistics.
     pub pg_map: PgMap,
     /// The last digest that was made.
@@ -36,7 +36,7 @@ pub struct MgrState {
 
 impl MgrState {
     /// Follows a new map.
-    pub fn handle_osd_map(&mut self, map: Rc<OsdMap>, now: Utime) {
+    pub fn handle_osd_map(&mut self, map: Arc<OsdMap>, now: Utime) {
         let pools = map
             .pools
             .iter()
@@ -227,7 +227,7 @@ mod tests {
             state: osd_state::EXISTS | if o == 0 { 0 } else { osd_state::UP },
             ..Osd::default()
         };
-        s.osd_map = Some(Rc::new(OsdMap { osds: (0..6).map(up).collect(), ..OsdMap::default() }));
+        s.osd_map = Some(Arc::new(OsdMap { osds: (0..6).map(up).collect(), ..OsdMap::default() }));
         assert_eq!(s.primaries(pool), osds(&[1, 2, 3]));
         let serving = s.serving(pool);
         assert_eq!((serving.leads, serving.acts), (osds(&[1, 3]), osds(&[0, 1, 2, 3])));

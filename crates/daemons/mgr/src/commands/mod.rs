@@ -15,7 +15,7 @@ use crate::state::MgrState;
 use bytes::Bytes;
 use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
 use serde_json::Value;
-use std::rc::Rc;
+use std::sync::Arc;
 use types::errno::Errno;
 use types::{OsdMap, Utime};
 
@@ -24,7 +24,7 @@ pub struct Context<'a> {
     /// The manager's state.
     pub state: &'a MgrState,
     /// The OSD map.
-    pub map: &'a Rc<OsdMap>,
+    pub map: &'a Arc<OsdMap>,
     /// The arguments.
     pub args: &'a Args,
     /// How the client wants its data.

@@ -543,7 +543,7 @@ mod tests {
         use types::rados::osd_state;
         let up = Osd { state: osd_state::EXISTS | osd_state::UP, ..Osd::default() };
         let map = OsdMap { osds: vec![up.clone(), up], ..OsdMap::default() };
-        let mut state = MgrState { osd_map: Some(std::rc::Rc::new(map)), ..MgrState::default() };
+        let mut state = MgrState { osd_map: Some(std::sync::Arc::new(map)), ..MgrState::default() };
         let counters =
             [("qos_capacity", 5000), ("qos_capacity_learned", 5000), ("qos_floors_scaled", 450)];
         state.pg_map.osds.entry(OsdId(1)).or_default().counters =

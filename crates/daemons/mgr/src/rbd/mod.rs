@@ -13,7 +13,7 @@ pub mod spec;
 pub mod task;
 
 use bytes::Bytes;
-use client::{ClientError, IoCtx, Rados};
+use client::{ClientError, IoCtx, OmapPage, Rados};
 use cls::rbd::types::TrashImageSource;
 use command::Refusal;
 use conf::Config;
@@ -23,6 +23,7 @@ use schedule::{Level, Schedule, Schedules};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use task::{Action, End, Queue, Refs, Stored};
 use tokio::sync::Notify;
@@ -68,7 +69,7 @@ pub struct RbdSupport {
 }
 
 /// The pools of a map.
-struct MapPools(Rc<OsdMap>);
+struct MapPools(Arc<OsdMap>);
 
 impl Pools for MapPools {
     fn id(&self, name: &str) -> Option<PoolId> {
@@ -136,7 +137,7 @@ impl RbdSupport {
         self.task_added.notify_one();
     }
 
-    fn map(&self) -> Option<Rc<OsdMap>> {
+    fn map(&self) -> Option<Arc<OsdMap>> {
         self.rados.objecter().map()
     }
 
@@ -385,7 +386,7 @@ impl RbdSupport {
         let mut all = BTreeMap::new();
         let mut after = Bytes::new();
         loop {
-            let (page, more) = match ctx.omap(object, &after, 128).await {
+            let OmapPage { entries: page, more } = match ctx.omap(object, &after, 128).await {
                 Ok(page) => page,
                 Err(e) if e.errno() == Errno::ENOENT => return Ok(all),
                 Err(e) => return Err(e),

@@ -1,20 +1,17 @@
-//! Where a request has to go. No I/O: a map in, a target out.
+//! Where a request has to go. No I/O: a map in, a placement out.
 
 use crate::objecter::Scope;
 use types::rados::{OsdFlags, osdmap_flag};
 use types::{Epoch, ObjectId, OsdId, OsdMap, PgId, PgPool, ShardId, SnapId, SpgId};
 
-/// Where a request goes under one map, and what of that map it depends on: when any of it changes,
-/// the OSDs forget requests that were in flight, and it has to be sent again.
+/// Where a PG is served under one map, and what of that map this depends on: when any of it
+/// changes, OSDs forget requests that were in flight, and these have to be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// The placement group that answers.
+pub(crate) struct Placement {
+    /// The PG, with the shard that serves clients.
     pub pgid: SpgId,
-    /// The object's raw hash.
-    pub hash: u32,
     /// The acting primary; `None` if there is none now.
     pub primary: Option<OsdId>,
-    /// What an interval of the group is made of.
     interval: Interval,
 }
 
@@ -25,7 +22,8 @@ struct Interval {
     acting: Vec<OsdId>,
     size: u8,
     min_size: u8,
-    /// Splits and merges concern a part of the groups only; sending the others again is harmless.
+    /// Splits and merges concern a part of the PGs only; sending requests to the others again is
+    /// harmless.
     pg_num: u32,
     pg_num_pending: u32,
     stretch: (u32, u32, u32, i32),
@@ -33,18 +31,10 @@ struct Interval {
     force_resend: Epoch,
 }
 
-impl Target {
-    /// Where a request on `scope` goes; `None` if the pool does not exist.
-    pub(crate) fn of(map: &OsdMap, scope: &Scope) -> Option<Target> {
-        let pool = map.pool(scope.pool())?;
-        let raw = match scope {
-            Scope::Object { pool: id, namespace, key, name } => {
-                let named = if key.is_empty() { name } else { key };
-                PgId::new(*id, pool.hash_key(named, namespace))
-            }
-            Scope::Pg { pgid, .. } => *pgid,
-        };
-        let pgid = pool.raw_pg_to_pg(raw);
+impl Placement {
+    /// Where `pgid` is served; `None` if its pool does not exist.
+    pub(crate) fn of(map: &OsdMap, pgid: PgId) -> Option<Placement> {
+        let pool = map.pool(pgid.pool)?;
         let placed = map.pg_to_up_acting(pgid);
         let primary = Some(placed.acting_primary).filter(|p| p.is_some());
         let shard = match pool.is_replicated() {
@@ -57,9 +47,8 @@ impl Target {
                 .map_or(ShardId::NONE, ShardId),
         };
         let watched = osdmap_flag::SORTBITWISE | osdmap_flag::RECOVERY_DELETES;
-        Some(Target {
+        Some(Placement {
             pgid: SpgId { pgid, shard },
-            hash: raw.seed,
             primary,
             interval: Interval {
                 up: placed.up,
@@ -80,31 +69,46 @@ impl Target {
             },
         })
     }
+}
 
-    /// The object as backoffs see it.
-    pub(crate) fn object(&self, scope: &Scope, snapid: SnapId) -> ObjectId {
-        match scope {
+impl Scope {
+    /// The raw PG: the pool and the whole hash.
+    pub(crate) fn raw_pg(&self, pool: &PgPool) -> PgId {
+        match self {
+            Scope::Object { pool: id, namespace, key, name } => {
+                let named = if key.is_empty() { name } else { key };
+                PgId::new(*id, pool.hash_key(named, namespace))
+            }
+            Scope::Pg { pgid, .. } => *pgid,
+        }
+    }
+
+    /// The object as backoffs see it; `hash` is that of [`Self::raw_pg`].
+    pub(crate) fn object(&self, snapid: SnapId, hash: u32) -> ObjectId {
+        match self {
             Scope::Object { pool, namespace, key, name } => ObjectId::with_hash(
                 *pool,
                 namespace.clone(),
                 name.clone(),
                 key.clone(),
                 snapid,
-                self.hash,
+                hash,
             ),
-            Scope::Pg { pgid, .. } => {
-                ObjectId { pool: pgid.pool, hash: self.hash, ..ObjectId::MIN }
-            }
+            Scope::Pg { pgid, .. } => ObjectId { pool: pgid.pool, hash, ..ObjectId::MIN },
         }
     }
+}
+
+/// Whether writes without `FULL_TRY` or `FULL_FORCE` have to wait until there is room.
+pub(crate) fn is_full(map: &OsdMap, pool: &PgPool) -> bool {
+    map.flags & osdmap_flag::FULL != 0 || pool.has_flag(types::pool::flag::FULL)
 }
 
 /// Whether requests with these flags have to wait for another map.
 pub(crate) fn is_paused(map: &OsdMap, pool: &PgPool, flags: OsdFlags) -> bool {
     let forced = flags.any(OsdFlags::FULL_TRY | OsdFlags::FULL_FORCE);
-    let full = map.flags & osdmap_flag::FULL != 0 || pool.has_flag(types::pool::flag::FULL);
     let reads = map.flags & osdmap_flag::PAUSERD != 0;
-    let writes = map.flags & osdmap_flag::PAUSEWR != 0 || (full && !forced);
+    let writes = map.flags & osdmap_flag::PAUSEWR != 0 || (is_full(map, pool) && !forced);
     (flags.any(OsdFlags::READ) && reads) || (flags.any(OsdFlags::WRITE) && writes)
 }
 
@@ -143,39 +147,36 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_to_the_acting_primary_of_its_group() {
+    fn a_request_goes_to_the_acting_primary_of_its_pg() {
         let map = map();
-        let target = Target::of(&map, &object("foo")).unwrap();
-        assert_eq!(target.primary, Some(OsdId(1)));
-        assert_eq!(target.hash, types::hash::rjenkins(b"foo"));
-        assert_eq!(target.pgid.pgid, PgId::new(POOL, target.hash & 7));
-        let pgid = PgId::new(POOL, 3);
-        let listing = Target::of(&map, &Scope::Pg { pgid, namespace: Bytes::new() }).unwrap();
-        assert_eq!(listing.pgid.pgid, pgid);
-        assert_eq!(
-            Target::of(&map, &Scope::Pg { pgid: PgId::new(PoolId(2), 0), namespace: Bytes::new() }),
-            None
-        );
+        let raw = object("foo").raw_pg(&map.pools[&POOL]);
+        assert_eq!(raw.seed, types::hash::rjenkins(b"foo"));
+        let pgid = map.raw_pg_to_pg(raw).unwrap();
+        assert_eq!(pgid, PgId::new(POOL, raw.seed & 7));
+        let placed = Placement::of(&map, pgid).unwrap();
+        assert_eq!((placed.primary, placed.pgid.pgid), (Some(OsdId(1)), pgid));
+        let listing = Scope::Pg { pgid, namespace: Bytes::new() };
+        assert_eq!(listing.raw_pg(&map.pools[&POOL]), pgid);
+        assert_eq!(Placement::of(&map, PgId::new(PoolId(2), 0)), None);
     }
 
     #[test]
-    fn what_ends_an_interval_makes_another_target() {
+    fn a_new_interval_is_another_placement() {
         let before = map();
-        let scope = object("foo");
-        let target = Target::of(&before, &scope).unwrap();
-        let pgid = target.pgid.pgid;
+        let pgid = map().raw_pg_to_pg(object("foo").raw_pg(&before.pools[&POOL])).unwrap();
+        let placed = Placement::of(&before, pgid).unwrap();
         let changed = |change: &dyn Fn(&mut OsdMap)| {
             let mut after = before.clone();
             after.epoch = Epoch(6);
             change(&mut after);
-            Target::of(&after, &scope).unwrap() != target
+            Placement::of(&after, pgid).unwrap() != placed
         };
         let pool =
             |m: &mut OsdMap, change: &dyn Fn(&mut PgPool)| change(m.pools.get_mut(&POOL).unwrap());
         assert!(!changed(&|_| {}), "another epoch is no other interval");
         assert!(
             !changed(&|m| drop(m.pg_temp.remove(&PgId::new(POOL, pgid.seed ^ 1)))),
-            "nor is another group's"
+            "nor is another PG's"
         );
         assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(1), OsdId(0)]))));
         assert!(changed(&|m| drop(m.pg_temp.insert(pgid, vec![OsdId(2), OsdId(1)]))));

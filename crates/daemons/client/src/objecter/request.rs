@@ -1,0 +1,121 @@
+//! Requests and their answers.
+
+use crate::error::{ClientError, Result};
+use bytes::Bytes;
+use messages::{Op, OpArgs};
+use types::rados::OsdFlags;
+use types::{Epoch, ObjectLocator, PgId, PoolId, SnapContext, SnapId, Utime};
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One object.
+    Object {
+        /// Its pool.
+        pool: PoolId,
+        /// Its namespace.
+        namespace: Bytes,
+        /// Its locator key, or empty.
+        key: Bytes,
+        /// Its name.
+        name: Bytes,
+    },
+    /// A placement group.
+    Pg {
+        /// The group that has this hash.
+        pgid: PgId,
+        /// Namespace that a listing is restricted to.
+        namespace: Bytes,
+    },
+}
+
+impl Scope {
+    /// The pool.
+    pub fn pool(&self) -> PoolId {
+        match self {
+            Scope::Object { pool, .. } => *pool,
+            Scope::Pg { pgid, .. } => pgid.pool,
+        }
+    }
+
+    pub(super) fn locator(&self) -> ObjectLocator {
+        match self {
+            Scope::Object { pool, namespace, key, .. } => ObjectLocator {
+                pool: *pool,
+                key: key.clone(),
+                namespace: namespace.clone(),
+                hash: -1,
+            },
+            Scope::Pg { pgid, namespace } => ObjectLocator {
+                pool: pgid.pool,
+                namespace: namespace.clone(),
+                hash: pgid.seed.into(),
+                ..ObjectLocator::default()
+            },
+        }
+    }
+
+    pub(super) fn object_name(&self) -> Bytes {
+        match self {
+            Scope::Object { name, .. } => name.clone(),
+            Scope::Pg { .. } => Bytes::new(),
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// On what.
+    pub scope: Scope,
+    /// What to do.
+    pub ops: Vec<Op>,
+    /// Flags; must say whether it reads and writes.
+    pub flags: OsdFlags,
+    /// Snapshot to read.
+    pub snapid: SnapId,
+    /// Snapshots to preserve.
+    pub snapc: SnapContext,
+    /// When the change was made.
+    pub mtime: Utime,
+}
+
+impl Request {
+    /// Bytes that it moves, as far as it says so: its input, and what it asks to read.
+    pub(super) fn bytes(&self) -> usize {
+        let read = |op: &Op| match op.args {
+            OpArgs::Extent { length, .. } if op.code.is_read() => length,
+            _ => 0,
+        };
+        let bytes = self.ops.iter().map(|op| op.indata.len() as u64 + read(op));
+        usize::try_from(bytes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Answer to a [`Request`].
+#[derive(Clone, Debug)]
+pub struct OpOutcome {
+    /// 0, a count, or a negative errno.
+    pub result: i32,
+    /// The operations with their results and output.
+    pub ops: Vec<Op>,
+    /// Version of the object.
+    pub user_version: u64,
+    /// Map epoch of the OSD.
+    pub epoch: Epoch,
+}
+
+impl OpOutcome {
+    /// The outcome, or the error that its result stands for.
+    pub fn ok(self) -> Result<Self> {
+        match ClientError::from_code(self.result) {
+            Some(e) => Err(e),
+            None => Ok(self),
+        }
+    }
+
+    /// The output of operation `at`; empty if there is none.
+    pub fn output(&self, at: usize) -> Bytes {
+        self.ops.get(at).map(|op| op.outdata.clone()).unwrap_or_default()
+    }
+}
