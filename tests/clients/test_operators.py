@@ -262,3 +262,81 @@ def test_modules_and_the_orchestrator_that_is_not_there(doors, cluster):
     assert "already disabled" in module("disable", "dashboard")[2]
     doors.refused(module("enable", "dashboard"), errno.ENOENT, "--force")
     doors.refused(module("enable", "dashboard", force="--force"), errno.ENOENT)
+
+
+def test_formats(doors, some_pool):
+    import xml.dom.minidom
+    for door, prefix, args in ((doors.mon, "osd dump", {}), (doors.mon, "status", {}), (doors.mon, "osd pool get", {"pool": some_pool, "var": "size"}),
+                               (doors.mon, "pg stat", {}), (doors.mgr, "osd df", {}), (doors.mgr, "pg ls-by-pool", {"poolstr": some_pool})):
+        for format in ("xml", "xml-pretty"):
+            code, out, status = door(prefix, format=format, **args)
+            assert code == 0, (prefix, status)
+            root = xml.dom.minidom.parseString(out).documentElement
+            assert root.tagName == prefix.replace(" ", "_") and root.childNodes
+        doors.refused(door(prefix, format="html", **args), errno.EINVAL, "xml-pretty")
+    assert b"<size>3</size>" in doors.mon("osd pool get", pool=some_pool, var="size", format="xml")[1]
+    assert b"<num_up_osds>" in doors.mon("status", format="xml")[1]
+
+
+def test_crashes(doors, cluster, tmp_path):
+    ident = "2026-01-02T03:04:05.678901Z_" + str(uuid.uuid4())
+    stamp = __import__("datetime").datetime.now(__import__("datetime").timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    report = {"crash_id": ident, "timestamp": stamp, "entity_name": "osd.7", "utsname_hostname": "h7", "process_name": "osd", "archived": None}
+    doors.refused(doors.mgr("crash post", b"no report"), errno.EINVAL, "malformed crash metadata")
+    doors.refused(doors.mgr("crash post", b"{}"), errno.EINVAL, "missing 'crash_id' field")
+    doors.refused(doors.mgr("crash info", id=ident), errno.EINVAL, "not found")
+    del report["archived"]
+    (tmp_path / "report").write_text(json.dumps(report))
+    cluster.ceph("crash", "post", "-i", tmp_path / "report")
+    # By the other door with its input, and again: it is one report.
+    assert doors.mon("crash post", json.dumps(report).encode())[0] == 0
+    assert json.loads(doors.mgr("crash info", id=ident)[1]) == report
+    assert [c["crash_id"] for c in doors.json("crash ls-new", doors.mgr)].count(ident) == 1
+    line = next(l for l in doors.mgr("crash ls")[1].decode().splitlines() if ident in l)
+    assert line.split() == [ident, "osd.7", "*"]
+    warned = lambda: doors.json("health", detail="detail")["checks"].get("RECENT_CRASH", {"detail": []})["detail"]
+    eventually(lambda: {"message": f"osd.7 crashed on host h7 at {stamp}"} in warned(), what="the warning")
+    assert doors.mgr("crash archive", id=ident)[0] == 0
+    eventually(lambda: not [d for d in warned() if stamp in d["message"]], what="the warning to end")
+    assert ident not in [c["crash_id"] for c in doors.json("crash ls-new", doors.mgr)]
+    assert doors.json("crash json_report", doors.mgr, hours=1)["osd"] >= 1
+    assert "crashes recorded" in doors.mgr("crash stat")[1].decode()
+    assert doors.mgr("crash archive-all")[0] == 0 and doors.json("crash ls-new", doors.mgr) == []
+    # It is the monitors' to keep.
+    assert json.loads(doors.mon("config-key get", key=f"mgr/crash/crash/{ident}")[1])["crash_id"] == ident
+    assert doors.mgr("crash rm", id=ident)[0] == 0 and doors.mgr("crash rm", id=ident)[0] == 0
+    doors.refused(doors.mgr("crash info", id=ident), errno.EINVAL)
+
+
+def test_health_of_places_and_pools(doors, some_pool):
+    checks = lambda: doors.json("health", detail="detail")["checks"]
+    assert doors.mon("osd pool set", pool=some_pool, var="noscrub", val="true")[0] == 0
+    check = checks()["POOL_SCRUB_FLAGS"]
+    assert check["summary"]["message"] == "Some pool(s) have the noscrub flag(s) set"
+    assert {"message": f"Pool {some_pool} has noscrub flag"} in check["detail"]
+    doors.mon("osd pool set", pool=some_pool, var="noscrub", val="false")
+    assert "POOL_SCRUB_FLAGS" not in checks()
+    assert doors.mon("config set", who="mon", name="mon_max_pg_per_osd", value="2")[0] == 0
+    eventually(lambda: "TOO_MANY_PGS" in checks(), what="too many groups to be told")
+    doors.mon("config rm", who="mon", name="mon_max_pg_per_osd")
+    eventually(lambda: "TOO_MANY_PGS" not in checks(), what="that to end")
+
+
+@pytest.mark.skipif(not OWN, reason="stops all OSDs of a host")
+def test_a_host_that_is_down(siphon_factory):
+    c = siphon_factory(osds=3)
+    c.start()
+    d = Doors(c.conf)
+    d.mon("osd set", key="noup")
+    assert d.mon("osd down", ids=["0", "1", "2"])[0] == 0
+
+    def told():
+        checks = d.json("health", detail="detail")["checks"]
+        kinds = [k for k in checks if k.startswith("OSD_") and k.endswith("_DOWN") and k not in ("OSD_DOWN", "OSD_ROOT_DOWN")]
+        return kinds and checks[kinds[0]]
+    check = eventually(told, what="the host to be told")
+    assert "(3 osds) down" in check["summary"]["message"] and "(3 osds) is down" in check["detail"][0]["message"], check
+    d.mon("osd unset", key="noup")
+    eventually(lambda: not told(), what="the host to be up")
+    d.rados.shutdown()
+    c.stop()

@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use types::{EntityAddr, EntityName, EntityType, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime};
 
 mod autoscale;
+mod crashes;
 mod standby;
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
@@ -276,8 +277,11 @@ impl Manager {
 
     /// Runs a command of the admin socket or of `ceph tell mgr`: (code, status, output).
     pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let done = self.inner.tell(&[json.to_string()]);
-        let (code, status, data) = answer(ask(&self.inner.mon, done).await);
+        let done = self.inner.tell(&[json.to_string()], &Bytes::new());
+        let (answered, was_told) = tokio::sync::oneshot::channel();
+        self.inner.finish(done, |a| drop(answered.send(a)));
+        let stopped = || Err(Refusal::new(types::errno::Errno::EAGAIN, "the manager stops"));
+        let (code, status, data) = answer(was_told.await.unwrap_or_else(|_| stopped()));
         (code, status, data.to_vec())
     }
 
@@ -562,6 +566,7 @@ impl Inner {
         state.goals = self.goals();
         let grace = self.conf.borrow().u64("mgr_service_beacon_grace");
         state.services.prune(now(), Duration::from_secs(grace));
+        state.crash_recent = self.conf.borrow().u64("mgr/crash/warn_recent_interval");
         state.refresh(now());
         let mut message = state.digest_message();
         message.gid = self.mon.global_id();
@@ -741,10 +746,18 @@ impl Inner {
     }
 
     /// Answers a command, now or when the monitors have.
-    fn finish(&self, done: Result<Done, Refusal>, reply: impl FnOnce(commands::Answer) + 'static) {
+    fn finish(
+        self: &Rc<Self>,
+        done: Result<Done, Refusal>,
+        reply: impl FnOnce(commands::Answer) + 'static,
+    ) {
         match done {
             Ok(Done::Answered(r)) => reply(Ok(r)),
             Err(e) => reply(Err(e)),
+            Ok(Done::Keep(kept)) => {
+                let weak = Rc::downgrade(self);
+                tokio::task::spawn_local(async move { reply(keep(weak, kept).await) });
+            }
             Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
                 let mon = self.mon.clone();
                 tokio::task::spawn_local(async move { reply(ask(&mon, done).await) });
@@ -759,7 +772,7 @@ impl Inner {
             return Ok(Done::Answered(command::Reply::data(Format::Json.json(&descriptions()))));
         }
         let Caller { caps, addr } = caller;
-        let done = commands::run(&self.state.borrow(), &c.cmd, now(), |entry, args| {
+        let done = commands::run(&self.state.borrow(), &c.cmd, &c.input, now(), |entry, args| {
             let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
             let perm = needs
                 .into_iter()
@@ -886,19 +899,24 @@ impl Inner {
                 "access denied: does your client key have mgr caps?",
             ));
         }
-        self.tell(&c.cmd)
+        self.tell(&c.cmd, &c.input)
     }
 
-    fn tell(&self, pieces: &[String]) -> Result<Done, Refusal> {
+    fn tell(&self, pieces: &[String], input: &Bytes) -> Result<Done, Refusal> {
         let args = command::Args::parse(pieces)?;
         let shape = Shape::of(&args)?;
-        Ok(match self.tell_now(&args, pieces)? {
+        Ok(match self.tell_now(&args, pieces, input)? {
             Done::Answered(reply) => Done::Answered(shape.apply(reply)),
             later => later,
         })
     }
 
-    fn tell_now(&self, args: &command::Args, pieces: &[String]) -> Result<Done, Refusal> {
+    fn tell_now(
+        &self,
+        args: &command::Args,
+        pieces: &[String],
+        input: &Bytes,
+    ) -> Result<Done, Refusal> {
         let format = Format::of(args);
         let conf = self.conf.borrow();
         let value = match args.prefix() {
@@ -932,7 +950,7 @@ impl Inner {
                 .into(),
             _ => {
                 drop(conf);
-                let done = commands::run(&self.state.borrow(), pieces, now(), |_, _| true)?;
+                let done = commands::run(&self.state.borrow(), pieces, input, now(), |_, _| true)?;
                 return self.instruct(done);
             }
         };
@@ -984,12 +1002,21 @@ fn tell_descriptions() -> serde_json::Value {
     command::describe_all(OWN.iter().chain(&served))
 }
 
+/// Lets the monitors keep something, and answers then.
+async fn keep(inner: Weak<Inner>, kept: commands::Kept) -> commands::Answer {
+    for (id, report) in kept.saved {
+        let Some(m) = inner.upgrade() else { break };
+        m.save_crash(id, report).await?;
+    }
+    Ok(kept.reply)
+}
+
 /// The answer, which the monitors may have to give.
 async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     let command = match done? {
         Done::Answered(reply) => return Ok(reply),
         Done::AskMon(command) => command,
-        Done::Scrub(_) | Done::Force(_) => {
+        Done::Scrub(_) | Done::Force(_) | Done::Keep(_) => {
             return Err(Refusal::unsupported("ask the manager as a client".to_string()));
         }
     };

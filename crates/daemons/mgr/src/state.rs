@@ -2,6 +2,7 @@
 
 use crate::autoscaler::{self, Goals};
 use crate::commands;
+use crate::crash::Crashes;
 use crate::services::Services;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::health::ScrubLimits;
@@ -28,6 +29,10 @@ pub struct MgrState {
     pub ping_limits: PingLimits,
     /// How many groups pools should have.
     pub goals: Goals,
+    /// Reports of crashes.
+    pub crashes: Crashes,
+    /// For how many seconds a crash is worth a warning.
+    pub crash_recent: u64,
     /// Daemons that registered as a service.
     pub services: Services,
     /// The health checks that went with it.
@@ -120,6 +125,7 @@ impl MgrState {
         };
         let pool =
             |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
+        self.health.checks.extend(self.crashes.check(self.crash_recent, now));
         let name = |id: PoolId| {
             let known = map.as_ref().and_then(|m| m.pool_names.get(&id).cloned());
             known.unwrap_or_else(|| id.to_string())

@@ -181,6 +181,8 @@ mon_warn_pg_not_deep_scrubbed_ratio|float|advanced|0.75|0..|r|mgr|Warn about PGs
 mon_osd_warn_num_repaired|uint|advanced|10|0..|r|mgr|Warn about OSDs on which more copies than these were bad and were repaired.
 mon_warn_on_slow_ping_time|float|advanced|0|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this many milliseconds on average; 0 for mon_warn_on_slow_ping_ratio.
 mon_warn_on_slow_ping_ratio|float|advanced|0.05|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this part of osd_heartbeat_grace on average; 0 for never.
+mon_warn_on_misplaced|bool|advanced|false||r|mon|Warn about objects that are on other OSDs than they should be.
+mon_pool_quota_warn_threshold|uint|advanced|0|0..100|r|mon|Percent of a quota from which on a pool is warned about; 0 for never.
 mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
 mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
 mon_warn_on_pool_pg_num_not_power_of_two|bool|dev|true||r|mon|Warn about pools whose pg_num is not a power of two.
@@ -230,6 +232,8 @@ crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from ne
 mgr_stats_period|int|basic|5|1..|r|mgr|Seconds between the statistics that daemons report; the manager tells them.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
 mgr_service_beacon_grace|secs|advanced|60|1..|r|mgr|Seconds without a report after which a daemon that registered as a service is forgotten.
+mgr/crash/warn_recent_interval|secs|advanced|1209600|0..|r|mgr|Seconds for which a crash that was not archived is warned about.
+mgr/crash/retain_interval|secs|advanced|31536000|0..|r|mgr|Seconds after which reports of crashes are removed.
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.
 mgr/prometheus/qos_tenants|uint|advanced|100|0..10000|r|mgr|Tenants that have metrics under their names; others are counted together.

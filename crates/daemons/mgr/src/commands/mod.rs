@@ -1,6 +1,7 @@
 //! The manager's commands: one file per family, one table.
 
 mod autoscale;
+mod crash;
 pub mod force;
 mod orch;
 mod osd;
@@ -11,6 +12,7 @@ mod service;
 
 pub(crate) use autoscale::proposals;
 
+use crate::crash::Saved;
 use crate::state::MgrState;
 use bytes::Bytes;
 use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
@@ -31,6 +33,17 @@ pub struct Context<'a> {
     pub format: Format,
     /// The time.
     pub now: Utime,
+    /// Data that came with the command.
+    pub input: &'a Bytes,
+}
+
+/// An answer that goes out when the monitors keep what belongs to it.
+#[derive(Debug)]
+pub struct Kept {
+    /// The answer.
+    pub reply: Reply,
+    /// Reports of crashes.
+    pub saved: Vec<Saved>,
 }
 
 /// What a command answers.
@@ -50,6 +63,8 @@ pub enum Run {
     Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
     /// The same for what is to be recovered or filled first.
     Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
+    /// By this function, and by the monitors, who keep what it says.
+    Keep(fn(&Context<'_>) -> Result<Kept, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
     /// Not at all, with the errno and the text that tools expect of a cluster that does not have
@@ -113,8 +128,14 @@ const fn unsupported(
 }
 
 /// The tables, one per family.
-pub static FAMILIES: &[&[Entry]] =
-    &[orch::COMMANDS, pg::COMMANDS, osd::COMMANDS, rbd::COMMANDS, service::COMMANDS];
+pub static FAMILIES: &[&[Entry]] = &[
+    crash::COMMANDS,
+    orch::COMMANDS,
+    pg::COMMANDS,
+    osd::COMMANDS,
+    rbd::COMMANDS,
+    service::COMMANDS,
+];
 
 /// All commands.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
@@ -137,6 +158,8 @@ pub enum Done {
     Scrub(scrub::Order),
     /// OSDs are to be told.
     Force(force::Order),
+    /// The monitors are to keep something.
+    Keep(Kept),
 }
 
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
@@ -165,6 +188,7 @@ pub fn check(
 pub fn run(
     state: &MgrState,
     pieces: &[String],
+    input: &Bytes,
     now: Utime,
     allowed: impl Fn(&Entry, &Args) -> bool,
 ) -> Result<Done, Refusal> {
@@ -179,12 +203,13 @@ pub fn run(
     let Some(map) = &state.osd_map else {
         return Err(Refusal::new(Errno::EAGAIN, "the manager has no OSD map yet"));
     };
-    let cx = Context { state, map, args: &args, format: Format::of(&args), now };
+    let cx = Context { state, map, args: &args, format: Format::of(&args), now, input };
     match entry.handler {
         Run::Read(handler) => handler(&cx).map(Done::Answered),
         Run::Ask(handler) => handler(&cx).map(Done::AskMon),
         Run::Scrub(handler) => handler(&cx).map(Done::Scrub),
         Run::Force(handler) => handler(&cx).map(Done::Force),
+        Run::Keep(handler) => handler(&cx).map(Done::Keep),
         Run::Rbd(_) => {
             Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix())))
         }

@@ -15,8 +15,6 @@ pub(super) const COMMANDS: &[Entry] = &[
         "mgr",
         balancer_status,
     ),
-    read("crash ls", "Show new and archived crash dumps", "mgr", crash_ls),
-    read("crash stat", "Summarize recorded crashes", "mgr", crash_stat),
     unsupported("balancer on", "Enable automatic balancing", "mgr", "balancing is not there yet"),
     unsupported(
         "telemetry on",
@@ -71,12 +69,4 @@ fn balancer_status(cx: &Context<'_>) -> Answer {
         cx,
         &json!({"active": false, "last_optimize_duration": "", "last_optimize_started": "", "mode": "none", "optimize_result": "", "plans": []}),
     )
-}
-
-fn crash_ls(cx: &Context<'_>) -> Answer {
-    Ok(cx.format.reply(|| json!([]), String::new))
-}
-
-fn crash_stat(_: &Context<'_>) -> Answer {
-    text("0 crashes recorded\n")
 }

@@ -34,6 +34,7 @@ impl Inner {
         *self.resolver.borrow_mut() = Some(Rc::new(Resolver::new(rados())));
         *self.rbd.borrow_mut() = Some(RbdSupport::start(rados(), self.conf.clone()));
         tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
+        tokio::task::spawn_local(super::crashes::look_after_crashes(Rc::downgrade(self)));
         tokio::task::spawn_local(super::autoscale::autoscale(Rc::downgrade(self)));
         tokio::task::spawn_local(serve_metrics(Rc::downgrade(self)));
         self.news.notify_one();

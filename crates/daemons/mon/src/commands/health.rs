@@ -299,6 +299,14 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     if !off.is_empty() {
         add("MON_CLOCK_SKEW", warn, format!("clock skew detected on {}", off.join(", ")), detail);
     }
+    let digest = env.stats.digest.as_deref();
+    let more = super::health_osd::places_down(map)
+        .into_iter()
+        .chain(super::health_osd::pool_scrub_flags(map))
+        .chain(super::health_osd::too_many_pgs(map, &conf))
+        .chain(super::health_osd::near_quota(map, &conf, digest))
+        .chain(super::health_osd::misplaced(&conf, digest));
+    all.checks.extend(more);
     drop(conf);
     all
 }

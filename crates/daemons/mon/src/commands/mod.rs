@@ -10,6 +10,7 @@ mod config_key;
 pub mod erasure;
 mod fs;
 mod health;
+mod health_osd;
 mod log;
 mod mgr;
 mod mon;
