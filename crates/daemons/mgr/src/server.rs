@@ -431,10 +431,15 @@ async fn metrics(inner: Weak<Inner>) -> String {
             .await,
         quorum: ask(serde_json::json!({"prefix": "quorum_status", "format": "json"})).await,
         osds: ask(serde_json::json!({"prefix": "osd metadata", "format": "json"})).await,
+        mons: ask(serde_json::json!({"prefix": "mon metadata", "format": "json"})).await,
+        mgrs: ask(serde_json::json!({"prefix": "mgr metadata", "format": "json"})).await,
+        mgr_map: ask(serde_json::json!({"prefix": "mgr dump", "format": "json"})).await,
     };
+    let images = m.image_sums().await;
     let mut out = Text::default();
     let state = m.state.borrow();
     prometheus::cluster::write(&state, &monitors, &m.name, &mut out);
+    prometheus::cluster::images(&images, &mut out);
     let mut seen = m.seen.borrow_mut();
     if let Some(map) = &state.osd_map {
         seen.retain_osds(|o| map.exists(o));
@@ -444,6 +449,29 @@ async fn metrics(inner: Weak<Inner>) -> String {
 }
 
 impl Inner {
+    /// What the images did of the pools that an operator wants to see them of.
+    async fn image_sums(&self) -> Vec<prometheus::cluster::ImageSums> {
+        let wanted = self.conf.borrow().str("mgr/prometheus/rbd_stats_pools");
+        let rbd = self.rbd.borrow().clone();
+        let Some(rbd) = rbd.filter(|_| !wanted.is_empty()) else { return Vec::new() };
+        let mut all = Vec::new();
+        for spec in wanted.split([',', ' ']).filter(|s| !s.is_empty()) {
+            let Ok(key) = crate::rbd::spec::pool_key(if spec == "*" { "" } else { spec }) else {
+                tracing::debug!("mgr/prometheus/rbd_stats_pools: {spec} is no pool or namespace");
+                continue;
+            };
+            let kind = crate::rbd::perf::Kind::Counters;
+            if let Ok(report) = rbd.perf_report(&key, kind, "write_ops").await {
+                all.extend(prometheus::cluster::image_sums(&report));
+            }
+        }
+        all.sort_by(|a, b| {
+            (&a.pool, &a.namespace, &a.image).cmp(&(&b.pool, &b.namespace, &b.image))
+        });
+        all.dedup_by(|a, b| (&a.pool, &a.namespace, &a.image) == (&b.pool, &b.namespace, &b.image));
+        all
+    }
+
     /// Reads specifications if it is time to.
     fn read_specifications(self: &Rc<Self>) {
         let Some(resolver) = self.resolver.borrow().clone() else { return };

@@ -12,6 +12,7 @@
 pub use command;
 pub mod commands;
 pub mod config_db;
+pub mod device;
 pub mod host;
 mod lag;
 pub mod mgr_map;

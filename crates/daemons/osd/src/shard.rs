@@ -376,6 +376,13 @@ impl Question for Counters {
             ("op_w", perf.op_w.get()),
             ("op_in_bytes", perf.op_in_bytes.get()),
             ("op_out_bytes", perf.op_out_bytes.get()),
+            ("op_r_out_bytes", perf.op_r_out_bytes.get()),
+            ("op_w_in_bytes", perf.op_w_in_bytes.get()),
+            ("op_r_latency_count", perf.op_r_latency.count()),
+            ("op_r_latency_ns", perf.op_r_latency.nanos()),
+            ("op_w_latency_count", perf.op_w_latency.count()),
+            ("op_w_latency_ns", perf.op_w_latency.nanos()),
+            ("recovery_ops", perf.recovery_ops.get()),
         ];
         let scheduler = core.with_queue(|q| q.counters());
         let named = own.into_iter().chain(scheduler).map(|(name, n)| (name.to_owned(), n));

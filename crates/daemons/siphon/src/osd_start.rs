@@ -68,6 +68,7 @@ pub async fn start(
     }
     let mut metadata = mon::host::facts();
     metadata.insert("osd_data".into(), dir.join(format!("osd.{}", entry.id)).display().to_string());
+    metadata.extend(mon::device::store_facts(&device));
     metadata.insert("siphon_store_path".into(), device.display().to_string());
     let handle = osd::start(OsdConfig {
         id: OsdId(entry.id),

@@ -236,6 +236,7 @@ mgr/crash/warn_recent_interval|secs|advanced|1209600|0..|r|mgr|Seconds for which
 mgr/crash/retain_interval|secs|advanced|31536000|0..|r|mgr|Seconds after which reports of crashes are removed.
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.
+mgr/prometheus/rbd_stats_pools|str|advanced|||r|mgr|Pools and namespaces (POOL or POOL/NAMESPACE, with commas between them, or *) whose images have metrics.
 mgr/prometheus/qos_tenants|uint|advanced|100|0..10000|r|mgr|Tenants that have metrics under their names; others are counted together.
 osd_op_queue|str|advanced|mclock_scheduler|wpq,mclock_scheduler,fifo|s|osd|How operations are scheduled; fifo, which does not, is there for comparison.
 osd_qos_tenant|str|advanced|pool|pool,image,client|r|osd|For whom a client's request counts if no specification names its tenant: its pool (a namespace is one of its own), its image, or the client.

@@ -20,6 +20,71 @@ pub struct FromMonitors {
     pub quorum: Value,
     /// What OSDs told of themselves.
     pub osds: Value,
+    /// What monitors told of themselves.
+    pub mons: Value,
+    /// What managers told of themselves.
+    pub mgrs: Value,
+    /// The managers' map.
+    pub mgr_map: Value,
+}
+
+/// Sums over an image's operations (Ceph: `get_all_rbd_stats` of the module).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageSums {
+    /// Where it is.
+    pub pool: String,
+    /// In which namespace.
+    pub namespace: String,
+    /// Its name.
+    pub image: String,
+    /// In the order of [`crate::rbd::perf::COUNTERS`].
+    pub sums: Vec<f64>,
+}
+
+/// Images out of what `rbd perf image counters` answers.
+pub fn image_sums(report: &Value) -> Vec<ImageSums> {
+    let entries = report["counters"].as_array().into_iter().flatten();
+    let one = |entry: &Value| {
+        let (key, values) = entry.as_object()?.iter().next()?;
+        let (at, image) = key.split_once('/')?;
+        let place = report["pool_descriptors"][at].as_str()?;
+        let (pool, namespace) = place.split_once('/').unwrap_or((place, ""));
+        Some(ImageSums {
+            pool: pool.to_owned(),
+            namespace: namespace.to_owned(),
+            image: image.to_owned(),
+            sums: values.as_array()?.iter().map(|v| v.as_f64().unwrap_or(0.0)).collect(),
+        })
+    };
+    entries.filter_map(one).collect()
+}
+
+/// Metrics of images: the name, and which sum. Latencies are nanoseconds, as from Ceph's module, and
+/// come with the number of operations that they are of.
+const OF_IMAGES: [(&str, usize); 8] = [
+    ("write_ops", 0),
+    ("read_ops", 1),
+    ("write_bytes", 2),
+    ("read_bytes", 3),
+    ("write_latency_sum", 4),
+    ("write_latency_count", 0),
+    ("read_latency_sum", 5),
+    ("read_latency_count", 1),
+];
+
+/// Writes what images did.
+pub fn images(all: &[ImageSums], out: &mut Text) {
+    for (name, index) in OF_IMAGES {
+        if all.is_empty() {
+            return;
+        }
+        let metric = format!("ceph_rbd_{name}");
+        out.metric(&metric, Kind::Counter, &format!("RBD image {}", name.replace('_', " ")));
+        for i in all {
+            let labels = [("pool", &*i.pool), ("namespace", &*i.namespace), ("image", &*i.image)];
+            out.value(&metric, &labels, i.sums.get(index).copied().unwrap_or(0.0));
+        }
+    }
 }
 
 /// Flags that Ceph's module shows.
@@ -86,12 +151,30 @@ const OF_POOLS: [(&str, Kind); 15] = [
     ("percent_used", Kind::Gauge),
 ];
 /// Of OSDs, of the counters that they report.
-const OF_OSDS: [(&str, &str); 5] = [
+const OF_OSDS: [(&str, &str); 10] = [
     ("op", "Client operations"),
     ("op_r", "Client read operations"),
     ("op_w", "Client write operations"),
     ("op_in_bytes", "Client operations total write size"),
     ("op_out_bytes", "Client operations total read size"),
+    ("op_r_out_bytes", "Client data read"),
+    ("op_w_in_bytes", "Client data written"),
+    ("op_r_latency_count", "Latency of read operation (including queue time) Count"),
+    ("op_w_latency_count", "Latency of write operation (including queue time) Count"),
+    ("recovery_ops", "Started recovery operations"),
+];
+/// The same in nanoseconds, shown in seconds: counter, name, and what it says.
+const OSD_SECONDS: [(&str, &str, &str); 2] = [
+    (
+        "op_r_latency_ns",
+        "op_r_latency_sum",
+        "Latency of read operation (including queue time) Total",
+    ),
+    (
+        "op_w_latency_ns",
+        "op_w_latency_sum",
+        "Latency of write operation (including queue time) Total",
+    ),
 ];
 
 /// Of OSDs, of the same: counter, how many of it are one, name, and what it says.
@@ -130,18 +213,37 @@ pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Te
     pools(state, map, out);
     groups(state, map, out);
     jobs(state, out);
+    managers(monitors, name, out);
+}
+
+/// A daemon's row among those that tell of themselves.
+fn row<'a>(all: &'a Value, key: &str, is: impl Fn(&Value) -> bool) -> &'a Value {
+    let found = all.as_array().and_then(|rows| rows.iter().find(|r| is(&r[key])));
+    found.unwrap_or(&Value::Null)
+}
+
+fn managers(m: &FromMonitors, name: &str, out: &mut Text) {
+    let standbys = m.mgr_map["standbys"].as_array().into_iter().flatten();
+    let waiting: Vec<&str> = standbys.map(|s| text(s, "name")).filter(|n| *n != name).collect();
+    let all = || std::iter::once((name, 1.0)).chain(waiting.iter().map(|n| (*n, 0.0)));
     out.metric("ceph_mgr_status", Kind::Gauge, "MGR status (0=standby, 1=active)");
-    out.value("ceph_mgr_status", &[("ceph_daemon", &format!("mgr.{name}"))], 1.0);
+    for (name, active) in all() {
+        out.value("ceph_mgr_status", &[("ceph_daemon", &format!("mgr.{name}"))], active);
+    }
     out.metric("ceph_mgr_metadata", Kind::Untyped, "MGR metadata");
-    out.value(
-        "ceph_mgr_metadata",
-        &[
-            ("ceph_daemon", &format!("mgr.{name}")),
-            ("hostname", ""),
-            ("ceph_version", types::version::LONG),
-        ],
-        1.0,
-    );
+    for (name, _) in all() {
+        let told = row(&m.mgrs, "name", |n| n == name);
+        let version = told["ceph_version"].as_str().unwrap_or(types::version::LONG);
+        out.value(
+            "ceph_mgr_metadata",
+            &[
+                ("ceph_daemon", &format!("mgr.{name}")),
+                ("hostname", text(told, "hostname")),
+                ("ceph_version", version),
+            ],
+            1.0,
+        );
+    }
 }
 
 fn text<'a>(v: &'a Value, key: &str) -> &'a str {
@@ -193,12 +295,13 @@ fn health(m: &FromMonitors, out: &mut Text) {
             format!("mon.{}", text(mon, "name")),
             mon.get("rank").map(Value::to_string).unwrap_or_default(),
         );
+        let told = row(&m.mons, "name", |n| n == &mon["name"]);
         let labels = [
             ("ceph_daemon", &*daemon),
-            ("hostname", ""),
+            ("hostname", text(told, "hostname")),
             ("public_addr", text(mon, "public_addr")),
             ("rank", &rank),
-            ("ceph_version", types::version::LONG),
+            ("ceph_version", told["ceph_version"].as_str().unwrap_or(types::version::LONG)),
         ];
         out.value("ceph_mon_metadata", &labels, 1.0);
     }
@@ -251,6 +354,31 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
         ];
         out.value("ceph_osd_metadata", &labels, 1.0);
     }
+    for (metric, help) in [
+        ("ceph_disk_occupation", "Associate Ceph daemon with disk used"),
+        ("ceph_disk_occupation_human", "Associate Ceph daemon with disk used, for display"),
+    ] {
+        out.metric(metric, Kind::Untyped, help);
+        for (id, daemon) in &all {
+            let told = row(&m.osds, "id", |n| n.as_i64() == Some(i64::from(id.0)));
+            // An OSD on several devices has a line for each.
+            for device in text(told, "devices").split(',').filter(|d| !d.is_empty()) {
+                let labels = [
+                    ("ceph_daemon", &**daemon),
+                    ("db_device", ""),
+                    ("device", device),
+                    ("instance", text(told, "hostname")),
+                    ("wal_device", ""),
+                ];
+                // For display the roles of devices are left out.
+                let labels: Vec<_> = labels
+                    .into_iter()
+                    .filter(|(l, _)| metric == "ceph_disk_occupation" || !l.ends_with("_device"))
+                    .collect();
+                out.value(metric, &labels, 1.0);
+            }
+        }
+    }
     let mut each = |name: &str, kind: Kind, help: &str, of: &dyn Fn(OsdId) -> Option<f64>| {
         out.metric(name, kind, help);
         for (id, daemon) in &all {
@@ -281,10 +409,28 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
             Some(*report(o)?.counters.get(counter)? as f64)
         });
     }
+    for (counter, name, help) in OSD_SECONDS {
+        each(&format!("ceph_osd_{name}"), Kind::Counter, help, &|o| {
+            Some(*report(o)?.counters.get(counter)? as f64 / 1e9)
+        });
+    }
+    each("ceph_osd_apply_latency_ms", Kind::Gauge, "OSD stat apply_latency_ms", &|o| {
+        Some(report(o)?.stat.perf_stat.apply_latency_ns as f64 / 1e6)
+    });
+    each("ceph_osd_commit_latency_ms", Kind::Gauge, "OSD stat commit_latency_ms", &|o| {
+        Some(report(o)?.stat.perf_stat.commit_latency_ns as f64 / 1e6)
+    });
     for (counter, unit, name, help) in CAPACITY {
         each(&format!("siphon_osd_{name}"), Kind::Gauge, help, &|o| {
             Some(*report(o)?.counters.get(counter)? as f64 / unit)
         });
+    }
+    out.metric("ceph_daemon_health_metrics", Kind::Gauge, "Health metrics for Ceph daemons");
+    for (id, daemon) in &all {
+        if let Some(slow) = report(*id).and_then(|r| r.counters.get("slow_ops")) {
+            let labels = [("type", "SLOW_OPS"), ("ceph_daemon", &**daemon)];
+            out.value("ceph_daemon_health_metrics", &labels, *slow as f64);
+        }
     }
     let slow: u64 = state.pg_map.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
     out.one(
@@ -315,6 +461,17 @@ fn pools(state: &MgrState, map: &OsdMap, out: &mut Text) {
         ("total_used_raw_bytes", fs.used_raw()),
     ] {
         out.one(&format!("ceph_cluster_{name}"), Kind::Gauge, &format!("DF {name}"), bytes as f64);
+    }
+    for (name, of) in [
+        ("total_bytes", (|fs| fs.total) as fn(&types::stats::StoreStatfs) -> u64),
+        ("total_used_bytes", |fs| fs.used()),
+        ("total_used_raw_bytes", |fs| fs.used_raw()),
+    ] {
+        let metric = format!("ceph_cluster_by_class_{name}");
+        out.metric(&metric, Kind::Gauge, &format!("DF {name}"));
+        for (class, stat) in &state.digest.osd_sum_by_class {
+            out.value(&metric, &[("device_class", class)], of(&stat.statfs) as f64);
+        }
     }
     let name = |id: &PoolId| map.pool_names.get(id).cloned().unwrap_or_default();
     let rows: Vec<PoolRow> = map

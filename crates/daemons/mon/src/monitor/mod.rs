@@ -105,6 +105,8 @@ pub struct Monitor {
 pub(crate) struct Inner {
     pub replica: Replica<ClusterState>,
     pub name: String,
+    /// Where its data is.
+    dir: std::path::PathBuf,
     pub conf: Rc<RefCell<Config>>,
     pub auth: Rc<RefCell<MonAuth>>,
     /// Ranges of global ids that are this monitor's to give out: the next one, and the end.
@@ -217,6 +219,7 @@ impl Monitor {
             proposer: Proposer::new(state, now()),
             replica,
             name: layout.name.clone(),
+            dir: dir.to_owned(),
             conf: options.conf,
             auth: Rc::new(RefCell::new(mon_auth)),
             global_ids,
