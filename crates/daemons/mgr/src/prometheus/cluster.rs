@@ -675,7 +675,7 @@ mod tests {
         let monitors = FromMonitors {
             health: json!({"status": "HEALTH_WARN", "checks": {"OSD_DOWN": {"severity": "HEALTH_WARN"}}}),
             quorum: json!({"quorum": [0], "monmap": {"mons": [{"rank": 0, "name": "a"}, {"rank": 1, "name": "b"}]}}),
-            osds: Value::Null,
+            ..FromMonitors::default()
         };
         let mut out = Text::default();
         write(&MgrState::default(), &monitors, "x", &mut out);
