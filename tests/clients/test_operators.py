@@ -340,3 +340,33 @@ def test_a_host_that_is_down(siphon_factory):
     eventually(lambda: not told(), what="the host to be up")
     d.rados.shutdown()
     c.stop()
+
+
+def test_what_collectors_send_to_every_daemon(doors, cluster, some_pool):
+    mon = doors.json("mon dump")["mons"][0]["name"]
+    mgr = doors.json("mgr dump")["active_name"]
+    tell = lambda who, *words: cluster.ceph("tell", who, *words, "--format", "json")
+    for who, commands in {
+        "osd.0": ("dump_mempools", "get_mapped_pools", "dump_scrub_reservations", "perf dump", "perf schema", "config diff", "dump_blocked_ops"),
+        f"mon.{mon}": ("perf dump", "perf schema", "sessions", "ops", "config show"),
+        f"mgr.{mgr}": ("perf dump", "perf schema", "status", "config diff"),
+    }.items():
+        for command in commands:
+            assert json.loads(tell(who, *command.split())), (who, command)
+        assert tell(who, "log", "flush").strip() == ""
+        values, schema = json.loads(tell(who, "perf", "dump")), json.loads(tell(who, "perf", "schema"))
+        for section in values:
+            assert set(values[section]) <= set(schema[section]), who
+    assert "compacted" in cluster.ceph("tell", "osd.0", "compact")
+
+
+@pytest.mark.skipif(not OWN, reason="the number of a report is asked of a monitor of ours")
+def test_statistics_are_flushed(doors, cluster, some_pool):
+    with doors.rados.open_ioctx(some_pool) as io:
+        for i in range(20):
+            io.write_full(f"o{i}", b"x")
+    for osd in range(3):
+        seq = int(cluster.ceph("tell", f"osd.{osd}", "flush_pg_stats"))
+        eventually(lambda: int(cluster.ceph("osd", "last-stat-seq", f"osd.{osd}")) >= seq, what=f"the report of osd.{osd}")
+    stored = [p["stats"]["objects"] for p in doors.json("df")["pools"] if p["name"] == some_pool]
+    assert stored == [20], "all that was written before is told"

@@ -939,6 +939,23 @@ impl Inner {
         })
     }
 
+    /// What the manager keeps: names, numbers, and what they are.
+    fn counters(&self) -> [(&'static str, u64, &'static str); 5] {
+        let state = self.state.borrow();
+        let daemons: usize = state.services.map().services.values().map(|s| s.daemons.len()).sum();
+        [
+            (
+                "num_sessions",
+                self.opened.borrow().len() as u64,
+                "Daemons and clients with a session",
+            ),
+            ("num_osds", self.osds.borrow().len() as u64, "OSDs that report"),
+            ("num_pgs", state.pg_map.pgs.len() as u64, "Placement groups that were reported"),
+            ("num_service_daemons", daemons as u64, "Daemons that registered as a service"),
+            ("digest_version", state.digest.version, "Digests that were made"),
+        ]
+    }
+
     fn tell_now(
         &self,
         args: &command::Args,
@@ -968,6 +985,23 @@ impl Inner {
                     .map_err(|e| Refusal::new(types::errno::Errno::ENOENT, e.to_string()))?;
                 serde_json::json!({name: value.to_string()})
             }
+            "perf dump" | "perf schema" => {
+                let counters = self.counters();
+                let schema = |help: &str| {
+                    serde_json::json!({
+                        "type": 2, "metric_type": "gauge", "value_type": "integer",
+                        "description": help, "nick": "", "priority": 5, "units": "none",
+                    })
+                };
+                let value = |v: u64, help: &str| match args.prefix() {
+                    "perf dump" => v.into(),
+                    _ => schema(help),
+                };
+                let all = counters.iter().map(|(n, v, help)| (n.to_string(), value(*v, help)));
+                serde_json::json!({"mgr": all.collect::<serde_json::Map<_, _>>()})
+            }
+            // Lines are written as they come.
+            "log flush" => return Ok(Done::Answered(command::Reply::empty())),
             "status" | "mgr_status" => {
                 serde_json::json!({"metadata": self.metadata, "osdmap_epoch": self.state.borrow().epoch().0})
             }
@@ -1010,7 +1044,10 @@ static OWN: &[command::Command<()>] = &[
     own("config show", "show all options"),
     own("get_command_descriptions", "list the commands"),
     own("help", "list the commands"),
+    own("log flush", "write log entries to the log file"),
     own("mgr_status", "show the manager's state"),
+    own("perf dump", "show what the manager keeps, in numbers"),
+    own("perf schema", "describe these numbers"),
     own("status", "show the manager's state"),
     own("version", "show the version"),
 ];

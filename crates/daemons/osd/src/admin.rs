@@ -4,7 +4,7 @@ use crate::admin_unfound::MarkUnfoundLost;
 use crate::clock::wall_now;
 use crate::core::Core;
 use crate::shard::{NumPgs, Shard};
-use crate::shard_admin::{self, Asked, Bench, DumpQos, reply};
+use crate::shard_admin::{self, Asked, Bench, Compact, DumpQos, reply};
 use crate::{admin_query, admin_unfound};
 use command::{Args, Command, Format, Refusal, Reply, Shape, Signature, descriptions, flags};
 use conf::Config;
@@ -34,6 +34,8 @@ pub struct Admin {
     pub ping_times: Box<dyn Fn() -> BTreeMap<OsdId, PingTimes>>,
     /// The oldest map kept, and the newest one.
     pub maps: Box<dyn Fn() -> (Epoch, Epoch)>,
+    /// Reports to the mgr at once; the number of that report.
+    pub flush_stats: Box<dyn Fn() -> Option<u64>>,
     /// Booting, active or stopping.
     pub state: Box<dyn Fn() -> &'static str>,
 }
@@ -52,6 +54,8 @@ pub enum Run {
     Bench,
     /// Waits until unfound objects are given up everywhere.
     MarkUnfoundLost,
+    /// Waits for a checkpoint of the store.
+    Compact,
 }
 
 macro_rules! commands {
@@ -119,6 +123,12 @@ commands! {
     "pg name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=mark_unfound_lost name=mulcmd,type=CephChoices,strings=revert|delete",
         "mark all unfound objects in this pg as lost, either removing or reverting to a prior version if one is available", "rw",
         Run::MarkUnfoundLost;
+    "flush_pg_stats", "flush pg stats", "r", Run::Now(flush_pg_stats);
+    "log flush", "flush log entries to log file", "r", Run::Now(log_flush);
+    "compact", "write a checkpoint of the store, and free its log", "rw", Run::Compact;
+    "get_mapped_pools", "dump pools whose PG(s) are mapped to this OSD.", "r", Run::Shard(shard_admin::get_mapped_pools);
+    "dump_scrub_reservations", "show scrub reservations", "r", Run::Shard(shard_admin::dump_scrub_reservations);
+    "dump_mempools", "get mempool stats", "r", Run::Shard(shard_admin::dump_mempools);
     "dump_osd_statfs", "space of the store", "r", Run::Shard(shard_admin::dump_statfs);
     "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Shard(shard_admin::dump_store_memory);
     "clear_shards_repaired name=count,type=CephInt,req=false", "clear num_shards_repaired to clear health warning", "rw",
@@ -164,6 +174,7 @@ impl Admin {
                     let pings = (self.ping_times)();
                     reply(args, self.shard.ask(DumpQos { pings }).await)
                 }
+                Run::Compact => self.shard.ask(Compact).await,
                 Run::Bench => self.shard.ask(Bench(args.clone())).await,
                 Run::MarkUnfoundLost => self.shard.ask(MarkUnfoundLost(args.clone())).await,
             };
@@ -209,6 +220,18 @@ fn version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
         args,
         json!({"version": SHORT, "release": RELEASE, "release_type": "stable", "long": LONG}),
     )
+}
+
+fn flush_pg_stats(a: &Admin, _: &Args) -> Result<Reply, Refusal> {
+    match (a.flush_stats)() {
+        Some(seq) => Ok(Reply::data(format!("{seq}\n"))),
+        None => Err(Refusal::new(Errno::EAGAIN, "the OSD stops")),
+    }
+}
+
+/// Lines of the log are written as they come: there is nothing to wait for.
+fn log_flush(_: &Admin, _: &Args) -> Result<Reply, Refusal> {
+    Ok(Reply::empty())
 }
 
 fn git_version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {

@@ -1385,6 +1385,7 @@ fn admin_commands_answer() {
             changed: Box::new(move || count.set(count.get() + 1)),
             ping_times: Box::new(Default::default),
             maps: Box::new(|| (Epoch(1), Epoch(1))),
+            flush_stats: Box::new(|| None),
             state: Box::new(|| "active"),
         };
         let ask = async |json: &str| {

@@ -38,6 +38,21 @@ impl Question for Bench {
     }
 }
 
+/// Writes a checkpoint of the store.
+pub(crate) struct Compact;
+
+impl Question for Compact {
+    type Answer = Result<Reply, Refusal>;
+
+    async fn answer(self, core: &Rc<Core>) -> Self::Answer {
+        let begun = std::time::Instant::now();
+        let done = core.store.checkpoint().await;
+        done.map_err(|e| Refusal::new(Errno(e.errno()), e.to_string()))?;
+        let seconds = begun.elapsed().as_secs_f64();
+        Ok(Reply::data(format!("compacted omap in {seconds:.3} seconds\n")))
+    }
+}
+
 /// What classes and tenants are promised, ask for and are served.
 pub(crate) struct DumpQos {
     /// How long pings of other OSDs take.
@@ -190,6 +205,34 @@ pub(crate) fn dump_watchers(core: &Core, args: &Args) -> Result<Reply, Refusal> 
         })
         .collect();
     reply(args, Value::Array(watches))
+}
+
+pub(crate) fn get_mapped_pools(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    let pools: std::collections::BTreeSet<i64> =
+        core.hosts().iter().map(|h| h.pgid.pool.0).collect();
+    reply(args, json!({"mapped_pools": pools}))
+}
+
+pub(crate) fn dump_scrub_reservations(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    let (own, others) = core.scrubbing_groups();
+    reply(args, json!({"scrubs_local": own, "scrubs_remote": others}))
+}
+
+/// What the store keeps in memory, under the names of Ceph's pools of memory that are for the
+/// same.
+pub(crate) fn dump_mempools(core: &Core, args: &Args) -> Result<Reply, Refusal> {
+    let statfs = core.store.statfs();
+    let pool = |bytes: u64| json!({"bytes": bytes});
+    reply(
+        args,
+        json!({"mempool": {
+            "by_pool": {
+                "bluestore_cache_data": pool(statfs.cached),
+                "bluestore_writing_deferred": pool(statfs.deferred),
+            },
+            "total": pool(statfs.cached + statfs.deferred),
+        }}),
+    )
 }
 
 pub(crate) fn list_pgs(core: &Core, args: &Args) -> Result<Reply, Refusal> {

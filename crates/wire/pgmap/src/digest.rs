@@ -62,7 +62,7 @@ pub struct Joining {
 
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 1)]
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
@@ -99,6 +99,9 @@ pub struct Digest {
     /// Background work, by name.
     #[denc(since = 3)]
     pub jobs: BTreeMap<String, crate::jobs::Job>,
+    /// The last report of each OSD: the epoch in which it came up, above 32 bits of its number.
+    #[denc(since = 4)]
+    pub osd_seqs: BTreeMap<OsdId, u64>,
 }
 
 impl Digest {

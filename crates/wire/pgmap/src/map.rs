@@ -225,6 +225,11 @@ impl PgMap {
             pg_sum,
             osd_sum: self.osd_sum(|_| true),
             pgs_by_osd: self.pgs_by_osd(),
+            osd_seqs: self
+                .osds
+                .iter()
+                .map(|(id, r)| (*id, OsdStat::seq_of(r.up_from, r.seq)))
+                .collect(),
             osd_epochs: self.osds.iter().map(|(id, r)| (*id, r.epoch)).collect(),
             usage_by_osd: self
                 .osds

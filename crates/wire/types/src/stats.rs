@@ -433,6 +433,12 @@ pub struct OsdStat {
 }
 
 impl OsdStat {
+    /// The number by which operators know a report: the epoch in which the OSD came up, above 32
+    /// bits of the count of its reports (Ceph: `osd_stat_t::seq`).
+    pub fn seq_of(up_from: Epoch, count: u64) -> u64 {
+        u64::from(up_from.0) << 32 | count & 0xffff_ffff
+    }
+
     /// Counts another OSD in.
     pub fn add(&mut self, other: &OsdStat) {
         self.statfs.add(&other.statfs);

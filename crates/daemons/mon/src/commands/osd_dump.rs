@@ -15,6 +15,13 @@ use types::{Dump, Epoch, OsdId, OsdMap, Utime};
 pub(super) static COMMANDS: &[Entry] = &[
     read("osd stat", "Count the OSDs.", "osd", "r", stat),
     read(
+        "osd last-stat-seq name=id,type=CephOsdName",
+        "Show the number of the last report of an OSD that reached the monitors.",
+        "osd",
+        "r",
+        last_stat_seq,
+    ),
+    read(
         "osd dump name=epoch,type=CephInt,range=0,req=false",
         "Show the OSD map.",
         "osd",
@@ -169,6 +176,13 @@ pub fn summary_text(map: &OsdMap, now: Utime, prefix: &str, epoch: bool) -> Stri
         text.push_str(&format!("{prefix}flags {}\n", flag_names(important)));
     }
     text
+}
+
+fn last_stat_seq(c: &Read<'_>) -> Answer {
+    let osd = super::osd_arg(c.args, "id")?;
+    let digest = c.env.stats.digest.as_ref();
+    let seq = digest.and_then(|d| d.osd_seqs.get(&osd)).copied().unwrap_or(0);
+    Ok(c.format().reply(|| json!({"seq": seq}), || format!("{seq}\n")))
 }
 
 fn stat(c: &Read<'_>) -> Answer {

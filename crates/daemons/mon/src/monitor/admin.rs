@@ -41,7 +41,9 @@ static OWN: &[Command<()>] = &[
     changing("quorum exit", "leave the quorum, and stay out of it"),
     own("get_command_descriptions", "list the commands"),
     own("help", "list the commands"),
+    own("log flush", "write log entries to the log file"),
     own("perf dump", "show counters"),
+    own("perf schema", "describe counters"),
 ];
 
 /// What the stock tool builds its parser from: the socket's own commands and those of the table
@@ -148,13 +150,27 @@ impl Inner {
                     conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
                 json!({name: v.to_string()})
             }
-            "perf dump" => json!({"mon": {
-                "num_sessions": self.sessions.borrow().len(),
-                "num_elections": self.part.borrow().won + self.part.borrow().lost,
-                "election_win": self.part.borrow().won,
-                "election_lose": self.part.borrow().lost,
-                "osdmap_epoch": self.committed().osd.map().epoch.0,
-            }}),
+            "perf dump" => {
+                let counters = self.counters();
+                let values = counters.iter().map(|(n, _, v, _)| (n.to_string(), json!(v)));
+                json!({"mon": values.collect::<Map<_, _>>()})
+            }
+            "perf schema" => {
+                let counters = self.counters();
+                let each = counters.iter().map(|(name, grows, _, help)| {
+                    // Ceph's bits: 2 an integer, 8 a counter.
+                    let kind = if *grows { 10 } else { 2 };
+                    let word = if *grows { "counter" } else { "gauge" };
+                    let schema = json!({
+                        "type": kind, "metric_type": word, "value_type": "integer",
+                        "description": help, "nick": "", "priority": 5, "units": "none",
+                    });
+                    (name.to_string(), schema)
+                });
+                json!({"mon": each.collect::<Map<_, _>>()})
+            }
+            // Lines are written as they come.
+            "log flush" => return Ok(Reply::empty()),
             "ops" => self.ops.in_flight(now()),
             "dump_historic_ops" => self.ops.historic(now(), history_limits(&conf)),
             _ => {
@@ -163,6 +179,20 @@ impl Inner {
             }
         };
         Ok(Reply::data(format.json(&value)))
+    }
+
+    /// Counters: the name, whether it only grows, its value, and what it is.
+    fn counters(&self) -> [(&'static str, bool, u64, &'static str); 5] {
+        let (won, lost) = (self.part.borrow().won, self.part.borrow().lost);
+        let sessions = self.sessions.borrow().len() as u64;
+        let epoch = u64::from(self.committed().osd.map().epoch.0);
+        [
+            ("num_sessions", false, sessions, "Open sessions"),
+            ("num_elections", true, won + lost, "Elections participated in"),
+            ("election_win", true, won, "Elections won"),
+            ("election_lose", true, lost, "Elections lost"),
+            ("osdmap_epoch", false, epoch, "Newest OSD map"),
+        ]
     }
 
     fn admin_set(&self, args: &Args, format: Format) -> Answer {

@@ -640,6 +640,7 @@ impl Daemon {
         let own = self.superblock.borrow();
         let (w1, w2) = (Rc::downgrade(self), Rc::downgrade(self));
         let (w3, w4) = (Rc::downgrade(self), Rc::downgrade(self));
+        let w5 = Rc::downgrade(self);
         let maps = move || {
             let d = w2.upgrade();
             d.map_or_else(Default::default, |d| (d.superblock.borrow().oldest, d.epoch()))
@@ -655,6 +656,7 @@ impl Daemon {
                 w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())
             }),
             maps: Box::new(maps),
+            flush_stats: Box::new(move || w5.upgrade().map(|d| d.flush_stats())),
             state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
         }
     }

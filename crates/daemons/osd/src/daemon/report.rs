@@ -31,6 +31,8 @@ pub(super) struct Reports {
     wanted: Cell<Option<bool>>,
     news: Rc<Notify>,
     seq: Cell<u64>,
+    /// A report is being put together.
+    sending: Cell<bool>,
     /// The groups that this OSD led, and [`print`] of each.
     told: RefCell<BTreeMap<PgId, u64>>,
     map: Cell<Epoch>,
@@ -44,6 +46,7 @@ impl Default for Reports {
             wanted: Cell::default(),
             news: Rc::default(),
             seq: Cell::default(),
+            sending: Cell::default(),
             told: RefCell::default(),
             map: Cell::default(),
             full: Cell::new(true),
@@ -168,13 +171,26 @@ impl Daemon {
         self.manager.reports.news.notify_one();
     }
 
+    /// Has the mgr told of everything at once. The number of the first report that has all that
+    /// is true by this moment.
+    pub(super) fn flush_stats(&self) -> u64 {
+        let reports = &self.manager.reports;
+        // One that is under way may have looked at some groups before.
+        let seq = reports.seq.get() + 1 + u64::from(reports.sending.get());
+        let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
+        self.report(true);
+        OsdStat::seq_of(up_from, seq)
+    }
+
     /// Reports as often as somebody wants that.
     pub(super) async fn run_reports(daemon: Weak<Daemon>) {
         while let Some(news) = daemon.upgrade().map(|d| d.manager.reports.news.clone()) {
             news.notified().await;
             let Some(d) = daemon.upgrade() else { return };
             if let Some(all) = d.manager.reports.wanted.take() {
+                d.manager.reports.sending.set(true);
                 d.send_report(all).await;
+                d.manager.reports.sending.set(false);
             }
         }
     }
