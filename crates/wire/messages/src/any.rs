@@ -103,11 +103,11 @@ macro_rules! registry {
 
 registry! {
     Auth, AuthReply, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, GetConfig, GetPoolStats,
-    GetPoolStatsReply, KvData, Log, LogAck, MdsMapMsg, MgrClose, MgrCommand, MgrCommandReply,
+    GetPoolStatsReply, KvData, Log, LogAck, MdsBeacon, MdsLoadTargets, MdsMapMsg, MgrClose, MgrCommand, MgrCommandReply,
     MgrBeacon, MgrConfigure, MgrDigest, MgrMapMsg, MgrOpen, MgrReport, MonCommand, MonCommandAck, MonForward,
     MonGetMap, MonGetOsdMap, MonGetVersion, MonGetVersionReply, MonGlobalId, MonHealthChecks,
     MonMapMsg, MonRoute, MonSubscribe, MonSubscribeAck, OsdAlive, OsdBackoff, OsdBeacon, OsdBoot,
     OsdFailure, OsdForceRecovery, OsdFull, OsdMapMsg, OsdMarkMeDead, OsdMarkMeDown, OsdOp, OsdOpReply,
     OsdPgCreated, OsdPgTemp, OsdPing, OsdScrub, OsdStatsReport, PeerMessage, Ping, PoolOp, PoolOpReply,
-    QosDemand, QosShares, RaftMessage, ServiceMapMsg, Statfs, StatfsReply, WatchNotify,
+    QosDemand, QosShares, RaftMessage, RemoveSnaps, ServiceMapMsg, Statfs, StatfsReply, WatchNotify,
 }

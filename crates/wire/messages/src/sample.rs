@@ -146,6 +146,8 @@ structs! {
     MgrOpen { daemon_name, service_name, service, config, config_defaults }
     MgrConfigure { stats_period, stats_threshold }
     MgrBeacon { paxos, addrs, gid, available, name, fsid, metadata, services, features, clients }
+    MdsHealth { metrics }
+    MdsHealthMetric { kind, severity, message, metadata }
     MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status }
     PerfCounterType { path, description, nick, kind, priority, unit }
     DaemonHealthMetric { kind, value }
@@ -174,6 +176,31 @@ structs! {
     SnapContext { seq, snaps }
     Redirect { locator, object, legacy_instructions }
     WatchNotify { cookie, ver, notify_id, opcode, payload, return_code, notifier_gid, answers }
+}
+
+impl<T: Sample + Ord> Sample for std::collections::BTreeSet<T> {
+    fn sample(g: &mut Gen) -> Self {
+        (0..g.below(4)).map(|_| T::sample(g)).collect()
+    }
+}
+
+impl Sample for MdsBeacon {
+    fn sample(g: &mut Gen) -> Self {
+        let boots = bool::sample(g);
+        MdsBeacon {
+            paxos: Sample::sample(g),
+            fsid: Sample::sample(g),
+            gid: Sample::sample(g),
+            state: if boots { fsmap::MdsState::BOOT.0 } else { 13 },
+            seq: Sample::sample(g),
+            name: Sample::sample(g),
+            compat: Sample::sample(g),
+            health: Sample::sample(g),
+            metadata: if boots { Sample::sample(g) } else { BTreeMap::new() },
+            features: Sample::sample(g),
+            fs: Sample::sample(g),
+        }
+    }
 }
 
 impl Sample for OsdPing {

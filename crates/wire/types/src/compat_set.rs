@@ -6,6 +6,7 @@ use denc::{Decode, Encode, Features, Reader, Result};
 use denc_derive::Denc;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Features by number from 1 to 63 (Ceph: `CompatSet::FeatureSet`, `include/CompatSet.h`; a mask,
 /// then the names).
@@ -69,6 +70,43 @@ impl CompatSet {
     /// Whether software that knows `self` may write what needs `other`.
     pub fn writeable(&self, other: &CompatSet) -> bool {
         self.readable(other) && other.ro_compat.mask() & !self.ro_compat.mask() == 0
+    }
+}
+
+impl CompatSet {
+    /// Adds what `other` needs.
+    pub fn merge(&mut self, other: &CompatSet) {
+        for (mine, theirs) in [
+            (&mut self.compat, &other.compat),
+            (&mut self.ro_compat, &other.ro_compat),
+            (&mut self.incompat, &other.incompat),
+        ] {
+            let new = theirs.names.iter().map(|(id, name)| (*id, name.clone()));
+            mine.names.extend(new);
+        }
+    }
+
+    /// The numbers alone: `{c=[1],r=[1],i=[7ff]}` (Ceph: `CompatSet::printlite`).
+    pub fn lite(&self) -> String {
+        let (c, r, i) = (self.compat.mask(), self.ro_compat.mask(), self.incompat.mask());
+        // Ceph counts "no feature 0" as the lowest bit of its masks.
+        format!("{{c=[{:x}],r=[{:x}],i=[{:x}]}}", c | 1, r | 1, i | 1)
+    }
+}
+
+impl fmt::Display for CompatSet {
+    /// `compat={},rocompat={},incompat={1=base v0.20,...}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |set: &FeatureSet| {
+            set.names.iter().map(|(id, name)| format!("{id}={name}")).collect::<Vec<_>>().join(",")
+        };
+        write!(
+            f,
+            "compat={{{}}},rocompat={{{}}},incompat={{{}}}",
+            names(&self.compat),
+            names(&self.ro_compat),
+            names(&self.incompat)
+        )
     }
 }
 

@@ -1,198 +1,29 @@
-//! File system maps: as much as a cluster without file systems needs.
-//!
-//! File systems and daemons in a map of another cluster are kept as they came, so that reading and
-//! writing such a map does not change it.
+//! The map of one file system.
 
-use crate::compat_set::{CompatSet, FeatureSet};
+use super::features::ClientFeatures;
+use super::info::{MdsInfo, MdsState, Rank};
+use super::{default_compat, list};
+use crate::compat_set::CompatSet;
 use crate::dump::{Dump, shown};
 use crate::{Epoch, Utime};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::BytesMut;
 use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope};
-use denc_derive::Denc;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
 
-/// A value in an envelope that we do not look into: all of its bytes, the envelope's included.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Opaque(Bytes);
-
-impl Encode for Opaque {
-    fn encode(&self, out: &mut BytesMut, _: Features) {
-        out.put_slice(&self.0);
-    }
-}
-impl Decode for Opaque {
-    fn decode(r: &mut Reader) -> Result<Self> {
-        let mut ahead = r.clone();
-        ahead.skip("envelope", 2)?;
-        let body: Bytes = ahead.get()?;
-        Ok(Opaque(r.bytes("envelope", 6 + body.len())?))
-    }
-}
-
-/// The compatibility set of new file systems (Ceph: `MDSMap::get_compat_set_default`).
-pub fn default_compat() -> CompatSet {
-    let incompat = FeatureSet::new(&[
-        (1, "base v0.20"),
-        (2, "client writeable ranges"),
-        (3, "default file layouts on dirs"),
-        (4, "dir inode in separate object"),
-        (5, "mds uses versioned encoding"),
-        (6, "dirfrag is stored in omap"),
-        (8, "no anchor table"),
-        (9, "file layout v2"),
-        (10, "snaprealm v2"),
-    ]);
-    CompatSet { incompat, ..Default::default() }
-}
-
-/// All file systems (Ceph: `FSMap`, `mds/FSMap.h`, version 7, compat 6).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FsMap {
-    /// Version of the map.
-    pub epoch: Epoch,
-    /// Number of the next file system.
-    pub next_filesystem_id: u64,
-    /// The file system of clients that name none, or -1.
-    pub legacy_client_fscid: i32,
-    /// Compatibility set of new file systems.
-    pub default_compat: CompatSet,
-    /// Several file systems are allowed.
-    pub enable_multiple: bool,
-    /// File systems (`Filesystem`).
-    pub filesystems: Vec<Opaque>,
-    /// Which file system a daemon serves, by global id.
-    pub mds_roles: BTreeMap<u64, i32>,
-    /// Daemons that wait (`MDSMap::mds_info_t`), by global id.
-    pub standby_daemons: BTreeMap<u64, Opaque>,
-    /// When they began to.
-    pub standby_epochs: BTreeMap<u64, Epoch>,
-    /// Several file systems were allowed once.
-    pub ever_enabled_multiple: bool,
-}
-
-impl Default for FsMap {
-    /// The map of a new cluster.
-    fn default() -> Self {
-        FsMap {
-            epoch: Epoch(0),
-            next_filesystem_id: 1,
-            legacy_client_fscid: -1,
-            default_compat: default_compat(),
-            enable_multiple: true,
-            filesystems: Vec::new(),
-            mds_roles: BTreeMap::new(),
-            standby_daemons: BTreeMap::new(),
-            standby_epochs: BTreeMap::new(),
-            ever_enabled_multiple: true,
-        }
-    }
-}
-
-impl Encode for FsMap {
-    fn encode(&self, out: &mut BytesMut, f: Features) {
-        envelope(out, 7, 6, |out| {
-            self.epoch.encode(out, f);
-            self.next_filesystem_id.encode(out, f);
-            self.legacy_client_fscid.encode(out, f);
-            self.default_compat.encode(out, f);
-            self.enable_multiple.encode(out, f);
-            self.filesystems.encode(out, f);
-            self.mds_roles.encode(out, f);
-            self.standby_daemons.encode(out, f);
-            self.standby_epochs.encode(out, f);
-            self.ever_enabled_multiple.encode(out, f);
-        });
-    }
-}
-impl Decode for FsMap {
-    fn decode(r: &mut Reader) -> Result<Self> {
-        let (struct_v, mut r) = r.envelope("FSMap", 7)?;
-        if struct_v < 6 {
-            return Err(DecodeError::TooOld { what: "FSMap", struct_v, oldest: 6 });
-        }
-        Ok(FsMap {
-            epoch: r.get()?,
-            next_filesystem_id: r.get()?,
-            legacy_client_fscid: r.get()?,
-            default_compat: r.get()?,
-            enable_multiple: r.get()?,
-            filesystems: r.get()?,
-            mds_roles: r.get()?,
-            standby_daemons: r.get()?,
-            standby_epochs: r.get()?,
-            ever_enabled_multiple: if struct_v >= 7 { r.get()? } else { false },
-        })
-    }
-}
-impl Dump for FsMap {
-    fn dump(&self) -> Value {
-        json!({
-            "epoch": self.epoch,
-            "default_fscid": self.legacy_client_fscid,
-            "compat": self.default_compat.dump(),
-            "feature_flags": {
-                "enable_multiple": self.enable_multiple,
-                "ever_enabled_multiple": self.ever_enabled_multiple,
-            },
-            "standbys": self.standby_epochs.iter().map(|(gid, epoch)| json!({"gid": gid, "epoch": epoch})).collect::<Vec<_>>(),
-            "filesystems": self.filesystems.iter().map(dump_filesystem).collect::<Vec<_>>(),
-        })
-    }
-}
-
-/// What can be shown of a file system (Ceph: `Filesystem`, version 2: its number, its map,
-/// mirroring).
-fn dump_filesystem(fs: &Opaque) -> Value {
-    let mut r = Reader::new(fs.0.clone());
-    let mut parts = || -> Result<(i32, MdsMap)> {
-        let (_, mut body) = r.envelope("Filesystem", u8::MAX)?;
-        let id = body.get()?;
-        Ok((id, MdsMap::decode(&mut Reader::new(body.get()?))?))
-    };
-    match parts() {
-        Ok((id, map)) => json!({"mdsmap": map.dump(), "id": id}),
-        Err(e) => json!({"error": e.to_string()}),
-    }
-}
-
-/// A file system as clients choose it (Ceph: `FSMapUser::fs_info_t`, version 1).
-#[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
-#[denc(version = 1, compat = 1)]
-pub struct FsUserInfo {
-    /// Its number.
-    pub cid: i32,
-    /// Its name.
-    pub name: String,
-}
-
-/// The part of the map that clients need (Ceph: `FSMapUser`, `mds/FSMapUser.h`, version 1).
-#[derive(Clone, PartialEq, Eq, Debug, Denc)]
-#[denc(version = 1, compat = 1)]
-pub struct FsMapUser {
-    /// Version of the map.
-    pub epoch: Epoch,
-    /// The file system of clients that name none, or -1.
-    pub legacy_client_fscid: i32,
-    /// File systems.
-    pub filesystems: Vec<FsUserInfo>,
-}
-
-impl Default for FsMapUser {
-    fn default() -> Self {
-        FsMapUser { epoch: Epoch(0), legacy_client_fscid: -1, filesystems: Vec::new() }
-    }
-}
-
-impl Dump for FsMapUser {
-    fn dump(&self) -> Value {
-        let fs = |fs: &FsUserInfo| json!({"id": fs.cid, "name": fs.name});
-        json!({
-            "epoch": self.epoch,
-            "default_fscid": self.legacy_client_fscid,
-            "filesystems": self.filesystems.iter().map(fs).collect::<Vec<_>>(),
-        })
-    }
+/// Flags of a file system (Ceph: `CEPH_MDSMAP_*`, `include/ceph_fs.h`).
+pub mod flag {
+    /// No daemon gets a rank.
+    pub const NOT_JOINABLE: u32 = 1;
+    /// Snapshots may be taken.
+    pub const ALLOW_SNAPS: u32 = 1 << 1;
+    /// Snapshots may be taken with several ranks.
+    pub const ALLOW_MULTIMDS_SNAPS: u32 = 1 << 4;
+    /// Daemons that wait may follow a rank's journal.
+    pub const ALLOW_STANDBY_REPLAY: u32 = 1 << 5;
+    /// The flags of a new file system.
+    pub const DEFAULTS: u32 = ALLOW_SNAPS | ALLOW_MULTIMDS_SNAPS;
 }
 
 /// One file system (Ceph: `MDSMap`, `mds/MDSMap.h`, version 5, compat 4, extended version 16).
@@ -215,7 +46,7 @@ pub struct MdsMap {
     /// How many ranks there should be.
     pub max_mds: i32,
     /// Daemons (`mds_info_t`) by global id.
-    pub mds_info: BTreeMap<u64, Opaque>,
+    pub mds_info: BTreeMap<u64, MdsInfo>,
     /// Pools of data.
     pub data_pools: Vec<i64>,
     /// Pool of content-addressed data, or -1.
@@ -232,9 +63,9 @@ pub struct MdsMap {
     pub tableserver: i32,
     /// Ranks that exist.
     pub ranks_in: BTreeSet<i32>,
-    /// Who has which rank.
+    /// The daemon (global id) of each rank that is held.
     pub up: BTreeMap<i32, u64>,
-    /// Ranks that nobody has.
+    /// Ranks without a daemon.
     pub failed: BTreeSet<i32>,
     /// Ranks that stopped.
     pub stopped: BTreeSet<i32>,
@@ -258,15 +89,15 @@ pub struct MdsMap {
     pub standby_count_wanted: i32,
     /// `max_mds` before it was taken down.
     pub old_max_mds: i32,
-    /// Features that clients must have, as a bit set.
-    pub required_client_features: Bytes,
+    /// Features that clients must have.
+    pub required_client_features: ClientFeatures,
 }
 
 impl Default for MdsMap {
     fn default() -> Self {
         MdsMap {
             epoch: Epoch(0),
-            flags: 0x12,
+            flags: flag::DEFAULTS,
             last_failure: Epoch(0),
             root: 0,
             session_timeout: 60,
@@ -276,7 +107,7 @@ impl Default for MdsMap {
             mds_info: BTreeMap::new(),
             data_pools: Vec::new(),
             cas_pool: -1,
-            compat: CompatSet::default(),
+            compat: default_compat(),
             metadata_pool: -1,
             created: Utime::ZERO,
             modified: Utime::ZERO,
@@ -295,7 +126,7 @@ impl Default for MdsMap {
             balancer: String::new(),
             standby_count_wanted: -1,
             old_max_mds: 0,
-            required_client_features: Bytes::new(),
+            required_client_features: ClientFeatures::default(),
         }
     }
 }
@@ -304,6 +135,107 @@ impl MdsMap {
     /// What is sent when there is no file system: newer than any (Ceph: `create_null_mdsmap`).
     pub fn none() -> Self {
         MdsMap { epoch: Epoch(u32::MAX), ..Self::default() }
+    }
+}
+
+impl MdsMap {
+    /// Whether a flag is set.
+    pub fn has(&self, bits: u32) -> bool {
+        self.flags & bits != 0
+    }
+
+    /// Sets or clears a flag.
+    pub fn set(&mut self, bits: u32, on: bool) {
+        if on {
+            self.flags |= bits;
+        } else {
+            self.flags &= !bits;
+        }
+    }
+
+    /// The daemon that holds a rank.
+    pub fn holder(&self, rank: Rank) -> Option<&MdsInfo> {
+        self.up.get(&rank).and_then(|gid| self.mds_info.get(gid))
+    }
+
+    /// The daemon that follows a rank's journal.
+    pub fn follower(&self, rank: Rank) -> Option<&MdsInfo> {
+        self.mds_info.values().find(|i| i.rank == rank && i.state == MdsState::STANDBY_REPLAY)
+    }
+
+    /// Whether a rank is failed, damaged, or on its way to being served.
+    pub fn is_degraded(&self) -> bool {
+        !self.failed.is_empty()
+            || !self.damaged.is_empty()
+            || self.mds_info.values().any(|i| i.state.is_degraded())
+    }
+
+    /// Whether ranks may be added or taken away: none is coming or going.
+    pub fn is_resizeable(&self) -> bool {
+        let moving = [MdsState::CREATING, MdsState::STARTING, MdsState::STOPPING];
+        !self.is_degraded() && !self.mds_info.values().any(|i| moving.contains(&i.state))
+    }
+
+    /// Whether a rank is served and no daemon follows its journal.
+    pub fn is_followable(&self, rank: Rank) -> bool {
+        self.holder(rank).is_some_and(|i| !i.state.is_degraded()) && self.follower(rank).is_none()
+    }
+
+    /// How many more daemons should wait, if `standbys` do.
+    pub fn standbys_missing(&self, standbys: usize) -> usize {
+        let following =
+            self.mds_info.values().filter(|i| i.state == MdsState::STANDBY_REPLAY).count();
+        usize::try_from(self.standby_count_wanted).unwrap_or(0).saturating_sub(standbys + following)
+    }
+
+    /// The text of `fs get` and `fs dump`.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let set = |s: &BTreeSet<i32>| list(s);
+        let up: Vec<String> = self.up.iter().map(|(rank, gid)| format!("{rank}={gid}")).collect();
+        let pools: Vec<String> = self.data_pools.iter().map(i64::to_string).collect();
+        let inline = if self.inline_data_enabled { "enabled" } else { "disabled" };
+        for (name, value) in [
+            ("fs_name", self.fs_name.clone()),
+            ("epoch", self.epoch.to_string()),
+            ("flags", format!("{:x}", self.flags)),
+            ("created", self.created.to_string()),
+            ("modified", self.modified.to_string()),
+            ("tableserver", self.tableserver.to_string()),
+            ("root", self.root.to_string()),
+            ("session_timeout", self.session_timeout.to_string()),
+            ("session_autoclose", self.session_autoclose.to_string()),
+            ("max_file_size", self.max_file_size.to_string()),
+            ("required_client_features", self.required_client_features.to_string()),
+            ("last_failure", self.last_failure.to_string()),
+            ("last_failure_osd_epoch", self.last_failure_osd_epoch.to_string()),
+            ("compat", self.compat.to_string()),
+            ("max_mds", self.max_mds.to_string()),
+            ("in", set(&self.ranks_in)),
+            ("up", format!("{{{}}}", up.join(","))),
+            ("failed", set(&self.failed)),
+            ("damaged", set(&self.damaged)),
+            ("stopped", set(&self.stopped)),
+            ("data_pools", format!("[{}]", pools.join(","))),
+            ("metadata_pool", self.metadata_pool.to_string()),
+            ("inline_data", inline.to_owned()),
+            ("balancer", self.balancer.clone()),
+            ("standby_count_wanted", self.standby_count_wanted.max(0).to_string()),
+        ] {
+            let _ = writeln!(out, "{name}\t{value}");
+        }
+        let mut daemons: Vec<&MdsInfo> = self.mds_info.values().collect();
+        daemons.sort_by_key(|i| (i.rank, i.inc.wrapping_sub(1) as u32));
+        for info in daemons {
+            let _ = writeln!(out, "{info}");
+        }
+        out
+    }
+}
+
+impl fmt::Display for MdsMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
     }
 }
 
@@ -409,6 +341,8 @@ impl Dump for MdsMap {
     fn dump(&self) -> Value {
         let up: serde_json::Map<_, _> =
             self.up.iter().map(|(rank, gid)| (format!("mds_{rank}"), json!(gid))).collect();
+        let info: serde_json::Map<_, _> =
+            self.mds_info.iter().map(|(gid, info)| (format!("gid_{gid}"), info.dump())).collect();
         json!({
             "epoch": self.epoch,
             "flags": self.flags,
@@ -420,7 +354,7 @@ impl Dump for MdsMap {
             "root": self.root,
             "session_timeout": self.session_timeout,
             "session_autoclose": self.session_autoclose,
-            "required_client_features": {},
+            "required_client_features": self.required_client_features.dump(),
             "max_file_size": self.max_file_size,
             "last_failure": self.last_failure,
             "last_failure_osd_epoch": self.last_failure_osd_epoch,
@@ -431,7 +365,7 @@ impl Dump for MdsMap {
             "failed": self.failed,
             "damaged": self.damaged,
             "stopped": self.stopped,
-            "info": {},
+            "info": info,
             "data_pools": self.data_pools,
             "metadata_pool": self.metadata_pool,
             "enabled": self.enabled,
@@ -439,32 +373,5 @@ impl Dump for MdsMap {
             "balancer": self.balancer,
             "standby_count_wanted": self.standby_count_wanted.max(0),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn empty_maps_come_back() {
-        let map = FsMap { epoch: Epoch(1), ..Default::default() };
-        assert_eq!(FsMap::from_bytes(&map.to_bytes(Features::ALL)).unwrap(), map);
-        let none = MdsMap::none();
-        assert_eq!(MdsMap::from_bytes(&none.to_bytes(Features::ALL)).unwrap(), none);
-        let user = FsMapUser::default();
-        assert_eq!(FsMapUser::from_bytes(&user.to_bytes(Features::ALL)).unwrap(), user);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_kept() {
-        let strange = Opaque(Bytes::from_static(&[9, 1, 3, 0, 0, 0, 7, 8, 9]));
-        let map = FsMap {
-            filesystems: vec![strange.clone()],
-            standby_daemons: [(5, strange)].into(),
-            ..Default::default()
-        };
-        assert_eq!(FsMap::from_bytes(&map.to_bytes(Features::ALL)).unwrap(), map);
-        assert!(Opaque::from_bytes(&Bytes::from_static(&[9, 1, 3, 0, 0, 0, 7])).is_err());
     }
 }
