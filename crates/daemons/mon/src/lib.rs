@@ -15,6 +15,7 @@ pub mod config_db;
 pub mod device;
 pub mod host;
 mod lag;
+pub mod mds_map;
 pub mod mgr_map;
 pub mod mkfs;
 pub(crate) mod monitor;

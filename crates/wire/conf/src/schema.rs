@@ -204,6 +204,10 @@ mon_clock_drift_warn_backoff|float|advanced|5|1..|r|mon|Base of the growing paus
 clock_offset|float|dev|0||r|mon|Seconds that are added to what the system's clock says.
 mon_mgr_beacon_grace|secs|advanced|30|1..|r|mon|Seconds without a beacon after which the manager is replaced.
 mon_mgr_blocklist_interval|float|dev|86400|3600..|r|mon|Seconds for which OSDs refuse a manager that was replaced.
+mon_mds_blocklist_interval|float|dev|86400|3600..|r|mon|Seconds for which OSDs refuse a metadata server that lost its rank.
+mds_beacon_grace|float|advanced|15||r|mon,mds|Seconds without a beacon after which a metadata server is replaced.
+mds_beacon_interval|float|advanced|4||r|mon,mds|Seconds between two beacons of a metadata server.
+mds_enforce_unique_name|bool|advanced|true||r|mon|A metadata server that starts takes the place of an earlier one of its name.
 mon_mgr_mkfs_grace|int|dev|120|0..|r|mon|Seconds for which a new cluster may be without a manager.
 mon_mgr_inactive_grace|int|advanced|60|0..|r|mon|Seconds without a manager after which that is an error.
 osd_map_message_max|int|advanced|40|1..|r|mon,osd|How many map epochs one message carries at most.

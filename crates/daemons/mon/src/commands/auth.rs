@@ -1,6 +1,6 @@
 //! `auth`: entities, their keys and their caps.
 
-use super::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
+use super::{Answer, Entry, Read, Write, flagged, read, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::state::Change;
 use ::auth::caps::{MdsCap, MgrCap, MonCap, OsdCap};
@@ -73,13 +73,6 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rwx",
         get_or_create,
     ),
-    unsupported(
-        "fs authorize name=filesystem,type=CephString name=entity,type=CephString name=caps,type=CephString,n=N",
-        "Add an entity for a file system.",
-        "auth",
-        "rwx",
-        "there are no file systems",
-    ),
     write(
         "auth caps name=entity,type=CephString name=caps,type=CephString,n=N",
         "Replace an entity's caps.",
@@ -94,7 +87,7 @@ pub(super) static COMMANDS: &[Entry] = &[
     write("auth rm name=entity,type=CephString", "Remove an entity.", "auth", "rwx", remove),
 ];
 
-fn entity(text: &str, what: &str) -> Result<AuthName, Refusal> {
+pub(super) fn entity(text: &str, what: &str) -> Result<AuthName, Refusal> {
     text.parse().map_err(|_| Refusal::invalid(what.to_owned()))
 }
 
@@ -109,7 +102,7 @@ fn formatted(name: &AuthName, auth: &EntityAuth) -> Value {
     json!({ "entity": name.to_string(), "key": auth.key.to_base64(), "caps": caps })
 }
 
-fn keyring(format: Format, entries: &[(AuthName, EntityAuth)]) -> Reply {
+pub(super) fn keyring(format: Format, entries: &[(AuthName, EntityAuth)]) -> Reply {
     match format {
         Format::Plain => Reply::data(entries.iter().cloned().collect::<Keyring>().to_string()),
         f => Reply::data(f.json(&entries.iter().map(|(n, a)| formatted(n, a)).collect::<Value>())),
@@ -179,7 +172,7 @@ fn list(c: &Read<'_>) -> Answer {
 }
 
 /// Whether the text is one of the service's grammar, and the service one that there is.
-fn valid(conf: &Config, service: &str, text: &str) -> Result<(), Refusal> {
+pub(super) fn valid(conf: &Config, service: &str, text: &str) -> Result<(), Refusal> {
     let all = conf.bool("mon_auth_validate_all_caps");
     let parsed = match service {
         "mon" => text.parse::<MonCap>().map(drop),

@@ -60,6 +60,8 @@ fn ratios_out_of_order(map: &types::OsdMap, failsafe: f64) -> Vec<String> {
 pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
     let mut all = env.stats.health.clone();
     let conf = env.conf.borrow();
+    let of_fs = super::fs::health_checks(&state.fs, &env.stats.mds_health);
+    all.checks.extend(of_fs.into_iter().map(|(code, check)| (code.to_owned(), check)));
     let mut add = |code: &str, severity: u8, summary: String, detail: Vec<String>| {
         let count = detail.len().max(1) as i64;
         all.checks.insert(code.into(), HealthCheck { severity, summary, detail, count });

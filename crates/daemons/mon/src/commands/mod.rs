@@ -179,6 +179,8 @@ pub struct Stats {
     pub commands: Rc<serde_json::Map<String, serde_json::Value>>,
     /// The manager's own health checks.
     pub health: messages::HealthChecks,
+    /// What metadata servers complain of, by name.
+    pub mds_health: Vec<(String, messages::MdsHealth)>,
     /// When.
     pub stamp: Utime,
 }

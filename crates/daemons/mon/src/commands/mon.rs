@@ -372,7 +372,7 @@ fn versions(c: &Read<'_>) -> Answer {
         ("mon", count(c.state.mon_metadata.values(), "ceph_version")),
         ("mgr", count(active_mgr(c), "ceph_version")),
         ("osd", count(up, "ceph_version")),
-        ("mds", json!({})),
+        ("mds", count(c.state.mds_metadata.values(), "ceph_version")),
     ];
     let mut overall = BTreeMap::<String, u64>::new();
     for (_, counts) in &groups {
@@ -449,12 +449,17 @@ fn node_ls(c: &Read<'_>) -> Answer {
             c.state.mgr_metadata.iter().filter_map(|(n, m)| Some((host(m)?, json!(n)))).collect(),
         )
     };
+    let mdss = || {
+        let name = |gid: &u64| c.state.fs.daemon(*gid).map(|i| json!(i.name));
+        let each = |(gid, m): (&u64, &BTreeMap<String, String>)| Some((host(m)?, name(gid)?));
+        by_host(c.state.mds_metadata.iter().filter_map(each).collect())
+    };
     let value = match c.args.str("type").unwrap_or("all") {
         "mon" => mons(),
         "osd" => osds(),
         "mgr" => mgrs(),
-        "mds" => json!({}),
-        _ => json!({"mon": mons(), "osd": osds(), "mds": {}, "mgr": mgrs()}),
+        "mds" => mdss(),
+        _ => json!({"mon": mons(), "osd": osds(), "mds": mdss(), "mgr": mgrs()}),
     };
     Ok(json_only(c, &value))
 }

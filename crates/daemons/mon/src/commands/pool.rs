@@ -169,7 +169,7 @@ pub(super) fn by_name<'a>(map: &'a OsdMap, name: &str) -> Result<(PoolId, &'a Pg
 }
 
 /// Changes a pool that exists.
-pub(super) fn change(pending: &mut Pending, id: PoolId, f: impl FnOnce(&mut PgPool)) {
+pub fn change(pending: &mut Pending, id: PoolId, f: impl FnOnce(&mut PgPool)) {
     let epoch = pending.osd_epoch();
     if let Some(p) = pending.osd_mut().pools.get_mut(&id) {
         f(p);

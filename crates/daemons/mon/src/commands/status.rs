@@ -96,7 +96,7 @@ fn status_json(c: &Read<'_>) -> Value {
             "num_remapped_pgs": remapped,
         },
         "pgmap": pgmap,
-        "fsmap": {"epoch": c.state.fs.epoch.0, "by_rank": [], "up:standby": 0},
+        "fsmap": super::fs::by_rank_json(&c.state.fs),
         "mgrmap": {
             "available": c.state.mgr.available,
             "num_standbys": c.state.mgr.standbys.len(),
@@ -129,6 +129,9 @@ fn status_text(c: &Read<'_>) -> String {
         age(since(c.env.mon.quorum_since, now))
     );
     let _ = writeln!(out, "    mgr: {gap}{}", mgr_text(&c.state.mgr, now));
+    if let Some(mds) = super::fs::daemon_summary(&c.state.fs) {
+        let _ = writeln!(out, "    mds: {mds}");
+    }
     let count = |f: &dyn Fn(OsdId) -> bool| map.osds().filter(|o| f(*o)).count();
     let since_text = |t: Utime| {
         if t.is_zero() { String::new() } else { format!(" (since {})", age(since(t, now))) }
@@ -161,6 +164,9 @@ fn status_text(c: &Read<'_>) -> String {
         }
     }
     out.push_str("\n \n  data:\n");
+    if let Some(volumes) = super::fs::fs_summary(&c.state.fs) {
+        let _ = writeln!(out, "    volumes: {volumes}");
+    }
     out += &c
         .env
         .stats

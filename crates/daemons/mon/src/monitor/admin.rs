@@ -249,7 +249,7 @@ impl Inner {
             global_id: 0,
         };
         let sessions = || self.session_infos();
-        let stats = self.stats.borrow().clone();
+        let stats = self.stats_for_commands();
         let input = Bytes::new();
         let env = Env {
             now: now(),

@@ -199,7 +199,7 @@ impl Inner {
         }
         let (status, caller) = (self.status(), session.caller());
         let sessions = || self.session_infos();
-        let stats = self.stats.borrow().clone();
+        let stats = self.stats_for_commands();
         let env = Env {
             now: now(),
             conf: &self.conf,

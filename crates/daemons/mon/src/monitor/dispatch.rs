@@ -81,6 +81,9 @@ impl Inner {
             AnyMessage::MgrDigest(m) => self.mgr_digest(session, m),
             AnyMessage::MgrBeacon(m) => self.mgr_beacon(session, m),
             AnyMessage::MgrCommandReply(m) => self.mgr_command_reply(session, m, tid),
+            AnyMessage::MdsBeacon(m) => self.mds_beacon(session, m, tid),
+            AnyMessage::MdsLoadTargets(m) => self.mds_load_targets(session, &m),
+            AnyMessage::RemoveSnaps(m) => self.remove_snaps(session, m, tid),
             other => {
                 tracing::debug!(peer = %session.name, "ignored: message type {}", kind(&other, &message))
             }

@@ -12,32 +12,34 @@ use std::time::{Duration, Instant};
 use types::log::LogPriority;
 use types::{EntityType, IntervalSet, ServiceMap};
 
-/// When managers were heard of; the leader's alone.
+/// When daemons that send beacons (managers, metadata servers) were heard of; the leader's alone.
 #[derive(Default)]
-pub(crate) struct MgrWatch {
+pub(crate) struct BeaconWatch {
     heard: BTreeMap<u64, Instant>,
     looked: Option<Instant>,
 }
 
-impl MgrWatch {
-    fn heard(&mut self, gid: u64) {
+impl BeaconWatch {
+    pub(super) fn heard(&mut self, gid: u64) {
         self.heard.insert(gid, Instant::now());
     }
 
+    /// How long ago the last beacon of any daemon came.
+    pub(super) fn latest(&self, now: Instant) -> Option<Duration> {
+        self.heard.values().max().map(|t| now.saturating_duration_since(*t))
+    }
+
     /// Looks around at `now`; who of `known` has been silent for longer than `grace`. Who was never
-    /// heard of is from now on. If nobody looked for nearly as long, it was this monitor that did
-    /// not hear.
-    fn silent(
+    /// heard of is from now on. If the last look is longer ago than `away_after`, it was this
+    /// monitor that did not hear.
+    pub(super) fn silent(
         &mut self,
         known: &[u64],
         now: Instant,
         grace: Duration,
-        pause: Duration,
+        away_after: Duration,
     ) -> BTreeSet<u64> {
-        let away = self
-            .looked
-            .replace(now)
-            .is_some_and(|t| now.duration_since(t) > grace.saturating_sub(pause));
+        let away = self.looked.replace(now).is_some_and(|t| now.duration_since(t) > away_after);
         if away {
             self.heard.clear();
         }
@@ -167,7 +169,12 @@ impl Inner {
                 .copied()
                 .chain((map.active_gid != 0).then_some(map.active_gid))
                 .collect();
-            let silent = self.mgr_watch.borrow_mut().silent(&known, Instant::now(), grace, pause);
+            let silent = self.mgr_watch.borrow_mut().silent(
+                &known,
+                Instant::now(),
+                grace,
+                grace.saturating_sub(pause),
+            );
             for (prio, text) in mgr_map::round(p, &self.conf.borrow(), |gid| silent.contains(&gid))
             {
                 self.log_line(p, prio, text);
@@ -240,13 +247,13 @@ mod tests {
 
     #[test]
     fn who_is_silent_is_told_from_a_monitor_that_did_not_hear() {
-        let (mut w, start) = (MgrWatch::default(), Instant::now());
+        let (mut w, start) = (BeaconWatch::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);
         let mut silent = |s, heard: &[u64]| {
             for gid in heard {
                 w.heard.insert(*gid, at(s));
             }
-            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(2))
+            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(28))
                 .into_iter()
                 .collect::<Vec<_>>()
         };

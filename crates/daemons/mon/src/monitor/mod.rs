@@ -12,6 +12,7 @@ mod clean;
 mod commands;
 mod dispatch;
 mod log_watch;
+mod mds_messages;
 mod mgr_commands;
 mod mgr_messages;
 mod ops;
@@ -126,8 +127,10 @@ pub(crate) struct Inner {
     pub stats: RefCell<Stats>,
     pub osd_watch: RefCell<OsdWatch>,
     pub published: RefCell<publish::Published>,
-    pub mgr_watch: RefCell<mgr_messages::MgrWatch>,
     pub mgr_commands: RefCell<mgr_commands::MgrCommands>,
+    pub mgr_watch: RefCell<mgr_messages::BeaconWatch>,
+    /// Metadata servers, as the leader knows them.
+    pub mds_watch: RefCell<mds_messages::MdsWatch>,
     pub timechecks: RefCell<timecheck::Timechecks>,
     /// Requests under way.
     pub ops: Rc<ops::Ops>,
@@ -236,6 +239,7 @@ impl Monitor {
             published: RefCell::default(),
             mgr_watch: RefCell::default(),
             mgr_commands: RefCell::default(),
+            mds_watch: RefCell::default(),
             timechecks: RefCell::default(),
             ops: Rc::default(),
             started: now(),
@@ -427,6 +431,13 @@ impl Inner {
             .position(|n| *n == self.name)
             .and_then(|r| i32::try_from(r).ok())
             .unwrap_or(-1)
+    }
+
+    /// Open sessions.
+    pub fn stats_for_commands(&self) -> Stats {
+        let mut stats = self.stats.borrow().clone();
+        stats.mds_health = self.mds_watch.borrow().complaints(&self.committed());
+        stats
     }
 
     /// Open sessions.

@@ -1,16 +1,16 @@
 //! Telling subscribers what is new.
 
 use super::session::{Session, Subscription};
-use super::{Inner, log_watch};
+use super::{Inner, log_watch, mds_messages};
 use crate::state::ClusterState;
 use bytes::Bytes;
 use denc::{Encode, Features};
 use messages::{
-    FsMapMsg, FsMapUserMsg, KvData, MdsMapMsg, MgrMapMsg, MonMapMsg, OsdMapMsg, Rest, ServiceMapMsg,
+    FsMapMsg, FsMapUserMsg, KvData, MgrMapMsg, MonMapMsg, OsdMapMsg, Rest, ServiceMapMsg,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{Epoch, FsMapUser, MdsMap, features};
+use types::{Epoch, features};
 
 /// Versions that were published last: what did not change needs no look at the sessions.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -106,25 +106,16 @@ impl Inner {
                 self.send(&s.conn, &m, 0);
             }),
             "fsmap.user" => send_if_newer(sub, state.fs.epoch.0.into(), || {
-                let map = FsMapUser { epoch: state.fs.epoch, ..Default::default() };
-                self.send(
-                    &s.conn,
-                    &FsMapUserMsg { epoch: state.fs.epoch, map: Rest(map.to_bytes(f)) },
-                    0,
-                );
+                let map = Rest(state.fs.for_clients().to_bytes(f));
+                self.send(&s.conn, &FsMapUserMsg { epoch: state.fs.epoch, map }, 0);
             }),
             "config" => self.publish_config(state, s),
             w if w == "mdsmap" || w.starts_with("mdsmap.") => {
-                send_if_newer(sub, state.fs.epoch.0.into(), || {
-                    // No file system: an empty map, of the epoch of the file system map.
-                    let map = MdsMap { epoch: state.fs.epoch, ..MdsMap::none() };
-                    let m = MdsMapMsg {
-                        fsid: state.monmap.fsid,
-                        epoch: state.fs.epoch,
-                        map: map.to_bytes(f),
-                        fs_name: String::new(),
-                    };
-                    self.send(&s.conn, &m, 0);
+                // Each file system's map has epochs of its own.
+                self.mds_map_for(state, s, w).and_then(|map| {
+                    send_if_newer(sub, map.epoch.0.into(), || {
+                        self.send(&s.conn, &mds_messages::message(state, &map, f), 0);
+                    })
                 })
             }
             w if log_watch::level(w).is_some() => self.publish_log(state, s, sub, w),

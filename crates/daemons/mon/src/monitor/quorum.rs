@@ -235,6 +235,7 @@ impl Inner {
         *self.osd_watch.borrow_mut() = Default::default();
         *self.mgr_watch.borrow_mut() = Default::default();
         self.forget_manager();
+        *self.mds_watch.borrow_mut() = Default::default();
         self.stats.borrow_mut().stamp = now();
         *self.timechecks.borrow_mut() = Default::default();
         {

@@ -95,6 +95,7 @@ impl Inner {
             return;
         }
         self.check_mgr();
+        self.check_mds();
         let suspects: Vec<OsdId> = self.osd_watch.borrow().failures.keys().copied().collect();
         for osd in suspects {
             self.judge(osd);

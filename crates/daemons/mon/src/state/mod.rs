@@ -87,6 +87,8 @@ pub struct ClusterState {
     pub mon_metadata: Arc<BTreeMap<String, Metadata>>,
     /// What managers told about themselves.
     pub mgr_metadata: Arc<BTreeMap<String, Metadata>>,
+    /// What metadata servers told about themselves, by global id.
+    pub mds_metadata: Arc<BTreeMap<u64, Metadata>>,
     /// By pool: the seeds of groups that no OSD has confirmed yet.
     pub creating: Arc<BTreeMap<PoolId, BTreeSet<u32>>>,
     /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are
@@ -313,6 +315,10 @@ impl ClusterState {
                 w.set("meta/mgr/", name.as_bytes(), &metadata);
                 set(&mut self.mgr_metadata, name, metadata);
             }
+            Change::MdsMetadata(gid, metadata) => {
+                w.set("meta/mds/", &gid.to_be_bytes(), &metadata);
+                set(&mut self.mds_metadata, gid, metadata);
+            }
             Change::PgsCreated(pgs) => {
                 let creating = Arc::make_mut(&mut self.creating);
                 for pg in pgs {
@@ -411,6 +417,10 @@ impl ClusterState {
                 ),
                 "meta/mgr/" => drop(
                     Arc::make_mut(&mut s.mgr_metadata).insert(text(prefix), Decode::from_bytes(v)?),
+                ),
+                "meta/mds/" => drop(
+                    Arc::make_mut(&mut s.mds_metadata)
+                        .insert(number(prefix), Decode::from_bytes(v)?),
                 ),
                 "creating/" => {
                     let pool = PoolId(number(prefix) as i64);

@@ -56,6 +56,8 @@ pub enum Change {
     MonMetadata(String, Option<Metadata>),
     /// What a manager told about itself.
     MgrMetadata(String, Option<Metadata>),
+    /// What a metadata server told about itself, by its global id.
+    MdsMetadata(u64, Option<Metadata>),
     /// Placement groups that now exist on their OSDs.
     PgsCreated(Vec<PgId>),
     /// Forget OSD maps older than this epoch.
@@ -156,4 +158,5 @@ changes! {
     18 TrimOsdMaps(first);
     19 TrimLog(first);
     20 Executed(execution);
+    21 MdsMetadata(gid, metadata);
 }

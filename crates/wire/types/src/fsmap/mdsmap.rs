@@ -2,7 +2,7 @@
 
 use super::features::ClientFeatures;
 use super::info::{MdsInfo, MdsState, Rank};
-use super::{default_compat, list};
+use super::list;
 use crate::compat_set::CompatSet;
 use crate::dump::{Dump, shown};
 use crate::{Epoch, Utime};
@@ -107,7 +107,7 @@ impl Default for MdsMap {
             mds_info: BTreeMap::new(),
             data_pools: Vec::new(),
             cas_pool: -1,
-            compat: default_compat(),
+            compat: CompatSet::default(),
             metadata_pool: -1,
             created: Utime::ZERO,
             modified: Utime::ZERO,

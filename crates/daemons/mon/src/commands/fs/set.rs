@@ -1,0 +1,283 @@
+//! Settings of file systems.
+
+use super::super::{Answer, Write};
+use super::{finish, named, truth};
+use crate::command::{Refusal, Reply};
+use crate::mds_map::Edit;
+use types::errno::Errno;
+use types::fsmap::{
+    CLIENT_FEATURE_MAX, MdsMap, MdsState, client_feature, client_feature_name, flag,
+};
+
+/// The most ranks (Ceph: `MAX_MDS`).
+const RANKS_MAX: i64 = 256;
+/// The least size to which files may be limited, in bytes (Ceph: `CEPH_MIN_STRIPE_UNIT`).
+const FILE_BYTES_MIN: i64 = 65_536;
+/// The shortest time-out of sessions, in seconds.
+const SESSION_SECONDS_MIN: i64 = 30;
+
+/// A new value, and what the caller is told.
+type Changed = (Box<dyn FnOnce(&mut MdsMap)>, String);
+
+fn changed(
+    f: impl FnOnce(&mut MdsMap) + 'static,
+    text: impl Into<String>,
+) -> Result<Changed, Refusal> {
+    Ok((Box::new(f), text.into()))
+}
+
+pub(super) fn set(c: &mut Write<'_>) -> Answer {
+    let fs = c.pending.state().fs.clone();
+    let fs = named(&fs, c.args.req("fs_name"))?;
+    let (var, val) = (c.args.req("var").to_owned(), c.args.req("val").to_owned());
+    let (change, text) = match var.as_str() {
+        "max_mds"
+        | "max_file_size"
+        | "standby_count_wanted"
+        | "session_timeout"
+        | "session_autoclose" => number(&var, &val)?,
+        "balancer" if val.is_empty() => {
+            changed(|m| m.balancer.clear(), "unsetting the metadata load balancer")?
+        }
+        "balancer" => {
+            let text = format!("setting the metadata load balancer to {val}");
+            changed(|m| m.balancer = val, text)?
+        }
+        "inline_data" => {
+            let on = truth(&val)?;
+            if on && !c.args.flag("yes_i_really_really_mean_it") {
+                return Err(Refusal::new(
+                    Errno::EPERM,
+                    "Inline data support is deprecated and will be removed in a future release. Add \
+                     --yes-i-really-really-mean-it if you are certain you want this enabled.",
+                ));
+            }
+            let text = if on { "inline data enabled" } else { "inline data disabled" };
+            changed(move |m| m.inline_data_enabled = on, text)?
+        }
+        "allow_new_snaps" => {
+            let on = truth(&val)?;
+            let text = if on { "enabled new snapshots" } else { "disabled new snapshots" };
+            changed(move |m| m.set(flag::ALLOW_SNAPS, on), text)?
+        }
+        "allow_multimds" => changed(
+            |_| {},
+            "Multiple MDS is always enabled. Use the max_mds parameter to control the number of \
+             active MDSs allowed. This command is DEPRECATED and will be REMOVED from future releases.",
+        )?,
+        "allow_dirfrags" => changed(
+            |_| {},
+            "Directory fragmentation is now permanently enabled. This command is DEPRECATED and will \
+             be REMOVED from future releases.",
+        )?,
+        "allow_multimds_snaps" => {
+            let on = truth(&val)?;
+            if c.args.str("confirm") != Some("--yes-i-am-really-a-mds") {
+                return Err(Refusal::new(
+                    Errno::EPERM,
+                    "Warning! This command is for MDS only. Do not run it manually",
+                ));
+            }
+            let text = match on {
+                true => "enabled multimds with snapshot",
+                false => "disabled multimds with snapshot",
+            };
+            changed(move |m| m.set(flag::ALLOW_MULTIMDS_SNAPS, on), text)?
+        }
+        "down" => down(&fs.map, truth(&val)?)?,
+        "joinable" | "cluster_down" => {
+            let joinable = truth(&val)? != (var == "cluster_down");
+            let mut text = match joinable {
+                true => {
+                    format!("{} marked joinable; MDS may join as newly active.", fs.map.fs_name)
+                }
+                false => format!(
+                    "{} marked not joinable; MDS cannot join as newly active.",
+                    fs.map.fs_name
+                ),
+            };
+            if var == "cluster_down" {
+                text.push_str(
+                    " WARNING: cluster_down flag is deprecated and will be removed in a future \
+                     version. Please use \"joinable\".",
+                );
+            }
+            changed(move |m| m.set(flag::NOT_JOINABLE, !joinable), text)?
+        }
+        "allow_standby_replay" => {
+            let on = truth(&val)?;
+            changed(move |m| m.set(flag::ALLOW_STANDBY_REPLAY, on), "")?
+        }
+        "min_compat_client" => {
+            return Err(Refusal::unsupported(
+                "min_compat_client is not supported: use `ceph fs required_client_features`",
+            ));
+        }
+        _ => return Err(Refusal::invalid(format!("unknown variable {var}"))),
+    };
+    let mut e = Edit::new(c.pending, &c.env.conf.borrow());
+    if let Some(fs) = e.fs(fs.id) {
+        change(&mut fs.map);
+    }
+    if var == "allow_standby_replay" {
+        let map = &e.map.filesystems[&fs.id].map;
+        let followers: Vec<u64> = match map.has(flag::ALLOW_STANDBY_REPLAY) {
+            true => Vec::new(),
+            false => {
+                let follows = |(gid, i): (&u64, &types::fsmap::MdsInfo)| {
+                    (i.state == MdsState::STANDBY_REPLAY).then_some(*gid)
+                };
+                map.mds_info.iter().filter_map(follows).collect()
+            }
+        };
+        for gid in followers {
+            e.fail(gid);
+        }
+    }
+    e.settle();
+    finish(e);
+    Ok(Reply::status(text))
+}
+
+fn number(var: &str, val: &str) -> Result<Changed, Refusal> {
+    let Ok(n) = val.parse::<i64>() else {
+        return Err(Refusal::invalid(match var {
+            "max_mds" => format!("Expected option value to be integer, got '{val}'"),
+            _ => format!("{var} requires an integer value"),
+        }));
+    };
+    let out_of_range = |text: String| Err(Refusal::new(Errno::ERANGE, text));
+    match var {
+        "max_mds" if n <= 0 => Err(Refusal::invalid("You must specify at least one MDS")),
+        "max_mds" if n > RANKS_MAX => {
+            Err(Refusal::invalid(format!("may not have more than {RANKS_MAX} MDS ranks")))
+        }
+        "max_mds" => changed(
+            move |m| {
+                m.set(flag::NOT_JOINABLE, false);
+                m.max_mds = n as i32;
+            },
+            "",
+        ),
+        "max_file_size" if n < FILE_BYTES_MIN => {
+            out_of_range(format!("{var} must at least {FILE_BYTES_MIN}"))
+        }
+        "max_file_size" => changed(move |m| m.max_file_size = n as u64, ""),
+        "standby_count_wanted" if n < 0 => out_of_range(format!("{var} must be non-negative")),
+        "standby_count_wanted" => {
+            changed(move |m| m.standby_count_wanted = n.min(i32::MAX.into()) as i32, "")
+        }
+        _ if n < SESSION_SECONDS_MIN => {
+            out_of_range(format!("{var} must be at least {SESSION_SECONDS_MIN}s"))
+        }
+        _ => {
+            let seconds = u32::try_from(n).unwrap_or(u32::MAX);
+            let timeout = var == "session_timeout";
+            changed(
+                move |m| match timeout {
+                    true => m.session_timeout = seconds,
+                    false => m.session_autoclose = seconds,
+                },
+                "",
+            )
+        }
+    }
+}
+
+fn down(map: &MdsMap, down: bool) -> Result<Changed, Refusal> {
+    let name = &map.fs_name;
+    if down {
+        return changed(
+            |m| {
+                if m.max_mds > 0 {
+                    m.old_max_mds = m.max_mds;
+                    m.max_mds = 0;
+                }
+            },
+            format!("{name} marked down. "),
+        );
+    }
+    let ranks = map.old_max_mds.max(1);
+    changed(move |m| m.max_mds = ranks, format!("{name} marked up, max_mds = {ranks}"))
+}
+
+pub(super) fn flag_set(c: &mut Write<'_>) -> Answer {
+    let val = c.args.req("val");
+    let on = truth(val)
+        .map_err(|e| Refusal::invalid(format!("{}Invalid boolean value '{val}'", e.message)))?;
+    let mut e = Edit::new(c.pending, &c.env.conf.borrow());
+    e.map.enable_multiple = on;
+    e.map.ever_enabled_multiple |= on;
+    finish(e);
+    Ok(Reply::empty())
+}
+
+pub(super) fn compat(c: &mut Write<'_>) -> Answer {
+    let fs = c.pending.state().fs.clone();
+    let fs = named(&fs, c.args.req("fs_name"))?;
+    let feature = match c.args.int("feature").and_then(|n| u64::try_from(n).ok()) {
+        Some(n @ 1..64) => n,
+        _ => return Err(Refusal::invalid("Invalid feature")),
+    };
+    if !fs.map.up.is_empty() {
+        return Err(Refusal::new(
+            Errno::EBUSY,
+            "file system must be failed or down; use `ceph fs fail` to bring down",
+        ));
+    }
+    let mut compat = fs.map.compat.clone();
+    let subop = c.args.req("subop");
+    let kind = if subop.ends_with("incompat") { "incompat" } else { "compat" };
+    let set = if kind == "incompat" { &mut compat.incompat } else { &mut compat.compat };
+    let text = if subop.starts_with("rm_") {
+        match set.names.remove(&feature) {
+            Some(_) => format!("removed {kind} feature {feature}"),
+            None => format!("already removed {kind} feature {feature}"),
+        }
+    } else {
+        let Some(name) = c.args.str("feature_str").filter(|n| !n.is_empty()) else {
+            return Err(Refusal::invalid("adding a feature requires a feature string"));
+        };
+        match set.names.get(&feature) {
+            Some(old) if old == name => "feature already exists".to_owned(),
+            Some(old) => {
+                let text = format!("feature with differing name `{old}' exists");
+                return Err(Refusal::new(Errno::EEXIST, text));
+            }
+            None => {
+                set.names.insert(feature, name.to_owned());
+                format!("added {kind} feature {feature}={name}")
+            }
+        }
+    };
+    let mut e = Edit::new(c.pending, &c.env.conf.borrow());
+    if let Some(fs) = e.fs(fs.id) {
+        fs.map.compat = compat;
+    }
+    finish(e);
+    Ok(Reply::status(text))
+}
+
+pub(super) fn required_client_features(c: &mut Write<'_>) -> Answer {
+    let fs = c.pending.state().fs.clone();
+    let fs = named(&fs, c.args.req("fs_name"))?;
+    let val = c.args.req("val");
+    let number = match (client_feature(val), val.parse::<i64>()) {
+        (Some(n), _) => n,
+        (None, Ok(n)) if (0..=i64::from(CLIENT_FEATURE_MAX)).contains(&n) => n as u32,
+        (None, Ok(n)) => return Err(Refusal::invalid(format!("Invalid feature id: {n}"))),
+        (None, Err(_)) => return Err(Refusal::invalid(format!("Invalid feature name: {val}"))),
+    };
+    let name = client_feature_name(number);
+    let add = c.args.req("subop") == "add";
+    let mut e = Edit::new(c.pending, &c.env.conf.borrow());
+    let set = e.fs(fs.id).map(|fs| &mut fs.map.required_client_features.0);
+    let did = set.is_some_and(|set| if add { set.insert(number) } else { set.remove(&number) });
+    finish(e);
+    Ok(Reply::status(match (add, did) {
+        (true, true) => format!("added feature '{name}' to required_client_features"),
+        (true, false) => format!("feature '{name}' is already set"),
+        (false, true) => format!("removed feature '{name}' from required_client_features"),
+        (false, false) => format!("feature '{name}' is already unset"),
+    }))
+}
