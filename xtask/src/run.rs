@@ -19,6 +19,10 @@ const PACKAGES: &[&str] = &[
     "iproute2",
     "qemu-utils",
     "qemu-block-extra",
+    "radosgw",
+    "python3-boto3",
+    "s3cmd",
+    "rclone",
     "jq",
     "build-essential",
 ];

@@ -12,18 +12,24 @@
 pub mod cas;
 pub mod cmpomap;
 pub mod context;
+pub mod fifo;
 pub mod hello;
 pub mod journal;
 pub mod lock;
 pub mod log;
 pub mod method;
 pub mod numops;
+pub mod otp;
+pub mod queue;
 pub mod rbd;
 pub mod refcount;
 pub mod registry;
+pub mod rgw;
+pub mod rgw_gc;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod timeindex;
+pub mod two_phase_queue;
 pub mod user;
 pub mod version;
 

@@ -7,14 +7,20 @@ use types::errno::Errno;
 static BUILTIN: &[&Class] = &[
     &crate::cas::CLASS,
     &crate::cmpomap::CLASS,
+    &crate::fifo::CLASS,
     &crate::hello::CLASS,
     &crate::journal::CLASS,
     &crate::lock::CLASS,
     &crate::log::CLASS,
     &crate::numops::CLASS,
     &crate::rbd::CLASS,
+    &crate::otp::CLASS,
+    &crate::queue::CLASS,
     &crate::refcount::CLASS,
+    &crate::rgw::CLASS,
+    &crate::rgw_gc::CLASS,
     &crate::timeindex::CLASS,
+    &crate::two_phase_queue::CLASS,
     &crate::user::CLASS,
     &crate::version::CLASS,
 ];
@@ -134,7 +140,7 @@ mod tests {
         let all = Registry::builtin();
         assert!(all.method(b"hello", b"replay").is_ok() && all.allowed_by_default(b"hello"));
         assert_eq!(all.method(b"hello", b"no such").err(), Some(Errno::EOPNOTSUPP));
-        assert_eq!(all.method(b"rgw", b"anything").err(), Some(Errno::EOPNOTSUPP));
+        assert_eq!(all.method(b"lua", b"anything").err(), Some(Errno::EPERM));
         assert_eq!(all.method(b"evil", b"anything").err(), Some(Errno::EPERM));
         let some = Registry::with_lists("* ", " lock\tversion");
         assert!(some.method(b"hello", b"replay").is_ok() && some.allowed_by_default(b"version"));
