@@ -29,6 +29,7 @@ use types::{
 /// Types whose form is newer than the program's (14.2), with what is new. `mon_info_t` has its new
 /// fields for old peers too, since 16.2.
 const GROWN: &[(&str, &str)] = &[
+    ("FSMap", "Filesystem 2: mirroring; contains MDSMap"),
     ("MDSMap", "extended version 16: required_client_features"),
     ("MgrMap", "version 12: clients; 14.2 has 9"),
     ("MonMap", "version 9: stretch mode; mon_info_t 5: crush_loc"),
