@@ -134,7 +134,7 @@ pub struct ListOp {
 }
 
 /// Output of `bucket_list` (Ceph: `rgw_cls_list_ret`, `cls/rgw/cls_rgw_ops.h`, version 3: from then
-/// on the class has filtered what is not visible).
+/// on the class has filtered what is not visible; version 4 of 16.2.15 adds a marker).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 3, compat = 2, oldest = 2)]
 pub struct ListRet {

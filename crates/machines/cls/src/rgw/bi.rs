@@ -67,29 +67,29 @@ async fn plain_range(
     Ok((Listed { count, more: page.more }, false))
 }
 
-/// Rows in the order of listings: names before those of other kinds, then names after them. When the
-/// latter are reached only they are counted, as in Ceph.
-async fn plain(
+/// Names that come before the rows of other kinds.
+async fn low(
     object: Object<'_>,
     op: &BiListOp,
     max: u32,
     entries: &mut Vec<BiEntry>,
 ) -> Result<Listed, Errno> {
-    // Rows of other kinds are listed after all of these.
-    if !keys::is_listed(&op.marker) {
+    if &op.marker[..] >= keys::LOG {
         return Ok(Listed { count: 0, more: false });
     }
-    let (mut after, mut left) = (op.marker.clone(), max);
-    if &after[..] < keys::LOG {
-        let (found, ended) =
-            plain_range(object, &op.name, &after, keys::LOG, left, entries).await?;
-        if found.count as i32 >= left as i32 || !ended || !found.more {
-            return Ok(found);
-        }
-        after = Bytes::from_static(keys::END);
-        left -= found.count;
-    }
-    Ok(plain_range(object, &op.name, &after, b"", left, entries).await?.0)
+    let (found, ended) = plain_range(object, &op.name, &op.marker, keys::LOG, max, entries).await?;
+    Ok(Listed { more: found.more && !ended, ..found })
+}
+
+/// Names that come after the rows of other kinds.
+async fn high(
+    object: Object<'_>,
+    op: &BiListOp,
+    max: u32,
+    entries: &mut Vec<BiEntry>,
+) -> Result<Listed, Errno> {
+    let after = op.marker.clone().max(Bytes::from_static(keys::END));
+    Ok(plain_range(object, &op.name, &after, b"", max, entries).await?.0)
 }
 
 /// Rows of another kind, which begin with `prefix`; `name_of` reads a row as far as the object's
@@ -146,7 +146,7 @@ pub(super) async fn list(object: Object<'_>, op: BiListOp) -> Result<Bytes, Errn
     let mut ret = BiListRet::default();
     let max = op.max.min(MAX_LIST);
     let entries = &mut ret.entries;
-    let Listed { mut count, mut more } = plain(object, &op, max, entries).await?;
+    let Listed { mut count, mut more } = low(object, &op, max, entries).await?;
     let (instances, olh) = if op.name.is_empty() {
         (Bytes::from_static(keys::INSTANCES), Bytes::from_static(keys::OLH))
     } else {
@@ -154,12 +154,20 @@ pub(super) async fn list(object: Object<'_>, op: BiListOp) -> Result<Bytes, Errn
     };
     let kinds: [(BiType, Bytes, fn(Bytes) -> Result<Bytes, Errno>); 2] =
         [(BiType::INSTANCE, instances, name_of_entry), (BiType::OLH, olh, name_of_olh)];
+    // Names after the rows of other kinds come last.
+    let past = keys::is_listed(&op.marker) && &op.marker[..] > keys::END;
     for (kind, prefix, name_of) in kinds {
-        if more {
+        if more || past {
             break;
         }
         let left = max.wrapping_sub(count);
         let found = special(object, &op, kind, &prefix, name_of, left, more, entries).await?;
+        count += found.count;
+        more = found.more;
+    }
+    if !more {
+        let left = max.saturating_sub(count);
+        let found = high(object, &op, left, entries).await?;
         count += found.count;
         more = found.more;
     }

@@ -45,6 +45,10 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno>
     let mut ret = ListRet::default();
     ret.dir.header = rows::header(object).await?;
     let wanted = op.num_entries as usize;
+    if wanted == 0 {
+        // The caller wants the header.
+        return Ok(encode(&ret));
+    }
     let has_delimiter = !op.delimiter.is_empty();
     // An index that cannot be read there is listed from its beginning, as in Ceph.
     let mut after = start_after(object, &op.start_obj).await.unwrap_or_default();

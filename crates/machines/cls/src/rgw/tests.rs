@@ -667,7 +667,7 @@ fn buckets_wait_for_resharding() {
 fn writers_are_kept_out_while_entries_move() {
     let mut o = index();
     let guard = GuardReshardingOp { ret_err: -2300 };
-    let mut check = |o: &mut TestObject| {
+    let check = |o: &mut TestObject| {
         o.call("rgw", "guard_bucket_resharding", guard.to_bytes(Features::ALL)).unwrap().value
     };
     assert_eq!(check(&mut o), 0);
