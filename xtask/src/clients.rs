@@ -10,6 +10,7 @@
 //! it. `--strict` counts the first failure. If many files fail, the machine is not the reason, and
 //! none is run again.
 
+use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
 use std::fs;
@@ -57,7 +58,18 @@ pub struct Clients<'a> {
 
 impl Clients<'_> {
     /// Runs them all, prints a line each, and the whole output of those that failed.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, timing: &mut Timing) -> Result<()> {
+        let started = Instant::now();
+        let took = Mutex::new(Vec::new());
+        let result = self.run_all(&took);
+        timing.add("stock clients, all files side by side", started.elapsed());
+        let mut took = took.into_inner().expect("no panics in workers");
+        took.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
+        took.iter().for_each(|(file, t)| timing.add(&format!("  {}", name(file)), *t));
+        result
+    }
+
+    fn run_all(&self, took: &Mutex<Vec<(PathBuf, Duration)>>) -> Result<()> {
         let files = self.files()?;
         let count = files.len();
         let logs = self.root.join("target/client-tests");
@@ -75,7 +87,13 @@ impl Clients<'_> {
                             else {
                                 return Ok(());
                             };
-                            if !self.one(&file, &logs.join(name(&file).replace(".py", ".log")))? {
+                            let began = Instant::now();
+                            let log = logs.join(name(&file).replace(".py", ".log"));
+                            let passed = self.one(&file, &log)?;
+                            took.lock()
+                                .expect("no panics in workers")
+                                .push((file.clone(), began.elapsed()));
+                            if !passed {
                                 failed.lock().expect("no panics in workers").push(file);
                             }
                         }

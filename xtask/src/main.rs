@@ -1,11 +1,16 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask bench`, `cargo xtask docs`.
+#![forbid(unsafe_code)]
+//! The project's chores: `cargo xtask check`, `test`, `bench`, `docs`.
 
+mod check;
 mod clients;
 mod docs;
 mod run;
+mod tidy;
+mod timing;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::time::Instant;
 
 #[derive(Parser)]
 #[command(about = "Chores of the Siphon project")]
@@ -16,6 +21,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Format, tidy, clippy, documentation and quick unit tests. Needs neither root nor network.
+    Check(check::Check),
     /// Run all tests: unit, simulation, crash, oracle and stock clients. Installs the stock clients
     /// it needs on Debian (as root).
     Test(run::Tests),
@@ -46,8 +53,19 @@ enum Command {
 }
 
 fn main() -> Result<()> {
+    let started = Instant::now();
+    let mut timing = timing::Timing::default();
     match Cli::parse().command {
-        Command::Test(tests) => run::test(&tests),
+        Command::Check(check) => {
+            let result = check::check(&check, &mut timing);
+            eprint!("{}", timing.table(started.elapsed()));
+            result
+        }
+        Command::Test(tests) => {
+            let result = run::test(&tests, &mut timing);
+            eprint!("{}", timing.table(started.elapsed()));
+            result
+        }
         Command::Bench { which, args } => run::bench(&which, &args),
         Command::Docs { check } => docs::compatibility(check),
     }

@@ -6,7 +6,7 @@
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
 //! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map;
 //!   [`config_db`]: configuration per entity.
-//! * [`mkfs`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose
+//! * [`mkfs()`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose
 //!   fellows are lost.
 
 pub use command;

@@ -352,8 +352,8 @@ pub enum QosAction {
         #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
         period: f64,
         /// What comes first. While tables follow each other, the letter in brackets changes it:
-        /// served [s], offered [o], bytes [b], throttled [t], held (time at ceilings) [h], waiting
-        /// [w], latency (p99 of waiting) [l], name [n]; q ends.
+        /// served (s), offered (o), bytes (b), throttled (t), held at ceilings (h), waiting
+        /// (w), p99 of waiting (l), name (n); q ends.
         #[arg(long, value_enum, default_value_t = TopSort::Served)]
         sort: TopSort,
         /// As JSON.

@@ -65,7 +65,7 @@ fn base32(text: &[u8]) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.iter().copied().filter(|b| *b != b' ').collect();
     let digits = text.iter().position(|b| *b == b'=').unwrap_or(text.len());
     let (digits, padding) = text.split_at(digits);
-    let padded = !padding.is_empty() && text.len() % 8 == 0 && padding.len() < 8;
+    let padded = !padding.is_empty() && text.len().is_multiple_of(8) && padding.len() < 8;
     let lengths_fit = matches!(digits.len() % 8, 0 | 2 | 4 | 5 | 7);
     if !lengths_fit || !(padding.is_empty() || padded) || padding.iter().any(|b| *b != b'=') {
         return None;

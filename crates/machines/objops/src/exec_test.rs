@@ -682,7 +682,7 @@ fn what_is_not_supported_says_so() {
     }
     assert_eq!(t.err(Op::call("rbd", "no such method", b"").unwrap()), Errno::EOPNOTSUPP);
     assert_eq!(
-        t.err(Op::call("rgw", "obj_remove", b"").unwrap()),
+        t.err(Op::call("cephfs", "accumulate_inode_metadata", b"").unwrap()),
         Errno::EOPNOTSUPP,
         "Ceph has it"
     );

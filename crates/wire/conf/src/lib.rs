@@ -5,7 +5,7 @@
 //! * [`value`]: Ceph's notation of numbers, sizes, durations and booleans.
 //! * [`sections`]: `global`, `osd`, `osd.3`, `client.admin`, with masks (`osd/class:ssd`), and the
 //!   rule for which of several settings wins.
-//! * [`file`]: the `ceph.conf` format.
+//! * [`mod@file`]: the `ceph.conf` format.
 //! * [`mclock`]: what options of mClock mean together.
 //! * [`effective`]: the values that hold in one running daemon, with change notification.
 

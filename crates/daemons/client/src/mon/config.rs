@@ -44,7 +44,7 @@ impl Default for MonTiming {
     }
 }
 
-/// What a [`MonClient`] needs to know.
+/// What a [`MonClient`](super::MonClient) needs to know.
 pub struct MonConfig {
     /// Who we prove to be.
     pub name: AuthName,

@@ -57,7 +57,7 @@ impl<F: FnMut()> Drop for Forget<F> {
 
 impl MonClient {
     /// Sends a message, now or as soon as there is a session. It is sent once: what must survive
-    /// the loss of a session is repeated by the caller in [`MonEvents::on_session`].
+    /// the loss of a session is repeated by the caller in `MonEvents::on_session`.
     pub fn send(&self, message: Message) {
         let session = self.session();
         match session {

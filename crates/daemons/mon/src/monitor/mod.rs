@@ -157,7 +157,7 @@ pub(crate) fn now() -> Utime {
 }
 
 impl Monitor {
-    /// Starts the monitor whose data is in `dir` (made by [`crate::mkfs`]). Must be called within a
+    /// Starts the monitor whose data is in `dir` (made by [`crate::mkfs()`]). Must be called within a
     /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
     /// returns; one of several listens, and serves when there is a quorum.
     pub async fn start(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {

@@ -1,4 +1,5 @@
-//! The OSD as a daemon: store, monitors, network, reports, commands around a [`Core`].
+//! The OSD as a daemon: store, monitors, network, reports, commands around a
+//! [`Core`](crate::core::Core).
 //!
 //! ```text
 //! start ─► open the store, load groups ─► listen ─► session with a monitor ─► maps

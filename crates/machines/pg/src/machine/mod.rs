@@ -269,7 +269,7 @@ impl Pg {
         Some(pg)
     }
 
-    /// A PG from its rows (see [`rows`](crate::rows)). `map` is that of [`rows::Loaded::epoch`], or
+    /// A PG from its rows (see [`rows`]). `map` is that of [`rows::Loaded::epoch`], or
     /// the oldest that the host has if that is newer. The host then hands over all later maps. A
     /// removal that was interrupted goes on: drain the actions.
     pub fn load(me: OsdId, loaded: rows::Loaded, map: MapRef, conf: PgConf, now: Utime) -> Self {

@@ -1,0 +1,70 @@
+//! What needs neither root nor a network, in about a minute: before each commit, and first in CI.
+
+use crate::run::{root, run};
+use crate::timing::Timing;
+use crate::{docs, tidy};
+use anyhow::Result;
+use std::process::Command;
+
+/// Crates with unit tests that end within seconds. `store`, `sim`, `mon` and `qos-sim` have tests
+/// that run for minutes (crash cuts, seeds, simulated monitors); `cargo xtask test` runs those.
+const UNIT: &[&str] = &[
+    "aligned",
+    "auth",
+    "command",
+    "conf",
+    "crush",
+    "denc",
+    "messages",
+    "modes",
+    "msgr",
+    "pgmap",
+    "rgw",
+    "s3",
+    "types",
+    "admission",
+    "cls",
+    "ec",
+    "objops",
+    "pg",
+    "promises",
+    "qos",
+    "s3-rules",
+    "xtask",
+];
+
+/// What to check.
+#[derive(clap::Args)]
+pub struct Check {
+    /// Lower the counts in xtask/tidy-allowed.txt to what is left.
+    #[arg(long)]
+    pub shrink: bool,
+    /// Leave out compilation: format, tidy and generated pages that need no build.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// Runs all checks, the cheapest first.
+pub fn check(check: &Check, timing: &mut Timing) -> Result<()> {
+    let cargo = || Command::new("cargo");
+    timing.time("format", || run("format", cargo().args(["fmt", "--all", "--", "--check"])))?;
+    timing.time("tidy", || tidy::check(&root(), check.shrink))?;
+    if check.quick {
+        return Ok(());
+    }
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    timing.time("clippy", || run("clippy", cargo().args(clippy)))?;
+    timing.time("documentation", || {
+        let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
+        run("documentation", cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    timing.time("compatibility page", || docs::compatibility(true))?;
+    timing.time("unit tests, quick crates", || {
+        let mut unit = cargo();
+        unit.args(["test", "--quiet", "--lib", "--bins"]);
+        UNIT.iter().for_each(|c| {
+            unit.args(["-p", c]);
+        });
+        run("unit tests", &mut unit)
+    })
+}

@@ -1,0 +1,421 @@
+//! Rules of the house that neither the compiler nor clippy keeps.
+//!
+//! Each finding belongs to a file and a rule. `xtask/tidy-allowed.txt` says how many of a rule a
+//! file may have: the debt of files that are older than the rule. A count there may only shrink;
+//! `cargo xtask check --shrink` writes what is left.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// The longest line of a comment or of prose, in characters.
+const COLUMNS_MAX: usize = 100;
+
+/// The debt, relative to the checkout.
+const ALLOWED: &str = "xtask/tidy-allowed.txt";
+
+/// Pronouns that stand for a thing or a machine. CONTRIBUTING.md says what to write instead.
+const PRONOUNS: &[&str] = &["who", "whoever", "whose", "nobody", "somebody", "everybody"];
+
+/// A doc that sends its reader away without a word.
+const POINTER: &str = concat!("See the ", "module.");
+
+/// Marks of unfinished work.
+const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
+
+/// The floors of the tree, from the bottom. A crate uses its own floor and those below.
+const FLOORS: &[&str] = &["wire", "machines", "daemons", "harness"];
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// A comment or a line of prose is longer than [`COLUMNS_MAX`].
+    Columns,
+    /// One of [`PRONOUNS`].
+    Pronoun,
+    /// [`POINTER`].
+    Pointer,
+    /// One of [`MARKS`].
+    Mark,
+    /// A relative link to a file, or to a heading, that is not there.
+    Link,
+    /// A crate depends on one of a floor above.
+    Arrow,
+}
+
+impl Rule {
+    const ALL: [Rule; 6] =
+        [Rule::Columns, Rule::Pronoun, Rule::Pointer, Rule::Mark, Rule::Link, Rule::Arrow];
+
+    fn name(self) -> &'static str {
+        match self {
+            Rule::Columns => "columns",
+            Rule::Pronoun => "pronoun",
+            Rule::Pointer => "pointer",
+            Rule::Mark => "mark",
+            Rule::Link => "link",
+            Rule::Arrow => "arrow",
+        }
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    line: usize,
+    rule: Rule,
+    what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.line, self.rule.name(), self.what)
+    }
+}
+
+type Counts = BTreeMap<(String, Rule), usize>;
+
+/// Checks the checkout at `root`. With `shrink`, lowers the counts of the debt to what is there.
+pub fn check(root: &Path, shrink: bool) -> Result<()> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("cannot list the files of the checkout with git")?;
+    if !listed.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr));
+    }
+    let mut found: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    for path in String::from_utf8_lossy(&listed.stdout).lines() {
+        let file = root.join(path);
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let findings = if path.ends_with(".rs") {
+            rust(&text)
+        } else if path.ends_with(".md") {
+            markdown(&text, &|link| leads_somewhere(&file, link))
+        } else if path.starts_with("crates/") && path.ends_with("Cargo.toml") {
+            arrows(path, &text, &|name| floor_of(root, name))
+        } else {
+            continue;
+        };
+        if !findings.is_empty() {
+            found.insert(path.to_owned(), findings);
+        }
+    }
+    let allowed_path = root.join(ALLOWED);
+    let allowed = parse_allowed(&fs::read_to_string(&allowed_path).unwrap_or_default())?;
+    let counts = count(&found);
+    if shrink {
+        let left = shrunk(&allowed, &counts);
+        fs::write(&allowed_path, print_allowed(&left))
+            .with_context(|| format!("cannot write {}", allowed_path.display()))?;
+    }
+    let report = over(&found, &allowed);
+    if !report.is_empty() {
+        bail!("tidy:\n{report}(the rules stand in CONTRIBUTING.md, the debt in {ALLOWED})");
+    }
+    Ok(())
+}
+
+fn count(found: &BTreeMap<String, Vec<Finding>>) -> Counts {
+    let mut counts = Counts::new();
+    for (path, findings) in found {
+        for f in findings {
+            *counts.entry((path.clone(), f.rule)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The debt that is left: never more than was allowed. An empty list takes what is there.
+fn shrunk(allowed: &Counts, counts: &Counts) -> Counts {
+    let mut left = counts.clone();
+    if !allowed.is_empty() {
+        left.retain(|key, n| {
+            *n = (*n).min(allowed.get(key).copied().unwrap_or(0));
+            *n > 0
+        });
+    }
+    left
+}
+
+/// The findings of each file and rule that has more of them than it may have.
+fn over(found: &BTreeMap<String, Vec<Finding>>, allowed: &Counts) -> String {
+    let mut report = String::new();
+    for (path, findings) in found {
+        for rule in Rule::ALL {
+            let may = allowed.get(&(path.clone(), rule)).copied().unwrap_or(0);
+            let have: Vec<_> = findings.iter().filter(|f| f.rule == rule).collect();
+            if have.len() <= may {
+                continue;
+            }
+            if may > 0 {
+                let name = rule.name();
+                let _ = writeln!(report, "{path}: {} of {name}, {may} are allowed:", have.len());
+            }
+            for f in have {
+                let _ = writeln!(report, "{path}:{f}");
+            }
+        }
+    }
+    report
+}
+
+fn parse_allowed(text: &str) -> Result<Counts> {
+    let mut allowed = Counts::new();
+    for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let &[count, rule, path] = &fields[..] else {
+            bail!("{ALLOWED}: expected `count rule path`, found `{line}`");
+        };
+        let Some(rule) = Rule::ALL.into_iter().find(|r| r.name() == rule) else {
+            bail!("{ALLOWED}: no rule is called `{rule}`");
+        };
+        let count = count.parse().with_context(|| format!("{ALLOWED}: `{count}` is no count"))?;
+        allowed.insert((path.to_owned(), rule), count);
+    }
+    Ok(allowed)
+}
+
+fn print_allowed(counts: &Counts) -> String {
+    let mut text = String::from(
+        "# How many findings of a rule a file may have: count, rule, path. Counts only shrink\n\
+         # (`cargo xtask check --shrink`).\n",
+    );
+    for ((path, rule), n) in counts {
+        let _ = writeln!(text, "{n} {} {path}", rule.name());
+    }
+    text
+}
+
+/// Comments of Rust code. Only comments that have a line for themselves count: a `//` further to
+/// the right may be part of a string.
+fn rust(text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let comment = line.trim_start();
+        if comment.starts_with("//") {
+            words(i + 1, comment, &mut findings);
+            columns(i + 1, line, &mut findings);
+        }
+    }
+    findings
+}
+
+/// Prose of Markdown: neither code nor rows of tables.
+fn markdown(text: &str, leads: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut in_code = false;
+    for (i, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        words(i + 1, line, &mut findings);
+        if !trimmed.starts_with('|') {
+            columns(i + 1, line, &mut findings);
+        }
+        for link in links(line) {
+            if !leads(link) {
+                let what = format!("`{link}` leads nowhere");
+                findings.push(Finding { line: i + 1, rule: Rule::Link, what });
+            }
+        }
+    }
+    findings
+}
+
+fn columns(number: usize, line: &str, findings: &mut Vec<Finding>) {
+    let width = line.chars().count();
+    // An address, or a path, cannot be broken.
+    let breakable = line.trim().trim_start_matches(['/', '!', '*', '-', ' ']).contains(' ');
+    if width > COLUMNS_MAX && breakable {
+        let what = format!("{width} columns; {COLUMNS_MAX} fit");
+        findings.push(Finding { line: number, rule: Rule::Columns, what });
+    }
+}
+
+fn words(line: usize, text: &str, findings: &mut Vec<Finding>) {
+    let prose = without_code(text);
+    if prose.contains(POINTER) {
+        let what = format!("\"{POINTER}\": say what the item is for");
+        findings.push(Finding { line, rule: Rule::Pointer, what });
+    }
+    for word in prose.split(|c: char| !c.is_alphanumeric() && c != '_') {
+        if MARKS.contains(&word) {
+            let what = format!("{word}: finish it, or write an issue");
+            findings.push(Finding { line, rule: Rule::Mark, what });
+        }
+        let lower = word.to_lowercase();
+        if PRONOUNS.contains(&lower.as_str()) {
+            let what = format!("\"{word}\": name the thing (tenant, client, OSD, ...)");
+            findings.push(Finding { line, rule: Rule::Pronoun, what });
+        }
+    }
+}
+
+/// The text without what stands between backticks.
+fn without_code(text: &str) -> String {
+    text.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Targets of `[text](target)` that are not addresses of other sites.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| {
+        let target = rest.split(')').next()?;
+        (!target.contains("://") && !target.starts_with("mailto:") && !target.contains(' '))
+            .then_some(target)
+    })
+}
+
+/// Whether a relative link from `page` leads to a file and, in Markdown, to a heading.
+fn leads_somewhere(page: &Path, link: &str) -> bool {
+    let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+    let target = match path {
+        "" => page.to_path_buf(),
+        _ => normal(&page.parent().unwrap_or(Path::new("")).join(path)),
+    };
+    if heading.is_empty() || target.extension().is_none_or(|e| e != "md") {
+        return target.exists();
+    }
+    fs::read_to_string(target)
+        .is_ok_and(|text| text.lines().filter(|l| l.starts_with('#')).any(|l| anchor(l) == heading))
+}
+
+/// The anchor of a heading, as the usual renderers make it.
+fn anchor(heading: &str) -> String {
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// Dependencies of a crate on a floor above its own. Those of tests alone may point anywhere.
+fn arrows(path: &str, manifest: &str, floor: &dyn Fn(&str) -> Option<usize>) -> Vec<Finding> {
+    let Some(own) = path.split('/').nth(1).and_then(|f| FLOORS.iter().position(|x| *x == f)) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let mut section = "";
+    for (i, line) in manifest.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line.trim();
+        } else if section.ends_with("dependencies]") && !section.contains("dev-") {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            if let Some(above) = floor(name).filter(|f| *f > own) {
+                let what = format!("{name} is of a floor above: {}", FLOORS[above]);
+                findings.push(Finding { line: i + 1, rule: Rule::Arrow, what });
+            }
+        }
+    }
+    findings
+}
+
+fn floor_of(root: &Path, name: &str) -> Option<usize> {
+    if name.is_empty() {
+        return None;
+    }
+    FLOORS.iter().position(|f| root.join("crates").join(f).join(name).is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(findings: &[Finding]) -> Vec<Rule> {
+        findings.iter().map(|f| f.rule).collect()
+    }
+
+    #[test]
+    fn comments_are_read_and_code_is_not() {
+        let long = "x ".repeat(60);
+        assert_eq!(rules(&rust(&format!("    // {long}\n"))), [Rule::Columns]);
+        assert_eq!(rules(&rust(&format!("    let a = \"{long}\";\n"))), []);
+        assert_eq!(rules(&rust("/// Whoever waits, and whose turn it is.\n")), [Rule::Pronoun; 2]);
+        assert_eq!(rules(&rust("/// The column `who`, and a whole word: wholly.\n")), []);
+        assert_eq!(rules(&rust(&format!("/// {POINTER}\n"))), [Rule::Pointer]);
+        assert_eq!(rules(&rust(&format!("// {}: later\n", MARKS[0]))), [Rule::Mark]);
+        assert_eq!(rules(&rust(&format!("// https://example.org/{}\n", "x".repeat(99)))), []);
+    }
+
+    #[test]
+    fn prose_is_read_without_code_and_wide_tables() {
+        let long = "x ".repeat(60);
+        let nowhere = |_: &str| false;
+        assert_eq!(rules(&markdown(&long, &nowhere)), [Rule::Columns]);
+        assert_eq!(rules(&markdown(&format!("| {long} |"), &nowhere)), []);
+        assert_eq!(rules(&markdown(&format!("```\n{long} nobody\n```\n"), &nowhere)), []);
+        assert_eq!(rules(&markdown("see [a](b.md) and [c](https://d.e)", &nowhere)), [Rule::Link]);
+    }
+
+    #[test]
+    fn links_lead_to_files_and_headings() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.md"), "# A title, with `code`\n").unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        let page = dir.path().join("sub/b.md");
+        for (link, leads) in [
+            ("../a.md", true),
+            ("../a.md#a-title-with-code", true),
+            ("../a.md#another", false),
+            ("a.md", false),
+            ("../sub", true),
+        ] {
+            assert_eq!(leads_somewhere(&page, link), leads, "{link}");
+        }
+    }
+
+    #[test]
+    fn arrows_point_down() {
+        let floor = |name: &str| match name {
+            "types" => Some(0),
+            "pg" => Some(1),
+            "osd" => Some(2),
+            _ => None,
+        };
+        let manifest = "[dependencies]\ntypes.workspace = true\nosd.workspace = true\nserde = \"1\"\n\
+                        [dev-dependencies]\nosd.workspace = true\n";
+        let found = arrows("crates/machines/pg/Cargo.toml", manifest, &floor);
+        assert_eq!((rules(&found), found[0].line), (vec![Rule::Arrow], 3));
+        assert_eq!(arrows("crates/daemons/osd/Cargo.toml", manifest, &floor), []);
+    }
+
+    #[test]
+    fn debt_is_allowed_and_only_shrinks() {
+        let allowed = parse_allowed("# debt\n2 pronoun a.md\n1 link a.md\n").unwrap();
+        let finding = |rule| Finding { line: 1, rule, what: "x".to_owned() };
+        let mut found = BTreeMap::new();
+        found.insert("a.md".to_owned(), vec![finding(Rule::Pronoun); 2]);
+        assert_eq!(over(&found, &allowed), "");
+        let left = shrunk(&allowed, &count(&found));
+        assert!(print_allowed(&left).ends_with("\n2 pronoun a.md\n"));
+        found.get_mut("a.md").unwrap().push(finding(Rule::Pronoun));
+        assert!(over(&found, &allowed).starts_with("a.md: 3 of pronoun, 2 are allowed:\n"));
+        assert_eq!(shrunk(&allowed, &count(&found)), left);
+        found.insert("b.md".to_owned(), vec![finding(Rule::Mark)]);
+        assert!(over(&found, &allowed).contains("b.md:1: mark: x"));
+    }
+}
