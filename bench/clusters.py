@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/release/siphon"))
+BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/dist/siphon"))
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4"
 ENV = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -187,8 +187,7 @@ fn unit(long: bool, timing: &mut Timing) -> Result<()> {
     if long {
         // With optimisation: it checks the same, in a tenth of the time.
         let mut sim = Command::new("cargo");
-        sim.args(["test", "--release", "-p", "sim", "--config", "profile.release.lto=false"])
-            .env("SIPHON_SIM_SEEDS", LONG_SEEDS);
+        sim.args(["test", "--release", "-p", "sim"]).env("SIPHON_SIM_SEEDS", LONG_SEEDS);
         timing
             .time("the simulation, many seeds", || run("the simulation, many seeds", &mut sim))?;
     }
@@ -204,7 +203,8 @@ fn unit(long: bool, timing: &mut Timing) -> Result<()> {
 pub fn bench(which: &str, args: &[String]) -> Result<()> {
     install(PACKAGES)?;
     install(PEER_PACKAGES)?;
-    run("release build", Command::new("cargo").args(["build", "--release", "-p", "siphon"]))?;
+    let dist = ["build", "--profile", "dist", "-p", "siphon"];
+    run("build for distribution", Command::new("cargo").args(dist))?;
     let script: &[&str] = match which {
         "rbd" => &["bench/peer.py", "--rbd"],
         "trim" => &["bench/trim.py"],
