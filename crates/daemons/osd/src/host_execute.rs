@@ -116,7 +116,8 @@ impl PgHost {
             Stop::Refused(e) => {
                 if self.generation.get() == generation {
                     let result = e.as_result();
-                    self.refuse(op, Outcome { result, no_output: true, ..Outcome::default() });
+                    let outcome = Outcome { result, no_output: true, ..Outcome::default() };
+                    self.refuse(context, op, outcome);
                 }
                 Done::Over
             }
@@ -150,9 +151,10 @@ impl PgHost {
 
     /// Answers a request that failed before or in its execution. A write's failure is remembered,
     /// so that the same request fails in the same way when it is sent again.
-    fn refuse(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome) {
+    fn refuse(self: &Rc<Self>, context: &Rc<Context>, op: &Rc<ClientOp>, outcome: Outcome) {
         if op.info.may_write() {
-            self.remember(op, outcome, self.with_pg(|p| p.info().last_user_version));
+            let version = self.with_pg(|p| p.info().last_user_version);
+            self.remember(context, op, outcome, version);
             return;
         }
         if !self.may_answer(op) {
@@ -168,8 +170,15 @@ impl PgHost {
         op.reply(&outcome, self.core.epoch(), versions);
     }
 
-    /// Logs a request that changes nothing, and answers it when that is durable.
-    fn remember(self: &Rc<Self>, op: &Rc<ClientOp>, outcome: Outcome, user_version: u64) {
+    /// Logs a request that changes nothing, and answers it when that is durable. Reads wait for it
+    /// as they do for changes, or an ordered one would be answered first.
+    fn remember(
+        self: &Rc<Self>,
+        context: &Rc<Context>,
+        op: &Rc<ClientOp>,
+        outcome: Outcome,
+        user_version: u64,
+    ) {
         let returns = if op.info.allows_returnvec() { op_returns(&outcome) } else { Vec::new() };
         let entry = error_entry(op.head.clone(), op.reqid, outcome.result, returns);
         op.tracked.mark(Stage::WaitingForSubOps);
@@ -177,11 +186,13 @@ impl PgHost {
             op: op.clone(),
             user_version,
             outcome,
-            context: None,
+            context: Some(context.clone()),
             in_bytes: 0,
             effects: None,
         };
+        context.proposed();
         if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
+            context.committed();
             self.park(op);
         }
     }
@@ -296,7 +307,7 @@ impl<'a> Attempt<'a> {
         self.check_damage(&head, target).await?;
         let outcome = Outcome { result, ops, no_output: false, data_offset: exec.data_offset };
         if result < 0 {
-            self.host.refuse(self.op, outcome);
+            self.host.refuse(self.context, self.op, outcome);
             return Ok(());
         }
         let leads = || self.host.with_pg(|pg| pg.is_primary());
@@ -451,7 +462,7 @@ impl<'a> Attempt<'a> {
             host.watch_effects(op, &target.oid, *effects, version);
         }
         if self.write {
-            host.remember(op, outcome, version);
+            host.remember(self.context, op, outcome, version);
             return;
         }
         let bytes: usize = outcome.ops.iter().map(OpOutcome::out_len).sum();
@@ -521,7 +532,7 @@ impl<'a> Attempt<'a> {
         let in_bytes = exec.txn.bytes_written();
         self.limit_output(&mut outcome);
         if outcome.result < 0 {
-            host.refuse(op, outcome);
+            host.refuse(self.context, op, outcome);
             return Ok(());
         }
         let returnvec = op.info.allows_returnvec();

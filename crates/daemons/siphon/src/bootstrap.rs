@@ -53,6 +53,10 @@ pub fn local_conf(conf: &mut Config) -> Result<()> {
 pub const MGR_CAPS: [(&str, &str); 3] =
     [("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")];
 
+/// Tools set up daemons of these kinds with users of their own, `client.bootstrap-KIND` (16.2
+/// `src/mon/AuthMonitor.cc`, `_generate_bootstrap_keys`).
+const BOOTSTRAP: [&str; 6] = ["mds", "mgr", "osd", "rbd", "rbd-mirror", "rgw"];
+
 /// A new cluster to be made.
 pub struct NewCluster {
     /// Its initial monitors. The store of the first is made, and will found the cluster.
@@ -75,6 +79,11 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
     let mut keyring = Keyring::default();
     keyring.insert(admin(), admin_entity.clone());
     keyring.insert(manager("x"), mgr_entity.clone());
+    for kind in BOOTSTRAP {
+        let cap = format!("allow profile bootstrap-{kind}");
+        let name = AuthName::new(EntityType::CLIENT, format!("bootstrap-{kind}"));
+        keyring.insert(name, entity(&[("mon", &cap)]));
+    }
 
     let mut conf = Config::new();
     if new.one_host {

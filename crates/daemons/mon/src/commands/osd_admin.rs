@@ -6,6 +6,7 @@ use crate::osd_state as rules;
 use crate::osd_state::OsdMapExt;
 use crate::state::Change;
 use ::auth::{AuthName, CryptoKey, EntityAuth};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -129,7 +130,96 @@ fn secrets(c: &Write<'_>) -> Result<BTreeMap<String, String>, Refusal> {
         .map_err(|_| Refusal::invalid("unable to parse 'params' from input"))?;
     let fields =
         value.as_object().ok_or_else(|| Refusal::invalid("unable to parse 'params' from input"))?;
-    Ok(fields.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect())
+    let mut secrets = BTreeMap::new();
+    for (name, value) in fields {
+        // Values are secrets: no message has them.
+        let Some(value) = value.as_str() else {
+            return Err(Refusal::invalid(format!("the value of '{name}' is not a string")));
+        };
+        if !SECRETS.contains(&name.as_str()) {
+            return Err(Refusal::invalid(format!(
+                "unknown secret '{name}'; known are {}",
+                SECRETS.join(", ")
+            )));
+        }
+        secrets.insert(name.clone(), value.to_owned());
+    }
+    let has = |name| secrets.contains_key(name);
+    if has("cephx_lockbox_secret") != has("dmcrypt_key") {
+        return Err(Refusal::invalid("requires both a cephx lockbox secret and a dm-crypt key"));
+    }
+    if has("dmcrypt_key") && !has("cephx_secret") {
+        return Err(Refusal::invalid("requires a cephx secret"));
+    }
+    Ok(secrets)
+}
+
+/// What the input of `osd new` may have.
+const SECRETS: [&str; 4] =
+    ["cephx_secret", "cephx_lockbox_secret", "dmcrypt_key", "crush_device_class"];
+
+/// What the monitors keep for an OSD: keys by entity, and the key of its encrypted disk.
+struct Kept {
+    keys: Vec<(AuthName, EntityAuth)>,
+    disk: Option<(String, Bytes)>,
+}
+
+/// The entity that an OSD's host reads the key of the disk with, before the OSD runs.
+fn lockbox_name(id: Fsid) -> AuthName {
+    AuthName::new(EntityType::CLIENT, format!("osd-lockbox.{id}"))
+}
+
+/// Where the key of an OSD's disk is kept.
+fn disk_key(id: Fsid) -> String {
+    format!("dm-crypt/osd/{id}/luks")
+}
+
+/// The secrets as they are kept (Ceph: `AuthMonitor::do_osd_new`, `ConfigKeyService::do_osd_new`).
+fn kept(osd: OsdId, id: Fsid, secrets: &BTreeMap<String, String>) -> Result<Kept, Refusal> {
+    let key = |name: &str| {
+        let parse = |secret: &String| {
+            CryptoKey::from_base64(secret).map_err(|_| {
+                Refusal::invalid(format!(
+                    "{name} is no key: 'ceph-authtool --gen-print-key' makes one"
+                ))
+            })
+        };
+        secrets.get(name).map(parse).transpose()
+    };
+    let entity = |key, caps: &[(&str, String)]| {
+        let caps = caps.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        EntityAuth { key, caps }
+    };
+    let mut keys = Vec::new();
+    if let Some(key) = key("cephx_secret")? {
+        let profile = || "allow profile osd".to_owned();
+        let caps = [("mon", profile()), ("mgr", profile()), ("osd", "allow *".to_owned())];
+        keys.push((osd_name(osd), entity(key, &caps)));
+    }
+    if let Some(key) = key("cephx_lockbox_secret")? {
+        let cap = format!("allow command \"config-key get\" with key=\"{}\"", disk_key(id));
+        keys.push((lockbox_name(id), entity(key, &[("mon", cap)])));
+    }
+    let disk = secrets.get("dmcrypt_key");
+    Ok(Kept { keys, disk: disk.map(|s| (disk_key(id), Bytes::copy_from_slice(s.as_bytes()))) })
+}
+
+/// Refuses secrets that differ from those that are kept already.
+fn check_same(c: &Write<'_>, osd: OsdId, kept: &Kept) -> Result<(), Refusal> {
+    let state = c.pending.state();
+    let exists =
+        |what: &str| Refusal::new(Errno::EEXIST, format!("osd.{osd} exists with another {what}"));
+    for (name, entity) in &kept.keys {
+        if state.auth.get(name).is_some_and(|has| has.key != entity.key) {
+            return Err(exists(&format!("key of {name}")));
+        }
+    }
+    match &kept.disk {
+        Some((key, value)) if state.kv.get(key).is_some_and(|has| has != value) => {
+            Err(exists("key of its disk"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn new(c: &mut Write<'_>) -> Answer {
@@ -148,18 +238,7 @@ fn new(c: &mut Write<'_>) -> Answer {
         }
         (Some(found), _) if map.state_bits(found) & state::DESTROYED == 0 => {
             // Repeating the command is fine, with the same secrets.
-            if let Some(secret) = secrets.get("cephx_secret")
-                && c.pending
-                    .state()
-                    .auth
-                    .get(&osd_name(found))
-                    .is_some_and(|a| a.key.to_base64() != *secret)
-            {
-                return Err(Refusal::new(
-                    Errno::EEXIST,
-                    format!("osd.{found} exists with another secret"),
-                ));
-            }
+            check_same(c, found, &kept(found, id, &secrets)?)?;
             return Ok(new_reply(c, found));
         }
         (Some(found), _) => found,
@@ -180,12 +259,12 @@ fn new(c: &mut Write<'_>) -> Answer {
             format!("osd id {osd} is too large (mon_max_osd {limit})"),
         ));
     }
-    if let Some(secret) = secrets.get("cephx_secret") {
-        let key = CryptoKey::from_base64(secret)
-            .map_err(|_| Refusal::invalid(format!("unable to parse cephx secret: {secret}")))?;
-        let caps = [("mon", "allow profile osd"), ("mgr", "allow profile osd"), ("osd", "allow *")];
-        let caps = caps.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        c.pending.put(Change::Auth(osd_name(osd), Some(EntityAuth { key, caps })));
+    let kept = kept(osd, id, &secrets)?;
+    for (name, entity) in kept.keys {
+        c.pending.put(Change::Auth(name, Some(entity)));
+    }
+    if let Some((key, value)) = kept.disk {
+        c.pending.put(Change::Kv(key, Some(value)));
     }
     rules::create(c.pending, osd, Some(id));
     if let Some(class) = secrets.get("crush_device_class").filter(|s| !s.is_empty()) {
@@ -290,19 +369,24 @@ fn destroy(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::new(Errno::EBUSY, format!("osd.{osd} is not `down`.")));
     }
     if map.state_bits(osd) & state::DESTROYED == 0 {
-        rules::destroy(c.pending, osd);
         forget_secrets(c, osd);
+        rules::destroy(c.pending, osd);
     }
     Ok(Reply::status(format!("destroyed osd.{osd}")))
 }
 
+/// Removes what [`kept`] has made and what the OSD keeps itself. The map still has its identity.
 fn forget_secrets(c: &mut Write<'_>, osd: OsdId) {
-    if c.pending.state().auth.get(&osd_name(osd)).is_some() {
-        c.pending.put(Change::Auth(osd_name(osd), None));
+    let id = c.pending.osd().uuid(osd);
+    for name in [Some(osd_name(osd)), id.map(lockbox_name)].into_iter().flatten() {
+        if c.pending.state().auth.get(&name).is_some() {
+            c.pending.put(Change::Auth(name, None));
+        }
     }
-    let prefix = format!("daemon-private/osd.{osd}/");
-    let keys: Vec<String> =
-        c.pending.state().kv.keys().filter(|k| k.starts_with(&prefix)).cloned().collect();
+    let mut prefixes = vec![format!("daemon-private/osd.{osd}/")];
+    prefixes.extend(id.map(|id| format!("dm-crypt/osd/{id}/")));
+    let of_osd = |key: &&String| prefixes.iter().any(|p| key.starts_with(p));
+    let keys: Vec<String> = c.pending.state().kv.keys().filter(of_osd).cloned().collect();
     for key in keys {
         c.pending.put(Change::Kv(key, None));
     }
@@ -327,8 +411,8 @@ fn purge(c: &mut Write<'_>) -> Answer {
         }
         Ok(())
     })?;
-    rules::remove(c.pending, osd);
     forget_secrets(c, osd);
+    rules::remove(c.pending, osd);
     if c.pending.state().osd_metadata.contains_key(&osd) {
         c.pending.put(Change::OsdMetadata(osd, None));
     }

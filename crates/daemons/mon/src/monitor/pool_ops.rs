@@ -70,23 +70,12 @@ impl Inner {
         if session.allows("osd", "osd pool op unmanaged-snap", &args, "rw") {
             return true;
         }
-        // Otherwise the OSD caps decide: who may write everywhere in the pool may have snapshots.
+        // Otherwise the OSD caps decide.
         let Some(caps) = state.auth.lookup(&session.name).and_then(|a| a.caps.get("osd")) else {
             return false;
         };
-        let Some(pool) = state.osd.map().pools.get(&PoolId(m.pool.into())) else { return false };
-        caps.parse::<auth::caps::OsdCap>().is_ok_and(|c| {
-            c.is_capable(&auth::caps::OsdOp {
-                pool: name.as_deref().unwrap_or_default(),
-                namespace: b"",
-                metadata: &pool.application_metadata,
-                object: b"",
-                read: false,
-                write: true,
-                classes: &[],
-                addr: session.conn.peer_socket_addr().map(|a| a.ip()),
-            })
-        })
+        let caps = caps.parse::<auth::caps::OsdCap>();
+        caps.is_ok_and(|caps| caps.may_number_snapshots(name.as_deref()))
     }
 }
 

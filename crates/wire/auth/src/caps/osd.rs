@@ -174,6 +174,18 @@ impl OsdCap {
         self.grants.iter().any(|g| g.rules().any(|(m, s)| m.is_all() && s.is_any()))
     }
 
+    /// Whether the entity may number snapshots of a pool, as the monitors judge it (16.2
+    /// `src/mon/OSDMonitor.cc`, `is_unmanaged_snap_op_permitted`): some grant lets it write in that
+    /// pool by name, be it in one namespace only, or everywhere. What pools are tagged with does not
+    /// count, nor where the grant may be used from.
+    pub fn may_number_snapshots(&self, pool: Option<&str>) -> bool {
+        self.grants.iter().flat_map(OsdGrant::rules).any(|(of, spec)| {
+            let writes = matches!(spec, OsdSpec::Perm(p) if p.has(OsdPerm::W));
+            let here = of.pool.is_some() && of.pool.as_deref() == pool;
+            writes && (of.is_all() || here)
+        })
+    }
+
     /// Whether `op` is allowed (`OSDCap::is_capable`). One grant must cover its reads and writes;
     /// class calls may each be covered by another one.
     pub fn is_capable(&self, op: &OsdOp<'_>) -> bool {
