@@ -2,7 +2,7 @@
 
 use crate::map::PoolOps;
 use crate::tracker::{Describe, LIMITED, OVER_CEILING, Tracked};
-use admission::limited::WHOLE_OBJECT;
+use admission::limited::WHOLE_OBJECT_BYTES;
 use admission::{Held, Tags};
 use bytes::Bytes;
 use messages::{Op, OpArgs, OsdBackoff, OsdMapMsg, OsdOp, OsdOpReply, WatchNotify};
@@ -327,7 +327,7 @@ impl admission::Request for ClientOp {
             Access::Write => o.indata.len() as u64,
             Access::Read if !o.code.is_read() || !o.code.uses_extent() => 0,
             Access::Read => match o.extent().length {
-                0 => WHOLE_OBJECT,
+                0 => WHOLE_OBJECT_BYTES,
                 n => n,
             },
         });
@@ -427,7 +427,7 @@ pub(crate) mod tests {
             Demand { access: Access::Read, bytes: 512, ordered: false }
         );
         assert!(demand(OsdFlags::RWORDERED, read(512)).ordered);
-        assert_eq!(demand(none, read(0)).bytes, WHOLE_OBJECT);
+        assert_eq!(demand(none, read(0)).bytes, WHOLE_OBJECT_BYTES);
         assert_eq!(demand(none, on_extent(OpCode::STAT, 0, 1 << 30)).bytes, 0);
         let zero = demand(none, on_extent(OpCode::ZERO, 0, 1 << 30));
         assert_eq!(zero, Demand { access: Access::Write, bytes: 0, ordered: true });

@@ -4,13 +4,13 @@
 //! Operations on objects are the crate `objops`.
 //!
 //! * [`core`]: one OSD without its network; [`host`]: a copy of a PG on it, with `host_ops`
-//!   (requests), `host_execute` (their execution), `host_background`, `host_backfill`, `host_recovery`, `host_repair`, `host_scrub`,
-//!   `host_split`, `host_trim`, `host_watch`, `host_lease`, `host_rooms` and `host_jobs` for what it
-//!   does; [`gate`]: order of operations on one object.
+//!   (requests), `host_execute` (their execution), `host_background`, `host_backfill`,
+//!   `host_recovery`, `host_repair`, `host_scrub`, `host_split`, `host_trim`, `host_watch`,
+//!   `host_lease`, `host_rooms` and `host_jobs` for what it does; [`gate`]: order of operations on
+//!   one object.
 //! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
-//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`] (who
-//!   has room for what), `waits` (requests that wait,
-//!   and for what), `watch_clock`.
+//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`] (which
+//!   OSDs have room), `waits` (requests that wait, and for what), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
 //! * `shard`: the core as the daemon sees it, with `shard_admin` for what operators ask it.

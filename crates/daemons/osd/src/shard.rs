@@ -46,7 +46,7 @@ pub(crate) enum ShardMsg {
     Keep { txn: Transaction, or_else: &'static str },
     /// An operator wants PGs scrubbed.
     Scrub { pgs: Vec<PgId>, deep: bool, repair: bool },
-    /// An operator wants PGs recovered or filled before others, or no longer.
+    /// An operator wants PGs recovered or filled before others, or takes that back.
     ForceRecovery { pgs: Vec<PgId>, backfill: bool, on: bool },
     /// The manager's answer to demand.
     Shares(QosShares),
@@ -112,7 +112,7 @@ impl Shard {
         Core::new(parts).into()
     }
 
-    /// Who does not keep it alive.
+    /// A handle that does not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakShard {
         WeakShard(Rc::downgrade(&self.0))
     }

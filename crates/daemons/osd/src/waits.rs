@@ -133,7 +133,7 @@ impl Waits {
         self.table.is_empty()
     }
 
-    /// What waits for this, no longer.
+    /// Takes out what waits for this.
     pub(crate) fn take(&mut self, reason: &Reason) -> Vec<Waiter> {
         if self.table.is_empty() {
             return Vec::new();
@@ -143,7 +143,7 @@ impl Waits {
         taken
     }
 
-    /// Requests that wait for this, no longer.
+    /// Takes out the requests that wait for this.
     pub(crate) fn take_ops(
         &mut self,
         reason: &Reason,
@@ -151,7 +151,7 @@ impl Waits {
         self.take(reason).into_iter().filter_map(Waiter::op)
     }
 
-    /// What waits for anything from one reason to another, no longer.
+    /// Takes out what waits for anything from one reason to another.
     pub(crate) fn take_range(
         &mut self,
         from: Reason,
@@ -168,7 +168,7 @@ impl Waits {
         keys.into_iter().filter_map(|reason| self.table.remove_entry(&reason)).collect()
     }
 
-    /// All requests, whatever they wait for.
+    /// Takes out all requests, whatever they wait for.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Rc<ClientOp>> + use<> {
         self.objects.clear();
         std::mem::take(&mut self.table).into_values().flatten().filter_map(Waiter::op)

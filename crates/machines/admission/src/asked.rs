@@ -9,9 +9,9 @@ use messages::{TenantDemand, TenantNumber};
 use qos::Backlog;
 
 /// It is told again after so long, changed or not: what is older is no longer believed.
-const AGAIN: u64 = 1_000_000_000;
+const AGAIN_NANOS: u64 = 1_000_000_000;
 /// The first time says nothing about a rate: it counts as a turn of this.
-const FIRST: u64 = 100_000_000;
+const FIRST_SPAN_NANOS: u64 = 100_000_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Told {
@@ -80,16 +80,16 @@ impl Asked {
                 (self.listed, self.since) = (false, None);
                 return None;
             }
-            None => span.unwrap_or(FIRST),
+            None => span.unwrap_or(FIRST_SPAN_NANOS),
             Some(t) => {
-                let span = span.unwrap_or(FIRST);
+                let span = span.unwrap_or(FIRST_SPAN_NANOS);
                 let seconds = span as f64 / 1e9;
                 let grain = t.bytes / t.ops.max(1.0);
                 let same = !differs(self.ops as f64, t.ops * seconds, 1.0)
                     && !differs(self.bytes as f64, t.bytes * seconds, grain.max(4096.0))
                     && !differs(backlog.ops as f64, t.waiting as f64, 1.0)
                     && !differs(queued as f64, t.queued as f64, 1.0);
-                if span < AGAIN && same {
+                if span < AGAIN_NANOS && same {
                     return None;
                 }
                 span
@@ -127,7 +127,7 @@ impl Asked {
 mod tests {
     use super::*;
 
-    const TURN: u64 = FIRST;
+    const TURN: u64 = FIRST_SPAN_NANOS;
 
     #[test]
     fn a_steady_rate_is_told_once_a_second_and_a_change_at_once() {

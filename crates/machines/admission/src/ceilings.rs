@@ -9,7 +9,7 @@
 //! an image a look into a table by slices of the request.
 
 use crate::legs::Leg;
-use crate::limited::{Gate, LONELY, Limited, Part};
+use crate::limited::{Gate, Limited, Part, SILENCE_NANOS};
 use crate::news::News;
 use crate::owners::Owners;
 use crate::request::{Held, Request};
@@ -20,11 +20,11 @@ use std::rc::Rc;
 use types::PoolId;
 
 /// Images that nobody used for so long are forgotten.
-const IDLE: u64 = 300_000_000_000;
+const IDLE_NANOS: u64 = 300_000_000_000;
 /// How often they are looked for.
-const SWEEP: u64 = 10_000_000_000;
+const SWEEP_NANOS: u64 = 10_000_000_000;
 /// Images that are known at a time; more are not limited.
-const MOST_IMAGES: usize = 16384;
+const IMAGES_MAX: usize = 16384;
 /// The images of a namespace by prefix.
 type Images = BTreeMap<Bytes, Limited>;
 
@@ -159,7 +159,7 @@ impl<R: Request> ImageCeilings<R> {
     fn entry(&mut self, data: ImageData, now: u64) -> Option<&mut Limited> {
         let images = self.pools.entry(data.pool).or_default().entry(data.namespace).or_default();
         if !images.contains_key(&data.prefix) {
-            if self.known >= MOST_IMAGES {
+            if self.known >= IMAGES_MAX {
                 return None;
             }
             self.known += 1;
@@ -170,11 +170,11 @@ impl<R: Request> ImageCeilings<R> {
     /// What is to be told the manager now. Counting begins anew for what is told.
     pub fn demand(&mut self, now: u64) -> Vec<ImageDemand> {
         let mut told = Vec::new();
-        if now.saturating_sub(self.swept) >= SWEEP {
+        if now.saturating_sub(self.swept) >= SWEEP_NANOS {
             self.swept = now;
             self.forget_idle(now);
         }
-        if !self.lonely && now.saturating_sub(self.heard) >= LONELY {
+        if !self.lonely && now.saturating_sub(self.heard) >= SILENCE_NANOS {
             self.lonely = true;
             self.each(|gate, _, e| e.apply(gate, true, now));
         }
@@ -240,7 +240,7 @@ impl<R: Request> ImageCeilings<R> {
         self.pools.retain(|_, namespaces| {
             namespaces.retain(|_, images| {
                 images.retain(|_, e| {
-                    let keep = now.saturating_sub(e.used) < IDLE
+                    let keep = now.saturating_sub(e.used) < IDLE_NANOS
                         || e.tenant().is_some_and(|t| !gate.remove(t));
                     *known -= usize::from(!keep);
                     keep
@@ -347,16 +347,16 @@ mod tests {
         let mut c = ImageCeilings::default();
         c.take_shares(vec![share("rbd_data.a", 1, 1)], 1);
         assert_eq!(passed(&mut c, "rbd_data.a.0", 3, 1), 1);
-        for i in 0..MOST_IMAGES + 10 {
+        for i in 0..IMAGES_MAX + 10 {
             c.admit(write(&format!("rbd_data.i{i}.0")), 1);
         }
-        assert_eq!(c.known, MOST_IMAGES);
-        c.demand(IDLE + 1);
+        assert_eq!(c.known, IMAGES_MAX);
+        c.demand(IDLE_NANOS + 1);
         assert_eq!((c.known, c.len()), (1, 2), "of one image something waits");
         for second in 0..2 {
-            assert!(c.release(2 * IDLE + second * 10 * SECOND).is_some());
+            assert!(c.release(2 * IDLE_NANOS + second * 10 * SECOND).is_some());
         }
-        c.demand(2 * IDLE + 10 * SECOND);
+        c.demand(2 * IDLE_NANOS + 10 * SECOND);
         assert_eq!((c.known, c.has_limited(), c.pools.len()), (0, false, 0));
     }
 }

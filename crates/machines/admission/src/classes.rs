@@ -6,7 +6,7 @@ use qos::{MclockSpec, OpClass, Phase};
 use serde_json::{Value, json};
 
 /// Waiting times are those of the last one or two of these, in nanoseconds.
-const RECENT: u64 = 60_000_000_000;
+const RECENT_NANOS: u64 = 60_000_000_000;
 
 /// One class, since the OSD started.
 #[derive(Clone, Copy, Default)]
@@ -76,7 +76,7 @@ impl Classes {
         now: u64,
     ) {
         let Some(c) = self.get(class) else { return };
-        if now.saturating_sub(c.before[1].0) >= RECENT {
+        if now.saturating_sub(c.before[1].0) >= RECENT_NANOS {
             c.before = [c.before[1], (now, c.waits)];
         }
         c.served += 1;

@@ -44,7 +44,7 @@ pub(crate) fn capacity_options(kind: DeviceKind) -> [&'static str; 3] {
 }
 
 /// A capacity that is set contradicts what was learned if one is so many times the other.
-const CONTRADICTS: f64 = 2.0;
+const CONTRADICTS_TIMES: f64 = 2.0;
 
 impl Costs {
     pub(crate) fn new(c: &Config, kind: DeviceKind) -> Self {
@@ -115,7 +115,7 @@ impl Costs {
 
     pub(crate) fn contradicted(&self) -> bool {
         self.set.zip(self.learned).is_some_and(|(set, learned)| {
-            set.iops > CONTRADICTS * learned || learned > CONTRADICTS * set.iops
+            set.iops > CONTRADICTS_TIMES * learned || learned > CONTRADICTS_TIMES * set.iops
         })
     }
 

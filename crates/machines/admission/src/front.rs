@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 const CLASSES: [OpClass; 2] = [OpClass::BackgroundRecovery, OpClass::BackgroundBestEffort];
 /// ... in these lanes: scans of scrubs for which writers may be waiting have one of their own.
 const LANES: [(OpClass, u64); 3] =
-    [(CLASSES[0], PATIENCE), (CLASSES[1], PATIENCE), (CLASSES[1], SHORT_PATIENCE)];
+    [(CLASSES[0], PATIENCE_NANOS), (CLASSES[1], PATIENCE_NANOS), (CLASSES[1], SCAN_PATIENCE_NANOS)];
 /// From each lane something begins at least so often, in nanoseconds: ...
-const PATIENCE: u64 = 500_000_000;
+const PATIENCE_NANOS: u64 = 500_000_000;
 /// ... from that of scans.
-const SHORT_PATIENCE: u64 = 50_000_000;
+const SCAN_PATIENCE_NANOS: u64 = 50_000_000;
 /// So many operations of a class are let into the scheduler at a time: more would be before clients
 /// who come then.
-const INSIDE: usize = 4;
+const INSIDE_OPS_MAX: usize = 4;
 
 /// Operations that wait, with what they cost beside clients.
 #[derive(Default)]
@@ -131,7 +131,7 @@ impl Front {
         let mut later: Option<u64> = None;
         for ((class, patience), lane) in LANES.into_iter().zip(&mut self.lanes) {
             let Some((_, cost)) = lane.jobs.front() else { continue };
-            if inside(class) >= INSIDE {
+            if inside(class) >= INSIDE_OPS_MAX {
                 continue;
             }
             let overdue = lane.since.map_or(u64::MAX, |since| since.saturating_add(patience));

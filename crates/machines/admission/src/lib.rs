@@ -6,8 +6,8 @@
 //! * [`request`]: the seam to requests; [`work`]: what is scheduled, and the [`Queue`] that orders
 //!   it; [`plain`]: requests without a client, for simulations.
 //! * [`scheduler`]: one of the schedulers of [`qos`], behind [`ceilings`] (limits of images),
-//!   [`tenants`] (what tenants are promised; [`owners`] says whose an object is) and [`front`] (background work
-//!   that clients hold back); [`costs`]: what operations cost, and what there is for all;
+//!   [`tenants`] (what tenants are promised; [`owners`] finds the owner of an object) and [`front`]
+//!   (background work that clients hold back); [`costs`]: what operations cost, and what there is for all;
 //!   [`classes`]: what classes of operations get; [`ignored`]: settings that do not hold.
 //! * [`limited`]: this OSD's part of limits; [`asked`]: when the manager is told what is asked for;
 //!   [`news`]: when it is told at once.

@@ -11,16 +11,16 @@ pub const DEMAND_PERIOD: Duration = Duration::from_millis(100);
 /// What is new is told after this: news of many goes together.
 pub const NEWS_PAUSE: Duration = Duration::from_millis(10);
 /// How often it is told that something without limits, or with limits not known yet, is in use.
-pub(crate) const ASK_PERIOD: u64 = 2_000_000_000;
+pub(crate) const ASK_PERIOD_NANOS: u64 = 2_000_000_000;
 /// Without word from the manager for so long, parts become even.
-pub(crate) const LONELY: u64 = 10_000_000_000;
+pub(crate) const SILENCE_NANOS: u64 = 10_000_000_000;
 /// A read of everything, which says no length, counts as an object of the usual size.
-pub const WHOLE_OBJECT: u64 = 4 << 20;
+pub const WHOLE_OBJECT_BYTES: u64 = 4 << 20;
 
 /// Without a burst no more operations than these are saved up, in thousandths: what every OSD has
 /// saved may be spent in one second. One that has few under way sends a few to the same OSD now and
 /// then.
-const SAVED_OPS: u64 = 2000;
+const SAVED_MILLI_OPS: u64 = 2000;
 /// Of [`Limits::rates`], those of bytes.
 const IN_BYTES: [bool; 6] = [false, true, false, false, true, true];
 
@@ -49,7 +49,7 @@ impl Part {
             *rate = Rate { each_second: s.each_second, saved: s.saved, peak: s.peak }
                 .part(own_part(s, self.osds, even));
             if s.peak == 0 && !IN_BYTES[at] {
-                rate.saved = rate.saved.min(SAVED_OPS);
+                rate.saved = rate.saved.min(SAVED_MILLI_OPS);
             }
         }
         Limits::from_rates(rates)
@@ -109,7 +109,7 @@ impl Limited {
 
     /// Whether somebody should ask for its limits.
     pub fn asks(&self, now: u64) -> bool {
-        now.saturating_sub(self.told) >= ASK_PERIOD
+        now.saturating_sub(self.told) >= ASK_PERIOD_NANOS
     }
 
     /// Whether the manager believes that nothing is asked for here; it does not after this.
@@ -193,7 +193,7 @@ mod tests {
         let mut rates = vec![ShareOfRate::default(); 6];
         (rates[0], rates[1]) = (share(Rate::new(600, 0, 1)), share(Rate::new(1 << 20, 0, 1)));
         let limits = Part { osds: 2, rates: rates.clone() }.limits(false);
-        assert_eq!((limits.iops.each_second, limits.iops.saved), (300_000, SAVED_OPS));
+        assert_eq!((limits.iops.each_second, limits.iops.saved), (300_000, SAVED_MILLI_OPS));
         assert_eq!(limits.bps.saved, (1 << 19) * qos::SLACK_MILLIS, "of bytes a fifth of a second");
         // Of a small rate it is less, and a burst was asked for.
         rates[0] = share(Rate::new(10, 0, 1));

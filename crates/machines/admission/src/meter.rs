@@ -46,20 +46,20 @@ impl Default for Receipt {
 }
 
 /// A period is at least so long, ...
-const SHORT: Duration = Duration::from_millis(100);
+const PERIOD_MIN: Duration = Duration::from_millis(100);
 /// ... and longer, up to this, while there are fewer operations than ...
-const LONG: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_secs(1);
 /// ... these.
-const ENOUGH: u64 = 32;
+const ENOUGH_OPS: u64 = 32;
 /// With fewer than these, a period says nothing of costs.
-const SOME: u64 = 8;
+const SOME_OPS: u64 = 8;
 
 /// Something waited all the time if it did not for less than one in so many parts of it: while
 /// operations come in rounds, the scheduler is empty for a moment between them, and the device is
 /// busy with those that it has.
 const IDLE: u32 = 5;
 /// The OSD was saturated a moment ago if it was within this.
-const MOMENT: Duration = Duration::from_secs(5);
+const RECENTLY: Duration = Duration::from_secs(5);
 
 /// Sizes of requests to a device are told apart by powers of two.
 pub const SIZES: usize = 16;
@@ -190,7 +190,7 @@ impl Meter {
     /// Whether it is time to ask [`Meter::look`].
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.looked) >= SHORT
+        now.saturating_duration_since(self.looked) >= PERIOD_MIN
     }
 
     /// What the processor needs beyond what was to be expected of an operation that took so many
@@ -205,7 +205,7 @@ impl Meter {
         let length = now.saturating_duration_since(self.begun);
         let reads = self.seen.ops[0].count;
         let ops = reads + usage.transactions.saturating_sub(self.before.usage.transactions);
-        if length < SHORT || (ops < ENOUGH && length < LONG) {
+        if length < PERIOD_MIN || (ops < ENOUGH_OPS && length < PERIOD_MAX) {
             return false;
         }
         let mut seen = std::mem::take(&mut self.seen);
@@ -241,10 +241,10 @@ impl Meter {
             return false;
         }
         // What maps and pings need of the processor is not operations' while there are hardly any.
-        if ops >= ENOUGH {
+        if ops >= ENOUGH_OPS {
             seen.thread = (cpu, started);
         }
-        if ops >= SOME {
+        if ops >= SOME_OPS {
             self.model.learn(&seen);
         }
         let charges = self.model.charges();
@@ -265,7 +265,7 @@ impl Meter {
 
     /// Whether the OSD did all it could a moment ago.
     pub fn is_saturated(&self, now: Instant) -> bool {
-        self.saturated.is_some_and(|at| now.saturating_duration_since(at) < MOMENT)
+        self.saturated.is_some_and(|at| now.saturating_duration_since(at) < RECENTLY)
     }
 
     /// What operations cost.
@@ -363,9 +363,9 @@ mod tests {
         let mut run = |m: &mut Meter, periods: u64, commits: u64, each: u64, idle: bool| {
             for _ in 0..periods {
                 worked(&mut usage, commits, each);
-                now += Duration::from_millis(commits * each / 1_000_000).max(SHORT);
+                now += Duration::from_millis(commits * each / 1_000_000).max(PERIOD_MIN);
                 if idle {
-                    m.idle(now - SHORT / 2);
+                    m.idle(now - PERIOD_MIN / 2);
                 }
                 m.waits(now);
                 assert!(m.is_due(now));
@@ -403,9 +403,9 @@ mod tests {
     fn a_period_without_operations_ends_and_says_nothing() {
         let (now, starting) = (Instant::now(), Cell::new(0));
         let mut m = Meter::new(now);
-        assert!(!m.look(Usage::default(), thread(&starting), now + SHORT), "it goes on");
-        assert!(!m.look(Usage::default(), thread(&starting), now + LONG), "the first one");
-        assert!(m.look(Usage::default(), thread(&starting), now + 2 * LONG));
+        assert!(!m.look(Usage::default(), thread(&starting), now + PERIOD_MIN), "it goes on");
+        assert!(!m.look(Usage::default(), thread(&starting), now + PERIOD_MAX), "the first one");
+        assert!(m.look(Usage::default(), thread(&starting), now + 2 * PERIOD_MAX));
         assert_eq!((m.capacity().iops(), m.capacity().refused(), m.save()), (0.0, 0, None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-/// Shared by those who have news and the one who tells the manager.
+/// Shared by the parts that have news and the reporter that tells the manager.
 #[derive(Default)]
 pub struct News {
     told: Cell<bool>,

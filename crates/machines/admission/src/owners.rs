@@ -1,4 +1,4 @@
-//! Whose an object is: a table of rules from pool, namespace and name to a key.
+//! The owners of objects: a table of rules from pool, namespace and name to a key.
 //!
 //! Objects with the same key in the same pool and namespace have the same owner: an image, a
 //! subvolume, a bucket. A key of the names of an owner's data is what [`messages::TenantShare`] and
@@ -168,7 +168,7 @@ impl Owners {
         })
     }
 
-    /// The key of the image whose data an object has.
+    /// The key of the image that an object has data of.
     #[inline]
     pub fn image<'a>(&self, pool: PoolId, namespace: &[u8], name: &'a [u8]) -> Option<Key<'a>> {
         let owner = self.of(pool, namespace, name)?;

@@ -48,7 +48,7 @@ impl Priorities {
     }
 }
 
-const DAY: u64 = 86_400_000_000_000;
+const DAY_NANOS: u64 = 86_400_000_000_000;
 
 enum Kinds<R> {
     Mclock(Box<Mclock<Work<R>>>),
@@ -104,11 +104,11 @@ pub struct OsdQueue<R> {
 }
 
 /// Promises to classes follow the capacity when it has changed by so much, ...
-const CHANGED: f64 = 0.1;
+const CHANGED_PART: f64 = 0.1;
 /// ... and floors when they have to by so many thousandths.
-const SCALED: u32 = 50;
+const RESCALED_THOUSANDTHS: u32 = 50;
 /// A floor that was not kept for so long is one that cannot be kept, in nanoseconds.
-const BEHIND: u64 = 1_000_000_000;
+const DEBT_NANOS: u64 = 1_000_000_000;
 impl<R: Request> OsdQueue<R> {
     /// The scheduler that the configuration asks for, with the moment from which its clock counts.
     /// Which one it is, is decided once.
@@ -333,7 +333,9 @@ impl<R: Request> OsdQueue<R> {
         match scheduled.into_iter().chain(self.images.next_at()).chain(self.tenants.next_at()).min()
         {
             // A day is for ever; adding more could leave what the clock can say.
-            Some(t) => Next::At(self.start + Duration::from_nanos(t.min(now.saturating_add(DAY)))),
+            Some(t) => {
+                Next::At(self.start + Duration::from_nanos(t.min(now.saturating_add(DAY_NANOS))))
+            }
             None => Next::Empty,
         }
     }
@@ -354,7 +356,7 @@ impl<R: Request> OsdQueue<R> {
     /// alone lowers nobody's floor, and an OSD that has time keeps all.
     fn scale_floors(&mut self, saturated: bool, debt: u64, now: u64) {
         let before = self.tenants.scale();
-        let behind = before < qos::AHEAD || debt >= BEHIND;
+        let behind = before < qos::AHEAD || debt >= DEBT_NANOS;
         let scale = match self.costs.really().filter(|_| saturated && behind) {
             Some(capacity) => {
                 let mean = (self.costs.mean / 64) as u32;
@@ -363,7 +365,9 @@ impl<R: Request> OsdQueue<R> {
             }
             None => qos::AHEAD,
         };
-        if scale.abs_diff(before) >= SCALED || (scale == qos::AHEAD && before != scale) {
+        if scale.abs_diff(before) >= RESCALED_THOUSANDTHS
+            || (scale == qos::AHEAD && before != scale)
+        {
             let promises = self.tenants.set_scale(scale);
             self.promise(promises, now);
         }
@@ -740,7 +744,8 @@ impl<R: Request> Queue<R> for OsdQueue<R> {
             );
         }
         let capacity = self.costs.capacity();
-        if (capacity.iops - self.costs.applied.iops).abs() > CHANGED * self.costs.applied.iops {
+        if (capacity.iops - self.costs.applied.iops).abs() > CHANGED_PART * self.costs.applied.iops
+        {
             self.costs.applied = capacity;
             if let Kinds::Mclock(q) = &mut self.kind {
                 q.set_spec(self.costs.spec(), now);
@@ -923,19 +928,23 @@ mod tests {
             (q.tenants.scale(), q.dump(&|_| None)["capacity"]["floors_scaled"].as_f64().unwrap())
         };
         const ALL: (u32, f64) = (qos::AHEAD, 1.0);
-        assert_eq!(scale(None, true, BEHIND), ALL, "what an OSD can do is not known");
+        assert_eq!(scale(None, true, DEBT_NANOS), ALL, "what an OSD can do is not known");
         assert_eq!(
-            scale(Some(2000.0), true, BEHIND - 1),
+            scale(Some(2000.0), true, DEBT_NANOS - 1),
             ALL,
             "they are kept, whatever the estimate says"
         );
-        assert_eq!(scale(Some(2000.0), false, BEHIND), ALL, "there is time for them");
-        assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45), "nine tenths of 2000 for 4000");
+        assert_eq!(scale(Some(2000.0), false, DEBT_NANOS), ALL, "there is time for them");
+        assert_eq!(
+            scale(Some(2000.0), true, DEBT_NANOS),
+            (450, 0.45),
+            "nine tenths of 2000 for 4000"
+        );
         assert_eq!(scale(Some(2050.0), true, 0), (450, 0.45), "that is about the same");
         assert_eq!(scale(Some(3000.0), true, 0), (675, 0.675), "the device becomes faster");
         assert_eq!(scale(Some(4888.0), true, 0), (1099, 1.0), "all are kept, with less to spare");
         assert_eq!(scale(Some(9000.0), true, 0), ALL);
-        assert_eq!(scale(Some(2000.0), true, BEHIND), (450, 0.45));
+        assert_eq!(scale(Some(2000.0), true, DEBT_NANOS), (450, 0.45));
         assert_eq!(
             scale(Some(2000.0), false, 0),
             ALL,

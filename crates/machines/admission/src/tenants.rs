@@ -11,7 +11,7 @@
 
 use crate::asked::Asked;
 use crate::legs::{Leg, Spent, Times};
-use crate::limited::{Gate, LONELY, Limited, Part, own_part};
+use crate::limited::{Gate, Limited, Part, SILENCE_NANOS, own_part};
 use crate::owners::{Owners, Role};
 use crate::request::{Held, Request};
 use crate::waits::Waits;
@@ -57,17 +57,17 @@ impl TenantBy {
 }
 
 /// Tenants that are kept at a time; operations of more of them count as one.
-const MOST: usize = 1 << 17;
+const TENANTS_MAX: usize = 1 << 17;
 /// Of so many it is kept where the time of their operations goes.
-const MOST_TIMED: usize = 1 << 14;
+const TIMED_TENANTS_MAX: usize = 1 << 14;
 /// A tenant that nobody used for so long is forgotten.
-const IDLE: u64 = 300_000_000_000;
+const IDLE_NANOS: u64 = 300_000_000_000;
 /// So many are named in a report to the manager.
-const MOST_TOLD: usize = 512;
+const TOLD_TENANTS_MAX: usize = 512;
 /// Who came within this counts for what is promised.
-const LATELY: u64 = 10_000_000_000;
+const LATELY_NANOS: u64 = 10_000_000_000;
 /// Of so many it is looked at with each operation of a new tenant.
-const SWEEP: usize = 4;
+const SWEPT_ROWS: usize = 4;
 
 /// What was seen of a tenant since the OSD started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -308,7 +308,7 @@ pub(crate) const MANAGER_SPEC: TenantSpec = TenantSpec {
 };
 
 /// For requests of tenants that are more than are kept.
-const REST: Key = Key { pool: PoolId(-1), namespace: Bytes::new(), detail: Bytes::new() };
+const OTHERS: Key = Key { pool: PoolId(-1), namespace: Bytes::new(), detail: Bytes::new() };
 
 impl<R: Request> Default for Tenants<R> {
     fn default() -> Self {
@@ -320,7 +320,7 @@ impl<R: Request> Tenants<R> {
     /// Without specifications.
     pub fn new(by: TenantBy) -> Self {
         let mut rows = slab::Slab::new();
-        let key = Key { pool: REST.pool, detail: Bytes::from_static(b"mgr"), ..Key::default() };
+        let key = Key { pool: OTHERS.pool, detail: Bytes::from_static(b"mgr"), ..Key::default() };
         let (seen, told) = (Seen::default(), Seen::default());
         rows.insert(Row {
             key,
@@ -429,9 +429,10 @@ impl<R: Request> Tenants<R> {
             hash = hash.wrapping_add(1);
         }
         self.sweep(now);
-        if self.table.len() >= MOST && (pool, namespace, detail) != (REST.pool, &b""[..], &b""[..])
+        if self.table.len() >= TENANTS_MAX
+            && (pool, namespace, detail) != (OTHERS.pool, &b""[..], &b""[..])
         {
-            return self.row(REST.pool, b"", b"", now);
+            return self.row(OTHERS.pool, b"", b"", now);
         }
         let key = Key {
             pool,
@@ -445,11 +446,12 @@ impl<R: Request> Tenants<R> {
 
     /// Looks whether some tenants may be forgotten.
     fn sweep(&mut self, now: u64) {
-        for _ in 0..SWEEP {
+        for _ in 0..SWEPT_ROWS {
             self.swept =
                 if self.swept + 1 < self.rows.capacity().max(1) { self.swept + 1 } else { 0 };
             let Some(row) = self.rows.get(self.swept) else { continue };
-            if row.spec.is_none() && row.id != MANAGER && now.saturating_sub(row.used) >= IDLE {
+            if row.spec.is_none() && row.id != MANAGER && now.saturating_sub(row.used) >= IDLE_NANOS
+            {
                 let (hash, at) = (row.hash, self.swept as u32);
                 // One that lies behind it because of an equal hash is found no longer and begins
                 // anew.
@@ -597,7 +599,7 @@ impl<R: Request> Tenants<R> {
             return;
         };
         if row.times.is_none() {
-            if self.timed >= MOST_TIMED {
+            if self.timed >= TIMED_TENANTS_MAX {
                 return;
             }
             self.timed += 1;
@@ -635,7 +637,8 @@ impl<R: Request> Tenants<R> {
         now: u64,
     ) -> (Vec<TenantDemand>, Promises) {
         let mut promises = Promises::new();
-        if !self.lonely && !self.specs.is_empty() && now.saturating_sub(self.heard) >= LONELY {
+        if !self.lonely && !self.specs.is_empty() && now.saturating_sub(self.heard) >= SILENCE_NANOS
+        {
             self.lonely = true;
             promises = self.apply(true, now);
         }
@@ -700,7 +703,7 @@ impl<R: Request> Tenants<R> {
             if iops == 0 || (bps > 0 && by_byte < by_op) { by_byte } else { by_op }
         };
         let active = |s: &&Spec| {
-            self.rows.get(s.row as usize).is_some_and(|r| now.saturating_sub(r.used) < LATELY)
+            self.rows.get(s.row as usize).is_some_and(|r| now.saturating_sub(r.used) < LATELY_NANOS)
         };
         self.specs
             .iter()
@@ -827,8 +830,8 @@ impl<R: Request> Tenants<R> {
         let pool = || pool_name(row.key.pool).unwrap_or_else(|| row.key.pool.0.to_string());
         match row.spec.and_then(|s| self.specs.get(s)) {
             Some(s) => s.share.name.clone(),
-            None if row.key == REST => "others".into(),
-            None if row.key.pool == REST.pool => text(&row.key.detail),
+            None if row.key == OTHERS => "others".into(),
+            None if row.key.pool == OTHERS.pool => text(&row.key.detail),
             None if !row.key.detail.is_empty() => {
                 format!("{}/{}/{}", pool(), text(&row.key.namespace), text(&row.key.detail))
             }
@@ -849,11 +852,11 @@ impl<R: Request> Tenants<R> {
         let mut seen: Vec<TenantSeen> = Vec::new();
         for (n, at) in changed.into_iter().enumerate() {
             let row = &self.rows[at];
-            let named = n < MOST_TOLD;
+            let named = n < TOLD_TENANTS_MAX;
             let one = row
                 .seen
                 .since(&row.told, if named { self.name_of(row, pool_name) } else { String::new() });
-            match seen.last_mut().filter(|_| n > MOST_TOLD) {
+            match seen.last_mut().filter(|_| n > TOLD_TENANTS_MAX) {
                 Some(rest) => add(rest, &one),
                 None => seen.push(one),
             }

@@ -104,7 +104,7 @@ pub struct Core {
     me: Weak<Core>,
 }
 
-/// How long work that nobody waits for rests after it had the thread for a while.
+/// How long work without a client rests after it had the thread for a while.
 const REST: Duration = Duration::from_millis(1);
 
 impl Core {
