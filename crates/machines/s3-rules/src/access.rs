@@ -17,7 +17,7 @@ pub struct BucketRules<'a> {
     pub acl: &'a Acl,
     /// Which of the public settings count.
     pub block: PublicAccessBlock,
-    /// Who owns objects.
+    /// Which account owns objects.
     pub ownership: Ownership,
 }
 

@@ -1,4 +1,4 @@
-//! Decisions of an S3 gateway: who may do what.
+//! Decisions of an S3 gateway: which requests are allowed.
 //!
 //! [`policy`] reads and evaluates bucket policies, [`access`] joins policies, ACLs, ownership and
 //! the public access block to one verdict. Everything is a function of values: no bucket is read
