@@ -16,8 +16,8 @@ pub fn has_collections(pool: PoolId) -> bool {
     (1..=PoolId::LAST.0).contains(&pool.0)
 }
 
-/// The collection of a copy: 24 bits of pool, 8 bits of position plus one, 32 bits of seed. Only for
-/// pools that have collections.
+/// The collection of a copy: 24 bits of pool, 8 bits of position plus one, 32 bits of seed. Only
+/// for pools that have collections.
 pub fn coll_of(id: SpgId) -> Coll {
     debug_assert!(has_collections(id.pgid.pool), "{id}");
     // NONE is -1, so it becomes 0.

@@ -17,9 +17,9 @@
 //! * Limits of images and ceilings of tenants let ordered requests of one image or tenant go in
 //!   order, and an object belongs to one of them.
 //! * Each scheduler keeps the order of a session in a tenant.
-//! * A request that has had its turn and waits (for recovery, a scrub, room, replicas) keeps ordered
-//!   requests for its object waiting ([`crate::waits`]). When it goes on it does not enter the
-//!   scheduler again, where later ones are ([`crate::core::Core::resume`]).
+//! * A request that has had its turn and waits (for recovery, a scrub, room, replicas) keeps
+//!   ordered requests for its object waiting ([`crate::waits`]). When it goes on it does not enter
+//!   the scheduler again, where later ones are ([`crate::core::Core::resume`]).
 //! * An interval of the PG that ends puts all that it had into the order of arrival.
 
 use objops::object::{ObjectState, SnapSet};

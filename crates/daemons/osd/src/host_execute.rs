@@ -415,8 +415,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Reads the blocks that a change covers only in part: they are completed from what is there,
-    /// and that may be bad. The store would refuse the change then, when it has its place in the log
-    /// already.
+    /// and that may be bad. The store would refuse the change then, when it has its place in the
+    /// log already.
     async fn read_edges(&self, txn: &Mutations, target: &ObjectState) -> Result<(), Stop> {
         let had = if target.exists { target.oi.size } else { 0 };
         for (oid, at) in txn.edges().filter(|(oid, at)| *at < had && **oid == target.oid) {

@@ -9,8 +9,8 @@
 //!   `host_lease`, `host_rooms` and `host_jobs` for what it does; [`gate`]: order of operations on
 //!   one object.
 //! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
-//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`] (which
-//!   OSDs have room), `waits` (requests that wait, and for what), `watch_clock`.
+//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`]
+//!   (which OSDs have room), `waits` (requests that wait, and for what), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
 //! * `shard`: the core as the daemon sees it, with `shard_admin` for what operators ask it.

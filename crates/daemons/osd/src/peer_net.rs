@@ -25,8 +25,8 @@ pub struct Envelope {
 
 /// Sends messages to other OSDs.
 pub trait PeerNet {
-    /// Sends one message to several copies at the position that the header names, with the room that
-    /// is left here.
+    /// Sends one message to several copies at the position that the header names, with the room
+    /// that is left here.
     fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room);
 }
 

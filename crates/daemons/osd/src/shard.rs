@@ -1,9 +1,9 @@
 //! A shard of an OSD as the daemon and the admin socket see it: messages go in, values come out.
 //!
-//! The daemon knows a [`Shard`] and nothing behind it. What it tells a shard is a [`ShardMsg`]; what
-//! it wants to know is a [`Question`], whose contents and answer may go to another thread. An OSD has
-//! one shard, on the daemon's thread; [`Shard::send`] handles a message at once, in the order of the
-//! calls.
+//! The daemon knows a [`Shard`] and nothing behind it. What it tells a shard is a [`ShardMsg`];
+//! what it wants to know is a [`Question`], whose contents and answer may go to another thread. An
+//! OSD has one shard, on the daemon's thread; [`Shard::send`] handles a message at once, in the
+//! order of the calls.
 
 use crate::client_op::{ReplySink, Request};
 use crate::core::scheduling::run_queued;

@@ -71,8 +71,8 @@ impl<R: Request> ImageCeilings<R> {
     /// Takes a request that is about to be scheduled; it comes back if it may go on at once. A
     /// request that comes again was counted before.
     pub fn admit(&mut self, op: Rc<R>, now: u64) -> Option<Rc<R>> {
-        // Clones read their parents at a snapshot: a limit on a parent is not theirs. A read that is
-        // ordered behind writes waits with them.
+        // Clones read their parents at a snapshot: a limit on a parent is not theirs. A read that
+        // is ordered behind writes waits with them.
         let Some(prefix) = self
             .owners
             .image(op.pool(), op.namespace(), op.object())

@@ -1,13 +1,14 @@
 //! Admission: which requests and which background work an OSD does next, and what is kept of why.
 //!
-//! There is no clock and no I/O here: `now` is an argument, and so are the device's counters and the
-//! processor's time. What must be known of a request stands in [`Request`].
+//! There is no clock and no I/O here: `now` is an argument, and so are the device's counters and
+//! the processor's time. What must be known of a request stands in [`Request`].
 //!
 //! * [`request`]: the seam to requests; [`work`]: what is scheduled, and the [`Queue`] that orders
 //!   it; [`plain`]: requests without a client, for simulations.
 //! * [`scheduler`]: one of the schedulers of [`qos`], behind [`ceilings`] (limits of images),
 //!   [`tenants`] (what tenants are promised; [`owners`] finds the owner of an object) and [`front`]
-//!   (background work that clients hold back); [`costs`]: what operations cost, and what there is for all;
+//!   (background work that clients hold back); [`costs`]: what operations cost, and what there is
+//!   for all;
 //!   [`classes`]: what classes of operations get; [`ignored`]: settings that do not hold.
 //! * [`limited`]: this OSD's part of limits; [`asked`]: when the manager is told what is asked for;
 //!   [`news`]: when it is told at once.

@@ -47,8 +47,8 @@ pub enum Part {
     Nothing,
 }
 
-/// One rule. It fits objects of its pool and namespaces whose names begin as it says, if they have a
-/// key.
+/// One rule. It fits objects of its pool and namespaces whose names begin as it says, if they have
+/// a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// What owners it finds.
@@ -132,8 +132,8 @@ const RBD_DATA: &[u8] = b"rbd_data.";
 
 impl Default for Owners {
     /// The rules of RBD. Data objects are called `rbd_data.ID.NUMBER`, with a pool before the id if
-    /// the data has a pool of its own. Objects that tell of an image end with its id, and those of a
-    /// snapshot of its object map with that behind it (Ceph: `RBD_HEADER_PREFIX`,
+    /// the data has a pool of its own. Objects that tell of an image end with its id, and those of
+    /// a snapshot of its object map with that behind it (Ceph: `RBD_HEADER_PREFIX`,
     /// `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`); they are found for data in the same pool.
     fn default() -> Self {
         let rule = |begins: &'static [u8], role, key| Rule {

@@ -5,8 +5,8 @@ use crate::window::{RowRange, Window};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-/// What can be changed of one object. Writers of objects have no other vocabulary: changes are handed
-/// to the store as they are, and travel between stores as they are.
+/// What can be changed of one object. Writers of objects have no other vocabulary: changes are
+/// handed to the store as they are, and travel between stores as they are.
 ///
 /// What gives an object something (`Touch`, `Write`, `Zero`, `Truncate`, `CloneOf`, `CloneRange`,
 /// `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it does not exist. All others fail

@@ -1,9 +1,9 @@
 //! One OSD without its network: it takes maps, requests and peers' messages from any source.
 //!
-//! Its parts, each with its own fields: [`maps`], [`pgs`], [`admit`], [`backlog`], [`health`]
-//! here, and [`crate::rooms`], [`crate::reservations`], [`crate::jobs`] beside it. What joins them is
-//! in `requests` (from a message to the scheduler), `scheduling` (from the scheduler to execution)
-//! and `groups` (maps, peers, and the copies of PGs that follow).
+//! Its parts, each with its own fields: [`maps`], [`pgs`], [`admit`], [`backlog`], [`health`] here,
+//! and [`crate::rooms`], [`crate::reservations`], [`crate::jobs`] beside it. What joins them is in
+//! `requests` (from a message to the scheduler), `scheduling` (from the scheduler to execution) and
+//! `groups` (maps, peers, and the copies of PGs that follow).
 
 pub(crate) mod admit;
 pub(crate) mod backlog;

@@ -70,8 +70,8 @@ impl Core {
         self.route(op);
     }
 
-    /// Whether a client's capabilities cover a request. A pool that this map does not have is looked
-    /// for in the next ones; nothing runs before.
+    /// Whether a client's capabilities cover a request. A pool that this map does not have is
+    /// looked for in the next ones; nothing runs before.
     fn allows(&self, sink: &dyn ReplySink, request: &Request, info: &OpInfo) -> bool {
         let pool = self.map().and_then(|m| m.pool_ops(request.m.pgid.pgid.pool));
         pool.is_none_or(|pool| sink.allows(request, info, &pool))

@@ -176,8 +176,8 @@ impl OsdCap {
 
     /// Whether the entity may number snapshots of a pool, as the monitors judge it (16.2
     /// `src/mon/OSDMonitor.cc`, `is_unmanaged_snap_op_permitted`): some grant lets it write in that
-    /// pool by name, be it in one namespace only, or everywhere. What pools are tagged with does not
-    /// count, nor where the grant may be used from.
+    /// pool by name, be it in one namespace only, or everywhere. What pools are tagged with does
+    /// not count, nor where the grant may be used from.
     pub fn may_number_snapshots(&self, pool: Option<&str>) -> bool {
         self.grants.iter().flat_map(OsdGrant::rules).any(|(of, spec)| {
             let writes = matches!(spec, OsdSpec::Perm(p) if p.has(OsdPerm::W));
