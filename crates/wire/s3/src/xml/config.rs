@@ -443,7 +443,7 @@ pub struct Grant {
 }
 
 /// An access control policy: an owner and grants.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     /// The owner's id.
     pub owner: String,
