@@ -219,7 +219,7 @@ pub(crate) struct Cluster {
     /// Those that were published: who was down catches up with each.
     maps: RefCell<Vec<ClusterMapRef>>,
     tid: u64,
-    snapc: SnapContext,
+    pub(crate) snapc: SnapContext,
     queue: fn() -> Box<dyn Queue<ClientOp>>,
 }
 
@@ -369,14 +369,14 @@ impl Cluster {
         (request, self.map.mapping(pgid).primary.unwrap().osd)
     }
 
-    fn send(&mut self, request: Request, to: OsdId) -> oneshot::Receiver<OsdOpReply> {
+    pub(crate) fn send(&mut self, request: Request, to: OsdId) -> oneshot::Receiver<OsdOpReply> {
         let (tx, rx) = oneshot::channel();
         let sink = Rc::new(Sink(RefCell::new(Some(tx))));
         self.cores[to.0 as usize].handle_request(request, sink, None);
         rx
     }
 
-    async fn op_at(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> OsdOpReply {
+    pub(crate) async fn op_at(&mut self, name: &str, snap: SnapId, ops: Vec<Op>) -> OsdOpReply {
         let (request, to) = self.message(name, snap, ops);
         let mut rx = self.send(request, to);
         for _ in 0..10_000 {

@@ -11,6 +11,9 @@
 //! takes back. Ordered reads are alone besides, or a small one could be answered before a large one
 //! (Ceph: `RWState::RWEXCL`). Nothing overtakes.
 //!
+//! What has its turn finds in the store all that was written before it: it begins only when no
+//! action of its PG is left to carry out ([`crate::host::PgHost::turn`]).
+//!
 //! The gate is the last of several places that keep this order. The others:
 //!
 //! * A connection delivers messages in order, and each is routed before the next one is read.

@@ -12,7 +12,7 @@ use crate::collections::{
 };
 use crate::core::Core;
 use crate::flights::Flights;
-use crate::gate::ObjectContext;
+use crate::gate::{Mode, ObjectContext};
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
 use crate::scrubs::Scan;
@@ -50,6 +50,15 @@ pub(crate) enum Job {
 }
 
 pub(crate) type Context = ObjectContext<Job>;
+
+/// A job that has its turn at its object while actions are carried out.
+pub(crate) struct Turn {
+    pub(crate) context: Rc<Context>,
+    pub(crate) mode: Mode,
+    pub(crate) job: Job,
+    /// The interval in which the turn came.
+    pub(crate) generation: u64,
+}
 
 /// Who hears that a proposal is durable.
 pub(crate) enum Completion {
@@ -126,6 +135,9 @@ pub struct PgHost {
     pub(crate) scans: RefCell<FxHashMap<u64, Scan>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
+    /// Jobs that begin when no action is left; their objects are taken.
+    turns: RefCell<VecDeque<Turn>>,
+    taking_turn: Cell<bool>,
 }
 
 impl PgHost {
@@ -160,6 +172,8 @@ impl PgHost {
             scans: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
+            turns: RefCell::default(),
+            taking_turn: Cell::new(false),
         })
     }
 
@@ -195,6 +209,9 @@ impl PgHost {
                 self.act(action);
                 continue;
             }
+            if self.take_turn() {
+                continue;
+            }
             let Some(event) = self.events.borrow_mut().pop_front() else { break };
             let mut st = self.st.borrow_mut();
             st.pg.set_clock(crate::clock::steady_now());
@@ -202,6 +219,34 @@ impl PgHost {
         }
         self.pumping.set(false);
         self.tell_recovering();
+    }
+
+    /// Begins a job that has its turn: at once, or when no action is left.
+    ///
+    /// A job reads its object from the store, and a change is in the store when the action that
+    /// persists it has been carried out. Among actions that are carried out, those of a change that
+    /// a job proposes come last: the next job for the object would not see it.
+    pub(crate) fn turn(self: &Rc<Self>, turn: Turn) {
+        if self.pumping.get() {
+            self.turns.borrow_mut().push_back(turn);
+        } else {
+            self.begin_turn(turn);
+        }
+    }
+
+    /// Begins the next job that was put off; whether there was one. What it proposes is carried out
+    /// within. Only the outermost call does this, so that the stack stays flat.
+    fn take_turn(self: &Rc<Self>) -> bool {
+        if self.taking_turn.get() {
+            return false;
+        }
+        let Some(turn) = self.turns.borrow_mut().pop_front() else { return false };
+        self.taking_turn.set(true);
+        self.pumping.set(false);
+        self.begin_turn(turn);
+        self.pumping.set(true);
+        self.taking_turn.set(false);
+        true
     }
 
     fn act(self: &Rc<Self>, action: Action) {

@@ -8,7 +8,7 @@
 
 use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::gate::{Head, Mode};
-use crate::host::{Context, Job, PgHost};
+use crate::host::{Context, Job, PgHost, Turn};
 use crate::host_execute::Done;
 use crate::map::ClusterMapRef;
 use crate::tracker::Stage;
@@ -243,12 +243,24 @@ impl PgHost {
     }
 
     fn begin(self: &Rc<Self>, context: &Rc<Context>, mode: Mode, job: Job) {
+        if let Job::Client(op) = &job {
+            // From here on an interval that ends finds it there.
+            self.st.borrow_mut().running.insert(Rc::as_ptr(op) as usize, op.clone());
+        }
+        let (context, generation) = (context.clone(), self.generation.get());
+        self.turn(Turn { context, mode, job, generation });
+    }
+
+    /// Runs a job that has its object.
+    pub(crate) fn begin_turn(self: &Rc<Self>, turn: Turn) {
+        let Turn { context, mode, job, generation } = turn;
+        if self.generation.get() != generation {
+            // The new interval has the request, and the context is gone.
+            return;
+        }
         let host = self.clone();
-        let context = context.clone();
-        let generation = self.generation.get();
         match job {
             Job::Client(op) => {
-                self.st.borrow_mut().running.insert(Rc::as_ptr(&op) as usize, op.clone());
                 op.tracked.mark(Stage::Started);
                 run_now(async move {
                     let head = op.head.clone();
@@ -263,7 +275,7 @@ impl PgHost {
                     }
                     let done = host.execute(&context, &op, generation).await;
                     if host.generation.get() != generation {
-                        // The new interval has the request, and the context is gone.
+                        // As above.
                         return;
                     }
                     if matches!(done, Done::Waits) || op.is_replied() {

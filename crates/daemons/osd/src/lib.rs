@@ -30,6 +30,8 @@ pub mod core;
 #[cfg(test)]
 mod core_test;
 #[cfg(test)]
+mod core_together_test;
+#[cfg(test)]
 mod core_watch_test;
 pub mod daemon;
 mod flights;
