@@ -213,7 +213,7 @@ def test_crush_edits(api):
 def test_what_is_not_there_says_so(api):
     if not OWN:
         return
-    for prefix, mgr, args in (("osd reweight-by-utilization", True, {}), ("osd tier add", False, {"pool": "a", "tierpool": "b"}),
+    for prefix, mgr, args in (("telemetry on", True, {}), ("osd tier add", False, {"pool": "a", "tierpool": "b"}),
                               ("mon set-addrs", False, {"name": "b", "addrs": "127.0.0.1:1"}), ("fs fail", False, {"fs_name": "a"})):
         assert api(prefix, errno=95, mgr=mgr, **args)
 

@@ -27,6 +27,7 @@ const UNIT: &[&str] = &[
     "ec",
     "objops",
     "pg",
+    "placement",
     "promises",
     "qos",
     "s3-rules",

@@ -7,11 +7,13 @@
 //! * [`qos`] -- reads what tenants are promised; the crate `promises` divides it over OSDs;
 //! * [`prometheus`] -- metrics;
 //! * [`autoscaler`] -- when pools get another number of groups, without I/O;
+//! * [`balancer`] -- settings and plans of the balancer, without I/O;
 //! * [`crash`] -- reports of crashes, without I/O;
 //! * [`services`] -- daemons of other programs that register, without I/O;
 //! * [`server`] -- sessions with monitors, OSDs and clients.
 
 pub mod autoscaler;
+pub mod balancer;
 pub mod commands;
 pub mod crash;
 pub mod prometheus;

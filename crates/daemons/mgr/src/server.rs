@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use types::{EntityAddr, EntityName, EntityType, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime};
 
 mod autoscale;
+mod balance;
 mod crashes;
 mod standby;
 
@@ -168,6 +169,7 @@ impl MonEvents for FromMon {
                 tracing::debug!("setting from the monitors: {refused}");
             }
             m.apply_auth_settings();
+            m.apply_balancer_settings();
             m.tell_period();
             m.settings.notify_one();
         }
@@ -786,6 +788,11 @@ impl Inner {
                 let weak = Rc::downgrade(self);
                 tokio::task::spawn_local(async move { reply(keep(weak, kept).await) });
             }
+            Ok(Done::Order(ordered)) => {
+                let mon = self.mon.clone();
+                let carry_out = async move { reply(balance::carry_out(&mon, ordered).await) };
+                tokio::task::spawn_local(carry_out);
+            }
             Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
                 let mon = self.mon.clone();
                 tokio::task::spawn_local(async move { reply(ask(&mon, done).await) });
@@ -1081,7 +1088,7 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
     let command = match done? {
         Done::Answered(reply) => return Ok(reply),
         Done::AskMon(command) => command,
-        Done::Scrub(_) | Done::Force(_) | Done::Keep(_) => {
+        Done::Scrub(_) | Done::Force(_) | Done::Keep(_) | Done::Order(_) => {
             return Err(Refusal::unsupported("ask the manager as a client".to_string()));
         }
     };

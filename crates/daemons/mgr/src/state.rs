@@ -1,6 +1,7 @@
 //! What the manager knows.
 
 use crate::autoscaler::{self, Goals};
+use crate::balancer::Balancer;
 use crate::commands;
 use crate::crash::Crashes;
 use crate::services::Services;
@@ -9,6 +10,7 @@ use pgmap::health::ScrubLimits;
 use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
 use promises::Serving;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::pool::PoolOptValue;
@@ -29,6 +31,8 @@ pub struct MgrState {
     pub ping_limits: PingLimits,
     /// How many groups pools should have.
     pub goals: Goals,
+    /// The balancer; its commands change it.
+    pub balancer: RefCell<Balancer>,
     /// Reports of crashes.
     pub crashes: Crashes,
     /// For how many seconds a crash is worth a warning.

@@ -223,10 +223,26 @@ osd_pool_default_ec_fast_read|bool|advanced|false||r|mon|New erasure-coded pools
 osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a new pool.
 osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
 mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PGs that an OSD should have, with all copies, when pools are proposed another pg_num.
+mgr/balancer/active|bool|basic|false||r|mgr|The balancer acts by itself.
+mgr/balancer/mode|str|basic|upmap|none,crush-compat,upmap|r|mgr|How the balancer evens out; crush-compat is not there.
+mgr/balancer/sleep_interval|secs|advanced|60|1..|r|mgr|How often the balancer acts by itself.
+mgr/balancer/upmap_max_optimizations|uint|advanced|10|1..10000|r|mgr|Upmaps that the balancer changes at once, at most.
+mgr/balancer/upmap_max_deviation|uint|advanced|5|1..|r|mgr|PGs of a pool that an OSD may have more or less than its part.
+mgr/balancer/upmap_metric|str|advanced|pgs|pgs,bytes|r|mgr|What the balancer evens out: the PGs of each pool, or the bytes of all pools of a rule together.
+mgr/balancer/upmap_max_deviation_bytes|float|advanced|0.05|0.001..1|r|mgr|By which part of what an OSD should have it may have more or less, when bytes are evened out.
+mgr/balancer/begin_time|str|advanced|0000||r|mgr|Time of day in UTC (HHMM) from which on the balancer acts by itself.
+mgr/balancer/end_time|str|advanced|2400||r|mgr|Time of day in UTC (HHMM) until which the balancer acts by itself.
+mgr/balancer/begin_weekday|uint|advanced|0|0..7|r|mgr|Day of the week (0 is Sunday) from which on the balancer acts by itself.
+mgr/balancer/end_weekday|uint|advanced|7|0..7|r|mgr|Day of the week before which the balancer acts by itself.
+mgr/balancer/pool_ids|str|advanced|||r|mgr|Numbers of the pools, with commas between them, that the balancer is limited to; empty is all.
+mon_reweight_min_pgs_per_osd|uint|advanced|10|1..|r|mgr|PGs that an OSD must have on average before osd reweight-by-pg changes weights.
+mon_reweight_min_bytes_per_osd|size|advanced|100M|0..|r|mgr|Bytes that an OSD must have on average before osd reweight-by-utilization changes weights.
+mon_reweight_max_osds|uint|advanced|4|1..|r|mgr|OSDs whose weights osd reweight-by-* changes, at most.
+mon_reweight_max_change|float|advanced|0.05|0..1|r|mgr|By how much osd reweight-by-* changes a weight, at most.
 mgr/pg_autoscaler/sleep_interval|secs|advanced|60|1..|r|mgr|How often pools whose pg_autoscale_mode is on are looked at.
 mgr/pg_autoscaler/threshold|float|advanced|3|1..|r|mgr|By which factor pg_num must be wrong before another one is proposed.
 mon_osd_max_creating_pgs|uint|advanced|1024|1..|r|mon|PGs that a pool may get at a time while others are being made.
-target_max_misplaced_ratio|float|basic|0.05|0..1|r|mon|Fraction of objects that may be on other OSDs than they should while pgp_num changes.
+target_max_misplaced_ratio|float|basic|0.05|0..1|r|mon,mgr|Fraction of objects that may be on other OSDs than they should while pgp_num changes.
 osd_pool_default_flag_hashpspool|bool|advanced|true||r|mon|Spread the PGs of pools differently.
 osd_pool_default_flag_nodelete|bool|advanced|false||r|mon|New pools may not be deleted.
 osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new pools may not change.

@@ -1,6 +1,7 @@
 //! The manager's commands: one file per family, one table.
 
 mod autoscale;
+mod balancer;
 mod crash;
 pub mod force;
 mod orch;
@@ -46,6 +47,15 @@ pub struct Kept {
     pub saved: Vec<Saved>,
 }
 
+/// Commands that the monitors are to carry out, one after the other, and the answer when they have.
+#[derive(Debug, Default)]
+pub struct Ordered {
+    /// The commands.
+    pub orders: Vec<Value>,
+    /// The answer.
+    pub reply: Reply,
+}
+
 /// What a command answers.
 pub type Answer = Result<Reply, Refusal>;
 
@@ -65,6 +75,8 @@ pub enum Run {
     Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
     /// By this function, and by the monitors, who keep what it says.
     Keep(fn(&Context<'_>) -> Result<Kept, Refusal>),
+    /// By the monitors, which carry out what this function orders.
+    Order(fn(&Context<'_>) -> Result<Ordered, Refusal>),
     /// Not at all; the text says why.
     Unsupported(&'static str),
     /// Not at all, with the errno and the text that tools expect of a cluster that does not have
@@ -129,6 +141,7 @@ const fn unsupported(
 
 /// The tables, one per family.
 pub static FAMILIES: &[&[Entry]] = &[
+    balancer::COMMANDS,
     crash::COMMANDS,
     orch::COMMANDS,
     pg::COMMANDS,
@@ -160,6 +173,8 @@ pub enum Done {
     Force(force::Order),
     /// The monitors are to keep something.
     Keep(Kept),
+    /// The monitors are to carry something out.
+    Order(Ordered),
 }
 
 /// Finds a command and checks its arguments. `allowed` says whether the caller may run an entry.
@@ -210,6 +225,10 @@ pub fn run(
         Run::Scrub(handler) => handler(&cx).map(Done::Scrub),
         Run::Force(handler) => handler(&cx).map(Done::Force),
         Run::Keep(handler) => handler(&cx).map(Done::Keep),
+        Run::Order(handler) => match handler(&cx)? {
+            Ordered { orders, reply } if orders.is_empty() => Ok(Done::Answered(reply)),
+            ordered => Ok(Done::Order(ordered)),
+        },
         Run::Rbd(_) => {
             Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix())))
         }

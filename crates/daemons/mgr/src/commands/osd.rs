@@ -1,6 +1,6 @@
 //! `ceph osd df`, `ceph osd perf`, `ceph osd pool stats` and what else reads the OSDs' statistics.
 
-use super::{Answer, Context, Entry, asking, forcing, read, scrubbing, unsupported};
+use super::{Answer, Context, Entry, asking, forcing, read, scrubbing};
 use bytes::Bytes;
 use command::{Format, Refusal, Reply};
 use crush::tree::{Filter, TreeItem};
@@ -67,18 +67,6 @@ pub(super) const COMMANDS: &[Entry] = &[
         "report on pool pg_num sizing recommendation and intent",
         "osd",
         super::autoscale::status,
-    ),
-    unsupported(
-        "osd reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephChoices,strings=--no-increasing,req=false",
-        "reweight OSDs by utilization",
-        "osd",
-        "balancing is not there yet",
-    ),
-    unsupported(
-        "osd test-reweight-by-utilization name=oload,type=CephInt,req=false name=max_change,type=CephFloat,req=false name=max_osds,type=CephInt,req=false name=no_increasing,type=CephBool,req=false",
-        "dry run of reweight OSDs by utilization",
-        "osd",
-        "balancing is not there yet",
     ),
     scrubbing(
         "osd pool scrub name=who,type=CephPoolname,n=N",

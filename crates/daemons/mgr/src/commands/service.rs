@@ -9,13 +9,6 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("service status", "dump service state", "service", service_status),
     read("progress", "Show progress of recovery operations", "mgr", progress),
     read("progress json", "Show machine readable progress information", "mgr", progress_json),
-    read(
-        "balancer status name=detail,type=CephChoices,strings=detail,req=false",
-        "Show balancer status",
-        "mgr",
-        balancer_status,
-    ),
-    unsupported("balancer on", "Enable automatic balancing", "mgr", "balancing is not there yet"),
     unsupported(
         "telemetry on",
         "Enable telemetry reports from this cluster",
@@ -62,11 +55,4 @@ fn progress_json(cx: &Context<'_>) -> Answer {
     let jobs: serde_json::Map<_, _> =
         all.iter().map(|(name, j)| (name.clone(), j.dump())).collect();
     json(cx, &json!({"events": events, "completed": completed, "jobs": jobs}))
-}
-
-fn balancer_status(cx: &Context<'_>) -> Answer {
-    json(
-        cx,
-        &json!({"active": false, "last_optimize_duration": "", "last_optimize_started": "", "mode": "none", "optimize_result": "", "plans": []}),
-    )
 }

@@ -26,6 +26,7 @@ impl Inner {
         self.role.set(Role::Serves(gid));
         *self.tenants.borrow_mut() = Default::default();
         *self.state.borrow_mut() = Default::default();
+        self.apply_balancer_settings();
         if let Some(map) = self.service_map.borrow().clone() {
             self.state.borrow_mut().services.learn(map, super::now());
         }
@@ -36,6 +37,7 @@ impl Inner {
         tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
         tokio::task::spawn_local(super::crashes::look_after_crashes(Rc::downgrade(self)));
         tokio::task::spawn_local(super::autoscale::autoscale(Rc::downgrade(self)));
+        tokio::task::spawn_local(super::balance::balance(Rc::downgrade(self)));
         tokio::task::spawn_local(serve_metrics(Rc::downgrade(self)));
         self.news.notify_one();
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// A float as C++ streams print it: six significant digits, no trailing zeros.
-fn general(v: f64) -> String {
+pub fn general(v: f64) -> String {
     if v == 0.0 || !v.is_finite() {
         return format!("{v}");
     }

@@ -1,0 +1,79 @@
+//! Balances the cluster by itself, while this manager serves and an operator wants it.
+
+use super::Inner;
+use crate::balancer::{self, Settings};
+use crate::commands::Ordered;
+use bytes::Bytes;
+use client::MonClient;
+use command::Refusal;
+use std::rc::Weak;
+use std::time::{Duration, Instant};
+use types::errno::Errno;
+
+/// How often it is looked whether it is time to act: settings can be changed meanwhile.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Makes a plan and carries it out, every `mgr/balancer/sleep_interval`, until this manager is
+/// replaced.
+pub(super) async fn balance(inner: Weak<Inner>) {
+    let mut last: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(m) = inner.upgrade() else { return };
+        if m.stopping.get() || !m.serves() {
+            return;
+        }
+        let interval = Duration::from_secs(m.conf.borrow().u64("mgr/balancer/sleep_interval"));
+        let now = super::now();
+        let acts = {
+            let state = m.state.borrow();
+            let settings = &state.balancer.borrow().settings;
+            settings.active && settings.permits(now)
+        };
+        if !acts || last.is_some_and(|l| l.elapsed() < interval) {
+            continue;
+        }
+        last = Some(Instant::now());
+        m.follow_map();
+        let made = {
+            let state = m.state.borrow();
+            let pools = state.balancer.borrow().settings.pools.clone();
+            let began = Instant::now();
+            let made = balancer::optimize(&state, &format!("auto_{}", now.gmtime()), pools);
+            state.balancer.borrow_mut().note(now, began.elapsed(), &made);
+            made
+        };
+        let Ok(plan) = made else { continue };
+        let ordered = Ordered { orders: plan.orders(), ..Ordered::default() };
+        match carry_out(&m.mon, ordered).await {
+            Ok(_) => tracing::info!("balancer: {} upmaps changed", plan.proposals.len()),
+            Err(refusal) => tracing::warn!("balancer: {}", refusal.message),
+        }
+    }
+}
+
+/// Gives the monitors commands, and answers when they have carried out all of them.
+pub(super) async fn carry_out(mon: &MonClient, ordered: Ordered) -> crate::commands::Answer {
+    for order in ordered.orders {
+        match mon.command(&order.to_string(), Bytes::new()).await {
+            Ok(o) if o.code >= 0 => {}
+            Ok(o) => {
+                return Err(Refusal {
+                    errno: Errno(o.code.saturating_neg()),
+                    message: o.status,
+                    data: o.output,
+                });
+            }
+            Err(e) => return Err(Refusal::new(Errno::ENOTCONN, e.to_string())),
+        }
+    }
+    Ok(ordered.reply)
+}
+
+impl Inner {
+    /// Takes over what an operator set of the balancer.
+    pub(super) fn apply_balancer_settings(&self) {
+        let settings = Settings::from_conf(&self.conf.borrow());
+        self.state.borrow().balancer.borrow_mut().settings = settings;
+    }
+}
