@@ -80,7 +80,13 @@ impl Mutations {
     pub fn bytes_written(&self) -> u64 {
         self.steps
             .iter()
-            .map(|(_, c)| if let Change::Write { data, .. } = c { data.len() } else { 0 })
+            .map(|(_, c)| {
+                if let Change::Write { data, .. } | Change::Xor { data, .. } = c {
+                    data.len()
+                } else {
+                    0
+                }
+            })
             .sum()
     }
 
@@ -212,6 +218,8 @@ mod codec {
     const HINT: u8 = 13;
     const CLONE_RANGE: u8 = 14;
     const CLEAR_ATTRS: u8 = 15;
+    const XOR: u8 = 16;
+    const CLONE_BUT_ROWS: u8 = 17;
 
     /// Hints of writes, as numbers.
     const HINTS: [WriteHint; 3] = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed];
@@ -226,6 +234,12 @@ mod codec {
                 out.put_u64_le(*off);
                 out.put_u32_le(data.len() as u32);
                 out.put_u8(HINTS.iter().position(|h| h == hint).unwrap_or_default() as u8);
+                beside.extend(data.iter().cloned());
+            }
+            Change::Xor { off, data } => {
+                out.put_u8(XOR);
+                out.put_u64_le(*off);
+                out.put_u32_le(data.len() as u32);
                 beside.extend(data.iter().cloned());
             }
             Change::Zero { off, len } => {
@@ -268,6 +282,10 @@ mod codec {
                 out.put_u8(CLONE_OF);
                 from.encode(out, f);
             }
+            Change::CloneButRows { from } => {
+                out.put_u8(CLONE_BUT_ROWS);
+                from.encode(out, f);
+            }
             Change::CloneRange { from, off, len, to_off } => {
                 out.put_u8(CLONE_RANGE);
                 from.encode(out, f);
@@ -296,6 +314,11 @@ mod codec {
                     .ok_or(DecodeError::Invalid { what: WHAT, found: number.into() })?;
                 Change::Write { off, data: Buffers::from(pieces.take(length as usize)?), hint }
             }
+            XOR => {
+                let off = r.get()?;
+                let length: u32 = r.get()?;
+                Change::Xor { off, data: Buffers::from(pieces.take(length as usize)?) }
+            }
             ZERO => Change::Zero { off: r.get()?, len: r.get()? },
             TRUNCATE => Change::Truncate { size: r.get()? },
             SET_ATTRS => Change::SetAttrs(r.get::<Vec<(Bytes, Bytes)>>()?.into()),
@@ -307,6 +330,7 @@ mod codec {
             OMAP_RM_RANGE => Change::OmapRmRange { start: r.get()?, end: r.get()? },
             OMAP_CLEAR => Change::OmapClear,
             CLONE_OF => Change::CloneOf { from: r.get()? },
+            CLONE_BUT_ROWS => Change::CloneButRows { from: r.get()? },
             CLONE_RANGE => Change::CloneRange {
                 from: r.get()?,
                 off: r.get()?,
@@ -400,6 +424,8 @@ mod tests {
         for change in [
             write(7, b"hello", WriteHint::DontNeed),
             write(90, b"world!", WriteHint::WillNeed),
+            Change::Xor { off: 9, data: bytes(b"xor").into() },
+            Change::CloneButRows { from: from.clone() },
             Change::Zero { off: 1, len: 2 },
             Change::Truncate { size: 3 },
             Change::SetAttrs(vec![row()].into()),
@@ -420,7 +446,7 @@ mod tests {
         m.push_front(&oid, Change::CloneOf { from });
         m.push_snaps(&oid, vec![], vec![SnapId(3), SnapId(2)]);
         let wire = m.to_wire();
-        assert_eq!(wire.data.len(), 2);
+        assert_eq!(wire.data.len(), 3);
         let joined: Bytes = wire.data.concat().into();
         for cut in 0..=joined.len() {
             let pieces = [joined.slice(..cut), joined.slice(cut..)];

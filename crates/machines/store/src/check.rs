@@ -134,10 +134,10 @@ impl<V: View> Checked<'_, V> {
     fn change(&mut self, coll: Coll, key: &Key, change: &Change) -> Result<(), StoreError> {
         match change {
             Change::Touch | Change::Hint(_) => {}
-            Change::Write { off, data, .. } => reach(*off, data.len())?,
+            Change::Write { off, data, .. } | Change::Xor { off, data } => reach(*off, data.len())?,
             Change::Zero { off, len } => reach(*off, *len)?,
             Change::Truncate { size } => reach(*size, 0)?,
-            Change::CloneOf { from } => self.need(coll, from)?,
+            Change::CloneOf { from } | Change::CloneButRows { from } => self.need(coll, from)?,
             Change::CloneRange { from, off, len, to_off } => {
                 reach(*off, *len)?;
                 reach(*to_off, *len)?;

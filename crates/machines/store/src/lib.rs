@@ -37,6 +37,7 @@ mod tree;
 mod tree_test;
 mod txn;
 mod types;
+mod undo;
 mod window;
 
 pub use commit::Commit;
@@ -49,4 +50,5 @@ pub use txn::{Change, Op, Transaction};
 pub use types::{
     AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs, WriteHint,
 };
+pub use undo::{Kept, Undo};
 pub use window::{RowRange, Window};

@@ -376,9 +376,9 @@ impl State {
             return;
         }
         let other = match &change {
-            Change::CloneOf { from } | Change::CloneRange { from, .. } => {
-                self.object(coll, from.clone()).clone()
-            }
+            Change::CloneOf { from }
+            | Change::CloneButRows { from }
+            | Change::CloneRange { from, .. } => self.object(coll, from.clone()).clone(),
             _ => Object::default(),
         };
         let o = self.object(coll, key);
@@ -388,6 +388,15 @@ impl State {
             Change::Zero { off, len } => o.zero(off, len),
             Change::Truncate { size } => o.truncate(size),
             Change::CloneOf { .. } => *o = other,
+            Change::CloneButRows { .. } => {
+                *o = Object { omap: std::mem::take(&mut o.omap), ..other }
+            }
+            Change::Xor { off, data } => {
+                let old = o.read(off, data.len()).to_bytes();
+                let mut new = data.to_bytes().to_vec();
+                new.iter_mut().zip(&old).for_each(|(n, o)| *n ^= o);
+                o.write(off, &new);
+            }
             Change::CloneRange { off, len, to_off, .. } => o.clone_range(&other, off, len, to_off),
             Change::SetAttrs(attrs) => o.attrs.extend(attrs),
             Change::RmAttr(name) => drop(o.attrs.remove(&name)),

@@ -8,9 +8,10 @@ use smallvec::{SmallVec, smallvec};
 /// What can be changed of one object. Writers of objects have no other vocabulary: changes are
 /// handed to the store as they are, and travel between stores as they are.
 ///
-/// What gives an object something (`Touch`, `Write`, `Zero`, `Truncate`, `CloneOf`, `CloneRange`,
-/// `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it does not exist. All others fail
-/// with [`crate::StoreError::NoObject`] then, and the whole transaction with them.
+/// What gives an object something (`Touch`, `Write`, `Xor`, `Zero`, `Truncate`, `CloneOf`,
+/// `CloneButRows`, `CloneRange`, `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it does
+/// not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole transaction
+/// with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
 pub enum Change {
@@ -21,6 +22,9 @@ pub enum Change {
     /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long
     /// as the store likes: it should not be a small part of a large buffer.
     Write { off: u64, data: Buffers, hint: WriteHint },
+    /// Replaces bytes by what they are XOR these; what is behind the end or in holes counts as zeros.
+    /// The object grows if needed.
+    Xor { off: u64, data: Buffers },
     /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
     Zero { off: u64, len: u64 },
     /// Sets the size; a longer object reads zeros at its end.
@@ -28,6 +32,9 @@ pub enum Change {
     /// Makes the object equal to another one of the collection (data, attributes, omap); data is
     /// shared, not copied.
     CloneOf { from: Key },
+    /// Gives the object data, attributes, omap header and hint of another one of the collection;
+    /// data is shared, not copied. Its omap rows stay as they are.
+    CloneButRows { from: Key },
     /// Makes the range at `to_off` equal to a range of another object of the collection. What that
     /// does not have reads as zeros. Block-aligned parts are shared, not copied.
     CloneRange { from: Key, off: u64, len: u64, to_off: u64 },
@@ -109,7 +116,7 @@ impl Transaction {
             .iter()
             .filter_map(|op| if let Op::Object { change, .. } = op { Some(change) } else { None })
             .map(|change| match change {
-                Change::Write { data, .. } => data.len(),
+                Change::Write { data, .. } | Change::Xor { data, .. } => data.len(),
                 Change::SetAttrs(attrs) => rows(attrs),
                 Change::OmapSet(r) => rows(r),
                 Change::OmapHeader(header) => header.len() as u64,
@@ -170,6 +177,16 @@ impl Transaction {
         hint: WriteHint,
     ) -> &mut Self {
         self.object(coll, key, Change::Write { off, data: data.into(), hint })
+    }
+
+    /// See [`Change::Xor`].
+    pub fn xor(&mut self, coll: Coll, key: &Key, off: u64, data: impl Into<Buffers>) -> &mut Self {
+        self.object(coll, key, Change::Xor { off, data: data.into() })
+    }
+
+    /// See [`Change::CloneButRows`].
+    pub fn clone_but_rows(&mut self, coll: Coll, from: &Key, to: &Key) -> &mut Self {
+        self.object(coll, to, Change::CloneButRows { from: from.clone() })
     }
 
     /// See [`Change::Zero`].

@@ -45,6 +45,7 @@ pub(super) mod op {
     pub const SPLIT: u8 = 22;
     pub const MERGE: u8 = 23;
     pub const OMAP_MOVE: u8 = 24;
+    pub const CLONE_BUT_ROWS: u8 = 25;
 }
 
 /// A resolved operation on one object.
@@ -55,7 +56,7 @@ pub(super) enum Resolved<'a> {
     Punch { lo: u32, hi: u32 },
     Size(u64),
     Remove,
-    Clone { to: &'a Key },
+    Clone { to: &'a Key, rows: bool },
     Share { lblk: u32, n: u32, to: &'a Key, to_lblk: u32, size: u64 },
     SetAttrs(&'a [(Bytes, Bytes)]),
     RmAttr(&'a Bytes),
@@ -155,8 +156,8 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                 self.out.var(*size);
             }
             Resolved::Remove => head(op::REMOVE),
-            Resolved::Clone { to } => {
-                head(op::CLONE);
+            Resolved::Clone { to, rows } => {
+                head(if *rows { op::CLONE } else { op::CLONE_BUT_ROWS });
                 self.out.blob(to);
             }
             Resolved::Share { lblk, n, to, to_lblk, size } => {
@@ -243,11 +244,11 @@ impl State {
                 self.families_of(slot)?;
                 self.remove(slot);
             }
-            Resolved::Clone { to } => {
+            Resolved::Clone { to, rows } => {
                 let to = self.slot(coll, to)?;
                 self.families_of(slot)?;
                 self.families_of(to)?;
-                self.clone_object(slot, to)?;
+                self.clone_object(slot, to, *rows)?;
             }
             Resolved::Share { lblk, n, to, to_lblk, size } => {
                 let to = self.slot(coll, to)?;

@@ -42,6 +42,7 @@ pub(super) enum Owned {
     Remove,
     Clone {
         to: Key,
+        rows: bool,
     },
     Share {
         lblk: u32,
@@ -83,7 +84,7 @@ impl Owned {
             Owned::Punch { lo, hi } => Resolved::Punch { lo: *lo, hi: *hi },
             Owned::Size(size) => Resolved::Size(*size),
             Owned::Remove => Resolved::Remove,
-            Owned::Clone { to } => Resolved::Clone { to },
+            Owned::Clone { to, rows } => Resolved::Clone { to, rows: *rows },
             Owned::Share { lblk, n, to, to_lblk, size } => {
                 Resolved::Share { lblk: *lblk, n: *n, to, to_lblk: *to_lblk, size: *size }
             }
@@ -104,7 +105,7 @@ impl Owned {
     /// The other object that it is about.
     fn other(&self, coll: Coll) -> Option<(Coll, &Key)> {
         match self {
-            Owned::Clone { to } | Owned::Share { to, .. } => Some((coll, to)),
+            Owned::Clone { to, .. } | Owned::Share { to, .. } => Some((coll, to)),
             Owned::Move { to, to_key } | Owned::OmapMove { to, to_key, .. } => Some((*to, to_key)),
             _ => None,
         }
@@ -117,7 +118,8 @@ impl Owned {
             op::PUNCH => Owned::Punch { lo: r.var32()?, hi: r.var32()? },
             op::SIZE => Owned::Size(r.var()?),
             op::REMOVE => Owned::Remove,
-            op::CLONE => Owned::Clone { to: copied(r)? },
+            op::CLONE => Owned::Clone { to: copied(r)?, rows: true },
+            op::CLONE_BUT_ROWS => Owned::Clone { to: copied(r)?, rows: false },
             op::SHARE => {
                 let (lblk, n) = (r.var32()?, r.var32()?);
                 let to = copied(r)?;

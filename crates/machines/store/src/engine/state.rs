@@ -723,23 +723,44 @@ impl State {
         }
     }
 
-    /// `to` becomes a copy of `from`; both share all blocks then.
-    pub(super) fn clone_object(&mut self, from: u32, to: u32) -> Result<(), StoreError> {
+    /// `to` becomes a copy of `from`; both share all blocks then. Without `rows`, `to` keeps its own
+    /// omap rows.
+    pub(super) fn clone_object(
+        &mut self,
+        from: u32,
+        to: u32,
+        rows: bool,
+    ) -> Result<(), StoreError> {
         if from == to {
             return Ok(());
         }
-        let old = std::mem::take(self.modify(to));
+        let header = match &self.slots.get(from).onode {
+            Some(o) if !rows && o.omap != 0 => {
+                let key = Self::omap_header_key(o.omap);
+                self.now(|st| st.row(&key))?
+            }
+            _ => None,
+        };
+        let mut old = std::mem::take(self.modify(to));
+        let own_rows = if rows { 0 } else { std::mem::take(&mut old.omap) };
         self.drop_content(old);
         let Some(source) = &self.slots.get(from).onode else { return Ok(()) };
         let mut copy = source.as_ref().clone();
         let whole = (0, u32::MAX);
         copy.extents = self.share(from, whole.0, whole.1);
-        if copy.omap != 0 {
+        if !rows {
+            copy.omap = own_rows;
+        } else if copy.omap != 0 {
             let source = copy.omap;
             copy.omap = self.new_id();
             self.copy_omap(source, copy.omap)?;
         }
         *self.modify(to) = copy;
+        match header {
+            Some(header) => self.omap_header(to, Bytes::copy_from_slice(&header)),
+            None if own_rows != 0 => self.layer.put(Self::omap_header_key(own_rows), None),
+            None => (),
+        }
         Ok(())
     }
 

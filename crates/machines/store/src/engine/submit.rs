@@ -111,7 +111,10 @@ impl Disk {
             .ops
             .iter()
             .map(|op| match op {
-                Op::Object { change: Change::Write { data, .. }, .. } => data.len(),
+                Op::Object {
+                    change: Change::Write { data, .. } | Change::Xor { data, .. },
+                    ..
+                } => data.len(),
                 _ => 0,
             })
             .sum();
@@ -187,6 +190,9 @@ impl Disk {
             };
             for key in &keys {
                 if self.slot_of(coll, key).await.is_ok() {
+                    if let Op::Object { change: Change::Xor { off, data }, .. } = op {
+                        let _ = self.read(coll, key, *off, data.len(), false).await;
+                    }
                     for (off, len) in &ranges {
                         for edge in edges(*off, off.saturating_add(*len)) {
                             // Into the cache; a damaged block is reported by submit.
@@ -200,6 +206,11 @@ impl Disk {
     }
 }
 
+/// The blocks that a range touches.
+fn blocks(off: u64, len: u64) -> std::ops::Range<u32> {
+    (off / B) as u32..(off + len).div_ceil(B) as u32
+}
+
 /// The blocks that a change of `[off, end)` covers only in part.
 fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
     let first = (!off.is_multiple_of(B)).then_some((off / B) as u32);
@@ -211,9 +222,11 @@ fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
 /// it may change in part.
 fn looks_at(change: &Change) -> (Option<&Key>, Option<(u64, u64)>) {
     match change {
-        Change::CloneOf { from } => (Some(from), None),
+        Change::CloneOf { from } | Change::CloneButRows { from } => (Some(from), None),
         Change::CloneRange { from, len, to_off, .. } => (Some(from), Some((*to_off, *len))),
-        Change::Write { off, data, .. } => (None, Some((*off, data.len()))),
+        Change::Write { off, data, .. } | Change::Xor { off, data } => {
+            (None, Some((*off, data.len())))
+        }
         Change::Zero { off, len } => (None, Some((*off, *len))),
         Change::Truncate { size } => (None, Some((*size, 0))),
         _ => (None, None),
@@ -246,7 +259,7 @@ fn named(key: &Key) -> u64 {
 /// An upper bound of the bytes of a change in a record.
 fn object_bound(key: &Key, change: &Change, deferred_max: u64) -> u64 {
     let arguments = match change {
-        Change::Write { data, .. } => {
+        Change::Write { data, .. } | Change::Xor { data, .. } => {
             let n = data.len() / B + 2;
             // Where one run is not to be had, each block may be a run of its own.
             let direct = 64 + n * 16;
@@ -269,7 +282,7 @@ fn object_bound(key: &Key, change: &Change, deferred_max: u64) -> u64 {
             (start.len() + end.as_ref().map_or(0, Bytes::len)) as u64 + 32
         }
         Change::RmAttr(name) => name.len() as u64 + 16,
-        Change::CloneOf { from } => named(from),
+        Change::CloneOf { from } | Change::CloneButRows { from } => named(from),
         Change::Touch
         | Change::Remove
         | Change::ClearAttrs
@@ -292,13 +305,20 @@ fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
             Change::Write { off, data, .. } => {
                 st.fetch_edges(*coll, key, *off, off + data.len())?
             }
+            Change::Xor { off, data } => {
+                let slot = st.slot(*coll, key)?;
+                st.families_of(slot)?;
+                for lblk in blocks(*off, data.len()) {
+                    st.sound_or_damaged(slot, lblk)?;
+                }
+            }
             Change::Zero { off, len } => st.fetch_edges(*coll, key, *off, off + len)?,
             Change::Truncate { size } => st.fetch_edges(*coll, key, *size, *size)?,
             Change::Remove => {
                 let slot = st.slot(*coll, key)?;
                 st.families_of(slot)?;
             }
-            Change::CloneOf { from } => {
+            Change::CloneOf { from } | Change::CloneButRows { from } => {
                 for key in [from, key] {
                     let slot = st.slot(*coll, key)?;
                     st.families_of(slot)?;
@@ -327,10 +347,15 @@ impl State {
     fn fetch_edges(&mut self, coll: Coll, key: &Key, off: u64, end: u64) -> Result<(), StoreError> {
         let slot = self.slot(coll, key)?;
         self.families_of(slot)?;
-        edges(off, end).try_for_each(|lblk| match self.content(slot, lblk) {
+        edges(off, end).try_for_each(|lblk| self.sound_or_damaged(slot, lblk))
+    }
+
+    /// Brings a block into memory; that its data is damaged is no error.
+    fn sound_or_damaged(&mut self, slot: u32, lblk: u32) -> Result<(), StoreError> {
+        match self.content(slot, lblk) {
             Ok(_) | Err(StoreError::Checksum { .. } | StoreError::Io(_)) => Ok(()),
             Err(e) => Err(e),
-        })
+        }
     }
 
     /// The content of a logical block, `None` for a hole. Read while the thread waits if it is not
@@ -365,7 +390,9 @@ impl State {
             .iter()
             .map(|op| match op {
                 Op::Object { change, .. } => match change {
-                    Change::Write { off, data, .. } => (off % B + data.len()).div_ceil(B),
+                    Change::Write { off, data, .. } | Change::Xor { off, data } => {
+                        (off % B + data.len()).div_ceil(B)
+                    }
                     Change::Zero { off, len } => {
                         frees |= *len >= B;
                         partial(*off, off + len)
@@ -442,6 +469,7 @@ impl Apply<'_> {
     fn object(&mut self, coll: Coll, key: &Key, change: Change) -> Result<(), StoreError> {
         let resolved = match &change {
             Change::Write { off, data, hint } => return self.write(coll, key, *off, data, *hint),
+            Change::Xor { off, data } => return self.xor(coll, key, *off, data),
             Change::Zero { off, len } => return self.zero(coll, key, *off, off + len, true),
             Change::Truncate { size } => {
                 let slot = self.st.slot(coll, key)?;
@@ -452,7 +480,10 @@ impl Apply<'_> {
                 Resolved::Size(*size)
             }
             Change::CloneOf { from } => {
-                return self.change(coll, from, Resolved::Clone { to: key });
+                return self.change(coll, from, Resolved::Clone { to: key, rows: true });
+            }
+            Change::CloneButRows { from } => {
+                return self.change(coll, from, Resolved::Clone { to: key, rows: false });
             }
             Change::CloneRange { from, off, len, to_off } => {
                 return self.clone_range(coll, from, *off, *len, key, *to_off);
@@ -594,6 +625,46 @@ impl Apply<'_> {
         }
         self.direct.extend(segs);
         Ok(())
+    }
+
+    /// The record has the bytes that come out: replaying it twice changes nothing.
+    fn xor(&mut self, coll: Coll, key: &Key, off: u64, data: &Buffers) -> Result<(), StoreError> {
+        if data.is_empty() {
+            return self.change(coll, key, Resolved::Touch);
+        }
+        let end = off + data.len();
+        let size = self.size(coll, key)?.max(end);
+        let slot = self.st.slot(coll, key)?;
+        let mut source = Cursor::new(data);
+        // Bytes that go to sound blocks, up to a damaged one.
+        let (mut at, mut out) = (off, Vec::new());
+        for lblk in blocks(off, data.len()) {
+            let start = u64::from(lblk) * B;
+            let (from, to) =
+                ((off.max(start) - start) as usize, (end.min(start + B) - start) as usize);
+            let done = out.len();
+            out.resize(done + (to - from), 0);
+            source.copy(&mut out[done..]);
+            match self.base(slot, lblk) {
+                None => {}
+                Some(Ok(base)) => {
+                    out[done..].iter_mut().zip(&base[from..to]).for_each(|(o, b)| *o ^= b);
+                }
+                Some(Err(_)) => {
+                    out.truncate(done);
+                    if !out.is_empty() {
+                        let whole = Buffers::from(std::mem::take(&mut out));
+                        self.write(coll, key, at, &whole, WriteHint::Normal)?;
+                    }
+                    self.spoil(coll, key, slot, lblk, size)?;
+                    at = start + B;
+                }
+            }
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.write(coll, key, at, &Buffers::from(out), WriteHint::Normal)
     }
 
     /// What a partly changed block holds before: `None` for a hole.

@@ -165,6 +165,10 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
                     [r.below(3) as usize];
                 t.write(c, &k, off, data(r, len), hint);
             }
+            13 if r.chance(50) => {
+                let (off, len) = (offset(r, s), length(r));
+                t.xor(c, &k, off, data(r, len));
+            }
             13 | 14 => drop(t.zero(c, &k, offset(r, s), length(r))),
             15 | 16 => drop(t.truncate(c, &k, offset(r, s))),
             17 => drop(t.remove(c, &k)),
@@ -209,6 +213,7 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
                 &k,
                 AllocHint { object_size: r.below(1 << 22), write_size: 4096, flags: 3 },
             )),
+            38 if r.chance(50) => drop(t.clone_but_rows(c, &k, &key(r, s))),
             38 => drop(t.create_collection(c)),
             _ if r.chance(20) => drop(t.remove_collection(c)),
             _ => drop(t.touch(c, &k)),
