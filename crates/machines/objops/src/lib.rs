@@ -10,6 +10,7 @@
 //!   [`checksum`] for its parts; [`class`]: what methods of object classes see.
 //! * [`seal`]: from an executed request to log entries and a transaction; [`txn`]: the changes that
 //!   the store takes and that replicas decode.
+//! * [`coded`]: what changes come to on shards of erasure-coded pools.
 //! * [`reader`]: the seam to the store, [`store_reader`] the store behind it.
 //! * [`pgls`]: listing a PG; [`small`]: memory of small data.
 
@@ -19,6 +20,7 @@ pub mod attrs;
 pub mod checksum;
 pub mod class;
 pub mod code;
+pub mod coded;
 pub mod copy;
 pub mod exec;
 #[cfg(test)]

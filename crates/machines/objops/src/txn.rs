@@ -76,6 +76,11 @@ impl Mutations {
         self.snaps.push((t, SnapsChange { old, new }));
     }
 
+    /// Clones that now belong to other snapshots.
+    pub fn snaps(&self) -> impl Iterator<Item = (&ObjectId, &SnapsChange)> {
+        self.snaps.iter().map(|(t, c)| (&self.targets[usize::from(*t)], c))
+    }
+
     /// Bytes of data written.
     pub fn bytes_written(&self) -> u64 {
         self.steps
