@@ -5,7 +5,7 @@
 //! own, and object info, attributes and omap if it may lead.
 //!
 //! * Shards that may lead (the first with data, and all with parity) have the attribute
-//!   [`SHARDS_ATTR`]: for each shard of the object the version of the last entry that named it.
+//!   [`SHARDS_ATTR`]: the version of the last entry that named a shard, where it is not the object's.
 //! * Other data shards have one attribute, [`SHARD_ATTR`]: that version of their own.
 //!
 //! An object that is made has all its shards, however short it is. Each entry that makes, replaces
@@ -31,12 +31,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use store::{Buffers, Change, WriteHint};
 use thiserror::Error;
-use types::{Eversion, ObjectId};
+use types::{Eversion, ObjectId, ObjectInfo, ShardId};
 
 /// Attribute of data shards that never lead: the version of the last entry that named the shard.
-pub const SHARD_ATTR: &[u8] = b"shard";
-/// Attribute of shards that may lead: such a version for each shard of the object.
-pub const SHARDS_ATTR: &[u8] = b"shards";
+pub const SHARD_ATTR: &[u8] = b"@shard";
+/// Attribute of shards that may lead: such a version for each shard that has another than the
+/// object.
+pub const SHARDS_ATTR: &[u8] = b"@shards";
 
 /// Shard bytes that are encoded at a time.
 const ENCODE_BYTES_MAX: u64 = 1 << 20;
@@ -52,6 +53,27 @@ pub struct Before {
 }
 
 impl Before {
+    /// What object info and [`SHARDS_ATTR`] say.
+    pub fn new(layout: Layout, info: &ObjectInfo, shards: Option<&Bytes>) -> denc::Result<Before> {
+        let mut versions = vec![info.version; layout.shards().len()];
+        if let Some(bytes) = shards {
+            for (shard, version) in BTreeMap::<ShardId, Eversion>::from_bytes(bytes)? {
+                if let Some(v) = usize::try_from(shard.0).ok().and_then(|s| versions.get_mut(s)) {
+                    *v = version;
+                }
+            }
+        }
+        Ok(Before { size: info.size, shards: versions })
+    }
+
+    /// The value of [`SHARDS_ATTR`] of an object of this version.
+    pub fn attr(&self, version: Eversion) -> Bytes {
+        let other = self.shards.iter().enumerate().filter(|(_, v)| **v != version);
+        let other: BTreeMap<ShardId, Eversion> =
+            other.map(|(s, v)| (ShardId(s as i8), *v)).collect();
+        other.to_bytes(Features::ALL)
+    }
+
     /// The version of one shard, zero if there is none.
     pub fn shard(&self, shard: Shard) -> Eversion {
         self.shards.get(usize::from(shard)).copied().unwrap_or_default()
@@ -239,13 +261,14 @@ impl<'a> Draft<'a> {
         for object in self.objects.iter().filter(|o| o.overlay.exists()) {
             self.data(object, code, old, &mut cut)?;
             let version = versions(&object.oid);
-            let mut shards = object.before.shards.clone();
-            shards.resize(self.layout.shards().len(), Eversion::ZERO);
-            object.written.iter().for_each(|s| shards[usize::from(s)] = version);
+            let mut after = object.before.clone();
+            after.shards.resize(self.layout.shards().len(), Eversion::ZERO);
+            object.written.iter().for_each(|s| after.shards[usize::from(s)] = version);
+            let shards = after.attr(version);
             let f = Features::ALL;
             for shard in object.written.iter() {
                 let attr = if lead.contains(shard) {
-                    (Bytes::from_static(SHARDS_ATTR), shards.to_bytes(f))
+                    (Bytes::from_static(SHARDS_ATTR), shards.clone())
                 } else {
                     (Bytes::from_static(SHARD_ATTR), version.to_bytes(f))
                 };
