@@ -1,9 +1,9 @@
 //! What an operation changes, apart from where it is stored.
 //!
 //! A primary works out [`Mutations`] once, in the vocabulary of the store. It applies them to its
-//! own store as a [`store::Transaction`], and sends them to its replicas, which decode them into the
-//! same vocabulary and do the same with their own collection. Bytes of data travel beside the encoded
-//! list, so that they are never copied.
+//! own store as a [`store::Transaction`], and sends them to its replicas, which decode them into
+//! the same vocabulary and do the same with their own collection. Bytes of data travel beside the
+//! encoded list, so that they are never copied.
 
 use crate::small::SMALL_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};

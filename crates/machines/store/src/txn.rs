@@ -9,9 +9,9 @@ use smallvec::{SmallVec, smallvec};
 /// handed to the store as they are, and travel between stores as they are.
 ///
 /// What gives an object something (`Touch`, `Write`, `Xor`, `Zero`, `Truncate`, `CloneOf`,
-/// `CloneButRows`, `CloneRange`, `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it does
-/// not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole transaction
-/// with them.
+/// `CloneButRows`, `CloneRange`, `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it
+/// does not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole
+/// transaction with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
 pub enum Change {
@@ -22,8 +22,8 @@ pub enum Change {
     /// Writes bytes; the object grows if needed. A single whole block is kept as it is, for as long
     /// as the store likes: it should not be a small part of a large buffer.
     Write { off: u64, data: Buffers, hint: WriteHint },
-    /// Replaces bytes by what they are XOR these; what is behind the end or in holes counts as zeros.
-    /// The object grows if needed.
+    /// Replaces bytes by what they are XOR these; what is behind the end or in holes counts as
+    /// zeros. The object grows if needed.
     Xor { off: u64, data: Buffers },
     /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
     Zero { off: u64, len: u64 },

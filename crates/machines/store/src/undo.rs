@@ -103,8 +103,8 @@ impl Undo {
         Undo::ButRows(names)
     }
 
-    /// Gives an object back what was set aside; nothing is aside then. Later changes of it must have
-    /// been undone before.
+    /// Gives an object back what was set aside; nothing is aside then. Later changes of it must
+    /// have been undone before.
     pub fn undo(&self, t: &mut Transaction, coll: Coll, key: &Key, aside: &Key) {
         match self {
             // Whether it exists is not known; this makes it gone either way.

@@ -1,6 +1,6 @@
 //! Changes that are taken back: done and undone is as if never done, on a store on a device and on
-//! the model, at once, later, and after a crash between any two events; and what was set aside gives
-//! its space back.
+//! the model, at once, later, and after a crash between any two events; and what was set aside
+//! gives its space back.
 #![allow(missing_docs)]
 
 mod common;
@@ -225,8 +225,8 @@ fn space_comes_back() {
     });
 }
 
-/// A history of changes, each with what undoes it; cut anywhere, what is there is undone down to the
-/// start, one entry at a time, and each state is the one before the entry.
+/// A history of changes, each with what undoes it; cut anywhere, what is there is undone down to
+/// the start, one entry at a time, and each state is the one before the entry.
 #[test]
 fn after_a_crash_all_that_is_there_can_be_undone() {
     for seed in 1..6u64 {

@@ -5,11 +5,12 @@
 //! own, and object info, attributes and omap if it may lead.
 //!
 //! * Shards that may lead (the first with data, and all with parity) have the attribute
-//!   [`SHARDS_ATTR`]: the version of the last entry that named a shard, where it is not the object's.
+//!   [`SHARDS_ATTR`]: the version of the last entry that named a shard, where it is not the
+//!   object's.
 //! * Other data shards have one attribute, [`SHARD_ATTR`]: that version of their own.
 //!
 //! An object that is made has all its shards, however short it is. Each entry that makes, replaces
-//! or removes an object names all shards; one that changes bytes names those whose bytes change,
+//! or removes an object names all shards; one that changes bytes names the shards of these,
 //! and those that may lead.
 
 mod overlay;
@@ -428,8 +429,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Bytes of a shard, of a write of `whole` bytes: small ones get memory of their own, since the store
-/// keeps blocks as they are.
+/// Bytes of a shard, of a write of `whole` bytes: small ones get memory of their own, since the
+/// store keeps blocks as they are.
 fn own(data: Buffers, whole: u64) -> Buffers {
     let small = data.len() <= SMALL_BYTES as u64;
     if !small || data.len() == whole {
@@ -512,7 +513,7 @@ impl ShardChange {
 }
 
 impl Overlay {
-    /// The object whose old bytes count.
+    /// The object that old bytes are of.
     fn base_of(&self, own: &ObjectId) -> Option<ObjectId> {
         match self.base() {
             Base::Nothing => None,

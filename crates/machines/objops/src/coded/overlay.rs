@@ -5,7 +5,7 @@ use std::ops::Range;
 use store::{Buffers, Change, WriteHint};
 use types::ObjectId;
 
-/// Whose old bytes count.
+/// Which object's old bytes count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// There are none.

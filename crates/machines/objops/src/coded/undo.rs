@@ -100,7 +100,8 @@ impl KeptChange {
 
 impl ShardChange {
     /// As operations of the store, with what undoes the entries `keep`. A change of an object
-    /// without an entry of its own belongs to the last one. Gives what is to be kept for each entry.
+    /// without an entry of its own belongs to the last one. Gives what is to be kept for each
+    /// entry.
     pub fn into_store(
         self,
         coll: Coll,

@@ -723,8 +723,8 @@ impl State {
         }
     }
 
-    /// `to` becomes a copy of `from`; both share all blocks then. Without `rows`, `to` keeps its own
-    /// omap rows.
+    /// `to` becomes a copy of `from`; both share all blocks then. Without `rows`, `to` keeps its
+    /// own omap rows.
     pub(super) fn clone_object(
         &mut self,
         from: u32,
