@@ -100,7 +100,8 @@ impl OldBytes {
         let mut at = offset;
         let end = offset + out.len() as u64;
         while at < end {
-            let lacking = || CodedError::Lacking { oid: oid.clone(), offset: at, length: end - at };
+            let lacking =
+                || CodedError::Lacking { oid: Box::new(oid.clone()), offset: at, length: end - at };
             let from = (oid.clone(), 0)..=(oid.clone(), at);
             let ((_, start), bytes) = self.0.range(from).next_back().ok_or_else(lacking)?;
             let n = (start + bytes.len() as u64).min(end).saturating_sub(at);
@@ -122,7 +123,7 @@ pub enum CodedError {
     #[error("{oid}: {change} has no form for shards")]
     Unsupported {
         /// Of which object.
-        oid: ObjectId,
+        oid: Box<ObjectId>,
         /// Which change.
         change: &'static str,
     },
@@ -130,7 +131,7 @@ pub enum CodedError {
     #[error("{oid}: {length} old bytes at {offset} were asked for and are not there")]
     Lacking {
         /// Of which object.
-        oid: ObjectId,
+        oid: Box<ObjectId>,
         /// Where.
         offset: u64,
         /// How many.
@@ -203,7 +204,8 @@ impl<'a> Draft<'a> {
                     objects.len() - 1
                 }
             };
-            let unsupported = |change| CodedError::Unsupported { oid: oid.clone(), change };
+            let unsupported =
+                |change| CodedError::Unsupported { oid: Box::new(oid.clone()), change };
             let source = match change {
                 Change::CloneOf { from } => {
                     let source = ObjectId::from_key(from)
