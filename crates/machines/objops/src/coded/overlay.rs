@@ -39,7 +39,7 @@ impl Patch {
     }
 }
 
-/// See the module.
+/// Changes of one object, added up.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
     base: Base,
