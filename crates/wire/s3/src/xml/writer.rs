@@ -66,6 +66,12 @@ impl Writer {
         self
     }
 
+    /// Text of the element that was begun last.
+    pub fn content(&mut self, text: &str) -> &mut Writer {
+        escape(&mut self.out, text);
+        self
+    }
+
     /// Ends the element that was begun last.
     pub fn close(&mut self) -> &mut Writer {
         if let Some(name) = self.open.pop() {
