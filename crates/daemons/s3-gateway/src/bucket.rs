@@ -1,0 +1,115 @@
+//! Buckets: list, make, look at, remove.
+
+use crate::acl;
+use crate::answer::Answer;
+use crate::call::{Call, Handled};
+use crate::fail::Result;
+use http::StatusCode;
+use s3::names::{BucketRules, check_bucket};
+use s3::xml::config::{Ownership, Permission, parse_location};
+use s3::xml::{Limits, NAMESPACE, Writer};
+use s3::{ErrorCode, date};
+use s3_layout::Layout;
+use s3_layout::api::NewBucket;
+
+/// How many buckets are asked for at a time, and how many are answered at most.
+const PAGE: usize = 1000;
+const BUCKETS_MAX: u64 = 10_000;
+
+pub(crate) async fn list_buckets<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    let user = call.sender.known()?.clone();
+    let max = call.query.number("max-buckets", BUCKETS_MAX)?.unwrap_or(BUCKETS_MAX) as usize;
+    let prefix = call.query.get("prefix").unwrap_or_default();
+    let mut after = call.query.get("continuation-token").unwrap_or_default().to_owned();
+    let account = call.sender.account();
+    let mut w = Writer::document("ListAllMyBucketsResult", Some(NAMESPACE));
+    w.open("Owner").text("ID", &account.id).text("DisplayName", &account.name).close();
+    w.open("Buckets");
+    let (mut count, mut next) = (0, None);
+    'pages: loop {
+        let page = call.layout().buckets_of(&user.id, &after, PAGE).await?;
+        for b in &page.buckets {
+            if b.name.starts_with(prefix) {
+                if count == max {
+                    next = Some(after);
+                    break 'pages;
+                }
+                count += 1;
+                w.open("Bucket").text("Name", &b.name);
+                w.text("CreationDate", &date::iso8601(b.created)).close();
+            }
+            after.clone_from(&b.name);
+        }
+        if !page.more || page.buckets.is_empty() {
+            break;
+        }
+    }
+    w.close();
+    w.maybe("ContinuationToken", next.as_deref());
+    Ok(Answer::xml(w.finish()))
+}
+
+pub(crate) async fn head<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    call.need_bucket(Permission::Read)?;
+    let mut answer = Answer::empty(StatusCode::OK);
+    answer.header("x-amz-bucket-region", &call.gateway.options.region);
+    Ok(answer)
+}
+
+fn ownership<L: Layout>(call: &Call<L>) -> Result<Option<Ownership>> {
+    Ok(call.header("x-amz-object-ownership").map(Ownership::of_name).transpose()?)
+}
+
+pub(crate) async fn create<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    let user = call.sender.known()?.clone();
+    let relaxed = call.gateway.options.relaxed_bucket_names;
+    let rules = if relaxed { BucketRules::Relaxed } else { BucketRules::Strict };
+    check_bucket(&call.route.bucket, rules)?;
+    let name = call.bucket_name(call.route.tenant.as_deref(), &call.route.bucket);
+    if name.tenant != user.id.tenant && !call.sender.is_admin() {
+        return Err(ErrorCode::AccessDenied.into());
+    }
+    let ownership = ownership(call)?;
+    let acl = acl::of_new_bucket(call, ownership).await?;
+    let text = call.document(Limits::CONFIG.bytes).await?;
+    let location = if text.is_empty() { None } else { parse_location(&text)? };
+    let object_lock = call
+        .header("x-amz-bucket-object-lock-enabled")
+        .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let made = call
+        .layout()
+        .create_bucket(NewBucket {
+            name,
+            owner: user.id.clone(),
+            acl,
+            location: location.unwrap_or_default(),
+            object_lock,
+            ownership,
+        })
+        .await;
+    match made {
+        Ok(_) => {}
+        // Ceph's gateway answers a repetition as the first request.
+        Err(e) if e.code() == ErrorCode::BucketAlreadyOwnedByYou => {}
+        Err(e) => return Err(e.into()),
+    }
+    let mut answer = Answer::empty(StatusCode::OK);
+    answer.header("location", format!("/{}", call.route.bucket));
+    Ok(answer)
+}
+
+pub(crate) async fn delete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    call.need_bucket(Permission::Write)?;
+    call.layout().delete_bucket(&call.bucket()?).await?;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+pub(crate) async fn location<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    call.need_bucket(Permission::ReadAcp)?;
+    let bucket = call.bucket()?;
+    let location = &bucket.as_ref().location;
+    let zone_group = location.split(':').next().unwrap_or_default();
+    let mut w = Writer::document("LocationConstraint", Some(NAMESPACE));
+    w.content(zone_group);
+    Ok(Answer::xml(w.finish()))
+}

@@ -1,0 +1,34 @@
+//! A gateway for S3: HTTP in front of a [layout](s3_layout::Layout) of buckets and objects.
+//!
+//! A request walks through pure functions: [`s3::route`] says what is asked for, [`s3::sig`] which
+//! user asks, [`s3_rules`] whether it may. Only then the layout is called, and its values become
+//! headers and documents. [`operations`] is the table of what is there.
+//!
+//! A [`Gateway`] belongs to one thread with a reactor of its own. What a peer can make it hold is
+//! bounded: connections, requests under way in all and of one tenant, memory of bodies, the length
+//! of heads and documents ([`Limits`]); a peer that stands still is given up.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod answer;
+mod auth;
+mod body;
+mod bucket;
+mod call;
+mod copy;
+mod cors;
+mod fail;
+mod limits;
+mod list;
+mod multipart;
+mod object;
+pub mod operations;
+mod post;
+mod rights;
+mod server;
+mod settings;
+mod usage;
+
+pub use limits::Limits;
+pub use server::{Gateway, Options, listen};

@@ -1,0 +1,373 @@
+//! Connections, and the walk of a request.
+
+use crate::answer::{Answer, Outgoing, set};
+use crate::auth::{Sender, authenticate};
+use crate::call::{Call, Handled};
+use crate::fail::Fail;
+use crate::limits::{Gate, Limits};
+use crate::operations;
+use crate::rights::Policies;
+use crate::{cors, usage};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use s3::route::{Subject, Target, bucket_of_host};
+use s3::sig::Parts;
+use s3::uri::Query;
+use s3::{ErrorCode, Operation, Route};
+use s3_layout::Layout;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+
+/// How a gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names under which buckets stand in host names (`bucket.s3.example`).
+    pub domains: Vec<String>,
+    /// Whether signatures of version 2 are taken.
+    pub allow_v2: bool,
+    /// The region that clients are told (16.2: the name of the zone group).
+    pub region: String,
+    /// Whether names of buckets may have capitals and underscores.
+    pub relaxed_bucket_names: bool,
+    /// Bounds of each thread.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            domains: Vec::new(),
+            allow_v2: false,
+            region: "default".to_owned(),
+            relaxed_bucket_names: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A gateway on one thread.
+pub struct Gateway<L> {
+    pub(crate) layout: L,
+    pub(crate) options: Options,
+    pub(crate) gate: Gate,
+    pub(crate) policies: Policies,
+    /// Ids of requests: which gateway, and how many it had.
+    instance: u64,
+    requests: Cell<u64>,
+}
+
+/// Listens at an address. Several threads may listen at the same one: the kernel deals connections
+/// out.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(addr)?;
+    socket.listen(1024)
+}
+
+/// How long requests under way have to end when the gateway stops.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted: there are no descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What a request is counted with besides its body, in bytes.
+const REQUEST_BYTES: u64 = 64 << 10;
+/// At most so much of a body is in memory: what is received, hashed and on its way to OSDs.
+pub(crate) const BODY_BYTES: u64 = 8 << 20;
+/// What a list is counted with, in bytes.
+const LIST_BYTES: u64 = 1 << 20;
+
+impl<L: Layout> Gateway<L> {
+    /// A gateway in front of a layout.
+    pub fn new(layout: L, options: Options) -> Rc<Gateway<L>> {
+        Rc::new(Gateway {
+            gate: Gate::new(options.limits.clone()),
+            layout,
+            options,
+            policies: Policies::default(),
+            instance: rand::random(),
+            requests: Cell::new(0),
+        })
+    }
+
+    /// Serves connections until `stop` is done; then requests under way have a moment to end.
+    pub async fn serve(self: Rc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let (stopping, _) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(e) => {
+                    tracing::warn!("s3: a connection cannot be accepted: {e}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            if connections.len() >= self.options.limits.connections {
+                tracing::warn!(
+                    "s3: {peer} is refused: there are {} connections",
+                    connections.len()
+                );
+                continue;
+            }
+            let gateway = self.clone();
+            connections.spawn_local(gateway.connection(stream, peer, stopping.subscribe()));
+        }
+        drop(listener);
+        stopping.send_replace(true);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FAREWELL, ended).await;
+    }
+
+    async fn connection(
+        self: Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let limits = &self.options.limits;
+        let io = TokioIo::new(Patient { stream, idle: limits.idle, stalled: None });
+        let gateway = self.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let gateway = gateway.clone();
+            // On the heap: a connection without a request costs little.
+            Box::pin(async move { Ok::<_, Infallible>(gateway.respond(request, peer).await) })
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.idle)
+            .max_buf_size(limits.head_bytes.max(8 << 10));
+        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = stopping.wait_for(|s| *s) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(e) = ended {
+            tracing::debug!("s3: the connection of {peer} ended: {e}");
+        }
+    }
+
+    async fn respond(
+        self: Rc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<Outgoing<L::Reader>> {
+        let number = self.requests.get();
+        self.requests.set(number.wrapping_add(1));
+        let id = format!("tx{:016x}{number:08x}", self.instance);
+        let (parts, incoming) = request.into_parts();
+        let is_head = parts.method == http::Method::HEAD;
+        let resource = parts.uri.path().to_owned();
+        let mut extra = HeaderMap::new();
+        let handled = self.clone().handle(parts, incoming, peer, &mut extra).await;
+        let mut answer = match handled {
+            Ok(answer) => answer,
+            Err(fail) => refusal(fail, &resource, &id, &self.options.region, is_head),
+        };
+        for (name, value) in extra {
+            if let Some(name) = name {
+                answer.headers.insert(name, value);
+            }
+        }
+        answer.header("x-amz-request-id", &id);
+        answer.header("x-amz-id-2", format!("{id}-{}", self.options.region));
+        answer.headers.insert("server", HeaderValue::from_static("Siphon"));
+        let mut response = Response::new(answer.body);
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        response
+    }
+
+    async fn handle(
+        self: Rc<Self>,
+        parts: http::request::Parts,
+        incoming: Incoming,
+        peer: SocketAddr,
+        extra: &mut HeaderMap,
+    ) -> Handled<L> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut headers = parts.headers;
+        if let (None, Some(authority)) = (headers.get("host"), parts.uri.authority()) {
+            set(&mut headers, "host", authority.as_str());
+        }
+        let (path, raw_query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
+        let method = parts.method.as_str().to_owned();
+        let query = Query::parse(raw_query)?;
+        let target = Target { method: &method, path, query: &query, headers: &headers };
+        let route = Route::of(&target, &self.options.domains)?;
+        let operation = route.operation;
+        let sender = match operation {
+            // A preflight is never signed; a form is signed inside.
+            Operation::Preflight | Operation::PostObject => Sender::default(),
+            _ => {
+                let signed = Parts { method: &method, path, query: raw_query, headers: &headers };
+                let host = headers.get("host").and_then(|h| h.to_str().ok()).unwrap_or_default();
+                let host_bucket = bucket_of_host(host, &self.options.domains);
+                let (layout, v2) = (&self.layout, self.options.allow_v2);
+                authenticate(layout, &signed, &query, host_bucket, now, v2).await?
+            }
+        };
+        let mut call = Call {
+            gateway: self.clone(),
+            method,
+            headers,
+            query,
+            route,
+            peer: peer.ip(),
+            sender,
+            bucket: None,
+            now,
+            incoming: Some(incoming),
+        };
+        let of_bucket = operation.subject() != Subject::Service
+            && !matches!(operation, Operation::CreateBucket | Operation::PostObject);
+        if of_bucket {
+            let name = call.bucket_name(call.route.tenant.as_deref(), &call.route.bucket);
+            let bucket = self.layout.bucket(&name).await?;
+            if operation != Operation::Preflight {
+                cors::add(extra, &call, bucket.as_ref());
+            }
+            call.bucket = Some(bucket);
+        }
+        let held = self.gate.enter(&tenant(&call), memory(&call)).await?;
+        let handled = operations::run(&mut call).await;
+        usage::note(&call, &handled);
+        let mut answer = handled?;
+        answer.body.hold(held);
+        Ok(answer)
+    }
+}
+
+/// The tenant of a request: the bucket, or the user where there is no bucket.
+fn tenant<L: Layout>(call: &Call<L>) -> String {
+    match (&call.bucket, &call.sender.user) {
+        (Some(bucket), _) => bucket.as_ref().name.to_string(),
+        (None, Some(user)) => format!("${}", user.id),
+        (None, None) => String::new(),
+    }
+}
+
+/// What a request may need of memory before its handler knows more.
+fn memory<L: Layout>(call: &Call<L>) -> u64 {
+    let length = call.header("content-length").and_then(|l| l.trim().parse::<u64>().ok());
+    let body = length.unwrap_or(0).min(BODY_BYTES);
+    let answer = match call.route.operation {
+        Operation::ListObjects
+        | Operation::ListObjectsV2
+        | Operation::ListObjectVersions
+        | Operation::ListParts
+        | Operation::ListMultipartUploads
+        | Operation::ListBuckets
+        | Operation::GetObject => LIST_BYTES,
+        _ => 0,
+    };
+    REQUEST_BYTES + body + answer
+}
+
+fn refusal<R>(fail: Fail, resource: &str, id: &str, host: &str, is_head: bool) -> Answer<R> {
+    let status = fail.error.status();
+    let mut answer = if is_head || status == StatusCode::NOT_MODIFIED {
+        Answer::empty(status)
+    } else {
+        let mut answer = Answer::xml(fail.error.to_xml(resource, id, host));
+        answer.status = status;
+        answer
+    };
+    if fail.error.code == ErrorCode::SlowDown || fail.error.code == ErrorCode::ServiceUnavailable {
+        answer.header("retry-after", "1");
+    }
+    for (name, value) in &fail.headers {
+        answer.header(name, value);
+    }
+    answer
+}
+
+/// A connection whose peer must take what is sent to it: hyper watches only how long it waits for
+/// heads.
+struct Patient {
+    stream: TcpStream,
+    idle: Duration,
+    /// Since when nothing could be sent.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patient {
+    fn watch<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.stalled = None;
+            return sent;
+        }
+        let idle = self.idle;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.watch(cx, sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.watch(cx, sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
