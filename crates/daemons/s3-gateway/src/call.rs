@@ -21,7 +21,7 @@ use std::rc::Rc;
 /// What a handler returns.
 pub(crate) type Handled<L> = Result<Answer<<L as Layout>::Reader>>;
 
-/// A request whose sender is known.
+/// A request with a sender that is known.
 pub(crate) struct Call<L: Layout> {
     pub gateway: Rc<Gateway<L>>,
     pub method: String,

@@ -306,8 +306,8 @@ fn refusal<R>(fail: Fail, resource: &str, id: &str, host: &str, is_head: bool) -
     answer
 }
 
-/// A connection whose peer must take what is sent to it: hyper watches only how long it waits for
-/// heads.
+/// A connection that ends when its peer takes nothing of what is sent: hyper watches only how long
+/// it waits for heads.
 struct Patient {
     stream: TcpStream,
     idle: Duration,

@@ -429,7 +429,7 @@ fn rights() {
         );
         ask("PUT", "/buck/w").anonymous().body("x").send(&s).await.refused(403, "AccessDenied");
         set(policy("Allow", "s3:Fly")).send(&s).await.refused(400, "MalformedPolicy");
-        // The owner who locked everyone out can still change the policy.
+        // An owner that locked everyone out can still change the policy.
         assert_eq!(set(policy("Deny", "s3:*")).send(&s).await.status, 204);
         read().send(&s).await.refused(403, "AccessDenied");
         ask("GET", "/buck?policy").send(&s).await.ok();

@@ -1,8 +1,8 @@
 //! Decisions of an S3 gateway: which requests are allowed.
 //!
-//! [`policy`] reads and evaluates bucket policies, [`canned`] the ACLs that headers name, [`access`]
-//! joins policies, ACLs, ownership and the public access block to one verdict. Everything is a
-//! function of values: no bucket is read here, and the time is part of the [`policy::Context`].
+//! [`policy`] reads and evaluates bucket policies, [`canned`] the ACLs of headers, [`access`] joins
+//! policies, ACLs, ownership and the public access block to one verdict. Everything is a function
+//! of values: no bucket is read here, and the time is part of the [`policy::Context`].
 
 #![forbid(unsafe_code)]
 

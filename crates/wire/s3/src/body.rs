@@ -97,7 +97,7 @@ impl Body {
                 "a body with signed chunks needs a signed request",
             ));
         }
-        // A signed request may have a body whose chunks are not signed.
+        // A signed request may have a body with chunks that are not signed.
         let chain = chain.filter(|_| signed);
         let decoder = declared
             .payload

@@ -1,0 +1,29 @@
+//! A gateway that keeps everything in memory, for trying clients against the protocol alone:
+//! `cargo run -p s3-gateway --example in_memory -- 127.0.0.1:8000`. What it prints can be sourced.
+
+#[path = "../tests/common/memory.rs"]
+mod memory;
+
+use s3_gateway::{Gateway, Options, listen};
+use s3_layout::Layout;
+use s3_layout::api::{AccessKey, User, UserId};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let addr = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let memory = memory::Memory::default();
+        for id in ["first", "second"] {
+            let (key, secret) = (id.to_uppercase(), format!("{id}-secret"));
+            let keys = vec![AccessKey { id: key, secret, subuser: String::new() }];
+            let display_name = id.to_owned();
+            let user = User { id: UserId::parse(id), display_name, keys, ..User::default() };
+            memory.create_user(&user).await?;
+        }
+        let listener = listen(addr.parse()?)?;
+        println!("AWS_ENDPOINT_URL=http://{}", listener.local_addr()?);
+        println!("AWS_ACCESS_KEY_ID=FIRST\nAWS_SECRET_ACCESS_KEY=first-secret");
+        Gateway::new(memory, Options::default()).serve(listener, std::future::pending()).await;
+        Ok(())
+    })
+}
