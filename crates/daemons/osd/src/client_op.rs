@@ -241,6 +241,13 @@ impl ClientOp {
         self.m().flags.has(flag)
     }
 
+    /// Whether its client may have sent it to a replica (Ceph: `Objecter::_calc_target`).
+    pub fn may_leave_primary(&self) -> bool {
+        self.m().flags.any(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS)
+            && !self.info.may_write()
+            && !self.info.may_cache()
+    }
+
     /// Where the answer goes.
     pub fn sink(&self) -> &Rc<dyn ReplySink> {
         &self.sink

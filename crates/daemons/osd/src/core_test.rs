@@ -34,7 +34,7 @@ const PG_NUM: u32 = 4;
 /// A map in which every group is on all OSDs that are up, led by another one each.
 #[derive(Clone, Default)]
 pub(crate) struct TestMap {
-    epoch: u32,
+    pub(crate) epoch: u32,
     /// OSD → epoch in which it came up.
     pub(crate) up: BTreeMap<i32, u32>,
     up_thru: BTreeMap<i32, u32>,

@@ -3,7 +3,8 @@
 //! What is promised: requests of one client to one object execute in the order in which the client
 //! sent them, and writes and ordered reads (`CEPH_OSD_FLAG_RWORDERED`) are answered in that order.
 //! A read without the flag may be executed on a replica, and its answer may overtake others; it
-//! never returns what is not durable everywhere.
+//! never returns what is not durable everywhere. A read that is ordered and may go to a replica is
+//! served by the primary: a replica knows nothing of the writes before it.
 //!
 //! Writes execute one at a time, in the order of arrival, but do not wait for earlier writes to be
 //! durable: what they read is what was applied, and their answers come in order anyway. Reads wait

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use messages::{Op, OsdBackoff};
 use objops::object::{ObjectState, SnapSet, decode_attr};
 use objops::pgls::{self, Filter};
-use objops::{OI_ATTR, ObjectReader, OpCode, OsdFlags, SS_ATTR};
+use objops::{OI_ATTR, ObjectReader, OpCode, SS_ATTR};
 use pg::Dup;
 use std::future::Future;
 use std::rc::Rc;
@@ -35,9 +35,7 @@ impl PgHost {
 
     /// A read that its client allows any replica to serve.
     fn may_read_here(&self, op: &ClientOp) -> bool {
-        op.m().flags.any(OsdFlags::BALANCE_READS | OsdFlags::LOCALIZE_READS)
-            && op.info.may_read()
-            && !op.info.rwordered()
+        op.may_leave_primary() && op.info.may_read() && !op.info.rwordered()
     }
 
     /// Whether this OSD must not answer a request, since its client sends it again when it sees the

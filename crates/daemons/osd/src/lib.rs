@@ -28,6 +28,8 @@ pub mod collections;
 pub mod copies;
 pub mod core;
 #[cfg(test)]
+mod core_balanced_test;
+#[cfg(test)]
 mod core_test;
 #[cfg(test)]
 mod core_together_test;

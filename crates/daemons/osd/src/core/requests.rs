@@ -151,12 +151,34 @@ impl Core {
     /// when it has seen that map. One that has nothing else under way hears of no map for as long
     /// as it waits (Ceph's clients look for one after `objecter_timeout`, 10 s), so it is told.
     pub(crate) fn drop_request(&self, op: &ClientOp) {
-        if op.is_replied() || !op.sink().is_open() || op.sink().shared_map().is_none() {
+        if op.is_replied() || !op.sink().is_open() {
+            return;
+        }
+        if self.is_left_to_primary(op) {
+            return self.reply_error(op, Errno::EAGAIN);
+        }
+        if op.sink().shared_map().is_none() {
             return;
         }
         let sent = op.m().epoch;
         tracing::debug!(osd = self.whoami.0, pg = %op.pgid, client = %op.request.source, %sent, "request dropped");
         self.maps.tell(op.sink(), sent, true);
+    }
+
+    /// Whether a request is a read that its client lets any replica serve, and that it may have
+    /// sent by the newest map: the client sends it again only when the acting set changes, so that
+    /// it is told to ask the primary. A replica cannot serve it while it is not active, or if it is
+    /// ordered behind writes.
+    fn is_left_to_primary(&self, op: &ClientOp) -> bool {
+        if !op.may_leave_primary() {
+            return false;
+        }
+        let pool = self.map().and_then(|map| map.pool_ops(op.pgid.pool));
+        let sent = op.m().epoch;
+        pool.is_some_and(|pool| sent >= pool.last_force_op_resend)
+            && self.host(op.copy()).is_none_or(|host| {
+                host.with_pg(|pg| !pg.is_primary() && sent >= pg.info().history.last_epoch_split)
+            })
     }
 
     /// Groups may have other leaders than before: requests that wait for their turn and that this
