@@ -296,8 +296,8 @@ mod tests {
         assert_eq!(Ino::stray(3, 9).stray_owner(), Some(3));
         assert!(Ino::ROOT.is_base() && Ino::mds_dir(4).is_base() && !Ino::stray(0, 0).is_base());
         assert_eq!(Ino::range_of(0).0, 0x100_0000_0000);
-        assert_eq!(Ino(0x1000).is_private(), false);
-        assert_eq!(Ino(0x600 + 2559).is_private(), true);
+        assert!(!Ino(0x1000).is_private());
+        assert!(Ino(0x600 + 2559).is_private());
     }
 
     #[test]

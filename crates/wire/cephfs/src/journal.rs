@@ -7,7 +7,7 @@
 use crate::fnode::Fnode;
 use crate::ids::{DirFrag, Ino};
 use crate::layout::FileLayout;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope, with_length};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
@@ -177,12 +177,12 @@ impl SubtreeMap {
             lumps.encode(out, f);
             0u32.encode(out, f); // base inodes
             0u32.encode(out, f); // changes of tables
-            [0u64; 3].map(|n| n.encode(out, f)); // inodes opened, allocated, used
+            out.put_bytes(0, 3 * 8); // inodes opened, allocated, used
             IntervalSet::new().encode(out, f); // numbers set aside
             EntityName::default().encode(out, f);
             self.inotable_version.encode(out, f);
             self.sessionmap_version.encode(out, f);
-            [0u32; 4].map(|n| n.encode(out, f)); // truncations, inodes that are gone, requests
+            out.put_bytes(0, 4 * 4); // truncations, inodes that are gone, requests
             0u64.encode(out, f); // renamed directory
             0u32.encode(out, f); // and its fragments
             (-1i64).encode(out, f);
@@ -264,9 +264,9 @@ impl Encode for Lump {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         envelope(out, 2, 2, |out| {
             self.0.encode(out, f);
-            [0u32; 4].map(|n| n.encode(out, f)); // flags, and how many entries of each kind
+            out.put_bytes(0, 4 * 4); // flags, and how many entries of each kind
             with_length(out, |out| {
-                [0u32; 3].map(|n| n.encode(out, f));
+                out.put_bytes(0, 3 * 4);
             });
         });
     }

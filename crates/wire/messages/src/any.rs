@@ -102,7 +102,9 @@ macro_rules! registry {
 }
 
 registry! {
-    Auth, AuthReply, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, GetConfig, GetPoolStats,
+    Auth, AuthReply, ClientCapRelease, ClientCaps, ClientLease, ClientMetrics, ClientQuota, ClientReclaim,
+    ClientReclaimReply, ClientReconnect, ClientReply, ClientRequest, ClientRequestForward, ClientSession,
+    ClientSnap, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, GetConfig, GetPoolStats,
     GetPoolStatsReply, KvData, Log, LogAck, MdsBeacon, MdsLoadTargets, MdsMapMsg, MgrClose, MgrCommand, MgrCommandReply,
     MgrBeacon, MgrConfigure, MgrDigest, MgrMapMsg, MgrOpen, MgrReport, MonCommand, MonCommandAck, MonForward,
     MonGetMap, MonGetOsdMap, MonGetVersion, MonGetVersionReply, MonGlobalId, MonHealthChecks,

@@ -130,10 +130,10 @@ impl Payload for OsdOp {
             .filter(|op| !op.indata.is_empty())
             .map(|op| op.indata.clone())
             .collect();
-        Parts { version, compat: 3, front: out.freeze(), data, data_sum: None }
+        Parts { version, compat: 3, front: out.freeze(), data, ..Parts::default() }
     }
 
-    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
+    fn decode_parts(Received { version, front: mut r, data, .. }: Received) -> denc::Result<Self> {
         let mut m = OsdOp::default();
         match version {
             0..=6 => {
@@ -280,10 +280,10 @@ impl Payload for OsdOpReply {
         let data = with_output().map(|op| op.outdata.clone()).collect();
         let data_sum =
             with_output().try_fold(Sum::EMPTY, |sum, op| op.out_sum.map(|next| sum.then(next)));
-        Parts { version: 8, compat: 2, front: out.freeze(), data, data_sum }
+        Parts { version: 8, compat: 2, front: out.freeze(), data, data_sum, ..Parts::default() }
     }
 
-    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
+    fn decode_parts(Received { version, front: mut r, data, .. }: Received) -> denc::Result<Self> {
         if version < 5 {
             let struct_v = u8::try_from(version).unwrap_or(0);
             return Err(DecodeError::TooOld { what: "MOSDOpReply", struct_v, oldest: 5 });
@@ -389,10 +389,10 @@ impl Payload for WatchNotify {
         self.return_code.encode(&mut out, f);
         self.notifier_gid.encode(&mut out, f);
         let data = if self.answers.is_empty() { vec![] } else { vec![self.answers.clone()] };
-        Parts { version: 3, compat: 1, front: out.freeze(), data, data_sum: None }
+        Parts { version: 3, compat: 1, front: out.freeze(), data, ..Parts::default() }
     }
 
-    fn decode_parts(Received { version, front: mut r, data }: Received) -> denc::Result<Self> {
+    fn decode_parts(Received { version, front: mut r, data, .. }: Received) -> denc::Result<Self> {
         let inner = u8::decode(&mut r)?;
         Ok(WatchNotify {
             opcode: r.get()?,

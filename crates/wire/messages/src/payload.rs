@@ -57,6 +57,8 @@ pub struct Parts {
     pub compat: u16,
     /// Front segment.
     pub front: Bytes,
+    /// Middle segment.
+    pub middle: Bytes,
     /// Data segment, in pieces.
     pub data: Vec<Bytes>,
     /// Checksum of the data segment, if it is known.
@@ -70,6 +72,8 @@ pub struct Received {
     pub version: u16,
     /// Front segment.
     pub front: Reader,
+    /// Middle segment.
+    pub middle: Bytes,
     /// Data segment.
     pub data: Bytes,
 }
@@ -97,6 +101,7 @@ pub trait Payload: Sized {
         let mut m = Message::new(Self::TYPE, parts.front);
         m.version = parts.version;
         m.compat_version = parts.compat;
+        m.middle = parts.middle;
         m.data = parts.data.into_iter().collect();
         m.data_sum = parts.data_sum;
         m
@@ -121,6 +126,7 @@ pub trait Payload: Sized {
         Self::decode_parts(Received {
             version: m.version,
             front: Reader::new(m.front.clone()),
+            middle: m.middle.clone(),
             data: whole(&m.data),
         })
         .map_err(|source| MessageError::Malformed { name: Self::NAME, source })
@@ -218,7 +224,13 @@ macro_rules! message {
                 $( ::denc::Encode::encode(&self.$field, &mut front, features); )*
                 let mut data = Vec::new();
                 $( if !self.$data.is_empty() { data.push(self.$data.clone()); } )?
-                $crate::Parts { version: $head, compat: $compat, front: front.freeze(), data, data_sum: None }
+                $crate::Parts {
+                    version: $head,
+                    compat: $compat,
+                    front: front.freeze(),
+                    data,
+                    ..$crate::Parts::default()
+                }
             }
 
             #[allow(unused_mut, unused_variables)]

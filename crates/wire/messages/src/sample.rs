@@ -2,6 +2,7 @@
 
 use crate::*;
 use bytes::Bytes;
+use cephfs::{FileLayout, Frag, Ino, InodeStat, MetricSpec, Quota, ReplyCap, Trace};
 use std::collections::BTreeMap;
 use types::rados::*;
 use types::*;
@@ -40,6 +41,10 @@ macro_rules! newtypes {
     ($($t:ident),*) => {$( impl Sample for $t { fn sample(g: &mut Gen) -> Self { $t(Sample::sample(g)) } } )*};
 }
 newtypes!(
+    CapOp,
+    FsOp,
+    Ino,
+    SessionOp,
     TenantNumber,
     EntityType,
     Epoch,
@@ -141,6 +146,18 @@ macro_rules! structs {
     )*};
 }
 structs! {
+    CapReconnect { path, cap_id, wanted, issued, snaprealm, pathbase, snap_follows, flock }
+    RealmReconnect { ino, seq, parent }
+    FilePath { ino, path }
+    CapDrop { ino, cap_id, caps, wanted, seq, issue_seq, mseq, dname_seq, dname }
+    CapItem { ino, cap_id, migrate_seq, seq }
+    CapPeer { cap_id, seq, mseq, mds, flags }
+    ClientReconnect { caps, realms, more }
+    ClientSnap { op, split, split_inos, split_realms, trace }
+    ClientMetric { kind, struct_v, fields }
+    MetricSpec { flags }
+    Quota { max_bytes, max_files }
+    ReplyCap { caps, wanted, cap_id, seq, mseq, realm, flags }
     SubscribeItem { start, flags }
     PoolOp { paxos, fsid, pool, op, snapid, name, crush_rule }
     MgrOpen { daemon_name, service_name, service, config, config_defaults }
@@ -200,6 +217,203 @@ impl Sample for MdsBeacon {
             features: Sample::sample(g),
             fs: Sample::sample(g),
         }
+    }
+}
+
+impl Sample for fsmap::ClientFeatures {
+    fn sample(g: &mut Gen) -> Self {
+        fsmap::ClientFeatures((0..g.below(4)).map(|_| g.below(100) as u32).collect())
+    }
+}
+
+impl Sample for ClientSession {
+    fn sample(g: &mut Gen) -> Self {
+        let head = ClientSession {
+            op: Sample::sample(g),
+            seq: Sample::sample(g),
+            stamp: Sample::sample(g),
+            max_caps: Sample::sample(g),
+            max_leases: Sample::sample(g),
+            ..ClientSession::default()
+        };
+        if bool::sample(g) {
+            return head;
+        }
+        ClientSession {
+            metadata: [("hostname".to_owned(), Sample::sample(g))].into(),
+            features: Sample::sample(g),
+            metric_spec: Sample::sample(g),
+            flags: Sample::sample(g),
+            ..head
+        }
+    }
+}
+
+impl Sample for FileLayout {
+    /// Without a namespace, which many messages have apart.
+    fn sample(g: &mut Gen) -> Self {
+        FileLayout {
+            stripe_count: 1 + g.below(9) as u32,
+            ..FileLayout::of_pool(g.below(99) as i64)
+        }
+    }
+}
+
+impl Sample for ClientRequest {
+    fn sample(g: &mut Gen) -> Self {
+        let (op, args) = match g.below(10) {
+            0 => (FsOp::LOOKUP, RequestArgs::Getattr { mask: Sample::sample(g) }),
+            1 => {
+                let args = RequestArgs::LookupIno {
+                    mask: Sample::sample(g),
+                    snapid: Sample::sample(g),
+                    parent: Sample::sample(g),
+                    hash: Sample::sample(g),
+                };
+                (FsOp::LOOKUPINO, args)
+            }
+            2 => {
+                let args = SetAttr {
+                    mode: Sample::sample(g),
+                    mtime: Sample::sample(g),
+                    old_size: Sample::sample(g),
+                    mask: Sample::sample(g),
+                    btime: Sample::sample(g),
+                    ..SetAttr::default()
+                };
+                (FsOp::SETATTR, RequestArgs::Setattr(args))
+            }
+            3 => {
+                let args = RequestArgs::Readdir {
+                    frag: Frag(g.below(99) as u32),
+                    max_entries: Sample::sample(g),
+                    max_bytes: Sample::sample(g),
+                    flags: Sample::sample(g),
+                    offset_hash: Sample::sample(g),
+                };
+                (FsOp::READDIR, args)
+            }
+            4 => (FsOp::MKNOD, RequestArgs::Mknod { mode: Sample::sample(g), rdev: 7 }),
+            5 => (FsOp::MKDIR, RequestArgs::Mkdir { mode: Sample::sample(g) }),
+            6 => {
+                let args = OpenArgs { flags: 5, pool: -1, old_size: 9, ..OpenArgs::default() };
+                (FsOp::CREATE, RequestArgs::Open(args))
+            }
+            7 => {
+                let osdmap_epoch = Sample::sample(g);
+                (FsOp::SETXATTR, RequestArgs::Setxattr { flags: 2, osdmap_epoch })
+            }
+            8 => (FsOp::SETLAYOUT, RequestArgs::Setlayout(Sample::sample(g))),
+            _ => {
+                let args = FilelockArgs { rule: 1, kind: 2, wait: 1, pid: 8, ..Default::default() };
+                (FsOp::SETFILELOCK, RequestArgs::Filelock(args))
+            }
+        };
+        ClientRequest {
+            oldest_client_tid: Sample::sample(g),
+            mdsmap_epoch: Sample::sample(g),
+            flags: Sample::sample(g),
+            num_retry: Sample::sample(g),
+            num_fwd: Sample::sample(g),
+            op,
+            caller_uid: Sample::sample(g),
+            caller_gid: Sample::sample(g),
+            ino: Sample::sample(g),
+            args,
+            path: Sample::sample(g),
+            path2: Sample::sample(g),
+            releases: Sample::sample(g),
+            stamp: Sample::sample(g),
+            gids: Sample::sample(g),
+            alternate_name: Sample::sample(g),
+            data: Sample::sample(g),
+        }
+    }
+}
+
+impl Sample for InodeStat {
+    fn sample(g: &mut Gen) -> Self {
+        InodeStat {
+            ino: Sample::sample(g),
+            snapid: Sample::sample(g),
+            version: Sample::sample(g),
+            cap: Sample::sample(g),
+            layout: Sample::sample(g),
+            mtime: Sample::sample(g),
+            size: Sample::sample(g),
+            mode: Sample::sample(g),
+            nlink: Sample::sample(g),
+            rbytes: Sample::sample(g),
+            symlink: Sample::sample(g),
+            xattrs: Sample::sample(g),
+            quota: Sample::sample(g),
+            change_attr: Sample::sample(g),
+            snap_metadata: Sample::sample(g),
+            fscrypt: Sample::sample(g),
+            ..InodeStat::default()
+        }
+    }
+}
+
+impl Sample for ClientReply {
+    fn sample(g: &mut Gen) -> Self {
+        let dentry = cephfs::reply::TraceDentry {
+            dir: Sample::sample(g),
+            name: Sample::sample(g),
+            ..Default::default()
+        };
+        ClientReply {
+            op: Sample::sample(g),
+            result: Sample::sample(g),
+            mdsmap_epoch: Sample::sample(g),
+            safe: Sample::sample(g),
+            trace: Trace {
+                dentry: bool::sample(g).then(|| Box::new(dentry)),
+                target: bool::sample(g).then(|| Box::new(Sample::sample(g))),
+            },
+            extra: Sample::sample(g),
+            snap_trace: Sample::sample(g),
+        }
+    }
+}
+
+impl Sample for ClientCaps {
+    fn sample(g: &mut Gen) -> Self {
+        let op = CapOp(g.below(13) as u32);
+        let mut m = ClientCaps {
+            op,
+            ino: Sample::sample(g),
+            realm: Sample::sample(g),
+            cap_id: Sample::sample(g),
+            seq: Sample::sample(g),
+            caps: Sample::sample(g),
+            dirty: Sample::sample(g),
+            snap_trace: Sample::sample(g),
+            nlink: Sample::sample(g),
+            xattr_version: Sample::sample(g),
+            xattrs: Sample::sample(g),
+            flock: Sample::sample(g),
+            inline_version: Sample::sample(g),
+            inline_data: Sample::sample(g),
+            osd_epoch_barrier: Sample::sample(g),
+            btime: Sample::sample(g),
+            flags: Sample::sample(g),
+            nfiles: Sample::sample(g),
+            nsubdirs: Sample::sample(g),
+            ..ClientCaps::default()
+        };
+        if op != CapOp::EXPORT {
+            m.size = Sample::sample(g);
+            m.truncate_seq = Sample::sample(g);
+            m.mtime = Sample::sample(g);
+            m.layout = Sample::sample(g);
+            m.layout.namespace = Sample::sample(g);
+            m.time_warp_seq = Sample::sample(g);
+        }
+        if op == CapOp::EXPORT || op == CapOp::IMPORT {
+            m.peer = Sample::sample(g);
+        }
+        m
     }
 }
 
