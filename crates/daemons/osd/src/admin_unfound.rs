@@ -144,7 +144,9 @@ async fn mark_unfound_lost(core: &Core, args: &Args) -> Result<Reply, Refusal> {
         // So that the command can be given twice.
         Err(e @ LostRefused::NothingUnfound) => return Ok(Reply::status(e.to_string())),
         Err(e @ LostRefused::NotPrimary) => return Err(Refusal::new(Errno::EROFS, e.to_string())),
-        Err(e @ LostRefused::NotAllAsked(_)) => return Err(Refusal::invalid(e.to_string())),
+        Err(e @ (LostRefused::NotAllAsked(_) | LostRefused::OnlyDelete)) => {
+            return Err(Refusal::invalid(e.to_string()));
+        }
     };
     if done.await.is_err() {
         return Err(Refusal::new(

@@ -26,8 +26,8 @@ use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
 use objops::watch::{Effects, Watcher, Watches};
 use pg::{
-    Action, Event, GiveUp, LostRefused, NewEntry, OpToken, Payload, PeerHeader, PeerMsg, Persist,
-    Pg, PgConf, Proposal, Source, StatSum,
+    Action, Event, GiveUp, LostRefused, NewEntry, OpToken, Payload, Payloads, PeerHeader, PeerMsg,
+    Persist, Pg, PgConf, Proposal, ShardAnswer, Source, StatSum,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -283,6 +283,15 @@ impl PgHost {
                     host.background(Kind::ReadObject(Box::new(r)));
                 });
             }
+            // Pools of this host keep whole copies.
+            Action::Rebuild { token, .. } => {
+                self.events.borrow_mut().push_back(Event::RebuildFailed { token, bad: Vec::new() });
+            }
+            Action::ReadShard { token, .. } => {
+                let answer = ShardAnswer::Lacks { version: Default::default() };
+                self.events.borrow_mut().push_back(Event::ShardRead { token, answer });
+            }
+            Action::ShardAnswer { .. } => {}
             Action::QueueRecovery => self.want_place(),
             Action::ListObjects { token, after, max } => {
                 self.background(Kind::ListObjects(token, after, max))
@@ -474,7 +483,8 @@ impl PgHost {
                 _ => None,
             };
             st.proposals.insert(token, Proposed { txn: Some(txn), _under_way, completion });
-            let proposed = st.pg.propose(Proposal { token, entries, payload, stats });
+            let payloads = Payloads::Same(payload);
+            let proposed = st.pg.propose(Proposal { token, entries, payloads, stats });
             match &proposed {
                 Ok(version) => st.flights.begin(token, *version, Instant::now(), commits),
                 Err(_) => drop(st.proposals.remove(&token)),

@@ -251,6 +251,7 @@ impl PgHost {
             return_code: 0,
             snaps: Vec::new(),
             op_returns: Vec::new(),
+            written: Default::default(),
         };
         let mut txn = Mutations::new();
         txn.push(

@@ -72,6 +72,16 @@ pub enum Bug {
     /// The monitors mark a process up that asked for it before it knew that it was up once, though
     /// it may be down since.
     LateBoot,
+    /// What a shard XORs into its bytes is applied again when its message comes again.
+    DeltaTwice,
+    /// A primary takes every copy to have the newest entries that it has itself.
+    RollForward,
+    /// Reads of shards take any version, and do not wait for writes.
+    MixedShards,
+    /// A position without an OSD counts as a shard of zeroes.
+    HoleIsAShard,
+    /// What takes changes back is dropped at once.
+    ForgetUndo,
     /// A replica that finds another version than it was asked for takes its copy for lost.
     ReplicaJudges,
 }

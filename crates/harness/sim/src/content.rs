@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use denc::{Decode, Encode, Features};
 use pg::ScrubObject;
+use pg::scrub::shards;
 use types::object_info::flag;
 use types::{Eversion, ObjectId, ObjectInfo, PoolId, SnapId, SnapSet};
 
-use crate::object::Object;
+use crate::object::{Cut, Lead, Object};
 
 /// The identifier of an object.
 pub fn object_id(pool: PoolId, object: u64) -> ObjectId {
@@ -60,9 +61,13 @@ pub fn number_of(oid: &ObjectId) -> Option<u64> {
 /// The attributes of an object.
 pub fn attrs_of(object: &Object) -> Vec<(Bytes, Bytes)> {
     let flags = if object.whiteout { flag::WHITEOUT } else { 0 };
+    if object.cut == Cut::Data {
+        let version = shards::shard_attr(object.version);
+        return vec![(Bytes::from_static(shards::SHARD_ATTR), version)];
+    }
     let info = ObjectInfo {
         version: object.version,
-        size: object.data.len() as u64,
+        size: object.lead().map_or(object.data.len() as u64, |l| l.size),
         flags,
         ..ObjectInfo::default()
     };
@@ -70,6 +75,10 @@ pub fn attrs_of(object: &Object) -> Vec<(Bytes, Bytes)> {
         (Bytes::from_static(b"_"), info.to_bytes(Features::ALL)),
         (Bytes::from_static(b"_attr"), Bytes::copy_from_slice(&object.attr.to_be_bytes())),
     ];
+    if let Cut::Lead(lead) = &object.cut {
+        let versions = shards::shards_attr(&lead.shards);
+        attrs.push((Bytes::from_static(shards::SHARDS_ATTR), versions));
+    }
     if object.snapset != SnapSet::default() {
         attrs.push((Bytes::from_static(b"snapset"), object.snapset.to_bytes(Features::ALL)));
     }
@@ -78,12 +87,22 @@ pub fn attrs_of(object: &Object) -> Vec<(Bytes, Bytes)> {
 
 /// Gives an object its attributes.
 pub fn set_attrs(object: &mut Object, attrs: &[(Bytes, Bytes)]) {
+    let mut size = 0;
     for (name, value) in attrs {
         match &name[..] {
+            shards::SHARD_ATTR => {
+                object.version = Eversion::from_bytes(value).expect("written by this model");
+                object.cut = Cut::Data;
+            }
+            shards::SHARDS_ATTR => {
+                let shards = shards::shard_versions(Some(value)).expect("written by this model");
+                object.cut = Cut::Lead(Lead { size, shards });
+            }
             b"_" => {
                 let info = ObjectInfo::from_bytes(value).expect("written by this model");
                 (object.version, object.whiteout) =
                     (info.version, info.flags & flag::WHITEOUT != 0);
+                size = info.size;
             }
             b"_attr" => {
                 object.attr =
@@ -100,7 +119,12 @@ pub fn set_attrs(object: &mut Object, attrs: &[(Bytes, Bytes)]) {
 /// What a scrub sees of an object. Of one that cannot be read: its attributes.
 pub fn scrubbed(object: &Object, bad: bool) -> ScrubObject {
     let rows = object.omap.to_bytes(Features::ALL);
+    let mut fold = [0; shards::FOLD_BYTES];
+    if object.cut != Cut::Whole {
+        shards::fold(&mut fold, 0, &object.data);
+    }
     ScrubObject {
+        fold: (!bad && object.cut != Cut::Whole).then(|| Bytes::copy_from_slice(&fold)),
         size: object.data.len() as u64,
         attrs: attrs_of(object).into_iter().collect(),
         read_error: bad,

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use pg::{ObjectChunk, PersistToken, Progress, snap_mapper};
 use types::{Epoch, Eversion, ObjectId, SnapId, SnapSet, SpgId};
 
+use crate::change::{ShardChange, apply};
 use crate::content::{attrs_of, set_attrs};
-use crate::object::Object;
+use crate::object::{Cut, Object};
 
 /// What was read is not what was written, or nothing was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +23,8 @@ pub struct Coll {
     pub objects: BTreeMap<ObjectId, Object>,
     /// Rows that find the clones of snapshots, by the keys of [`snap_mapper`].
     pub mapper: BTreeMap<Bytes, Bytes>,
+    /// What objects were before changes that may be taken back.
+    pub undo: BTreeMap<Eversion, (ObjectId, Option<Object>)>,
 }
 
 impl Coll {
@@ -106,6 +109,14 @@ pub enum StoreOp {
     Clones(SpgId, ObjectId, Eversion, SnapSet),
     /// A row that finds a clone goes.
     Unmap(SpgId, Bytes),
+    /// Change a shard.
+    Shard(SpgId, ObjectId, Box<ShardChange>),
+    /// Keep what an object is, to take this change back.
+    Keep(SpgId, Eversion, ObjectId),
+    /// Take this change back.
+    Undo(SpgId, Eversion),
+    /// It is not taken back any more.
+    Forget(SpgId, Eversion),
     /// The object counts as this version.
     Version(SpgId, ObjectId, Eversion),
     /// Part of a recovered object.
@@ -136,8 +147,15 @@ impl State {
                     .mapper
                     .extract_if(.., |k, v| child.pgid.contains_hash(*bits, mapped(k, v).hash))
                     .collect();
-                let old =
-                    self.colls.insert(*child, Coll { rows: BTreeMap::new(), objects, mapper });
+                let undo: BTreeMap<_, _> = coll
+                    .undo
+                    .extract_if(.., |_, (oid, _)| child.pgid.contains_hash(*bits, oid.hash))
+                    .collect();
+                let rows = coll
+                    .rows
+                    .extract_if(.., |k, _| undo.keys().any(|v| pg::rows::undo_key(*v) == *k))
+                    .collect();
+                let old = self.colls.insert(*child, Coll { rows, objects, mapper, undo });
                 assert!(old.is_none(), "{child} is split off twice");
             }
             StoreOp::Join(target, parts) => {
@@ -145,6 +163,7 @@ impl State {
                     parts.iter().map(|p| self.colls.remove(p).expect("it is here")).collect();
                 let coll = self.coll(target);
                 coll.rows.clear();
+                coll.undo.clear();
                 for part in parts {
                     coll.mapper.extend(part.mapper);
                     for (oid, object) in part.objects {
@@ -161,6 +180,53 @@ impl State {
                 drop(self.coll(pg).objects.insert(oid.clone(), object.clone().written()))
             }
             StoreOp::Remove(pg, oid) => drop(self.coll(pg).objects.remove(oid)),
+            StoreOp::Shard(pg, oid, change) => {
+                let objects = &mut self.coll(pg).objects;
+                let has = objects.get(oid).map(|o| o.version).unwrap_or_default();
+                assert_eq!(has, change.before, "{pg}: a change of another version of {oid}");
+                if change.remove {
+                    objects.remove(oid);
+                    return;
+                }
+                let object = objects.entry(oid.clone()).or_default();
+                for op in &change.ops {
+                    apply(&mut object.data, op);
+                }
+                object.version = change.version;
+                match &change.lead {
+                    None => object.cut = Cut::Data,
+                    Some((lead, rows)) => {
+                        object.cut = Cut::Lead(lead.clone());
+                        for (key, value) in rows {
+                            match value {
+                                Some(value) => drop(object.omap.insert(key.clone(), value.clone())),
+                                None => drop(object.omap.remove(key)),
+                            }
+                        }
+                    }
+                }
+                object.sum = object.checksum();
+            }
+            StoreOp::Keep(pg, version, oid) => {
+                let coll = self.coll(pg);
+                let old = coll.objects.get(oid).cloned();
+                coll.undo.insert(*version, (oid.clone(), old));
+                coll.rows.insert(pg::rows::undo_key(*version), Bytes::new());
+            }
+            StoreOp::Undo(pg, version) => {
+                let coll = self.coll(pg);
+                coll.rows.remove(&pg::rows::undo_key(*version));
+                let (oid, old) = coll.undo.remove(version).expect("it was kept");
+                match old {
+                    Some(old) => drop(coll.objects.insert(oid, old)),
+                    None => drop(coll.objects.remove(&oid)),
+                }
+            }
+            StoreOp::Forget(pg, version) => {
+                let coll = self.coll(pg);
+                coll.rows.remove(&pg::rows::undo_key(*version));
+                coll.undo.remove(version);
+            }
             StoreOp::Clone(pg, clone, version) => {
                 let objects = &mut self.coll(pg).objects;
                 let head = objects.get(&clone.head()).expect("the head is there").clone();
@@ -186,6 +252,12 @@ impl State {
                 let objects = &mut coll.objects;
                 if chunk.first() {
                     objects.remove(&chunk.oid);
+                }
+                if chunk.first() && chunk.attrs.is_empty()
+                    || !chunk.first() && !objects.contains_key(&chunk.oid)
+                {
+                    // The shard has nothing of the object.
+                    return;
                 }
                 let object = objects.entry(chunk.oid.clone()).or_default();
                 set_attrs(object, &chunk.attrs);

@@ -18,14 +18,15 @@
 //!   [`Report`] out.
 //! * [`osd`]: the host of PGs; its parts are maps, requests of clients, and the actions of the
 //!   machines.
-//! * [`request`], [`object`], [`content`], [`snaps`], [`change`]: what clients ask for, what
-//!   objects hold, what snapshots make of them, what replicas are told.
+//! * [`request`], [`object`], [`content`], [`cells`], [`snaps`], [`change`]: what clients ask for,
+//!   what objects hold, what snapshots make of them, what replicas are told.
 //! * [`map`], [`monitor`], [`quorum`]: the cluster's map, how it is decided on, and which monitor
 //!   knows of it.
 //! * [`disk`], [`history`], [`rng`]: what they say.
 //! * [`oracle`]: what must be true across OSDs after every event.
 
 pub mod bug;
+pub mod cells;
 pub mod change;
 pub mod content;
 pub mod disk;
@@ -43,5 +44,5 @@ pub mod snaps;
 pub mod world;
 
 pub use bug::Bug;
-pub use scenario::{Report, Scenario};
+pub use scenario::{Coded, Report, Scenario};
 pub use world::run;

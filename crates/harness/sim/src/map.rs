@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pg::{MapView, Mapping, Members, PoolView};
+use pg::{Backend, MapView, Mapping, Members, PoolKind, PoolView};
 use types::{Epoch, IntervalSet, OsdId, PgId, PoolId};
 
 use crate::rng::mix;
@@ -82,6 +82,36 @@ impl MapModel {
     }
 }
 
+impl MapModel {
+    /// For each position in turn the best OSD by hash that is not taken; a hole if that is down.
+    fn positions(&self, pg: PgId, seed: u32, pool: &PoolView, rules: &dyn Backend) -> Mapping {
+        let mut up = Vec::new();
+        let mut taken = Vec::new();
+        for position in 0..u64::from(pool.size) {
+            let hash = |i: usize| {
+                mix(mix(pg.pool.0 as u64) ^ u64::from(seed) << 20 ^ position << 10 ^ i as u64)
+            };
+            let best = (0..self.osds.len())
+                .filter(|i| self.osds[*i].exists && self.osds[*i].is_in && !taken.contains(i))
+                .min_by_key(|i| hash(*i));
+            taken.extend(best);
+            let osd = best.map(|i| OsdId(i as i32)).filter(|o| self.is_up(*o));
+            up.push(osd.unwrap_or(OsdId::NONE));
+        }
+        let temp: Vec<OsdId> = self
+            .pg_temp
+            .get(&pg)
+            .into_iter()
+            .flatten()
+            .map(|o| if self.is_up(*o) { *o } else { OsdId::NONE })
+            .collect();
+        let acting = if temp.iter().any(|o| o.is_some()) { temp } else { up.clone() };
+        let (up, acting) = (Members::positioned(up), Members::positioned(acting));
+        let leads = |set: &Members| set.iter().copied().find(|c| rules.leads(c.shard));
+        Mapping { up_primary: leads(&up), primary: leads(&acting), up, acting }
+    }
+}
+
 impl MapView for MapModel {
     fn epoch(&self) -> Epoch {
         self.epoch
@@ -124,6 +154,9 @@ impl MapView for MapModel {
         let Some(pool) = self.pools.get(&pg.pool) else { return Mapping::default() };
         let pgp_num = self.pgp_num.get(&pg.pool).copied().unwrap_or(pool.pg_num);
         let seed = types::pgid::stable_mod(pg.seed, pgp_num, types::pgid::mask_of(pgp_num));
+        if let PoolKind::Erasure(rules) = pool.kind {
+            return self.positions(pg, seed, pool, &rules);
+        }
         let mut ranked: Vec<_> = (0..self.osds.len())
             .filter(|&i| self.osds[i].exists && self.osds[i].is_in)
             .map(|i| {

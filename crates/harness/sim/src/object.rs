@@ -3,7 +3,28 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use types::{Eversion, SnapSet};
+use types::{Eversion, ShardId, SnapSet};
+
+/// What of an object a copy has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Cut {
+    /// All.
+    #[default]
+    Whole,
+    /// A shard, and what is known of the object.
+    Lead(Lead),
+    /// A shard.
+    Data,
+}
+
+/// What shards that may lead know of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Lead {
+    /// Its size.
+    pub size: u64,
+    /// Versions of shards, where they are other than the object's; zero: there is none.
+    pub shards: BTreeMap<ShardId, Eversion>,
+}
 
 /// Content of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,9 +43,16 @@ pub struct Object {
     pub whiteout: bool,
     /// The clones of a head.
     pub snapset: SnapSet,
+    /// What of the object is here.
+    pub cut: Cut,
 }
 
 impl Object {
+    /// What is known of the object, if this shard knows it.
+    pub fn lead(&self) -> Option<&Lead> {
+        if let Cut::Lead(lead) = &self.cut { Some(lead) } else { None }
+    }
+
     /// Of data and rows.
     pub fn checksum(&self) -> u32 {
         let rows =

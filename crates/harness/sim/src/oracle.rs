@@ -51,14 +51,16 @@ pub struct Oracle {
     landed: BTreeMap<(PgId, Eversion), BTreeSet<PgShard>>,
     /// An operator may give objects up: what was answered may be gone.
     gives_up: bool,
+    /// Cells of an object: what is in them is on several shards.
+    cells: u64,
     /// How often there was something to look at.
     pub marks: BTreeMap<&'static str, u64>,
 }
 
 impl Oracle {
     /// Knows the objects of a pool by number.
-    pub fn new(pool: PoolId, objects: u64, gives_up: bool) -> Self {
-        let oids = (0..objects).map(|n| object_id(pool, n)).collect();
+    pub fn new(pool: PoolId, objects: u64, cells: u64, gives_up: bool) -> Self {
+        let oids = (0..objects).map(|n| object_id(pool, n / cells)).collect();
         Self {
             pool,
             oids,
@@ -66,6 +68,7 @@ impl Oracle {
             acted: BTreeMap::new(),
             landed: BTreeMap::new(),
             gives_up,
+            cells,
             marks: BTreeMap::new(),
         }
     }
@@ -102,7 +105,7 @@ impl Oracle {
         osds: &[Osd],
         monitor: &Monitor,
     ) -> Result<(), String> {
-        let Proof { pgid, epoch, since, acting, version, first } = proof;
+        let Proof { pgid, epoch, since, acting, named, version, first } = proof;
         let min_size = monitor
             .at(*epoch)
             .and_then(|m| m.pool(pgid.pgid.pool))
@@ -116,7 +119,7 @@ impl Oracle {
         if *first {
             let on = self.landed.get(&(pgid.pgid, *version));
             *self.marks.entry("first answer looked at").or_default() += 1;
-            if let Some(osd) = acting.iter().find(|o| on.is_none_or(|on| !on.contains(o))) {
+            if let Some(osd) = named.iter().find(|o| on.is_none_or(|on| !on.contains(o))) {
                 return Err(format!(
                     "{pgid}: {version:?} is acknowledged, and is not durable on osd.{osd} of {acting:?}"
                 ));
@@ -251,6 +254,19 @@ impl Oracle {
                 continue;
             };
             *self.marks.entry("acknowledged change looked for").or_default() += 1;
+            if self.cells > 1 {
+                // A copy that may lead knows every change.
+                let kind = osd.map().and_then(|m| m.pool(pgid.pool)).unwrap_or_default().kind;
+                if kind.backend().leads(copy.shard) && pg.info().last_update < need {
+                    return Err(format!(
+                        "{pgid}: osd.{} lacks an acknowledged change, {need:?} of {oid}: it knows \
+                         {:?}",
+                        osd.id,
+                        pg.info().last_update
+                    ));
+                }
+                continue;
+            }
             let lacks = |what: &str| {
                 Err(format!(
                     "{pgid}: osd.{} lacks an acknowledged change, {need:?} of {oid}: {what}",

@@ -5,6 +5,7 @@ mod actions;
 mod clients;
 mod effect;
 mod maps;
+mod shards;
 mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use pg::{
     Reserver, ScrubKind, ScrubMap, ScrubObject, Steady, Turn,
 };
 use smallvec::smallvec;
-use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, SnapId, SpgId, Utime};
+use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, ShardId, SnapId, SpgId, Utime};
 
 use self::clients::read_of;
 pub use self::effect::{Effect, Local, Proof, ReadObject, Serves};
@@ -123,6 +124,10 @@ pub struct Osd {
     without_room: BTreeSet<SpgId>,
     /// Counts chances of scrubs.
     scrubs: u64,
+    /// What is read of other shards.
+    shards: shards::Shards,
+    /// Bytes of a cell.
+    pub cell: u64,
     out: Vec<Effect>,
     /// PGs to which something happened since the last look.
     pub touched: BTreeSet<SpgId>,
@@ -157,6 +162,8 @@ impl Osd {
             turns: Default::default(),
             without_room: BTreeSet::new(),
             scrubs: 0,
+            shards: shards::Shards::default(),
+            cell: 0,
             out: Vec::new(),
             touched: BTreeSet::new(),
             marks: BTreeMap::new(),
@@ -203,6 +210,7 @@ impl Osd {
         self.pgs.clear();
         self.early.clear();
         self.early_ops.clear();
+        self.shards = shards::Shards::default();
         self.turns = Default::default();
         self.without_room.clear();
         self.map = None;
@@ -243,6 +251,15 @@ impl Osd {
             && !info.removing
         {
             info.last_backfill = Backfill::Complete;
+        }
+        if let PeerMsg::Notify { info, .. } = &mut msg
+            && self.bug == Bug::RollForward
+            && let Some(hosted) = self.pgs.get(&header.receiver())
+            && info.last_epoch_started == hosted.pg.info().last_epoch_started
+            && info.last_update < hosted.pg.info().last_update
+        {
+            info.last_update = hosted.pg.info().last_update;
+            info.last_complete = info.last_update;
         }
         if let PeerMsg::Notify { promises, .. } = &msg
             && !promises.is_empty()
@@ -309,6 +326,28 @@ impl Osd {
             }
         }
         self.deliver(from, header, msg);
+    }
+
+    /// A message from a peer arrived once more, and is not known to have.
+    pub fn peer_again(&mut self, front: Bytes, data: Bytes) {
+        let (header, msg) = PeerMsg::decode(front, data).expect("a peer's bytes decode");
+        let PeerMsg::RepOp(op) = msg else { return };
+        let pgid = header.receiver();
+        if self.bug != Bug::DeltaTwice || op.log_only || op.payload.ops.is_empty() {
+            return;
+        }
+        let mut ops = Vec::new();
+        for (oid, change) in crate::change::decode_payload(op.payload) {
+            let here = self.disk.state().version(pgid, &oid);
+            if let Change::Shard(mut change) = change
+                && here == Some(change.version)
+            {
+                change.before = change.version;
+                ops.push(StoreOp::Shard(pgid, oid, change));
+            }
+        }
+        let seq = self.disk.submit(ops, None);
+        self.out.push(Effect::Flush(seq));
     }
 
     fn deliver(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {
@@ -427,7 +466,10 @@ impl Osd {
                     last.map_or(Backfill::Complete, Backfill::after)
                 };
                 *self.marks.entry("listed").or_default() += 1;
-                self.feed(pgid, Event::Listed { token, listing: Listing { upto, objects } });
+                let lead = |oid: &ObjectId| coll_of(&self.disk, pgid, oid);
+                let shards = objects.keys().filter_map(|oid| Some((oid.clone(), lead(oid)?)));
+                let listing = Listing { shards: shards.collect(), upto, objects };
+                self.feed(pgid, Event::Listed { token, listing });
             }
             Local::Execute(generation, op) => {
                 let Some(hosted) = self.pgs.get_mut(&pgid).filter(|h| h.generation == generation)
@@ -462,6 +504,13 @@ impl Osd {
                 } else {
                     self.out.push(Effect::Refused { client: op.client, tid: op.tid, again: true });
                 }
+                self.drain(pgid);
+            }
+            Local::Rebuild(r) => self.rebuild_shards(pgid, r),
+            Local::ReadShard(token, query) => self.read_own_shard(pgid, token, &query),
+            Local::Hedge(number) => self.hedge(pgid, number),
+            Local::RunWaiting => {
+                self.run_waiting(pgid);
                 self.drain(pgid);
             }
             Local::Wake => self.feed(pgid, Event::Wake),
@@ -606,6 +655,12 @@ impl Osd {
         }
         self.drain(pgid);
     }
+}
+
+/// Versions of shards of an object that are other than its own, where they are known.
+fn coll_of(disk: &Disk, pgid: SpgId, oid: &ObjectId) -> Option<Vec<(ShardId, Eversion)>> {
+    let lead = disk.state().colls.get(&pgid)?.objects.get(oid)?.lead()?;
+    Some(lead.shards.iter().map(|(s, v)| (*s, *v)).collect())
 }
 
 impl Hosted {

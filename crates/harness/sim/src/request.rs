@@ -31,8 +31,10 @@ pub struct ClientOp {
     pub client: usize,
     /// Number of the request; the same when resent.
     pub tid: u64,
-    /// Which object.
+    /// Which object; with cells, which cell of all.
     pub object: u64,
+    /// Cells of an object; one if it has none.
+    pub cells: u64,
     /// Which PG it is in, and the copy that leads it.
     pub pgid: SpgId,
     /// What.
@@ -55,6 +57,6 @@ impl ClientOp {
 
     /// The object's identifier.
     pub fn oid(&self) -> ObjectId {
-        object_id(self.pgid.pgid.pool, self.object)
+        object_id(self.pgid.pgid.pool, self.object / self.cells)
     }
 }

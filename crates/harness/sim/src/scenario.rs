@@ -3,10 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pg::PgConf;
+use pg::{Erasure, PgConf, PoolKind};
 
 use crate::bug::Bug;
 use crate::rng::mix;
+
+/// An erasure-coded pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Coded {
+    /// Its rules.
+    pub rules: Erasure,
+    /// Bytes of a cell.
+    pub cell: u64,
+}
 
 /// What a run is made of. Everything else follows from the seed.
 #[derive(Clone, Debug)]
@@ -122,6 +131,8 @@ pub struct Scenario {
     /// Thousandths: every half second or so, a snapshot is made or removed. Not with objects that
     /// are given up.
     pub snaps: u64,
+    /// The pool is erasure-coded.
+    pub erasure: Option<Coded>,
     /// Options of the PGs.
     pub conf: PgConf,
     /// A bug to put back.
@@ -194,6 +205,7 @@ impl Default for Scenario {
             resize: 0,
             drift: 10,
             snaps: 0,
+            erasure: None,
             conf,
             bug: Bug::None,
         }
@@ -201,6 +213,57 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// How the pool keeps its objects.
+    pub fn kind(&self) -> PoolKind {
+        self.erasure.map_or(PoolKind::Replicated, |e| PoolKind::Erasure(e.rules))
+    }
+
+    /// Cells of an object; one if objects are written as a whole.
+    pub fn cells(&self) -> u64 {
+        self.erasure.map_or(1, |_| crate::cells::CELLS)
+    }
+
+    /// An erasure-coded pool in trouble: the seed decides shape, stripe unit and kind of trouble.
+    pub fn coded(seed: u64) -> Self {
+        let (k, m) = [(2, 1), (2, 2), (4, 2)][(seed % 3) as usize];
+        let unit = 4096 * (1 + mix(seed ^ 1) % 3);
+        let technique = [
+            ec::Technique::JerasureReedSolVan,
+            ec::Technique::IsaReedSolVan,
+            ec::Technique::IsaCauchy,
+        ][(mix(seed ^ 2) % 3) as usize];
+        let layout = ec::Layout::new(k, m, unit).expect("a layout");
+        // From a part of a block to more than a stripe.
+        let cell =
+            [700, 4096, unit + 512, unit * k as u64, 3 * unit + 1000][(mix(seed ^ 3) % 5) as usize];
+        let size = (k + m) as u32;
+        let base =
+            Self::crashes([0, 1, 4, 5, 6, 7, 8, 9][(seed / 3 % 8) as usize] + seed / 3 % 3 * 10);
+        let spare = base.osds.saturating_sub(base.size as usize).min(2);
+        let conf = PgConf {
+            recovery_max_chunk: [1 << 10, unit / 2, 8 << 20][(mix(seed ^ 4) % 3) as usize],
+            ..base.conf.clone()
+        };
+        let base = Self {
+            osds: size as usize + spare,
+            size,
+            // Also the least that can serve.
+            min_size: k as u32 + u32::from(m > 1 && !mix(seed ^ 5).is_multiple_of(4)),
+            objects: base.objects.max(8).next_multiple_of(crate::cells::CELLS),
+            ops: base.ops,
+            erasure: Some(Coded { rules: Erasure { layout, technique }, cell }),
+            second_pool: false,
+            balanced: 0,
+            snaps: 0,
+            resize: 0,
+            conf,
+            ..base
+        };
+        let base = if seed / 24 % 2 == 1 { base.bad_monitors() } else { base };
+        let base = if seed / 48 % 2 == 1 { base.cut_off(seed) } else { base };
+        Self { balanced: 0, churn: 0, monitors: [1, 3][(seed % 2) as usize], ..base }
+    }
+
     /// The seed also decides the shape of the cluster and the kind of trouble.
     pub fn shape(seed: u64) -> Self {
         let base = Self { monitors: [1, 3, 5][(mix(seed) % 3) as usize], ..Self::crashes(seed) };

@@ -93,6 +93,7 @@ fn entry(op: LogOp, oid: &ObjectId, prior_version: Eversion) -> NewEntry {
         return_code: 0,
         snaps: Vec::new(),
         op_returns: Vec::new(),
+        written: ec::ShardSet::EMPTY,
     }
 }
 

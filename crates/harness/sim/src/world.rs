@@ -247,7 +247,7 @@ impl World {
             incarnations: 0,
             values: 0,
             history: History::default(),
-            oracle: Oracle::new(POOL, scenario.objects, scenario.give_up > 0),
+            oracle: Oracle::new(POOL, scenario.objects, scenario.cells(), scenario.give_up > 0),
             wrong: None,
             trace: seed,
             processed: 0,
@@ -271,7 +271,7 @@ impl World {
     fn begin(&mut self) {
         let s = self.scenario.clone();
         let pool = PoolView {
-            kind: pg::PoolKind::Replicated,
+            kind: s.kind(),
             size: s.size,
             min_size: s.min_size,
             pg_num: s.pg_num,
@@ -468,7 +468,9 @@ impl World {
                     && !cut
                 {
                     if !self.connections.entry((from, to)).or_default().receive(&msg) {
-                        return self.mark("message came again");
+                        self.mark("message came again");
+                        self.osds[to.0 as usize].peer_again(msg.front, msg.data);
+                        return self.carry_out(to);
                     }
                     osd.peer(from, msg.front, msg.data, now);
                     self.carry_out(to);
@@ -617,6 +619,7 @@ impl World {
                         Ev::Refused { from: osd, client, tid, again },
                     );
                 }
+                Effect::Wrong(text) => self.note(Err(text)),
                 Effect::Complaint(text) => self.complaint(osd, &text),
                 Effect::GaveUp(oids) => {
                     let now = self.processed;
@@ -653,6 +656,11 @@ impl World {
                         Local::ReadObject(r) => {
                             !r.urgent && self.rng.permille(self.scenario.slow_recovery)
                         }
+                        Local::Hedge(_) => {
+                            let wait = self.rng.range(30 * MS, 400 * MS);
+                            self.after(wait, Ev::Local(osd, incarnation, pgid, local));
+                            continue;
+                        }
                         _ => false,
                     };
                     let delay = if slow {
@@ -682,6 +690,7 @@ impl World {
 fn new_osd(number: usize, scenario: &Scenario) -> Osd {
     let mut osd = Osd::new(OsdId(number as i32), scenario.conf.clone(), scenario.bug);
     osd.tight = scenario.tight;
+    osd.cell = scenario.erasure.map_or(0, |e| e.cell);
     osd
 }
 

@@ -109,6 +109,7 @@ impl<R: ObjectReader> Exec<'_, R> {
             return_code: args.return_code,
             snaps: Vec::new(),
             op_returns: args.op_returns,
+            written: Default::default(),
         });
         Sealed {
             entries,
@@ -139,5 +140,6 @@ pub fn error_entry(
         return_code,
         snaps: Vec::new(),
         op_returns,
+        written: Default::default(),
     }
 }

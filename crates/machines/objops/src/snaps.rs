@@ -169,6 +169,7 @@ impl<R: ObjectReader> Exec<'_, R> {
                 return_code: 0,
                 snaps,
                 op_returns: Vec::new(),
+                written: Default::default(),
             });
         }
         if let Some(mut newest) = self.snapset.clone_overlap.last_entry() {
@@ -234,6 +235,7 @@ pub fn trim(
         return_code: 0,
         snaps,
         op_returns: Vec::new(),
+        written: Default::default(),
     };
     let mut stats = StatSum::default();
     let mut txn = Mutations::new();

@@ -10,6 +10,7 @@ use crate::machine::ScrubKind;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
+use crate::shard_read::{ShardAnswer, ShardQuery};
 
 /// Receivers of one message.
 pub type Peers = SmallVec<[PgShard; 3]>;
@@ -116,6 +117,48 @@ pub enum Action {
         /// Clients wait for the object: it must not wait behind work that nobody waits for.
         urgent: bool,
     },
+    /// Make one part of each target's shard of an object, where copies are shards; answer with
+    /// [`Event::Rebuilt`](crate::Event::Rebuilt) or
+    /// [`Event::RebuildFailed`](crate::Event::RebuildFailed). What is read of other OSDs is asked
+    /// for with [`Pg::read_shard`](crate::Pg::read_shard).
+    Rebuild {
+        /// Goes into the answer.
+        token: ReadToken,
+        /// The object.
+        oid: ObjectId,
+        /// Its version, as its info says.
+        version: Eversion,
+        /// Copies that lack their shard of it; this one may be among them.
+        targets: Vec<PgShard>,
+        /// Copies that have theirs. One at the position of a target has what the target lacks: it
+        /// is copied, not computed.
+        sources: Vec<PgShard>,
+        /// Where the part starts, counted in bytes of a shard.
+        from: Progress,
+        /// Bounds the data bytes of each shard's part.
+        max_bytes: u64,
+        /// Bounds the omap rows of the part.
+        max_omap: u64,
+        /// Clients wait for the object: it goes before other background work.
+        urgent: bool,
+    },
+    /// The primary reads of this copy's shard of an object; answer with
+    /// [`Event::ShardRead`](crate::Event::ShardRead).
+    ReadShard {
+        /// Goes into the answer.
+        token: ReadToken,
+        /// What it reads.
+        query: ShardQuery,
+    },
+    /// The answer to [`Pg::read_shard`](crate::Pg::read_shard).
+    ShardAnswer {
+        /// The number that the host gave.
+        id: u64,
+        /// The copy that answers.
+        from: PgShard,
+        /// What it says.
+        answer: ShardAnswer,
+    },
     /// There are objects to recover: queue one grant with the scheduler, and answer with
     /// [`Event::StartRecovery`](crate::Event::StartRecovery).
     QueueRecovery,
@@ -187,8 +230,16 @@ pub enum Action {
 pub struct Persist {
     /// Reported back when durable.
     pub token: PersistToken,
+    /// Changes to take back, newest first, before all others: the objects become what they were.
+    /// Each has a row ([`crate::rows::undo_key`]), which goes.
+    pub undo: Vec<(Eversion, ObjectId)>,
     /// Object changes that come first.
     pub source: Source,
+    /// Changes of `source` that may have to be taken back. What each object was is kept in the same
+    /// transaction, with a row of the key [`crate::rows::undo_key`]; its value is the host's.
+    pub keep_undo: Vec<(Eversion, ObjectId)>,
+    /// Changes that are not taken back any more: what was kept for that goes, with its rows.
+    pub forget_undo: Vec<Eversion>,
     /// Objects to remove, if they exist, after `source`: their content is divergent or deleted.
     /// Cached contexts of them are void. Their snap-mapper rows may stay (see
     /// [`crate::snap_mapper`]).

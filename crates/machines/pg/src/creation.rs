@@ -167,8 +167,9 @@ pub fn stranger(
             )
         }
         PeerMsg::Query { query: Query::Log(_), history } if mapping.primary == Some(from) => {
-            let (log, missing) = Default::default();
-            Stranger::Answer(answer_header, PeerMsg::Log { info: nothing(*history), log, missing })
+            let (log, missing, undo) = Default::default();
+            let info = nothing(*history);
+            Stranger::Answer(answer_header, PeerMsg::Log { info, log, missing, undo })
         }
         _ => Stranger::Drop,
     }

@@ -5,7 +5,8 @@ use crate::map::MapRef;
 use crate::msg::{Listing, ObjectChunk, PeerHeader, PeerMsg};
 use crate::proposal::{PersistToken, ReadToken};
 use crate::scrub::ScrubMap;
-use types::{Eversion, ObjectId, OsdId, SnapId};
+use crate::shard_read::ShardAnswer;
+use types::{Eversion, ObjectId, OsdId, PgShard, SnapId};
 
 /// What can happen to a PG. A client's write is not here: see [`Pg::propose`](crate::Pg::propose).
 #[derive(Debug)]
@@ -39,6 +40,37 @@ pub enum Event {
         /// The chunk, or `None` if the object is absent, has another version, or cannot be read.
         /// The machine then looks for another source.
         chunk: Option<ObjectChunk>,
+    },
+    /// The answer to [`Action::Rebuild`](crate::Action::Rebuild).
+    Rebuilt {
+        /// The token of the request.
+        token: ReadToken,
+        /// One for each target, all of one version that begin, end and are the last together. One
+        /// without attributes is of an object of which the target has no shard.
+        chunks: Vec<(PgShard, ObjectChunk)>,
+    },
+    /// The same, if nothing could be made.
+    RebuildFailed {
+        /// The token of the request.
+        token: ReadToken,
+        /// Sources that do not have the object as they should.
+        bad: Vec<PgShard>,
+    },
+    /// The answer to [`Action::ReadShard`](crate::Action::ReadShard).
+    ShardRead {
+        /// The token of the request.
+        token: ReadToken,
+        /// What was read.
+        answer: ShardAnswer,
+    },
+    /// Another copy could not read its shard of an object, while a client waits for it.
+    ShardDamaged {
+        /// The copy.
+        shard: PgShard,
+        /// The object.
+        oid: ObjectId,
+        /// The object's version.
+        version: Eversion,
     },
     /// The answer to [`Action::ListObjects`](crate::Action::ListObjects): the objects at some
     /// moment between the question and now.

@@ -54,13 +54,14 @@ pub mod reserver;
 pub mod rows;
 pub mod scrub;
 pub mod scrub_schedule;
+pub mod shard_read;
 pub mod shards;
 pub mod snap_mapper;
 pub mod stats;
 
 pub use action::{Action, Peers, Persist, Source};
 pub use action::{Join, SplitOff};
-pub use backend::{Backend, LogRule, PoolKind, Replicated};
+pub use backend::{Backend, Erasure, PoolKind, Replicated};
 pub use conf::PgConf;
 pub use event::Event;
 pub use info::{Backfill, PgHistory, PgInfo, ScrubSummary};
@@ -76,10 +77,11 @@ pub use msg::{Listing, ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 pub use past_intervals::PastIntervals;
 pub use places::Places;
 pub use proposal::{
-    Dup, NewEntry, NotActive, ObjectStatus, OpToken, PersistToken, Proposal, ReadToken,
+    Dup, NewEntry, NotActive, ObjectStatus, OpToken, Payloads, PersistToken, Proposal, ReadToken,
 };
 pub use reserver::{Reserver, Turn};
 pub use rows::{LoadError, RowBatch};
 pub use scrub::{ScrubMap, ScrubObject};
+pub use shard_read::{ShardAnswer, ShardBytes, ShardQuery};
 pub use stats::StatSum;
 pub use types::PgState;

@@ -23,9 +23,14 @@
 //! nowhere before.
 //!
 //! Learning an update makes its version needed; learning a deletion removes the object.
-//! (Ceph: `PGLog::_merge_object_divergent_entries`, `PGLog::merge_log`, `PGLog::proc_replica_log`.)
+//!
+//! Where a change can be undone in place ([`Terms::undo`]), it is, and the copy has what it had
+//! before. An entry that does not change this copy only says what an object that is missing here
+//! has become. (Ceph: `PGLog::_merge_object_divergent_entries`, `PGLog::merge_log`,
+//! `PGLog::proc_replica_log`.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use types::{Eversion, ObjectId};
 
@@ -34,6 +39,24 @@ use crate::log::PgLog;
 use crate::log_entry::{LogEntry, LoggedRef};
 use crate::missing::{MissingItem, MissingSet};
 use crate::msg::LogSegment;
+
+/// What entries mean for a copy.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// Whether an entry changes what this copy has of its object.
+    pub changes: &'a dyn Fn(&LogEntry) -> bool,
+    /// Changes that the copy can take back; `None` where none can be.
+    pub undo: Option<&'a BTreeSet<Eversion>>,
+}
+
+impl fmt::Debug for Terms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms").field("undo", &self.undo).finish_non_exhaustive()
+    }
+}
+
+/// Terms of a copy that has everything.
+pub const WHOLE: Terms<'static> = Terms { changes: &|_| true, undo: None };
 
 /// What must follow a merge besides the change of the missing set.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,6 +67,8 @@ pub struct Outcome {
     pub touched: BTreeSet<ObjectId>,
     /// Whether anything was divergent.
     pub diverged: bool,
+    /// Changes to take back, newest first.
+    pub undo: Vec<(Eversion, ObjectId)>,
 }
 
 /// The newest point that `log` shares with another log, of which `segment` is known and which
@@ -82,24 +107,45 @@ pub fn merge(
     common: Eversion,
     divergent: &[LoggedRef],
     learn: &[LoggedRef],
+    terms: Terms<'_>,
 ) -> Outcome {
     let mut out = Outcome::default();
-    let mut first_divergent: BTreeMap<&ObjectId, Eversion> = BTreeMap::new();
+    // The version before the first of them, and those that changed this copy.
+    let mut objects: BTreeMap<&ObjectId, (Eversion, Vec<Eversion>)> = BTreeMap::new();
     for e in divergent {
         out.diverged = true;
         if (e.entry.op.is_update() || e.entry.op.is_delete()) && filled.covers(&e.entry.oid) {
-            first_divergent.entry(&e.entry.oid).or_insert(e.entry.before());
+            let (_, changed) =
+                objects.entry(&e.entry.oid).or_insert_with(|| (e.entry.before(), Vec::new()));
+            if (terms.changes)(&e.entry) {
+                changed.push(e.entry.version);
+            }
         }
     }
-    for (oid, prior) in first_divergent {
+    for (oid, (prior, changed)) in objects {
+        let item = missing.get(oid).copied();
+        let undone = |upto: Eversion| {
+            let applied = changed.iter().copied().filter(move |v| *v <= upto);
+            terms.undo.filter(|undo| applied.clone().all(|v| undo.contains(&v))).map(|_| applied)
+        };
+        if item.is_none() && changed.is_empty() {
+            continue;
+        }
         out.touched.insert(oid.clone());
         // What is in the store: something older than the divergence, or something void.
-        let have = match missing.get(oid) {
-            Some(item) if item.have != Eversion::default() && item.have <= common => item.have,
-            _ => {
-                out.remove.insert(oid.clone());
-                Eversion::default()
-            }
+        let kept = |have: Eversion| have != Eversion::default() && have <= common;
+        // What was changed before the object was missing, or all.
+        let upto = item.map_or(Eversion::MAX, |i| i.have);
+        let have = if let Some(item) = item.filter(|i| kept(i.have)) {
+            item.have
+        } else if upto != Eversion::default()
+            && let Some(applied) = undone(upto)
+        {
+            out.undo.extend(applied.map(|v| (v, oid.clone())));
+            prior
+        } else {
+            out.remove.insert(oid.clone());
+            Eversion::default()
         };
         if prior == Eversion::default() || have == prior {
             missing.remove(oid);
@@ -107,15 +153,25 @@ pub fn merge(
             missing.set(oid.clone(), MissingItem { need: prior, have });
         }
     }
+    out.undo.sort_by(|a, b| b.cmp(a));
     for e in learn {
-        self::learn(missing, filled, &e.entry, &mut out);
+        self::learn(missing, filled, &e.entry, &mut out, terms);
     }
     out
 }
 
 /// A copy that had everything before `entry` learns of it, without the change that it describes.
-pub fn learn(missing: &mut MissingSet, filled: &Backfill, entry: &LogEntry, out: &mut Outcome) {
+pub fn learn(
+    missing: &mut MissingSet,
+    filled: &Backfill,
+    entry: &LogEntry,
+    out: &mut Outcome,
+    terms: Terms<'_>,
+) {
     if !filled.covers(&entry.oid) || !(entry.op.is_update() || entry.op.is_delete()) {
+        return;
+    }
+    if !(terms.changes)(entry) && !missing.contains(&entry.oid) {
         return;
     }
     out.touched.insert(entry.oid.clone());

@@ -98,7 +98,7 @@ proptest! {
             // Meanwhile the others go another way.
             extend(&mut log, &mut truth, epoch + 1, &auth);
             let common = log[..common_len].last().map_or(Eversion::default(), |e| e.entry.version);
-            let out = merge(&mut missing, &Backfill::Complete, common, &copy_log[common_len..], &log[common_len..]);
+            let out = merge(&mut missing, &Backfill::Complete, common, &copy_log[common_len..], &log[common_len..], WHOLE);
             for gone in &out.remove {
                 store.remove(gone);
             }
@@ -145,7 +145,7 @@ proptest! {
 
         let (mut log1, mut content1) = (log.clone(), content.clone());
         extend(&mut log1, &mut content1, 2, &first);
-        for gone in merge(&mut missing, &Backfill::Complete, common, &[], &log1[common_len..]).remove {
+        for gone in merge(&mut missing, &Backfill::Complete, common, &[], &log1[common_len..], WHOLE).remove {
             store.remove(&gone);
         }
         for n in 0..6u8 {
@@ -156,7 +156,7 @@ proptest! {
 
         let (mut log2, mut content2) = (log.clone(), content.clone());
         extend(&mut log2, &mut content2, 3, &second);
-        for gone in merge(&mut missing, &Backfill::Complete, common, &log1[common_len..], &log2[common_len..]).remove {
+        for gone in merge(&mut missing, &Backfill::Complete, common, &log1[common_len..], &log2[common_len..], WHOLE).remove {
             store.remove(&gone);
         }
         for n in 0..6 {
@@ -198,7 +198,7 @@ fn a_clone_was_nowhere_before() {
     ];
 
     let mut missing = MissingSet::default();
-    let out = merge(&mut missing, &Backfill::Complete, at(1, 4), &changes, &[]);
+    let out = merge(&mut missing, &Backfill::Complete, at(1, 4), &changes, &[], WHOLE);
     assert_eq!(out.remove, [head.clone(), clone.clone()].into());
     assert_eq!(missing.get(&clone), None, "nobody ever had it");
     assert_eq!(
@@ -207,7 +207,7 @@ fn a_clone_was_nowhere_before() {
     );
 
     let mut missing = MissingSet::default();
-    merge(&mut missing, &Backfill::Complete, at(1, 4), &[], &changes);
+    merge(&mut missing, &Backfill::Complete, at(1, 4), &[], &changes, WHOLE);
     assert_eq!(
         missing.get(&clone),
         Some(&MissingItem { need: at(2, 5), have: Eversion::default() })

@@ -93,8 +93,8 @@ impl MissingSet {
         Some(item)
     }
 
-    /// A copy that had everything before `entry` learns of `entry`, without the change that it
-    /// describes.
+    /// A copy that had everything before `entry` learns of `entry`, without the change of this copy
+    /// that it describes.
     pub fn add_next(&mut self, entry: &LogEntry) {
         if entry.op.is_delete() {
             self.remove(&entry.oid);

@@ -2,7 +2,8 @@
 //!
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`,
 //! which carries the payload of a write or a push untouched, so that it is never copied. The tag of
-//! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub.
+//! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub, 50 and
+//! 51 to reads of shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::log_entry::{Logged, LoggedRef};
 use crate::missing::MissingSet;
 use crate::past_intervals::PastIntervals;
 use crate::scrub::ScrubMap;
+use crate::shard_read::{ShardAnswer, ShardQuery};
 use crate::stats::StatSum;
 
 /// In front of every message.
@@ -52,7 +54,7 @@ impl PeerHeader {
 }
 
 /// The format of messages. OSDs understand no other.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The object changes of a write, opaque to the PG. `ops` describes them and may refer to ranges of
 /// `data`, typically the data segment of the client's message.
@@ -139,10 +141,13 @@ pub struct RepOp {
     /// The log may be trimmed up to this version: every acting OSD has all of it on disk, objects
     /// included.
     pub trim_to: Eversion,
+    /// Changes up to here are not taken back any more: each copy that they name has them on disk.
+    pub committed: Eversion,
     /// What to apply.
     pub payload: Payload,
-    /// There is nothing to apply: the receiver is being filled, and lacks what the change is made
-    /// to. It learns the entries; what they need of the part that it has is missing then.
+    /// There is nothing to apply: the entries change nothing on the receiver, or it is being filled
+    /// and lacks what the change is made to. It learns the entries; what they need of the part that
+    /// it has is missing then.
     pub log_only: bool,
 }
 
@@ -154,6 +159,18 @@ pub struct Listing {
     pub upto: Backfill,
     /// The objects. One whose content is torn has version zero.
     pub objects: BTreeMap<ObjectId, Eversion>,
+    /// Of a copy that knows all shards of its objects: which version shards have, where it is
+    /// another than the object's. Zero: there is none.
+    pub shards: BTreeMap<ObjectId, Vec<(ShardId, Eversion)>>,
+}
+
+impl Listing {
+    /// The version that the copy at a position should have, of an object that is listed.
+    pub fn at(&self, oid: &ObjectId, position: ShardId) -> Option<Eversion> {
+        let whole = self.objects.get(oid)?;
+        let of_shard = self.shards.get(oid).into_iter().flatten();
+        Some(of_shard.into_iter().find(|(s, _)| *s == position).map_or(*whole, |(_, v)| *v))
+    }
 }
 
 /// What copies of a PG say to each other.
@@ -183,6 +200,8 @@ pub enum PeerMsg {
         log: LogSegment,
         /// Its missing objects.
         missing: MissingSet,
+        /// Changes that it can take back.
+        undo: Vec<Eversion>,
     },
     /// Primary makes a replica active: the authoritative info, and what of the log the replica
     /// lacks.
@@ -356,6 +375,20 @@ pub enum PeerMsg {
         /// With its counts.
         scrub: ScrubSummary,
     },
+    /// Primary reads a shard of an object.
+    ReadShard {
+        /// Goes into the answer.
+        id: u64,
+        /// What it reads.
+        query: Box<ShardQuery>,
+    },
+    /// Answer to [`PeerMsg::ReadShard`].
+    ShardRead {
+        /// Of the question.
+        id: u64,
+        /// What the shard says.
+        answer: ShardAnswer,
+    },
 }
 
 impl PeerMsg {
@@ -384,11 +417,12 @@ impl PeerMsg {
                     promises.encode(&mut out, f);
                 }
             }
-            Self::Log { info, log, missing } => {
+            Self::Log { info, log, missing, undo } => {
                 out.put_u8(3);
                 info.encode(&mut out, f);
                 log.encode(&mut out, f);
                 missing.encode(&mut out, f);
+                undo.encode(&mut out, f);
             }
             Self::Activate { info, log, past } => {
                 out.put_u8(4);
@@ -412,6 +446,7 @@ impl PeerMsg {
                 }
                 op.stats.encode(&mut out, f);
                 op.trim_to.encode(&mut out, f);
+                op.committed.encode(&mut out, f);
                 op.payload.ops.encode(&mut out, f);
                 data = op.payload.data.clone();
             }
@@ -520,6 +555,17 @@ impl PeerMsg {
                 history.encode(&mut out, f);
                 scrub.encode(&mut out, f);
             }
+            Self::ReadShard { id, query } => {
+                out.put_u8(50);
+                id.encode(&mut out, f);
+                query.encode(&mut out, f);
+            }
+            Self::ShardRead { id, answer } => {
+                out.put_u8(51);
+                id.encode(&mut out, f);
+                answer.encode(&mut out, f);
+                data = answer.data();
+            }
         }
         (out.freeze(), data)
     }
@@ -547,7 +593,7 @@ impl PeerMsg {
             32 => Self::Notify { info: r.get()?, past: r.get()?, promises: r.get()? },
             33 => Self::Lease { round: r.get()?, length: r.get()?, committed: r.get()? },
             34 => Self::LeaseAck { round: r.get()? },
-            3 => Self::Log { info: r.get()?, log: r.get()?, missing: r.get()? },
+            3 => Self::Log { info: r.get()?, log: r.get()?, missing: r.get()?, undo: r.get()? },
             4 => Self::Activate { info: r.get()?, log: r.get()?, past: r.get()? },
             5 => Self::Activated,
             6 => Self::History { history: r.get()?, purged_snaps: r.get()? },
@@ -561,6 +607,7 @@ impl PeerMsg {
                     entries,
                     stats: r.get()?,
                     trim_to: r.get()?,
+                    committed: r.get()?,
                     payload: Payload { ops: r.get()?, data },
                     log_only: tag == 15,
                 }))
@@ -619,6 +666,11 @@ impl PeerMsg {
             },
             45 => Self::ScanResult { id: r.get()?, map: Box::new(r.get()?) },
             46 => Self::Scrubbed { history: r.get()?, scrub: r.get()? },
+            50 => Self::ReadShard { id: r.get()?, query: Box::new(r.get()?) },
+            51 => {
+                let id = r.get()?;
+                Self::ShardRead { id, answer: r.get::<ShardAnswer>()?.with_data(data)? }
+            }
             found => return Err(DecodeError::Invalid { what: "PeerMsg tag", found: found.into() }),
         })
     }

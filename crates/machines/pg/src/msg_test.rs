@@ -7,6 +7,7 @@ use super::*;
 use crate::log_entry::{LogEntry, LogOp};
 use crate::missing::MissingItem;
 use crate::scrub::{ScrubMap, ScrubObject};
+use crate::shard_read::ShardBytes;
 
 fn header() -> PeerHeader {
     PeerHeader {
@@ -72,6 +73,7 @@ fn samples() -> Vec<PeerMsg> {
         entries: [entry(2), entry(3)].into_iter().collect(),
         stats: StatSum { num_wr: 1, ..StatSum::default() },
         trim_to: version(1),
+        committed: version(2),
         payload: Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"payload") },
         log_only: false,
     };
@@ -84,7 +86,31 @@ fn samples() -> Vec<PeerMsg> {
         op_returns: Vec::new(),
     };
     let cursor = Backfill::after(&oid());
-    let listing = Listing { upto: Backfill::Complete, objects: [(oid(), version(2))].into() };
+    let listing = Listing {
+        upto: Backfill::Complete,
+        objects: [(oid(), version(2))].into(),
+        shards: [(oid(), vec![(ShardId(1), version(1))])].into(),
+    };
+    let query = ShardQuery {
+        oid: oid(),
+        version: version(2),
+        extents: vec![(0, 4), (4096, 8)],
+        attrs: true,
+        omap: true,
+        omap_after: Some(Bytes::from_static(b"k")),
+        max_omap: 9,
+        urgent: true,
+    };
+    let bytes = ShardBytes {
+        version: version(2),
+        size: 7,
+        lengths: vec![4, 3],
+        data: Bytes::from_static(b"abcdefg"),
+        attrs: vec![(Bytes::from_static(b"_"), Bytes::from_static(b"oi"))],
+        omap_header: Bytes::from_static(b"h"),
+        omap: vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))],
+        omap_more: true,
+    };
     let history = PgHistory { epoch_created: Epoch(2), ..PgHistory::default() };
     let promise = Promise {
         holder: PgShard { osd: OsdId(3), shard: ShardId(1) },
@@ -93,13 +119,17 @@ fn samples() -> Vec<PeerMsg> {
         left: 6_000_000_000,
     };
     vec![
+        PeerMsg::ReadShard { id: 7, query: Box::new(query) },
+        PeerMsg::ShardRead { id: 7, answer: ShardAnswer::Bytes(Box::new(bytes)) },
+        PeerMsg::ShardRead { id: 8, answer: ShardAnswer::Lacks { version: version(1) } },
+        PeerMsg::ShardRead { id: 9, answer: ShardAnswer::Damaged },
         PeerMsg::Query { query: Query::Info, history },
         PeerMsg::Query { query: Query::Log(version(2)), history },
         PeerMsg::Notify { info: info.clone(), past: past.clone(), promises: Vec::new() },
         PeerMsg::Notify { info: info.clone(), past: past.clone(), promises: vec![promise] },
         PeerMsg::Lease { round: 3, length: 16_000_000_000, committed: version(2) },
         PeerMsg::LeaseAck { round: 3 },
-        PeerMsg::Log { info: info.clone(), log: log.clone(), missing },
+        PeerMsg::Log { info: info.clone(), log: log.clone(), missing, undo: vec![version(3)] },
         PeerMsg::StartBackfill {
             info: info.clone(),
             log: log.clone(),
@@ -176,6 +206,7 @@ fn the_payload_is_not_copied() {
         entries: [entry(2)].into_iter().collect(),
         stats: StatSum::default(),
         trim_to: version(0),
+        committed: version(0),
         payload: Payload { ops: Bytes::new(), data: payload.clone() },
         log_only: false,
     };

@@ -1,8 +1,11 @@
 //! How the host asks for a change, and what it must ask before.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use ec::ShardSet;
 use smallvec::SmallVec;
-use types::{Eversion, ObjectId, ReqId, SnapId, Utime};
+use types::{Eversion, ObjectId, ReqId, ShardId, SnapId, Utime};
 
 use crate::log_entry::LogOp;
 use crate::msg::Payload;
@@ -32,10 +35,35 @@ pub struct Proposal {
     /// One log entry for each object changed, in order. Rarely more than one (a clone, then its
     /// head).
     pub entries: SmallVec<[NewEntry; 1]>,
-    /// What replicas apply; the primary's own form stays with the host under `token`.
-    pub payload: Payload,
+    /// What other copies apply; the primary's own form stays with the host under `token`.
+    pub payloads: Payloads,
     /// How the PG's totals change.
     pub stats: StatSum,
+}
+
+/// What other copies than the primary's apply of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Payloads {
+    /// All the same.
+    Same(Payload),
+    /// Each what is for its position. A copy at another position applies nothing.
+    Each(BTreeMap<ShardId, Payload>),
+}
+
+impl Default for Payloads {
+    fn default() -> Self {
+        Self::Same(Payload::default())
+    }
+}
+
+impl Payloads {
+    /// What the copy at a position applies.
+    pub fn at(&self, position: ShardId) -> Payload {
+        match self {
+            Self::Same(payload) => payload.clone(),
+            Self::Each(payloads) => payloads.get(&position).cloned().unwrap_or_default(),
+        }
+    }
 }
 
 /// A log entry that has no version yet (see [`LogEntry`](crate::LogEntry) for the fields).
@@ -61,6 +89,9 @@ pub struct NewEntry {
     pub snaps: Vec<SnapId>,
     /// Result and output of each op, kept if the client asked for them (`CEPH_OSD_FLAG_RETURNVEC`).
     pub op_returns: Vec<(i32, Bytes)>,
+    /// Shards that the change is about, whether or not they are there; those that may lead are
+    /// added. Empty where copies are whole.
+    pub written: ShardSet,
 }
 
 /// A resent request that was already executed.

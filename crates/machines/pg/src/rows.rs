@@ -10,9 +10,12 @@
 //! | `l` + epoch + version (big endian) | a log entry |
 //! | `d` + epoch + version (big endian) + request | a [`DupEntry`] |
 //! | `m` + object key | a missing object and its versions |
+//! | `u` + epoch + version (big endian) | how a change is taken back; the value is the host's |
 //!
 //! Rows of the [`snap_mapper`](crate::snap_mapper) live in the same omap, in uppercase prefixes: a
 //! host loads the rows from [`FIRST_ROW`] on.
+
+use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, DecodeError, Encode, Features};
@@ -37,6 +40,7 @@ const EPOCH: &[u8] = b"epoch";
 const LOG: u8 = b'l';
 const DUP: u8 = b'd';
 const MISSING: u8 = b'm';
+const UNDO: u8 = b'u';
 
 /// Changes of rows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -106,6 +110,8 @@ pub struct Loaded {
     pub past: PastIntervals,
     /// Maps up to this epoch were processed.
     pub epoch: Epoch,
+    /// Changes that can be taken back.
+    pub undo: BTreeSet<Eversion>,
 }
 
 /// Reads the rows of a copy, in any order.
@@ -117,6 +123,7 @@ pub fn load(
     let (mut past, mut epoch, mut missing) =
         (PastIntervals::default(), Epoch(0), MissingSet::default());
     let (mut entries, mut dups) = (Vec::new(), Vec::<DupEntry>::new());
+    let mut undo = BTreeSet::new();
     for (key, value) in rows {
         let damaged = |source| LoadError::Row { key: key.clone(), source };
         match &key[..] {
@@ -129,6 +136,10 @@ pub fn load(
             [MISSING, ..] => {
                 let (oid, item) = <(ObjectId, MissingItem)>::from_bytes(&value).map_err(damaged)?;
                 missing.set(oid, item);
+            }
+            [UNDO, version @ ..] => {
+                let version = version_of(version).ok_or_else(|| LoadError::Unknown(key.clone()))?;
+                undo.insert(version);
             }
             _ => return Err(LoadError::Unknown(key)),
         }
@@ -151,7 +162,7 @@ pub fn load(
     if !log.is_whole(info.history.last_epoch_split) {
         return Err(bad_log);
     }
-    Ok(Loaded { info, log, missing, past, epoch })
+    Ok(Loaded { info, log, missing, past, epoch, undo })
 }
 
 fn versioned(prefix: u8, version: Eversion) -> Bytes {
@@ -160,6 +171,17 @@ fn versioned(prefix: u8, version: Eversion) -> Bytes {
     key.put_u32(version.epoch.0);
     key.put_u64(version.version);
     key.freeze()
+}
+
+fn version_of(bytes: &[u8]) -> Option<Eversion> {
+    let (epoch, version) = bytes.split_first_chunk()?;
+    let version = u64::from_be_bytes(version.try_into().ok()?);
+    Some(Eversion { epoch: Epoch(u32::from_be_bytes(*epoch)), version })
+}
+
+/// Key of what takes a change back.
+pub fn undo_key(version: Eversion) -> Bytes {
+    versioned(UNDO, version)
 }
 
 /// Key of a log entry.

@@ -4,6 +4,8 @@
 //! object, which copy is authoritative and what is wrong with the others (Ceph:
 //! `PGBackend::be_select_auth_object`, `be_compare_scrub_objects`).
 
+pub mod shards;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -25,7 +27,7 @@ const SS_ATTR: &[u8] = b"snapset";
 
 /// What one copy has of an object.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 2)]
 pub struct ScrubObject {
     /// Size of the data.
     pub size: u64,
@@ -43,6 +45,8 @@ pub struct ScrubObject {
     pub omap_keys: u64,
     /// Bytes of omap rows, after a deep scrub.
     pub omap_bytes: u64,
+    /// Of a shard, after a deep scrub: its data folded ([`shards::fold`]).
+    pub fold: Option<Bytes>,
 }
 
 /// What one copy has in a range.

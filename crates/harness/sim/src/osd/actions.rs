@@ -6,6 +6,7 @@ use denc::Decode;
 use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
 use types::{LogPriority, ObjectInfo, PgShard, SpgId};
 
+use super::shards::Rebuild;
 use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
 use crate::change::decode_payload;
@@ -61,6 +62,9 @@ impl Osd {
                 }
                 Action::IntervalChange => {
                     leave = true;
+                    let reads = self.forget_gathers(Some(pgid));
+                    let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
+                    hosted.waiting.extend(reads);
                     let Hosted {
                         pg,
                         waiting,
@@ -114,6 +118,16 @@ impl Osd {
                     };
                     self.out.push(Effect::Later(pgid, Local::ReadObject(read)));
                 }
+                Action::Rebuild {
+                    token, oid, version, targets, sources, from, max_bytes, ..
+                } => {
+                    let max = max_bytes;
+                    let r = Rebuild { token, oid, version, targets, sources, from, max };
+                    self.out.push(Effect::Later(pgid, Local::Rebuild(r)));
+                }
+                // At once: what was told to be written before is seen, and nothing later.
+                Action::ReadShard { token, query } => self.read_own_shard(pgid, token, &query),
+                Action::ShardAnswer { id, from, answer } => self.shard_answer(id, from, answer),
                 Action::ListObjects { token, after, max } => {
                     self.out.push(Effect::Later(pgid, Local::List(token, after, max)))
                 }
@@ -214,6 +228,14 @@ impl Osd {
         if persist.create_collection {
             ops.push(StoreOp::Create(pgid));
         }
+        if !persist.undo.is_empty() {
+            *self.marks.entry("change taken back").or_default() += persist.undo.len() as u64;
+        }
+        ops.extend(persist.undo.iter().map(|(v, _)| StoreOp::Undo(pgid, *v)));
+        if self.bug != Bug::ForgetUndo {
+            let kept = persist.keep_undo.iter();
+            ops.extend(kept.map(|(v, oid)| StoreOp::Keep(pgid, *v, oid.clone())));
+        }
         let mut early_ack = false;
         match persist.source {
             Source::None => {}
@@ -276,6 +298,7 @@ impl Osd {
             ops.push(StoreOp::Set(pgid, k, v));
         }
         ops.extend(persist.rows.remove.into_iter().map(|k| StoreOp::Unset(pgid, k)));
+        ops.extend(persist.forget_undo.iter().map(|v| StoreOp::Forget(pgid, *v)));
         if self.bug == Bug::CursorFirst && self.pgs[&pgid].pg.info().is_incomplete() {
             let cursor = |op: &StoreOp| matches!(op, StoreOp::Set(_, k, _) if k[..] == b"info"[..]);
             let first = ops.extract_if(.., |op| cursor(op)).collect();

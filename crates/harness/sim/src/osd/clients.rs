@@ -1,6 +1,6 @@
 //! Requests of clients.
 
-use pg::{Event, ObjectStatus, OpToken, Pg, Proposal, ScrubKind, Steady};
+use pg::{Event, ObjectStatus, OpToken, Payloads, Pg, Proposal, ScrubKind, Steady};
 use types::{Eversion, ObjectId, SnapId, SpgId};
 
 use super::{Effect, Local, Osd, Proof};
@@ -68,14 +68,15 @@ impl Osd {
     fn proof(&self, pgid: SpgId, version: Option<Eversion>, first: bool) -> Proof {
         let pg = &self.pgs[&pgid].pg;
         let since = pg.info().history.same_interval_since;
-        Proof {
-            pgid,
-            epoch: pg.epoch(),
-            since,
-            acting: pg.mapping().acting.to_vec(),
-            version,
-            first,
-        }
+        let acting = pg.mapping().acting.to_vec();
+        let entry = version.and_then(|v| pg.log().get(v));
+        let backend =
+            self.newest.as_ref().and_then(|m| m.pools.get(&pgid.pgid.pool)).map(|p| p.kind);
+        let named = acting.iter().copied().filter(|c| match (entry, backend) {
+            (Some(e), Some(kind)) => kind.backend().changes(&e.entry, c.shard),
+            _ => true,
+        });
+        Proof { pgid, epoch: pg.epoch(), since, named: named.collect(), acting, version, first }
     }
 
     pub(super) fn answer_with(
@@ -188,6 +189,10 @@ impl Osd {
             }
             return dup.committed;
         }
+        if self.layout(op.pgid).is_some() {
+            return self.run_on_shards(op);
+        }
+        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
         if !op.ask.is_write() {
             if hosted.pg.has_writes_in_flight(&oid) && self.bug != Bug::ReadUncommitted {
                 return false;
@@ -321,12 +326,12 @@ impl Osd {
         let version = Eversion { version: first.version + entries.len() as u64 - 1, ..first };
         self.tokens += 1;
         let token = OpToken(self.tokens);
-        let payload = encode_payload(&changes);
+        let payloads = Payloads::Same(encode_payload(&changes));
         let object =
             entries.last().and_then(|e| number_of(&e.oid)).expect("an object of this world");
         self.out.push(Effect::Proposed { object, version, after });
         hosted.txns.insert(token, changes);
-        let got = hosted.pg.propose(Proposal { token, entries, payload, stats });
+        let got = hosted.pg.propose(Proposal { token, entries, payloads, stats });
         assert_eq!(got, Ok(version));
         (token, version)
     }

@@ -1,9 +1,10 @@
 //! What an OSD causes, and what of it takes time.
 
 use bytes::Bytes;
-use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, Steady, Turn};
+use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, ShardQuery, Steady, Turn};
 use types::{Epoch, Eversion, ObjectId, PgShard, SnapId, SpgId};
 
+use super::shards::Rebuild;
 use crate::history::Did;
 use crate::monitor::MonMsg;
 use crate::request::ClientOp;
@@ -20,6 +21,8 @@ pub struct Proof {
     pub since: Epoch,
     /// Who acts in it.
     pub acting: Vec<PgShard>,
+    /// Those of them that must have the change.
+    pub named: Vec<PgShard>,
     /// The version of the change.
     pub version: Option<Eversion>,
     /// It is answered when everybody has it, and was not before.
@@ -85,6 +88,8 @@ pub enum Effect {
     },
     /// A line of the cluster log that says that something is wrong.
     Complaint(String),
+    /// Something is wrong.
+    Wrong(String),
     /// A PG wants to be woken.
     Wake(SpgId, Steady),
     /// Objects that were given up; it is durable everywhere.
@@ -115,6 +120,14 @@ pub enum Local {
     Room(u8),
     /// A step of removal.
     RemoveObjects(usize),
+    /// Shards of an object are to be made of others.
+    Rebuild(Rebuild),
+    /// The turn of a read of this shard has come.
+    ReadShard(ReadToken, ShardQuery),
+    /// Reads of shards have waited long.
+    Hedge(u64),
+    /// Operations that wait are tried again.
+    RunWaiting,
     /// An object was read, in this interval.
     ReadDone(u64, ClientOp, Option<u64>),
     /// The moment has come that the PG asked for.

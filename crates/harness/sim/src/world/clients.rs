@@ -33,7 +33,7 @@ impl World {
     pub(super) fn pgid_of(&self, object: u64, epoch: Epoch) -> PgId {
         let map = self.monitor.at(epoch);
         let pg_num = map.and_then(|m| m.pools.get(&POOL).map(|p| p.pg_num)).unwrap_or(1);
-        let hash = object_id(POOL, object).hash;
+        let hash = object_id(POOL, object / self.scenario.cells()).hash;
         PgId {
             pool: POOL,
             seed: types::pgid::stable_mod(hash, pg_num, types::pgid::mask_of(pg_num)),
@@ -59,7 +59,8 @@ impl World {
         let c = &mut self.clients[client];
         c.left -= 1;
         c.tid += 1;
-        let op = ClientOp { client, tid: c.tid, object, pgid, ask, epoch: c.epoch, balanced };
+        let (tid, epoch, cells) = (c.tid, c.epoch, self.scenario.cells());
+        let op = ClientOp { client, tid, object, cells, pgid, ask, epoch, balanced };
         c.current = Some((op, self.processed));
         c.knew = c.epoch;
         c.sent_to = None;

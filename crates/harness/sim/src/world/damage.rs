@@ -117,6 +117,9 @@ impl World {
     /// Whether a copy is unreadable, or differs from others.
     fn is_damaged(&self) -> bool {
         let map = self.monitor.map();
+        if self.scenario.erasure.is_some() {
+            return false;
+        }
         self.pgids().into_iter().any(|pgid| {
             let copies: Vec<_> =
                 map.mapping(pgid).acting.osds().map(|o| &self.osds[o.0 as usize]).collect();

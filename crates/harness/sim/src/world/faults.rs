@@ -63,7 +63,11 @@ impl World {
             if self.all_clean() {
                 let osd = OsdId(self.rng.range(0, n) as i32);
                 self.lose(osd);
-                let copies = self.monitor.map().pools.get(&POOL).map_or(0, |p| p.size);
+                let copies =
+                    self.monitor.map().pools.get(&POOL).map_or(0, |p| match p.kind.layout() {
+                        Some(layout) => 1 + layout.m() as u32,
+                        None => p.size,
+                    });
                 if copies > 2 && self.rng.permille(s_two) {
                     let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
                     self.lose(OsdId(other as i32));

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use pg::MapView;
-use types::{Epoch, OsdId, PgShard, SnapId, SpgId};
+use ec::{Code, Shard};
+use pg::{Erasure, MapView};
+use std::collections::BTreeMap;
+use types::{Epoch, OsdId, PgId, PgShard, ShardId, SnapId, SpgId};
 
 use super::{Ev, POOL, SECOND, World};
 use crate::content::{object_id, value_of};
@@ -121,11 +123,14 @@ impl World {
             {
                 return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
             }
+            if let Some(coded) = self.scenario.erasure {
+                self.judge_shards(pgid, &acting, &coded.rules)?;
+            }
             let state = |c: &PgShard| self.osds[c.osd.0 as usize].disk.state();
             let coll = |c: &PgShard| state(c).colls.get(&SpgId { pgid, shard: c.shard }).cloned();
             let first =
                 coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
-            for osd in &acting[1..] {
+            for osd in acting[1..].iter().filter(|_| self.scenario.erasure.is_none()) {
                 let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
                 if first.objects != other.objects {
                     return Err(format!(
@@ -188,6 +193,7 @@ impl World {
             }
         }
         // One last read of everything, straight from the primary's disk.
+        let cells = self.scenario.cells();
         for object in 0..self.scenario.objects {
             let pgid = self.pgid_of(object, map.epoch);
             let primary = map.mapping(pgid).primary.ok_or("no primary")?;
@@ -200,8 +206,18 @@ impl World {
                 start: u64::MAX - 1,
                 end: u64::MAX,
             };
-            let oid = object_id(POOL, object);
+            let oid = object_id(POOL, object / cells);
             let ops = self.history.objects.entry(object).or_default();
+            if cells > 1 {
+                // That shards hold what rows say was judged before.
+                let row = crate::cells::row(object % cells);
+                let value = coll.objects.get(&oid).and_then(|o| o.omap.get(&row));
+                let word = |v: &bytes::Bytes| {
+                    u64::from_le_bytes(v[..].try_into().expect("written by this model"))
+                };
+                ops.push(last(Did::Read(value.map(word))));
+                continue;
+            }
             ops.push(last(Did::Read(coll.objects.get(&oid).and_then(value_of))));
             for snap in map.snaps.get(&POOL).into_iter().flat_map(|s| &s.live) {
                 let at = match coll
@@ -220,6 +236,86 @@ impl World {
             }
         }
         self.history.check()
+    }
+}
+
+impl World {
+    /// Shards are what the code makes of objects, and hold what clients wrote.
+    fn judge_shards(&self, pgid: PgId, acting: &[PgShard], rules: &Erasure) -> Result<(), String> {
+        let layout = rules.layout;
+        let code = Code::new(rules.technique, layout.k(), layout.m()).expect("a code");
+        let cell = self.scenario.erasure.map_or(0, |e| e.cell);
+        let mut colls: BTreeMap<Shard, &Coll> = BTreeMap::new();
+        for c in acting {
+            let state = self.osds[c.osd.0 as usize].disk.state();
+            let coll = state.colls.get(&SpgId { pgid, shard: c.shard });
+            let coll = coll.ok_or(format!("{pgid}: no collection on osd.{c}"))?;
+            if !coll.undo.is_empty() {
+                return Err(format!("{pgid} on osd.{c}: what takes changes back stays for ever"));
+            }
+            let loaded = pg::rows::load(SpgId { pgid, shard: c.shard }, coll.rows.clone())
+                .map_err(|e| e.to_string())?;
+            if !loaded.missing.is_empty() {
+                return Err(format!("{pgid} on osd.{c}: {:?} is missing", loaded.missing));
+            }
+            colls.insert(c.shard.0 as Shard, coll);
+        }
+        let lead = layout.primary_capable();
+        let first = &colls[&lead.iter().next().expect("one may lead")].objects;
+        for coll in colls.values() {
+            if let Some(oid) = coll.objects.keys().find(|oid| !first.contains_key(oid)) {
+                return Err(format!("{pgid}: a shard of {oid} is left, which does not exist"));
+            }
+        }
+        for (oid, object) in first {
+            let wrong = |what: String| Err(format!("{pgid}: {oid}: {what}"));
+            let Some(known) = object.lead() else { return wrong("it is not known".into()) };
+            let rows = layout.shard_size(layout.k() as Shard, known.size) as usize;
+            let mut shards = Vec::new();
+            for (shard, coll) in &colls {
+                let expected = known.shards.get(&ShardId(*shard as i8)).copied();
+                let expected = expected.unwrap_or(object.version);
+                let here = coll.objects.get(oid);
+                let has = here.map(|o| o.version).unwrap_or_default();
+                if has != expected {
+                    return wrong(format!("shard {shard} has {has}, expected {expected}"));
+                }
+                let mut bytes = here.map(|o| o.data.clone()).unwrap_or_default();
+                if bytes.len() as u64 > layout.shard_size(*shard, known.size) {
+                    return wrong(format!("shard {shard} is too long"));
+                }
+                bytes.resize(rows, 0);
+                shards.push(bytes);
+                if lead.contains(*shard)
+                    && here.is_none_or(|o| (o.lead(), &o.omap) != (Some(known), &object.omap))
+                {
+                    return wrong(format!("shard {shard} knows something else: {here:?}"));
+                }
+            }
+            let (data, parity) = shards.split_at(layout.k());
+            let mut made = vec![vec![0; rows]; layout.m()];
+            code.encode(
+                &data.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
+            );
+            if made != parity {
+                return wrong("parity is not what the code makes of the data".into());
+            }
+            let byte = |at: u64| {
+                let (shard, offset) = layout.locate(at);
+                data[usize::from(shard)].get(offset as usize).copied().unwrap_or(0)
+            };
+            for n in 0..crate::cells::CELLS {
+                let bytes: Vec<u8> = (n * cell..(n + 1) * cell).map(byte).collect();
+                let value = crate::cells::value_of(&bytes, cell)
+                    .map_err(|torn| format!("{pgid}: {oid}: {torn}"))?;
+                let row = object.omap.get(&crate::cells::row(n)).cloned();
+                if row != value.map(crate::cells::row_value) {
+                    return wrong(format!("cell {n} holds {value:?}, and its row says {row:?}"));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -154,6 +154,11 @@ impl WritePlan {
         self.written
     }
 
+    /// The shards that were there when this was planned.
+    pub fn available(&self) -> ShardSet {
+        self.available
+    }
+
     /// What the change costs.
     pub fn cost(&self) -> Cost {
         self.cost

@@ -9,6 +9,7 @@ use crate::info::{PgHistory, PgInfo};
 use crate::merge;
 use crate::msg::{LogSegment, PeerHeader, PeerMsg};
 use crate::past_intervals::PastIntervals;
+use crate::stats::StatSum;
 
 use super::{Deferred, Pg, Phase};
 
@@ -37,7 +38,9 @@ impl Pg {
     }
 
     pub(super) fn send_activate(&mut self, shard: PgShard) {
-        let Some(peer) = self.peers.get(&shard) else { return };
+        let head = self.info.last_update;
+        let Some(peer) = self.peers.get_mut(&shard) else { return };
+        (peer.sent, peer.owed) = (Some(head), StatSum::default());
         let log = self.log.after(peer.common);
         self.send(
             shard,

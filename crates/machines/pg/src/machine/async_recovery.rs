@@ -20,7 +20,8 @@ impl Pg {
     /// Of those who want to act, who should: not those of `up` whose logs are far behind that of
     /// `best`, the furthest first, as long as there are more than `min_size`.
     pub(super) fn leave_behind(&self, mut want: Members, best: PgShard) -> Members {
-        if !self.map.recovers() {
+        // A shard that does not act is a hole, and the others have to stand in for it.
+        if !self.map.recovers() || self.backend().rebuilds() {
             return want;
         }
         let Some(newest) = self.info_of(best).map(|i| i.last_update.version) else { return want };

@@ -6,7 +6,6 @@ use super::machine_test::{Map, active, commit_all, drain, from, oid, on, osds, p
 use super::peering::find_best;
 use super::*;
 use crate::PgState;
-use crate::backend::LogRule;
 use crate::members::Members;
 
 /// Three OSDs wrote ten objects; two of them wrote `more` while the third was away, and it is back:
@@ -193,7 +192,7 @@ fn its_log_counts_only_without_those_who_acted() {
     // It has an entry more than those who acted, who lost it, and not the object.
     let infos = [(on(0), info(v(9))), (on(1), info(v(8))), (on(2), info(v(10)))];
     let best = |some: &[(PgShard, PgInfo)], acted: fn(PgShard) -> bool| {
-        find_best(LogRule::Newest, on(1), some.iter().map(|(o, i)| (*o, i)), |o, epoch| {
+        find_best(on(1), some.iter().map(|(o, i)| (*o, i)), |o, epoch| {
             epoch == Epoch(5) && acted(o)
         })
     };
@@ -239,8 +238,5 @@ fn every_copy_knows_itself_whether_it_acted() {
     // It learned of a write that those who acted have lost, and is taken for one of them.
     follows.last_update.version += 1;
     let infos = [(on(1), acts), (on(2), follows)];
-    assert_eq!(
-        find_best(LogRule::Newest, on(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true),
-        Some(on(1))
-    );
+    assert_eq!(find_best(on(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true), Some(on(1)));
 }

@@ -25,7 +25,7 @@
 //! Here is who is filled and when, `backfill_scan` finds out what they lack, `backfill_target` is
 //! the other side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{Eversion, ObjectId, PgShard};
 
@@ -35,6 +35,7 @@ use crate::log_entry::LoggedRef;
 use crate::merge;
 use crate::missing::MissingSet;
 use crate::msg::{Listing, LogSegment, Payload, PeerMsg, Query, RepOp};
+use crate::stats::StatSum;
 
 use super::backfill_scan::{Lister, Scan};
 use super::{Pg, Phase};
@@ -404,13 +405,10 @@ impl Pg {
         } else if info.last_update == info.last_complete && self.log.has_point(info.last_update) {
             let mut missing = MissingSet::default();
             let common = info.last_update;
-            merge::merge(
-                &mut missing,
-                &info.last_backfill,
-                common,
-                &[],
-                &self.log.after(common).entries,
-            );
+            self.with_terms(shard, &BTreeSet::new(), |terms| {
+                let learn = self.log.after(common).entries;
+                merge::merge(&mut missing, &info.last_backfill, common, &[], &learn, terms);
+            });
             if let Some(peer) = self.peers.get_mut(&shard) {
                 peer.common = common;
                 peer.missing = Some(missing);
@@ -458,6 +456,7 @@ impl Pg {
         peer.info.last_backfill = Backfill::Nothing;
         peer.missing = Some(MissingSet::default());
         peer.acked = self.info.last_update;
+        (peer.sent, peer.owed) = (Some(self.info.last_update), StatSum::default());
         let log = LogSegment { tail: self.log.tail(), entries: self.log.iter().cloned().collect() };
         let dups = self.log.dups().cloned().collect();
         let msg =
@@ -560,7 +559,7 @@ impl Pg {
                 msg.log_only = true;
                 let mut learned = merge::Outcome::default();
                 for e in &op.entries {
-                    merge::learn(missing, filled, &e.entry, &mut learned);
+                    merge::learn(missing, filled, &e.entry, &mut learned, merge::WHOLE);
                 }
                 repeat.extend(
                     learned.touched.into_iter().filter(|o| !repeat.contains(o)).collect::<Vec<_>>(),

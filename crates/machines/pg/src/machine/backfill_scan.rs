@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use types::{Epoch, Eversion, ObjectId, PgShard};
+use types::{Epoch, Eversion, ObjectId, PgShard, ShardId};
 
 use crate::action::Action;
 use crate::info::Backfill;
@@ -42,8 +42,17 @@ pub(super) struct Scan {
     listing: Option<Listing>,
     /// The token under which the host is listing.
     asked: Option<u64>,
-    /// Objects written since the listing was asked for: it may be from before or after.
-    changes: BTreeMap<ObjectId, Option<Eversion>>,
+    /// Changes of objects since the listing was asked for: it may be from before or after.
+    changes: BTreeMap<ObjectId, Vec<Written>>,
+}
+
+/// A change of an object.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// The version that it has; none if it is gone.
+    version: Option<Eversion>,
+    /// The shards that the change is about.
+    written: ec::ShardSet,
 }
 
 impl Scan {
@@ -56,6 +65,7 @@ impl Scan {
             && let Some(listing) = self.listing.as_mut().filter(|_| *front > self.from)
         {
             listing.objects.retain(|o, _| !front.covers(o));
+            listing.shards.retain(|o, _| !front.covers(o));
             self.from = front.clone();
         }
     }
@@ -123,18 +133,24 @@ impl Pg {
                 }
                 let upto = listing.upto.clone();
                 // What this copy lacks is not what it should be.
-                listing.objects.extend(
-                    self.missing
-                        .iter()
-                        .filter(|(o, _)| upto.covers(o))
-                        .map(|(o, i)| (o.clone(), i.need)),
-                );
-                for (oid, version) in std::mem::take(&mut scan.changes) {
+                for (oid, item) in self.missing.iter().filter(|(o, _)| upto.covers(o)) {
+                    listing.objects.insert(oid.clone(), item.need);
+                    listing.shards.remove(oid);
+                }
+                let shards = self.pool.kind.backend().names_all();
+                for (oid, changes) in std::mem::take(&mut scan.changes) {
                     if upto.covers(&oid) {
-                        change(&mut listing, oid, version);
+                        // What came after what is listed.
+                        let listed = listing.objects.get(&oid).copied();
+                        let known = changes.iter().rposition(|w| w.version == listed);
+                        for w in &changes[known.filter(|_| listed.is_some()).map_or(0, |i| i + 1)..]
+                        {
+                            change(&mut listing, &oid, *w, shards);
+                        }
                     }
                 }
                 listing.objects.retain(|o, _| !scan.from.covers(o));
+                listing.shards.retain(|o, _| !scan.from.covers(o));
                 scan.listing = Some(listing);
                 self.check_recovery();
             }
@@ -161,16 +177,18 @@ impl Pg {
             op if op.is_delete() => None,
             _ => return,
         };
+        let written = Written { version, written: entry.written };
+        let shards = self.pool.kind.backend().names_all();
         let scan = &mut self.backfill.scan;
         if scan.from.covers(&entry.oid) {
             return;
         }
         if scan.asked.is_some() {
-            scan.changes.insert(entry.oid.clone(), version);
+            scan.changes.entry(entry.oid.clone()).or_default().push(written);
         } else if let Some(listing) = &mut scan.listing
             && listing.upto.covers(&entry.oid)
         {
-            change(listing, entry.oid.clone(), version);
+            change(listing, &entry.oid, written, shards);
         }
     }
 
@@ -220,9 +238,16 @@ impl Pg {
                     self.backfill_damaged();
                     return;
                 }
+                let of_shards = own.shards.remove(&oid).unwrap_or_default();
                 let mut any = false;
-                for (_, listing, missing, _) in &mut theirs {
-                    if listing.objects.remove(&oid) != Some(version) {
+                for (shard, listing, missing, remove) in &mut theirs {
+                    let of_shard = of_shards.iter().find(|(s, _)| *s == shard.shard);
+                    let expected = of_shard.map_or(version, |(_, v)| *v);
+                    let found = listing.objects.remove(&oid);
+                    if expected == Eversion::default() {
+                        // It has no shard of the object.
+                        remove.extend(found.map(|_| oid.clone()));
+                    } else if found != Some(expected) {
                         missing.push((oid.clone(), version));
                         any = true;
                     }
@@ -287,9 +312,23 @@ impl Pg {
     }
 }
 
-fn change(listing: &mut Listing, oid: ObjectId, version: Option<Eversion>) {
-    match version {
-        Some(version) => drop(listing.objects.insert(oid, version)),
-        None => drop(listing.objects.remove(&oid)),
+/// Notes a change in a listing. Those of `shards` that the change is not about keep their versions.
+fn change(listing: &mut Listing, oid: &ObjectId, change: Written, shards: ec::ShardSet) {
+    let Some(version) = change.version else {
+        listing.objects.remove(oid);
+        listing.shards.remove(oid);
+        return;
+    };
+    let kept: Vec<(ShardId, Eversion)> = shards
+        .without(change.written)
+        .iter()
+        .filter_map(|s| i8::try_from(s).ok().map(ShardId))
+        .map(|position| (position, listing.at(oid, position).unwrap_or_default()))
+        .collect();
+    listing.objects.insert(oid.clone(), version);
+    if kept.is_empty() {
+        listing.shards.remove(oid);
+    } else {
+        listing.shards.insert(oid.clone(), kept);
     }
 }

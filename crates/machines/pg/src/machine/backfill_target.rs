@@ -37,6 +37,7 @@ impl Pg {
         let Some(log) = PgLog::new(log.tail, info.last_update, log.entries, dups) else { return };
         self.forget_promises();
         let mut persist = Persist::default();
+        persist.forget_undo.extend(std::mem::take(&mut self.undo));
         persist.rows.set.extend(log.iter().map(|e| rows::log_row(e)));
         persist.rows.set.extend(log.dups().map(rows::dup_row));
         let kept: BTreeSet<_> = persist.rows.set.iter().map(|(k, _)| k.clone()).collect();

@@ -140,6 +140,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
             (next.clone(), version(3)),
         ]
         .into(),
+        ..Listing::default()
     };
     // The target has the clone, another version of the head, and something that is gone.
     let theirs = Listing {
@@ -151,6 +152,7 @@ fn clones_and_their_head_are_on_one_side_of_the_cursor() {
             (far.clone(), version(9)),
         ]
         .into(),
+        ..Listing::default()
     };
     let (upto, missing, remove) = list(&mut pg, actions, own, theirs);
     assert_eq!(upto, Backfill::after(&next));
@@ -219,6 +221,7 @@ fn the_acting_set_is_asked_for_when_nothing_is_missing() {
     let listing = |v| Listing {
         upto: Backfill::Complete,
         objects: [(kept.clone(), version(1)), (new.clone(), v)].into(),
+        ..Listing::default()
     };
     let (upto, missing, remove) = list(&mut pg, actions, listing(version(2)), listing(version(2)));
     assert_eq!((upto, missing, remove), (Backfill::Complete, vec![(new.clone(), v)], vec![]));
@@ -331,7 +334,8 @@ fn plain(name: &str, hash: u32) -> ObjectId {
 
 /// What `objects` are, all in their first version, up to a cursor.
 fn listing(upto: Backfill, objects: &[&ObjectId]) -> Listing {
-    Listing { upto, objects: objects.iter().map(|o| ((*o).clone(), version(1))).collect() }
+    let objects = objects.iter().map(|o| ((*o).clone(), version(1))).collect();
+    Listing { upto, objects, ..Listing::default() }
 }
 
 #[test]

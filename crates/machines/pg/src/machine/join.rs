@@ -37,7 +37,10 @@ impl Pg {
 
     /// Whether the PG waits to be joined and nothing is left to do before.
     pub fn is_ready_to_join(&self) -> bool {
-        self.clean && is_pending(self.info.pgid, &self.pool) && self.inflight.is_empty()
+        self.clean
+            && is_pending(self.info.pgid, &self.pool)
+            && self.inflight.is_empty()
+            && self.peers.values().all(|p| p.sent.is_none_or(|sent| sent >= self.info.last_update))
     }
 
     /// What is left of a target that this OSD does not have: a copy that is to be removed, as large
@@ -117,6 +120,7 @@ impl Pg {
         let (a, b) = (meta.source_version, meta.target_version);
         // Above every version of either, so that what is written next is newer than everything.
         let head = Eversion { epoch: a.epoch.max(b.epoch), version: a.version.max(b.version) };
+        self.undo.clear();
         self.log = PgLog::joined(&[&self.log, &source.log], head, self.conf.pg_log_dups_tracked);
         let info = &mut self.info;
         (info.last_update, info.last_complete, info.log_tail) = (head, head, head);
@@ -130,6 +134,7 @@ impl Pg {
     fn make_void(&mut self) {
         self.log = Default::default();
         self.missing = Default::default();
+        self.undo.clear();
         self.info.removing = true;
         self.info.last_backfill = crate::info::Backfill::Nothing;
         self.info.last_update = Eversion::default();

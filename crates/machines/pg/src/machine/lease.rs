@@ -154,6 +154,7 @@ impl Pg {
         let recent =
             || self.log.iter().rev().take_while(|e| e.entry.version > self.leases.committed);
         self.phase == Phase::ReplicaActive
+            && !self.backend().rebuilds()
             && self.enough()
             && self.mapping.acting.contains(&self.me)
             && now < self.leases.until
@@ -251,6 +252,7 @@ impl Pg {
 
     /// Asks every acting replica.
     pub(super) fn begin_round(&mut self) {
+        self.roll_forward(self.final_to());
         let replicas = self.replicas();
         let number = self.leases.round.number + 1;
         let (began, length) = (self.leases.now, self.lease_length());
@@ -262,7 +264,7 @@ impl Pg {
 
     fn lease_message(&self) -> PeerMsg {
         let r = &self.leases.round;
-        PeerMsg::Lease { round: r.number, length: nanos(r.length), committed: self.all_committed }
+        PeerMsg::Lease { round: r.number, length: nanos(r.length), committed: self.final_to() }
     }
 
     /// The replica could not take the message, because it had no copy.
@@ -347,6 +349,7 @@ impl Pg {
             }
         }
         l.committed = l.committed.max(committed);
+        self.roll_forward(committed);
         self.send(from, PeerMsg::LeaseAck { round: number });
     }
 }

@@ -201,6 +201,7 @@ fn a_copy_from_disk_assumes_the_most() {
         missing: MissingSet::default(),
         past: pg.past.clone(),
         epoch: Epoch(5),
+        undo: Default::default(),
     };
     let mut pg = Pg::load(OsdId(0), rows, pg.map.clone(), PgConf::default(), Utime::default());
     at(&mut pg, 1_000);

@@ -14,7 +14,7 @@ use crate::map::MapView;
 use crate::members::Members;
 use crate::msg::{Payload, Query};
 use crate::past_intervals::PastInterval;
-use crate::proposal::{NewEntry, Proposal};
+use crate::proposal::{NewEntry, Payloads, Proposal};
 use crate::stats::StatSum;
 use crate::{PgState, rows};
 
@@ -131,12 +131,13 @@ pub(super) fn proposal(tid: u64, name: &str) -> Proposal {
         return_code: 0,
         snaps: Vec::new(),
         op_returns: Vec::new(),
+        written: ec::ShardSet::EMPTY,
     };
     let payload = Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"data") };
     Proposal {
         token: OpToken(tid),
         entries: smallvec![entry],
-        payload,
+        payloads: Payloads::Same(payload),
         stats: StatSum { num_objects: 1, ..StatSum::default() },
     }
 }
@@ -606,6 +607,7 @@ fn a_copy_whose_last_map_is_gone_counts_for_nothing() {
         missing: pg.missing.clone(),
         past: pg.past.clone(),
         epoch: Epoch(5),
+        undo: Default::default(),
     };
     let map =
         |epoch| Rc::new(Map { epoch, acting: osds(3), up_thru: epoch, size: 3, ..Map::default() });

@@ -104,6 +104,7 @@ impl Pg {
     /// The copy counts for nothing any more, and its knowledge of intervals neither.
     pub(super) fn lose_standing(&mut self) {
         let mut persist = Persist::default();
+        persist.forget_undo.extend(std::mem::take(&mut self.undo));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));
             // Half a copy can have the right version: without its missing item nobody would know.
@@ -216,8 +217,8 @@ impl Pg {
                 self.take_promises(promises);
                 self.handle_notify(from, info, past);
             }
-            PeerMsg::Log { info, log, missing } if self.is_primary() => {
-                self.handle_log(from, info, log, missing)
+            PeerMsg::Log { info, log, missing, undo } if self.is_primary() => {
+                self.handle_log(from, info, log, missing, undo)
             }
             PeerMsg::Activate { info, log, past } if primary => {
                 self.handle_activate(from, header, info, log, past)
@@ -278,6 +279,12 @@ impl Pg {
             }
             PeerMsg::ScanResult { id, map } if self.is_primary() => self.take_scan(from, id, *map),
             PeerMsg::Scrubbed { history, scrub } if primary => self.handle_scrubbed(history, scrub),
+            PeerMsg::ReadShard { id, query } if primary => {
+                self.handle_read_shard(from, header.sent, id, *query)
+            }
+            PeerMsg::ShardRead { id, answer } if self.is_primary() => {
+                self.actions.push_back(Action::ShardAnswer { id, from, answer })
+            }
             PeerMsg::Remove if primary => self.handle_remove(),
             // From somebody who is not what it takes itself for; the map will tell it.
             _ => {}
@@ -318,6 +325,7 @@ impl Pg {
                 info: self.info.clone(),
                 log: self.log.after(since),
                 missing: self.missing.clone(),
+                undo: self.undo.iter().copied().collect(),
             },
         };
         self.answer(from, header.sent, msg);

@@ -11,7 +11,8 @@
 //!
 //! Parts: [`peering`](self) asks and decides, `activate` makes replicas ready, `replicate` carries
 //! writes, `recovery` copies objects, `reserve` waits for turns, `repair` what to do about bad
-//! copies, `unfound` what to do about lost objects, `lease` lets copies serve reads, `backfill`
+//! copies, `rebuild` makes shards of other shards, `unfound` what to do about lost objects, `lease`
+//! lets copies serve reads, `backfill`
 //! fills copies that the log cannot fill, `maps` follows the cluster map, `status` and
 //! `peering_status` are for people.
 
@@ -26,6 +27,7 @@ mod lease;
 mod maps;
 mod peering;
 mod peering_status;
+mod rebuild;
 mod recovery;
 mod removal;
 mod repair;
@@ -43,7 +45,7 @@ use smallvec::{SmallVec, smallvec};
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, ReqId, ShardId, SpgId, Utime};
 
 use crate::action::{Action, Peers, Persist};
-use crate::backend::Backend;
+use crate::backend::{Backend, shard_at};
 use crate::conf::PgConf;
 use crate::event::Event;
 use crate::info::{PgHistory, PgInfo};
@@ -55,6 +57,7 @@ use crate::past_intervals::{PastIntervals, is_pending, place};
 use crate::prior_set::PriorSet;
 use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
+use crate::stats::StatSum;
 
 pub use backfill::BackfillStatus;
 pub use peering_status::{Incomplete, PeeringStatus, RuledOut, WaitsFor};
@@ -111,6 +114,10 @@ struct Peer {
     useless: bool,
     /// Writes of this interval up to here are durable there.
     acked: Eversion,
+    /// Up to where it was sent the log in this interval, if it takes writes.
+    sent: Option<Eversion>,
+    /// How totals change with entries that it was not sent.
+    owed: StatSum,
 }
 
 /// A proposal on its way.
@@ -120,6 +127,26 @@ struct InFlight {
     token: OpToken,
     persist: PersistToken,
     oids: SmallVec<[ObjectId; 1]>,
+    /// Copies for which it is waited.
+    waits: Waits,
+}
+
+/// For which acting copies the answer to a write waits.
+#[derive(Clone, Copy, Debug)]
+enum Waits {
+    /// All.
+    All,
+    /// Those that the write names.
+    Named(ec::ShardSet),
+}
+
+impl Waits {
+    fn covers(self, position: ShardId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(set) => shard_at(position).is_some_and(|s| set.contains(s)),
+        }
+    }
 }
 
 /// What waits for something to be durable.
@@ -132,6 +159,8 @@ enum Deferred {
     AckWrite(Eversion),
     /// A part of an object that the primary pulls is durable.
     Pulled { oid: ObjectId, to: Progress, last: bool },
+    /// A part of this copy's shard of an object is durable.
+    Rebuilt { oid: ObjectId, version: Eversion, to: Progress },
     /// The removal of the copy may go on.
     Remove,
 }
@@ -150,6 +179,8 @@ pub struct Pg {
     past: PastIntervals,
     persisted_epoch: Epoch,
     uncreated: bool,
+    /// Changes that can be taken back.
+    undo: BTreeSet<Eversion>,
 
     // Where the PG is.
     map: MapRef,
@@ -281,6 +312,7 @@ impl Pg {
         pg.missing = loaded.missing;
         pg.past = loaded.past;
         pg.persisted_epoch = loaded.epoch;
+        pg.undo = loaded.undo;
         pg.assume_promises();
         if pg.info.removing {
             pg.phase = Phase::Removing;
@@ -319,6 +351,7 @@ impl Pg {
             past: PastIntervals::default(),
             persisted_epoch: Epoch(0),
             uncreated: false,
+            undo: BTreeSet::new(),
             map,
             mapping,
             pool,
@@ -359,6 +392,12 @@ impl Pg {
             Event::Peer { from, header, msg } => self.handle_peer(from, header, msg),
             Event::Committed(token) => self.handle_committed(token),
             Event::ObjectRead { token, chunk } => self.handle_object_read(token, chunk),
+            Event::Rebuilt { token, chunks } => self.handle_rebuilt(token, chunks),
+            Event::RebuildFailed { token, bad } => self.handle_rebuild_failed(token, &bad),
+            Event::ShardRead { token, answer } => self.handle_shard_read(token, answer),
+            Event::ShardDamaged { shard, oid, version } => {
+                self.handle_shard_damaged(shard, oid, version)
+            }
             Event::Listed { token, listing } => self.handle_listed(token, listing),
             Event::Reserved { target: false } => self.handle_reserved(),
             Event::Reserved { target: true } => self.tell_primary(PeerMsg::Reserved),
@@ -493,12 +532,11 @@ impl Pg {
 
     /// What an operation on this object must wait for. Only on an active primary.
     pub fn object_status(&self, oid: &ObjectId) -> ObjectStatus {
+        if self.recovery.is_unfound(oid) {
+            return ObjectStatus::Unfound;
+        }
         if self.missing.contains(oid) || self.recovery.is_losing(oid) {
-            return if self.recovery.is_unfound(oid) {
-                ObjectStatus::Unfound
-            } else {
-                ObjectStatus::Missing
-            };
+            return ObjectStatus::Missing;
         }
         if (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid) {
             return ObjectStatus::Degraded;
@@ -513,6 +551,7 @@ impl Pg {
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
         self.missing.contains(oid)
             || self.recovery.is_losing(oid)
+            || self.recovery.is_unfound(oid)
             || (write && (self.is_followed() || !self.all_recovered()) && self.holds_writes(oid))
     }
 
@@ -537,6 +576,7 @@ impl Pg {
     fn enough(&self) -> bool {
         self.mapping.acting.len() >= (self.pool.min_size as usize).max(1)
             && self.backend().recoverable(&mut self.mapping.acting.iter().copied())
+            && self.mapping.primary.is_some_and(|p| self.backend().leads(p.shard))
     }
 
     fn replicas(&self) -> Peers {
@@ -549,6 +589,7 @@ impl Pg {
     }
 
     fn send(&mut self, to: PgShard, msg: PeerMsg) {
+        self.catch_up(to);
         let header = self.header(to.shard);
         self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
     }
@@ -562,6 +603,7 @@ impl Pg {
     fn send_all(&mut self, to: Peers, msg: PeerMsg) {
         let Some(first) = to.first().map(|c| c.shard) else { return };
         if to.iter().all(|c| c.shard == first) {
+            to.iter().for_each(|c| self.catch_up(*c));
             let header = self.header(first);
             self.actions.push_back(Action::Send { to, header, msg });
             return;
@@ -626,6 +668,9 @@ impl Pg {
                 Deferred::Send(to, asked, msg) => self.answer(to, asked, msg),
                 Deferred::AckWrite(version) => ack = Some(version),
                 Deferred::Pulled { oid, to, last } => self.pulled(oid, &to, last),
+                Deferred::Rebuilt { oid, version, to } => {
+                    self.handle_push_reply(self.me, oid, version, to)
+                }
                 Deferred::Remove => self.removal_step(),
             }
         }

@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use types::{Epoch, Eversion, ObjectId, PgShard};
 
 use crate::action::{Action, Persist};
-use crate::backend::LogRule;
+use crate::backend::PoolKind;
 use crate::info::{Backfill, PgInfo};
-use crate::log_entry::LoggedRef;
+use crate::log_entry::{LogEntry, LoggedRef};
 use crate::members::Members;
-use crate::merge;
+use crate::merge::{self, Terms};
 use crate::missing::MissingSet;
 use crate::msg::{LogSegment, PeerMsg, Query};
 use crate::past_intervals::PastIntervals;
 use crate::prior_set::PriorSet;
 use crate::rows;
+use crate::stats::StatSum;
 
 use super::{Peer, Pg, Phase};
 
@@ -29,6 +30,8 @@ impl Peer {
             asked_full: false,
             useless: false,
             acked: Eversion::default(),
+            sent: None,
+            owed: StatSum::default(),
         }
     }
 }
@@ -39,35 +42,26 @@ impl Peer {
 /// filled. One that did not act then, but recovered beside the group, may have entries of objects
 /// without the objects, which those who acted may have lost: it is asked only if nobody of these is
 /// left. They have all that was acknowledged. Each copy knows whether it acted; `acted` is asked
-/// about copies that do not say. Among the rest the kind of the pool says which `last_update` wins
-/// ([`LogRule`]): nothing acknowledged is lost either way, and with the newest some writes survive
-/// that were not acknowledged. Then the longest log, then the primary itself.
+/// about copies that do not say. Among the rest the newest `last_update` wins; how much counts
+/// says [`Backend::head`](crate::Backend::head). Then the longest log, then the primary itself.
 pub(super) fn find_best<'a>(
-    rule: LogRule,
     me: PgShard,
     infos: impl Iterator<Item = (PgShard, &'a PgInfo)> + Clone,
     acted: impl Fn(PgShard, Epoch) -> bool,
 ) -> Option<PgShard> {
     let started = newest_started(infos.clone().map(|(_, i)| i))?;
-    let took_part = |shard, i: &PgInfo| {
-        i.last_interval_acted
-            .map_or_else(|| acted(shard, started), |e| e >= i.last_interval_started)
-    };
+    let took_part = |shard, i: &PgInfo| took_part(i, started, |epoch| acted(shard, epoch));
     infos
         .filter(|(_, i)| is_candidate(i, started))
         .max_by_key(|&(shard, i)| {
-            (
-                took_part(shard, i),
-                match rule {
-                    LogRule::Newest => (i.last_update, Reverse(Eversion::default())),
-                    LogRule::Oldest => (Eversion::default(), Reverse(i.last_update)),
-                },
-                Reverse(i.log_tail),
-                shard == me,
-                Reverse(shard),
-            )
+            (took_part(shard, i), i.last_update, Reverse(i.log_tail), shard == me, Reverse(shard))
         })
         .map(|(shard, _)| shard)
+}
+
+/// Whether a copy acted in the newest activation that it knows of.
+fn took_part(info: &PgInfo, started: Epoch, acted: impl Fn(Epoch) -> bool) -> bool {
+    info.last_interval_acted.map_or_else(|| acted(started), |e| e >= info.last_interval_started)
 }
 
 /// The newest activation that any of these copies knows of.
@@ -85,6 +79,11 @@ pub(super) fn newest_started<'a>(infos: impl Iterator<Item = &'a PgInfo>) -> Opt
 /// Whether a copy may have the authoritative log, if the newest activation was in `started`.
 pub(super) fn is_candidate(info: &PgInfo, started: Epoch) -> bool {
     !info.is_incomplete() && info.last_epoch_started >= started
+}
+
+/// Whether an entry changes what a copy has.
+pub(super) fn changes_of(kind: PoolKind, copy: PgShard) -> impl Fn(&LogEntry) -> bool {
+    move |entry| kind.backend().changes(entry, copy.shard)
 }
 
 /// Whether the log that starts at `tail` can bring a copy up to date.
@@ -258,9 +257,7 @@ impl Pg {
 
     fn choose_log(&mut self) {
         let infos = self.peers.iter().map(|(o, p)| (*o, &p.info)).chain([(self.me, &self.info)]);
-        let Some(best) = find_best(self.backend().log_rule(), self.me, infos, |shard, epoch| {
-            self.acted(shard, epoch)
-        }) else {
+        let Some(best) = find_best(self.me, infos, |shard, epoch| self.acted(shard, epoch)) else {
             self.phase = Phase::Incomplete;
             return;
         };
@@ -287,20 +284,44 @@ impl Pg {
             self.phase = Phase::WaitActing;
             return;
         }
+        let acting = self.mapping.acting.iter().filter_map(|o| self.info_of(*o));
+        let members = self.members();
+        let since = acting
+            .map(|i| i.last_update)
+            .chain(members.iter().map(|(_, last)| *last))
+            .min()
+            .unwrap_or_default();
         if best == self.me {
+            let log = self.log.after(since);
+            let head = self.head_of(&log);
+            if log.entries.last().is_some_and(|e| e.entry.version > head) {
+                let auth = PgInfo { last_update: head, ..self.info.clone() };
+                self.merge_log(head, &auth, &[]);
+            }
             self.got_log();
             return;
         }
-        let since = self
-            .mapping
-            .acting
-            .iter()
-            .filter_map(|o| self.info_of(*o))
-            .map(|i| i.last_update)
-            .min()
-            .unwrap_or_default();
         self.phase = Phase::GetLog { from: best, full: false };
         self.send(best, self.query(Query::Log(since)));
+    }
+
+    /// Copies that acted in the newest activation, and their newest entries.
+    fn members(&self) -> Vec<(PgShard, Eversion)> {
+        let infos = || self.peers.iter().map(|(o, p)| (*o, &p.info)).chain([(self.me, &self.info)]);
+        let Some(started) = newest_started(infos().map(|(_, i)| i)) else { return Vec::new() };
+        infos()
+            .filter(|(shard, i)| {
+                is_candidate(i, started) && took_part(i, started, |epoch| self.acted(*shard, epoch))
+            })
+            .map(|(shard, i)| (shard, i.last_update))
+            .collect()
+    }
+
+    /// Up to where the longest log counts. `log` is its end, from before the first entry that some
+    /// member lacks.
+    fn head_of(&self, log: &LogSegment) -> Eversion {
+        let mut entries = log.entries.iter().map(|e| &e.entry);
+        self.backend().head(log.tail, &mut entries, &self.members())
     }
 
     /// Which copies should act. Only those may that can take part by log alone: being in the acting
@@ -319,13 +340,23 @@ impl Pg {
             return up.clone();
         }
         let mut want: Vec<PgShard> = up.iter().copied().filter(&usable).collect();
-        for other in self.mapping.acting.iter().chain(self.peers.keys()).chain([&best]) {
-            let free = match up.width() {
-                None => want.len() < self.pool.size as usize && !want.contains(other),
-                Some(_) => want.iter().all(|w| w.shard != other.shard),
-            };
-            if free && usable(other) {
-                want.push(*other);
+        // With positions, one OSD has several only if there are too few others: with it all go.
+        for twice in [false, true] {
+            for other in
+                self.mapping.acting.iter().chain(self.peers.keys()).chain([&self.me, &best])
+            {
+                let free = match up.width() {
+                    None => want.len() < self.pool.size as usize && !want.contains(other),
+                    Some(_) => {
+                        want.iter().all(|w| w.shard != other.shard && (twice || w.osd != other.osd))
+                    }
+                };
+                if free && usable(other) {
+                    want.push(*other);
+                }
+            }
+            if up.width().is_none() || self.backend().recoverable(&mut want.iter().copied()) {
+                break;
             }
         }
         up.of_same_pool(want)
@@ -335,8 +366,9 @@ impl Pg {
         &mut self,
         from: PgShard,
         info: PgInfo,
-        log: LogSegment,
-        missing: MissingSet,
+        mut log: LogSegment,
+        mut missing: MissingSet,
+        undo: Vec<Eversion>,
     ) {
         match &mut self.phase {
             Phase::GetLog { from: f, full } if *f == from => {
@@ -354,7 +386,18 @@ impl Pg {
                     return;
                 };
                 self.extend_log(&log);
-                self.merge_log(common, &info, &log.entries);
+                // What is newer than this is taken back, also there.
+                let head = self.head_of(&log).max(log.tail);
+                let cut = log.entries.partition_point(|e| e.entry.version <= head);
+                let divergent = log.entries.split_off(cut);
+                let common = if divergent.is_empty() { common } else { common.min(head) };
+                let newest = if divergent.is_empty() { info.last_update } else { head };
+                let auth = PgInfo { last_update: newest, ..info.clone() };
+                self.merge_log(common, &auth, &log.entries);
+                let undo: BTreeSet<Eversion> = undo.into_iter().collect();
+                self.with_terms(from, &undo, |terms| {
+                    merge::merge(&mut missing, &info.last_backfill, head, &divergent, &[], terms);
+                });
                 let mut peer = Peer::new(info, self.map.up_from(from.osd));
                 peer.missing = Some(missing);
                 peer.common = self.info.last_update;
@@ -365,7 +408,7 @@ impl Pg {
                 if !waiting.contains(&from) {
                     return;
                 }
-                if self.reconcile(from, info, log, missing) {
+                if self.reconcile(from, info, log, missing, undo) {
                     if let Phase::GetMissing { waiting } = &mut self.phase {
                         waiting.remove(&from);
                     }
@@ -378,7 +421,7 @@ impl Pg {
                 if !asked {
                     return;
                 }
-                let known = self.reconcile(from, info, log, missing);
+                let known = self.reconcile(from, info, log, missing, undo);
                 self.follower_known(from, known);
                 if known {
                     self.find_unfound();
@@ -414,8 +457,19 @@ impl Pg {
         let divergent = self.log.rewind(common);
         let from = entries.partition_point(|e| e.entry.version <= common);
         let learn = &entries[from..];
-        let out =
-            merge::merge(&mut self.missing, &self.info.last_backfill, common, &divergent, learn);
+        let mut missing = std::mem::take(&mut self.missing);
+        let undo = std::mem::take(&mut self.undo);
+        let out = self.with_terms(self.me, &undo, |terms| {
+            merge::merge(&mut missing, &self.info.last_backfill, common, &divergent, learn, terms)
+        });
+        (self.missing, self.undo) = (missing, undo);
+        let undone: BTreeSet<Eversion> = out.undo.iter().map(|(v, _)| *v).collect();
+        for e in &divergent {
+            if self.undo.remove(&e.entry.version) && !undone.contains(&e.entry.version) {
+                persist.forget_undo.push(e.entry.version);
+            }
+        }
+        persist.undo = out.undo;
         let new_keys: BTreeSet<_> = learn.iter().map(|e| e.entry.version).collect();
         for e in &divergent {
             if !new_keys.contains(&e.entry.version) {
@@ -433,7 +487,9 @@ impl Pg {
         self.info.log_tail = self.log.tail();
         self.info.last_user_version = auth.last_user_version;
         self.info.stats = auth.stats;
-        self.info.stats_invalid = auth.stats_invalid;
+        // What is taken back was counted.
+        let taken_back = self.backend().rolls_back() && (out.diverged || auth.stats_invalid);
+        self.info.stats_invalid = auth.stats_invalid || taken_back;
         self.info.scrub = auth.scrub;
         self.info.purged_snaps.union(&auth.purged_snaps);
         self.update_last_complete();
@@ -468,7 +524,9 @@ impl Pg {
                 let mut missing = MissingSet::default();
                 let common = info.last_update;
                 let learn = self.log.after(common).entries;
-                merge::merge(&mut missing, &info.last_backfill, common, &[], &learn);
+                let changes = changes_of(self.pool.kind, shard);
+                let terms = Terms { changes: &changes, undo: None };
+                merge::merge(&mut missing, &info.last_backfill, common, &[], &learn, terms);
                 peer.common = common;
                 peer.missing = Some(missing);
             } else {
@@ -490,6 +548,7 @@ impl Pg {
         info: PgInfo,
         log: LogSegment,
         mut missing: MissingSet,
+        undo: Vec<Eversion>,
     ) -> bool {
         let Some(common) = merge::newest_common(&self.log, &log, &info) else {
             let asked_full = self.peers.get(&from).is_some_and(|p| p.asked_full);
@@ -512,7 +571,11 @@ impl Pg {
         };
         let at = log.entries.partition_point(|e| e.entry.version <= common);
         let learn = self.log.after(common).entries;
-        merge::merge(&mut missing, &info.last_backfill, common, &log.entries[at..], &learn);
+        let undo: BTreeSet<Eversion> = undo.into_iter().collect();
+        let divergent = &log.entries[at..];
+        self.with_terms(from, &undo, |terms| {
+            merge::merge(&mut missing, &info.last_backfill, common, divergent, &learn, terms);
+        });
         let up_from = self.map.up_from(from.osd);
         let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone(), up_from));
         peer.info = info;
@@ -570,6 +633,17 @@ impl Pg {
             Some(until) => self.actions.push_back(Action::WakeAt(until)),
             None => self.activate(),
         }
+    }
+
+    /// Calls `f` with what entries mean for a copy that can take these changes back.
+    pub(super) fn with_terms<R>(
+        &self,
+        copy: PgShard,
+        undo: &BTreeSet<Eversion>,
+        f: impl FnOnce(Terms<'_>) -> R,
+    ) -> R {
+        let changes = changes_of(self.pool.kind, copy);
+        f(Terms { changes: &changes, undo: self.backend().rolls_back().then_some(undo) })
     }
 
     pub(super) fn activation_epoch(&self) -> Epoch {

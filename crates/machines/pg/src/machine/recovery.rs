@@ -30,14 +30,14 @@ use super::{Deferred, Pg, Phase};
 /// Objects that are being copied.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    active: BTreeMap<ObjectId, Copy>,
+    pub(super) active: BTreeMap<ObjectId, Copy>,
     unfound: BTreeSet<ObjectId>,
-    reads: BTreeMap<u64, Read>,
+    pub(super) reads: BTreeMap<u64, Read>,
     next_read: u64,
     /// A grant was asked for and has not come.
     asked: bool,
     /// Clients wait for it: goes first, and does not count against the limit.
-    urgent: BTreeSet<ObjectId>,
+    pub(super) urgent: BTreeSet<ObjectId>,
     /// Who was asked for a copy that it has not told of, in which of its lives.
     asked_infos: BTreeMap<PgShard, Epoch>,
     /// Objects that were given up and are gone, up to this version, once that is durable
@@ -46,7 +46,7 @@ pub(super) struct Recovery {
 }
 
 #[derive(Debug)]
-enum Copy {
+pub(super) enum Copy {
     /// An older content here becomes the newest.
     Revert,
     /// `next` is asked for, unless the part before it is being `written`.
@@ -58,16 +58,30 @@ enum Copy {
         next: Progress,
         last: bool,
     },
+    /// Shards are made of other shards; `token` names what the host was asked for last.
+    Rebuild {
+        version: Eversion,
+        targets: Vec<PgShard>,
+        sources: Vec<PgShard>,
+        waiting: Vec<PgShard>,
+        next: Progress,
+        last: bool,
+        token: u64,
+    },
 }
 
 #[derive(Debug)]
-enum Read {
+pub(super) enum Read {
     /// The attributes of what becomes this version.
     Revert(ObjectId, Eversion),
     /// For a push to several replicas.
     Push(ObjectId, Eversion),
     /// For a primary that pulls.
     Answer { to: PgShard, asked: Epoch, oid: ObjectId, version: Eversion },
+    /// Shards are made of others.
+    Rebuild(ObjectId),
+    /// A shard, for a primary that reads.
+    Shard { to: PgShard, asked: Epoch, id: u64 },
 }
 
 impl Recovery {
@@ -295,8 +309,9 @@ impl Pg {
                 self.recovery.reads.remove(&token);
                 self.read(Read::Push(oid.clone(), version), oid, version, next);
             }
+            Some(Copy::Rebuild { waiting, .. }) if waiting.is_empty() => self.ask_rebuild(&oid),
             // What comes next is urgent.
-            Some(Copy::Pull { .. } | Copy::Revert) | None => {}
+            Some(Copy::Pull { .. } | Copy::Revert | Copy::Rebuild { .. }) | None => {}
         }
     }
 
@@ -307,6 +322,10 @@ impl Pg {
 
     /// Starts, or starts over, the copy of one object.
     pub(super) fn recover(&mut self, oid: ObjectId) {
+        if self.backend().rebuilds() {
+            self.rebuild(oid);
+            return;
+        }
         let Some(item) = self.missing.get(&oid).copied() else {
             self.start_push(oid);
             return;
@@ -331,13 +350,16 @@ impl Pg {
                     urgent,
                 );
             }
-            None => {
-                self.recovery.active.remove(&oid);
-                if self.recovery.unfound.insert(oid.clone()) {
-                    self.actions.push_back(Action::ObjectUnfound(oid));
-                    self.ask_strays();
-                }
-            }
+            None => self.not_found(oid),
+        }
+    }
+
+    /// No copy is known to have what is needed of the object.
+    pub(super) fn not_found(&mut self, oid: ObjectId) {
+        self.recovery.active.remove(&oid);
+        if self.recovery.unfound.insert(oid.clone()) {
+            self.actions.push_back(Action::ObjectUnfound(oid));
+            self.ask_strays();
         }
     }
 
@@ -465,11 +487,7 @@ impl Pg {
         (max_bytes, max_omap): (u64, u64),
         urgent: bool,
     ) {
-        let token = self.recovery.next_read;
-        // Tokens of an earlier interval must not be taken for those of this one.
-        self.recovery.next_read += 1;
-        let token = ReadToken(u64::from(self.info.history.same_interval_since.0) << 32 | token);
-        self.recovery.reads.insert(token.0, what);
+        let token = self.read_token(what);
         self.actions.push_back(Action::ReadObject {
             token,
             oid,
@@ -481,9 +499,19 @@ impl Pg {
         });
     }
 
+    /// The name of what the host is asked to read.
+    pub(super) fn read_token(&mut self, what: Read) -> ReadToken {
+        let token = self.recovery.next_read;
+        // Tokens of an earlier interval must not be taken for those of this one.
+        self.recovery.next_read += 1;
+        let token = ReadToken(u64::from(self.info.history.same_interval_since.0) << 32 | token);
+        self.recovery.reads.insert(token.0, what);
+        token
+    }
+
     pub(super) fn handle_object_read(&mut self, token: ReadToken, chunk: Option<ObjectChunk>) {
         match self.recovery.reads.remove(&token.0) {
-            None => {}
+            None | Some(Read::Rebuild(_) | Read::Shard { .. }) => {}
             Some(Read::Revert(oid, version)) => self.reverted(oid, version, chunk),
             Some(Read::Answer { to, asked, oid, version }) => {
                 // That there is nothing to send does not say that this copy is bad: what was asked
@@ -649,12 +677,15 @@ impl Pg {
         version: Eversion,
         to: Progress,
     ) {
-        let Some(Copy::Push { version: v, waiting, next, last, targets }) =
-            self.recovery.active.get_mut(&oid)
+        let rebuilds = self.backend().rebuilds();
+        let Some(
+            Copy::Push { version: v, waiting, next, last, targets }
+            | Copy::Rebuild { version: v, waiting, next, last, targets, .. },
+        ) = self.recovery.active.get_mut(&oid)
         else {
             return;
         };
-        if *v != version || *next != to {
+        if *v != version || *next != to || waiting.is_empty() {
             return;
         }
         waiting.retain(|o| *o != from);
@@ -662,6 +693,10 @@ impl Pg {
             return;
         }
         if !*last {
+            if rebuilds {
+                self.ask_rebuild(&oid);
+                return;
+            }
             let next = next.clone();
             self.read(Read::Push(oid.clone(), version), oid, version, next);
             return;
@@ -673,6 +708,13 @@ impl Pg {
             if let Some(missing) = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut()) {
                 missing.remove(&oid);
             }
+        }
+        if self.lacked(&oid).is_some() {
+            // A copy has come to lack it meanwhile.
+            self.recovery.active.remove(&oid);
+            self.recover(oid);
+            self.check_recovery();
+            return;
         }
         self.recovered(oid);
     }
@@ -687,7 +729,7 @@ impl Pg {
         }
     }
 
-    fn recovered(&mut self, oid: ObjectId) {
+    pub(super) fn recovered(&mut self, oid: ObjectId) {
         self.recovery.active.remove(&oid);
         self.recovery.urgent.remove(&oid);
         self.object_recovered(&oid);
@@ -709,7 +751,13 @@ impl Pg {
                 .recovery
                 .active
                 .iter()
-                .filter(|(_, c)| matches!(c, Copy::Pull { from, .. } if *from == shard))
+                .filter(|(_, c)| match c {
+                    Copy::Pull { from, .. } => *from == shard,
+                    Copy::Rebuild { sources, waiting, .. } => {
+                        waiting.is_empty() && sources.contains(&shard)
+                    }
+                    _ => false,
+                })
                 .map(|(oid, _)| oid.clone())
                 .collect();
             for oid in stuck {

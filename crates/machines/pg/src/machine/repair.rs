@@ -38,7 +38,13 @@ impl Pg {
         if self.phase != Phase::Active || self.missing.contains(&oid) {
             return;
         }
-        let good: Vec<PgShard> = self.who_has(&oid).collect();
+        let good: Vec<PgShard> = if self.backend().rebuilds() {
+            let others = self.sources_of(&oid).into_iter().filter(|c| *c != self.me);
+            let others: Vec<PgShard> = others.collect();
+            if self.can_read(&others) { others } else { Vec::new() }
+        } else {
+            self.who_has(&oid).collect()
+        };
         if good.is_empty() {
             self.log_error(format!("{} missing primary copy of {oid}, unfound", self.info.pgid));
             return;
@@ -51,6 +57,25 @@ impl Pg {
         ));
         self.recovery.hurry(oid.clone());
         self.lose_own(oid, version);
+        self.check_recovery();
+    }
+
+    /// Another copy cannot read its shard of this object.
+    pub(super) fn handle_shard_damaged(
+        &mut self,
+        shard: PgShard,
+        oid: ObjectId,
+        version: Eversion,
+    ) {
+        if self.phase != Phase::Active || shard == self.me || self.recovery.is_active(&oid) {
+            return;
+        }
+        if !self.sources_of(&oid).contains(&shard) {
+            return;
+        }
+        self.recovery.hurry(oid.clone());
+        self.lose_source(shard, &oid, version);
+        self.recover(oid);
         self.check_recovery();
     }
 
@@ -78,8 +103,18 @@ impl Pg {
         self.recover(oid);
     }
 
+    /// The same of a shard; recovery is begun by the caller.
+    pub(super) fn lose_own_shard(&mut self, oid: &ObjectId, version: Eversion) {
+        if !self.missing.contains(oid) {
+            self.clean = false;
+            self.disturb_scrub(oid);
+            self.repairs.objects.insert(oid.clone());
+            self.mark_own(vec![(oid.clone(), version)]);
+        }
+    }
+
     /// Makes objects missing in this copy.
-    fn mark_own(&mut self, objects: Vec<(ObjectId, Eversion)>) {
+    pub(super) fn mark_own(&mut self, objects: Vec<(ObjectId, Eversion)>) {
         let mut persist = Persist::default();
         for (oid, need) in objects {
             let item = MissingItem { need, have: Eversion::default() };

@@ -1,17 +1,39 @@
 //! Writes: the primary orders them, everybody persists them, the client hears when all have.
 
-use types::{Eversion, PgShard};
+use types::{Eversion, ObjectId, PgShard};
 
 use crate::action::{Action, Persist, Source};
 use crate::log_entry::{LogEntry, LogOp, Logged};
 use crate::merge;
-use crate::msg::{PeerMsg, RepOp};
-use crate::proposal::{NotActive, Proposal};
+use crate::msg::{Payload, PeerMsg, RepOp};
+use crate::proposal::{NotActive, Payloads, Proposal};
 use crate::rows;
 
-use super::{Deferred, InFlight, Pg, Phase};
+use super::{Deferred, InFlight, Pg, Phase, Waits};
+
+/// Entries that a copy may lag behind the log, if they change nothing on it. They take memory on
+/// the primary only as long as its log has them anyway.
+const LAZY_MAX: u64 = 64;
 
 impl Pg {
+    /// Copies that have this object as it should be, this one included: they are read from, and
+    /// changes of the object are applied there.
+    pub fn shards_with(&self, oid: &ObjectId) -> Vec<PgShard> {
+        let here = (!self.missing.contains(oid)).then_some(self.me);
+        let has = |o: &PgShard| {
+            self.peers.get(o).is_some_and(|p| p.missing.as_ref().is_some_and(|m| !m.contains(oid)))
+        };
+        let acting = self.replicas().into_iter().filter(has);
+        let head = oid.head();
+        let follows = |o: &PgShard| {
+            self.peers.get(o).is_some_and(|p| {
+                p.info.last_backfill.covers(&head)
+                    && p.missing.as_ref().is_some_and(|m| !m.contains_name(&head))
+            })
+        };
+        here.into_iter().chain(acting).chain(self.followers().filter(follows)).collect()
+    }
+
     /// Orders a change and replicates it. The host has checked [`Pg::object_status`] and
     /// [`Pg::find_dup`], and has built the payload for [`Pg::next_version`]. Causes one
     /// [`Action::Persist`] with [`Source::Proposal`], and [`Action::Reply`] when every acting OSD
@@ -27,9 +49,12 @@ impl Pg {
             entries: Default::default(),
             stats: proposal.stats,
             trim_to: self.trim_target(),
-            payload: proposal.payload,
+            committed: self.final_to(),
+            payload: Payload::default(),
             log_only: false,
         };
+        let kind = self.pool.kind;
+        let mut names = ec::ShardSet::EMPTY;
         let mut oids = smallvec::SmallVec::new();
         for new in proposal.entries {
             debug_assert!(!self.missing.contains(&new.oid), "a write to a missing object");
@@ -47,8 +72,9 @@ impl Pg {
                 snaps: new.snaps,
                 op_returns: new.op_returns,
                 reverting_to: None,
-                written: ec::ShardSet::EMPTY,
+                written: kind.backend().names(new.written),
             });
+            names = names.or(logged.entry.written);
             self.info.last_user_version = self.info.last_user_version.max(new.user_version);
             self.info.last_update = version;
             persist.rows.set.push(rows::log_row(&logged));
@@ -65,21 +91,145 @@ impl Pg {
             self.info.last_complete = self.info.last_update;
         }
         let trim_to = op.trim_to;
-        let replicas = self.replicas();
-        let repeat = self.send_to_followers(&op);
-        if !replicas.is_empty() {
-            // Before the own transaction, so that the network works while the disk does.
-            self.send_all(replicas, PeerMsg::RepOp(Box::new(op)));
-        }
+        self.note_undo(op.entries.iter().map(|e| &e.entry), &mut persist);
+        // Before the own transaction, so that the network works while the disk does.
+        let repeat = match proposal.payloads {
+            Payloads::Same(payload) if !self.backend().is_lazy() => {
+                op.payload = payload;
+                let repeat = self.send_to_followers(&op);
+                self.send_all(self.replicas(), PeerMsg::RepOp(Box::new(op)));
+                repeat
+            }
+            payloads => self.send_to_named(&op, &payloads),
+        };
+        self.forget_undo(self.final_to(), &mut persist);
         self.trim_log(trim_to, &mut persist);
         persist.rows.set.push(rows::fast_row(&self.info));
         let persist = self.persist(persist);
         let version = self.info.last_update;
-        self.inflight.push_back(InFlight { version, token: proposal.token, persist, oids });
+        let waits = if self.backend().is_lazy() { Waits::Named(names) } else { Waits::All };
+        self.inflight.push_back(InFlight { version, token: proposal.token, persist, oids, waits });
         for oid in repeat {
             self.repeat_copy(oid);
         }
         Ok(version)
+    }
+
+    /// Sends a write to copies of which each gets something else: to those that it changes, and to
+    /// those that lag far behind the log. Returns objects of which copies must be begun
+    /// because of it.
+    fn send_to_named(&mut self, op: &RepOp, payloads: &Payloads) -> Vec<ObjectId> {
+        let mut repeat: Vec<ObjectId> = Vec::new();
+        let (kind, head) = (self.pool.kind, self.info.last_update);
+        let followers: Vec<PgShard> = self.followers().collect();
+        let all = self.replicas().into_iter().map(|o| (o, false));
+        for (shard, follows) in all.chain(followers.into_iter().map(|o| (o, true))) {
+            let Some(peer) = self.peers.get_mut(&shard) else { continue };
+            let (Some(missing), Some(sent)) = (&mut peer.missing, peer.sent) else { continue };
+            let changes = super::peering::changes_of(kind, shard);
+            let filled = &peer.info.last_backfill;
+            let has = |oid: &ObjectId| {
+                let head = oid.head();
+                !follows || (filled.covers(&head) && !missing.contains_name(&head))
+            };
+            let mut changed = op.entries.iter().any(|e| changes(&e.entry));
+            let has = op.entries.iter().all(|e| has(&e.entry.oid));
+            if !has {
+                let terms = merge::Terms { changes: &changes, undo: None };
+                let mut learned = merge::Outcome::default();
+                for e in &op.entries {
+                    merge::learn(missing, filled, &e.entry, &mut learned, terms);
+                }
+                changed |= !learned.touched.is_empty();
+                repeat.extend(learned.touched);
+            }
+            peer.owed.add(&op.stats);
+            let lag = head.version.saturating_sub(sent.version);
+            if !changed && lag < LAZY_MAX && op.trim_to <= sent {
+                continue;
+            }
+            let log_only = !changed || !has;
+            let payload = if log_only { Payload::default() } else { payloads.at(shard.shard) };
+            self.send_log(shard, op.trim_to, payload, log_only);
+        }
+        repeat.sort();
+        repeat.dedup();
+        repeat
+    }
+
+    /// Sends a copy all of the log that it was not sent.
+    pub(super) fn send_log(
+        &mut self,
+        to: PgShard,
+        trim_to: Eversion,
+        payload: Payload,
+        log_only: bool,
+    ) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let Some(sent) = peer.sent.replace(self.info.last_update) else { return };
+        let op = RepOp {
+            entries: self.log.after(sent).entries.into(),
+            stats: std::mem::take(&mut peer.owed),
+            trim_to,
+            committed: self.final_to(),
+            payload,
+            log_only,
+        };
+        let (header, msg) = (self.header(to.shard), PeerMsg::RepOp(Box::new(op)));
+        self.actions.push_back(Action::Send { to: smallvec::smallvec![to], header, msg });
+    }
+
+    /// A message goes to a copy: before it, what the copy was not sent of the log.
+    pub(super) fn catch_up(&mut self, to: PgShard) {
+        let lags = |p: &super::Peer| p.sent.is_some_and(|sent| sent < self.info.last_update);
+        if self.phase == Phase::Active
+            && self.backend().is_lazy()
+            && self.peers.get(&to).is_some_and(lags)
+        {
+            self.send_log(to, Eversion::default(), Payload::default(), true);
+        }
+    }
+
+    /// Up to where nothing is taken back any more. Where too few act the activation does not count:
+    /// with those that come back, entries may turn out to be on too few.
+    pub(super) fn final_to(&self) -> Eversion {
+        if self.enough() { self.all_committed } else { Eversion::default() }
+    }
+
+    /// Notes which of these entries, applied now, can be taken back.
+    fn note_undo<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a LogEntry>,
+        persist: &mut Persist,
+    ) {
+        let kind = self.pool.kind;
+        let backend = kind.backend();
+        if !backend.rolls_back() {
+            return;
+        }
+        for e in entries.filter(|e| backend.changes(e, self.me.shard)) {
+            if e.op.is_update() || e.op.is_delete() {
+                self.undo.insert(e.version);
+                persist.keep_undo.push((e.version, e.oid.clone()));
+            }
+        }
+    }
+
+    /// Changes up to here are not taken back any more.
+    fn forget_undo(&mut self, upto: Eversion, persist: &mut Persist) {
+        while let Some(version) = self.undo.first().copied().filter(|v| *v <= upto) {
+            self.undo.remove(&version);
+            persist.forget_undo.push(version);
+        }
+    }
+
+    /// The same, if there is no other transaction to go with.
+    pub(super) fn roll_forward(&mut self, upto: Eversion) {
+        if self.undo.first().is_some_and(|v| *v <= upto) {
+            let mut persist = Persist::default();
+            self.forget_undo(upto, &mut persist);
+            self.persist(persist);
+        }
     }
 
     pub(super) fn handle_rep_op(&mut self, op: RepOp) {
@@ -90,6 +240,11 @@ impl Pg {
         let mut persist = Persist { source, ..Persist::default() };
         let mut learned = merge::Outcome::default();
         let mut given_up = false;
+        let changes = super::peering::changes_of(self.pool.kind, self.me);
+        let terms = merge::Terms { changes: &changes, undo: None };
+        if !op.log_only {
+            self.note_undo(op.entries.iter().map(|e| &e.entry), &mut persist);
+        }
         for logged in op.entries {
             let v = logged.entry.version;
             if v <= self.log.head() || v.version != self.log.head().version + 1 {
@@ -100,12 +255,13 @@ impl Pg {
             self.info.last_user_version =
                 self.info.last_user_version.max(logged.entry.user_version);
             persist.rows.set.push(rows::log_row(&logged));
-            if op.log_only {
+            if op.log_only || !changes(&logged.entry) {
                 merge::learn(
                     &mut self.missing,
                     &self.info.last_backfill,
                     &logged.entry,
                     &mut learned,
+                    terms,
                 );
             }
             given_up |= matches!(logged.entry.op, LogOp::LostRevert | LogOp::LostDelete);
@@ -117,6 +273,7 @@ impl Pg {
         if self.missing.is_empty() {
             self.info.last_complete = self.info.last_update;
         }
+        self.forget_undo(op.committed, &mut persist);
         self.trim_log(op.trim_to, &mut persist);
         if given_up {
             // Nobody knows how large it was.
@@ -142,18 +299,21 @@ impl Pg {
             return;
         }
         let me = self.me;
-        let acked = self
+        let acked: Vec<(types::ShardId, Eversion)> = self
             .mapping
             .acting
             .iter()
             .copied()
             .chain(self.acknowledging())
             .filter(|&o| o != me)
-            .map(|o| self.peers.get(&o).map_or(Eversion::default(), |p| p.acked))
-            .min()
-            .unwrap_or(Eversion::MAX);
-        while let Some(op) =
-            self.inflight.pop_front_if(|op| op.persist <= self.committed && op.version <= acked)
+            .map(|o| (o.shard, self.peers.get(&o).map_or(Eversion::default(), |p| p.acked)))
+            .collect();
+        let has = |op: &InFlight, (position, acked): &(types::ShardId, Eversion)| {
+            *acked >= op.version || !op.waits.covers(*position)
+        };
+        while let Some(op) = self
+            .inflight
+            .pop_front_if(|op| op.persist <= self.committed && acked.iter().all(|a| has(op, a)))
         {
             self.all_committed = op.version;
             self.actions.push_back(Action::Reply { token: op.token, version: op.version });
@@ -204,6 +364,7 @@ impl Pg {
         }
         self.send_all(self.replicas(), PeerMsg::Trim(to));
         let mut persist = Persist::default();
+        self.forget_undo(self.final_to(), &mut persist);
         self.trim_log(to, &mut persist);
         persist.rows.set.push(rows::fast_row(&self.info));
         self.persist(persist);

@@ -24,10 +24,11 @@ use types::scrub::{InconsistentObject, InconsistentSnapset};
 use types::{Epoch, Eversion, LogPriority, ObjectId, PgShard, PgState};
 
 use crate::action::Action;
+use crate::backend::Compared;
 use crate::info::{Backfill, PgHistory, ScrubSummary};
 use crate::msg::PeerMsg;
 use crate::proposal::ReadToken;
-use crate::scrub::{self, Found, Repairable, Rules, ScrubMap};
+use crate::scrub::{Found, Repairable, Rules, ScrubMap};
 use crate::stats::StatSum;
 
 use super::{Pg, Phase};
@@ -379,7 +380,8 @@ impl Pg {
         for oid in maps.values().flat_map(|m| m.objects.keys()) {
             skipped |= skip(oid);
         }
-        let found = scrub::compare(&pgid, me, &maps, &rules, skip);
+        let compared = Compared { pg: &pgid, primary: me, maps: &maps, rules: &rules };
+        let found = self.pool.kind.backend().compare(&compared, &skip);
         job.tally.inexact |= skipped;
         // Nobody moves on to where the cursor stood already: a range has at least one name.
         job.cursor = limit.clone();

@@ -73,6 +73,10 @@ impl Pg {
             child.log = self.log.split(|e| pgid.contains_hash(bits, e.entry.oid.hash));
             child.missing = self.missing.split(|oid| pgid.contains_hash(bits, oid.hash));
             child.past = self.past.clone();
+            let takes_back =
+                |e: &&crate::log_entry::LoggedRef| self.undo.contains(&e.entry.version);
+            child.undo = child.log.iter().filter(takes_back).map(|e| e.entry.version).collect();
+            self.undo.retain(|v| !child.undo.contains(v));
             child.gap = self.gap;
             child.leases = self.leases.of_child();
             child.phase =

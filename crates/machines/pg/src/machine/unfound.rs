@@ -18,7 +18,7 @@ use crate::proposal::OpToken;
 use crate::rows;
 use crate::stats::StatSum;
 
-use super::{InFlight, Pg, Phase};
+use super::{InFlight, Pg, Phase, Waits};
 
 /// What becomes of unfound objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,9 @@ pub enum LostRefused {
     /// Somebody who may have them was not asked.
     #[error("pg has {0} unfound objects but we haven't probed all sources, not marking lost")]
     NotAllAsked(usize),
+    /// Copies are shards: no older version can be put together.
+    #[error("mode must be 'delete' for ec pool")]
+    OnlyDelete,
 }
 
 /// A copy that may have what is unfound.
@@ -69,8 +72,11 @@ impl Pg {
         let lost = |(oid, item): &(&ObjectId, &MissingItem)| {
             !self.recovery.is_active(oid) && !self.can_be_had(oid, item)
         };
-        let unfound: BTreeSet<ObjectId> =
-            self.missing.iter().filter(lost).map(|(oid, _)| oid.clone()).collect();
+        let unfound: BTreeSet<ObjectId> = if self.backend().rebuilds() {
+            self.unreadable()
+        } else {
+            self.missing.iter().filter(lost).map(|(oid, _)| oid.clone()).collect()
+        };
         let some = !unfound.is_empty();
         for oid in self.recovery.set_unfound(unfound) {
             self.actions.push_back(Action::ObjectUnfound(oid));
@@ -150,10 +156,13 @@ impl Pg {
         if self.phase != Phase::Active {
             return Err(LostRefused::NotPrimary);
         }
+        if self.backend().rebuilds() && how == GiveUp::Revert {
+            return Err(LostRefused::OnlyDelete);
+        }
         let unfound: Vec<(ObjectId, MissingItem)> = self
             .recovery
             .unfound_objects()
-            .filter_map(|o| Some((o.clone(), *self.missing.get(o)?)))
+            .filter_map(|o| Some((o.clone(), self.lacked(o)?)))
             .collect();
         if unfound.is_empty() {
             return Err(LostRefused::NothingUnfound);
@@ -167,6 +176,7 @@ impl Pg {
             entries: Default::default(),
             stats: StatSum::default(),
             trim_to: Eversion::default(),
+            committed: self.final_to(),
             payload: Payload::default(),
             log_only: true,
         };
@@ -196,12 +206,18 @@ impl Pg {
                 snaps: Vec::new(),
                 op_returns: Vec::new(),
                 reverting_to: older,
-                written: ec::ShardSet::EMPTY,
+                written: self.backend().names_all(),
             };
             let logged = Logged::new(entry);
             self.info.last_update = version;
             persist.rows.set.push(rows::log_row(&logged));
-            merge::learn(&mut self.missing, &self.info.last_backfill, &logged.entry, &mut learned);
+            merge::learn(
+                &mut self.missing,
+                &self.info.last_backfill,
+                &logged.entry,
+                &mut learned,
+                merge::WHOLE,
+            );
             self.log.push(logged.clone());
             self.note_change(&logged.entry);
             self.disturb_scrub(&logged.entry.oid);
@@ -214,10 +230,15 @@ impl Pg {
             {
                 let mut theirs = merge::Outcome::default();
                 for e in &op.entries {
-                    merge::learn(missing, &peer.info.last_backfill, &e.entry, &mut theirs);
+                    let filled = &peer.info.last_backfill;
+                    merge::learn(missing, filled, &e.entry, &mut theirs, merge::WHOLE);
                 }
             }
-            self.send(shard, PeerMsg::RepOp(Box::new(op.clone())));
+            if self.backend().is_lazy() {
+                self.send_log(shard, Eversion::default(), Payload::default(), true);
+            } else {
+                self.send(shard, PeerMsg::RepOp(Box::new(op.clone())));
+            }
         }
         // Nobody knows how large they were.
         self.info.stats_invalid = true;
@@ -228,7 +249,8 @@ impl Pg {
         let persist = self.persist(persist);
         let version = self.info.last_update;
         self.recovery.note_losing(version, gone.iter().cloned());
-        self.inflight.push_back(InFlight { version, token, persist, oids: gone.into() });
+        let waits = Waits::All;
+        self.inflight.push_back(InFlight { version, token, persist, oids: gone.into(), waits });
         self.find_unfound();
         self.check_recovery();
         let text = format!("pg has {count} objects unfound and apparently lost marking");

@@ -217,7 +217,11 @@ fn without_recovery_only_what_clients_wait_for_is_recovered() {
     );
     assert_eq!(pg.unfound_holders(), [Holder { shard: on(1), status: "querying" }]);
     let log = LogSegment { tail: pg.log.tail(), entries: pg.log.iter().cloned().collect() };
-    let actions = from(&mut pg, 1, PeerMsg::Log { info, log, missing: MissingSet::default() });
+    let actions = from(
+        &mut pg,
+        1,
+        PeerMsg::Log { info, log, missing: MissingSet::default(), undo: Vec::new() },
+    );
     assert_eq!(pg.status().unfound, 0);
     assert_eq!(pg.lacking()[&oid("a")].locations, [on(1)]);
     assert!(
