@@ -231,11 +231,14 @@ def waits_for(directory, looks=3):
 
 
 def eventually(check, timeout=60, what="condition"):
-    """Polls `check` until it is true: for what the cluster promises to reach, not when."""
+    """Polls `check` until it is true: for what the cluster promises to reach, not when.
+
+    `what` is a text, or a function that tells what was found instead.
+    """
     deadline = time.monotonic() + timeout
     while True:
         value = check()
         if value:
             return value
-        assert time.monotonic() < deadline, f"gave up waiting for {what}"
+        assert time.monotonic() < deadline, f"gave up waiting for {what() if callable(what) else what}"
         time.sleep(0.2)

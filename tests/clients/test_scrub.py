@@ -82,6 +82,9 @@ class Damage:
     def healthy(self):
         return self.c.ceph("health").strip() == "HEALTH_OK"
 
+    def not_healthy(self):
+        return "HEALTH_OK, but there is " + self.c.ceph("health", "detail")
+
     def whole(self, osd):
         """Whether everything in the store is what was written."""
         def change(device):
@@ -128,7 +131,7 @@ def test_a_read_of_a_bad_copy_is_answered_from_another(damage):
     pgid, _ = damage.where("read-me")
     eventually(lambda: f"{pgid} missing primary copy of" in damage.log(), what="a line in the cluster log")
     eventually(lambda: damage.repaired(primary) >= 1, what="the count of repairs")
-    eventually(damage.healthy, what="HEALTH_OK")
+    eventually(damage.healthy, what=damage.not_healthy)
     damage.whole(primary)
     assert damage.io.read("read-me", 200_000) == data
 
@@ -149,7 +152,7 @@ def test_a_write_into_a_bad_copy_does_not_make_it_worse(damage):
     damage.io.write("write-me", b"x" * BLOCK, 3 * BLOCK)
     data[3 * BLOCK:4 * BLOCK] = b"x" * BLOCK
     assert damage.io.read("write-me", 100_000) == bytes(data)
-    eventually(damage.healthy, what="HEALTH_OK")
+    eventually(damage.healthy, what=damage.not_healthy)
     damage.whole(acting[0])
 
 
@@ -196,7 +199,7 @@ def test_recovery_takes_no_bad_copy(damage):
     away.start()
     eventually(lambda: clean(damage.c), what="active+clean")
     assert damage.io.read("copy-me", 100_000) == data
-    eventually(damage.healthy, what="HEALTH_OK")
+    eventually(damage.healthy, what=damage.not_healthy)
     for osd in acting:
         damage.whole(osd)
 
@@ -229,7 +232,7 @@ def repair(d, pgid, fixed):
     """Repairs a group; then nothing is wrong any more."""
     scrub(d, pgid, "repair")
     eventually(lambda: f"{pgid} repair {fixed} errors, {fixed} fixed" in d.log(), what="the end of the repair in the cluster log")
-    eventually(d.healthy, what="HEALTH_OK")
+    eventually(d.healthy, what=d.not_healthy)
     stat = scrub(d, pgid)
     assert stat["state"] == "active+clean" and stat["stat_sum"]["num_scrub_errors"] == 0, stat["state"]
     assert inconsistent(d, pgid) == []
@@ -291,7 +294,7 @@ def test_a_light_scrub_finds_what_is_missing_or_has_another_size(damage):
     assert total == 3
     for pg in {gone_pg, short_pg}:
         scrub(damage, pg, "repair")
-    eventually(damage.healthy, what="HEALTH_OK")
+    eventually(damage.healthy, what=damage.not_healthy)
     for pg in {gone_pg, short_pg}:
         scrub(damage, pg)
         assert inconsistent(damage, pg) == []
@@ -321,7 +324,7 @@ def test_a_deep_scrub_compares_content_that_reads_well(damage, tmp_path):
     assert found == {"data": ["data_digest_mismatch"], "rows": ["omap_digest_mismatch"], "attr": ["attr_name_mismatch"]}
     for pg in groups:
         scrub(damage, pg, "repair")
-    eventually(damage.healthy, what="HEALTH_OK")
+    eventually(damage.healthy, what=damage.not_healthy)
     for pg in groups:
         scrub(damage, pg)
         assert inconsistent(damage, pg) == []
@@ -440,7 +443,7 @@ def test_blocks_go_bad_under_load(damage):
         assert all(not errors_of(f, s["osd"]) for f in found.values() for s in f["shards"] if s["osd"] != victim), found
         for i in range(4):
             scrub(d, f"{d.pool}.{i}", "repair")
-        eventually(d.healthy, what="HEALTH_OK")
+        eventually(d.healthy, what=d.not_healthy)
         after = load.done()
         eventually(lambda: load.check() or all(n > after[w] + 20 for w, n in load.done().items()), what="clients to go on")
         load.pause()
@@ -494,7 +497,7 @@ def test_commands_and_flags(damage):
         d.c.ceph("config", "rm", "osd", "osd_scrub_min_interval")
         d.c.ceph("osd", "unset", "noscrub")
         d.c.ceph("osd", "unset", "nodeep-scrub")
-    eventually(d.healthy, what="HEALTH_OK")
+    eventually(d.healthy, what=d.not_healthy)
 
 
 def test_auto_repair(damage):
@@ -506,6 +509,6 @@ def test_auto_repair(damage):
         before = damage.repaired(acting[2])
         scrub(damage, pgid)
         eventually(lambda: damage.repaired(acting[2]) == before + 1, what="the repair")
-        eventually(damage.healthy, what="HEALTH_OK")
+        eventually(damage.healthy, what=damage.not_healthy)
     finally:
         damage.c.ceph("config", "rm", "osd", "osd_scrub_auto_repair")
