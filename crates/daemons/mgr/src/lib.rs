@@ -12,6 +12,8 @@
 //! * [`services`] -- daemons of other programs that register, without I/O;
 //! * [`server`] -- sessions with monitors, OSDs and clients.
 
+#![forbid(unsafe_code)]
+
 pub mod autoscaler;
 pub mod balancer;
 pub mod commands;

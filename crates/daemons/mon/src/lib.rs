@@ -9,6 +9,8 @@
 //! * [`mkfs()`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose
 //!   fellows are lost.
 
+#![forbid(unsafe_code)]
+
 pub use command;
 pub mod commands;
 pub mod config_db;

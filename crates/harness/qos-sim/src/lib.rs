@@ -15,6 +15,8 @@
 //!
 //! `cargo run --release -p qos-sim -- --help`
 
+#![forbid(unsafe_code)]
+
 pub mod fair;
 pub mod random;
 pub mod report;

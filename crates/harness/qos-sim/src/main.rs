@@ -1,5 +1,7 @@
 //! Simulates what tenants are promised over a cluster, and says what they got.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use qos_sim::Scenario;
 use qos_sim::skewed::{self, Skewed};

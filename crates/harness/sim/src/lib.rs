@@ -25,6 +25,8 @@
 //! * [`disk`], [`history`], [`rng`]: what they say.
 //! * [`oracle`]: what must be true across OSDs after every event.
 
+#![forbid(unsafe_code)]
+
 pub mod bug;
 pub mod cells;
 pub mod change;

@@ -16,6 +16,8 @@
 //! * [`meter`]: what operations cost here, and what the OSD can do, as it is learned.
 
 #![forbid(unsafe_code)]
+// Tests begin at some moment; from there on, they say what time it is.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod asked;
 pub mod ceilings;

@@ -9,6 +9,8 @@
 //! A method does everything through [`context::ObjectContext`], in its caller's transaction: if the
 //! request fails, nothing of it happened.
 
+#![forbid(unsafe_code)]
+
 pub mod cas;
 pub mod cmpomap;
 pub mod context;

@@ -4,7 +4,7 @@ use crate::kernel::multiply;
 use crate::matrix::{Matrix, Prepared};
 use crate::shards::{Shard, ShardSet};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use thiserror::Error;
 
@@ -205,14 +205,14 @@ const RECIPES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Recipes {
     code: Rc<Code>,
-    known: HashMap<(ShardSet, ShardSet), (Rc<Recipe>, u64)>,
+    known: BTreeMap<(ShardSet, ShardSet), (Rc<Recipe>, u64)>,
     uses: u64,
 }
 
 impl Recipes {
     /// Without any yet.
     pub fn new(code: Rc<Code>) -> Recipes {
-        Recipes { code, known: HashMap::new(), uses: 0 }
+        Recipes { code, known: BTreeMap::new(), uses: 0 }
     }
 
     /// The code that they are of.

@@ -15,6 +15,8 @@
 //! * [`pgls`]: listing a PG; [`small`]: memory of small data.
 
 #![forbid(unsafe_code)]
+// Tests begin at some moment; from there on, they say what time it is.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod attrs;
 pub mod checksum;

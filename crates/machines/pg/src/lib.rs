@@ -31,6 +31,10 @@
 //!   [`places`].
 //! * The machine: [`machine`]; [`creation`] decides which OSD instantiates a new PG.
 
+#![forbid(unsafe_code)]
+// Tests begin at some moment; from there on, they say what time it is.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod action;
 pub mod backend;
 pub mod conf;

@@ -1,6 +1,9 @@
 //! Prints nanoseconds per operation (one enqueue and one dequeue) at some queue depths and numbers
 //! of tenants. `cargo run --release -p qos --example ns_per_op`
 
+// It measures.
+#![allow(clippy::disallowed_methods)]
+
 use qos::{
     Capacity, Dequeued, DeviceKind, Fifo, Mclock, MclockProfile, Op, OpClass, Scheduler, Wpq,
     cut_off,

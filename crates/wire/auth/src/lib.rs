@@ -8,6 +8,8 @@
 //!
 //! Time and chance are arguments ([`Context`]); nothing here blocks, sleeps or opens a file.
 
+#![forbid(unsafe_code)]
+
 pub mod caps;
 pub mod client;
 mod exchange;

@@ -17,6 +17,8 @@
 //!
 //! Names and values of users are byte strings: a name may have any byte except `/` and zero.
 
+#![forbid(unsafe_code)]
+
 pub mod backtrace;
 pub mod caps;
 pub mod dentry;

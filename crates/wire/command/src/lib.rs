@@ -4,6 +4,8 @@
 //! answers `get_command_descriptions` (from which the stock `ceph` tool builds its own parser),
 //! validates the arguments that arrive, and prints the reference page.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod describe;
 mod reply;

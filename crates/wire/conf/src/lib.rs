@@ -9,6 +9,8 @@
 //! * [`mclock`]: what options of mClock mean together.
 //! * [`effective`]: the values that hold in one running daemon, with change notification.
 
+#![forbid(unsafe_code)]
+
 pub mod effective;
 pub mod file;
 pub mod mclock;

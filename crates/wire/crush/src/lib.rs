@@ -11,6 +11,8 @@
 //! * `dump`, [`tree`]: the JSON and text views of the command line.
 //! * [`CrushMap::validate`]: what a map from outside must satisfy before a cluster uses it.
 
+#![forbid(unsafe_code)]
+
 mod bucket;
 mod build;
 mod classes;

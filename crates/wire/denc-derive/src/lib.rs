@@ -19,6 +19,8 @@
 //! What follows the last known field inside an envelope is skipped: that is how a newer writer adds
 //! fields.
 
+#![forbid(unsafe_code)]
+
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};

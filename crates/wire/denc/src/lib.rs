@@ -10,6 +10,8 @@
 //!   slices that share the source buffer, nested envelopes as readers that cannot leave their part,
 //!   and nothing is allocated before the bytes that justify it were seen.
 
+#![forbid(unsafe_code)]
+
 pub mod crc;
 mod impls;
 mod reader;

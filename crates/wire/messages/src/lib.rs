@@ -8,6 +8,8 @@
 //! Layouts are those of Ceph 16.2 (`src/messages/M*.h`); where a newer client sends a newer header
 //! version, the struct's page says what is understood.
 
+#![forbid(unsafe_code)]
+
 mod any;
 mod cluster;
 mod command;

@@ -10,6 +10,8 @@
 //! * [`jobs`]: background work, done and left;
 //! * [`table`], [`units`]: how Ceph lays out tables and writes numbers.
 
+#![forbid(unsafe_code)]
+
 pub mod df;
 pub mod digest;
 pub mod health;

@@ -16,6 +16,8 @@
 //! Texts are byte strings: clients send whatever they were given. Enumerations are numbers with
 //! named values, because values of newer clients have to survive being stored and read back.
 
+#![forbid(unsafe_code)]
+
 pub mod bi;
 pub mod bilog;
 pub mod entry;

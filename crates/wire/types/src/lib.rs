@@ -3,6 +3,8 @@
 //! Types that stock clients see encode to exactly the bytes that Ceph 16.2 to 19 write. Each names
 //! its C++ counterpart. [`Dump`] gives the JSON that `ceph ... -f json` shows for it.
 
+#![forbid(unsafe_code)]
+
 pub mod compat_set;
 pub mod dencode;
 pub mod dump;
