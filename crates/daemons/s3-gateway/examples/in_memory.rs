@@ -1,5 +1,6 @@
 //! A gateway that keeps everything in memory, for trying clients against the protocol alone:
-//! `cargo run -p s3-gateway --example in_memory -- 127.0.0.1:8000`. What it prints can be sourced.
+//! `cargo run -p s3-gateway --example in_memory -- 127.0.0.1:8000 [ID,NAME,EMAIL,ACCESS,SECRET...]`.
+//! What it prints can be sourced.
 
 #[path = "../tests/common/memory.rs"]
 mod memory;
@@ -13,11 +14,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let memory = memory::Memory::default();
-        for id in ["first", "second"] {
-            let (key, secret) = (id.to_uppercase(), format!("{id}-secret"));
-            let keys = vec![AccessKey { id: key, secret, subuser: String::new() }];
-            let display_name = id.to_owned();
-            let user = User { id: UserId::parse(id), display_name, keys, ..User::default() };
+        let users = std::env::args().skip(2).chain(["first,First,,FIRST,first-secret".to_owned()]);
+        for user in users {
+            let fields: Vec<&str> = user.splitn(5, ',').collect();
+            let [id, name, email, key, secret] = fields[..] else {
+                return Err(
+                    format!("ID,NAME,EMAIL,ACCESS,SECRET was expected, found {user}").into()
+                );
+            };
+            let key = AccessKey { id: key.into(), secret: secret.into(), subuser: String::new() };
+            let user = User {
+                id: UserId::parse(id),
+                display_name: name.into(),
+                email: email.into(),
+                keys: vec![key],
+                ..User::default()
+            };
             memory.create_user(&user).await?;
         }
         let listener = listen(addr.parse()?)?;

@@ -1,5 +1,6 @@
 //! Bodies of requests: frames of the connection, verified data for the layout, small documents.
 
+use crate::call::{PUT_BYTES_MAX, too_large};
 use crate::fail::{Fail, Result};
 use crate::limits::Limits;
 use bytes::{Bytes, BytesMut};
@@ -67,11 +68,12 @@ pub(crate) struct Inbound {
     frames: Frames,
     body: Option<Body>,
     input: Bytes,
+    bytes: u64,
 }
 
 impl Inbound {
     pub fn new(frames: Frames, body: Body) -> Inbound {
-        Inbound { frames, body: Some(body), input: Bytes::new() }
+        Inbound { frames, body: Some(body), input: Bytes::new(), bytes: 0 }
     }
 
     async fn piece(&mut self) -> std::result::Result<Option<Bytes>, S3Error> {
@@ -80,6 +82,11 @@ impl Inbound {
             if let Some(data) = body.next(&mut self.input)? {
                 if data.is_empty() {
                     continue;
+                }
+                // A body that does not say its length in advance is bounded here.
+                self.bytes += data.len() as u64;
+                if self.bytes > PUT_BYTES_MAX {
+                    return Err(too_large(self.bytes));
                 }
                 return Ok(Some(data));
             }

@@ -53,6 +53,12 @@ pub(crate) async fn head<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_bucket(Permission::Read)?;
     let mut answer = Answer::empty(StatusCode::OK);
     answer.header("x-amz-bucket-region", &call.gateway.options.region);
+    // As Ceph's gateway tells its own users (20.1, `read-stats`).
+    if call.query.get("read-stats") == Some("true") {
+        let stats = call.layout().bucket_stats(&call.bucket()?).await?;
+        answer.header("x-rgw-object-count", stats.objects.to_string());
+        answer.header("x-rgw-bytes-used", stats.bytes.to_string());
+    }
     Ok(answer)
 }
 

@@ -40,6 +40,13 @@ pub(crate) struct Call<L: Layout> {
 /// The largest object of one PUT, and the largest part, in bytes.
 pub(crate) const PUT_BYTES_MAX: u64 = 5 << 30;
 
+/// The refusal of an object or a part of so many bytes.
+pub(crate) fn too_large(bytes: u64) -> S3Error {
+    S3Error::from(ErrorCode::EntityTooLarge)
+        .with("ProposedSize", bytes.to_string())
+        .with("MaxSizeAllowed", PUT_BYTES_MAX.to_string())
+}
+
 impl<L: Layout> Call<L> {
     pub fn layout(&self) -> &L {
         &self.gateway.layout
@@ -97,13 +104,10 @@ impl<L: Layout> Call<L> {
     /// What the headers say of the body of an object or a part.
     pub fn declared(&self) -> Result<Declared> {
         let declared = Declared::of(&self.headers, self.payload())?;
-        if declared.bytes > PUT_BYTES_MAX {
-            return Err(S3Error::from(ErrorCode::EntityTooLarge)
-                .with("ProposedSize", declared.bytes.to_string())
-                .with("MaxSizeAllowed", PUT_BYTES_MAX.to_string())
-                .into());
+        match declared.bytes {
+            Some(bytes) if bytes > PUT_BYTES_MAX => Err(too_large(bytes).into()),
+            _ => Ok(declared),
         }
-        Ok(declared)
     }
 
     /// The body of an object or a part.
@@ -115,15 +119,10 @@ impl<L: Layout> Call<L> {
     /// A document of at most `max` bytes. A request without a length has none.
     pub async fn document(&mut self, max: usize) -> Result<Bytes> {
         let declared = match Declared::of(&self.headers, self.payload()) {
-            Err(e) if e.code == ErrorCode::MissingContentLength => {
-                if self.headers.contains_key("transfer-encoding") {
-                    return Err(e.into());
-                }
-                return Ok(Bytes::new());
-            }
+            Err(e) if e.code == ErrorCode::MissingContentLength => return Ok(Bytes::new()),
             other => other?,
         };
-        if declared.bytes > max as u64 {
+        if declared.bytes.is_some_and(|n| n > max as u64) {
             return Err(Fail::new(
                 ErrorCode::MaxMessageLengthExceeded,
                 format!("a document of at most {max} bytes was expected"),

@@ -26,6 +26,7 @@ async fn source<L: Layout>(call: &Call<L>) -> Result<(CopySource, L::Bucket, L::
     let source = CopySource::parse(text)?;
     let name = call.bucket_name(source.tenant.as_deref(), &source.bucket);
     let bucket = call.layout().bucket(&name).await?;
+    call.expect_owner("x-amz-source-expected-bucket-owner", bucket.as_ref())?;
     let version = source.version_id.as_deref();
     let object = match call.open(&bucket, &source.key, version, false).await {
         Err(fail) if fail.error.code == ErrorCode::MethodNotAllowed => {

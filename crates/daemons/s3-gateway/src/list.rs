@@ -56,6 +56,16 @@ pub(crate) fn maximum<L: Layout>(call: &Call<L>, name: &'static str) -> Result<u
 
 fn query<L: Layout>(call: &Call<L>, after: &str) -> Result<List> {
     let text = |name| call.query.get(name).unwrap_or_default().to_owned();
+    // Lists of the gateway always have an order; a delimiter needs one.
+    let unordered = call.query.get("allow-unordered").is_some_and(|v| v == "true");
+    if unordered && call.query.get("delimiter").is_some_and(|d| !d.is_empty()) {
+        return Err(S3Error::argument(
+            "allow-unordered",
+            "true",
+            "allow-unordered and delimiter exclude each other",
+        )
+        .into());
+    }
     Ok(List {
         prefix: text("prefix"),
         delimiter: text("delimiter"),
@@ -73,8 +83,9 @@ async fn listing<L: Layout>(call: &Call<L>, what: &List) -> Result<Listing> {
     Ok(call.layout().list(&call.bucket()?, what).await?)
 }
 
-fn head(w: &mut Writer, bucket: &str, what: &List, encoding: Encoding) {
-    w.text("Name", bucket).text("Prefix", &encoding.name(&what.prefix));
+/// `prefix` is as the operation writes it: the first list of objects leaves it as it is.
+fn head(w: &mut Writer, bucket: &str, what: &List, encoding: Encoding, prefix: &str) {
+    w.text("Name", bucket).text("Prefix", prefix);
     w.value("MaxKeys", what.max);
     if !what.delimiter.is_empty() {
         w.text("Delimiter", &encoding.name(&what.delimiter));
@@ -109,7 +120,7 @@ pub(crate) async fn objects<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let what = query(call, marker)?;
     let page = listing(call, &what).await?;
     let mut w = Writer::document("ListBucketResult", Some(NAMESPACE));
-    head(&mut w, &call.route.bucket, &what, encoding);
+    head(&mut w, &call.route.bucket, &what, encoding, &what.prefix);
     w.text("Marker", &encoding.name(marker));
     w.value("IsTruncated", page.next.is_some());
     if let Some((key, _)) = &page.next {
@@ -145,23 +156,15 @@ pub(crate) async fn objects_v2<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let encoding = Encoding::of(call)?;
     let start = call.query.get("start-after").unwrap_or_default();
     let given = call.query.get("continuation-token");
-    if given == Some("") {
-        return Err(S3Error::argument(
-            "continuation-token",
-            "",
-            "The continuation token provided is incorrect",
-        )
-        .into());
-    }
     let after = match given {
-        Some(text) => of_token(text)?,
-        None => start.to_owned(),
+        Some(text) if !text.is_empty() => of_token(text)?,
+        Some(_) | None => start.to_owned(),
     };
     let what = query(call, &after)?;
     let with_owner = call.query.get("fetch-owner").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let page = listing(call, &what).await?;
     let mut w = Writer::document("ListBucketResult", Some(NAMESPACE));
-    head(&mut w, &call.route.bucket, &what, encoding);
+    head(&mut w, &call.route.bucket, &what, encoding, &encoding.name(&what.prefix));
     w.value("KeyCount", page.entries.len() + page.prefixes.len());
     w.value("IsTruncated", page.next.is_some());
     w.maybe("ContinuationToken", given);
@@ -198,7 +201,7 @@ pub(crate) async fn versions<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     };
     let page = listing(call, &what).await?;
     let mut w = Writer::document("ListVersionsResult", Some(NAMESPACE));
-    head(&mut w, &call.route.bucket, &what, encoding);
+    head(&mut w, &call.route.bucket, &what, encoding, &encoding.name(&what.prefix));
     w.text("KeyMarker", &encoding.name(key_marker));
     w.text("VersionIdMarker", version_marker.unwrap_or_default());
     w.value("IsTruncated", page.next.is_some());

@@ -112,7 +112,7 @@ pub(crate) async fn upload_part<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     }
     let bytes = declared.bytes;
     let mut body = call.inbound(declared, wanted)?;
-    let part = call.layout().put_part(&bucket, &key, &id, number, Some(bytes), &mut body).await?;
+    let part = call.layout().put_part(&bucket, &key, &id, number, bytes, &mut body).await?;
     let mut answer = Answer::empty(StatusCode::OK);
     answer.header("etag", quoted(&part.etag));
     if let Some(c) = &part.checksum {

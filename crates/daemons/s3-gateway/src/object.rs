@@ -143,7 +143,7 @@ pub(crate) async fn put<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let bucket = call.bucket()?;
     let declared = call.declared()?;
     let new = NewObject {
-        bytes: Some(declared.bytes),
+        bytes: declared.bytes,
         headers: kept_headers(&call.headers)?,
         acl: acl::of_new_object(call, bucket.as_ref()).await?,
         tags: asked_tags(call)?,

@@ -150,6 +150,14 @@ impl<L: Layout> Call<L> {
         allowed(&rules, object.map(|o| &o.acl), &asked, needs, &self.context(object))
     }
 
+    /// Refuses the request if its sender expects another owner of the bucket.
+    pub fn expect_owner(&self, header: &str, bucket: &Bucket) -> Result<()> {
+        match self.header(header) {
+            Some(id) if id != bucket.owner.to_string() => Err(ErrorCode::AccessDenied.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses the request unless the sender may do what it asks for, judged by the bucket's ACL.
     pub fn need_bucket(&self, needs: Permission) -> Result<()> {
         let bucket = self.bucket()?;

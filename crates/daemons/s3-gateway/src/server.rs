@@ -248,6 +248,7 @@ impl<L: Layout> Gateway<L> {
         if of_bucket {
             let name = call.bucket_name(call.route.tenant.as_deref(), &call.route.bucket);
             let bucket = self.layout.bucket(&name).await?;
+            call.expect_owner("x-amz-expected-bucket-owner", bucket.as_ref())?;
             if operation != Operation::Preflight {
                 cors::add(extra, &call, bucket.as_ref());
             }
@@ -274,7 +275,8 @@ fn tenant<L: Layout>(call: &Call<L>) -> String {
 /// What a request may need of memory before its handler knows more.
 fn memory<L: Layout>(call: &Call<L>) -> u64 {
     let length = call.header("content-length").and_then(|l| l.trim().parse::<u64>().ok());
-    let body = length.unwrap_or(0).min(BODY_BYTES);
+    let unknown = if call.headers.contains_key("transfer-encoding") { BODY_BYTES } else { 0 };
+    let body = length.unwrap_or(unknown).min(BODY_BYTES);
     let answer = match call.route.operation {
         Operation::ListObjects
         | Operation::ListObjectsV2

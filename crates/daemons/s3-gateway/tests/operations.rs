@@ -109,6 +109,20 @@ fn objects() {
         let long: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
         ask("PUT", "/buck/long").body(&long).send(&s).await.ok();
         assert!(ask("GET", "/buck/long").send(&s).await.ok().body == long);
+        // A body in HTTP's own chunks does not say its length.
+        let chunked = ask("PUT", "/buck/chunks")
+            .payload("UNSIGNED-PAYLOAD")
+            .header("transfer-encoding", "chunked");
+        let (head, _) = chunked.head(s.addr);
+        let mut stream = TcpStream::connect(s.addr).await.unwrap();
+        stream
+            .write_all(format!("{head}4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        read_answer(&mut stream, false).await.unwrap().ok();
+        assert_eq!(ask("GET", "/buck/chunks").send(&s).await.text(), "abcdef");
+        let other = ask("GET", "/buck/long").header("x-amz-expected-bucket-owner", "b");
+        other.send(&s).await.refused(403, "AccessDenied");
         // What is not there is refused and not ignored.
         let sse = ask("PUT", "/buck/e").body("x").header("x-amz-server-side-encryption", "AES256");
         sse.send(&s).await.refused(501, "NotImplemented");

@@ -29,8 +29,8 @@ pub struct Sums {
 pub struct Declared {
     /// The form, as the signature has it.
     pub payload: Payload,
-    /// How many bytes of data come.
-    pub bytes: u64,
+    /// How many bytes of data come; `None` for a body in HTTP's own chunks.
+    pub bytes: Option<u64>,
     /// Content-MD5.
     pub md5: Option<[u8; 16]>,
     /// The checksum that comes.
@@ -38,8 +38,9 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Reads the headers. The length of the data must be said in advance: by content-length, or by
-    /// `x-amz-decoded-content-length` for chunked forms.
+    /// Reads the headers. The length of the data is said in advance: by content-length, or by
+    /// `x-amz-decoded-content-length` for chunked forms. Only a body in HTTP's own chunks may leave
+    /// it out.
     pub fn of(headers: &HeaderMap, payload: Payload) -> Result<Declared> {
         let number = |name: &str| -> Result<Option<u64>> {
             match headers.get(name) {
@@ -58,7 +59,9 @@ impl Declared {
         } else {
             number("content-length")?
         };
-        let Some(bytes) = bytes else { return Err(ErrorCode::MissingContentLength.into()) };
+        if bytes.is_none() && (payload.is_chunked() || !headers.contains_key("transfer-encoding")) {
+            return Err(ErrorCode::MissingContentLength.into());
+        }
         let promise = checksum::promised(headers)?;
         let trailers =
             matches!(payload, Payload::StreamingTrailer | Payload::StreamingUnsignedTrailer);
@@ -102,7 +105,7 @@ impl Body {
         let decoder = declared
             .payload
             .is_chunked()
-            .then(|| Decoder::new(&declared.payload, chain, declared.bytes));
+            .then(|| Decoder::new(&declared.payload, chain, declared.bytes.unwrap_or(0)));
         let sha256 = matches!(declared.payload, Payload::Signed(_)).then(Sha256::new);
         let algorithm = match &declared.promise {
             Some(Promise::Header(c)) => Some(c.algorithm),
@@ -123,7 +126,7 @@ impl Body {
         };
         let Some(data) = data else { return Ok(None) };
         self.bytes += data.len() as u64;
-        if self.bytes > self.declared.bytes {
+        if self.declared.bytes.is_some_and(|n| self.bytes > n) {
             return Err(self.length_error());
         }
         self.md5.update(&data);
@@ -139,13 +142,17 @@ impl Body {
     fn length_error(&self) -> S3Error {
         S3Error::new(
             ErrorCode::IncompleteBody,
-            format!("{} bytes were declared, and {} came", self.declared.bytes, self.bytes),
+            format!(
+                "{} bytes were declared, and {} came",
+                self.declared.bytes.unwrap_or(0),
+                self.bytes
+            ),
         )
     }
 
     /// Ends the body: all of it must have come, and everything that was promised must hold.
     pub fn finish(self) -> Result<Sums> {
-        if self.bytes != self.declared.bytes {
+        if self.declared.bytes.is_some_and(|n| self.bytes != n) {
             return Err(self.length_error());
         }
         let trailers = match self.decoder {
