@@ -1,6 +1,7 @@
-//! A gateway that keeps everything in memory, for trying clients against the protocol alone:
-//! `cargo run -p s3-gateway --example in_memory -- 127.0.0.1:8000 [ID,NAME,EMAIL,ACCESS,SECRET...]`.
-//! What it prints can be sourced.
+//! A gateway that keeps everything in memory, for trying clients against the protocol alone. What
+//! it prints can be sourced.
+//!
+//! `cargo run -p s3-gateway --example in_memory -- 127.0.0.1:8000 [ID,NAME,EMAIL,ACCESS,SECRET...]`
 
 #[path = "../tests/common/memory.rs"]
 mod memory;
