@@ -162,6 +162,35 @@ impl Plan {
     }
 }
 
+/// A movement job of the monitors (their command `move ls`).
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+pub struct Move {
+    /// Its number.
+    pub id: u64,
+    /// What it does.
+    pub what: String,
+    /// Whether it goes on.
+    pub state: String,
+    /// What part is done.
+    pub progress: f64,
+    /// Bytes that move in all,
+    pub bytes: u64,
+    /// and that have moved.
+    pub bytes_moved: u64,
+    /// What it waits for.
+    pub note: String,
+    ended: Option<String>,
+}
+
+impl Move {
+    /// Those of a list that have not ended.
+    pub fn open(list: &[u8]) -> Option<Vec<Move>> {
+        let mut all: Vec<Move> = serde_json::from_slice(list).ok()?;
+        all.retain(|m| m.ended.is_none());
+        Some(all)
+    }
+}
+
 /// What the balancer knows.
 #[derive(Clone, Debug, Default)]
 pub struct Balancer {
@@ -175,8 +204,8 @@ pub struct Balancer {
     pub took: String,
     /// What came of it.
     pub result: String,
-    /// Movement jobs that are under way, for whom it waits.
-    pub moves: Vec<String>,
+    /// Movement jobs that are open, as the monitors describe them; it waits for them.
+    pub moves: Vec<Move>,
 }
 
 impl Balancer {
@@ -259,7 +288,7 @@ pub fn optimize(state: &MgrState, name: &str, pools: Vec<PoolId>) -> Result<Plan
     let (unknown, inactive) = (part(&|s| s == PgState(0)), part(&|s| !s.has(PgState::ACTIVE)));
     let (degraded, misplaced) = (of_copies(sum.1), of_copies(sum.2));
     if let Some(job) = balancer.moves.first() {
-        return again(format!("The movement job {job} is under way; try again later"));
+        return again(format!("The movement job {} is under way; try again later", job.id));
     } else if unknown > 0.0 {
         return again(format!("Some PGs ({unknown:.6}) are unknown; try again later"));
     } else if degraded > 0.0 {

@@ -2,7 +2,7 @@
 //!
 //! * [`state`]: what all monitors agree on, as a deterministic state machine; [`replica`]: its
 //!   replication and storage.
-//! * [`pg_num`]: how the number of groups of a pool goes to its target.
+//! * [`moves`]: movement jobs; [`pg_num`]: how the number of groups of a pool goes to its target.
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
 //! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map;
 //!   [`config_db`]: configuration per entity.
@@ -21,6 +21,7 @@ pub mod mds_map;
 pub mod mgr_map;
 pub mod mkfs;
 pub(crate) mod monitor;
+pub mod moves;
 pub mod osd_state;
 pub mod pg_num;
 pub mod replica;

@@ -41,6 +41,8 @@ pub enum Command {
     Store(Store),
     /// Say what tenants are promised, and look at what they get.
     Qos(Qos),
+    /// Move data as a job: plan, start, pause, undo.
+    Move(Move),
     /// Print the page of commands, operations and classes that are supported.
     #[command(hide = true)]
     Compatibility,
@@ -298,6 +300,83 @@ pub struct StoreEdit {
     /// Remove the attribute of this name; attributes of clients begin with an underscore.
     #[arg(long, value_name = "NAME")]
     pub rm_attr: Option<String>,
+}
+
+#[derive(Args)]
+pub struct Move {
+    /// The cluster's configuration; its keyring must have the key of client.admin.
+    #[arg(
+        short,
+        long,
+        default_value = "./siphon-data/ceph.conf",
+        value_name = "FILE",
+        global = true
+    )]
+    pub conf: PathBuf,
+    /// Answer as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub action: MoveAction,
+}
+
+#[derive(Subcommand)]
+pub enum MoveAction {
+    /// Say what a job would do: bytes, maps, the fullest OSD.
+    Plan(MoveJob),
+    /// Begin a job.
+    Start(MoveJob),
+    /// List the jobs.
+    Ls,
+    /// Show a job, the last one without a number.
+    Status {
+        /// Its number.
+        id: Option<u64>,
+    },
+    /// Begin nothing more; what is on its way arrives.
+    Pause {
+        /// The job's number.
+        id: u64,
+    },
+    /// Go on.
+    Resume {
+        /// The job's number.
+        id: u64,
+    },
+    /// Bring everything back to where it was, from any state.
+    Undo {
+        /// The job's number.
+        id: u64,
+    },
+    /// Forget a job that has ended.
+    Rm {
+        /// The job's number.
+        id: u64,
+    },
+}
+
+#[derive(Args)]
+pub struct MoveJob {
+    /// What to do.
+    #[arg(value_parser = ["drain", "grow", "rule", "replace", "balance"])]
+    pub verb: String,
+    /// OSDs or buckets (drain, grow, replace); POOL RULE (rule); pgs or bytes (balance).
+    pub what: Vec<String>,
+    /// PGs that move at a time.
+    #[arg(long)]
+    pub pgs: Option<u32>,
+    /// PGs that move from or to one OSD at a time.
+    #[arg(long)]
+    pub per_osd: Option<u32>,
+    /// Bytes a second, as 100M.
+    #[arg(long)]
+    pub rate: Option<String>,
+    /// Hours of the day in UTC, as 22:00-06:00.
+    #[arg(long)]
+    pub hours: Option<String>,
+    /// Weight in CRUSH of each OSD to grow onto; its size in TiB without it.
+    #[arg(long)]
+    pub weight: Option<f64>,
 }
 
 #[derive(Args)]

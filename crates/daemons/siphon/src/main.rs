@@ -6,6 +6,7 @@ mod cli;
 mod compatibility;
 mod dencode;
 mod home;
+mod movement;
 mod nodes;
 mod osd_start;
 mod qos;
@@ -67,6 +68,7 @@ fn main() -> std::process::ExitCode {
         cli::Command::Status(args) => status::run(args),
         cli::Command::Dencode(args) => dencode::run(args),
         cli::Command::Store(args) => store_tool::run(args),
+        cli::Command::Move(args) => movement::run(args),
         cli::Command::Qos(args) => qos::run(args),
         cli::Command::Compatibility => compatibility::run(),
     };

@@ -6,12 +6,14 @@
 //! * [`upmap`] -- the upmap of one group, and the one that gives a wanted placement;
 //! * [`balance`] -- proposals of upmaps;
 //! * [`eval`] -- scores of a distribution, as `ceph balancer eval` shows them;
+//! * [`movement`] -- movement of data as a job;
 //! * [`reweight`] -- `osd reweight-by-utilization` and `reweight-by-pg`.
 
 #![forbid(unsafe_code)]
 
 pub mod balance;
 pub mod eval;
+pub mod movement;
 pub mod reweight;
 pub mod stats;
 pub mod upmap;
@@ -21,5 +23,7 @@ pub use upmap::Upmap;
 
 #[cfg(test)]
 mod balance_test;
+#[cfg(test)]
+mod movement_test;
 #[cfg(test)]
 mod testing;

@@ -117,6 +117,11 @@ impl Trial {
         tried
     }
 
+    /// Whether the rule allows a group's upmap.
+    pub fn is_sound(&mut self, pg: PgId) -> bool {
+        self.map.check_upmap(pg, &mut self.weights).is_ok()
+    }
+
     /// Gives a group this upmap if the pool's rule allows it and all of it is of use.
     pub fn put(&mut self, pg: PgId, upmap: &Upmap) -> Result<(), Refused> {
         let before = Upmap::of(&self.map, pg);

@@ -62,7 +62,7 @@ pub struct Joining {
 
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 4, compat = 1)]
+#[denc(version = 5, compat = 1)]
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
@@ -102,6 +102,12 @@ pub struct Digest {
     /// The last report of each OSD: the epoch in which it came up, above 32 bits of its number.
     #[denc(since = 4)]
     pub osd_seqs: BTreeMap<OsdId, u64>,
+    /// KiB of one copy of each group, by pool and seed.
+    #[denc(since = 5)]
+    pub group_kib: BTreeMap<PoolId, Vec<u32>>,
+    /// Groups that are not active and clean.
+    #[denc(since = 5)]
+    pub unclean: Vec<PgId>,
 }
 
 impl Digest {

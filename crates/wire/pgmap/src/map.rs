@@ -243,6 +243,12 @@ impl PgMap {
             if stat.state.has(PgState::ACTIVE) {
                 d.active_pgs.push(*pgid);
             }
+            if !stat.state.has(PgState::ACTIVE | PgState::CLEAN) {
+                d.unclean.push(*pgid);
+            }
+            let kib = (stat.stats.sum.num_bytes.max(0) as u64).div_ceil(1024);
+            let sizes = d.group_kib.entry(pgid.pool).or_default();
+            sizes.push(u32::try_from(kib).unwrap_or(u32::MAX));
         }
         // The groups that are joined next.
         for (pool, shape) in self.pools.iter().filter(|(_, s)| s.pg_num_target < s.pg_num) {

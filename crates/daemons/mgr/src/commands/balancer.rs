@@ -257,7 +257,7 @@ fn execute(cx: &Context<'_>) -> Result<Ordered, Refusal> {
     if let Some(job) = balancer.moves.first() {
         return Err(Refusal::new(
             Errno::EAGAIN,
-            format!("The movement job {job} is under way; try again later"),
+            format!("The movement job {} is under way; try again later", job.id),
         ));
     }
     balancer.plans.remove(&plan.name);

@@ -2,6 +2,7 @@
 
 use super::{Answer, Context, Entry, json, read, text, unsupported};
 use pgmap::jobs;
+use pgmap::units::bytes;
 use serde_json::json;
 
 pub(super) const COMMANDS: &[Entry] = &[
@@ -29,6 +30,16 @@ fn service_status(cx: &Context<'_>) -> Answer {
 fn progress(cx: &Context<'_>) -> Answer {
     let now = cx.state.pg_map.stamp;
     let mut out = String::new();
+    for job in &cx.state.balancer.borrow().moves {
+        let (moved, all) = (bytes(job.bytes_moved), bytes(job.bytes));
+        let why = if job.note.is_empty() { &job.state } else { &job.note };
+        out += &format!(
+            "Movement {}: {} ({why})\n    {:.0}%, {moved} of {all} moved\n",
+            job.id,
+            job.what,
+            job.progress * 100.0
+        );
+    }
     for (name, job) in cx.state.digest.jobs.iter().filter(|(_, j)| j.is_active()) {
         out += &format!("{}\n    {}\n", job.two_lines(name, now, 4), job.numbers());
     }
@@ -49,8 +60,17 @@ fn progress(cx: &Context<'_>) -> Answer {
 fn progress_json(cx: &Context<'_>) -> Answer {
     let now = cx.state.pg_map.stamp;
     let all = &cx.state.digest.jobs;
-    let events: Vec<_> =
-        all.iter().filter(|(_, j)| j.is_active()).map(|(name, j)| j.event(name, now)).collect();
+    let moves = cx.state.balancer.borrow();
+    let moves = moves.moves.iter().map(|m| {
+        json!({
+            "id": format!("move-{}", m.id),
+            "message": format!("Movement {}: {} ({})", m.id, m.what, m.state),
+            "progress": m.progress,
+            "refs": ["move"],
+        })
+    });
+    let jobs = all.iter().filter(|(_, j)| j.is_active()).map(|(name, j)| j.event(name, now));
+    let events: Vec<_> = moves.chain(jobs).collect();
     let completed: Vec<_> = cx.state.pg_map.jobs.completed().map(jobs::Completed::dump).collect();
     let jobs: serde_json::Map<_, _> =
         all.iter().map(|(name, j)| (name.clone(), j.dump())).collect();

@@ -1,7 +1,7 @@
 //! Balances the cluster by itself, while this manager serves and an operator wants it.
 
 use super::Inner;
-use crate::balancer::{self, Settings};
+use crate::balancer::{self, Move, Settings};
 use crate::commands::Ordered;
 use bytes::Bytes;
 use client::MonClient;
@@ -13,15 +13,22 @@ use types::errno::Errno;
 /// How often it is looked whether it is time to act: settings can be changed meanwhile.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How often the monitors are asked for movement jobs.
+const MOVES_PERIOD: Duration = Duration::from_secs(3);
+
 /// Makes a plan and carries it out, every `mgr/balancer/sleep_interval`, until this manager is
 /// replaced.
 pub(super) async fn balance(inner: Weak<Inner>) {
-    let mut last: Option<Instant> = None;
+    let (mut last, mut heard): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         tokio::time::sleep(TICK).await;
         let Some(m) = inner.upgrade() else { return };
         if m.stopping.get() || !m.serves() {
             return;
+        }
+        if heard.is_none_or(|h| h.elapsed() >= MOVES_PERIOD) {
+            heard = Some(Instant::now());
+            m.hear_of_moves().await;
         }
         let interval = Duration::from_secs(m.conf.borrow().u64("mgr/balancer/sleep_interval"));
         let now = super::now();
@@ -71,6 +78,16 @@ pub(super) async fn carry_out(mon: &MonClient, ordered: Ordered) -> crate::comma
 }
 
 impl Inner {
+    /// Asks the monitors which movement jobs are open. Without an answer, what is known stays.
+    async fn hear_of_moves(&self) {
+        let command = serde_json::json!({"prefix": "move ls", "format": "json"}).to_string();
+        let asked = self.mon.command(&command, Bytes::new());
+        let Ok(Ok(answer)) = tokio::time::timeout(MOVES_PERIOD, asked).await else { return };
+        if let Some(open) = Move::open(&answer.output).filter(|_| answer.code == 0) {
+            self.state.borrow().balancer.borrow_mut().moves = open;
+        }
+    }
+
     /// Takes over what an operator set of the balancer.
     pub(super) fn apply_balancer_settings(&self) {
         let settings = Settings::from_conf(&self.conf.borrow());

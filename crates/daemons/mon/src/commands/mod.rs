@@ -14,6 +14,7 @@ mod health_osd;
 mod log;
 mod mgr;
 mod mon;
+mod moves;
 mod osd_admin;
 mod osd_crush;
 mod osd_crush_edit;
@@ -64,6 +65,7 @@ pub static FAMILIES: &[&[Entry]] = &[
     log::COMMANDS,
     mgr::COMMANDS,
     mon::COMMANDS,
+    moves::COMMANDS,
     osd_admin::COMMANDS,
     osd_crush::COMMANDS,
     osd_crush_edit::COMMANDS,

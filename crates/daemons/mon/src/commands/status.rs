@@ -173,8 +173,10 @@ fn status_text(c: &Read<'_>) -> String {
         .digest
         .as_ref()
         .map_or_else(|| pgmap::Digest::default().status_text(), |d| d.status_text());
+    let job = super::moves::event(c.state, now).map(|(_, _, lines)| lines);
     if let Some(d) = &c.env.stats.digest {
-        let lines: Vec<String> = events(d).map(|(name, job)| job.two_lines(name, now, 6)).collect();
+        let others = events(d).map(|(name, job)| job.two_lines(name, now, 6));
+        let lines: Vec<String> = job.into_iter().chain(others).collect();
         if !lines.is_empty() {
             let _ = write!(out, "\n \n  progress:\n");
         }
@@ -201,7 +203,10 @@ fn progress_events(c: &Read<'_>) -> Value {
             json!({"message": message, "progress": job.progress(), "add_to_ceph_s": true}),
         )
     };
-    Value::Object(events(d).map(event).collect())
+    let job = super::moves::event(c.state, c.env.now).map(|(id, progress, message)| {
+        (id, json!({"message": message, "progress": progress, "add_to_ceph_s": true}))
+    });
+    Value::Object(job.into_iter().chain(events(d).map(event)).collect())
 }
 
 /// `x(active, since 5m), standbys: y, z` (Ceph: `MgrMap::print_summary`).

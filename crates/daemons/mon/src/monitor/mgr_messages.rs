@@ -147,6 +147,9 @@ impl Inner {
                 self.prune_purged_snaps(p, &d);
                 self.check_quotas(p, &d);
                 self.note_created(p, &d);
+                if let Some(line) = crate::moves::step(p, &d) {
+                    self.log_line(p, LogPriority::INFO, line);
+                }
                 self.step_pg_nums(p, &d);
             }
         });
@@ -210,6 +213,10 @@ impl Inner {
 
     /// Pools come nearer to the number of groups that they should have.
     fn step_pg_nums(&self, p: &mut Pending, digest: &pgmap::Digest) {
+        // A movement job knows the groups as they are.
+        if crate::moves::open(&p.state().moves).is_some() {
+            return;
+        }
         for (id, step) in crate::pg_num::steps(p.osd(), digest, &self.conf.borrow()) {
             let epoch = p.osd_epoch();
             if let crate::pg_num::Step::Unmap(groups) = &step {

@@ -21,6 +21,7 @@
 //! | `removedsnaps/POOL` | removed snapshots that clients manage |
 //! | `executed/SEQ` | requests of clients that were executed, with their answers |
 //! | `counters` | versions and the global id limit |
+//! | `move/ID` | movement jobs |
 //! | `rescued` | when a monitor last went on alone because the others were lost |
 
 mod central_log;
@@ -43,6 +44,7 @@ use crate::replica::{Machine, Row, Rows};
 use auth::{AuthName, EntityAuth, KeyServer, Rotation};
 use bytes::{BufMut, Bytes, BytesMut};
 use denc::{Decode, Encode, Features};
+use placement::movement::Job;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::{FsMap, IntervalSet, MgrMap, MonMap, OsdId, PoolId, ServiceMap, SnapId, Utime};
@@ -94,6 +96,8 @@ pub struct ClusterState {
     /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are
     /// purged, but a client may ask again.
     pub removed_snaps: Arc<BTreeMap<PoolId, IntervalSet>>,
+    /// Movement jobs.
+    pub moves: Arc<BTreeMap<u64, Arc<Job>>>,
     /// Requests of clients that were executed lately.
     pub executed: Arc<Executed>,
     /// Which group of monitors this is: 0 until one of them went on alone because a majority was
@@ -294,6 +298,10 @@ impl ClusterState {
                     }
                 }
             }
+            Change::Move(id, job) => {
+                w.set("move/", &id.to_be_bytes(), &job);
+                set(&mut self.moves, id, job.map(|j| Arc::new(*j)));
+            }
             Change::TrimLog(first) => {
                 for at in Arc::make_mut(&mut self.log).trim(first) {
                     w.del("log/", &at.to_be_bytes());
@@ -432,6 +440,10 @@ impl ClusterState {
                 }
                 "executed/" => {
                     Arc::make_mut(&mut s.executed).restore(number(prefix), Decode::from_bytes(v)?)
+                }
+                "move/" => {
+                    let job = Arc::new(Decode::from_bytes(v)?);
+                    Arc::make_mut(&mut s.moves).insert(number(prefix), job);
                 }
                 "rescued" => s.rescued = Decode::from_bytes(v)?,
                 "counters" => {

@@ -4,6 +4,7 @@ use super::Execution;
 use auth::{AuthName, EntityAuth, Rotation};
 use bytes::{Bytes, BytesMut};
 use denc::{BufMut, Decode, DecodeError, Encode, Features, Reader};
+use placement::movement::Job;
 use std::collections::BTreeMap;
 use types::{
     Epoch, FsMap, LogEntry, MgrMap, MonMap, OsdId, OsdMapIncremental, PgId, ServiceMap, Utime,
@@ -66,6 +67,8 @@ pub enum Change {
     TrimLog(u64),
     /// A request of a client was executed by this batch.
     Executed(Box<Execution>),
+    /// A movement job; `None` forgets it.
+    Move(u64, Option<Box<Job>>),
 }
 
 /// A muted health check (Ceph: `health_mute_t`).
@@ -159,4 +162,5 @@ changes! {
     19 TrimLog(first);
     20 Executed(execution);
     21 MdsMetadata(gid, metadata);
+    22 Move(id, job);
 }
