@@ -218,7 +218,7 @@ pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Res
         return Ok(());
     }
     let (_, key) = new_osd(mon, &entry.uuid, Some(entry.id)).await?;
-    place_osd(home, mon, entry, key, None).await
+    place_osd(home, mon, entry, key, None, None).await
 }
 
 /// Gives an OSD its place in the CRUSH map and writes its keyring.
@@ -228,10 +228,11 @@ pub async fn place_osd(
     entry: &OsdEntry,
     key: CryptoKey,
     host: Option<&str>,
+    weight: Option<f64>,
 ) -> Result<()> {
     let name = AuthName::new(EntityType::OSD, entry.id.to_string());
     let dir = format!("osd.{}", entry.id);
-    let weight = entry.size as f64 / (1u64 << 40) as f64;
+    let weight = weight.unwrap_or(entry.size as f64 / (1u64 << 40) as f64);
     let here = mon::host::hostname();
     let host = host
         .unwrap_or(&here)

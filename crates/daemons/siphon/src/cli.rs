@@ -192,6 +192,10 @@ pub struct AddOsd {
     /// Host in the CRUSH map; this machine's name if there is none.
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
+    /// Weight in the CRUSH map; its size in TiB if there is none. With 0 no data comes before
+    /// `siphon move start grow`.
+    #[arg(long, value_name = "W")]
+    pub crush_weight: Option<f64>,
 }
 
 #[derive(Args, Clone)]

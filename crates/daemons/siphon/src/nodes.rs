@@ -165,6 +165,9 @@ fn add_osd(args: AddOsd) -> Result<()> {
     if let Some(host) = args.host.as_deref().filter(|h| !crush::is_valid_name(h)) {
         bail!("{host:?} is no name for a host");
     }
+    if let Some(weight) = args.crush_weight.filter(|w| !(0.0..=65535.0).contains(w)) {
+        bail!("a weight is a number from 0 to 65535, not {weight}");
+    }
     let size = match &args.device {
         Some(device) => bootstrap::device_size(device)?,
         None => args.size,
@@ -187,7 +190,8 @@ fn add_osd(args: AddOsd) -> Result<()> {
             _ => {}
         }
         let entry = OsdEntry { id, uuid, size, device: args.device.clone() };
-        bootstrap::place_osd(&dir, &mon, &entry, key, args.host.as_deref()).await?;
+        let (host, weight) = (args.host.as_deref(), args.crush_weight);
+        bootstrap::place_osd(&dir, &mon, &entry, key, host, weight).await?;
         println!("{id}");
         osds.push(entry);
         Ok(osds)

@@ -222,7 +222,7 @@ fn show_plan(c: &Read<'_>) -> Answer {
                 "maps": plan.maps,
                 "pgs": plan.pgs,
                 "bytes": plan.bytes,
-                "seconds_at_rate": (limits.rate > 0).then(|| plan.bytes / limits.rate.max(1)),
+                "seconds_at_rate": plan.bytes.checked_div(limits.rate),
                 "peaks": peak,
                 "backfillfull_ratio": map.backfillfull_ratio,
                 "skipped": plan.skipped,
@@ -237,13 +237,9 @@ fn show_plan(c: &Read<'_>) -> Answer {
                 plan.maps,
                 bytes(plan.bytes)
             );
-            if limits.rate > 0 {
-                let _ = writeln!(
-                    out,
-                    "at least {} at {}/s",
-                    pretty(plan.bytes / limits.rate),
-                    bytes(limits.rate)
-                );
+            if let Some(seconds) = plan.bytes.checked_div(limits.rate) {
+                let rate = bytes(limits.rate);
+                let _ = writeln!(out, "at least {} at {rate}/s", pretty(seconds));
             }
             if let Some((osd, part)) = fullest {
                 let _ = writeln!(
