@@ -692,7 +692,7 @@ class Client:
         """What the client and the OSDs say of what is under way."""
         said = [f"client: {json.dumps(requests_of(self.directory.name))}"]
         for osd in self.command(prefix="osd dump")["osds"]:
-            for prefix in ("dump_ops_in_flight", "list_pgs"):
+            for prefix in ("dump_ops_in_flight", "objecter_requests", "list_pgs"):
                 try:
                     code, out, text = self.admin.osd_command(osd["osd"], json.dumps({"prefix": prefix, "format": "json"}), b"", timeout=10)
                     said.append(f"osd.{osd['osd']} {prefix}: {code} {text} {out.decode(errors='replace')}")

@@ -56,8 +56,8 @@ pub use mon::{
     parse_mon_host,
 };
 pub use objecter::{
-    Handler, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request, Scope,
-    Watch, WatchEvent,
+    Handler, InFlight, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request,
+    Scope, Watch, WatchEvent,
 };
 pub use operation::{ChecksumKind, Comparison, CopyFrom, OmapPage, Operation, Sparse, Stat};
 pub use rados::Rados;

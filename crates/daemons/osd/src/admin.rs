@@ -32,6 +32,8 @@ pub struct Admin {
     pub changed: Box<dyn Fn()>,
     /// How long pings of other OSDs take.
     pub ping_times: Box<dyn Fn() -> BTreeMap<OsdId, PingTimes>>,
+    /// What this OSD has asked others for as their client, and the map that it went by.
+    pub requests: Box<dyn Fn() -> (Epoch, Vec<client::InFlight>)>,
     /// The oldest map kept, and the newest one.
     pub maps: Box<dyn Fn() -> (Epoch, Epoch)>,
     /// Reports to the mgr at once; the number of that report.
@@ -104,6 +106,7 @@ commands! {
     "dump_op_pq_state name=tenants,type=CephInt,req=false", "dump op queue state", "r", Run::Shard(shard_admin::queue_state);
     "dump_qos", "dump what classes and tenants are promised, ask for and are served", "r", Run::DumpQos;
     "dump_osd_network name=value,type=CephInt,req=false", "Dump osd heartbeat network ping times", "r", Run::Now(dump_osd_network);
+    "objecter_requests", "show in-progress osd requests", "r", Run::Now(objecter_requests);
     "dump_watchers", "show clients which have active watches, and on which objects", "r", Run::Shard(shard_admin::dump_watchers);
     "list_pgs", "list placement groups of this OSD", "r", Run::Shard(shard_admin::list_pgs);
     "query name=pgid,type=CephPgid,req=false", "show details of a specific pg", "r", Run::Shard(admin_query::query);
@@ -227,6 +230,38 @@ fn flush_pg_stats(a: &Admin, _: &Args) -> Result<Reply, Refusal> {
         Some(seq) => Ok(Reply::data(format!("{seq}\n"))),
         None => Err(Refusal::new(Errno::EAGAIN, "the OSD stops")),
     }
+}
+
+/// What copies between objects wait for (Ceph: `Objecter::dump_requests`).
+fn objecter_requests(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let (epoch, all) = (a.requests)();
+    let name = |scope: &client::Scope| match scope {
+        client::Scope::Object { name, .. } => String::from_utf8_lossy(name).into_owned(),
+        client::Scope::Pg { .. } => String::new(),
+    };
+    let ops = all.iter().map(|op| {
+        json!({
+            "tid": op.tid,
+            "pg": op.placed.as_ref().map(|p| p.0.pgid.to_string()),
+            // As Ceph shows one that is nowhere.
+            "osd": op.sent_to.map_or(-1, |osd| osd.0),
+            "primary": op.placed.as_ref().and_then(|p| p.1).map_or(-1, |osd| osd.0),
+            "epoch": op.placed.as_ref().map(|p| p.2.0),
+            "object_id": name(&op.scope),
+            "object_locator": format!("@{}", op.scope.pool()),
+            "paused": u8::from(op.paused),
+            "attempts": op.attempts,
+            "osd_ops": op.ops.iter().map(|o| o.code.to_string()).collect::<Vec<_>>(),
+        })
+    });
+    let none: [(); 0] = [];
+    reply(
+        args,
+        json!({
+            "osdmap_epoch": epoch.0, "ops": ops.collect::<Vec<_>>(), "linger_ops": none,
+            "pool_ops": none, "pool_stat_ops": none, "statfs_ops": none, "command_ops": none,
+        }),
+    )
 }
 
 /// Lines of the log are written as they come: there is nothing to wait for.

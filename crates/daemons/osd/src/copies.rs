@@ -10,7 +10,7 @@ use objops::{Op, OpArgs, OpCode, OsdFlags};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use types::rados::copy_from;
-use types::{Errno, ObjectId, ObjectLocator, SnapContext, SnapId, Utime};
+use types::{Epoch, Errno, ObjectId, ObjectLocator, SnapContext, SnapId, Utime};
 
 /// See the module. The client exists only once the first copy is asked for.
 pub struct Copies {
@@ -47,6 +47,13 @@ impl Copies {
         if let Some(o) = self.objecter.get() {
             o.handle_mon_message(m);
         }
+    }
+
+    /// The reads that have no answer yet, and the newest map that the client has.
+    pub fn in_flight(&self) -> (Epoch, Vec<client::InFlight>) {
+        self.objecter
+            .get()
+            .map_or_else(Default::default, |o| (o.shared_map().epoch(), o.in_flight()))
     }
 
     /// Ends the client.

@@ -1384,6 +1384,7 @@ fn admin_commands_answer() {
             osd_fsid: types::Fsid::default(),
             changed: Box::new(move || count.set(count.get() + 1)),
             ping_times: Box::new(Default::default),
+            requests: Box::new(Default::default),
             maps: Box::new(|| (Epoch(1), Epoch(1))),
             flush_stats: Box::new(|| None),
             state: Box::new(|| "active"),

@@ -80,6 +80,13 @@ impl Policy {
         Policy::of(false, false, true, true, true)
     }
 
+    /// The server's side of a peer that comes as a lossy client: of an OSD that reads objects for a
+    /// copy from another one. It has the addresses of the peer, so that it must not be taken for
+    /// the connection with the peer; and it never resumes a session, so that none is kept for it.
+    pub const fn for_lossy_client(self) -> Self {
+        Policy::stateless_server().with_features(self.supported, self.required)
+    }
+
     /// The same policy with other features.
     pub const fn with_features(mut self, supported: Features, required: Features) -> Self {
         self.supported = supported;

@@ -857,8 +857,11 @@ impl Protocol {
     ) -> Result<Option<Event>, ProtocolError> {
         let (addrs, target, num): (EntityAddrVec, EntityAddr, i64) = r.get()?;
         let (global_seq, supported, _required): (u64, u64, u64) = r.get()?;
-        let (_flags, client_cookie): (u64, u64) = r.get()?;
+        let (flags, client_cookie): (u64, u64) = r.get()?;
         self.check_addrs(&addrs)?;
+        if flags & FLAG_LOSSY != 0 && !self.policy.lossy {
+            self.policy = self.policy.for_lossy_client();
+        }
         if !self.local.addrs.contains(&target) {
             return Err(ProtocolError::WrongPeer("it wants to reach somebody else"));
         }

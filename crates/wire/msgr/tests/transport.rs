@@ -436,3 +436,35 @@ fn a_disposable_connection_says_what_it_has_to_say() {
         assert!(conn.is_down());
     });
 }
+
+/// An OSD that reads from another one as a client does so under its own addresses, beside the
+/// connection of the two OSDs.
+#[test]
+fn a_lossy_client_of_lossless_peers_is_a_session_of_its_own() {
+    for mode in [ConMode::Crc, ConMode::Secure] {
+        local(async {
+            let s = secrets(now(), &mut rng(1));
+            let (a, b) = peers(&s, mode);
+            let peer = b.m.connect(EntityType::MON, a.m.addrs());
+            let name = EntityName::new(EntityType::MON, 1);
+            let c = node(&s, name, mode, Policy::lossy_client(), Limits::default());
+            c.m.set_addrs(b.m.addrs());
+            a.inbox.echo.set(true);
+            for round in 0..10 {
+                peer.send(message(round, 50, 0));
+                b.inbox.until(|i| i.count() as u64 > round).await;
+                let conn = c.m.connect(EntityType::MON, a.m.addrs());
+                for n in 0..3 {
+                    conn.send(message(3 * round + n, 50, 0));
+                }
+                c.inbox.until(|i| i.count() as u64 == 3 * (round + 1)).await;
+                conn.mark_down();
+                a.inbox.until(|i| i.resets.get() as u64 == round + 1).await;
+            }
+            assert_eq!(tids(&b), (0..10).collect::<Vec<_>>());
+            assert_eq!(tids(&c), (0..30).collect::<Vec<_>>());
+            assert!(!peer.is_down());
+            assert_eq!((b.inbox.resets.get(), c.inbox.resets.get()), (0, 0));
+        });
+    }
+}

@@ -19,7 +19,7 @@ mod sessions;
 
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
-pub use request::{OpOutcome, Request, Scope};
+pub use request::{InFlight, OpOutcome, Request, Scope};
 
 use crate::error::{ClientError, Result};
 use crate::mon::{MonClient, MonEvents};
@@ -226,6 +226,11 @@ impl Objecter {
     /// was sent may be carried out all the same.
     pub async fn submit(&self, request: Request) -> Result<OpOutcome> {
         self.0.submit(request).await
+    }
+
+    /// The requests that have no answer yet.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        self.0.in_flight()
     }
 
     /// Closes all sessions with OSDs and the manager, as if the network had failed; they are

@@ -1,7 +1,9 @@
 //! The requests in flight.
 
 use super::sessions::Peer;
-use super::{Forget, Inner, OP_PRIORITY, OpOutcome, Request, Scope, encode_features, peer_of};
+use super::{
+    Forget, InFlight, Inner, OP_PRIORITY, OpOutcome, Request, Scope, encode_features, peer_of,
+};
 use crate::error::{ClientError, Result};
 use crate::shared_map::{Placed, Route};
 use messages::{OsdOp, OsdOpReply, Payload};
@@ -176,6 +178,21 @@ impl Inner {
         op.attempts += 1;
         op.sent_to = Some(osd);
         conn.send(message);
+    }
+
+    /// What has no answer yet.
+    pub(super) fn in_flight(&self) -> Vec<InFlight> {
+        let ops = self.ops.borrow();
+        let all = ops.iter().map(|(tid, op)| InFlight {
+            tid: *tid,
+            scope: op.request.scope.clone(),
+            placed: op.route.as_ref().map(|r| (r.placed.at.pgid, r.placed.at.primary, r.epoch)),
+            sent_to: op.sent_to,
+            paused: op.route.as_ref().is_some_and(|r| r.paused),
+            attempts: op.attempts,
+            ops: op.request.ops.clone(),
+        });
+        all.collect()
     }
 
     fn tids(&self, concerned: impl Fn(&Pending) -> bool) -> Vec<u64> {

@@ -4,7 +4,26 @@ use crate::error::{ClientError, Result};
 use bytes::Bytes;
 use messages::{Op, OpArgs};
 use types::rados::OsdFlags;
-use types::{Epoch, ObjectLocator, PgId, PoolId, SnapContext, SnapId, Utime};
+use types::{Epoch, ObjectLocator, OsdId, PgId, PoolId, SnapContext, SnapId, SpgId, Utime};
+
+/// A request that has no answer yet, for diagnosis.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    /// Its number.
+    pub tid: u64,
+    /// What it is about.
+    pub scope: Scope,
+    /// Where its PG is served, and by the map of which epoch; nothing without a map.
+    pub placed: Option<(SpgId, Option<OsdId>, Epoch)>,
+    /// The OSD that has it, if one has.
+    pub sent_to: Option<OsdId>,
+    /// It waits for another map.
+    pub paused: bool,
+    /// How often it was sent.
+    pub attempts: i32,
+    /// What it consists of.
+    pub ops: Vec<Op>,
+}
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -641,7 +641,7 @@ impl Daemon {
         let own = self.superblock.borrow();
         let (w1, w2) = (Rc::downgrade(self), Rc::downgrade(self));
         let (w3, w4) = (Rc::downgrade(self), Rc::downgrade(self));
-        let w5 = Rc::downgrade(self);
+        let (w5, copies) = (Rc::downgrade(self), self.copies.clone());
         let maps = move || {
             let d = w2.upgrade();
             d.map_or_else(Default::default, |d| (d.superblock.borrow().oldest, d.epoch()))
@@ -656,6 +656,7 @@ impl Daemon {
             ping_times: Box::new(move || {
                 w3.upgrade().map_or_else(Default::default, |d| d.pings.beats.borrow().times())
             }),
+            requests: Box::new(move || copies.in_flight()),
             maps: Box::new(maps),
             flush_stats: Box::new(move || w5.upgrade().map(|d| d.flush_stats())),
             state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
