@@ -7,7 +7,8 @@ which they were sent; versions; the order of answers. The model knows what an an
   which they were sent; writes and ordered reads are answered in that order.
 * A balanced read, also one that is ordered, shows a state of the object between the last write that was answered when it was sent, and the last
   write that was sent when it was answered; never an older one than a read that had its answer before.
-* With `--stock`, writes that change nothing and reads of snapshots are answered in any order.
+* With `--stock`, writes that change nothing and reads of snapshots are answered in any order, and such reads overtake
+  writes that were sent before the snapshot was taken.
 * With `--down`, OSDs are marked down meanwhile; with `--away`, something else takes them away. A read that is sent
   again may show later states, and one that is not ordered overtakes writes that wait for recovery.
 
@@ -602,7 +603,8 @@ class Model:
                 different = read.differs(r.code, self.at_snap[read.snap][r.name])
                 last = self.snap_position.get(read.snap, {}).get(r.name, 0)
                 # What was sent before the snapshot was taken need not be done yet for a read that is not ordered.
-                overtakes = read.flags & BALANCE or (self.options.down or self.options.away) and not read.flags & ORDERED
+                away = self.options.down or self.options.away
+                overtakes = read.flags & BALANCE or self.options.stock or away and not read.flags & ORDERED
                 early = range(r.answered_then, last) if overtakes else ()
                 if different and all(read.differs(r.code, states[n]) for n in early):
                     raise Wrong(f"{r}: {different}")
