@@ -1,0 +1,559 @@
+//! A client that caches what its capabilities allow: names below a directory of which it has `Fs`,
+//! attributes, and changes that it tells the server when it is asked to or likes to.
+
+use crate::model::{Local, Seen};
+use mds::{
+    CapAttrs, CapsMessage, CapsOp, CapsUpdate, Claim, ClientId, Event, Extra, FilePath, Ino, Inode,
+    InodeStat, LayoutHints, Name, Op, Release, Reply, Request, SessionEvent, SessionMessage,
+    SetAttr, XattrMode, caps,
+};
+use sim::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use types::Utime;
+
+/// What a client has of an inode.
+#[derive(Clone, Default, Debug)]
+pub struct Cap {
+    /// The capability.
+    pub id: u64,
+    /// What it has.
+    pub issued: u32,
+    wanted: u32,
+    seq: u32,
+    issue_seq: u32,
+    inode: Inode,
+    dirty: u32,
+    max_size: u64,
+    names: BTreeMap<Name, Ino>,
+    complete: bool,
+}
+
+/// A flush that is not durable yet.
+#[derive(Clone, Debug)]
+struct Flush {
+    update: CapsUpdate,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its number.
+    pub id: ClientId,
+    /// Its session is open.
+    pub open: bool,
+    /// It answers nothing any more.
+    pub dead: bool,
+    /// Inodes of which it has capabilities.
+    pub caps: BTreeMap<Ino, Cap>,
+    /// The request without an answer.
+    pub waiting: Option<Request>,
+    flushes: BTreeMap<u64, Flush>,
+    next_tid: u64,
+    next_flush: u64,
+    /// Directories and others that it has heard of.
+    known: BTreeMap<Ino, bool>,
+    clock: u32,
+}
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// It tells the server something.
+    Send(Event),
+    /// It does something by itself.
+    Local(Local),
+}
+
+const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g"];
+
+impl Client {
+    /// A client without a session.
+    pub fn new(id: ClientId) -> Self {
+        Client {
+            id,
+            open: false,
+            dead: false,
+            caps: BTreeMap::new(),
+            waiting: None,
+            flushes: BTreeMap::new(),
+            next_tid: 1,
+            next_flush: 1,
+            known: BTreeMap::from([(Ino::ROOT, true)]),
+            clock: 1_000,
+        }
+    }
+
+    /// Whether nothing of it is under way.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_none() && self.flushes.is_empty()
+    }
+
+    /// Whether the server knows all that it changed.
+    pub fn is_clean(&self) -> bool {
+        self.flushes.is_empty() && self.caps.values().all(|c| c.dirty == 0)
+    }
+
+    fn stamp(&mut self) -> Utime {
+        self.clock += 1;
+        Utime::new(self.clock, 0)
+    }
+
+    fn pick(&self, rng: &mut Rng, dirs: bool) -> Option<Ino> {
+        let list: Vec<Ino> =
+            self.known.iter().filter(|(_, d)| **d == dirs).map(|(i, _)| *i).collect();
+        if list.is_empty() { None } else { Some(list[rng.range(0, list.len() as u64) as usize]) }
+    }
+
+    /// What it does next, if it is idle.
+    pub fn step(&mut self, rng: &mut Rng) -> Vec<Step> {
+        if !self.open || self.waiting.is_some() || self.dead {
+            return Vec::new();
+        }
+        let roll = rng.range(0, 100);
+        if roll < 8 {
+            return self.drop_one(rng);
+        }
+        if roll < 14 {
+            return self.flush_one(rng);
+        }
+        if roll < 45
+            && let Some(local) = self.local(rng)
+        {
+            return vec![Step::Local(local)];
+        }
+        match self.request(rng) {
+            Some(request) => {
+                self.waiting = Some(request.clone());
+                vec![Step::Send(Event::Request(self.id, request))]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Something that its capabilities allow without the server.
+    fn local(&mut self, rng: &mut Rng) -> Option<Local> {
+        let inos: Vec<Ino> = self.caps.keys().copied().collect();
+        if inos.is_empty() {
+            return None;
+        }
+        let ino = inos[rng.range(0, inos.len() as u64) as usize];
+        let write = rng.permille(400);
+        let perm = rng.range(0, 0o1000) as u32;
+        let name = Name::from_static(NAMES[rng.range(0, NAMES.len() as u64) as usize].as_bytes());
+        let more = rng.range(1, 5_000);
+        let stamp = self.stamp();
+        let cap = self.caps.get_mut(&ino)?;
+        if write && cap.issued & caps::AUTH_EXCL != 0 && perm.is_multiple_of(2) {
+            cap.inode.mode = cap.inode.mode & mds::types::mode::TYPE | perm;
+            cap.inode.ctime = stamp;
+            cap.dirty |= caps::AUTH_EXCL;
+            return Some(Local::Chmod(ino, perm));
+        }
+        // A client writes only what it was opened for.
+        if write && cap.issued & cap.wanted & caps::FILE_WR != 0 {
+            // Writers that share a file do not know its size: they write somewhere.
+            let base = if cap.issued & caps::FILE_EXCL != 0 { cap.inode.size } else { 0 };
+            let size = base + more;
+            if size > cap.max_size {
+                return None;
+            }
+            cap.inode.size = cap.inode.size.max(size);
+            cap.inode.mtime = stamp;
+            cap.dirty |= caps::FILE_WR;
+            return Some(Local::Write(ino, size));
+        }
+        if cap.inode.is_dir() && cap.issued & caps::FILE_SHARED != 0 {
+            match cap.names.get(&name) {
+                Some(found) => return Some(Local::Lookup(ino, name, Some(*found))),
+                None if cap.complete => return Some(Local::Lookup(ino, name, None)),
+                None => {}
+            }
+        }
+        let mask = cap.issued & caps::ANY_SHARED;
+        (mask != 0).then(|| Local::Getattr(ino, mask, Seen::of(&cap.inode)))
+    }
+
+    fn request(&mut self, rng: &mut Rng) -> Option<Request> {
+        let dir = self.pick(rng, true)?;
+        let other = self.pick(rng, true)?;
+        let file = self.pick(rng, false);
+        let any = if rng.permille(300) { dir } else { file.unwrap_or(dir) };
+        let name = |rng: &mut Rng| {
+            Name::from_static(NAMES[rng.range(0, NAMES.len() as u64) as usize].as_bytes())
+        };
+        let (a, b) = (name(rng), name(rng));
+        let at = |ino: Ino, path: &Name| FilePath { ino, path: path.clone() };
+        let this = |ino: Ino| FilePath { ino, path: Name::new() };
+        let none = FilePath::default();
+        let mode = rng.range(0, 0o1000) as u32;
+        let wanted = match rng.range(0, 3) {
+            0 => caps::for_mode(true, false, false),
+            1 => caps::for_mode(false, true, false),
+            _ => caps::for_mode(true, true, false),
+        };
+        let mask = [
+            caps::AUTH_SHARED,
+            caps::LINK_SHARED,
+            caps::XATTR_SHARED,
+            caps::FILE_SHARED,
+            caps::ANY_SHARED,
+            0,
+        ][rng.range(0, 6) as usize];
+        let (op, path, path2) = match rng.range(0, 32) {
+            0..6 => {
+                let exclusive = rng.permille(500);
+                let op = Op::Create {
+                    mode,
+                    wanted,
+                    exclusive,
+                    truncate: false,
+                    layout: LayoutHints::default(),
+                };
+                (op, at(dir, &a), none)
+            }
+            6..9 => (Op::Mkdir { mode }, at(dir, &a), none),
+            9 => (Op::Symlink { target: b }, at(dir, &a), none),
+            10..13 => (Op::Unlink, at(dir, &a), none),
+            13..15 => (Op::Rmdir, at(dir, &a), none),
+            15..19 => (Op::Rename, at(dir, &a), at(other, &b)),
+            19..21 => (Op::Link, at(dir, &a), this(file?)),
+            21..24 => (Op::Lookup { mask }, at(dir, &a), none),
+            24..26 => (Op::Getattr { mask }, this(any), none),
+            26 => {
+                let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+                (Op::Setattr(set), this(any), none)
+            }
+            27 => {
+                let set = SetAttr { size: Some(rng.range(0, 20_000)), ..SetAttr::default() };
+                (Op::Setattr(set), this(any), none)
+            }
+            28 => {
+                let mode = XattrMode::Any;
+                (Op::Setxattr { name: a, value: b, mode }, this(any), none)
+            }
+            29 => (Op::Rmxattr { name: a }, this(any), none),
+            30 => (Op::Open { wanted, truncate: rng.permille(200) }, this(file?), none),
+            _ => {
+                let after = rng.permille(500).then_some(b);
+                let max_entries = rng.range(0, 5) as u32;
+                (Op::Readdir { after, max_entries, max_bytes: 0 }, this(dir), none)
+            }
+        };
+        let mut releases = Vec::new();
+        // As libcephfs: what a change takes back anyway is given back with the request.
+        if op.is_write() && rng.permille(500) {
+            for ino in BTreeSet::from([path.ino, path2.ino]) {
+                if let Some(cap) = self.caps.get_mut(&ino)
+                    && cap.issued & caps::FILE_EXCL == 0
+                    && cap.inode.is_dir()
+                {
+                    cap.issued &= !caps::FILE_SHARED;
+                    cap.names.clear();
+                    cap.complete = false;
+                    releases.push(Release {
+                        ino,
+                        cap_id: cap.id,
+                        caps: cap.issued,
+                        wanted: cap.wanted,
+                        seq: cap.seq,
+                        issue_seq: cap.issue_seq,
+                    });
+                }
+            }
+        }
+        let stamp = self.stamp();
+        let tid = self.next_tid;
+        self.next_tid += 1;
+        Some(Request { tid, oldest_tid: tid, uid: 0, gid: 0, stamp, path, path2, releases, op })
+    }
+
+    /// Makes the message with which it tells what it changed, what it keeps and what it wants.
+    fn update(&mut self, ino: Ino) -> Option<CapsUpdate> {
+        let cap = self.caps.get_mut(&ino)?;
+        let inode = &cap.inode;
+        let attrs = CapAttrs {
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            size: inode.size,
+            mtime: inode.mtime,
+            atime: inode.atime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+            time_warp_seq: inode.time_warp_seq,
+            change_attr: inode.change_attr,
+            xattrs: None,
+        };
+        let dirty = std::mem::take(&mut cap.dirty);
+        let mut update = CapsUpdate {
+            ino,
+            cap_id: cap.id,
+            seq: cap.seq,
+            issue_seq: cap.issue_seq,
+            caps: cap.issued,
+            wanted: cap.wanted,
+            dirty,
+            attrs,
+            ..CapsUpdate::default()
+        };
+        if dirty != 0 {
+            let tid = self.next_flush;
+            self.next_flush += 1;
+            update.flush = Some(tid);
+            self.flushes.insert(tid, Flush { update: update.clone() });
+        }
+        update.oldest_flush = self.flushes.keys().next().copied().unwrap_or(self.next_flush);
+        Some(update)
+    }
+
+    /// Tells changes of an inode, or wants more room, or closes it.
+    fn flush_one(&mut self, rng: &mut Rng) -> Vec<Step> {
+        let inos: Vec<Ino> = self.caps.keys().copied().collect();
+        if inos.is_empty() {
+            return Vec::new();
+        }
+        let ino = inos[rng.range(0, inos.len() as u64) as usize];
+        if rng.permille(500)
+            && let Some(cap) = self.caps.get_mut(&ino)
+        {
+            cap.wanted = 0;
+        }
+        let room = if rng.permille(300) { rng.range(1, 1 << 24) } else { 0 };
+        match self.update(ino) {
+            Some(update) => {
+                let update = CapsUpdate { max_size: room, ..update };
+                vec![Step::Send(Event::Caps(self.id, update))]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Drops an inode that it does not need.
+    fn drop_one(&mut self, rng: &mut Rng) -> Vec<Step> {
+        let flushing: BTreeSet<Ino> = self.flushes.values().map(|f| f.update.ino).collect();
+        let inos: Vec<Ino> = self
+            .caps
+            .iter()
+            .filter(|(ino, c)| c.dirty == 0 && c.wanted == 0 && !flushing.contains(ino))
+            .map(|(ino, _)| *ino)
+            .collect();
+        if inos.is_empty() {
+            return Vec::new();
+        }
+        self.drop_cap(inos[rng.range(0, inos.len() as u64) as usize])
+    }
+
+    fn drop_cap(&mut self, ino: Ino) -> Vec<Step> {
+        let Some(cap) = self.caps.remove(&ino) else { return Vec::new() };
+        vec![Step::Send(Event::CapRelease(self.id, vec![(ino, cap.id, cap.issue_seq)]))]
+    }
+
+    /// Closes and flushes all, and then drops all.
+    pub fn wind_down(&mut self) -> Vec<Step> {
+        if self.waiting.is_some() || !self.open {
+            return Vec::new();
+        }
+        let inos: Vec<Ino> = self.caps.keys().copied().collect();
+        let mut steps = Vec::new();
+        for ino in inos {
+            let busy = self.flushes.values().any(|f| f.update.ino == ino);
+            let Some(cap) = self.caps.get_mut(&ino) else { continue };
+            if cap.dirty != 0 || cap.wanted != 0 {
+                cap.wanted = 0;
+                if let Some(update) = self.update(ino) {
+                    steps.push(Step::Send(Event::Caps(self.id, update)));
+                }
+            } else if !busy {
+                steps.extend(self.drop_cap(ino));
+            }
+        }
+        steps
+    }
+
+    /// Takes what a record shows, as far as the client does not know better.
+    fn learn(&mut self, stat: &InodeStat) {
+        let ino = stat.inode.ino;
+        self.known.insert(ino, stat.inode.is_dir());
+        if stat.cap.cap_id == 0 {
+            return;
+        }
+        let keep = self.own(ino);
+        let cap = self.caps.entry(ino).or_default();
+        cap.id = stat.cap.cap_id;
+        let had = std::mem::replace(&mut cap.issued, stat.cap.caps);
+        if had & caps::FILE_SHARED == 0 {
+            cap.names.clear();
+            cap.complete = false;
+        }
+        cap.seq = stat.cap.seq;
+        cap.issue_seq = stat.cap.seq;
+        cap.wanted |= stat.cap.wanted;
+        cap.max_size = stat.max_size;
+        take_attrs(&mut cap.inode, &stat.inode, keep);
+    }
+
+    /// Groups of an inode that the client has changed and the server may not know.
+    fn own(&self, ino: Ino) -> u32 {
+        let flushing = self
+            .flushes
+            .values()
+            .filter(|f| f.update.ino == ino)
+            .fold(0, |d, f| d | f.update.dirty);
+        flushing | self.caps.get(&ino).map_or(0, |c| c.dirty)
+    }
+
+    /// What of an inode the client knows better than the server.
+    pub fn knows_better(&self, ino: Ino) -> u32 {
+        let own = self.own(ino);
+        let auth = if own & caps::AUTH_EXCL != 0 { caps::AUTH_SHARED } else { 0 };
+        let file = if own & (caps::FILE_WR | caps::FILE_EXCL) != 0 { caps::FILE_SHARED } else { 0 };
+        auth | file
+    }
+
+    /// A message about capabilities.
+    pub fn caps_message(&mut self, message: &CapsMessage) -> Vec<Step> {
+        let ino = message.inode.ino;
+        if let CapsOp::FlushAck { flush, .. } = message.op {
+            self.flushes.remove(&flush);
+            return Vec::new();
+        }
+        let keep = self.own(ino);
+        let Some(cap) = self.caps.get_mut(&ino) else {
+            // It has been dropped; the server will hear of it.
+            return Vec::new();
+        };
+        if cap.id != message.cap_id {
+            return Vec::new();
+        }
+        cap.issued = message.caps;
+        cap.seq = message.seq;
+        cap.max_size = message.max_size;
+        take_attrs(&mut cap.inode, &message.inode, keep);
+        if cap.issued & caps::FILE_SHARED == 0 {
+            cap.names.clear();
+            cap.complete = false;
+        }
+        if message.op != CapsOp::Revoke {
+            return Vec::new();
+        }
+        self.update(ino).map(|u| Step::Send(Event::Caps(self.id, u))).into_iter().collect()
+    }
+
+    /// An answer. Says which request it is for.
+    pub fn reply(&mut self, reply: &Reply) -> Option<Request> {
+        let request = self.waiting.take_if(|r| r.tid == reply.tid)?;
+        for stat in reply.dentry.iter().map(|d| &d.dir).chain(&reply.target) {
+            self.learn(stat);
+        }
+        // Done before, and answered without a trace: names that it changed are not known.
+        if reply.result == 0 && request.op.is_write() && reply.dentry.is_none() {
+            for ino in [request.path.ino, request.path2.ino] {
+                if let Some(cap) = self.caps.get_mut(&ino) {
+                    cap.names.clear();
+                    cap.complete = false;
+                }
+            }
+        }
+        if let Some(d) = &reply.dentry
+            && let Some(cap) = self.caps.get_mut(&d.dir.inode.ino)
+            && cap.issued & caps::FILE_SHARED != 0
+        {
+            match (&reply.target, &request.op) {
+                (_, Op::Unlink | Op::Rmdir) => cap.names.remove(&d.name),
+                (Some(target), _) => cap.names.insert(d.name.clone(), target.inode.ino),
+                _ => None,
+            };
+        }
+        if let (0, Op::Rename) = (reply.result, &request.op) {
+            let path = &request.path2;
+            let same = *path == request.path;
+            let linked = reply.dentry.is_some() && !same;
+            if linked && let Some(cap) = self.caps.get_mut(&path.ino) {
+                // Two names of one inode stay; the client cannot tell, and asks again.
+                cap.names.remove(&path.path);
+                cap.complete = false;
+            }
+        }
+        if let (Op::Readdir { after, .. }, Extra::Page { end, entries, .. }) =
+            (&request.op, &reply.extra)
+        {
+            for (_, _, stat) in entries {
+                self.learn(stat);
+            }
+            if let Some(cap) = self.caps.get_mut(&request.path.ino)
+                && cap.issued & caps::FILE_SHARED != 0
+            {
+                for (name, _, stat) in entries {
+                    cap.names.insert(name.clone(), stat.inode.ino);
+                }
+                if *end && after.is_none() {
+                    cap.complete = true;
+                }
+            }
+        }
+        if reply.result == -types::Errno::ESTALE.0 {
+            self.known.remove(&request.path.ino);
+            self.known.remove(&request.path2.ino);
+            self.known.insert(Ino::ROOT, true);
+        }
+        Some(request)
+    }
+
+    /// A word about its session.
+    pub fn session(&mut self, message: SessionMessage) {
+        match message {
+            SessionMessage::Open => self.open = true,
+            SessionMessage::Close => self.open = false,
+            _ => {}
+        }
+    }
+
+    /// What it tells a server that took over.
+    pub fn reconnect(&mut self) -> Vec<Step> {
+        let mut events = vec![Event::Session(self.id, SessionEvent::Open)];
+        for cap in self.caps.values_mut() {
+            (cap.seq, cap.issue_seq) = (0, 0);
+        }
+        let oldest = self.flushes.keys().next().copied().unwrap_or(self.next_flush);
+        for flush in self.flushes.values_mut() {
+            flush.update.seq = 0;
+            flush.update.issue_seq = 0;
+            if let Some(cap) = self.caps.get(&flush.update.ino) {
+                flush.update.caps = cap.issued;
+                flush.update.wanted = cap.wanted;
+            }
+            let update = CapsUpdate { oldest_flush: oldest, ..flush.update.clone() };
+            events.push(Event::Caps(self.id, update));
+        }
+        let claims = self
+            .caps
+            .iter()
+            .map(|(ino, c)| Claim {
+                ino: *ino,
+                cap_id: c.id,
+                issued: c.issued,
+                wanted: c.wanted,
+                locks: Vec::new(),
+            })
+            .collect();
+        events.push(Event::Reconnect(self.id, claims));
+        events.push(Event::Reconnected(self.id));
+        if let Some(request) = &mut self.waiting {
+            request.releases.clear();
+            events.push(Event::Request(self.id, request.clone()));
+        }
+        events.into_iter().map(Step::Send).collect()
+    }
+}
+
+/// Takes attributes over, but for groups that are changed here.
+fn take_attrs(mine: &mut Inode, new: &Inode, keep: u32) {
+    let old = std::mem::replace(mine, new.clone());
+    if keep & caps::AUTH_EXCL != 0 {
+        (mine.mode, mine.uid, mine.gid) = (old.mode, old.uid, old.gid);
+    }
+    if keep & (caps::FILE_WR | caps::FILE_EXCL) != 0 {
+        mine.size = old.size.max(new.size);
+        mine.mtime = old.mtime;
+    }
+}

@@ -1,0 +1,209 @@
+//! What is at rest: objects of directories, backtraces, tables, the log, and data of files.
+
+use crate::model::Model;
+use bytes::Bytes;
+use mds::{Action, Batch, Dentry, DirFrag, DirHead, Ino, Inode, Name, NestStat, Tables, Token};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is at rest.
+#[derive(Clone, Default, Debug)]
+pub struct Disk {
+    /// Directories.
+    pub dirs: BTreeMap<DirFrag, BTreeMap<Name, Dentry>>,
+    /// Their headers.
+    pub heads: BTreeMap<DirFrag, DirHead>,
+    /// Inodes that no directory holds.
+    pub base: BTreeMap<Ino, Inode>,
+    /// Backtraces.
+    pub traces: BTreeMap<Ino, (Ino, Name)>,
+    /// Tables.
+    pub tables: Tables,
+    /// Batches of the log.
+    pub log: BTreeMap<Batch, Bytes>,
+    /// The last batch that was trimmed.
+    pub trimmed: Batch,
+    /// Bytes of files' data.
+    pub data: BTreeMap<Ino, u64>,
+    /// Inodes of which all was removed.
+    pub purged: BTreeSet<Ino>,
+}
+
+impl Disk {
+    /// Applies a write. Says for which token it is.
+    pub fn apply(&mut self, action: &Action) -> Option<Token> {
+        match action {
+            Action::Append(batch, bytes) => {
+                self.log.insert(*batch, bytes.clone());
+                None
+            }
+            Action::TrimLog(below) => {
+                self.log = self.log.split_off(below);
+                self.trimmed = self.trimmed.max(Batch(below.0 - 1));
+                None
+            }
+            Action::WriteDir { token, dir, set, remove, head } => {
+                let d = self.dirs.entry(*dir).or_default();
+                for (name, dentry) in set {
+                    d.insert(name.clone(), dentry.clone());
+                }
+                for name in remove {
+                    d.remove(name);
+                }
+                self.heads.insert(*dir, *head);
+                Some(*token)
+            }
+            Action::WriteBase { token, inode } => {
+                self.base.insert(inode.ino, (**inode).clone());
+                Some(*token)
+            }
+            Action::WriteBacktrace { token, ino, ancestors, .. } => {
+                if let Some((dir, name, _)) = ancestors.first() {
+                    self.traces.insert(*ino, (*dir, name.clone()));
+                }
+                Some(*token)
+            }
+            Action::WriteTables { token, tables } => {
+                self.tables = (**tables).clone();
+                Some(*token)
+            }
+            Action::Purge { token, inode } => {
+                self.purged.insert(inode.ino);
+                self.data.remove(&inode.ino);
+                self.traces.remove(&inode.ino);
+                self.dirs.remove(&DirFrag::whole(inode.ino));
+                self.heads.remove(&DirFrag::whole(inode.ino));
+                Some(*token)
+            }
+            Action::Truncate { token, inode } => {
+                if let Some(size) = self.data.get_mut(&inode.ino) {
+                    *size = inode.size.min(*size);
+                }
+                Some(*token)
+            }
+            _ => None,
+        }
+    }
+
+    /// Compares what is at rest, after a flush, with the model: names, attributes, statistics.
+    pub fn check(&self, model: &Model) -> Result<(), String> {
+        let Some(root) = self.base.get(&Ino::ROOT) else { return Err("no root at rest".into()) };
+        let mut found = BTreeSet::new();
+        self.tree(root, model, &mut found)?;
+        let Some(mds_dir) = self.base.get(&Ino::MDS_DIR) else { return Err("no ~mds0".into()) };
+        self.stats(mds_dir)?;
+        for i in 0..Ino::STRAYS {
+            let name = Name::from(format!("stray{i}"));
+            let dirs = self.dirs.get(&DirFrag::whole(Ino::MDS_DIR));
+            let Some(Dentry::Primary(stray)) = dirs.and_then(|d| d.get(&name)) else {
+                return Err(format!("no stray{i} at rest"));
+            };
+            self.stats(stray)?;
+            for dentry in self.dirs.get(&DirFrag::whole(stray.ino)).into_iter().flatten() {
+                let (name, Dentry::Primary(inode)) = dentry else {
+                    return Err(format!("{dentry:?} is a stray"));
+                };
+                if inode.nlink == 0 {
+                    return Err(format!("stray {name:?} is left"));
+                }
+                self.compare(inode, model)?;
+                found.insert(inode.ino);
+            }
+        }
+        for (ino, node) in &model.nodes {
+            let here = found.contains(ino) || *ino == Ino::ROOT;
+            if here != (node.nlink > 0) {
+                return Err(format!("{ino:?} with {} names: at rest is {here}", node.nlink));
+            }
+            if node.nlink == 0 && (self.data.contains_key(ino) || self.traces.contains_key(ino)) {
+                return Err(format!("{ino:?} is removed, and something of it is left"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, inode: &Inode, model: &Model) -> Result<(), String> {
+        let seen = crate::model::Seen::of(inode);
+        model.compare(inode.ino, mds::caps::ANY_SHARED, &seen).map_err(|e| format!("at rest: {e}"))
+    }
+
+    fn tree(&self, dir: &Inode, model: &Model, found: &mut BTreeSet<Ino>) -> Result<(), String> {
+        self.stats(dir)?;
+        self.compare(dir, model)?;
+        let none = BTreeMap::new();
+        let entries = self.dirs.get(&DirFrag::whole(dir.ino)).unwrap_or(&none);
+        let there: BTreeMap<Name, Ino> = entries
+            .iter()
+            .map(|(name, dentry)| match dentry {
+                Dentry::Primary(inode) => (name.clone(), inode.ino),
+                Dentry::Remote { ino, .. } => (name.clone(), *ino),
+            })
+            .collect();
+        let expected = &model.nodes[&dir.ino].entries;
+        if there != *expected {
+            return Err(format!("{:?} at rest: expected {expected:?}, found {there:?}", dir.ino));
+        }
+        for (name, dentry) in entries {
+            let Dentry::Primary(inode) = dentry else { continue };
+            if !found.insert(inode.ino) {
+                return Err(format!("{:?} is at two places", inode.ino));
+            }
+            if self.traces.get(&inode.ino) != Some(&(dir.ino, name.clone())) {
+                let trace = self.traces.get(&inode.ino);
+                return Err(format!(
+                    "{:?} is {:?}/{name:?}, backtrace {trace:?}",
+                    inode.ino, dir.ino
+                ));
+            }
+            if inode.is_dir() {
+                self.tree(inode, model, found)?;
+            } else {
+                self.compare(inode, model)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Statistics of a directory are those of what is in it.
+    fn stats(&self, dir: &Inode) -> Result<(), String> {
+        let (mut files, mut subdirs, mut sum) = (0, 0, NestStat::default());
+        for dentry in self.dirs.get(&DirFrag::whole(dir.ino)).into_iter().flatten() {
+            match dentry.1 {
+                Dentry::Primary(inode) => {
+                    if inode.is_dir() {
+                        subdirs += 1;
+                    } else {
+                        files += 1;
+                        let size = i64::try_from(inode.size).unwrap_or(i64::MAX);
+                        if (inode.rstat.rbytes, inode.rstat.rfiles, inode.rstat.rsubdirs)
+                            != (size, 1, 0)
+                        {
+                            return Err(format!(
+                                "statistics of {:?}: {:?}",
+                                inode.ino, inode.rstat
+                            ));
+                        }
+                    }
+                    sum.rbytes += inode.rstat.rbytes;
+                    sum.rfiles += inode.rstat.rfiles;
+                    sum.rsubdirs += inode.rstat.rsubdirs;
+                }
+                Dentry::Remote { .. } => files += 1,
+            }
+        }
+        let of = |r: &NestStat| (r.rbytes, r.rfiles, r.rsubdirs);
+        let want = (sum.rbytes, sum.rfiles, sum.rsubdirs + 1);
+        if (dir.dirstat.files, dir.dirstat.subdirs) != (files, subdirs) || of(&dir.rstat) != want {
+            return Err(format!(
+                "statistics of {:?}: {files} files, {subdirs} directories, {want:?} below; at rest {:?}, {:?}",
+                dir.ino, dir.dirstat, dir.rstat
+            ));
+        }
+        if let Some(head) = self.heads.get(&DirFrag::whole(dir.ino)) {
+            let counts = (head.dirstat.files, head.dirstat.subdirs);
+            if counts != (files, subdirs) || of(&head.rstat) != of(&sum) {
+                return Err(format!("header of {:?}: {head:?}, expected {sum:?}", dir.ino));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,751 @@
+//! Time, and what happens in it.
+
+use crate::client::{Client, Step};
+use crate::disk::Disk;
+use crate::model::{Local, Model};
+use mds::{
+    Action, Batch, Bug, ClientId, Conf, Event, Executed, Ino, Layout, Mds, Reply, Request,
+    SessionEvent, Token, caps,
+};
+use sim::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use types::Utime;
+
+const MS: u64 = 1_000_000;
+
+/// A server that is killed again before it serves would never come to an end.
+const CRASHES_MAX: u64 = 15;
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What is put back.
+    pub bug: Bug,
+    /// Clients.
+    pub clients: u64,
+    /// Things that clients do, about.
+    pub steps: u64,
+    /// Of 100,000 actions of the server, so many are its last.
+    pub crashes: u64,
+    /// Of 1,000 runs of clients, so many end without a word.
+    pub deaths: u64,
+    /// Entries in the cache.
+    pub cache: usize,
+    /// Entries of a page.
+    pub page: u32,
+    /// Batches of the log.
+    pub log: u64,
+}
+
+impl Scenario {
+    /// The shape of a seed.
+    pub fn shape(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0xabcd);
+        Scenario {
+            bug: Bug::None,
+            clients: rng.range(1, 5),
+            steps: rng.range(100, 500),
+            crashes: [0, 100, 400, 1_000][rng.range(0, 4) as usize],
+            deaths: [0, 0, 2][rng.range(0, 3) as usize],
+            cache: [3, 12, 60, 10_000][rng.range(0, 4) as usize],
+            page: [1, 2, 5, 100][rng.range(0, 4) as usize],
+            log: [4, 16, 64][rng.range(0, 3) as usize],
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Default, Debug)]
+pub struct Report {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// What clients did by themselves.
+    pub local: u64,
+    /// What happened how often.
+    pub marks: BTreeMap<&'static str, u64>,
+    /// A sum over all that happened.
+    pub trace: u64,
+}
+
+/// Something that is on its way.
+#[derive(Clone, Debug)]
+enum Flight {
+    /// To the server.
+    ToServer(ClientId, Event),
+    /// To a client.
+    ToClient(ClientId, Action),
+    /// A write that will be applied.
+    Write(Action),
+    /// The server hears of what was applied or read.
+    Answer(Event),
+    /// A read.
+    Read(Action),
+    /// The server wakes.
+    Wake,
+    /// A client does something.
+    Turn(ClientId),
+    /// The server begins again.
+    Restart,
+    /// Clients have had time enough.
+    ReconnectOver,
+}
+
+/// What was done, in order.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are some hundreds")]
+enum Done {
+    Local(ClientId, Local),
+    Request {
+        client: ClientId,
+        request: Request,
+        executed: Executed,
+        life: u64,
+        reply: Option<Box<Reply>>,
+        /// What the client knew better than the answer.
+        better: u32,
+    },
+}
+
+struct World {
+    rng: Rng,
+    scenario: Scenario,
+    now: u64,
+    flights: BTreeMap<(u64, u64), (u64, Flight)>,
+    next: u64,
+    disk: Disk,
+    mds: Option<Mds>,
+    life: u64,
+    clients: BTreeMap<ClientId, Client>,
+    /// In which order messages arrive: not before the one before.
+    links: BTreeMap<(ClientId, bool), u64>,
+    history: Vec<Done>,
+    requests: BTreeMap<(ClientId, u64), Request>,
+    blocked: BTreeSet<ClientId>,
+    next_client: u64,
+    budget: u64,
+    calm: bool,
+    flushed: bool,
+    report: Report,
+    verbose: bool,
+}
+
+/// Runs a scenario.
+pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
+    let mut world = World {
+        rng: Rng::new(seed),
+        scenario: scenario.clone(),
+        now: 0,
+        flights: BTreeMap::new(),
+        next: 0,
+        disk: Disk::default(),
+        mds: None,
+        life: 1,
+        clients: BTreeMap::new(),
+        links: BTreeMap::new(),
+        history: Vec::new(),
+        requests: BTreeMap::new(),
+        blocked: BTreeSet::new(),
+        next_client: 1,
+        budget: scenario.steps,
+        calm: false,
+        flushed: false,
+        report: Report::default(),
+        verbose: std::env::var("SIPHON_SIM_TRACE").is_ok(),
+    };
+    world.go()?;
+    Ok(world.report)
+}
+
+impl World {
+    fn conf(&self) -> Conf {
+        Conf {
+            cache_entries_max: self.scenario.cache,
+            dirty_entries_max: 20,
+            log_batches_max: self.scenario.log,
+            write_entries_max: 3,
+            writes_max: 3,
+            page_entries_max: self.scenario.page,
+            purges_max: 2,
+            session_timeout: 2_000 * MS,
+            session_autoclose: 10_000 * MS,
+            layout: Layout {
+                stripe_unit: 65_536,
+                stripe_count: 1,
+                object_size: 65_536,
+                pool: 1,
+                namespace: String::new(),
+            },
+            data_pools: vec![1],
+            history: true,
+            bug: self.scenario.bug,
+            ..Conf::default()
+        }
+    }
+
+    fn mark(&mut self, what: &'static str) {
+        *self.report.marks.entry(what).or_default() += 1;
+    }
+
+    fn say(&mut self, what: impl std::fmt::Debug) {
+        if self.verbose {
+            eprintln!("{:>9} {what:?}", self.now / 1_000);
+        }
+    }
+
+    fn launch(&mut self, at: u64, flight: Flight) {
+        self.next += 1;
+        self.flights.insert((at, self.next), (self.life, flight));
+    }
+
+    fn soon(&mut self, max_us: u64) -> u64 {
+        self.now + self.rng.range(1, max_us * 1_000)
+    }
+
+    fn message(&mut self, client: ClientId, to_server: bool, flight: Flight) {
+        let at = self.soon(500);
+        let last = self.links.entry((client, to_server)).or_default();
+        let at = at.max(*last + 1);
+        *last = at;
+        self.launch(at, flight);
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        self.mds = Some(Mds::create(self.conf(), 0, Utime::new(1, 0)));
+        self.drain()?;
+        for _ in 0..self.scenario.clients {
+            self.add_client();
+        }
+        let mut events = 0u64;
+        while let Some(((at, _), (life, flight))) = self.flights.pop_first() {
+            events += 1;
+            if events > 400_000 {
+                return Err(format!("it does not come to its end: {:?}", self.stuck()));
+            }
+            self.now = at;
+            let seen = matches!(flight, Flight::ToClient(..));
+            let what = match &flight {
+                Flight::ToServer(client, _)
+                | Flight::ToClient(client, _)
+                | Flight::Turn(client) => client.0,
+                _ => u64::MAX,
+            };
+            self.report.trace = sim::rng::mix(self.report.trace ^ at ^ what << 40);
+            self.happen(life, flight)?;
+            if seen {
+                self.check_caps()?;
+            }
+            if self.budget == 0 && !self.calm {
+                self.calm = true;
+                self.scenario.crashes = 0;
+                self.scenario.deaths = 0;
+            }
+            if self.calm && !self.flushed && self.is_quiet() {
+                self.flushed = true;
+                self.event(Event::Flush)?;
+            }
+        }
+        Err(format!("nothing happens any more: {:?}", self.stuck())).or_else(|e| {
+            if self.flushed && self.report.marks.contains_key("flushed at the end") {
+                Ok(())
+            } else {
+                Err(e)
+            }
+        })?;
+        self.judge()
+    }
+
+    fn stuck(&self) -> String {
+        let clients: Vec<_> = self
+            .clients
+            .values()
+            .map(|c| (c.id, &c.waiting, c.open, c.dead, c.caps.len()))
+            .collect();
+        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+        for (_, f) in self.flights.values() {
+            *kinds.entry(format!("{f:?}").chars().take(30).collect()).or_default() += 1;
+        }
+        format!("{clients:?}; {} {kinds:?} {:#?}", self.now, self.mds.as_ref().map(Mds::waiting))
+    }
+
+    /// Whether all clients are done, and the server has nothing on its way.
+    fn is_quiet(&self) -> bool {
+        self.mds.as_ref().is_some_and(Mds::is_active)
+            && self.clients.values().filter(|c| !c.dead).all(|c| c.is_idle() && c.caps.is_empty())
+            && self.clients.values().filter(|c| c.dead).all(|c| {
+                self.blocked.contains(&c.id)
+                    || self.mds.as_ref().is_some_and(|m| m.inodes_of(c.id) == 0)
+            })
+            && self.flights.values().all(|(_, f)| matches!(f, Flight::Turn(_) | Flight::Wake))
+    }
+
+    fn add_client(&mut self) {
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        self.clients.insert(id, Client::new(id));
+        self.message(id, true, Flight::ToServer(id, Event::Session(id, SessionEvent::Open)));
+        let at = self.soon(1_000);
+        self.launch(at, Flight::Turn(id));
+    }
+
+    fn happen(&mut self, life: u64, flight: Flight) -> Result<(), String> {
+        let same = life == self.life;
+        match flight {
+            Flight::ToServer(client, event) if same => {
+                if self.blocked.contains(&client) {
+                    return Ok(());
+                }
+                self.say((&client, &event));
+                self.event(event)
+            }
+            Flight::ToClient(client, action) if same => {
+                self.say(&action);
+                self.deliver(client, action)
+            }
+            Flight::Write(action) => self.write(action, same),
+            Flight::Read(action) if same => {
+                let event = self.read(&action);
+                let at = self.soon(300);
+                self.launch(at, Flight::Answer(event));
+                Ok(())
+            }
+            Flight::Answer(event) if same => {
+                self.say(&event);
+                self.event(event)
+            }
+            Flight::Wake if same => {
+                // With nothing left to do, timers of sessions would go on for ever.
+                if self.report.marks.contains_key("flushed at the end") {
+                    return Ok(());
+                }
+                self.event(Event::Wake)
+            }
+            Flight::Turn(client) => self.turn(client),
+            Flight::Restart => self.restart(),
+            Flight::ReconnectOver if same => self.event(Event::ReconnectOver),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the server an event, and carries out what it does.
+    fn event(&mut self, event: Event) -> Result<(), String> {
+        let Some(mds) = &mut self.mds else { return Ok(()) };
+        mds.handle(self.now, event);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        let Some(mds) = &mut self.mds else { return Ok(()) };
+        for executed in mds.take_history() {
+            self.executed(executed)?;
+        }
+        while let Some(action) = self.mds.as_mut().and_then(Mds::poll) {
+            if self.scenario.crashes > 0 && self.rng.range(0, 100_000) < self.scenario.crashes {
+                return self.crash();
+            }
+            self.act(action)?;
+        }
+        Ok(())
+    }
+
+    /// A request was carried out.
+    fn executed(&mut self, executed: Executed) -> Result<(), String> {
+        let (client, tid) = (executed.client, executed.tid);
+        let Some(request) = self.requests.get(&(client, tid)).cloned() else { return Ok(()) };
+        self.say(("executed", &executed));
+        let before = self.history.iter().rposition(|d| {
+            matches!(d, Done::Request { client: c, executed: e, .. } if *c == client && e.tid == tid)
+        });
+        if let Some(i) = before {
+            if let Done::Request { executed: old, .. } = &self.history[i]
+                && old.wrote
+            {
+                // What was done stays where it was; this is its answer.
+                if executed.wrote {
+                    return Err(format!("{client:?} {tid}: carried out twice: {request:?}"));
+                }
+                self.mark("answered again");
+                return Ok(());
+            }
+            self.history.remove(i);
+        }
+        let life = self.life;
+        self.history.push(Done::Request {
+            client,
+            request,
+            executed,
+            life,
+            reply: None,
+            better: 0,
+        });
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), String> {
+        match action {
+            Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
+                self.message(client, false, Flight::ToClient(client, action));
+            }
+            Action::Append(..) => {
+                // Appends are applied in order; here there is one at a time.
+                let at = self.soon(800);
+                self.launch(at, Flight::Write(action));
+            }
+            Action::TrimLog(_) => {
+                self.disk.apply(&action);
+            }
+            Action::WakeAt(at) => {
+                let at = at.max(self.now + 1);
+                self.launch(at, Flight::Wake);
+            }
+            Action::Flushed => {
+                if self.flushed {
+                    self.mark("flushed at the end");
+                } else {
+                    self.mark("flushed");
+                }
+            }
+            Action::Blocklist { token, client } => {
+                self.blocked.insert(client);
+                self.mark("evicted");
+                let at = self.soon(500);
+                self.launch(at, Flight::Answer(Event::Done(token)));
+            }
+            Action::ReadPage { .. }
+            | Action::ReadEntry { .. }
+            | Action::ReadBase { .. }
+            | Action::ReadBacktrace { .. }
+            | Action::Probe { .. } => {
+                self.mark("read");
+                let at = self.soon(300);
+                self.launch(at, Flight::Read(action));
+            }
+            Action::Purge { ref inode, .. } => {
+                let ino = inode.ino;
+                let holder = self.clients.values().find(|c| {
+                    !c.dead && c.caps.get(&ino).is_some_and(|c| c.issued & !caps::PIN != 0)
+                });
+                if let Some(client) = holder {
+                    return Err(format!("{ino:?} is removed, and {:?} has it", client.id));
+                }
+                self.mark("purged");
+                let at = self.soon(800);
+                self.launch(at, Flight::Write(action));
+            }
+            action => {
+                let at = self.soon(1_500);
+                self.launch(at, Flight::Write(action));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, action: Action, same: bool) -> Result<(), String> {
+        if !same {
+            return Ok(());
+        }
+        match &action {
+            Action::Append(batch, _) => {
+                let batch = *batch;
+                self.disk.apply(&action);
+                let at = self.soon(300);
+                self.launch(at, Flight::Answer(Event::Appended(batch)));
+            }
+            action => {
+                if let Some(token) = self.disk.apply(action) {
+                    let at = self.soon(500);
+                    self.launch(at, Flight::Answer(Event::Done(token)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, action: &Action) -> Event {
+        let none = BTreeMap::new();
+        match action {
+            Action::ReadPage { token, dir, after, max } => {
+                use std::ops::Bound::{Excluded, Unbounded};
+                let d = self.disk.dirs.get(dir).unwrap_or(&none);
+                let from = after.as_ref().map_or(Unbounded, Excluded);
+                let mut all =
+                    d.range::<mds::Name, _>((from, Unbounded)).map(|(n, d)| (n.clone(), d.clone()));
+                let page: Vec<_> = all.by_ref().take(*max as usize).collect();
+                let end = all.next().is_none();
+                Event::Page(*token, Ok((page, end)))
+            }
+            Action::ReadEntry { token, dir, name } => {
+                let d = self.disk.dirs.get(dir).unwrap_or(&none);
+                Event::Entry(*token, Ok(d.get(name).cloned()))
+            }
+            Action::ReadBase { token, ino } => {
+                let inode = self.disk.base.get(ino).cloned().map(Box::new);
+                Event::Base(*token, inode.ok_or(types::Errno::EIO.0))
+            }
+            Action::ReadBacktrace { token, ino } => {
+                Event::Backtrace(*token, Ok(self.disk.traces.get(ino).cloned()))
+            }
+            Action::Probe { token, inode, max } => {
+                let size = self.disk.data.get(&inode.ino).copied().unwrap_or(0).min(*max);
+                Event::Probed(*token, Ok((size, None)))
+            }
+            _ => Event::Done(Token(0)),
+        }
+    }
+
+    fn deliver(&mut self, id: ClientId, action: Action) -> Result<(), String> {
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+        if client.dead {
+            return Ok(());
+        }
+        let steps = match action {
+            Action::Reply(_, reply) => {
+                let target = reply.target.as_ref().map(|t| t.inode.ino);
+                let better = target.map_or(0, |ino| client.knows_better(ino));
+                if let Some(request) = client.reply(&reply) {
+                    self.report.answered += 1;
+                    self.answered(id, &request, *reply, better)?;
+                }
+                Vec::new()
+            }
+            Action::Caps(_, message) => {
+                if message.op == mds::CapsOp::Revoke {
+                    self.mark("revoked");
+                }
+                let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+                client.caps_message(&message)
+            }
+            Action::Session(_, message) => {
+                client.session(message);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        self.carry_out(id, steps);
+        Ok(())
+    }
+
+    fn answered(
+        &mut self,
+        id: ClientId,
+        request: &Request,
+        answer: Reply,
+        knows: u32,
+    ) -> Result<(), String> {
+        let tid = request.tid;
+        let done = self.history.iter_mut().rev().find_map(|d| match d {
+            Done::Request { client, executed, reply, better, .. }
+                if *client == id && executed.tid == tid =>
+            {
+                Some((reply, better))
+            }
+            _ => None,
+        });
+        match done {
+            Some((reply, better)) => {
+                *reply = Some(Box::new(answer));
+                *better = knows;
+                Ok(())
+            }
+            None => Err(format!("{id:?} was answered, and it never happened: {request:?}")),
+        }
+    }
+
+    fn carry_out(&mut self, id: ClientId, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Send(event) => {
+                    if let Event::Request(client, request) = &event {
+                        self.requests.insert((*client, request.tid), request.clone());
+                    }
+                    self.message(id, true, Flight::ToServer(id, event));
+                }
+                Step::Local(local) => {
+                    self.report.local += 1;
+                    self.say((id, &local));
+                    if let Local::Write(ino, size) = &local {
+                        let data = self.disk.data.entry(*ino).or_default();
+                        *data = (*size).max(*data);
+                    }
+                    let what = match &local {
+                        Local::Lookup(_, _, Some(_)) => "cached name",
+                        Local::Lookup(..) => "cached absence",
+                        Local::Getattr(..) => "cached attributes",
+                        Local::Chmod(..) => "changed attributes",
+                        Local::Write(..) => "wrote",
+                    };
+                    self.mark(what);
+                    self.history.push(Done::Local(id, local));
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: ClientId) -> Result<(), String> {
+        let (calm, deaths) = (self.calm, self.scenario.deaths);
+        if self.mds.is_some() && !self.report.marks.contains_key("flushed at the end") {
+            let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+            if client.dead {
+                return Ok(());
+            }
+            if !calm
+                && client.open
+                && client.is_clean()
+                && self.next_client < 9
+                && self.rng.permille(deaths)
+            {
+                client.dead = true;
+                self.mark("died");
+                self.add_client();
+                return Ok(());
+            }
+            let steps = if calm { client.wind_down() } else { client.step(&mut self.rng) };
+            let renew = client.open && self.rng.permille(100);
+            self.budget = self.budget.saturating_sub(u64::from(!steps.is_empty() && !calm));
+            self.carry_out(id, steps);
+            if renew {
+                let event = Event::Session(id, SessionEvent::Renew { seq: 1 });
+                self.message(id, true, Flight::ToServer(id, event));
+            }
+            if !calm && self.rng.permille(3) {
+                self.event(Event::Flush)?;
+            }
+        }
+        if !(self.flushed && self.report.marks.contains_key("flushed at the end")) {
+            let at = self.soon(if calm { 20_000 } else { 2_000 });
+            self.launch(at, Flight::Turn(id));
+        }
+        Ok(())
+    }
+
+    /// The server is gone, and with it all that was on its way to it and from it. Writes that were
+    /// on their way are applied or not.
+    fn crash(&mut self) -> Result<(), String> {
+        self.mark("crashed");
+        if self.report.marks["crashed"] >= CRASHES_MAX {
+            self.scenario.crashes = 0;
+        }
+        self.say("crash");
+        self.mds = None;
+        let flights = std::mem::take(&mut self.flights);
+        for (at, (life, flight)) in flights {
+            match flight {
+                Flight::Write(action) if life == self.life && self.rng.permille(500) => {
+                    self.disk.apply(&action);
+                }
+                Flight::Turn(_) | Flight::Restart => {
+                    self.flights.insert(at, (life, flight));
+                }
+                _ => {}
+            }
+        }
+        self.life += 1;
+        let durable = self.disk.log.keys().next_back().copied().unwrap_or(self.disk.trimmed);
+        let mut lost = 0;
+        let mut wrong = None;
+        self.history.retain(|d| match d {
+            Done::Request { executed, reply, life, .. } => {
+                let keep = executed.batch <= durable || *life + 1 != self.life;
+                if !keep && reply.is_some() {
+                    wrong = Some(format!("answered, and lost: {d:?}"));
+                }
+                lost += u64::from(!keep);
+                keep
+            }
+            Done::Local(..) => true,
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if lost > 0 {
+            self.mark("undone");
+        }
+        let at = self.soon(5_000);
+        self.launch(at, Flight::Restart);
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        self.say("restart");
+        if self.disk.log.is_empty() && self.disk.base.is_empty() {
+            // It went before it had made the file system.
+            self.mds = Some(Mds::create(self.conf(), self.now, Utime::new(1, 0)));
+        } else {
+            let mut replay = Mds::replay(self.conf(), self.disk.tables.clone());
+            for (batch, bytes) in &self.disk.log {
+                replay.batch(*batch, bytes).map_err(|e| e.to_string())?;
+            }
+            self.mds = Some(replay.finish(self.now, self.disk.trimmed));
+        }
+        let at = self.now + 300 * MS;
+        self.launch(at, Flight::ReconnectOver);
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            if client.dead {
+                continue;
+            }
+            self.links.remove(&(id, true));
+            self.links.remove(&(id, false));
+            let steps = client.reconnect();
+            self.carry_out(id, steps);
+        }
+        self.drain()
+    }
+
+    /// No two clients have what excludes each other.
+    fn check_caps(&mut self) -> Result<(), String> {
+        let mut held: BTreeMap<Ino, Vec<(ClientId, u32)>> = BTreeMap::new();
+        for client in self.clients.values().filter(|c| !c.dead && !self.blocked.contains(&c.id)) {
+            for (ino, cap) in &client.caps {
+                held.entry(*ino).or_default().push((client.id, cap.issued));
+            }
+        }
+        for (ino, list) in held {
+            for (i, (a, had)) in list.iter().enumerate() {
+                for (b, other) in &list[i + 1..] {
+                    let both = caps::conflicts(*had) & other;
+                    if both != 0 {
+                        return Err(format!("{ino:?}: {a:?} has {had:x}, {b:?} has {other:x}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self) -> Result<(), String> {
+        let mut model = Model::default();
+        for (i, done) in self.history.iter().enumerate() {
+            let result = match done {
+                Done::Local(client, local) => {
+                    model.local(local).map_err(|e| format!("{client:?} by itself, {local:?}: {e}"))
+                }
+                Done::Request { client, request, executed, reply, better, .. } => match reply {
+                    Some(reply) if !executed.wrote || reply.target.is_some() => {
+                        model.check(request, executed.made, reply, *better)
+                    }
+                    Some(_) | None if executed.wrote => model
+                        .apply(request, executed.made)
+                        .map(|_| ())
+                        .map_err(|e| format!("{e:?}")),
+                    _ => Ok(()),
+                }
+                .map_err(|e| format!("{client:?} {request:?}: {e}")),
+            };
+            if self.verbose {
+                eprintln!("{i}: {done:?}");
+            }
+            result.map_err(|e| format!("no order explains operation {i}: {e}"))?;
+        }
+        let log = self.disk.log.len();
+        if log > 0 {
+            return Err(format!("{log} batches are left of the log after a flush"));
+        }
+        self.disk.check(&model)
+    }
+}
+
+/// The numbers of batches that a disk has.
+pub fn batches(disk: &Disk) -> Vec<Batch> {
+    disk.log.keys().copied().collect()
+}

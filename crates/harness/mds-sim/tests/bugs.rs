@@ -1,0 +1,47 @@
+//! The harness is tested too: a defect that is put back must be found.
+
+use mds::Bug;
+use mds_sim::{Scenario, run};
+
+/// How many seeds a defect may hide in.
+const SEEDS: u64 = 400;
+
+fn caught(bug: Bug) {
+    // A defect may also trip an assertion; that is a find, and its backtrace is noise.
+    std::panic::set_hook(Box::new(|_| {}));
+    for seed in 0..SEEDS {
+        let scenario = Scenario { bug, ..Scenario::shape(seed) };
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
+        if !matches!(result, Ok(Ok(_))) {
+            let words = match result {
+                Ok(Err(words)) => words.chars().take(120).collect(),
+                _ => String::from("a panic"),
+            };
+            eprintln!("{bug:?} is found by seed {seed}: {words}");
+            return;
+        }
+    }
+    eprintln!("{bug:?} is not found");
+    std::process::exit(1);
+}
+
+macro_rules! bugs {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug); })*
+    };
+}
+
+bugs! {
+    an_answer_before_the_log_is_found: EarlyReply,
+    a_read_of_what_may_be_lost_is_found: EarlyRead,
+    a_request_that_is_done_twice_is_found: NoCompleted,
+    a_log_that_is_trimmed_early_is_found: TrimEarly,
+    a_write_ahead_of_the_log_is_found: WriteAhead,
+    statistics_that_a_rename_forgets_are_found: RenameStats,
+    an_entry_dropped_during_a_read_is_found: EvictWhileReading,
+    a_grant_before_the_other_client_gave_up_is_found: GrantBeforeAck,
+    a_request_that_takes_nothing_back_is_found: NoRevoke,
+    claims_that_are_forgotten_are_found: NoClaims,
+    data_removed_while_a_file_is_open_is_found: PurgeOpen,
+}

@@ -1,0 +1,106 @@
+//! What an operator can set.
+
+/// Nanoseconds of a second.
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// What an operator can set, and limits.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    /// Entries of directories that the cache may hold, about (`mds_cache_memory_limit` divided by
+    /// what one takes).
+    pub cache_entries_max: usize,
+    /// Entries that are changed and not at rest: above this they are written.
+    pub dirty_entries_max: usize,
+    /// Batches of the log that a successor has to read, about.
+    pub log_batches_max: u64,
+    /// Batches that are being appended at the same time.
+    pub appends_max: usize,
+    /// Entries of one operation on a directory's object.
+    pub write_entries_max: usize,
+    /// Operations of write-back at the same time.
+    pub writes_max: usize,
+    /// Entries that are read at once, and entries of a page for a client.
+    pub page_entries_max: u32,
+    /// Requests below the scheduler.
+    pub requests_max: usize,
+    /// Removals of data at the same time.
+    pub purges_max: usize,
+    /// Nothing was heard of a client for so many nanoseconds: others need not wait for it
+    /// (`session_timeout`).
+    pub session_timeout: u64,
+    /// As above, and the client has capabilities: it is evicted (`session_autoclose`).
+    pub session_autoclose: u64,
+    /// The largest size of a file (`max_file_size`).
+    pub max_file_size: u64,
+    /// Bytes of all extended attributes of an inode (`mds_max_xattr_pairs_size`).
+    pub max_xattr_bytes: usize,
+    /// The layout of files where no directory says another.
+    pub layout: crate::Layout,
+    /// The data pools.
+    pub data_pools: Vec<i64>,
+    /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
+    pub history: bool,
+    /// A defect that is put back, to see that tests find it.
+    #[doc(hidden)]
+    pub bug: Bug,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            cache_entries_max: 1_000_000,
+            dirty_entries_max: 20_000,
+            log_batches_max: 4_096,
+            appends_max: 1,
+            write_entries_max: 1_000,
+            writes_max: 16,
+            page_entries_max: 1_024,
+            requests_max: 4_096,
+            purges_max: 8,
+            session_timeout: 60 * SECOND,
+            session_autoclose: 300 * SECOND,
+            max_file_size: 1 << 40,
+            max_xattr_bytes: 64 << 10,
+            layout: crate::Layout {
+                stripe_unit: 4 << 20,
+                stripe_count: 1,
+                object_size: 4 << 20,
+                pool: -1,
+                namespace: String::new(),
+            },
+            data_pools: Vec::new(),
+            history: false,
+            bug: Bug::None,
+        }
+    }
+}
+
+/// Defects to put back, to see that the simulation finds them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Bug {
+    /// None.
+    #[default]
+    None,
+    /// Answers leave before the log has what they tell of.
+    EarlyReply,
+    /// Reads do not wait for what they saw to be durable.
+    EarlyRead,
+    /// Completed requests are forgotten.
+    NoCompleted,
+    /// The log is trimmed as soon as write-back has begun.
+    TrimEarly,
+    /// Write-back does not wait for the log.
+    WriteAhead,
+    /// A rename leaves the statistics of the old directory as they were.
+    RenameStats,
+    /// An entry that is clean again may be dropped while its directory is being read.
+    EvictWhileReading,
+    /// Capabilities are granted beside those that are still being revoked.
+    GrantBeforeAck,
+    /// Requests do not take back what other clients hold.
+    NoRevoke,
+    /// What clients had is forgotten in a failover.
+    NoClaims,
+    /// A removed file's data goes although a client has it open.
+    PurgeOpen,
+}

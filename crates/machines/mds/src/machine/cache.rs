@@ -1,0 +1,463 @@
+//! What is in memory of inodes and directories, how more of it comes, and what goes.
+//!
+//! A primary entry is here if, and only if, its inode is. Of a directory of which some entries are
+//! here the inode may be missing after a failover; it is read when it is needed.
+
+use super::capability::{Cap, Need};
+use super::{Exec, Have, Mds, OpId, Stop, fail};
+use crate::action::Action;
+use crate::conf::Bug;
+use crate::event::Token;
+use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name};
+use std::collections::BTreeMap;
+use types::Errno;
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub inode: Inode,
+    /// Where it lives; none for the two that no directory holds.
+    pub parent: Option<(Ino, Name)>,
+    /// The batch of its last change.
+    pub changed: Batch,
+    pub caps: BTreeMap<ClientId, Cap>,
+    /// What operations that wait take back.
+    pub needs: Vec<Need>,
+    pub locks: Option<Box<super::locks::Locks>>,
+}
+
+impl Node {
+    pub fn new(inode: Inode, parent: Option<(Ino, Name)>, changed: Batch) -> Self {
+        Node { inode, parent, changed, caps: BTreeMap::new(), needs: Vec::new(), locks: None }
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    /// Nothing.
+    Absent,
+    /// An inode that lives here.
+    Primary(Ino),
+    /// An inode that lives elsewhere, and its type.
+    Remote(Ino, u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub link: Link,
+    /// It was used since the cache last thought of dropping it.
+    pub used: bool,
+    /// When it was used last, in events.
+    pub used_at: u64,
+}
+
+/// Batches that have an entry that is to be written. Each has it as a whole: those before the
+/// newest that is durable are not needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dirty {
+    before: Batch,
+    newest: Batch,
+}
+
+impl Dirty {
+    pub fn new(batch: Batch) -> Self {
+        Dirty { before: batch, newest: batch }
+    }
+
+    /// It is in another batch too.
+    pub fn again(&mut self, batch: Batch, durable: Batch) {
+        self.before = self.since(durable);
+        self.newest = batch;
+    }
+
+    /// The oldest batch that is needed.
+    pub fn since(self, durable: Batch) -> Batch {
+        if self.newest <= durable { self.newest } else { self.before }
+    }
+}
+
+/// A directory's entries in memory.
+#[derive(Default, Debug)]
+pub(crate) struct Directory {
+    pub entries: BTreeMap<Name, Entry>,
+    /// What is not here is not in the directory.
+    pub complete: bool,
+    /// The batch in which an entry last came or went.
+    pub changed: Batch,
+    /// Entries that are to be written.
+    pub dirty: BTreeMap<Name, Dirty>,
+    /// Entries that are being written.
+    pub writing: BTreeMap<Name, Batch>,
+    /// Reads that are under way.
+    pub fetching: u32,
+    /// Counts entries that were dropped.
+    pub dropped: u64,
+    /// Counts entries that came or went.
+    pub changes: u64,
+    /// It has more at rest than fits into a page: names are read one by one.
+    pub large: bool,
+}
+
+impl Directory {
+    fn is_idle(&self) -> bool {
+        self.dirty.is_empty() && self.writing.is_empty() && self.fetching == 0
+    }
+}
+
+/// What is being read.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Fetch {
+    Page(DirFrag, Option<Name>),
+    Entry(DirFrag, Name),
+    Base(Ino),
+    Backtrace(Ino),
+}
+
+/// Directories with so many entries are read whole when one of them is wanted.
+const READ_WHOLE: i64 = 256;
+
+/// More directories above each other are a ring.
+const DEPTH_MAX: usize = 4_096;
+
+impl Mds {
+    pub(crate) fn dir_mut(&mut self, dir: DirFrag) -> &mut Directory {
+        self.dirs.entry(dir).or_default()
+    }
+
+    /// An inode that is in memory.
+    pub(crate) fn get(&self, ino: Ino) -> Exec<&Inode> {
+        // An inode that an operation has found stays until the operation's end.
+        self.nodes.get(&ino).map(|n| &n.inode).ok_or(Stop::Fail(Errno::EIO.0))
+    }
+
+    /// Notes that an operation looked at an inode.
+    pub(crate) fn look(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get(&ino) {
+            self.seen = self.seen.max(node.changed);
+        }
+    }
+
+    /// Has the current operation wait until this is read.
+    fn fetch<T>(&mut self, what: Fetch) -> Exec<T> {
+        if let Some(token) = self.fetching.get(&what) {
+            if let Some((_, ops)) = self.fetches.get_mut(token) {
+                ops.push(self.current);
+            }
+            return Err(Stop::Wait);
+        }
+        let token = self.token();
+        let action = match what.clone() {
+            Fetch::Page(dir, after) => {
+                self.dir_mut(dir).fetching += 1;
+                Action::ReadPage { token, dir, after, max: self.conf.page_entries_max }
+            }
+            Fetch::Entry(dir, name) => {
+                self.dir_mut(dir).fetching += 1;
+                Action::ReadEntry { token, dir, name }
+            }
+            Fetch::Base(ino) => Action::ReadBase { token, ino },
+            Fetch::Backtrace(ino) => Action::ReadBacktrace { token, ino },
+        };
+        self.out.push_back(action);
+        self.fetching.insert(what.clone(), token);
+        self.fetches.insert(token, (what, vec![self.current]));
+        Err(Stop::Wait)
+    }
+
+    fn fetched(&mut self, token: Token) -> Option<(Fetch, Vec<OpId>)> {
+        let (what, ops) = self.fetches.remove(&token)?;
+        self.fetching.remove(&what);
+        if let Fetch::Page(dir, _) | Fetch::Entry(dir, _) = &what
+            && let Some(d) = self.dirs.get_mut(dir)
+        {
+            d.fetching -= 1;
+        }
+        Some((what, ops))
+    }
+
+    /// Has operations go on, or end with an errno.
+    fn resume(&mut self, ops: Vec<OpId>, result: Result<(), i32>) {
+        for op in ops {
+            if let Err(errno) = result
+                && self.ops.contains_key(&op)
+            {
+                self.failed.insert(op, errno);
+            }
+            self.again.insert(op);
+        }
+    }
+
+    /// Makes sure that an inode is in memory.
+    pub(crate) fn inode(&mut self, ino: Ino) -> Exec<()> {
+        if let Some(node) = self.nodes.get(&ino) {
+            if let Some((dir, name)) = &node.parent
+                && let Some(d) = self.dirs.get_mut(&DirFrag::whole(*dir))
+                && let Some(entry) = d.entries.get_mut(name)
+            {
+                entry.used = true;
+                entry.used_at = self.events;
+            }
+            return Ok(());
+        }
+        if ino == Ino::ROOT || ino == Ino::MDS_DIR {
+            return self.fetch(Fetch::Base(ino));
+        }
+        if ino.is_stray_dir() {
+            let name = Name::from(format!("stray{}", ino.0 - Ino::stray(0).0));
+            self.entry(DirFrag::whole(Ino::MDS_DIR), &name)?;
+            return if self.nodes.contains_key(&ino) { Ok(()) } else { fail(Errno::EIO) };
+        }
+        let Some((dir, name)) = self.places.get(&ino).cloned() else {
+            return self.fetch(Fetch::Backtrace(ino));
+        };
+        self.entry(DirFrag::whole(dir), &name)?;
+        self.places.remove(&ino);
+        if self.nodes.contains_key(&ino) {
+            self.misplaced.remove(&ino);
+            return Ok(());
+        }
+        // It may have moved since its backtrace was read. One that says the same again is wrong.
+        let place = (dir, name);
+        if self.misplaced.get(&ino) == Some(&place) {
+            self.misplaced.remove(&ino);
+            return fail(Errno::ESTALE);
+        }
+        self.misplaced.insert(ino, place);
+        self.fetch(Fetch::Backtrace(ino))
+    }
+
+    /// Makes sure that all directories above an inode are in memory.
+    pub(crate) fn chain(&mut self, ino: Ino) -> Exec<()> {
+        let mut at = ino;
+        for _ in 0..DEPTH_MAX {
+            self.inode(at)?;
+            match self.nodes.get(&at).and_then(|n| n.parent.clone()) {
+                Some((dir, _)) => at = dir,
+                None => return Ok(()),
+            }
+        }
+        fail(Errno::EIO)
+    }
+
+    /// What a name stands for.
+    pub(crate) fn entry(&mut self, dir: DirFrag, name: &Name) -> Exec<Link> {
+        let count =
+            self.nodes.get(&dir.ino).map(|n| n.inode.dirstat.files + n.inode.dirstat.subdirs);
+        let changed = self.dir_mut(dir).changed;
+        self.seen = self.seen.max(changed);
+        let events = self.events;
+        let d = self.dir_mut(dir);
+        if let Some(entry) = d.entries.get_mut(name) {
+            entry.used = true;
+            entry.used_at = events;
+            return Ok(entry.link);
+        }
+        if d.complete {
+            return Ok(Link::Absent);
+        }
+        match count {
+            Some(n) if !d.large && n <= READ_WHOLE.min(i64::from(self.conf.page_entries_max)) => {
+                self.fetch(Fetch::Page(dir, None))
+            }
+            _ => self.fetch(Fetch::Entry(dir, name.clone())),
+        }
+    }
+
+    /// Makes sure that a page of a directory is in memory: the entries behind `after`.
+    pub(crate) fn page(
+        &mut self,
+        dir: DirFrag,
+        after: Option<&Name>,
+        have: &Option<Have>,
+    ) -> Exec<Have> {
+        let d = self.dir_mut(dir);
+        let (changed, dropped, complete) = (d.changed, d.dropped, d.complete);
+        self.seen = self.seen.max(changed);
+        if complete {
+            return Ok(Have { dir, after: after.cloned(), upto: None, dropped });
+        }
+        match have {
+            Some(h) if h.dir == dir && h.after.as_ref() == after && h.dropped == dropped => {
+                Ok(h.clone())
+            }
+            _ => self.fetch(Fetch::Page(dir, after.cloned())),
+        }
+    }
+
+    /// Puts an entry that was read into memory, unless what is there is newer.
+    fn adopt(&mut self, dir: DirFrag, name: &Name, dentry: Option<Dentry>) -> Result<(), i32> {
+        if self.dir_mut(dir).entries.contains_key(name) {
+            return Ok(());
+        }
+        let link = match dentry {
+            None => Link::Absent,
+            Some(Dentry::Remote { ino, d_type }) => Link::Remote(ino, d_type),
+            Some(Dentry::Primary(inode)) => {
+                let ino = inode.ino;
+                if self.nodes.contains_key(&ino) {
+                    // Two names at rest have one inode: the directory is damaged.
+                    return Err(Errno::EIO.0);
+                }
+                self.insert_node(*inode, Some((dir.ino, name.clone())), Batch(0));
+                Link::Primary(ino)
+            }
+        };
+        self.insert_entry(dir, name.clone(), link);
+        Ok(())
+    }
+
+    pub(crate) fn insert_entry(&mut self, dir: DirFrag, name: Name, link: Link) {
+        let used_at = self.events;
+        let d = self.dir_mut(dir);
+        if d.entries.insert(name.clone(), Entry { link, used: true, used_at }).is_none() {
+            self.queue.push_back((dir, name));
+        }
+    }
+
+    /// Puts an inode into memory, with what clients claim of it.
+    pub(crate) fn insert_node(&mut self, inode: Inode, parent: Option<(Ino, Name)>, batch: Batch) {
+        let ino = inode.ino;
+        self.places.remove(&ino);
+        let gone = inode.ranges.keys().any(|c| !self.sessions.contains_key(c));
+        let stray = inode.nlink == 0;
+        let truncating = inode.truncate_pending > 0;
+        self.nodes.insert(ino, Node::new(inode, parent, batch));
+        self.attach_claims(ino);
+        if gone {
+            self.recover_size(ino);
+        }
+        if truncating {
+            self.trim_data(ino);
+        }
+        if stray && !ino.is_system() {
+            self.purgeable.insert(ino);
+        }
+    }
+
+    pub(crate) fn page_read(
+        &mut self,
+        token: Token,
+        result: Result<(Vec<(Name, Dentry)>, bool), i32>,
+    ) {
+        let Some((Fetch::Page(dir, after), ops)) = self.fetched(token) else { return };
+        let (entries, end) = match result {
+            Ok(read) => read,
+            Err(errno) => return self.resume(ops, Err(errno)),
+        };
+        let upto = entries.last().map(|(name, _)| name.clone()).filter(|_| !end);
+        if upto.is_none() && !end {
+            // A page that neither holds anything nor ends the directory would be asked for again.
+            return self.resume(ops, Err(Errno::EIO.0));
+        }
+        for (name, dentry) in entries {
+            if let Err(errno) = self.adopt(dir, &name, Some(dentry)) {
+                return self.resume(ops, Err(errno));
+            }
+        }
+        let d = self.dir_mut(dir);
+        if end && after.is_none() {
+            d.complete = true;
+        }
+        d.large = !end;
+        let have = Have { dir, after, upto, dropped: d.dropped };
+        for op in &ops {
+            if let Some(state) = self.ops.get_mut(op) {
+                state.have = Some(have.clone());
+            }
+        }
+        self.resume(ops, Ok(()));
+    }
+
+    pub(crate) fn entry_read(&mut self, token: Token, result: Result<Option<Dentry>, i32>) {
+        let Some((Fetch::Entry(dir, name), ops)) = self.fetched(token) else { return };
+        let result = result.and_then(|dentry| self.adopt(dir, &name, dentry));
+        self.resume(ops, result);
+    }
+
+    pub(crate) fn base_read(&mut self, token: Token, result: Result<Box<Inode>, i32>) {
+        let Some((Fetch::Base(ino), ops)) = self.fetched(token) else { return };
+        let result = result.map(|inode| {
+            if !self.nodes.contains_key(&ino) {
+                self.insert_node(*inode, None, Batch(0));
+            }
+        });
+        self.resume(ops, result);
+    }
+
+    pub(crate) fn backtrace_read(
+        &mut self,
+        token: Token,
+        result: Result<Option<(Ino, Name)>, i32>,
+    ) {
+        let Some((Fetch::Backtrace(ino), ops)) = self.fetched(token) else { return };
+        let result = result.and_then(|place| match place {
+            Some(place) => {
+                self.places.insert(ino, place);
+                Ok(())
+            }
+            None => Err(Errno::ESTALE.0),
+        });
+        self.resume(ops, result);
+    }
+
+    /// Whether an entry may be dropped.
+    fn droppable(&self, dir: DirFrag, name: &Name) -> bool {
+        let Some(d) = self.dirs.get(&dir) else { return true };
+        if d.dirty.contains_key(name) || d.writing.contains_key(name) {
+            return false;
+        }
+        if d.fetching > 0 && self.conf.bug != Bug::EvictWhileReading {
+            return false;
+        }
+        match d.entries.get(name).map(|e| e.link) {
+            None | Some(Link::Absent | Link::Remote(..)) => true,
+            Some(Link::Primary(ino)) => {
+                if ino.is_system() || self.backtraces.contains_key(&ino) {
+                    return false;
+                }
+                let Some(node) = self.nodes.get(&ino) else { return true };
+                let own = self.dirs.get(&DirFrag::whole(ino));
+                node.caps.is_empty()
+                    && node.needs.is_empty()
+                    && node.locks.is_none()
+                    && !self.purging.contains(&ino)
+                    && !self.purgeable.contains(&ino)
+                    && !self.truncating.contains(&ino)
+                    && !self.recovering.contains(&ino)
+                    && own.is_none_or(|d| d.entries.is_empty() && d.is_idle())
+            }
+        }
+    }
+
+    /// Drops entries that were not used lately while there are too many.
+    pub(crate) fn shrink(&mut self) {
+        // What an operation has found since it began stays while it waits for more: else it would
+        // never come to its end in a small cache.
+        let reading = self.fetches.values().flat_map(|(_, ops)| ops);
+        let kept_from = reading.filter_map(|op| self.ops.get(op)).map(|s| s.began).min();
+        let excess = self.queue.len().saturating_sub(self.conf.cache_entries_max);
+        let mut tries = if excess == 0 { 0 } else { 2 * excess + 64 };
+        while tries > 0 && self.queue.len() > self.conf.cache_entries_max {
+            tries -= 1;
+            let Some((dir, name)) = self.queue.pop_front() else { return };
+            let droppable = self.droppable(dir, &name);
+            let Some(d) = self.dirs.get_mut(&dir) else { continue };
+            let Some(entry) = d.entries.get_mut(&name) else { continue };
+            let kept = kept_from.is_some_and(|k| entry.used_at >= k);
+            if entry.used || kept || !droppable {
+                entry.used = false;
+                self.queue.push_back((dir, name));
+                continue;
+            }
+            let link = entry.link;
+            d.entries.remove(&name);
+            d.complete = false;
+            d.dropped += 1;
+            if let Link::Primary(ino) = link {
+                self.nodes.remove(&ino);
+                self.dirs.remove(&DirFrag::whole(ino));
+            }
+        }
+    }
+}

@@ -1,0 +1,642 @@
+//! Which client may do what with an inode without asking.
+//!
+//! What is issued to two clients never conflicts ([`caps::conflicts`]), counting what was asked
+//! back and is not given back yet.
+
+use super::cache::Node;
+use super::stats::Change;
+use super::{Exec, Mds, OpId, Phase, Stop};
+use crate::action::{Action, CapsMessage, CapsOp};
+use crate::caps::{self, Group, Mode};
+use crate::conf::Bug;
+use crate::event::CapsUpdate;
+use crate::request::{CapGrant, InodeStat, Release};
+use crate::types::{Batch, ClientId, Ino, Layout, Steady};
+
+/// What a client has of an inode.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Cap {
+    pub id: u64,
+    /// What it has when it has seen all that it was told.
+    pub pending: u32,
+    /// What it had before it was asked for some of it, and the number of the message that asked.
+    pub asked: Vec<(u32, u32)>,
+    pub wanted: u32,
+    /// The number of the last message about it.
+    pub seq: u32,
+    /// That of the last record that granted some of it.
+    pub issue_seq: u32,
+    /// Since when something that was asked back is missing.
+    pub late_since: Option<Steady>,
+}
+
+impl Cap {
+    /// What the client may have at most.
+    pub fn issued(&self) -> u32 {
+        self.asked.iter().fold(self.pending, |all, (_, had)| all | had)
+    }
+}
+
+/// What an operation takes back of an inode while it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Need {
+    pub op: OpId,
+    pub client: ClientId,
+    /// From all clients but its own.
+    pub others: u32,
+    /// From its own, unless that has `unless`.
+    pub own: u32,
+    pub unless: u32,
+    /// The size must be known and, for a change of it, objects behind it be trimmed.
+    pub size: bool,
+}
+
+impl Need {
+    /// What a client may not have.
+    fn takes(&self, client: ClientId, issued: u32) -> u32 {
+        if client != self.client {
+            self.others
+        } else if issued & self.unless != 0 {
+            0
+        } else {
+            self.own
+        }
+    }
+}
+
+/// A writer is granted so many objects more than there are at most.
+const AHEAD_OBJECTS: u64 = 1_024;
+
+impl Node {
+    fn mode(&self) -> Mode {
+        Mode::of(self.caps.values().map(|c| c.wanted))
+    }
+
+    /// What a client may have, others' capabilities aside.
+    fn allowed(&self, client: ClientId, wanted: u32, issued: u32) -> u32 {
+        let mut allowed = caps::ALL;
+        if !self.inode.is_dir() {
+            allowed = allowed & !caps::ANY_FILE | self.mode().allows(wanted);
+        } else {
+            allowed &= !(caps::FILE_CACHE | caps::FILE_RD | caps::FILE_WR | caps::FILE_BUFFER);
+        }
+        for need in &self.needs {
+            allowed &= !need.takes(client, issued);
+        }
+        allowed | caps::PIN
+    }
+
+    /// What conflicts with that which others have.
+    fn taken(&self, client: ClientId, bug: Bug) -> u32 {
+        let of = |c: &Cap| if bug == Bug::GrantBeforeAck { c.pending } else { c.issued() };
+        self.caps
+            .iter()
+            .filter(|(c, _)| **c != client)
+            .fold(0, |all, (_, cap)| all | caps::conflicts(of(cap)))
+    }
+}
+
+impl Mds {
+    /// Notes that the current operation reads a group of an inode.
+    pub(crate) fn reads(&mut self, client: ClientId, ino: Ino, group: Group) {
+        let size = group == Group::File;
+        let need = Need { op: self.current, client, others: group.read(), own: 0, unless: 0, size };
+        self.collected.push((ino, need));
+    }
+
+    /// Notes that the current operation reads what these capabilities cover.
+    pub(crate) fn reads_mask(&mut self, client: ClientId, ino: Ino, mask: u32) {
+        for group in Group::ALL {
+            if mask & (group.shared() | group.excl()) != 0 {
+                self.reads(client, ino, group);
+            }
+        }
+        if mask & (caps::FILE_RD | caps::FILE_WREXTEND) != 0 {
+            self.reads(client, ino, Group::File);
+        }
+    }
+
+    /// Notes that the current operation changes a group of an inode. The client of the operation
+    /// gives back what it has too, with what it changed, but for the names of a directory: it may
+    /// keep them if no other client relies on them. Other clients' reads take that back, so the
+    /// answer reaches the client before any other client sees the change.
+    pub(crate) fn writes(&mut self, client: ClientId, ino: Ino, group: Group) {
+        let is_dir = self.nodes.get(&ino).is_some_and(|n| n.inode.is_dir());
+        let names = group == Group::File && is_dir;
+        let need = Need {
+            op: self.current,
+            client,
+            others: group.write(),
+            own: group.write(),
+            unless: if names { group.excl() } else { 0 },
+            size: group == Group::File,
+        };
+        self.collected.push((ino, need));
+    }
+
+    fn is_met(&self, ino: Ino, need: &Need) -> bool {
+        let Some(node) = self.nodes.get(&ino) else { return false };
+        let truncating = need.own != 0 && self.truncating.contains(&ino);
+        if need.size && (self.recovering.contains(&ino) || truncating) {
+            return false;
+        }
+        node.caps.iter().all(|(c, cap)| {
+            let issued = cap.issued();
+            issued & need.takes(*c, issued) == 0
+        })
+    }
+
+    /// Waits until no client has what is in the way of the current operation.
+    pub(crate) fn settled(&mut self) -> Exec<()> {
+        if self.conf.bug == Bug::NoRevoke {
+            return Ok(());
+        }
+        if self.collected.iter().all(|(ino, need)| self.is_met(*ino, need)) {
+            return Ok(());
+        }
+        for (ino, need) in self.collected.clone() {
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.needs.push(need);
+                self.judge.insert(ino);
+            }
+        }
+        Err(Stop::Wait)
+    }
+
+    /// Has operations tried again that wait for capabilities of an inode, or for its size.
+    pub(crate) fn retry(&mut self, ino: Ino) {
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let met: Vec<OpId> =
+            node.needs.iter().filter(|n| self.is_met(ino, n)).map(|n| n.op).collect();
+        self.again.extend(met);
+    }
+
+    /// Asks back what clients may no longer have, and grants what they want and may have.
+    pub(crate) fn judge(&mut self, ino: Ino) {
+        let bug = self.conf.bug;
+        // What other clients have is known only when all are back.
+        if self.phase != Phase::Active {
+            return;
+        }
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let clients: Vec<ClientId> = node.caps.keys().copied().collect();
+        for client in &clients {
+            let Some(node) = self.nodes.get_mut(&ino) else { return };
+            let Some(cap) = node.caps.get(client) else { continue };
+            let allowed = node.allowed(*client, cap.wanted, cap.issued());
+            let Some(cap) = node.caps.get_mut(client) else { continue };
+            let keep = cap.pending & allowed;
+            if keep != cap.pending {
+                cap.seq += 1;
+                cap.asked.push((cap.seq, cap.pending));
+                cap.pending = keep;
+                cap.late_since.get_or_insert(self.now);
+                self.tell_caps(*client, ino, CapsOp::Revoke);
+            }
+        }
+        for client in &clients {
+            let Some(node) = self.nodes.get_mut(&ino) else { return };
+            let Some(cap) = node.caps.get(client) else { continue };
+            let allowed = node.allowed(*client, cap.wanted, cap.issued());
+            let more = allowed & cap.wanted & !node.taken(*client, bug) & !cap.pending;
+            if more == 0 {
+                continue;
+            }
+            let Some(cap) = node.caps.get_mut(client) else { continue };
+            cap.pending |= more;
+            cap.seq += 1;
+            self.let_write(*client, ino, 0);
+            self.tell_caps(*client, ino, CapsOp::Grant);
+        }
+    }
+
+    /// Tells a client of its capabilities of an inode.
+    fn tell_caps(&mut self, client: ClientId, ino: Ino, op: CapsOp) {
+        self.tell_caps_after(client, ino, op, Batch(0));
+    }
+
+    fn tell_caps_after(&mut self, client: ClientId, ino: Ino, op: CapsOp, batch: Batch) {
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let Some(cap) = node.caps.get(&client) else { return };
+        let message = CapsMessage {
+            op,
+            inode: Box::new(node.inode.clone()),
+            layout: self.layout_of(ino),
+            cap_id: cap.id,
+            seq: cap.seq,
+            caps: cap.pending,
+            wanted: cap.wanted,
+            max_size: node.inode.ranges.get(&client).copied().unwrap_or(0),
+        };
+        let batch = node.changed.max(batch);
+        self.tell(client, batch, Action::Caps(client, Box::new(message)));
+    }
+
+    /// The layout in force.
+    pub(crate) fn layout_of(&self, ino: Ino) -> Option<Layout> {
+        let mut at = Some(ino);
+        while let Some(node) = at.and_then(|a| self.nodes.get(&a)) {
+            if node.inode.layout.is_some() {
+                return node.inode.layout.clone();
+            }
+            at = node.parent.as_ref().map(|(d, _)| *d);
+        }
+        Some(self.conf.layout.clone())
+    }
+
+    /// Makes a record of an inode for a client, and grants it what it may have.
+    pub(crate) fn record(&mut self, client: ClientId, ino: Ino, wanted: u32) -> Exec<InodeStat> {
+        let cap = self.issue(client, ino, wanted);
+        self.look(ino);
+        let quota = self.quota_of(ino);
+        let layout = self.layout_of(ino);
+        let inode = self.get(ino)?.clone();
+        let max_size = inode.ranges.get(&client).copied().unwrap_or(0);
+        Ok(InodeStat { inode: Box::new(inode), layout, max_size, cap, quota })
+    }
+
+    fn issue(&mut self, client: ClientId, ino: Ino, wanted: u32) -> CapGrant {
+        let bug = self.conf.bug;
+        let (Some(session), Some(node)) =
+            (self.sessions.get_mut(&client), self.nodes.get_mut(&ino))
+        else {
+            return CapGrant::default();
+        };
+        if session.evicting {
+            return CapGrant::default();
+        }
+        session.inodes.insert(ino);
+        let next = &mut self.next_cap;
+        let cap = node.caps.entry(client).or_insert_with(|| {
+            *next += 1;
+            Cap { id: *next, pending: caps::PIN, ..Cap::default() }
+        });
+        if cap.wanted | wanted != cap.wanted {
+            cap.wanted |= wanted;
+            self.judge.insert(ino);
+        }
+        let (wanted, issued) = (cap.wanted, cap.issued());
+        let mut likes = caps::ANY_SHARED | caps::FILE_CACHE | caps::FILE_RD;
+        if node.caps.len() == 1 {
+            likes |= caps::AUTH_EXCL | caps::XATTR_EXCL;
+            if node.inode.is_dir() {
+                likes |= caps::FILE_EXCL;
+            }
+        }
+        let more =
+            node.allowed(client, wanted, issued) & (likes | wanted) & !node.taken(client, bug);
+        let Some(cap) = node.caps.get_mut(&client) else { return CapGrant::default() };
+        cap.pending |= more;
+        cap.seq += 1;
+        cap.issue_seq = cap.seq;
+        let grant =
+            CapGrant { caps: cap.pending, wanted, cap_id: cap.id, seq: cap.seq, auth: true };
+        self.let_write(client, ino, 0);
+        grant
+    }
+
+    /// Sets up to where a client may write, if it may: at least up to `want`. It is in the log
+    /// before the client knows it, so that a successor knows how far to look for data.
+    fn let_write(&mut self, client: ClientId, ino: Ino, want: u64) -> bool {
+        let Some(node) = self.nodes.get(&ino) else { return false };
+        let Some(cap) = node.caps.get(&client) else { return false };
+        if !node.inode.is_file() || cap.pending & (caps::FILE_WR | caps::FILE_BUFFER) == 0 {
+            return false;
+        }
+        let layout = self.layout_of(ino).unwrap_or_default();
+        let period = layout.period();
+        let size = node.inode.size;
+        let ahead = AHEAD_OBJECTS * u64::from(layout.object_size.max(1));
+        let old = node.inode.ranges.get(&client).copied().unwrap_or(0);
+        let roomy = (size * 2).min(size.saturating_add(ahead)).max(want).max(size + 1);
+        let mut new = roomy.div_ceil(period).saturating_mul(period).min(self.conf.max_file_size);
+        // Near a quota, a writer gets an object at a time.
+        let dir = node.parent.as_ref().map(|(d, _)| *d);
+        if let Some(room) = dir.and_then(|d| self.room_below(d)) {
+            let fits = size.saturating_add(room).div_ceil(period).saturating_mul(period);
+            new = new.min(fits.max(size));
+        }
+        if new <= old || (want <= old && old > size) {
+            return false;
+        }
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.inode.ranges.insert(client, new);
+        }
+        self.touch(ino);
+        true
+    }
+
+    /// Takes back the right to write of a client that neither has nor wants it.
+    fn end_write(&mut self, client: ClientId, ino: Ino) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        let writes = caps::FILE_WR | caps::FILE_BUFFER;
+        let keeps = node.caps.get(&client).is_some_and(|c| (c.issued() | c.wanted) & writes != 0);
+        if !keeps && !self.recovering.contains(&ino) && node.inode.ranges.remove(&client).is_some()
+        {
+            self.touch(ino);
+        }
+    }
+
+    /// A client says what it keeps.
+    fn confirm(&mut self, client: ClientId, ino: Ino, id: u64, seq: u32, kept: u32) {
+        let Some(cap) = self.nodes.get_mut(&ino).and_then(|n| n.caps.get_mut(&client)) else {
+            return;
+        };
+        if cap.id != id {
+            return;
+        }
+        cap.asked.retain(|(asked, _)| *asked > seq);
+        // An older word does not know of what was granted since.
+        if seq == cap.seq {
+            cap.pending &= kept | caps::PIN;
+        }
+        if cap.asked.is_empty() {
+            cap.late_since = None;
+        }
+        self.judge.insert(ino);
+        self.retry(ino);
+    }
+
+    fn set_wanted(&mut self, client: ClientId, ino: Ino, id: u64, issue_seq: u32, wanted: u32) {
+        let Some(cap) = self.nodes.get_mut(&ino).and_then(|n| n.caps.get_mut(&client)) else {
+            return;
+        };
+        if cap.id != id {
+            return;
+        }
+        // A word from before a record that opened the file does not close it.
+        let new = if issue_seq == cap.issue_seq { wanted } else { wanted | cap.wanted };
+        if new != cap.wanted {
+            cap.wanted = new;
+            self.judge.insert(ino);
+        }
+    }
+
+    /// Capabilities come back with a request.
+    pub(crate) fn released(&mut self, client: ClientId, release: &Release) {
+        self.confirm(client, release.ino, release.cap_id, release.seq, release.caps);
+        self.set_wanted(client, release.ino, release.cap_id, release.issue_seq, release.wanted);
+    }
+
+    /// A client dropped an inode.
+    pub(crate) fn cap_released(&mut self, client: ClientId, ino: Ino, id: u64, issue_seq: u32) {
+        if let Some(claims) = self.claims.get_mut(&ino) {
+            if claims.get(&client).is_some_and(|c| c.cap_id == id) {
+                claims.remove(&client);
+            }
+            if claims.is_empty() {
+                self.claims.remove(&ino);
+            }
+        }
+        let Some(cap) = self.nodes.get(&ino).and_then(|n| n.caps.get(&client)) else { return };
+        // A record that it has not seen yet gave it the inode again.
+        if cap.id == id && issue_seq >= cap.issue_seq {
+            self.drop_cap(client, ino);
+            self.end_write(client, ino);
+        }
+    }
+
+    /// Takes a client's capabilities of an inode away.
+    pub(crate) fn drop_cap(&mut self, client: ClientId, ino: Ino) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.inodes.remove(&ino);
+        }
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        if node.caps.remove(&client).is_none() {
+            return;
+        }
+        if node.inode.nlink == 0 {
+            self.purgeable.insert(ino);
+        }
+        self.judge.insert(ino);
+        self.retry(ino);
+    }
+
+    /// Gives clients what they had before a failover.
+    pub(crate) fn attach_claims(&mut self, ino: Ino) {
+        let Some(claims) = self.claims.remove(&ino) else { return };
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        for (client, claim) in claims {
+            let Some(session) = self.sessions.get_mut(&client) else { continue };
+            session.inodes.insert(ino);
+            let cap = Cap {
+                id: claim.cap_id,
+                pending: claim.issued | caps::PIN,
+                wanted: claim.wanted,
+                ..Cap::default()
+            };
+            node.caps.insert(client, cap);
+            for (rule, lock) in claim.locks {
+                node.locks.get_or_insert_default().put(rule, lock);
+            }
+        }
+        self.judge.insert(ino);
+    }
+
+    pub(crate) fn drop_claims(&mut self, client: ClientId) {
+        self.claims.retain(|_, claims| {
+            claims.remove(&client);
+            !claims.is_empty()
+        });
+    }
+
+    /// Takes in what a client says of an inode: what it changed, what it keeps, what it wants.
+    pub(crate) fn caps_update(&mut self, client: ClientId, update: &CapsUpdate) -> Exec<()> {
+        let ino = update.ino;
+        let claimed = self.claims.get(&ino).is_some_and(|c| c.contains_key(&client));
+        if !claimed && !self.nodes.contains_key(&ino) {
+            return Ok(());
+        }
+        self.chain(ino)?;
+        let Some(cap) = self.nodes.get(&ino).and_then(|n| n.caps.get(&client)) else {
+            return Ok(());
+        };
+        if cap.id != update.cap_id {
+            return Ok(());
+        }
+        // What the server before this one was sent and did not finish is given up already: the
+        // client has it no more, and no other client was granted it since.
+        let resent = self.phase != Phase::Active;
+        let issued = if resent { caps::ALL } else { cap.issued() };
+        let done = match (update.flush, self.sessions.get_mut(&client)) {
+            (Some(flush), Some(session)) => {
+                session.record.forget_flushes_below(update.oldest_flush);
+                session.record.flushes.insert(flush, ()).is_some()
+            }
+            _ => false,
+        };
+        if !done {
+            self.apply_dirty(ino, update, issued);
+            if let Some(flush) = update.flush {
+                self.log_flush(client, flush, update.oldest_flush);
+            }
+        }
+        if update.max_size > 0 && self.let_write(client, ino, update.max_size) {
+            if let Some(cap) = self.nodes.get_mut(&ino).and_then(|n| n.caps.get_mut(&client)) {
+                cap.seq += 1;
+            }
+            self.tell_caps(client, ino, CapsOp::Grant);
+        }
+        self.confirm(client, ino, update.cap_id, update.seq, update.caps);
+        self.set_wanted(client, ino, update.cap_id, update.issue_seq, update.wanted);
+        self.end_write(client, ino);
+        if let Some(flush) = update.flush {
+            let op = CapsOp::FlushAck { flush, dirty: update.dirty };
+            self.tell_caps_after(client, ino, op, self.log.newest());
+        }
+        Ok(())
+    }
+
+    /// Takes over what a client changed, as far as it was allowed to.
+    fn apply_dirty(&mut self, ino: Ino, update: &CapsUpdate, issued: u32) {
+        let dirty = update.dirty & issued;
+        let attrs = &update.attrs;
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        let inode = &mut node.inode;
+        let mut changed = false;
+        if dirty & caps::AUTH_EXCL != 0 {
+            let kind = inode.mode & crate::types::mode::TYPE;
+            inode.mode = kind | attrs.mode & !crate::types::mode::TYPE;
+            (inode.uid, inode.gid) = (attrs.uid, attrs.gid);
+            inode.btime = attrs.btime;
+            changed = true;
+        }
+        if dirty & caps::XATTR_EXCL != 0
+            && let Some(xattrs) = &attrs.xattrs
+        {
+            inode.xattrs = xattrs.clone();
+            inode.xattr_version += 1;
+            changed = true;
+        }
+        let excl = dirty & caps::FILE_EXCL != 0;
+        if dirty & (caps::FILE_EXCL | caps::FILE_WR | caps::FILE_BUFFER) != 0 && !inode.is_dir() {
+            if attrs.size > inode.size && attrs.size <= self.conf.max_file_size {
+                inode.size = attrs.size;
+                inode.max_size_ever = inode.max_size_ever.max(attrs.size);
+            }
+            inode.mtime = if excl { attrs.mtime } else { inode.mtime.max(attrs.mtime) };
+            if excl {
+                inode.atime = attrs.atime;
+            }
+            inode.time_warp_seq = inode.time_warp_seq.max(attrs.time_warp_seq);
+            inode.change_attr = inode.change_attr.max(attrs.change_attr);
+            changed = true;
+        }
+        if changed {
+            self.changed(ino, attrs.ctime);
+        }
+    }
+
+    /// Has the size of a file found out: a client that may have written is gone.
+    pub(crate) fn recover_size(&mut self, ino: Ino) {
+        let Some(node) = self.nodes.get(&ino) else { return };
+        if !node.inode.is_file() || !self.is_active() || self.size_work.values().any(|i| *i == ino)
+        {
+            self.recovering.insert(ino);
+            return;
+        }
+        let alive = |c: &ClientId| self.sessions.contains_key(c);
+        let max = node.inode.ranges.iter().filter(|(c, _)| !alive(c)).map(|(_, m)| *m).max();
+        let Some(max) = max else {
+            self.recovering.remove(&ino);
+            return;
+        };
+        self.recovering.insert(ino);
+        let mut inode = Box::new(node.inode.clone());
+        inode.layout = self.layout_of(ino);
+        let token = self.token();
+        self.size_work.insert(token, ino);
+        self.out.push_back(Action::Probe { token, inode, max });
+    }
+
+    /// Has the objects behind a file's size trimmed.
+    pub(crate) fn trim_data(&mut self, ino: Ino) {
+        self.truncating.insert(ino);
+        if self.size_work.values().any(|i| *i == ino) {
+            return;
+        }
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let (batch, mut inode) = (node.changed, Box::new(node.inode.clone()));
+        inode.layout = self.layout_of(ino);
+        let token = self.token();
+        self.size_work.insert(token, ino);
+        self.hold(batch, Action::Truncate { token, inode });
+    }
+
+    pub(crate) fn probed(
+        &mut self,
+        token: crate::event::Token,
+        result: Result<(u64, Option<types::Utime>), i32>,
+    ) {
+        let Some(ino) = self.size_work.remove(&token) else { return };
+        match result {
+            Ok(found) => {
+                self.start(ClientId(0), super::Kind::Sized(ino, Some(found)));
+            }
+            // The shell tries until it succeeds; an error means that the pool is gone.
+            Err(_) => {
+                self.start(ClientId(0), super::Kind::Sized(ino, Some((0, None))));
+            }
+        }
+    }
+
+    /// A file's size is known, or its objects are trimmed.
+    pub(crate) fn sized(
+        &mut self,
+        ino: Ino,
+        found: Option<(u64, Option<types::Utime>)>,
+    ) -> Exec<()> {
+        self.chain(ino)?;
+        let gone: Vec<ClientId> = {
+            let inode = self.get(ino)?;
+            inode.ranges.keys().copied().filter(|c| !self.sessions.contains_key(c)).collect()
+        };
+        let Some(node) = self.nodes.get_mut(&ino) else { return Ok(()) };
+        let before = node.inode.rstat;
+        match found {
+            Some((size, mtime)) => {
+                node.inode.size = node.inode.size.max(size);
+                node.inode.max_size_ever = node.inode.max_size_ever.max(node.inode.size);
+                if let Some(mtime) = mtime {
+                    node.inode.mtime = node.inode.mtime.max(mtime);
+                }
+                for client in gone {
+                    node.inode.ranges.remove(&client);
+                }
+                node.inode.rstat = super::stats::leaf(&node.inode);
+                self.recovering.remove(&ino);
+            }
+            None => {
+                node.inode.truncate_pending = 0;
+                node.inode.truncate_from = 0;
+                self.truncating.remove(&ino);
+            }
+        }
+        let change = Change::default().with(node.inode.rstat, 1).with(before, -1);
+        let parent = node.parent.as_ref().map(|(d, _)| *d);
+        let stamp = node.inode.rstat.rctime;
+        self.touch(ino);
+        if let Some(dir) = parent {
+            self.account(dir, change, stamp);
+        }
+        if node_has_dead_writer(self, ino) {
+            self.recover_size(ino);
+        }
+        self.judge.insert(ino);
+        self.retry(ino);
+        Ok(())
+    }
+
+    /// The batch that shows an inode as it is.
+    pub(crate) fn batch_of(&self, ino: Ino) -> Batch {
+        self.nodes.get(&ino).map_or(Batch(0), |n| n.changed)
+    }
+}
+
+fn node_has_dead_writer(mds: &Mds, ino: Ino) -> bool {
+    mds.recovering.contains(&ino)
+        && mds
+            .nodes
+            .get(&ino)
+            .is_some_and(|n| n.inode.ranges.keys().any(|c| !mds.sessions.contains_key(c)))
+}

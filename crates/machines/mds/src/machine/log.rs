@@ -1,0 +1,301 @@
+//! The redo log. A batch has the entries that changed since the batch before, as they are when it
+//! is sealed: many changes of one entry are written once, and reading a log is setting entries.
+
+use super::Mds;
+use super::cache::{Dirty, Link};
+use crate::action::{Action, SessionRecord, Tables};
+use crate::conf::Bug;
+use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Space};
+use denc::Encode;
+use denc_derive::Denc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// One batch of the log. The form is our own; batches are read by the same or a later version.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub(crate) struct Record {
+    /// Its number.
+    pub batch: Batch,
+    /// Entries as they are from now on, none for those that are gone.
+    pub entries: Vec<(DirFrag, Name, Option<Dentry>)>,
+    /// Inodes that no directory holds.
+    pub base: Vec<Inode>,
+    /// Inodes of which all is gone.
+    pub gone: Vec<Ino>,
+    /// The next inode number of spaces in which some were given out.
+    pub next: Vec<(Space, u64)>,
+    /// Sessions that began or, without a record, ended.
+    pub sessions: Vec<(ClientId, Option<SessionRecord>)>,
+    /// Requests that changed something: client, number, file that was made, and the oldest number
+    /// of which the client does not know the answer.
+    pub completed: Vec<((ClientId, u64), Ino, u64)>,
+    /// Flushes of capabilities: client, number, and the oldest number that it does not know of.
+    pub flushes: Vec<(ClientId, u64, u64)>,
+    /// All tables; they are taken before what else is here.
+    pub tables: Option<Tables>,
+}
+
+/// Changes since the last batch that was sealed.
+#[derive(Default, Debug)]
+pub(crate) struct Open {
+    entries: BTreeSet<(DirFrag, Name)>,
+    base: BTreeSet<Ino>,
+    gone: Vec<Ino>,
+    spaces: BTreeSet<Space>,
+    sessions: BTreeSet<ClientId>,
+    completed: Vec<((ClientId, u64), Ino, u64)>,
+    flushes: Vec<(ClientId, u64, u64)>,
+    tables: bool,
+}
+
+impl Open {
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+            && self.base.is_empty()
+            && self.gone.is_empty()
+            && self.spaces.is_empty()
+            && self.sessions.is_empty()
+            && self.completed.is_empty()
+            && self.flushes.is_empty()
+            && !self.tables
+    }
+}
+
+/// Where the log is.
+#[derive(Default, Debug)]
+pub(crate) struct Log {
+    open: Open,
+    /// The last batch that was sealed.
+    pub sealed: Batch,
+    /// Up to here all is durable.
+    pub durable: Batch,
+    /// Batches below this one are trimmed.
+    pub first: Batch,
+    /// A batch from which on all tables can be told.
+    pub tables: Batch,
+    /// Batches with all tables that are not durable yet.
+    told: VecDeque<Batch>,
+    /// Batches that are being appended.
+    appending: VecDeque<Batch>,
+    /// What must wait for batches.
+    held: BTreeMap<Batch, Vec<Action>>,
+}
+
+impl Log {
+    /// The batch that changes go into.
+    pub fn open(&self) -> Batch {
+        Batch(self.sealed.0 + 1)
+    }
+
+    /// The batch with the newest change.
+    pub fn newest(&self) -> Batch {
+        if self.open.is_empty() { self.sealed } else { self.open() }
+    }
+
+    /// Begins behind this batch.
+    pub fn starts_after(&mut self, last: Batch, first: Batch) {
+        self.sealed = last;
+        self.durable = last;
+        self.first = first;
+        self.tables = first;
+    }
+}
+
+impl Mds {
+    /// Notes that an entry, or the inode in it, changed.
+    pub(crate) fn dirty(&mut self, dir: DirFrag, name: &Name) {
+        let batch = self.log.open();
+        let durable = self.log.durable;
+        self.log.open.entries.insert((dir, name.clone()));
+        let d = self.dir_mut(dir);
+        match d.dirty.get_mut(name) {
+            Some(dirty) => dirty.again(batch, durable),
+            None => {
+                d.dirty.insert(name.clone(), Dirty::new(batch));
+                self.dirty_entries += 1;
+            }
+        }
+        self.dirty_dirs.entry(dir).or_insert(batch);
+        self.seen = self.seen.max(batch);
+    }
+
+    /// Sets what a name stands for, which changes its directory.
+    pub(crate) fn set_link(&mut self, dir: DirFrag, name: &Name, link: Link) {
+        self.insert_entry(dir, name.clone(), link);
+        let batch = self.log.open();
+        let d = self.dir_mut(dir);
+        d.changed = batch;
+        d.changes += 1;
+        self.dirty(dir, name);
+    }
+
+    /// Notes that an inode changed.
+    pub(crate) fn touch(&mut self, ino: Ino) {
+        let batch = self.log.open();
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        node.changed = batch;
+        node.inode.version += 1;
+        match node.parent.clone() {
+            Some((dir, name)) => self.dirty(DirFrag::whole(dir), &name),
+            None => {
+                self.log.open.base.insert(ino);
+                self.dirty_base.entry(ino).or_insert(batch);
+                self.seen = self.seen.max(batch);
+            }
+        }
+    }
+
+    /// Notes that an inode has a new place, which its backtrace is to say.
+    pub(crate) fn placed(&mut self, ino: Ino) {
+        self.touch(ino);
+        let batch = self.log.open();
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.inode.backtrace_version = node.inode.version;
+            self.backtraces.entry(ino).or_insert(batch);
+        }
+    }
+
+    /// Notes that all of an inode is gone.
+    pub(crate) fn log_gone(&mut self, ino: Ino) {
+        self.log.open.gone.push(ino);
+    }
+
+    /// Notes that a session began, ended or changed.
+    pub(crate) fn log_session(&mut self, client: ClientId) {
+        self.log.open.sessions.insert(client);
+        self.seen = self.seen.max(self.log.open());
+    }
+
+    /// Notes that a client's request changed something.
+    pub(crate) fn log_completed(&mut self, client: ClientId, tid: u64, made: Ino, oldest: u64) {
+        self.log.open.completed.push(((client, tid), made, oldest));
+        self.seen = self.seen.max(self.log.open());
+    }
+
+    /// Notes that a client's flush is done.
+    pub(crate) fn log_flush(&mut self, client: ClientId, flush: u64, oldest: u64) {
+        self.log.open.flushes.push((client, flush, oldest));
+        self.seen = self.seen.max(self.log.open());
+    }
+
+    /// Has all tables in the next batch.
+    pub(crate) fn log_tables(&mut self) {
+        self.log.open.tables = true;
+    }
+
+    /// A new inode number of a space.
+    pub(crate) fn new_ino(&mut self, space: Space) -> Ino {
+        let first = u64::from(space.0) << Ino::SPACE_SHIFT;
+        let next = self.next_ino.entry(space).or_insert(first);
+        let ino = Ino(*next);
+        *next += 1;
+        self.log.open.spaces.insert(space);
+        ino
+    }
+
+    /// What an entry is at rest, as it is now.
+    pub(crate) fn dentry(&self, dir: DirFrag, name: &Name) -> Option<Dentry> {
+        match self.dirs.get(&dir)?.entries.get(name)?.link {
+            Link::Absent => None,
+            Link::Remote(ino, d_type) => Some(Dentry::Remote { ino, d_type }),
+            Link::Primary(ino) => {
+                Some(Dentry::Primary(Box::new(self.nodes.get(&ino)?.inode.clone())))
+            }
+        }
+    }
+
+    /// Appends what changed, if it may.
+    pub(crate) fn seal(&mut self) {
+        if self.log.open.is_empty() || self.log.appending.len() >= self.conf.appends_max {
+            return;
+        }
+        let batch = self.log.open();
+        let open = std::mem::take(&mut self.log.open);
+        let record = Record {
+            batch,
+            entries: open
+                .entries
+                .into_iter()
+                .filter(|(dir, _)| self.dirs.contains_key(dir))
+                .map(|(dir, name)| {
+                    let dentry = self.dentry(dir, &name);
+                    (dir, name, dentry)
+                })
+                .collect(),
+            base: open
+                .base
+                .iter()
+                .filter_map(|ino| self.nodes.get(ino).map(|n| n.inode.clone()))
+                .collect(),
+            gone: open.gone,
+            next: open.spaces.iter().filter_map(|s| Some((*s, *self.next_ino.get(s)?))).collect(),
+            sessions: open
+                .sessions
+                .iter()
+                .map(|c| (*c, self.sessions.get(c).map(|s| s.record.clone())))
+                .collect(),
+            completed: open.completed,
+            flushes: open.flushes,
+            tables: open.tables.then(|| self.tables()),
+        };
+        let mut out = denc::BytesMut::new();
+        record.encode(&mut out, denc::Features::ALL);
+        let crc = crc32c::crc32c(&out);
+        crc.encode(&mut out, denc::Features::ALL);
+        self.log.sealed = batch;
+        if open.tables {
+            self.log.told.push_back(batch);
+        }
+        self.log.appending.push_back(batch);
+        self.out.push_back(Action::Append(batch, out.freeze()));
+    }
+
+    /// A batch, and all before it, are durable.
+    pub(crate) fn appended(&mut self, batch: Batch) {
+        while self.log.appending.front().is_some_and(|b| *b <= batch) {
+            self.log.appending.pop_front();
+        }
+        self.log.durable = self.log.durable.max(batch.min(self.log.sealed));
+        while let Some(told) = self.log.told.pop_front_if(|b| *b <= self.log.durable) {
+            self.log.tables = told;
+        }
+        let later = self.log.held.split_off(&Batch(self.log.durable.0 + 1));
+        for (_, actions) in std::mem::replace(&mut self.log.held, later) {
+            self.out.extend(actions);
+        }
+        self.trim();
+    }
+
+    /// Carries an action out once this batch is durable.
+    pub(crate) fn hold(&mut self, batch: Batch, action: Action) {
+        if batch <= self.log.durable || self.conf.bug == Bug::WriteAhead {
+            self.out.push_back(action);
+        } else {
+            self.log.held.entry(batch).or_default().push(action);
+        }
+    }
+
+    /// Forgets batches of which all is at rest.
+    pub(crate) fn trim(&mut self) {
+        let mut low = Batch(self.log.durable.0 + 1);
+        let bounds = [&self.dirty_base, &self.backtraces];
+        for b in bounds.into_iter().flat_map(|m| m.values()).chain(self.dirty_dirs.values()) {
+            low = low.min(*b);
+        }
+        if self.conf.bug != Bug::TrimEarly {
+            for write in self.writes.values() {
+                low = low.min(write.since);
+            }
+        }
+        let span = self.log.sealed.0.saturating_sub(self.log.tables.0);
+        if span > self.conf.log_batches_max / 2 && self.log.told.is_empty() {
+            self.log_tables();
+        }
+        low = low.min(self.log.tables);
+        let step = if self.flush.is_some() { 1 } else { (self.conf.log_batches_max / 8).max(1) };
+        if low.0 >= self.log.first.0 + step {
+            self.log.first = low;
+            self.out.push_back(Action::TrimLog(low));
+        }
+    }
+}

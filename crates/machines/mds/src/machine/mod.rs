@@ -1,0 +1,478 @@
+//! The machine. A request is tried from its beginning until all it needs is there; then it is done
+//! in one step. It holds nothing while it waits, so requests cannot wait for each other in a ring.
+
+mod attrs;
+mod cache;
+mod capability;
+mod locks;
+mod log;
+mod names;
+mod ops;
+mod recovery;
+mod rename;
+mod schedule;
+mod sessions;
+mod stats;
+mod strays;
+mod vxattrs;
+mod write_back;
+
+use crate::action::{Action, Tables};
+use crate::conf::Conf;
+use crate::event::{CapsUpdate, Event, Token};
+use crate::request::Request;
+use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Space, Steady};
+use cache::{Directory, Fetch, Node};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::Errno;
+
+pub use recovery::{Replay, ReplayError};
+
+/// Names an operation of the machine; the older one goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct OpId(pub u64);
+
+/// Why an operation does not come to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// It waits for something, and will be tried again.
+    Wait,
+    /// It ends with this errno.
+    Fail(i32),
+}
+
+/// What a step of an operation comes to.
+pub(crate) type Exec<T> = Result<T, Stop>;
+
+/// Fails with an errno.
+pub(crate) fn fail<T>(errno: types::Errno) -> Exec<T> {
+    Err(Stop::Fail(errno.0))
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// A client's request.
+    Request(Box<Request>),
+    /// A client's word about capabilities.
+    Caps(Box<CapsUpdate>),
+    /// Changes of a directory are written to its object.
+    WriteDir(DirFrag),
+    /// An inode's backtrace is written.
+    Backtrace(Ino),
+    /// A stray directory is looked through, for what a server before this one left.
+    Strays(u64),
+    /// An inode's data is gone.
+    Purged(Ino),
+    /// The size of a file was found out, or its objects were trimmed.
+    Sized(Ino, Option<(u64, Option<types::Utime>)>),
+}
+
+/// Entries that were read for a page: they are in the cache as long as none of the directory was
+/// dropped since.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Have {
+    dir: DirFrag,
+    after: Option<Name>,
+    /// The last name that was read, if it is not the directory's end.
+    upto: Option<Name>,
+    dropped: u64,
+}
+
+/// An operation that is not at its end.
+#[derive(Clone, Debug)]
+pub(crate) struct OpState {
+    kind: Kind,
+    client: ClientId,
+    /// Inodes on which it takes capabilities back.
+    needs_on: Vec<Ino>,
+    have: Option<Have>,
+    /// A page goes on behind this name, as long as the directory has not changed.
+    skip: Option<(Name, u64)>,
+    /// When it began, in events.
+    began: u64,
+}
+
+/// What the server does at present.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Clients of the server before this one come back; these have not yet.
+    Reconnect(BTreeSet<ClientId>),
+    /// What clients flushed is taken in.
+    Flushing(BTreeSet<OpId>),
+    /// Requests are carried out.
+    Active,
+}
+
+/// A metadata server.
+#[derive(Debug)]
+pub struct Mds {
+    conf: Conf,
+    now: Steady,
+    /// Counts events.
+    events: u64,
+    phase: Phase,
+    next_token: u64,
+    next_op: u64,
+    next_cap: u64,
+    // The cache.
+    nodes: FxHashMap<Ino, Node>,
+    dirs: FxHashMap<DirFrag, Directory>,
+    places: FxHashMap<Ino, (Ino, Name)>,
+    /// Places at which an inode was not found.
+    misplaced: FxHashMap<Ino, (Ino, Name)>,
+    queue: VecDeque<(DirFrag, Name)>,
+    fetches: BTreeMap<Token, (Fetch, Vec<OpId>)>,
+    fetching: BTreeMap<Fetch, Token>,
+    /// Errors of what was read, for the operations that waited for it.
+    failed: BTreeMap<OpId, i32>,
+    // Operations.
+    ops: BTreeMap<OpId, OpState>,
+    by_tid: BTreeMap<(ClientId, u64), OpId>,
+    deferred: Vec<Event>,
+    sched: qos::Mclock<OpId>,
+    specs: FxHashMap<u64, qos::TenantSpec>,
+    below: BTreeSet<OpId>,
+    again: BTreeSet<OpId>,
+    judge: BTreeSet<Ino>,
+    current: OpId,
+    collected: Vec<(Ino, capability::Need)>,
+    seen: Batch,
+    // The log.
+    log: log::Log,
+    next_ino: BTreeMap<Space, u64>,
+    // What is to be written.
+    dirty_dirs: BTreeMap<DirFrag, Batch>,
+    dirty_base: BTreeMap<Ino, Batch>,
+    backtraces: BTreeMap<Ino, Batch>,
+    dirty_entries: usize,
+    writes: BTreeMap<Token, write_back::Write>,
+    write_ops: BTreeSet<OpId>,
+    flush: Option<write_back::Flushing>,
+    // Strays and files of which the size changes.
+    purgeable: BTreeSet<Ino>,
+    purging: BTreeSet<Ino>,
+    truncating: BTreeSet<Ino>,
+    recovering: BTreeSet<Ino>,
+    size_work: BTreeMap<Token, Ino>,
+    purges: BTreeMap<Token, Ino>,
+    // Sessions.
+    sessions: BTreeMap<ClientId, sessions::Session>,
+    with_output: BTreeSet<ClientId>,
+    claims: BTreeMap<Ino, BTreeMap<ClientId, crate::event::Claim>>,
+    evicting: BTreeMap<Token, ClientId>,
+    out: VecDeque<Action>,
+    wake_at: Option<Steady>,
+    history: Vec<Executed>,
+}
+
+/// One request that was carried out, in the order in which they were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Executed {
+    /// The client.
+    pub client: ClientId,
+    /// Its request.
+    pub tid: u64,
+    /// When this batch is durable, it has happened for good.
+    pub batch: Batch,
+    /// Whether it changed something.
+    pub wrote: bool,
+    /// The inode that it made.
+    pub made: Option<Ino>,
+    /// 0, or the negative errno.
+    pub result: i32,
+}
+
+impl Mds {
+    fn empty(conf: Conf) -> Self {
+        let class = |weight| qos::ClassSpec { reservation: 0, weight, limit: 0 };
+        let spec = qos::MclockSpec {
+            client: class(4),
+            background_recovery: class(1),
+            background_best_effort: class(1),
+            cost_per_io: schedule::COST_UNIT,
+        };
+        Mds {
+            conf,
+            now: 0,
+            events: 0,
+            phase: Phase::Active,
+            next_token: 1,
+            next_op: 1,
+            next_cap: 1,
+            nodes: FxHashMap::default(),
+            dirs: FxHashMap::default(),
+            places: FxHashMap::default(),
+            misplaced: FxHashMap::default(),
+            queue: VecDeque::new(),
+            fetches: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            by_tid: BTreeMap::new(),
+            deferred: Vec::new(),
+            sched: qos::Mclock::new(spec),
+            specs: FxHashMap::default(),
+            below: BTreeSet::new(),
+            again: BTreeSet::new(),
+            judge: BTreeSet::new(),
+            current: OpId(0),
+            collected: Vec::new(),
+            seen: Batch(0),
+            log: log::Log::default(),
+            next_ino: BTreeMap::new(),
+            dirty_dirs: BTreeMap::new(),
+            dirty_base: BTreeMap::new(),
+            backtraces: BTreeMap::new(),
+            dirty_entries: 0,
+            writes: BTreeMap::new(),
+            write_ops: BTreeSet::new(),
+            flush: None,
+            purgeable: BTreeSet::new(),
+            purging: BTreeSet::new(),
+            truncating: BTreeSet::new(),
+            recovering: BTreeSet::new(),
+            size_work: BTreeMap::new(),
+            purges: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            with_output: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            evicting: BTreeMap::new(),
+            out: VecDeque::new(),
+            wake_at: None,
+            history: Vec::new(),
+        }
+    }
+
+    /// The next thing to do. Drained after each [`Mds::handle`].
+    pub fn poll(&mut self) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    /// Whether requests are carried out: clients of the server before this one are back.
+    pub fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    /// Requests in the order in which they were carried out since the last call, if
+    /// [`Conf::history`] says so.
+    pub fn take_history(&mut self) -> Vec<Executed> {
+        std::mem::take(&mut self.history)
+    }
+
+    /// Entries in the cache.
+    pub fn cached_entries(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Entries that are not at rest.
+    pub fn dirty_entries(&self) -> usize {
+        self.dirty_entries
+    }
+
+    /// Operations that wait, and for what: reads, or capabilities of inodes.
+    pub fn waiting(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if !self.is_active() {
+            out.push(format!("{:?}", self.phase));
+        }
+        for (id, state) in &self.ops {
+            let reads = self.fetches.values().filter(|(_, ops)| ops.contains(id));
+            let reads: Vec<_> = reads.map(|(what, _)| what).collect();
+            let on: Vec<_> = state
+                .needs_on
+                .iter()
+                .filter_map(|ino| self.nodes.get(ino).map(|n| (ino, &n.needs, &n.caps)))
+                .collect();
+            out.push(format!("{id:?} {:?} {:?}: {reads:?} {on:?}", state.client, state.kind));
+        }
+        out
+    }
+
+    /// How many inodes a client has capabilities of.
+    pub fn inodes_of(&self, client: ClientId) -> usize {
+        self.sessions.get(&client).map_or(0, |s| s.inodes.len())
+    }
+
+    /// What a client was issued of an inode, with what was asked back and is not yet given back.
+    pub fn issued(&self, ino: Ino, client: ClientId) -> u32 {
+        self.nodes.get(&ino).and_then(|n| n.caps.get(&client)).map_or(0, |c| c.issued())
+    }
+
+    /// Takes in what happened at the time `now`.
+    pub fn handle(&mut self, now: Steady, event: Event) {
+        self.now = self.now.max(now);
+        self.events += 1;
+        self.take(event);
+        self.settle();
+    }
+
+    fn take(&mut self, event: Event) {
+        if self.defers(&event) {
+            self.deferred.push(event);
+            return;
+        }
+        match event {
+            Event::Session(client, e) => self.session_event(client, e),
+            Event::Request(client, request) => self.take_request(client, request),
+            Event::Caps(client, update) => {
+                if self.sessions.contains_key(&client) {
+                    self.start(client, Kind::Caps(Box::new(update)));
+                }
+            }
+            Event::CapRelease(client, list) => {
+                for (ino, cap_id, seq) in list {
+                    self.cap_released(client, ino, cap_id, seq);
+                }
+            }
+            Event::Reconnect(client, claims) => self.claimed(client, claims),
+            Event::Reconnected(client) => self.reconnected(client),
+            Event::ReconnectOver => self.reconnect_over(),
+            Event::Appended(batch) => self.appended(batch),
+            Event::Page(token, result) => self.page_read(token, result),
+            Event::Entry(token, result) => self.entry_read(token, result),
+            Event::Base(token, result) => self.base_read(token, result),
+            Event::Backtrace(token, result) => self.backtrace_read(token, result),
+            Event::Probed(token, result) => self.probed(token, result),
+            Event::Done(token) => self.done(token),
+            Event::Wake => {
+                if self.wake_at.is_some_and(|at| at <= self.now) {
+                    self.wake_at = None;
+                }
+                self.check_sessions();
+            }
+            Event::Flush => self.begin_flush(),
+            Event::Tenant(tenant, spec) => self.set_tenant(tenant, spec),
+        }
+    }
+
+    /// Whether an event has to wait until clients are back.
+    fn defers(&self, event: &Event) -> bool {
+        self.phase != Phase::Active
+            && matches!(event, Event::Request(..) | Event::Caps(..) | Event::CapRelease(..))
+    }
+
+    /// Does all that can be done now.
+    fn settle(&mut self) {
+        loop {
+            if let Some(op) = self.again.pop_first() {
+                self.run(op);
+            } else if let Some(ino) = self.judge.pop_first() {
+                self.judge(ino);
+            } else if !(self.pump() || self.purge() || self.write_back()) {
+                break;
+            }
+        }
+        self.seal();
+        self.release_output();
+        self.shrink();
+        self.set_alarm();
+    }
+
+    fn token(&mut self) -> Token {
+        self.next_token += 1;
+        Token(self.next_token)
+    }
+
+    /// Begins an operation at once, without the scheduler.
+    fn start(&mut self, client: ClientId, kind: Kind) -> OpId {
+        let id = self.new_op(client, kind);
+        self.again.insert(id);
+        id
+    }
+
+    fn new_op(&mut self, client: ClientId, kind: Kind) -> OpId {
+        let id = OpId(self.next_op);
+        self.next_op += 1;
+        let state = OpState {
+            kind,
+            client,
+            needs_on: Vec::new(),
+            have: None,
+            skip: None,
+            began: self.events,
+        };
+        self.ops.insert(id, state);
+        id
+    }
+
+    /// Tries an operation from its beginning.
+    fn run(&mut self, id: OpId) {
+        let Some(mut state) = self.ops.remove(&id) else { return };
+        for ino in std::mem::take(&mut state.needs_on) {
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.needs.retain(|n| n.op != id);
+            }
+            self.judge.insert(ino);
+        }
+        self.current = id;
+        self.collected.clear();
+        self.seen = Batch(0);
+        let result = match self.failed.remove(&id) {
+            Some(errno) => Err(Stop::Fail(errno)),
+            None => self.step(&mut state),
+        };
+        match result {
+            Err(Stop::Wait) => {
+                for (ino, _) in &self.collected {
+                    if !state.needs_on.contains(ino) {
+                        state.needs_on.push(*ino);
+                    }
+                }
+                self.ops.insert(id, state);
+            }
+            result => self.ended(id, state, result),
+        }
+    }
+
+    /// Carries an operation out, as far as it gets.
+    fn step(&mut self, state: &mut OpState) -> Exec<Option<ops::Answer>> {
+        match state.kind.clone() {
+            Kind::Request(request) => self.execute(state, &request).map(Some),
+            Kind::Caps(update) => self.caps_update(state.client, &update).map(|()| None),
+            Kind::WriteDir(dir) => self.write_dir(dir).map(|()| None),
+            Kind::Backtrace(ino) => self.write_backtrace(ino).map(|()| None),
+            Kind::Strays(i) => self.scan_strays(i, state).map(|()| None),
+            Kind::Purged(ino) => self.purged(ino).map(|()| None),
+            Kind::Sized(ino, found) => self.sized(ino, found).map(|()| None),
+        }
+    }
+
+    fn ended(&mut self, id: OpId, state: OpState, result: Exec<Option<ops::Answer>>) {
+        self.below.remove(&id);
+        self.write_ops.remove(&id);
+        if let Phase::Flushing(ops) = &mut self.phase
+            && ops.remove(&id)
+        {
+            self.perhaps_active();
+        }
+        match (&state.kind, result) {
+            (Kind::Request(request), Ok(Some(answer))) => {
+                self.by_tid.remove(&(state.client, request.tid));
+                self.answer(state.client, request, answer);
+            }
+            (Kind::Request(request), Err(Stop::Fail(errno))) => {
+                self.by_tid.remove(&(state.client, request.tid));
+                self.refuse(state.client, request, errno);
+            }
+            // There is no such directory, or inode, any more.
+            (Kind::WriteDir(dir), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
+                self.forget_dir(*dir);
+            }
+            (Kind::Backtrace(ino), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
+                self.backtraces.remove(ino);
+            }
+            _ => {}
+        }
+    }
+
+    fn tables(&self) -> Tables {
+        Tables {
+            next: self.next_ino.clone(),
+            sessions: self.sessions.iter().map(|(c, s)| (*c, s.record.clone())).collect(),
+            truncating: self.truncating.iter().copied().collect(),
+            recovering: self.recovering.iter().copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! From a request to its answer.
+
+use super::cache::Link;
+use super::{Exec, Executed, Mds, OpState, Stop, fail};
+use crate::action::Action;
+use crate::caps::{self, Group};
+use crate::conf::Bug;
+use crate::request::{Extra, FilePath, Lease, Op, Reply, Request, TraceDentry};
+use crate::types::{Batch, ClientId, DirFrag, Ino, Name};
+use bytes::Bytes;
+use types::Errno;
+
+/// The longest name.
+const NAME_BYTES_MAX: usize = 255;
+/// The longest path.
+const PATH_BYTES_MAX: usize = 4_096;
+
+/// What a request came to.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Answer {
+    /// Directory and name of the trace.
+    pub dentry: Option<(Ino, Name)>,
+    /// Inode of the trace.
+    pub target: Option<Ino>,
+    /// Capabilities that the client wants of it from now on.
+    pub wanted: u32,
+    pub extra: Extra,
+    /// Names of a page.
+    pub page: Option<Page>,
+    /// It changed something.
+    pub wrote: bool,
+    /// The file that was made.
+    pub made: Option<Ino>,
+}
+
+/// A page before its records are made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Page {
+    pub entries: Vec<(Name, Ino)>,
+    pub end: bool,
+    pub complete: bool,
+}
+
+/// Whether a name may be made.
+pub(crate) fn check_name(name: &[u8]) -> Exec<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return fail(Errno::ENAMETOOLONG);
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
+    {
+        return fail(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+impl Mds {
+    /// Carries a request out.
+    pub(crate) fn execute(&mut self, state: &mut OpState, request: &Request) -> Exec<Answer> {
+        let client = state.client;
+        if request.path.path.len() > PATH_BYTES_MAX || request.path2.path.len() > PATH_BYTES_MAX {
+            return fail(Errno::ENAMETOOLONG);
+        }
+        let done = self.sessions.get(&client).and_then(|s| s.record.completed.get(&request.tid));
+        if let Some(made) = done.copied()
+            && self.conf.bug != Bug::NoCompleted
+        {
+            return self.execute_again(client, request, made);
+        }
+        match &request.op {
+            Op::Lookup { mask } => self.lookup(client, request, *mask),
+            Op::Getattr { mask } => self.getattr(client, request, *mask),
+            Op::LookupParent => self.lookup_parent(request),
+            Op::LookupName => self.lookup_name(request),
+            Op::Setattr(set) => self.setattr(client, request, set),
+            Op::Setxattr { name, value, mode } => {
+                self.setxattr(client, request, name, Some(value), *mode)
+            }
+            Op::Rmxattr { name } => {
+                self.setxattr(client, request, name, None, crate::XattrMode::Replace)
+            }
+            Op::SetLayout(hints) => self.set_layout(client, request, hints),
+            Op::SetDirLayout(hints) => self.set_dir_layout(request, hints),
+            Op::Open { wanted, truncate } => {
+                let ino = self.resolve(&request.path)?;
+                self.open(client, request, ino, *wanted, *truncate)
+            }
+            Op::Create { .. } | Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => {
+                self.make(client, request)
+            }
+            Op::Link => self.link(client, request),
+            Op::Unlink => self.unlink(client, request, false),
+            Op::Rmdir => self.unlink(client, request, true),
+            Op::Rename => self.rename(client, request),
+            Op::Readdir { after, max_entries, max_bytes } => {
+                self.readdir(state, request, after.as_ref(), *max_entries, *max_bytes)
+            }
+            Op::SetLock(lock) => self.set_lock(client, request, lock),
+            Op::GetLock(lock) => self.get_lock(client, request, lock),
+        }
+    }
+
+    /// A request that was done before its answer was lost.
+    fn execute_again(&mut self, client: ClientId, request: &Request, made: Ino) -> Exec<Answer> {
+        // All of it is durable when the entry of the request is.
+        self.seen = self.log.newest();
+        match &request.op {
+            Op::Create { wanted, .. } => {
+                let ino = if made == Ino(0) { self.resolve(&request.path)? } else { made };
+                self.inode(ino)?;
+                let (dir, name) = self.resolve_parent(&request.path)?;
+                self.reads(client, dir, Group::File);
+                self.settled()?;
+                let link = self.entry(DirFrag::whole(dir), &name)?;
+                let here = matches!(link, Link::Primary(i) | Link::Remote(i, _) if i == ino);
+                Ok(Answer {
+                    dentry: here.then_some((dir, name)),
+                    target: Some(ino),
+                    wanted: *wanted,
+                    extra: if made == Ino(0) { Extra::None } else { Extra::Created(made) },
+                    ..Answer::default()
+                })
+            }
+            Op::Open { wanted, .. } => {
+                let ino = self.resolve(&request.path)?;
+                Ok(Answer { target: Some(ino), wanted: *wanted, ..Answer::default() })
+            }
+            _ => Ok(Answer::default()),
+        }
+    }
+
+    /// The inode at a path.
+    pub(crate) fn resolve(&mut self, path: &FilePath) -> Exec<Ino> {
+        let mut at = path.ino;
+        self.begin(at)?;
+        for name in path.path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            let name = path.path.slice_ref(name);
+            at = self.child(at, &name)?.map_or_else(|| fail(Errno::ENOENT), Ok)?;
+        }
+        Ok(at)
+    }
+
+    /// The directory of a path, and the name in it.
+    pub(crate) fn resolve_parent(&mut self, path: &FilePath) -> Exec<(Ino, Name)> {
+        let trimmed = path.path.iter().rposition(|b| *b != b'/').map_or(0, |p| p + 1);
+        let full = path.path.slice(..trimmed);
+        let cut = full.iter().rposition(|b| *b == b'/');
+        let (above, name) = match cut {
+            Some(cut) => (full.slice(..cut), full.slice(cut + 1..)),
+            None => (Bytes::new(), full),
+        };
+        if name.is_empty() {
+            return fail(Errno::EINVAL);
+        }
+        let dir = self.resolve(&FilePath { ino: path.ino, path: above })?;
+        if !self.get(dir)?.is_dir() {
+            return fail(Errno::ENOTDIR);
+        }
+        Ok((dir, name))
+    }
+
+    fn begin(&mut self, ino: Ino) -> Exec<()> {
+        if ino.is_system() || ino == Ino(0) || self.purging.contains(&ino) {
+            return fail(Errno::ESTALE);
+        }
+        self.inode(ino)?;
+        self.look(ino);
+        Ok(())
+    }
+
+    /// What a name in a directory stands for, in memory.
+    pub(crate) fn child(&mut self, dir: Ino, name: &Name) -> Exec<Option<Ino>> {
+        if !self.get(dir)?.is_dir() {
+            return fail(Errno::ENOTDIR);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return fail(Errno::ENAMETOOLONG);
+        }
+        let frag = DirFrag::whole(dir);
+        match self.entry(frag, name)? {
+            Link::Absent => Ok(None),
+            Link::Primary(ino) => {
+                self.look(ino);
+                Ok(Some(ino))
+            }
+            Link::Remote(ino, _) => {
+                self.inode(ino)?;
+                self.reintegrate(frag, name, ino)?;
+                self.look(ino);
+                Ok(Some(ino))
+            }
+        }
+    }
+
+    /// Answers a request that was carried out.
+    pub(crate) fn answer(&mut self, client: ClientId, request: &Request, answer: Answer) {
+        if answer.wrote {
+            let made = answer.made.unwrap_or(Ino(0));
+            if let Some(session) = self.sessions.get_mut(&client) {
+                session.record.completed.insert(request.tid, made);
+            }
+            self.log_completed(client, request.tid, made, request.oldest_tid);
+        }
+        let (wrote, made) = (answer.wrote, answer.made);
+        match self.make_reply(client, request, answer) {
+            Ok(reply) => {
+                let mut batch = self.seen;
+                if self.conf.bug == Bug::EarlyRead && !wrote {
+                    batch = Batch(0);
+                }
+                self.send_reply(client, reply, batch, wrote, made);
+            }
+            Err(Stop::Fail(errno)) => self.refuse(client, request, errno),
+            Err(Stop::Wait) => self.refuse(client, request, Errno::EIO.0),
+        }
+    }
+
+    fn make_reply(&mut self, client: ClientId, request: &Request, answer: Answer) -> Exec<Reply> {
+        let dentry = match answer.dentry {
+            Some((dir, name)) => {
+                let dir = self.record(client, dir, 0)?;
+                Some(TraceDentry { dir, name, lease: Lease::default() })
+            }
+            None => None,
+        };
+        let target = match answer.target {
+            Some(ino) => Some(self.record(client, ino, answer.wanted)?),
+            None => None,
+        };
+        let mut extra = answer.extra;
+        if let Some(page) = answer.page {
+            let mut entries = Vec::with_capacity(page.entries.len());
+            for (name, ino) in page.entries {
+                entries.push((name, Lease::default(), self.record(client, ino, 0)?));
+            }
+            extra = Extra::Page { end: page.end, complete: page.complete, entries };
+        }
+        Ok(Reply { tid: request.tid, result: 0, dentry, target, extra })
+    }
+
+    /// Answers a request that failed.
+    pub(crate) fn refuse(&mut self, client: ClientId, request: &Request, errno: i32) {
+        let reply = Reply {
+            tid: request.tid,
+            result: -errno,
+            dentry: None,
+            target: None,
+            extra: Extra::None,
+        };
+        let batch = if self.conf.bug == Bug::EarlyRead { Batch(0) } else { self.seen };
+        self.send_reply(client, reply, batch, false, None);
+    }
+
+    fn send_reply(
+        &mut self,
+        client: ClientId,
+        reply: Reply,
+        batch: Batch,
+        wrote: bool,
+        made: Option<Ino>,
+    ) {
+        if self.conf.history {
+            let (tid, result) = (reply.tid, reply.result);
+            let batch = self.seen.max(batch);
+            self.history.push(Executed { client, tid, batch, wrote, made, result });
+        }
+        self.tell(client, batch, Action::Reply(client, Box::new(reply)));
+    }
+
+    /// Capabilities of a mask, as groups that a request reads, taken back from other clients.
+    pub(crate) fn read_mask(&mut self, client: ClientId, ino: Ino, mask: u32) -> Exec<()> {
+        if mask & caps::ALL & !caps::PIN != 0 || mask & caps::FILE_WREXTEND != 0 {
+            self.reads_mask(client, ino, mask);
+            self.settled()?;
+        }
+        self.look(ino);
+        Ok(())
+    }
+}

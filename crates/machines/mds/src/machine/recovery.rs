@@ -1,0 +1,208 @@
+//! How a server begins: with a new file system, or with what the one before it left. Nothing is
+//! opened: the tail of the log is put over what is at rest, and the rest is read when it is needed.
+
+use super::cache::{Dirty, Link};
+use super::log::Record;
+use super::{Mds, Phase};
+use crate::action::Tables;
+use crate::conf::Conf;
+use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Steady, mode};
+use bytes::Bytes;
+use denc::{Decode, Reader};
+use std::collections::BTreeMap;
+use types::Utime;
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A batch is damaged.
+    #[error(
+        "batch {batch} of the log: expected checksum {expected:#010x}, found {found:#010x}; restore its object"
+    )]
+    Checksum {
+        /// Its number.
+        batch: u64,
+        /// What its bytes come to.
+        expected: u32,
+        /// What it says.
+        found: u32,
+    },
+    /// A batch is not the next one.
+    #[error("the log: expected batch {expected}, found {found}; restore the missing objects")]
+    Gap {
+        /// The next one.
+        expected: u64,
+        /// What came.
+        found: u64,
+    },
+    /// A batch cannot be decoded.
+    #[error("batch {batch} of the log: {error}")]
+    Form {
+        /// Its number.
+        batch: u64,
+        /// What is wrong.
+        error: denc::DecodeError,
+    },
+}
+
+/// Reads a log, and becomes a server.
+#[derive(Debug)]
+pub struct Replay {
+    conf: Conf,
+    tables: Tables,
+    entries: BTreeMap<DirFrag, BTreeMap<Name, (Batch, Option<Dentry>)>>,
+    base: BTreeMap<Ino, (Batch, Inode)>,
+    first: Option<Batch>,
+    last: Batch,
+}
+
+impl Replay {
+    /// Puts a batch in: all of them, in order, from the first that is not trimmed.
+    pub fn batch(&mut self, batch: Batch, bytes: &Bytes) -> Result<(), ReplayError> {
+        let at = bytes.len().saturating_sub(4);
+        let expected = crc32c::crc32c(&bytes[..at]);
+        let found = bytes[at..].try_into().map_or(0, u32::from_le_bytes);
+        if expected != found || bytes.len() < 4 {
+            return Err(ReplayError::Checksum { batch: batch.0, expected, found });
+        }
+        let record = Record::decode(&mut Reader::new(bytes.slice(..at)))
+            .map_err(|error| ReplayError::Form { batch: batch.0, error })?;
+        if record.batch != batch || (self.first.is_some() && batch.0 != self.last.0 + 1) {
+            return Err(ReplayError::Gap { expected: self.last.0 + 1, found: record.batch.0 });
+        }
+        self.first.get_or_insert(batch);
+        self.last = batch;
+        self.apply(record);
+        Ok(())
+    }
+
+    fn apply(&mut self, record: Record) {
+        let batch = record.batch;
+        if let Some(tables) = record.tables {
+            self.tables = tables;
+        }
+        for (space, next) in record.next {
+            let n = self.tables.next.entry(space).or_default();
+            *n = next.max(*n);
+        }
+        for (client, session) in record.sessions {
+            match session {
+                Some(session) => self.tables.sessions.insert(client, session),
+                None => self.tables.sessions.remove(&client),
+            };
+        }
+        for ((client, tid), made, oldest) in record.completed {
+            if let Some(session) = self.tables.sessions.get_mut(&client) {
+                session.forget_below(oldest);
+                session.completed.insert(tid, made);
+            }
+        }
+        for (client, flush, oldest) in record.flushes {
+            if let Some(session) = self.tables.sessions.get_mut(&client) {
+                session.forget_flushes_below(oldest);
+                session.flushes.insert(flush, ());
+            }
+        }
+        for (dir, name, dentry) in record.entries {
+            self.entries.entry(dir).or_default().insert(name, (batch, dentry));
+        }
+        for inode in record.base {
+            self.base.insert(inode.ino, (batch, inode));
+        }
+        for ino in record.gone {
+            self.entries.remove(&DirFrag::whole(ino));
+        }
+    }
+
+    /// The server, which waits for the clients of the one before it. `last` is the number of the
+    /// last batch that was trimmed, for a log of which no batch is left.
+    pub fn finish(self, now: Steady, last: Batch) -> Mds {
+        let Replay { conf, tables, entries, base, first, .. } = self;
+        let last = self.last.max(last);
+        let mut mds = Mds::empty(conf);
+        mds.now = now;
+        mds.log.starts_after(last, first.unwrap_or(Batch(last.0 + 1)));
+        // Numbers of capabilities of the server before this one do not come again.
+        mds.next_cap = (last.0 + 1) << 24;
+        mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
+        mds.next_ino = tables.next;
+        for (client, record) in tables.sessions {
+            mds.add_session(client, record);
+        }
+        for (ino, (batch, inode)) in base {
+            mds.insert_node(inode, None, batch);
+            mds.dirty_base.insert(ino, batch);
+        }
+        for (dir, names) in entries {
+            for (name, (batch, dentry)) in names {
+                let link = match dentry {
+                    None => Link::Absent,
+                    Some(Dentry::Remote { ino, d_type }) => Link::Remote(ino, d_type),
+                    Some(Dentry::Primary(inode)) => {
+                        let ino = inode.ino;
+                        mds.insert_node(*inode, Some((dir.ino, name.clone())), batch);
+                        mds.backtraces.insert(ino, batch);
+                        Link::Primary(ino)
+                    }
+                };
+                mds.insert_entry(dir, name.clone(), link);
+                mds.dir_mut(dir).dirty.insert(name, Dirty::new(batch));
+                mds.dirty_entries += 1;
+                let oldest = mds.dirty_dirs.entry(dir).or_insert(batch);
+                *oldest = batch.min(*oldest);
+            }
+        }
+        mds.perhaps_active();
+        mds.settle();
+        mds
+    }
+}
+
+impl Mds {
+    /// The server of a new file system.
+    pub fn create(conf: Conf, now: Steady, stamp: Utime) -> Mds {
+        let mut mds = Mds::empty(conf);
+        mds.now = now;
+        mds.log.starts_after(Batch(0), Batch(1));
+        let dir = |ino: Ino, mode: u32| Inode {
+            ino,
+            mode: mode::DIR | mode,
+            nlink: 1,
+            ctime: stamp,
+            mtime: stamp,
+            btime: stamp,
+            rstat: NestStat { rctime: stamp, rsubdirs: 1, ..NestStat::default() },
+            ..Inode::default()
+        };
+        for (ino, mode) in [(Ino::ROOT, 0o755), (Ino::MDS_DIR, 0o700)] {
+            mds.insert_node(dir(ino, mode), None, Batch(1));
+            mds.dir_mut(DirFrag::whole(ino)).complete = true;
+            mds.touch(ino);
+        }
+        for i in 0..Ino::STRAYS {
+            let (ino, name) = (Ino::stray(i), Name::from(format!("stray{i}")));
+            mds.insert_node(dir(ino, 0o700), Some((Ino::MDS_DIR, name.clone())), Batch(1));
+            mds.dir_mut(DirFrag::whole(ino)).complete = true;
+            mds.set_link(DirFrag::whole(Ino::MDS_DIR), &name, Link::Primary(ino));
+            mds.placed(ino);
+            let change = super::stats::Change::name(true, 1);
+            let stat = super::stats::of(&mds.nodes[&ino].inode);
+            mds.account(Ino::MDS_DIR, change.with(stat, 1), stamp);
+        }
+        mds.log_tables();
+        mds.settle();
+        mds
+    }
+
+    /// Begins with what is at rest; the log's batches follow.
+    pub fn replay(conf: Conf, tables: Tables) -> Replay {
+        Replay {
+            conf,
+            tables,
+            entries: BTreeMap::new(),
+            base: BTreeMap::new(),
+            first: None,
+            last: Batch(0),
+        }
+    }
+}

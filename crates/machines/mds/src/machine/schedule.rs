@@ -1,0 +1,138 @@
+//! Requests wait in the scheduler, with the subvolume that they are about as their tenant.
+
+use super::{Kind, Mds, OpId};
+use crate::action::Action;
+use crate::request::{Op, Request};
+use crate::types::{ClientId, Ino, Space, Steady};
+use qos::{Dequeued, OpClass, Scheduler};
+
+/// What a request costs at least.
+pub(crate) const COST_UNIT: u32 = 4_096;
+
+/// Ceph's priority of clients' requests (`CEPH_MSG_PRIO_DEFAULT`).
+const PRIORITY: u32 = 63;
+
+/// A path is followed in memory for so many names, to find the tenant.
+const NAMES_MAX: usize = 32;
+
+/// What a request costs. Changes have to be logged and written; a page has many records.
+fn cost(op: &Op) -> u32 {
+    match op {
+        Op::Readdir { .. } => 8 * COST_UNIT,
+        op if op.is_write() => 3 * COST_UNIT,
+        _ => COST_UNIT,
+    }
+}
+
+impl Mds {
+    pub(crate) fn set_tenant(&mut self, tenant: u64, spec: qos::TenantSpec) {
+        self.specs.insert(tenant, spec);
+        self.sched.set_tenant(OpClass::Client, tenant, spec, self.now);
+    }
+
+    /// The tenant of a request: the space of what it is about, as far as that is in memory. It is
+    /// never what the client says of itself.
+    fn tenant(&self, request: &Request) -> Space {
+        let mut at = request.path.ino;
+        for name in request.path.path.split(|b| *b == b'/').take(NAMES_MAX) {
+            match self.peek(at, name) {
+                Some(ino) => at = ino,
+                None => break,
+            }
+        }
+        self.space_of(at)
+    }
+
+    /// A name's inode, if both are in memory.
+    fn peek(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        let d = self.dirs.get(&crate::types::DirFrag::whole(dir))?;
+        match d.entries.get(name)?.link {
+            super::cache::Link::Primary(ino) | super::cache::Link::Remote(ino, _) => Some(ino),
+            super::cache::Link::Absent => None,
+        }
+    }
+
+    /// Takes a client's request in.
+    pub(crate) fn take_request(&mut self, client: ClientId, request: Request) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        session.heard = self.now;
+        session.record.forget_below(request.oldest_tid);
+        for release in &request.releases {
+            self.released(client, release);
+        }
+        if self.by_tid.contains_key(&(client, request.tid)) {
+            return;
+        }
+        let tenant = self.tenant(&request);
+        let (tid, charge) = (request.tid, cost(&request.op));
+        let id = self.new_op(client, Kind::Request(Box::new(request)));
+        self.by_tid.insert((client, tid), id);
+        let op = qos::Op {
+            item: id,
+            class: OpClass::Client,
+            tenant: tenant.0.into(),
+            session: client.0,
+            cost: charge,
+            charge: 0,
+            priority: PRIORITY,
+        };
+        self.sched.enqueue(op, self.now);
+    }
+
+    /// Begins requests that the scheduler lets go. Says whether there were any.
+    pub(crate) fn pump(&mut self) -> bool {
+        let mut begun = false;
+        while self.below.len() < self.conf.requests_max {
+            match self.sched.dequeue(self.now) {
+                Dequeued::Item(op, _) => {
+                    if self.ops.contains_key(&op.item) {
+                        self.below.insert(op.item);
+                        self.again.insert(op.item);
+                        begun = true;
+                        // One at a time: the next one may find what this one left.
+                        break;
+                    }
+                }
+                Dequeued::WaitUntil(at) => {
+                    self.wake(at);
+                    break;
+                }
+                Dequeued::Empty => break,
+            }
+        }
+        begun
+    }
+
+    /// Has the shell call at this moment or before.
+    pub(crate) fn wake(&mut self, at: Steady) {
+        if self.wake_at.is_none_or(|w| at < w) {
+            self.wake_at = Some(at);
+            self.out.push_back(Action::WakeAt(at));
+        }
+    }
+
+    /// Has the shell call when a session may have become stale.
+    pub(crate) fn set_alarm(&mut self) {
+        if !self.sessions.is_empty() && self.wake_at.is_none() {
+            self.wake(self.now + self.conf.session_timeout / 4);
+        }
+    }
+
+    /// Takes an operation out that no client waits for any more.
+    pub(crate) fn abandon(&mut self, gone: &[OpId]) {
+        self.sched.take_out(&mut |id| gone.contains(id), self.now);
+        for id in gone {
+            let Some(state) = self.ops.remove(id) else { continue };
+            if let Kind::Request(request) = &state.kind {
+                self.by_tid.remove(&(state.client, request.tid));
+            }
+            for ino in state.needs_on {
+                if let Some(node) = self.nodes.get_mut(&ino) {
+                    node.needs.retain(|n| n.op != *id);
+                }
+                self.judge.insert(ino);
+            }
+            self.below.remove(id);
+        }
+    }
+}

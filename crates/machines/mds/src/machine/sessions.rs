@@ -1,0 +1,274 @@
+//! Sessions: what clients are told, in order and not before it is durable; which of their requests
+//! are done already; and how they end.
+
+use super::{Kind, Mds, Phase};
+use crate::action::{Action, SessionMessage, SessionRecord};
+use crate::conf::Bug;
+use crate::event::{Claim, Event, SessionEvent, Token};
+use crate::types::{Batch, ClientId, Ino, Steady};
+use std::collections::{BTreeSet, VecDeque};
+
+/// A client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub record: SessionRecord,
+    /// When something was last heard of it.
+    pub heard: Steady,
+    pub stale: bool,
+    pub evicting: bool,
+    /// Inodes of which it has capabilities.
+    pub inodes: BTreeSet<Ino>,
+    /// What it is told, and the batch that must be durable before.
+    output: VecDeque<(Batch, Action)>,
+}
+
+impl Session {
+    fn new(record: SessionRecord, now: Steady) -> Self {
+        Session {
+            record,
+            heard: now,
+            stale: false,
+            evicting: false,
+            inodes: BTreeSet::new(),
+            output: VecDeque::new(),
+        }
+    }
+}
+
+impl SessionRecord {
+    /// Forgets requests of which the client knows the answers.
+    pub(crate) fn forget_below(&mut self, oldest_tid: u64) {
+        if oldest_tid > self.oldest_tid {
+            self.oldest_tid = oldest_tid;
+            self.completed = self.completed.split_off(&oldest_tid);
+        }
+    }
+
+    /// Forgets flushes that the client knows to be durable.
+    pub(crate) fn forget_flushes_below(&mut self, oldest: u64) {
+        self.flushes = self.flushes.split_off(&oldest);
+    }
+}
+
+impl Mds {
+    /// Puts a session of the server before this one in.
+    pub(crate) fn add_session(&mut self, client: ClientId, record: SessionRecord) {
+        self.sessions.insert(client, Session::new(record, self.now));
+    }
+
+    /// Tells a client something once a batch is durable, after all that it was told before.
+    pub(crate) fn tell(&mut self, client: ClientId, batch: Batch, action: Action) {
+        let batch = if self.conf.bug == Bug::EarlyReply { Batch(0) } else { batch };
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.output.push_back((batch, action));
+            self.with_output.insert(client);
+        }
+    }
+
+    /// Lets out what may leave.
+    pub(crate) fn release_output(&mut self) {
+        let durable = self.log.durable;
+        for client in std::mem::take(&mut self.with_output) {
+            let Some(session) = self.sessions.get_mut(&client) else { continue };
+            while session.output.front().is_some_and(|(b, _)| *b <= durable) {
+                if let Some((_, action)) = session.output.pop_front() {
+                    self.out.push_back(action);
+                }
+            }
+            if !session.output.is_empty() {
+                self.with_output.insert(client);
+            }
+        }
+    }
+
+    pub(crate) fn session_event(&mut self, client: ClientId, event: SessionEvent) {
+        let now = self.now;
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.heard = now;
+            session.stale = false;
+        }
+        let known = self.sessions.contains_key(&client);
+        match event {
+            SessionEvent::Open => {
+                if !known {
+                    self.add_session(client, SessionRecord::default());
+                    self.log_session(client);
+                }
+                let message = Action::Session(client, SessionMessage::Open);
+                self.tell(client, self.log.newest(), message);
+            }
+            SessionEvent::Renew { seq } if known => {
+                let message = Action::Session(client, SessionMessage::Renew { seq });
+                self.tell(client, Batch(0), message);
+            }
+            SessionEvent::FlushLog { seq } if known => {
+                let message = Action::Session(client, SessionMessage::FlushLog { seq });
+                self.tell(client, self.log.newest(), message);
+            }
+            SessionEvent::Close { .. } if known => self.end_session(client),
+            SessionEvent::Close { .. } => {
+                self.out.push_back(Action::Session(client, SessionMessage::Close));
+            }
+            SessionEvent::Evict if known => self.evict(client),
+            _ => {}
+        }
+    }
+
+    /// Has the OSDs refuse a client, and then ends its session.
+    pub(crate) fn evict(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        if std::mem::replace(&mut session.evicting, true) {
+            return;
+        }
+        let token = self.token();
+        self.evicting.insert(token, client);
+        self.out.push_back(Action::Blocklist { token, client });
+    }
+
+    /// The OSDs refuse a client.
+    pub(crate) fn blocklisted(&mut self, token: Token) -> bool {
+        let Some(client) = self.evicting.remove(&token) else { return false };
+        self.end_session(client);
+        if let Phase::Reconnect(waiting) = &mut self.phase {
+            waiting.remove(&client);
+        }
+        self.perhaps_active();
+        true
+    }
+
+    /// Ends a session: what the client had is free.
+    pub(crate) fn end_session(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get(&client) else { return };
+        let inodes: Vec<Ino> = session.inodes.iter().copied().collect();
+        let gone: Vec<_> =
+            self.ops.iter().filter(|(_, s)| s.client == client).map(|(id, _)| *id).collect();
+        // What the client flushed before it went still counts.
+        let gone: Vec<_> = gone
+            .into_iter()
+            .filter(|id| self.ops.get(id).is_some_and(|s| matches!(s.kind, Kind::Request(_))))
+            .collect();
+        self.abandon(&gone);
+        for ino in inodes {
+            self.drop_cap(client, ino);
+            let writes = |n: &super::cache::Node| n.inode.ranges.contains_key(&client);
+            if self.nodes.get(&ino).is_some_and(writes) {
+                self.recover_size(ino);
+            }
+        }
+        self.drop_claims(client);
+        self.drop_locks(client);
+        let output = self.sessions.remove(&client).map(|s| s.output).unwrap_or_default();
+        self.log_session(client);
+        for (batch, action) in output {
+            self.hold(batch, action);
+        }
+        self.hold(self.log.newest(), Action::Session(client, SessionMessage::Close));
+    }
+
+    /// Finds sessions of which nothing was heard.
+    pub(crate) fn check_sessions(&mut self) {
+        let (now, conf) = (self.now, &self.conf);
+        let (mut stale, mut lost) = (Vec::new(), Vec::new());
+        for (client, session) in &self.sessions {
+            let silent = now.saturating_sub(session.heard);
+            if session.inodes.is_empty() || silent < conf.session_timeout {
+                continue;
+            }
+            if !session.stale {
+                stale.push(*client);
+            }
+            let wanted = session.inodes.iter().any(|ino| {
+                self.nodes.get(ino).is_some_and(|n| {
+                    n.needs.iter().any(|need| {
+                        need.client != *client
+                            && n.caps.get(client).is_some_and(|c| c.issued() & need.others != 0)
+                    }) || n.caps.get(client).is_some_and(|c| c.issued() != c.pending)
+                })
+            });
+            if wanted || silent >= conf.session_autoclose {
+                lost.push(*client);
+            }
+        }
+        for client in stale {
+            if let Some(session) = self.sessions.get_mut(&client) {
+                session.stale = true;
+            }
+            self.tell(client, Batch(0), Action::Session(client, SessionMessage::Stale));
+        }
+        for client in lost {
+            self.evict(client);
+        }
+    }
+
+    /// What a client had when the server before this one went.
+    pub(crate) fn claimed(&mut self, client: ClientId, claims: Vec<Claim>) {
+        if self.conf.bug == Bug::NoClaims || !self.sessions.contains_key(&client) {
+            return;
+        }
+        let Phase::Reconnect(_) = self.phase else { return };
+        for claim in claims {
+            let ino = claim.ino;
+            self.claims.entry(ino).or_default().insert(client, claim);
+            if self.nodes.contains_key(&ino) {
+                self.attach_claims(ino);
+            }
+        }
+    }
+
+    pub(crate) fn reconnected(&mut self, client: ClientId) {
+        if let Phase::Reconnect(waiting) = &mut self.phase {
+            waiting.remove(&client);
+        }
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.heard = self.now;
+        }
+        self.perhaps_active();
+    }
+
+    pub(crate) fn reconnect_over(&mut self) {
+        if let Phase::Reconnect(waiting) = &self.phase {
+            for client in waiting.clone() {
+                self.evict(client);
+            }
+        }
+        self.perhaps_active();
+    }
+
+    /// Goes on when all clients are back: first with what they flushed and the server before this
+    /// one did not finish, then with requests.
+    pub(crate) fn perhaps_active(&mut self) {
+        match &self.phase {
+            Phase::Reconnect(waiting) if waiting.is_empty() => {}
+            Phase::Flushing(ops) if ops.is_empty() => return self.activate(),
+            _ => return,
+        }
+        let mut ops = BTreeSet::new();
+        let (flushes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
+            .into_iter()
+            .partition(|e| matches!(e, Event::Caps(_, u) if u.flush.is_some()));
+        self.deferred = rest;
+        for event in flushes {
+            if let Event::Caps(client, update) = event
+                && self.sessions.contains_key(&client)
+            {
+                ops.insert(self.start(client, Kind::Caps(Box::new(update))));
+            }
+        }
+        self.phase = Phase::Flushing(ops);
+        self.perhaps_active();
+    }
+
+    fn activate(&mut self) {
+        self.phase = Phase::Active;
+        self.judge.extend(self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(i, _)| *i));
+        for ino in self.recovering.clone() {
+            self.recover_size(ino);
+        }
+        for i in 0..Ino::STRAYS {
+            self.start(ClientId(0), Kind::Strays(i));
+        }
+        for event in std::mem::take(&mut self.deferred) {
+            self.take(event);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Virtual attributes that are set: layouts, quotas, and what makes a directory a subvolume.
+
+use super::ops::Answer;
+use super::{Exec, Mds, fail};
+use crate::request::Request;
+use crate::types::{ClientId, Ino, Layout, Name, Quota, Space};
+use bytes::Bytes;
+use types::Errno;
+
+/// A number of a virtual attribute.
+fn number(value: &[u8]) -> Exec<u64> {
+    std::str::from_utf8(value)
+        .ok()
+        .and_then(|v| v.trim_end_matches('\0').trim().parse().ok())
+        .map_or_else(|| fail(Errno::EINVAL), Ok)
+}
+
+impl Mds {
+    /// Sets a virtual attribute or, without a value, removes it.
+    pub(crate) fn set_virtual(
+        &mut self,
+        client: ClientId,
+        request: &Request,
+        ino: Ino,
+        name: &Name,
+        value: Option<&Bytes>,
+    ) -> Exec<Answer> {
+        let Ok(name) = std::str::from_utf8(name) else { return fail(Errno::EINVAL) };
+        if let Some(field) = name.strip_prefix("ceph.file.layout") {
+            if !self.get(ino)?.is_file() {
+                return fail(Errno::EINVAL);
+            }
+            let Some(value) = value else { return fail(Errno::ENODATA) };
+            let layout = self.parse_layout(ino, field, value)?;
+            return self.put_layout(client, request, ino, Some(layout));
+        }
+        if !self.get(ino)?.is_dir() {
+            return fail(Errno::EINVAL);
+        }
+        if let Some(field) = name.strip_prefix("ceph.dir.layout") {
+            let layout = match value {
+                Some(value) => Some(self.parse_layout(ino, field, value)?),
+                None if self.get(ino)?.layout.is_some() => None,
+                None => return fail(Errno::ENODATA),
+            };
+            return self.put_layout(client, request, ino, layout);
+        }
+        if let Some(field) = name.strip_prefix("ceph.quota") {
+            let old = self.get(ino)?.quota;
+            let quota = parse_quota(old, field, value.map_or(&b"0"[..], |v| v))?;
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.inode.quota = quota;
+            }
+        } else if name == "ceph.dir.subvolume" {
+            let on = value.is_some_and(|v| number(v).is_ok_and(|n| n != 0));
+            self.set_subvolume(ino, on)?;
+        } else if name == "ceph.dir.pin" {
+            let rank = value.map_or(&b"-1"[..], |v| v);
+            let text = std::str::from_utf8(rank).unwrap_or_default().trim_end_matches('\0').trim();
+            let Ok(rank) = text.parse::<i32>() else { return fail(Errno::EINVAL) };
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.inode.pin = u32::try_from(rank.max(-1) + 1).unwrap_or(0);
+            }
+        } else {
+            // Others are not supported.
+            return fail(Errno::EOPNOTSUPP);
+        }
+        self.changed(ino, request.stamp);
+        Ok(Answer { target: Some(ino), wrote: true, ..Answer::default() })
+    }
+
+    /// Gives what is made below a directory from now on a space of its own. That stays.
+    fn set_subvolume(&mut self, ino: Ino, on: bool) -> Exec<()> {
+        let inode = self.get(ino)?;
+        if !on {
+            return if inode.space == Space(0) { Ok(()) } else { fail(Errno::EOPNOTSUPP) };
+        }
+        if inode.space != Space(0) {
+            return Ok(());
+        }
+        // What is below already has numbers of another space.
+        if inode.dirstat.files + inode.dirstat.subdirs > 0 {
+            return fail(Errno::ENOTEMPTY);
+        }
+        // A subvolume in a subvolume would be EXDEV inside of one.
+        if self.space_of(self.parent_dir(ino)) != Space::COMMON {
+            return fail(Errno::EINVAL);
+        }
+        let last = self.next_ino.keys().next_back().copied().unwrap_or(Space::FIRST);
+        let Some(next) = last.0.checked_add(1) else { return fail(Errno::ENOSPC) };
+        let space = Space(next.max(Space::FIRST.0));
+        // Its first number makes the space known to the log.
+        self.new_ino(space);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.inode.space = space;
+        }
+        Ok(())
+    }
+
+    fn parent_dir(&self, ino: Ino) -> Ino {
+        self.nodes.get(&ino).and_then(|n| n.parent.as_ref()).map_or(Ino::ROOT, |(d, _)| *d)
+    }
+
+    /// A layout with one field, or all of them, as text. Pools are numbers here.
+    fn parse_layout(&self, ino: Ino, field: &str, value: &Bytes) -> Exec<Layout> {
+        let mut layout = self.layout_of(ino).unwrap_or_default();
+        let Ok(text) = std::str::from_utf8(value) else { return fail(Errno::EINVAL) };
+        let text = text.trim_end_matches('\0').trim();
+        if field.is_empty() {
+            for part in text.split_whitespace() {
+                let Some((key, v)) = part.split_once('=') else { return fail(Errno::EINVAL) };
+                self.layout_field(&mut layout, key, v)?;
+            }
+        } else {
+            let Some(key) = field.strip_prefix('.') else { return fail(Errno::EINVAL) };
+            self.layout_field(&mut layout, key, text)?;
+        }
+        if layout.is_valid() { Ok(layout) } else { fail(Errno::EINVAL) }
+    }
+
+    fn layout_field(&self, layout: &mut Layout, key: &str, value: &str) -> Exec<()> {
+        let n = || value.parse::<u32>().map_or_else(|_| fail(Errno::EINVAL), Ok);
+        match key {
+            "stripe_unit" => layout.stripe_unit = n()?,
+            "stripe_count" => layout.stripe_count = n()?,
+            "object_size" => layout.object_size = n()?,
+            "pool" => {
+                let pool = i64::from(n()?);
+                if !self.conf.data_pools.contains(&pool) {
+                    return fail(Errno::ENOENT);
+                }
+                layout.pool = pool;
+            }
+            "pool_namespace" => layout.namespace = value.to_owned(),
+            _ => return fail(Errno::EINVAL),
+        }
+        Ok(())
+    }
+}
+
+/// A quota with one field, or both, as text.
+fn parse_quota(mut quota: Quota, field: &str, value: &[u8]) -> Exec<Quota> {
+    match field {
+        "" if number(value) == Ok(0) => quota = Quota::default(),
+        "" => {
+            let Ok(text) = std::str::from_utf8(value) else { return fail(Errno::EINVAL) };
+            for part in text.trim_end_matches('\0').split_whitespace() {
+                match part.split_once('=') {
+                    Some(("max_bytes", v)) => quota.max_bytes = number(v.as_bytes())?,
+                    Some(("max_files", v)) => quota.max_files = number(v.as_bytes())?,
+                    _ => return fail(Errno::EINVAL),
+                }
+            }
+        }
+        ".max_bytes" => quota.max_bytes = number(value)?,
+        ".max_files" => quota.max_files = number(value)?,
+        _ => return fail(Errno::EINVAL),
+    }
+    Ok(quota)
+}

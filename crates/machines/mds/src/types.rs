@@ -1,0 +1,311 @@
+//! What a metadata server knows of files: plain values, in no form of Ceph's. The shell translates
+//! between these and Ceph's encodings (16.2: `mds/mdstypes.h`, `include/ceph_fs.h`).
+
+use bytes::Bytes;
+use denc::{Decode, Encode};
+use denc_derive::Denc;
+use std::collections::BTreeMap;
+use types::Utime;
+
+/// The name of an entry in a directory.
+pub type Name = Bytes;
+
+/// An inode number.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root of the file system.
+    pub const ROOT: Ino = Ino(1);
+    /// The parent of the stray directories of rank 0.
+    pub const MDS_DIR: Ino = Ino(0x100);
+    /// How many stray directories a rank has.
+    pub const STRAYS: u64 = 10;
+    /// Bits of an inode number below the number of its space.
+    pub const SPACE_SHIFT: u32 = 40;
+
+    /// A stray directory of rank 0: unlinked inodes that are in use live there.
+    pub const fn stray(i: u64) -> Ino {
+        Ino(0x600 + i)
+    }
+
+    /// The space that the number is from. Spaces from [`Space::FIRST`] on belong to subvolumes.
+    pub fn space(self) -> Space {
+        Space((self.0 >> Self::SPACE_SHIFT) as u16)
+    }
+
+    /// Whether no client may ask for it by number, or change what it holds.
+    pub fn is_system(self) -> bool {
+        self.0 < 0x1000 && self != Ino::ROOT
+    }
+
+    /// Whether it is a stray directory of some rank.
+    pub fn is_stray_dir(self) -> bool {
+        (0x600..0x600 + 10 * 0x100).contains(&self.0)
+    }
+}
+
+/// A space of inode numbers, which is also the tenant of the inodes in it.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Space(pub u16);
+
+impl Space {
+    /// The space of what belongs to no subvolume: stock's numbers of rank 0.
+    pub const COMMON: Space = Space(1);
+    /// The first space of a subvolume, above the ranges of stock's ranks.
+    pub const FIRST: Space = Space(0x200);
+}
+
+/// A client's global id.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct ClientId(pub u64);
+
+/// A part of a directory's entries by the hashes of their names, with Ceph's number: bits, then
+/// value. The whole directory is 0.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Frag(pub u32);
+
+/// A fragment of a directory: the unit of ownership, and one object at rest.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct DirFrag {
+    /// The directory.
+    pub ino: Ino,
+    /// Which of its fragments.
+    pub frag: Frag,
+}
+
+impl DirFrag {
+    /// The only fragment of a directory that is not split.
+    pub const fn whole(ino: Ino) -> Self {
+        DirFrag { ino, frag: Frag(0) }
+    }
+}
+
+/// Number of a batch of the redo log; they count from 1 without gaps.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Batch(pub u64);
+
+/// A moment of a monotonic clock, in nanoseconds from any fixed point.
+pub type Steady = u64;
+
+/// What a file's data is laid out by (Ceph: `file_layout_t`).
+#[derive(Denc, Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Layout {
+    /// Bytes of a stripe's part.
+    pub stripe_unit: u32,
+    /// Objects that a stripe goes over.
+    pub stripe_count: u32,
+    /// Bytes of an object.
+    pub object_size: u32,
+    /// The data pool.
+    pub pool: i64,
+    /// The namespace in it.
+    pub namespace: String,
+}
+
+impl Layout {
+    /// Bytes that a file grows by with one more object in each place of a stripe.
+    pub fn period(&self) -> u64 {
+        u64::from(self.stripe_count.max(1)) * u64::from(self.object_size.max(1))
+    }
+
+    /// Whether Ceph's clients can work with it (`file_layout_t::is_valid`).
+    pub fn is_valid(&self) -> bool {
+        const UNIT: u32 = 64 << 10;
+        self.stripe_unit != 0
+            && self.stripe_unit.is_multiple_of(UNIT)
+            && self.object_size != 0
+            && self.object_size.is_multiple_of(UNIT)
+            && self.object_size.is_multiple_of(self.stripe_unit)
+            && self.stripe_count != 0
+            && self.pool >= 0
+    }
+}
+
+/// What a directory and all below it may hold; 0 for no limit.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Quota {
+    /// Bytes of files.
+    pub max_bytes: u64,
+    /// Files and directories.
+    pub max_files: u64,
+}
+
+impl Quota {
+    /// Whether it limits anything.
+    pub fn is_set(&self) -> bool {
+        self.max_bytes != 0 || self.max_files != 0
+    }
+}
+
+/// What is directly in a directory (Ceph: `frag_info_t`).
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DirStat {
+    /// When an entry was added or removed.
+    pub mtime: Utime,
+    /// Counts changes.
+    pub change_attr: u64,
+    /// Entries that are no directories.
+    pub files: i64,
+    /// Entries that are directories.
+    pub subdirs: i64,
+}
+
+/// What is in an inode and below it, itself included (Ceph: `nest_info_t`).
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NestStat {
+    /// The latest change below.
+    pub rctime: Utime,
+    /// Bytes of files.
+    pub rbytes: i64,
+    /// Entries that are no directories.
+    pub rfiles: i64,
+    /// Directories.
+    pub rsubdirs: i64,
+}
+
+/// Type bits of a mode.
+pub mod mode {
+    /// All of them.
+    pub const TYPE: u32 = 0o170000;
+    /// Directory.
+    pub const DIR: u32 = 0o040000;
+    /// Regular file.
+    pub const FILE: u32 = 0o100000;
+    /// Symbolic link.
+    pub const SYMLINK: u32 = 0o120000;
+    /// The bit that hands a directory's group down.
+    pub const SETGID: u32 = 0o2000;
+}
+
+/// An inode, with all that the server reads or changes of it.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// Device of a special file.
+    pub rdev: u32,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that it has.
+    pub nlink: u32,
+    /// Last change of anything.
+    pub ctime: Utime,
+    /// Creation.
+    pub btime: Utime,
+    /// Last change of the data.
+    pub mtime: Utime,
+    /// Last access.
+    pub atime: Utime,
+    /// How often times were set backwards.
+    pub time_warp_seq: u32,
+    /// Counts changes.
+    pub change_attr: u64,
+    /// A file's layout; a directory's for new files in it, if it has one.
+    pub layout: Option<Layout>,
+    /// Bytes of data.
+    pub size: u64,
+    /// The largest size that it ever had.
+    pub max_size_ever: u64,
+    /// Counts truncations.
+    pub truncate_seq: u32,
+    /// Size after the last one.
+    pub truncate_size: u64,
+    /// Size before the last one, while its objects are trimmed.
+    pub truncate_from: u64,
+    /// Truncations of which objects are trimmed still.
+    pub truncate_pending: u32,
+    /// Up to where clients may write (Ceph: `client_ranges`).
+    pub ranges: BTreeMap<ClientId, u64>,
+    /// Of a directory: what is in it.
+    pub dirstat: DirStat,
+    /// What is in it and below.
+    pub rstat: NestStat,
+    /// Limits of what is in it and below.
+    pub quota: Quota,
+    /// Counts changes.
+    pub version: u64,
+    /// Counts changes of attributes.
+    pub xattr_version: u64,
+    /// The version at which its place was written to its backtrace last.
+    pub backtrace_version: u64,
+    /// Target of a symbolic link.
+    pub symlink: Bytes,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Name, Bytes>,
+    /// The space of the inodes made below, 0 for that of the inode itself.
+    pub space: Space,
+    /// The rank that a directory is pinned to, -1 for none, off by one: 0 is none.
+    pub pin: u32,
+    /// What else the shell found at rest. It is kept as it is.
+    pub rest: Bytes,
+}
+
+impl Inode {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.mode & mode::TYPE == mode::DIR
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.mode & mode::TYPE == mode::FILE
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.mode & mode::TYPE == mode::SYMLINK
+    }
+
+    /// Type of a directory entry (`DT_DIR` and so on).
+    pub fn d_type(&self) -> u8 {
+        ((self.mode & mode::TYPE) >> 12) as u8
+    }
+}
+
+/// What a name in a directory stands for at rest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Dentry {
+    /// The inode lives here.
+    Primary(Box<Inode>),
+    /// The inode lives under another name.
+    Remote {
+        /// Its number.
+        ino: Ino,
+        /// Its type.
+        d_type: u8,
+    },
+}
+
+impl Encode for Dentry {
+    fn encode(&self, out: &mut denc::BytesMut, features: denc::Features) {
+        match self {
+            Dentry::Primary(inode) => {
+                1u8.encode(out, features);
+                inode.encode(out, features);
+            }
+            Dentry::Remote { ino, d_type } => {
+                2u8.encode(out, features);
+                (*ino, *d_type).encode(out, features);
+            }
+        }
+    }
+}
+
+impl Decode for Dentry {
+    fn decode(r: &mut denc::Reader) -> denc::Result<Self> {
+        match u8::decode(r)? {
+            1 => Ok(Dentry::Primary(Box::new(Inode::decode(r)?))),
+            2 => {
+                let (ino, d_type) = Decode::decode(r)?;
+                Ok(Dentry::Remote { ino, d_type })
+            }
+            found => Err(denc::DecodeError::Invalid { what: "Dentry", found: found.into() }),
+        }
+    }
+}
